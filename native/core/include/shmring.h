@@ -1,0 +1,368 @@
+/* shmring: a shared-memory ring of 300-byte slots between processes.
+ *
+ * A ring is one mapped file. Producers claim slots, fill them in place and
+ * commit; a branch is a named reader position and sees every message; the
+ * members of a branch share its work. See docs/protocol.md.
+ *
+ * Conventions. Functions return SHMRING_OK (0) or a negative status; the two
+ * answers SHMRING_UNAVAILABLE (full or empty) and SHMRING_CONTENDED (lost a
+ * race: try again) are not errors. Results go through pointers. For an error
+ * shmring_error_message() says what happened, to which ring and what to do;
+ * the text belongs to the calling thread until its next failing call.
+ *
+ * Threads. A ring may be used by many threads. A producer or a member may be
+ * used by one thread at a time, except for the _wait functions, which touch no
+ * state of the handle. Handles do not survive fork(): in the child every call
+ * answers SHMRING_E_FORKED.
+ */
+#ifndef SHMRING_H
+#define SHMRING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define SHMRING_API __attribute__((visibility("default")))
+#else
+#define SHMRING_API
+#endif
+
+#define SHMRING_SLOT_BYTES 300
+#define SHMRING_MAX_BRANCHES 64
+
+enum shmring_status {
+	SHMRING_OK = 0,
+	SHMRING_UNAVAILABLE = -1, /* full, or empty */
+	SHMRING_CONTENDED = -2,   /* lost a race: try again */
+	SHMRING_AGAIN = -3,       /* a wait's slice is over, or a signal came: look and call again */
+	SHMRING_TIMEOUT = -4,
+	SHMRING_LAPSED = -5, /* the branch lost messages, see shmring_member_lapsed */
+
+	SHMRING_E_INVALID = -10,
+	SHMRING_E_NOT_FOUND = -11,
+	SHMRING_E_EXISTS = -12,
+	SHMRING_E_NOT_A_RING = -13,
+	SHMRING_E_VERSION = -14,
+	SHMRING_E_DAMAGED = -15,
+	SHMRING_E_PERMISSION = -16,
+	SHMRING_E_NO_SPACE = -17,
+	SHMRING_E_TOO_LARGE = -18,
+	SHMRING_E_SECOND_PRODUCER = -19,
+	SHMRING_E_SECOND_MEMBER = -20,
+	SHMRING_E_LIMIT = -21,
+	SHMRING_E_LEASES = -22,
+	SHMRING_E_CLAIM_OPEN = -23,
+	SHMRING_E_NO_BRANCH = -24,
+	SHMRING_E_DROPPED = -25,
+	SHMRING_E_CLOSED = -26,
+	SHMRING_E_FORKED = -27,
+	SHMRING_E_SYSTEM = -28,
+	SHMRING_E_NO_MEMORY = -29,
+};
+
+/* What happened in this thread's last failing call; never NULL. */
+SHMRING_API const char *shmring_error_message(void);
+
+/* --- rings -------------------------------------------------------------- */
+
+typedef struct shmring shmring;
+
+enum shmring_clock {
+	SHMRING_CLOCK_COARSE = 0, /* the kernel's tick, 1 to 4 ms; about 3 ns a read */
+	SHMRING_CLOCK_PRECISE = 1, /* about 20 ns a read */
+	SHMRING_CLOCK_OFF = 2,
+};
+
+struct shmring_options {
+	uint64_t slots;        /* power of two, at least 1024 */
+	uint32_t participants; /* seats; 0 means 128; at most 248 */
+	bool single_producer;  /* refuse a second living producer */
+	bool scattered;        /* neighbours in sequence lie far apart; one-slot messages only */
+	bool checksum;         /* CRC32C of every message */
+	bool prefault;         /* touch every page now */
+	bool lock_memory;      /* mlock in the creating process */
+	bool huge_pages;       /* ask for transparent huge pages */
+	uint8_t clock;         /* enum shmring_clock */
+	uint32_t mode;         /* 0 means 0600 */
+	uint64_t first_sequence;
+	const void *schema; /* Arrow schema as an IPC message, or NULL */
+	size_t schema_bytes;
+};
+
+struct shmring_info {
+	uint64_t slots;
+	uint32_t participants;
+	uint32_t layout_major;
+	uint32_t layout_minor;
+	bool single_producer;
+	bool scattered;
+	bool checksum;
+	uint8_t clock;
+	uint64_t file_bytes;
+	uint64_t first_sequence;
+	uint64_t created_ns;
+	uint8_t uuid[16];
+	uint32_t owner_uid;
+	uint32_t mode;
+	const void *schema; /* in the mapping; NULL if there is none */
+	uint64_t schema_bytes;
+};
+
+enum shmring_attach_flags {
+	SHMRING_READ_ONLY = 1,     /* for info, stat and table: takes no seat, disturbs nobody */
+	SHMRING_FOREIGN_OWNER = 2, /* accept a ring that another user owns */
+};
+
+/* Makes a new ring file at `path`. SHMRING_E_EXISTS if something is there. */
+SHMRING_API int shmring_create(const char *path, const struct shmring_options *options);
+
+/* Turns the new, empty file behind `fd` (open for reading and writing) into a
+ * ring: what shmring_create does after open(). The caller keeps the fd. */
+SHMRING_API int shmring_format(int fd, const char *name, const struct shmring_options *options);
+
+/* Maps the ring at `path` after checking all of its header against the file.
+ * Waits up to a second for a ring that is just being made. The caller owns
+ * *ring until shmring_close(). */
+SHMRING_API int shmring_attach(const char *path, uint32_t flags, shmring **ring);
+
+/* Gives up the handle. Its producers and members must have been closed. */
+SHMRING_API void shmring_close(shmring *ring);
+
+SHMRING_API void shmring_get_info(const shmring *ring, struct shmring_info *info);
+
+/* Sequences as they stand: next to be claimed, and lowest still held. */
+SHMRING_API uint64_t shmring_claimed(const shmring *ring);
+SHMRING_API uint64_t shmring_floor(const shmring *ring);
+
+/* Clears away dead participants; their holes are aborted, their leases made
+ * ready for redelivery. *count (may be NULL) is how many seats were dead.
+ * SHMRING_CONTENDED if another process is at it right now. */
+SHMRING_API int shmring_recover(shmring *ring, unsigned *count);
+
+/* 1: no participant lives and at least one died here (or the file was never
+ * finished and nobody is at it): the file may be unlinked. 0: it may not. */
+SHMRING_API int shmring_is_abandoned(const char *path);
+
+/* --- producers ---------------------------------------------------------- */
+
+typedef struct shmring_producer shmring_producer;
+
+SHMRING_API int shmring_producer_open(shmring *ring, const char *name, shmring_producer **producer);
+
+/* Aborts an open claim and gives the seat back. */
+SHMRING_API void shmring_producer_close(shmring_producer *producer);
+
+/* Claims `slots` contiguous slots: returns the first sequence, or a negative
+ * status. One claim at a time: publish or abort it before the next. */
+SHMRING_API int64_t shmring_next(shmring_producer *producer, uint32_t slots);
+
+/* Publishes the open claim as one message of `length` bytes at `shift`. */
+SHMRING_API int shmring_publish(shmring_producer *producer, uint32_t length, uint8_t kind, uint8_t shift);
+
+/* Publishes the open claim, up to and including `last`, as one-slot messages
+ * whose lengths are in `lengths` (or all `length` where that is NULL). What
+ * was claimed beyond `last` is aborted. */
+SHMRING_API int shmring_publish_ones(shmring_producer *producer, uint64_t last, const uint32_t *lengths,
+				     uint32_t length);
+
+/* Gives the open claim up: readers step over it. */
+SHMRING_API int shmring_abort(shmring_producer *producer);
+
+/* SP only: how far the producer may go without asking again (exclusive). */
+SHMRING_API int64_t shmring_producer_available(shmring_producer *producer);
+
+/* Copies `length` bytes into a new message. */
+SHMRING_API int shmring_push(shmring_producer *producer, const void *data, size_t length, uint8_t kind,
+			     uint64_t *message_id);
+
+/* Publishes `count` one-slot messages by one store. Row i begins at
+ * rows + i * stride and has lengths[i] (or `length`) bytes. */
+SHMRING_API int shmring_push_many(shmring_producer *producer, const void *rows, size_t stride, uint32_t count,
+				  const uint32_t *lengths, uint32_t length, uint64_t *message_id);
+
+/* Slots that a message of `length` bytes takes; with `aligned`, one whose
+ * first byte must lie on a 64-byte boundary wherever it falls. */
+SHMRING_API uint64_t shmring_slots_for(uint64_t length, bool aligned);
+
+/* Where `sequence` lies in memory. */
+SHMRING_API void *shmring_slot(const shmring *ring, uint64_t sequence);
+
+/* --- branches ----------------------------------------------------------- */
+
+enum shmring_start {
+	SHMRING_LATEST = 0,
+	SHMRING_EARLIEST = 1,
+	SHMRING_AT_SEQUENCE = 2, /* the first message at or after it */
+};
+
+struct shmring_branch_options {
+	uint8_t start; /* enum shmring_start; for a branch that is there already it is not looked at */
+	uint64_t sequence;
+	bool exclusive; /* one member only: SC */
+	bool ephemeral; /* dropped with its last member */
+	bool lapse;     /* never holds producers; loses the oldest instead */
+	uint64_t upstream; /* bit i: follow branch i; 0: follow the producer */
+};
+
+struct shmring_branch_info {
+	uint32_t id;
+	char name[56];
+	bool exclusive;
+	bool ephemeral;
+	bool lapse;
+	uint64_t upstream;
+	uint64_t position; /* next sequence to be taken */
+	uint64_t released; /* everything below has been released */
+	uint32_t members;
+	uint32_t orphans; /* dead members whose leases await redelivery */
+};
+
+/* Makes the branch unless it is there. *id is its number. An ephemeral branch
+ * is made by shmring_join only: it never exists without a member. */
+SHMRING_API int shmring_subscribe(shmring *ring, const char *name, const struct shmring_branch_options *options,
+				  uint32_t *id);
+
+/* Drops the branch: it gates no longer; its members' next take answers
+ * SHMRING_E_DROPPED; what they hold stays theirs until they release it. */
+SHMRING_API int shmring_unsubscribe(shmring *ring, const char *name);
+
+/* Lets branch `id` see only what all of `upstream` have released; 0 puts it
+ * behind the producer again. SHMRING_E_INVALID for a cycle. */
+SHMRING_API int shmring_follow(shmring *ring, uint32_t id, uint64_t upstream);
+
+SHMRING_API int shmring_find_branch(const shmring *ring, const char *name, uint32_t *id);
+
+/* SHMRING_E_NO_BRANCH if there is none with this number. */
+SHMRING_API int shmring_branch_info(const shmring *ring, uint32_t id, struct shmring_branch_info *info);
+
+/* --- members ------------------------------------------------------------ */
+
+typedef struct shmring_member shmring_member;
+
+/* Joins `branch`; makes it first, in the same step, unless it is there. A new
+ * member of a branch whose former members died gets their unreleased messages. */
+SHMRING_API int shmring_join(shmring *ring, const char *branch, const struct shmring_branch_options *options,
+			     const char *name, shmring_member **member);
+
+/* The branch this member has joined. */
+SHMRING_API uint32_t shmring_member_branch(const shmring_member *member);
+
+/* Releases whatever is still held and gives the seat back. */
+SHMRING_API void shmring_member_close(shmring_member *member);
+
+struct shmring_message {
+	uint64_t message_id;
+	uint64_t time; /* ns since 1970; 0 where the ring keeps no time */
+	const void *data;
+	uint32_t length;
+	uint32_t slots;
+	uint32_t checksum; /* CRC32C; 0 where the ring keeps none */
+	uint8_t kind;
+};
+
+/* A hold on [first, end): nobody overwrites these slots until they are
+ * released. Aborted runs may lie between the messages. */
+struct shmring_lease {
+	uint64_t first;
+	uint64_t end;
+	uint32_t messages;
+	bool redelivered; /* a member that died held it before */
+};
+
+/* Takes up to `max_messages` messages that follow each other, in at most
+ * `max_slots` slots (one message is taken whatever its size). */
+SHMRING_API int shmring_take(shmring_member *member, uint32_t max_messages, uint64_t max_slots,
+			     struct shmring_lease *lease);
+
+/* Reads the message at or after `*position` in a range the caller holds, and
+ * moves *position behind it. SHMRING_UNAVAILABLE at `end`. Every length is
+ * checked before it is followed: SHMRING_E_DAMAGED. */
+SHMRING_API int shmring_read(const shmring *ring, uint64_t *position, uint64_t end,
+			     struct shmring_message *message);
+
+/* Releases [first, end), which must be held; in any order, from any thread
+ * that is alone with this member. */
+SHMRING_API int shmring_release(shmring_member *member, uint64_t first, uint64_t end);
+
+/* How far the branch may be read without asking again (exclusive). */
+SHMRING_API uint64_t shmring_member_available(shmring_member *member);
+
+/* After SHMRING_LAPSED: the lost sequences [*first, *end). */
+SHMRING_API void shmring_member_lapsed(const shmring_member *member, uint64_t *first, uint64_t *end);
+
+/* --- waiting ------------------------------------------------------------ */
+
+enum shmring_wait_strategy {
+	SHMRING_WAIT_DEFAULT = 0, /* spin for a short while, then sleep on a futex */
+	SHMRING_WAIT_SPIN = 1,
+	SHMRING_WAIT_YIELD = 2,
+	SHMRING_WAIT_SLEEP = 3, /* nanosleep: polls, never wakes anybody */
+	SHMRING_WAIT_FUTEX = 4,
+};
+
+/* Wait until it is worth trying again: SHMRING_OK. After at most 100 ms they
+ * return SHMRING_AGAIN, so that the caller can look at signals; they look for
+ * dead peers on the way. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never:
+ * SHMRING_TIMEOUT. */
+SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
+				   uint8_t strategy);
+SHMRING_API int shmring_wait_message(shmring_member *member, int64_t deadline_ns, uint8_t strategy);
+
+/* --- looking on --------------------------------------------------------- */
+
+struct shmring_seat_info {
+	uint32_t seat;
+	uint32_t state; /* 1 in use, 2 dead with leases to deliver again */
+	uint32_t role;  /* 0 attached, 1 producer, 2 member */
+	uint32_t branch;
+	uint32_t pid;
+	bool alive; /* asked of the kernel; true for read-only handles of own seats too */
+	uint64_t joined_ns;
+	char name[56];
+	uint64_t claim; /* first slot of the open claim, UINT64_MAX: none */
+	uint64_t hold;  /* lowest sequence held, UINT64_MAX: none */
+	uint64_t messages;
+	uint64_t bytes;
+	uint64_t full_waits;
+	uint64_t empty_waits;
+	uint64_t contended;
+	uint64_t recovered;
+	uint64_t lapsed;
+	uint64_t dropped;
+};
+
+/* SHMRING_UNAVAILABLE: the seat is free. */
+SHMRING_API int shmring_seat_info(const shmring *ring, uint32_t seat, struct shmring_seat_info *info);
+
+struct shmring_row {
+	uint64_t slot;
+	uint64_t message_id;
+	uint64_t time;
+	uint32_t length;
+	uint32_t reference_count; /* branches that still have to release it */
+	uint8_t kind;
+	bool filled; /* false: the slot holds no message now */
+};
+
+/* One row of the queue table: copies slot `index` and up to `capacity` bytes
+ * of the message that begins there. Works on live, dead and damaged rings,
+ * read-only, and never returns a torn message. */
+SHMRING_API int shmring_table_row(const shmring *ring, uint64_t index, struct shmring_row *row, void *message,
+				  size_t capacity);
+
+/* Counts a message given up because the ring was full. */
+SHMRING_API void shmring_count_dropped(shmring_producer *producer);
+
+/* CRC32C (Castagnoli) of `length` bytes, continuing from `crc` (0 to begin). */
+SHMRING_API uint32_t shmring_crc32c(uint32_t crc, const void *data, size_t length);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,80 @@
+/* Every access to a shared word goes through this header, so that tests can
+ * put an exploring scheduler (tests/explore) in its place.
+ *
+ * Shared words are plain integers in a mapped file; the __atomic builtins give
+ * them C11 semantics on every compiler we support. Ordering lives on the
+ * access wherever a payload depends on it, because ThreadSanitizer does not see
+ * fences; the fences that remain (light_barrier, table.c) order words that are
+ * atomic themselves.
+ */
+#ifndef SHMRING_ATOMICS_H
+#define SHMRING_ATOMICS_H
+
+#ifdef SHMRING_EXPLORE
+#include "explore_atomics.h"
+#else
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
+#define load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
+#define store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
+#define store_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
+#define fetch_or_seq_cst(p, v) __atomic_fetch_or((p), (v), __ATOMIC_SEQ_CST)
+#define fetch_and_seq_cst(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
+#define fetch_add_seq_cst(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
+
+static inline bool cas_acq_rel(uint64_t *p, uint64_t *expected, uint64_t desired)
+{
+	return __atomic_compare_exchange_n(p, expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+static inline bool cas_seq_cst(uint64_t *p, uint64_t *expected, uint64_t desired)
+{
+	return __atomic_compare_exchange_n(p, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+static inline bool cas32_seq_cst(uint32_t *p, uint32_t *expected, uint32_t desired)
+{
+	return __atomic_compare_exchange_n(p, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+/* Two halves of a Dekker handshake: A stores X, light_barrier, loads Y; B
+ * stores Y, heavy_barrier, loads X; at least one sees the other's store. On the
+ * path that runs a million times a second the light half is a compiler barrier
+ * and the heavy half makes every running participant execute a full one by
+ * membarrier(2); rings made where that call is not to be had use a full fence
+ * on both sides. The C11 reading is a seq_cst fence in both places. A locked
+ * instruction in the fast path instead drains the store buffer and was
+ * measured at a third of the throughput (docs/protocol.md, "Measured"). */
+static inline void light_barrier(bool asymmetric)
+{
+	if (__builtin_expect(asymmetric, 1))
+		__atomic_signal_fence(__ATOMIC_SEQ_CST);
+	else
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+void heavy_barrier(bool asymmetric);
+bool asymmetric_barriers_available(void);
+
+/* Orders this thread's own stores in the program text only. Enough where the
+ * other side reads after this process has died: a killed thread's retired
+ * stores all become visible before the kernel drops its locks. */
+static inline void crash_order(void)
+{
+	__atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+static inline void spin_hint(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+#endif /* SHMRING_EXPLORE */
+#endif

@@ -1,0 +1,372 @@
+/* Producers: claim, publish, abort, push.
+ *
+ * claim:   intent = (lo, n); then claim: lo -> lo + n by CAS
+ * publish: payload and entries; then control[lo].published = lo + 1; then
+ *          intent = none
+ *
+ * The full check stands before the CAS: a number that was taken is always
+ * published, as a message or as an aborted run.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "internal.h"
+
+static uint64_t message_time(const shmring *r)
+{
+	if (r->options & OPT_CLOCK_OFF)
+		return 0;
+	return now_ns(r->options & OPT_CLOCK_PRECISE ? CLOCK_REALTIME : CLOCK_REALTIME_COARSE);
+}
+
+static void count(uint64_t *counter, uint64_t n)
+{
+	store_relaxed(counter, load_relaxed(counter) + n); /* one writer */
+}
+
+int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
+{
+	int status = check_usable(r);
+	uint32_t *single = &r->cursors->graph.single_producer;
+	shmring_producer *p;
+
+	if (status)
+		return status;
+	if (r->read_only)
+		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
+	p = aligned_alloc(CELL, sizeof *p + CELL - sizeof *p % CELL);
+	if (!p)
+		return fail(SHMRING_E_NO_MEMORY, "out of memory");
+	memset(p, 0, sizeof *p);
+	p->ring = r;
+	status = admin_enter(r);
+	if (status) {
+		free(p);
+		return status;
+	}
+	if (r->options & OPT_SINGLE_PRODUCER) {
+		uint32_t other = load_relaxed(single);
+
+		if (other && other <= r->seat_count && load_acquire(&r->seats[other - 1].id.state) == SEAT_ACTIVE &&
+		    r->seats[other - 1].id.role == ROLE_PRODUCER &&
+		    (seat_alive(r, other - 1) || !recover_seat(r, other - 1)))
+			status = fail(SHMRING_E_SECOND_PRODUCER,
+				      "ring \"%s\" has a single producer, and process %u is it; wait for it to end, "
+				      "or create the ring for several producers",
+				      r->name, r->seats[other - 1].id.pid);
+	}
+	if (!status)
+		status = seat_take(r, ROLE_PRODUCER, name, 0, &p->seat_index);
+	if (!status && r->options & OPT_SINGLE_PRODUCER)
+		store_relaxed(single, p->seat_index + 1);
+	admin_leave(r);
+	if (status) {
+		free(p);
+		return status;
+	}
+	p->seat = &r->seats[p->seat_index];
+	p->floor = load_acquire(&r->cursors->floor.v);
+	*out = p;
+	return SHMRING_OK;
+}
+
+void shmring_producer_close(shmring_producer *p)
+{
+	shmring *r;
+
+	if (!p)
+		return;
+	r = p->ring;
+	if (!r->forked) {
+		if (p->claim_n)
+			(void)shmring_abort(p);
+		if (admin_enter(r) == SHMRING_OK) {
+			if (load_relaxed(&r->cursors->graph.single_producer) == p->seat_index + 1)
+				store_relaxed(&r->cursors->graph.single_producer, 0);
+			seat_give_back(r, p->seat_index);
+			admin_leave(r);
+		}
+	}
+	free(p);
+}
+
+static int check_claim_size(const shmring *r, uint64_t n)
+{
+	if (n == 0)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": a claim needs at least one slot", r->name);
+	if (n > r->capacity)
+		return fail(SHMRING_E_TOO_LARGE,
+			    "ring \"%s\" has %llu slots of %d bytes, this needs %llu; create the ring with more slots or "
+			    "split it",
+			    r->name, (unsigned long long)r->capacity, SLOT_BYTES, (unsigned long long)n);
+	return SHMRING_OK;
+}
+
+static int check_message_slots(const shmring *r, uint64_t n)
+{
+	if (n > 1 && r->options & OPT_SCATTERED)
+		return fail(SHMRING_E_TOO_LARGE,
+			    "ring \"%s\" is scattered: its messages have at most %d bytes, this one needs %llu slots",
+			    r->name, SLOT_BYTES, (unsigned long long)n);
+	return check_claim_size(r, n);
+}
+
+int64_t shmring_next(shmring_producer *p, uint32_t n)
+{
+	shmring *r = p->ring;
+	struct cursors *c = r->cursors;
+	int status = check_usable(r);
+	uint64_t lo;
+
+	if (__builtin_expect(status != 0, 0))
+		return status;
+	if (__builtin_expect(p->claim_n != 0, 0))
+		return fail(SHMRING_E_CLAIM_OPEN,
+			    "this producer of ring \"%s\" has an open claim; commit or abort it first, or give each "
+			    "thread its own producer",
+			    r->name);
+	if (__builtin_expect(n != 1, 0) && (status = check_claim_size(r, n)))
+		return status;
+
+	/* Acquire: an older claim word would only make the CAS fail, but what
+	 * its writer saw of the floor must be seen here too. */
+	lo = load_acquire(&c->claim.v);
+	if (__builtin_expect(lo + n > p->floor + r->capacity, 0)) {
+		p->floor = load_acquire(&c->floor.v);
+		if (lo + n > p->floor + r->capacity)
+			p->floor = floor_advance(r, lo + n - r->capacity);
+		if (lo + n > p->floor + r->capacity) {
+			count(&p->seat->counters.full_waits, 1);
+			return SHMRING_UNAVAILABLE;
+		}
+	}
+
+	/* n before lo: whoever finds lo in a dead seat believes the n beside it. */
+	store_relaxed(&p->seat->intent.n, n);
+	crash_order();
+	/* Ordered before the CAS by its release half: who sees the claim word
+	 * beyond lo sees this intent, or already its end. */
+	store_release(&p->seat->intent.lo, lo);
+	if (r->options & OPT_SINGLE_PRODUCER) {
+		store_release(&c->claim.v, lo + n); /* no other claimer */
+	} else if (!cas_acq_rel(&c->claim.v, &lo, lo + n)) {
+		store_release(&p->seat->intent.lo, NONE);
+		count(&p->seat->counters.contended, 1);
+		return SHMRING_CONTENDED;
+	}
+	/* What is written into the slots from here on must not become visible
+	 * before the floor that allowed it: pairs with the acquire fence in
+	 * shmring_table_row(), the only reader without a hold. */
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+	p->claim_lo = lo;
+	p->claim_n = n;
+	return (int64_t)lo;
+}
+
+int64_t shmring_producer_available(shmring_producer *p)
+{
+	shmring *r = p->ring;
+	uint64_t claim = load_acquire(&r->cursors->claim.v);
+
+	if (!(r->options & OPT_SINGLE_PRODUCER))
+		return fail(SHMRING_E_INVALID, "ring \"%s\": available() wants a single-producer ring", r->name);
+	p->floor = load_acquire(&r->cursors->floor.v);
+	if (p->floor + r->capacity / 2 < claim)
+		p->floor = floor_advance(r, claim - r->capacity / 2);
+	return (int64_t)(p->floor + r->capacity);
+}
+
+static void fill_entry(struct control *c, uint64_t time, uint32_t length, uint32_t run, uint8_t seat, uint8_t kind,
+		       uint8_t flags, uint8_t shift, uint32_t crc)
+{
+	/* Relaxed, not plain: table() looks at entries that change. */
+	store_relaxed(&c->time, time);
+	store_relaxed(&c->length, length);
+	store_relaxed(&c->crc, crc);
+	store_relaxed(&c->run, run);
+	store_relaxed(&c->seat, seat);
+	store_relaxed(&c->kind, kind);
+	store_relaxed(&c->flags, flags);
+	store_relaxed(&c->shift, shift);
+}
+
+/* The one store that makes a run visible: pairs with the acquire in
+ * is_published(). */
+static void publish(shmring *r, uint64_t lo)
+{
+	store_release(&control_at(r, lo)->published, lo + 1);
+}
+
+void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
+{
+	/* A scattered ring has one-slot claims only. */
+	fill_entry(control_at(r, lo), 0, 0, (uint32_t)n, seat, KIND_ABORTED, 0, 0, 0);
+	publish(r, lo);
+}
+
+static void claim_done(shmring_producer *p)
+{
+	/* Release: who sees the intent gone sees the publication. */
+	store_release(&p->seat->intent.lo, NONE);
+	p->claim_n = 0;
+	wake_readers(p->ring);
+}
+
+static int no_claim(const shmring *r)
+{
+	return fail(SHMRING_E_INVALID, "this producer of ring \"%s\" has no open claim", r->name);
+}
+
+int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t shift)
+{
+	shmring *r = p->ring;
+	int status = check_usable(r);
+	uint64_t lo = p->claim_lo;
+	uint8_t flags = 0;
+	uint32_t crc = 0;
+
+	if (status)
+		return status;
+	if (p->claim_n == 0)
+		return no_claim(r);
+	if (p->claim_n > 1 && (status = check_message_slots(r, p->claim_n)))
+		return status;
+	if ((uint64_t)length + shift > p->claim_n * SLOT_BYTES)
+		return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": the claim has room for %llu bytes, not %u", r->name,
+			    (unsigned long long)(p->claim_n * SLOT_BYTES - shift), length);
+	if (r->options & OPT_CHECKSUM) {
+		flags |= FLAG_CHECKSUM;
+		crc = shmring_crc32c(0, slot_at(r, lo) + shift, length);
+	}
+	fill_entry(control_at(r, lo), message_time(r), length, (uint32_t)p->claim_n, (uint8_t)p->seat_index, kind,
+		   flags, shift, crc);
+	publish(r, lo);
+	count(&p->seat->counters.messages, 1);
+	count(&p->seat->counters.bytes, length);
+	claim_done(p);
+	return SHMRING_OK;
+}
+
+/* SP may go on beyond its claim up to what available() said. */
+static int extend_claim(shmring_producer *p, uint64_t last)
+{
+	shmring *r = p->ring;
+	uint64_t n = last + 1 - p->claim_lo;
+
+	if (!(r->options & OPT_SINGLE_PRODUCER) || last < p->claim_lo || last + 1 > p->floor + r->capacity)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": done(%llu) is outside the claim", r->name,
+			    (unsigned long long)last);
+	store_relaxed(&p->seat->intent.n, n);
+	store_release(&r->cursors->claim.v, last + 1); /* no other claimer */
+	p->claim_n = n;
+	return SHMRING_OK;
+}
+
+int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *lengths, uint32_t length)
+{
+	shmring *r = p->ring;
+	int status = check_usable(r);
+	uint8_t flags = FLAG_ONES | (r->options & OPT_CHECKSUM ? FLAG_CHECKSUM : 0);
+	uint64_t lo = p->claim_lo;
+	uint64_t bytes = 0;
+	uint64_t time;
+	uint32_t n;
+
+	if (status)
+		return status;
+	if (p->claim_n == 0)
+		return no_claim(r);
+	if (last - lo >= p->claim_n && (status = extend_claim(p, last)))
+		return status;
+	n = (uint32_t)(last - lo + 1);
+	for (uint32_t i = 0; i < n; i++)
+		if ((lengths ? lengths[i] : length) > SLOT_BYTES)
+			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": row %u has %u bytes, a slot has %d", r->name, i,
+				    lengths ? lengths[i] : length, SLOT_BYTES);
+	time = message_time(r);
+	if (n < p->claim_n) /* visible only once the run before it is */
+		publish_aborted(r, last + 1, p->claim_n - n, (uint8_t)p->seat_index);
+	for (uint32_t i = n; i-- > 0;) {
+		uint64_t seq = lo + i;
+		uint32_t len = lengths ? lengths[i] : length;
+		uint32_t crc = r->options & OPT_CHECKSUM ? shmring_crc32c(0, slot_at(r, seq), len) : 0;
+		struct control *c = control_at(r, seq);
+
+		bytes += len;
+		fill_entry(c, time, len, n - i, (uint8_t)p->seat_index, KIND_BYTES, flags, 0, crc);
+		if (i)
+			store_relaxed(&c->published, seq + 1); /* the run's first store publishes it */
+	}
+	publish(r, lo);
+	count(&p->seat->counters.messages, n);
+	count(&p->seat->counters.bytes, bytes);
+	claim_done(p);
+	return SHMRING_OK;
+}
+
+int shmring_abort(shmring_producer *p)
+{
+	int status = check_usable(p->ring);
+
+	if (status)
+		return status;
+	if (p->claim_n == 0)
+		return no_claim(p->ring);
+	publish_aborted(p->ring, p->claim_lo, p->claim_n, (uint8_t)p->seat_index);
+	claim_done(p);
+	return SHMRING_OK;
+}
+
+int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
+{
+	uint64_t slots = length <= SLOT_BYTES ? 1 : shmring_slots_for(length, false);
+	int64_t lo;
+
+	if (slots > 1) {
+		if (length > UINT32_MAX)
+			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": a message has at most 4 GiB", p->ring->name);
+		int status = check_message_slots(p->ring, slots);
+
+		if (status)
+			return status;
+	}
+	lo = shmring_next(p, (uint32_t)slots);
+	if (lo < 0)
+		return (int)lo;
+	memcpy(slot_at(p->ring, (uint64_t)lo), data, length);
+	*message_id = (uint64_t)lo;
+	return shmring_publish(p, (uint32_t)length, kind, 0);
+}
+
+int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint32_t n, const uint32_t *lengths,
+		      uint32_t length, uint64_t *message_id)
+{
+	shmring *r = p->ring;
+	const uint8_t *row = rows;
+	int64_t lo;
+
+	if (!lengths && length > SLOT_BYTES)
+		return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": rows have %u bytes, a slot has %d", r->name, length,
+			    SLOT_BYTES);
+	for (uint32_t i = 0; lengths && i < n; i++)
+		if (lengths[i] > SLOT_BYTES)
+			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": row %u has %u bytes, a slot has %d", r->name, i,
+				    lengths[i], SLOT_BYTES);
+	lo = shmring_next(p, n);
+	if (lo < 0)
+		return (int)lo;
+	if (!lengths && length == SLOT_BYTES && stride == SLOT_BYTES && !(r->options & OPT_SCATTERED))
+		memcpy(slot_at(r, (uint64_t)lo), rows, (size_t)n * SLOT_BYTES);
+	else
+		for (uint32_t i = 0; i < n; i++, row += stride)
+			memcpy(slot_at(r, (uint64_t)lo + i), row, lengths ? lengths[i] : length);
+	*message_id = (uint64_t)lo;
+	return shmring_publish_ones(p, (uint64_t)lo + n - 1, lengths, length);
+}
+
+void shmring_count_dropped(shmring_producer *p)
+{
+	count(&p->seat->counters.dropped, 1);
+}

@@ -1,0 +1,56 @@
+/* The text of the last error, one a thread. */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "internal.h"
+
+static _Thread_local char message[640];
+
+const char *shmring_error_message(void)
+{
+	return message;
+}
+
+int fail(int status, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(message, sizeof message, format, args);
+	va_end(args);
+	return status;
+}
+
+int fail_errno(const char *what, const char *name)
+{
+	int status = SHMRING_E_SYSTEM;
+
+	switch (errno) {
+	case ENOENT:
+		status = SHMRING_E_NOT_FOUND;
+		break;
+	case EEXIST:
+		status = SHMRING_E_EXISTS;
+		break;
+	case EACCES:
+	case EPERM:
+	case EROFS:
+	case ELOOP: /* O_NOFOLLOW met a symbolic link */
+		status = SHMRING_E_PERMISSION;
+		break;
+	case ENOSPC:
+	case EDQUOT:
+	case EFBIG:
+		status = SHMRING_E_NO_SPACE;
+		break;
+	case ENOMEM:
+		status = SHMRING_E_NO_MEMORY;
+		break;
+	default:
+		break;
+	}
+	return fail(status, "ring \"%s\": %s: %s", name, what,
+		    errno == ELOOP ? "the path is a symbolic link, which is refused" : strerror(errno));
+}

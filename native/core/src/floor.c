@@ -1,0 +1,173 @@
+/* What may be overwritten.
+ *
+ * floor is the lowest sequence still held: producers may claim up to
+ * floor + capacity, and nobody else decides what may be overwritten. It only
+ * grows. Whoever wants it higher computes F, the least of what the gating
+ * branches have released, and moves the floor in two steps:
+ *
+ *   1. floor_next = max(floor_next, F); barrier
+ *   2. look at all branches and holds again; F' = min(F, what they say)
+ *   3. floor = max(floor, F')
+ *
+ * A newcomer (a branch that subscribes at the floor, or a member of a branch
+ * that may lapse) does the opposite: it announces its position, passes a
+ * barrier and then looks at floor_next. Either step 2 sees the position, or the
+ * newcomer sees floor_next beyond it and moves up. A subscription brings the
+ * heavy barrier itself; where branches may lapse, whose members announce
+ * themselves at every take, the floor's side does. docs/protocol.md, P4.
+ */
+#include "internal.h"
+
+int entry_read(const shmring *r, uint64_t sequence, struct entry *e)
+{
+	const struct control *c = control_at(r, sequence);
+	uint32_t run = load_relaxed(&c->run);
+	uint64_t slots;
+
+	e->time = load_relaxed(&c->time);
+	e->length = load_relaxed(&c->length);
+	e->crc = load_relaxed(&c->crc);
+	e->kind = load_relaxed(&c->kind);
+	e->flags = load_relaxed(&c->flags);
+	e->shift = load_relaxed(&c->shift);
+	slots = e->flags & FLAG_ONES ? 1 : run;
+	if (run == 0 || run > r->capacity || (uint64_t)e->length + e->shift > slots * SLOT_BYTES)
+		return fail(SHMRING_E_DAMAGED,
+			    "ring \"%s\": the control entry of message %llu is damaged (run %u, length %u)", r->name,
+			    (unsigned long long)sequence, run, e->length);
+	e->next = sequence + slots;
+	e->run_end = sequence + run;
+	return SHMRING_OK;
+}
+
+/* Walks from the boundary `from` over published messages and returns the first
+ * boundary at or after `target`, or where publication ends before that. */
+uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
+{
+	uint64_t at = from;
+
+	while (at < target && at - from < r->capacity) {
+		const struct control *c = control_at(r, at);
+		uint32_t run;
+
+		if (load_acquire(&c->published) != at + 1)
+			break;
+		/* Acquire keeps the caller's check of the floor behind this load. */
+		run = load_acquire(&c->run);
+		if (run == 0 || run > r->capacity)
+			break; /* damaged: whoever reads it will say so */
+		if (load_relaxed(&c->flags) & FLAG_ONES && at + run > target)
+			return target;
+		at += run;
+	}
+	return at;
+}
+
+/* Everything below has been released by the branch. Never too high; it may
+ * lag, and two calls may see it go back a little (a take that failed). */
+uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_only)
+{
+	for (int attempt = 0; attempt < 16; attempt++) {
+		uint32_t moves = load_acquire(&b->d.moves);
+		uint64_t taken = load_acquire(&b->taken.v);
+		uint64_t low = holds_only ? NONE : taken >> 8;
+
+		/* Holds after taken: a member's hold is stored before its take
+		 * moves `taken`, so who sees the take sees the hold. */
+		for (uint32_t word = 0; word * 64 < r->seat_count; word++) {
+			uint64_t members = load_acquire(&b->d.members[word]);
+
+			while (members) {
+				uint32_t i = word * 64 + (uint32_t)__builtin_ctzll(members);
+				uint64_t hold;
+
+				members &= members - 1;
+				if (i >= r->seat_count)
+					break;
+				hold = load_acquire(&r->seats[i].lease.hold);
+				if (hold < low)
+					low = hold;
+			}
+		}
+		/* A lease that moved between two seats may have been missed in both. */
+		if (load_acquire(&b->d.moves) == moves)
+			return low;
+	}
+	return 0;
+}
+
+uint64_t upstream_released(const shmring *r, uint64_t upstream)
+{
+	uint64_t low = NONE;
+
+	for (uint64_t m = upstream; m; m &= m - 1) {
+		uint64_t released = branch_released(r, &r->cursors->branch[__builtin_ctzll(m)], false);
+
+		if (released < low)
+			low = released;
+	}
+	return low;
+}
+
+/* The least that anybody holds back. *soft: no reliable branch, or one that may
+ * lapse, so that overwriting must be decided; *lapse: one of the latter. */
+static uint64_t gate(const shmring *r, bool *soft, bool *lapse)
+{
+	uint64_t active = load_acquire(&r->cursors->graph.active);
+	uint64_t low = NONE;
+
+	*lapse = false;
+	for (uint64_t m = active; m; m &= m - 1) {
+		const struct branch *b = &r->cursors->branch[__builtin_ctzll(m)];
+		bool may_lapse = load_relaxed(&b->d.options) & BRANCH_LAPSE;
+		bool dropped = load_acquire(&b->d.state) == BRANCH_DROPPED;
+		uint64_t released = branch_released(r, b, may_lapse || dropped);
+
+		*lapse |= may_lapse;
+		if (released < low)
+			low = released;
+	}
+	*soft = *lapse || low == NONE;
+	return low;
+}
+
+static void raise_to(uint64_t *word, uint64_t value)
+{
+	uint64_t seen = load_relaxed(word);
+
+	while (seen < value && !cas_seq_cst(word, &seen, value))
+		;
+}
+
+/* Tries to raise the floor to `need` or beyond; returns where it stands. */
+uint64_t floor_advance(shmring *r, uint64_t need)
+{
+	struct cursors *c = r->cursors;
+	uint64_t floor = load_acquire(&c->floor.v);
+	bool soft, lapse;
+	uint64_t next = gate(r, &soft, &lapse);
+	uint64_t again;
+
+	if (soft) {
+		/* Overwrite no more than is needed, but a sixteenth of the ring
+		 * at a time, so that the two steps are rare. */
+		uint64_t walked = walk_runs(r, floor, need + r->capacity / 16);
+
+		/* While the floor stands where the walk began, nothing the walk
+		 * has read can have been overwritten. */
+		if (load_acquire(&c->floor.v) != floor)
+			return load_acquire(&c->floor.v);
+		if (walked < next)
+			next = walked;
+	}
+	if (next <= floor || next > load_acquire(&c->claim.v))
+		return floor;
+	raise_to(&c->floor_next.v, next);
+	if (lapse)
+		heavy_barrier(r->asymmetric);
+	else
+		light_barrier(r->asymmetric);
+	again = gate(r, &soft, &lapse);
+	raise_to(&c->floor.v, again < next ? again : next);
+	return load_acquire(&c->floor.v);
+}

@@ -1,0 +1,376 @@
+/* Branches: which there are, who follows whom. Every change happens under the
+ * admin lock; the words that running producers and members look at are changed
+ * so that each intermediate state holds back too much rather than too little.
+ */
+#include <string.h>
+
+#include "internal.h"
+
+static struct branch *branch_at(const shmring *r, uint32_t id)
+{
+	return &r->cursors->branch[id];
+}
+
+static uint64_t bit(uint32_t id)
+{
+	return UINT64_C(1) << id;
+}
+
+static bool is_active(const shmring *r, uint32_t id)
+{
+	return load_acquire(&branch_at(r, id)->d.state) == BRANCH_ACTIVE;
+}
+
+/* followers and roots follow from the upstreams. */
+static void derive(shmring *r)
+{
+	uint64_t followers[BRANCHES] = {0};
+	uint64_t roots = 0;
+
+	for (uint32_t id = 0; id < BRANCHES; id++) {
+		if (!is_active(r, id))
+			continue;
+		uint64_t upstream = load_relaxed(&branch_at(r, id)->d.upstream);
+
+		if (!upstream)
+			roots |= bit(id);
+		for (uint64_t m = upstream; m; m &= m - 1)
+			followers[__builtin_ctzll(m)] |= bit(id);
+	}
+	for (uint32_t id = 0; id < BRANCHES; id++)
+		store_relaxed(&branch_at(r, id)->d.followers, followers[id]);
+	store_relaxed(&r->cursors->graph.roots, roots);
+}
+
+static unsigned living_members(const shmring *r, uint32_t id)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		n += load_acquire(&branch_at(r, id)->d.members[i / 64]) >> (i % 64) & 1 &&
+		     load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE && seat_alive(r, i);
+	return n;
+}
+
+void count_orphans(shmring *r, uint32_t id)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		n += load_acquire(&r->seats[i].id.state) == SEAT_ORPHAN && r->seats[i].id.branch == id;
+	store_release(&branch_at(r, id)->d.orphans, n);
+}
+
+static void free_orphans(shmring *r, uint32_t id)
+{
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		struct seat *s = &r->seats[i];
+
+		if (load_acquire(&s->id.state) != SEAT_ORPHAN || s->id.branch != id)
+			continue;
+		fetch_and_seq_cst(&branch_at(r, id)->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
+		store_release(&s->lease.hold, NONE);
+		store_release(&s->id.state, SEAT_FREE);
+	}
+	count_orphans(r, id);
+}
+
+static void free_if_deserted(shmring *r, uint32_t id)
+{
+	struct branch *b = branch_at(r, id);
+
+	if (load_acquire(&b->d.state) != BRANCH_DROPPED)
+		return;
+	for (int word = 0; word < 4; word++)
+		if (load_acquire(&b->d.members[word]))
+			return;
+	fetch_and_seq_cst(&r->cursors->graph.active, ~bit(id));
+	store_release(&b->d.state, BRANCH_FREE);
+	wake_producers(r);
+}
+
+/* Ends the branch for its members. A take records its hold, passes a light
+ * barrier and then looks at the state; so after the heavy barrier either its
+ * hold is visible or it will see that it came too late, and the branch gates by
+ * holds alone until its last member has left. Repeats safely after a crash. */
+void branch_drop(shmring *r, uint32_t id)
+{
+	struct branch *b = branch_at(r, id);
+	uint64_t upstream = load_relaxed(&b->d.upstream);
+
+	store_release(&b->d.state, BRANCH_DROPPING);
+	for (uint32_t other = 0; other < BRANCHES; other++) {
+		struct branch *f = branch_at(r, other);
+		uint64_t up = load_relaxed(&f->d.upstream);
+
+		if (is_active(r, other) && up & bit(id))
+			store_relaxed(&f->d.upstream, (up & ~bit(id)) | upstream);
+	}
+	derive(r);
+	heavy_barrier(r->asymmetric);
+	store_release(&b->d.state, BRANCH_DROPPED);
+	free_orphans(r, id);
+	wake_branches(r, NONE); /* its members see the drop, its followers their new bound */
+	free_if_deserted(r, id);
+	wake_producers(r);
+}
+
+/* Finishes what a process that died under the admin lock had begun. */
+void graph_repair(shmring *r)
+{
+	uint64_t active = load_acquire(&r->cursors->graph.active);
+
+	for (uint32_t id = 0; id < BRANCHES; id++) {
+		uint32_t state = load_acquire(&branch_at(r, id)->d.state);
+
+		if (state == BRANCH_FREE && active & bit(id))
+			fetch_and_seq_cst(&r->cursors->graph.active, ~bit(id));
+		if (state == BRANCH_DROPPING)
+			branch_drop(r, id);
+		free_if_deserted(r, id);
+	}
+	derive(r);
+}
+
+/* A member has left or died. */
+void branch_member_left(shmring *r, uint32_t id)
+{
+	struct branch *b = branch_at(r, id);
+
+	if (is_active(r, id) && load_relaxed(&b->d.options) & BRANCH_EPHEMERAL && living_members(r, id) == 0)
+		branch_drop(r, id);
+	else
+		free_if_deserted(r, id);
+}
+
+int shmring_find_branch(const shmring *r, const char *name, uint32_t *id)
+{
+	for (uint32_t i = 0; i < BRANCHES; i++)
+		if (is_active(r, i) && strncmp(branch_at(r, i)->d.name, name, sizeof branch_at(r, i)->d.name) == 0) {
+			*id = i;
+			return SHMRING_OK;
+		}
+	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch \"%s\"", r->name, name);
+}
+
+/* --- subscribe ------------------------------------------------------------------ */
+
+static int check_upstream(const shmring *r, uint64_t upstream)
+{
+	for (uint64_t m = upstream; m; m &= m - 1)
+		if (!is_active(r, (uint32_t)__builtin_ctzll(m)))
+			return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %d to follow", r->name,
+				    __builtin_ctzll(m));
+	return SHMRING_OK;
+}
+
+/* Places a new branch. Its bit in `active` is set while it stands at the
+ * floor; from then on the floor passes it at most once, by an advance that had
+ * looked at the branches before: floor_next shows that (floor.c). */
+static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o)
+{
+	struct cursors *c = r->cursors;
+	struct branch *b = branch_at(r, id);
+	uint64_t at = o->start == SHMRING_LATEST ? load_acquire(&c->claim.v) : load_acquire(&c->floor.v);
+	uint64_t next;
+
+	store_release(&b->taken.v, at << 8 | NOBODY);
+	fetch_or_seq_cst(&c->graph.active, bit(id));
+	heavy_barrier(r->asymmetric); /* pairs with the barrier in floor_advance() */
+	next = load_acquire(&c->floor_next.v);
+	if (next > at)
+		at = next;
+	if (o->start == SHMRING_AT_SEQUENCE) {
+		if (o->sequence > load_acquire(&c->claim.v)) {
+			fetch_and_seq_cst(&c->graph.active, ~bit(id));
+			return fail(SHMRING_E_INVALID, "ring \"%s\": sequence %llu lies ahead of the producers (%llu)",
+				    r->name, (unsigned long long)o->sequence,
+				    (unsigned long long)load_acquire(&c->claim.v));
+		}
+		at = walk_runs(r, at, o->sequence);
+	}
+	store_release(&b->taken.v, at << 8 | NOBODY);
+	return SHMRING_OK;
+}
+
+static int check_name(const shmring *r, const char *name)
+{
+	size_t n = name ? strlen(name) : 0;
+
+	if (n == 0 || n >= sizeof ((struct branch_descriptor *)0)->name)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": a branch's name has 1 to %zu bytes", r->name,
+			    sizeof ((struct branch_descriptor *)0)->name - 1);
+	return SHMRING_OK;
+}
+
+static int join_existing(shmring *r, uint32_t id, const char *name)
+{
+	if (!(load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EXCLUSIVE))
+		return SHMRING_OK;
+	recover_dead_seats(r);
+	if (living_members(r, id))
+		return fail(SHMRING_E_SECOND_MEMBER,
+			    "ring \"%s\": branch \"%s\" is exclusive and has a living member; wait for it to end, or make "
+			    "the branch without exclusive",
+			    r->name, name);
+	return SHMRING_OK;
+}
+
+static int find_room(shmring *r, uint32_t *id)
+{
+	for (int pass = 0; pass < 2; pass++) {
+		for (uint32_t i = 0; i < BRANCHES; i++)
+			if (load_acquire(&branch_at(r, i)->d.state) == BRANCH_FREE) {
+				*id = i;
+				return SHMRING_OK;
+			}
+		recover_dead_seats(r);
+	}
+	return fail(SHMRING_E_LIMIT, "ring \"%s\" has %d branches already, its limit; drop one that is not needed",
+		    r->name, BRANCHES);
+}
+
+int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_options *o, bool joining, uint32_t *id)
+{
+	struct shmring_branch_options defaults = {.start = SHMRING_LATEST};
+	int status = check_name(r, name);
+
+	if (!o)
+		o = &defaults;
+	if (status)
+		return status;
+	graph_repair(r);
+	if (shmring_find_branch(r, name, id) == SHMRING_OK) {
+		recover_dead_seats(r); /* an ephemeral one of the dead makes way */
+		if (is_active(r, *id))
+			return joining ? join_existing(r, *id, name) : SHMRING_OK;
+	}
+	if (o->start > SHMRING_AT_SEQUENCE)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no start %d", r->name, o->start);
+	if (o->ephemeral && !joining)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": an ephemeral branch is made by joining it", r->name);
+	status = check_upstream(r, o->upstream);
+	if (!status)
+		status = find_room(r, id);
+	if (status)
+		return status;
+
+	struct branch_descriptor *d = &branch_at(r, *id)->d;
+
+	memset(d->name, 0, sizeof d->name);
+	memcpy(d->name, name, strlen(name));
+	store_relaxed(&d->options, (o->exclusive ? BRANCH_EXCLUSIVE : 0) | (o->ephemeral ? BRANCH_EPHEMERAL : 0) |
+					   (o->lapse ? BRANCH_LAPSE : 0));
+	store_relaxed(&d->upstream, o->upstream);
+	for (int word = 0; word < 4; word++)
+		store_relaxed(&d->members[word], 0);
+	store_relaxed(&d->orphans, 0);
+	status = place(r, *id, o);
+	if (status)
+		return status;
+	store_release(&d->state, BRANCH_ACTIVE);
+	derive(r);
+	return SHMRING_OK;
+}
+
+static int admin_enter_writable(shmring *r)
+{
+	int status = check_usable(r);
+
+	if (status)
+		return status;
+	if (r->read_only)
+		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
+	return admin_enter(r);
+}
+
+int shmring_subscribe(shmring *r, const char *name, const struct shmring_branch_options *options, uint32_t *id)
+{
+	int status = admin_enter_writable(r);
+
+	if (status)
+		return status;
+	status = subscribe_locked(r, name, options, false, id);
+	admin_leave(r);
+	return status;
+}
+
+int shmring_unsubscribe(shmring *r, const char *name)
+{
+	int status = admin_enter_writable(r);
+	uint32_t id;
+
+	if (status)
+		return status;
+	status = shmring_find_branch(r, name, &id);
+	if (!status)
+		branch_drop(r, id);
+	admin_leave(r);
+	return status;
+}
+
+static bool reaches(const shmring *r, uint64_t from, uint32_t target)
+{
+	uint64_t seen = 0;
+
+	while (from & ~seen) {
+		uint32_t id = (uint32_t)__builtin_ctzll(from & ~seen);
+
+		if (id == target)
+			return true;
+		seen |= bit(id);
+		from |= load_relaxed(&branch_at(r, id)->d.upstream);
+	}
+	return false;
+}
+
+int shmring_follow(shmring *r, uint32_t id, uint64_t upstream)
+{
+	int status = admin_enter_writable(r);
+
+	if (status)
+		return status;
+	if (id >= BRANCHES || !is_active(r, id))
+		status = fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u", r->name, id);
+	else
+		status = check_upstream(r, upstream);
+	if (!status && reaches(r, upstream, id))
+		status = fail(SHMRING_E_INVALID, "ring \"%s\": branch \"%s\" cannot follow itself", r->name,
+			      branch_at(r, id)->d.name);
+	if (!status) {
+		store_relaxed(&branch_at(r, id)->d.upstream, upstream);
+		derive(r);
+		wake_branches(r, bit(id));
+	}
+	admin_leave(r);
+	return status;
+}
+
+int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_info *info)
+{
+	const struct branch *b;
+	uint32_t options;
+	uint64_t taken, released;
+
+	if (id >= BRANCHES || !is_active(r, id))
+		return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u", r->name, id);
+	b = branch_at(r, id);
+	options = load_relaxed(&b->d.options);
+	taken = load_acquire(&b->taken.v);
+	released = branch_released(r, b, false);
+	*info = (struct shmring_branch_info){
+		.id = id,
+		.exclusive = options & BRANCH_EXCLUSIVE,
+		.ephemeral = options & BRANCH_EPHEMERAL,
+		.lapse = options & BRANCH_LAPSE,
+		.upstream = load_relaxed(&b->d.upstream),
+		.position = taken >> 8,
+		.released = released,
+		.orphans = load_relaxed(&b->d.orphans),
+	};
+	memcpy(info->name, b->d.name, sizeof b->d.name - 1);
+	for (int word = 0; word < 4; word++)
+		info->members += (uint32_t)__builtin_popcountll(load_relaxed(&b->d.members[word]));
+	info->members -= info->orphans < info->members ? info->orphans : info->members;
+	return SHMRING_OK;
+}

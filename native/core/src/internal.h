@@ -1,0 +1,174 @@
+/* What the files of the core share: handles, and who may call what. */
+#ifndef SHMRING_INTERNAL_H
+#define SHMRING_INTERNAL_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "atomics.h"
+#include "layout.h"
+#include "shmring.h"
+
+struct shmring {
+	struct header header; /* the checked copy; the file's own is not read again */
+	struct cursors *cursors;
+	struct seat *seats;
+	struct control *control;
+	uint8_t *slots; /* mapped twice, back to back */
+	uint64_t capacity;
+	uint64_t mask;
+	unsigned log2_capacity;
+	uint32_t seat_count;
+	uint32_t options;
+	int fd;
+	bool read_only;
+	bool asymmetric; /* barriers, see atomics.h */
+	bool forked;
+	uint32_t seat; /* this handle's own */
+	uint64_t own_seats[4];
+	pthread_mutex_t admin; /* the admin lock byte does not part threads of one handle */
+	uint8_t *base;
+	size_t mapped_bytes;
+	struct shmring *next; /* list of handles for fork */
+	char name[256];
+};
+
+struct shmring_producer {
+	shmring *ring;
+	struct seat *seat;
+	uint32_t seat_index;
+	uint64_t floor; /* cached; the shared one is never lower */
+	uint64_t claim_lo;
+	uint64_t claim_n; /* 0: no open claim */
+};
+
+struct shmring_member {
+	shmring *ring;
+	struct seat *seat;
+	struct branch *branch;
+	uint32_t seat_index;
+	uint32_t branch_index;
+	uint32_t ranges_used; /* entries of seat->range below this may be in use */
+	uint64_t upstream_released; /* cached */
+	uint64_t lapsed_first;
+	uint64_t lapsed_end;
+	struct range *deferred; /* releases that await a free entry */
+	size_t deferred_count;
+};
+
+/* error.c */
+int fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int fail_errno(const char *what, const char *name);
+
+/* map.c */
+uint64_t index_of(const shmring *ring, uint64_t sequence);
+struct control *control_at(const shmring *ring, uint64_t sequence);
+uint8_t *slot_at(const shmring *ring, uint64_t sequence);
+
+static inline int check_usable(const shmring *ring)
+{
+	if (__builtin_expect(ring->forked, 0))
+		return fail(SHMRING_E_FORKED,
+			    "this handle of ring \"%s\" belongs to the parent process; attach again in the child",
+			    ring->name);
+	return SHMRING_OK;
+}
+
+/* participants.c: all but seat_alive() want the admin lock held */
+int admin_enter(shmring *ring);
+bool admin_try(shmring *ring);
+void admin_leave(shmring *ring);
+int seat_take(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index);
+void seat_give_back(shmring *ring, uint32_t index);
+bool seat_alive(const shmring *ring, uint32_t index);
+bool range_locked(int fd, off_t offset);
+void handles_add(shmring *ring);
+void handles_remove(shmring *ring);
+
+static inline bool seat_is_own(const shmring *ring, uint32_t index)
+{
+	return ring->own_seats[index / 64] >> (index % 64) & 1;
+}
+
+/* floor.c */
+uint64_t walk_runs(const shmring *ring, uint64_t from, uint64_t target);
+uint64_t branch_released(const shmring *ring, const struct branch *branch, bool holds_only);
+uint64_t upstream_released(const shmring *ring, uint64_t upstream);
+uint64_t floor_advance(shmring *ring, uint64_t need);
+
+/* One message's entry, read once and checked: what a hostile peer changes
+ * afterwards does not matter. */
+struct entry {
+	uint64_t next; /* sequence behind the message */
+	uint64_t run_end;
+	uint64_t time;
+	uint32_t length;
+	uint32_t crc;
+	uint8_t kind;
+	uint8_t flags;
+	uint8_t shift;
+};
+
+static inline bool is_published(const shmring *ring, uint64_t sequence)
+{
+	return load_acquire(&control_at(ring, sequence)->published) == sequence + 1;
+}
+
+int entry_read(const shmring *ring, uint64_t sequence, struct entry *entry);
+
+/* claim.c */
+void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);
+
+/* read.c */
+bool ranges_remove(struct seat *seat, uint32_t *used, uint64_t lo, uint64_t hi);
+uint64_t ranges_lowest(const struct seat *seat, uint32_t used);
+
+/* graph.c: want the admin lock held */
+void graph_repair(shmring *ring);
+void branch_drop(shmring *ring, uint32_t id);
+void branch_member_left(shmring *ring, uint32_t id);
+int subscribe_locked(shmring *ring, const char *name, const struct shmring_branch_options *options, bool joining,
+		     uint32_t *id);
+void count_orphans(shmring *ring, uint32_t id);
+
+/* recover.c: want the admin lock held */
+unsigned recover_dead_seats(shmring *ring);
+bool recover_seat(shmring *ring, uint32_t index);
+
+/* wait.c */
+void wake_branches(shmring *ring, uint64_t mask);
+void wake_producers(shmring *ring);
+
+/* After a publication. The sleeper announces itself, passes a heavy barrier
+ * and looks once more (wait.c): one of the two sees the other. */
+static inline void wake_readers(shmring *ring)
+{
+	uint64_t asleep;
+
+	light_barrier(ring->asymmetric);
+	asleep = load_relaxed(&ring->cursors->asleep.v);
+	if (__builtin_expect(asleep != 0, 0))
+		wake_branches(ring, asleep & load_relaxed(&ring->cursors->graph.roots));
+}
+
+/* The same after a reader has raised its hold to `low_water`, for those who
+ * wait for that: producers and the branch's followers. */
+static inline void wake_after_release(shmring *ring, const struct branch *branch, uint64_t low_water)
+{
+	uint64_t followers = load_relaxed(&branch->d.followers);
+
+	light_barrier(ring->asymmetric);
+	if (__builtin_expect(load_relaxed(&ring->cursors->producers.futex) & 1, 0) &&
+	    low_water >= load_relaxed(&ring->cursors->producers.wanted))
+		wake_producers(ring);
+	if (followers) {
+		uint64_t asleep = load_relaxed(&ring->cursors->asleep.v) & followers;
+
+		if (asleep)
+			wake_branches(ring, asleep);
+	}
+}
+
+uint64_t now_ns(int clock);
+
+#endif

@@ -1,0 +1,257 @@
+/* The bytes of a ring file, and nothing else. docs/layout.md explains them.
+ *
+ *   header | schema | cursors | seats | control | slots
+ *
+ * Every region begins on a page. Integers are little-endian. The slots are
+ * the last region and are mapped a second time right behind themselves.
+ */
+#ifndef SHMRING_LAYOUT_H
+#define SHMRING_LAYOUT_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__ || !defined(__linux__) || __SIZEOF_POINTER__ != 8
+#error "shmring needs 64-bit little-endian Linux"
+#endif
+
+#define LAYOUT_MAGIC UINT64_C(0x0a474e524d485389) /* "\x89SHMRNG\n" */
+#define LAYOUT_MAJOR 1
+#define LAYOUT_MINOR 0
+
+enum {
+	CELL = 128, /* two cache lines: the prefetcher pulls pairs */
+	HEADER_BYTES = 4096,
+	SLOT_BYTES = 300,
+	CONTROL_BYTES = 32,
+	BRANCHES = 64,
+	LEASES = 48, /* separate ranges one member can hold */
+	NAME_BYTES = 56,
+	MIN_SLOTS = 1024,
+	MAX_SEATS = 248, /* a seat's number fits 8 bits of `taken`; 255 is nobody */
+	NOBODY = 255,
+	BODY_ALIGN = 64,
+};
+
+#define MAX_SLOTS (UINT64_C(1) << 31)
+#define NONE UINT64_MAX
+
+/* Region 1. Written once, before `magic`; never changed afterwards. */
+struct header {
+	uint64_t magic; /* stored last, with release: the ring is complete */
+	uint16_t major;
+	uint16_t minor;
+	uint32_t crc; /* CRC32C of this struct with magic and crc zero */
+	uint64_t slots;
+	uint32_t slot_bytes;
+	uint32_t control_bytes;
+	uint32_t seats;
+	uint32_t seat_bytes;
+	uint32_t branches;
+	uint32_t page_bytes; /* the creator's; regions are aligned to it */
+	uint64_t schema_offset;
+	uint64_t schema_bytes; /* 0: no schema */
+	uint32_t schema_crc;
+	uint32_t options; /* OPT_* */
+	uint64_t cursors_offset;
+	uint64_t seats_offset;
+	uint64_t control_offset;
+	uint64_t slots_offset;
+	uint64_t file_bytes;
+	uint64_t first_sequence;
+	uint64_t created_ns; /* CLOCK_REALTIME */
+	uint8_t uuid[16];
+	uint32_t owner_uid;
+	uint32_t mode;
+};
+
+enum header_option {
+	OPT_SINGLE_PRODUCER = 1,
+	OPT_SCATTERED = 2,
+	OPT_CHECKSUM = 4,
+	OPT_CLOCK_PRECISE = 8,
+	OPT_CLOCK_OFF = 16,
+	OPT_FENCES = 32, /* no membarrier(2) where it was made: full fences instead */
+	OPT_ALL = 63,
+};
+
+/* One word that changes, alone in its cell. */
+union cell64 {
+	uint64_t v;
+	uint8_t pad[CELL];
+};
+union cell32 {
+	uint32_t v;
+	uint8_t pad[CELL];
+};
+
+enum branch_state {
+	BRANCH_FREE = 0,
+	BRANCH_ACTIVE = 1,
+	BRANCH_DROPPING = 2, /* no take begins any more; gates as before */
+	BRANCH_DROPPED = 3,  /* no take is under way; leases still gate */
+};
+
+enum branch_option {
+	BRANCH_EXCLUSIVE = 1, /* one member (SC) */
+	BRANCH_EPHEMERAL = 2, /* dropped with its last member */
+	BRANCH_LAPSE = 4,     /* does not gate; loses the oldest */
+};
+
+struct branch_descriptor {
+	uint32_t state;
+	uint32_t options;
+	uint64_t upstream;    /* branches this one follows; 0: the producer */
+	uint64_t followers;   /* branches that follow this one */
+	uint64_t members[4];  /* seats that share its work, orphans included */
+	uint32_t orphans;     /* seats of the dead whose leases await adoption */
+	uint32_t moves;       /* counts leases moved between seats, see graph.c */
+	char name[NAME_BYTES - 8];
+};
+
+struct branch {
+	union {
+		struct branch_descriptor d;
+		uint8_t pad[CELL];
+	};
+	union cell64 taken; /* next sequence << 8 | seat of the last taker */
+	union cell32 futex; /* counts wake-ups of this branch */
+};
+
+/* Region 3. */
+struct cursors {
+	union cell64 claim;      /* next sequence to claim */
+	union cell64 floor;      /* everything below may be overwritten */
+	union cell64 floor_next; /* announced floor; floor follows it */
+	union {
+		struct {
+			uint64_t active; /* branches that gate or hold leases */
+			uint64_t roots;  /* active branches that follow the producer */
+			uint32_t single_producer; /* seat + 1 of an SP ring's producer */
+		} graph;
+		uint8_t graph_pad[CELL];
+	};
+	union cell64 asleep;          /* branches with sleeping members */
+	union {
+		struct {
+			uint32_t futex;  /* bit 0: a producer sleeps; rest: wake-ups */
+			uint32_t unused;
+			uint64_t wanted; /* the floor a sleeping producer waits for */
+		} producers;
+		uint8_t producers_pad[CELL];
+	};
+	union cell32 spare[2];
+	struct branch branch[BRANCHES];
+};
+
+enum seat_state {
+	SEAT_FREE = 0,
+	SEAT_ACTIVE = 1,
+	SEAT_ORPHAN = 2, /* its owner is dead; its leases await adoption */
+};
+
+enum seat_role {
+	ROLE_ATTACHED = 0,
+	ROLE_PRODUCER = 1,
+	ROLE_MEMBER = 2,
+};
+
+struct range {
+	uint64_t lo; /* NONE: unused */
+	uint64_t hi;
+};
+
+/* take_state: low bit of `take_end` */
+#define TAKE_PENDING UINT64_C(1)
+
+struct seat_counters {
+	uint64_t messages;
+	uint64_t bytes;
+	uint64_t full_waits;
+	uint64_t empty_waits;
+	uint64_t contended;
+	uint64_t recovered; /* dead seats this one cleared away */
+	uint64_t lapsed;    /* slots lost to lapse */
+	uint64_t dropped;   /* messages given up because the ring was full */
+};
+
+/* Region 4. One per handle. The owner holds a write lock (F_OFD_SETLK) on the
+ * first byte of its seat; the kernel drops it when the owner dies. */
+struct seat {
+	union {
+		struct {
+			uint32_t state;
+			uint32_t role;
+			uint32_t branch;
+			uint32_t pid;
+			uint64_t start_time; /* field 22 of /proc/pid/stat */
+			uint64_t joined_ns;
+			char name[NAME_BYTES];
+		} id;
+		uint8_t id_pad[CELL];
+	};
+	union {
+		struct {
+			uint64_t lo; /* NONE: no claim under way */
+			uint64_t n;
+		} intent;
+		uint8_t intent_pad[CELL];
+	};
+	union {
+		struct {
+			uint64_t hold;      /* lowest sequence held; NONE: nothing */
+			uint64_t take_lo;   /* the take under way or the last one */
+			uint64_t take_end;  /* its end << 1 | TAKE_PENDING */
+			uint64_t adopt_from; /* seat + 1 while a lease is moved here */
+			uint64_t adopt_lo;
+			uint64_t adopt_hi;
+		} lease;
+		uint8_t lease_pad[CELL];
+	};
+	union {
+		struct seat_counters counters;
+		uint8_t counters_pad[CELL];
+	};
+	struct range range[LEASES];
+};
+
+enum control_kind {
+	KIND_BYTES = 0,
+	KIND_ABORTED = 1,
+	KIND_END = 2,
+	KIND_ARROW_BATCH = 3,
+	KIND_ARROW_STREAM = 4,
+};
+
+enum control_flag {
+	FLAG_ONES = 1,     /* the run consists of one-slot messages */
+	FLAG_CHECKSUM = 2, /* crc is valid */
+};
+
+/* Region 5. One per slot; meaningful at the first slot of a message. */
+struct control {
+	uint64_t published; /* message_id + 1, stored last with release; 0: never */
+	uint64_t time;      /* ns, CLOCK_REALTIME */
+	uint32_t length;    /* bytes of payload */
+	uint32_t crc;       /* CRC32C of the payload */
+	uint32_t run;       /* slots from here to the end of the run */
+	uint8_t seat;       /* of the producer */
+	uint8_t kind;
+	uint8_t flags;
+	uint8_t shift; /* the payload begins this far into the slot */
+};
+
+/* Lock bytes beside the seats' own. */
+#define ADMIN_LOCK_OFFSET 8 /* joins, leaves, subscriptions, recovery: one at a time */
+
+static_assert(sizeof(struct header) == 152, "header");
+static_assert(sizeof(struct branch_descriptor) == 112, "descriptor fits its cell");
+static_assert(sizeof(struct branch) == 3 * CELL, "branch");
+static_assert(offsetof(struct cursors, branch) == 8 * CELL, "cursors");
+static_assert(sizeof(struct cursors) == 8 * CELL + BRANCHES * 3 * CELL, "cursors");
+static_assert(offsetof(struct seat, range) == 4 * CELL, "seat");
+static_assert(sizeof(struct seat) == 10 * CELL, "seat");
+static_assert(sizeof(struct control) == CONTROL_BYTES, "control");
+
+#endif

@@ -1,0 +1,237 @@
+/* Seats, lock bytes, and what happens to handles at fork.
+ *
+ * A seat is taken under the admin lock: lock its byte, fill it in, and set its
+ * state last. The byte stays locked as long as the open file description
+ * lives, which is as long as the process unless it closes the handle; a forked
+ * child closes its copy at once (below), or it would keep the parent alive.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+/* Joins, leaves and recovery take microseconds; who holds the admin lock for
+ * longer is stopped (SIGSTOP, a debugger), not dead. */
+#define ADMIN_PATIENCE_NS (5 * 1000 * 1000 * 1000LL)
+
+static off_t seat_offset(const shmring *r, uint32_t index)
+{
+	return (off_t)(r->header.seats_offset + (uint64_t)index * sizeof(struct seat));
+}
+
+static bool set_lock(int fd, off_t offset, short type)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
+
+	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
+}
+
+bool range_locked(int fd, off_t offset)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
+
+	/* Not being told is no proof of death. */
+	return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+bool seat_alive(const shmring *r, uint32_t index)
+{
+	return seat_is_own(r, index) || range_locked(r->fd, seat_offset(r, index));
+}
+
+/* --- the admin lock --------------------------------------------------------- */
+
+bool admin_try(shmring *r)
+{
+	if (pthread_mutex_trylock(&r->admin))
+		return false;
+	if (set_lock(r->fd, ADMIN_LOCK_OFFSET, F_WRLCK))
+		return true;
+	pthread_mutex_unlock(&r->admin);
+	return false;
+}
+
+int admin_enter(shmring *r)
+{
+	uint64_t deadline = now_ns(CLOCK_MONOTONIC) + ADMIN_PATIENCE_NS;
+
+	while (!admin_try(r)) {
+		if (now_ns(CLOCK_MONOTONIC) > deadline)
+			return fail(SHMRING_CONTENDED,
+				    "ring \"%s\": another process has been joining or recovering for 5 s; "
+				    "it is stopped (kill -CONT it, or kill it)",
+				    r->name);
+		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+	}
+	return SHMRING_OK;
+}
+
+void admin_leave(shmring *r)
+{
+	set_lock(r->fd, ADMIN_LOCK_OFFSET, F_UNLCK);
+	pthread_mutex_unlock(&r->admin);
+}
+
+/* --- seats ------------------------------------------------------------------- */
+
+static uint64_t own_start_time(void)
+{
+	char text[1024];
+	unsigned long long start = 0;
+	FILE *f = fopen("/proc/self/stat", "re");
+	const char *p;
+
+	if (!f)
+		return 0;
+	text[fread(text, 1, sizeof text - 1, f)] = 0;
+	fclose(f);
+	p = strrchr(text, ')'); /* the command may hold anything */
+	for (int field = 2; p && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	if (p)
+		sscanf(p, " %llu", &start);
+	return start;
+}
+
+static void seat_reset(struct seat *s)
+{
+	store_release(&s->intent.lo, NONE);
+	s->intent.n = 0;
+	store_release(&s->lease.hold, NONE);
+	s->lease.take_lo = NONE;
+	store_release(&s->lease.take_end, 0);
+	s->lease.adopt_from = 0;
+	for (int k = 0; k < LEASES; k++)
+		store_relaxed(&s->range[k].lo, NONE);
+	memset(&s->counters, 0, sizeof s->counters);
+}
+
+int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
+{
+	uint32_t found = NOBODY;
+
+	for (int pass = 0; pass < 2 && found == NOBODY; pass++) {
+		for (uint32_t i = 0; i < r->seat_count && found == NOBODY; i++)
+			if (load_acquire(&r->seats[i].id.state) == SEAT_FREE && !seat_is_own(r, i) &&
+			    set_lock(r->fd, seat_offset(r, i), F_WRLCK))
+				found = i;
+		if (found == NOBODY && recover_dead_seats(r) == 0)
+			break;
+	}
+	if (found == NOBODY)
+		return fail(SHMRING_E_LIMIT,
+			    "ring \"%s\": all %u participants' seats are taken; close handles that are not needed "
+			    "or create the ring with more participants",
+			    r->name, r->seat_count);
+
+	struct seat *s = &r->seats[found];
+
+	seat_reset(s);
+	s->id.role = role;
+	s->id.branch = branch;
+	s->id.pid = (uint32_t)getpid();
+	s->id.start_time = own_start_time();
+	s->id.joined_ns = now_ns(CLOCK_REALTIME);
+	memset(s->id.name, 0, sizeof s->id.name);
+	snprintf(s->id.name, sizeof s->id.name, "%s", name ? name : "");
+	r->own_seats[found / 64] |= UINT64_C(1) << (found % 64);
+	/* Pairs with the acquire of whoever looks at the seat. */
+	store_release(&s->id.state, SEAT_ACTIVE);
+	*index = found;
+	return SHMRING_OK;
+}
+
+void seat_give_back(shmring *r, uint32_t index)
+{
+	store_release(&r->seats[index].id.state, SEAT_FREE);
+	r->own_seats[index / 64] &= ~(UINT64_C(1) << (index % 64));
+	set_lock(r->fd, seat_offset(r, index), F_UNLCK);
+}
+
+int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info *info)
+{
+	const struct seat *s;
+
+	if (index >= r->seat_count)
+		return fail(SHMRING_E_INVALID, "ring \"%s\" has no seat %u", r->name, index);
+	s = &r->seats[index];
+	*info = (struct shmring_seat_info){
+		.seat = index,
+		.state = load_acquire(&s->id.state),
+		.role = load_relaxed(&s->id.role),
+		.branch = load_relaxed(&s->id.branch),
+		.pid = load_relaxed(&s->id.pid),
+		.joined_ns = load_relaxed(&s->id.joined_ns),
+		.claim = load_relaxed(&s->intent.lo),
+		.hold = load_relaxed(&s->lease.hold),
+		.messages = load_relaxed(&s->counters.messages),
+		.bytes = load_relaxed(&s->counters.bytes),
+		.full_waits = load_relaxed(&s->counters.full_waits),
+		.empty_waits = load_relaxed(&s->counters.empty_waits),
+		.contended = load_relaxed(&s->counters.contended),
+		.recovered = load_relaxed(&s->counters.recovered),
+		.lapsed = load_relaxed(&s->counters.lapsed),
+		.dropped = load_relaxed(&s->counters.dropped),
+	};
+	if (info->state == SEAT_FREE)
+		return SHMRING_UNAVAILABLE;
+	memcpy(info->name, s->id.name, sizeof info->name - 1);
+	info->alive = info->state == SEAT_ACTIVE && seat_alive(r, index);
+	return SHMRING_OK;
+}
+
+/* --- fork --------------------------------------------------------------------- */
+
+static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
+static shmring *handles;
+
+static void before_fork(void)
+{
+	pthread_mutex_lock(&handles_lock);
+}
+
+static void after_fork_parent(void)
+{
+	pthread_mutex_unlock(&handles_lock);
+}
+
+static void after_fork_child(void)
+{
+	for (shmring *r = handles; r; r = r->next) {
+		r->forked = true;
+		close(r->fd);
+	}
+	handles = NULL;
+	pthread_mutex_unlock(&handles_lock);
+}
+
+static void register_fork_handlers(void)
+{
+	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+}
+
+void handles_add(shmring *r)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, register_fork_handlers);
+	pthread_mutex_lock(&handles_lock);
+	r->next = handles;
+	handles = r;
+	pthread_mutex_unlock(&handles_lock);
+}
+
+void handles_remove(shmring *r)
+{
+	pthread_mutex_lock(&handles_lock);
+	for (shmring **p = &handles; *p; p = &(*p)->next)
+		if (*p == r) {
+			*p = r->next;
+			break;
+		}
+	pthread_mutex_unlock(&handles_lock);
+}

@@ -1,0 +1,533 @@
+/* Members: take, read, release.
+ *
+ * take:    record the range in the seat (and hold), mark the take pending;
+ *          then taken: (t, last taker) -> (end, me) by CAS; then mark it done
+ * release: strike the range from the seat; then raise hold
+ *
+ * `taken` names its last taker. Before anybody moves it on, he marks that
+ * taker's take as done (confirm), so that of a member that died in between it
+ * can always be said whether its pending take succeeded: it did exactly if it
+ * was marked, or if `taken` still names it. docs/protocol.md, P5.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+static void count(uint64_t *counter, uint64_t n)
+{
+	store_relaxed(counter, load_relaxed(counter) + n); /* one writer */
+}
+
+/* --- the ranges of one seat ------------------------------------------------- */
+
+/* `used` bounds the entries that may be in use, so that the common case (one
+ * lease at a time) looks at one of them. */
+uint64_t ranges_lowest(const struct seat *s, uint32_t used)
+{
+	uint64_t low = NONE;
+
+	for (uint32_t k = 0; k < used; k++) {
+		uint64_t lo = load_relaxed(&s->range[k].lo);
+
+		if (lo < low)
+			low = lo;
+	}
+	return low;
+}
+
+static int ranges_free_entry(const struct seat *s, uint32_t *used)
+{
+	for (uint32_t k = 0; k < *used; k++)
+		if (load_relaxed(&s->range[k].lo) == NONE)
+			return (int)k;
+	return *used < LEASES ? (int)(*used)++ : -1;
+}
+
+/* Strikes [lo, hi) wherever it is recorded. False if that would need one more
+ * entry than there is; nothing is changed then. */
+bool ranges_remove(struct seat *s, uint32_t *used, uint64_t lo, uint64_t hi)
+{
+	for (uint32_t k = 0; k < *used; k++) {
+		uint64_t a = load_relaxed(&s->range[k].lo);
+		uint64_t b = load_relaxed(&s->range[k].hi);
+
+		if (a == NONE || a >= hi || b <= lo)
+			continue;
+		if (a >= lo && b <= hi) {
+			store_relaxed(&s->range[k].lo, NONE);
+		} else if (a >= lo) {
+			store_relaxed(&s->range[k].lo, hi);
+		} else if (b <= hi) {
+			store_relaxed(&s->range[k].hi, lo);
+		} else {
+			int other = ranges_free_entry(s, used);
+
+			if (other < 0)
+				return false;
+			/* Killed between the two, the tail is recorded twice
+			 * and nothing is struck yet: recovery sees one range. */
+			store_relaxed(&s->range[other].hi, b);
+			crash_order();
+			store_relaxed(&s->range[other].lo, hi);
+			crash_order();
+			store_relaxed(&s->range[k].hi, lo);
+		}
+	}
+	return true;
+}
+
+/* --- joining and leaving ------------------------------------------------------ */
+
+int shmring_join(shmring *r, const char *branch, const struct shmring_branch_options *options, const char *name,
+		 shmring_member **out)
+{
+	int status = check_usable(r);
+	shmring_member *m;
+	uint32_t id = 0;
+	bool made;
+
+	if (status)
+		return status;
+	if (r->read_only)
+		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
+	m = calloc(1, sizeof *m);
+	if (!m)
+		return fail(SHMRING_E_NO_MEMORY, "out of memory");
+	status = admin_enter(r);
+	if (status) {
+		free(m);
+		return status;
+	}
+	status = subscribe_locked(r, branch, options, true, &id);
+	made = status == SHMRING_OK;
+	if (made)
+		status = seat_take(r, ROLE_MEMBER, name, id, &m->seat_index);
+	if (status) {
+		if (made)
+			branch_member_left(r, id);
+	} else {
+		m->ring = r;
+		m->seat = &r->seats[m->seat_index];
+		m->branch = &r->cursors->branch[id];
+		m->branch_index = id;
+		/* Before the first take: pairs with the acquire in branch_released(). */
+		fetch_or_seq_cst(&m->branch->d.members[m->seat_index / 64], UINT64_C(1) << (m->seat_index % 64));
+	}
+	admin_leave(r);
+	if (status) {
+		free(m);
+		return status;
+	}
+	*out = m;
+	return SHMRING_OK;
+}
+
+void shmring_member_close(shmring_member *m)
+{
+	shmring *r;
+
+	if (!m)
+		return;
+	r = m->ring;
+	if (!r->forked) {
+		for (int k = 0; k < LEASES; k++)
+			store_relaxed(&m->seat->range[k].lo, NONE);
+		store_release(&m->seat->lease.hold, NONE);
+		wake_after_release(r, m->branch, NONE);
+		if (admin_enter(r) == SHMRING_OK) {
+			fetch_and_seq_cst(&m->branch->d.members[m->seat_index / 64],
+					  ~(UINT64_C(1) << (m->seat_index % 64)));
+			seat_give_back(r, m->seat_index);
+			branch_member_left(r, m->branch_index);
+			admin_leave(r);
+		}
+	}
+	free(m->deferred);
+	free(m);
+}
+
+uint32_t shmring_member_branch(const shmring_member *m)
+{
+	return m->branch_index;
+}
+
+/* --- take ---------------------------------------------------------------------- */
+
+/* From `at`, how far do up to max_messages readable messages reach? An end
+ * marker is always alone. Returns the number of messages that are not aborted. */
+static int scan(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots, uint64_t *end,
+		uint32_t *messages)
+{
+	uint64_t from = at;
+	uint32_t n = 0;
+
+	while (n < max_messages && at < limit && at - from < r->capacity && is_published(r, at)) {
+		struct entry e;
+		int status = entry_read(r, at, &e);
+
+		if (status)
+			return status;
+		if (e.kind == KIND_END && n)
+			break;
+		if (e.flags & FLAG_ONES) {
+			uint64_t ones = e.run_end - at;
+
+			if (ones > max_messages - n)
+				ones = max_messages - n;
+			if (ones > limit - at)
+				ones = limit - at;
+			if (at - from + ones > max_slots)
+				ones = at - from < max_slots ? max_slots - (at - from) : !n;
+			if (!ones)
+				break;
+			at += ones;
+			n += (uint32_t)ones;
+			continue;
+		}
+		if (n && e.next - from > max_slots)
+			break;
+		at = e.next;
+		n += e.kind != KIND_ABORTED;
+		if (e.kind == KIND_END)
+			break;
+	}
+	*end = at;
+	*messages = n;
+	return SHMRING_OK;
+}
+
+/* Marks the last taker's take as done; `t` is where it ended. */
+static void confirm(shmring *r, uint32_t last, uint64_t t)
+{
+	uint64_t *take_end = &r->seats[last].lease.take_end;
+	uint64_t pending = t << 1 | TAKE_PENDING;
+
+	if (load_acquire(take_end) == pending)
+		(void)cas_acq_rel(take_end, &pending, t << 1);
+}
+
+/* Moves `taken` from (t, last) to (end, me). */
+static bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
+{
+	uint32_t last = (uint32_t)(seen & 255);
+
+	if (last != m->seat_index && last < m->ring->seat_count)
+		confirm(m->ring, last, seen >> 8);
+	if (load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE) {
+		store_release(&m->branch->taken.v, end << 8 | m->seat_index); /* no other taker */
+		return true;
+	}
+	return cas_acq_rel(&m->branch->taken.v, &seen, end << 8 | m->seat_index);
+}
+
+static void raise_hold(shmring_member *m)
+{
+	uint64_t low = ranges_lowest(m->seat, m->ranges_used);
+	uint64_t taken = load_relaxed(&m->branch->taken.v) >> 8;
+
+	if (low == NONE)
+		m->ranges_used = 0;
+	/* Release: the payload was read before. Pairs with the acquire in branch_released(). */
+	store_release(&m->seat->lease.hold, low);
+	wake_after_release(m->ring, m->branch, low < taken ? low : taken);
+}
+
+/* Records [lo, hi): grows the range that ends at lo, or takes a free entry. */
+static int record(shmring_member *m, uint64_t lo, uint64_t hi)
+{
+	struct seat *s = m->seat;
+	int entry;
+
+	for (uint32_t k = 0; k < m->ranges_used; k++)
+		if (load_relaxed(&s->range[k].hi) == lo && load_relaxed(&s->range[k].lo) != NONE) {
+			store_relaxed(&s->range[k].hi, hi);
+			return SHMRING_OK;
+		}
+	entry = ranges_free_entry(s, &m->ranges_used);
+	if (entry < 0)
+		return fail(SHMRING_E_LEASES,
+			    "this member of ring \"%s\" holds %d separate leases already; release some, or copy what "
+			    "you keep",
+			    m->ring->name, LEASES);
+	store_relaxed(&s->range[entry].hi, hi);
+	crash_order();
+	store_relaxed(&s->range[entry].lo, lo);
+	return SHMRING_OK;
+}
+
+/* A branch that may lapse announces its hold and only then looks whether the
+ * floor is on its way past it (floor.c). */
+static int check_lapse(shmring_member *m, uint64_t seen)
+{
+	uint64_t t = seen >> 8;
+	uint64_t next;
+
+	if (load_relaxed(&m->seat->lease.hold) == NONE)
+		store_relaxed(&m->seat->lease.hold, t);
+	light_barrier(m->ring->asymmetric); /* pairs with the heavy one in floor_advance() */
+	next = load_acquire(&m->ring->cursors->floor_next.v);
+	if (next <= t)
+		return SHMRING_OK;
+	raise_hold(m);
+	if (!move_taken(m, seen, next))
+		return SHMRING_CONTENDED;
+	m->lapsed_first = t;
+	m->lapsed_end = next;
+	count(&m->seat->counters.lapsed, next - t);
+	return fail(SHMRING_LAPSED,
+		    "ring \"%s\": the branch fell too far behind and lost %llu sequences, %llu to %llu; it goes on at %llu",
+		    m->ring->name, (unsigned long long)(next - t), (unsigned long long)t, (unsigned long long)(next - 1),
+		    (unsigned long long)next);
+}
+
+static int dropped(const shmring_member *m)
+{
+	return fail(SHMRING_E_DROPPED, "ring \"%s\": the branch was dropped while this member was attached to it",
+		    m->ring->name);
+}
+
+/* Moves the oldest messages that the dead member in seat `from` held into this
+ * member's seat. The lease is recorded here before it is struck there, and
+ * adopt_from says so in between: should this member die too, recovery keeps
+ * exactly one of the two. Returns true if *status is the answer of the take. */
+static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, uint64_t max_slots,
+		       struct shmring_lease *lease, int *status)
+{
+	shmring *r = m->ring;
+	struct seat *s = m->seat;
+	struct seat *dead = &r->seats[from];
+	uint64_t lo = ranges_lowest(dead, LEASES);
+	uint32_t all = LEASES;
+	uint32_t k = 0;
+	uint32_t messages;
+	uint64_t end;
+
+	while (k < LEASES - 1 && load_relaxed(&dead->range[k].lo) != lo)
+		k++;
+	*status = scan(r, lo, load_relaxed(&dead->range[k].hi), max_messages, max_slots, &end, &messages);
+	if (*status || end == lo) {
+		/* Damaged: it cannot be delivered; saying so once is enough. */
+		store_relaxed(&dead->range[k].lo, NONE);
+		return *status != SHMRING_OK;
+	}
+	s->lease.adopt_lo = lo;
+	s->lease.adopt_hi = end;
+	crash_order();
+	s->lease.adopt_from = from + 1;
+	crash_order();
+	*status = record(m, lo, end);
+	if (*status) {
+		s->lease.adopt_from = 0;
+		return true;
+	}
+	if (lo < load_relaxed(&s->lease.hold))
+		store_release(&s->lease.hold, lo);
+	fetch_add_seq_cst(&m->branch->d.moves, 1); /* see branch_released() */
+	(void)ranges_remove(dead, &all, lo, end);  /* a prefix: needs no entry */
+	store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
+	crash_order();
+	s->lease.adopt_from = 0;
+	if (messages == 0) {
+		(void)ranges_remove(s, &m->ranges_used, lo, end);
+		raise_hold(m);
+		return false;
+	}
+	*lease = (struct shmring_lease){lo, end, messages, true};
+	count(&s->counters.messages, messages);
+	return true;
+}
+
+/* Takes over what a dead member of this branch held. Returns true if *status
+ * is the answer of the take. */
+static bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
+		  int *status)
+{
+	shmring *r = m->ring;
+	bool answered = false;
+
+	if (!admin_try(r)) {
+		*status = SHMRING_CONTENDED;
+		return true;
+	}
+	for (uint32_t i = 0; i < r->seat_count && !answered; i++) {
+		struct seat *dead = &r->seats[i];
+
+		if (load_acquire(&dead->id.state) != SEAT_ORPHAN || dead->id.branch != m->branch_index)
+			continue;
+		while (!answered && ranges_lowest(dead, LEASES) != NONE)
+			answered = adopt_from(m, i, max_messages, max_slots, lease, status);
+		if (ranges_lowest(dead, LEASES) == NONE) {
+			fetch_and_seq_cst(&m->branch->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
+			store_release(&dead->lease.hold, NONE);
+			store_release(&dead->id.state, SEAT_FREE);
+		}
+	}
+	count_orphans(r, m->branch_index);
+	admin_leave(r);
+	return answered;
+}
+
+int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
+{
+	shmring *r = m->ring;
+	struct branch *b = m->branch;
+	struct seat *s = m->seat;
+	int status = check_usable(r);
+	uint64_t seen, t, end, upstream;
+	uint64_t limit = NONE;
+	uint32_t messages;
+
+	if (__builtin_expect(status != 0, 0))
+		return status;
+	if (max_messages == 0)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": a take wants at least one message", r->name);
+	if (__builtin_expect(load_acquire(&b->d.orphans) != 0, 0) &&
+	    member_adopt(m, max_messages, max_slots, lease, &status))
+		return status;
+
+again:
+	seen = load_acquire(&b->taken.v);
+	t = seen >> 8;
+	upstream = load_relaxed(&b->d.upstream);
+	if (upstream) {
+		if (m->upstream_released <= t)
+			m->upstream_released = upstream_released(r, upstream);
+		limit = m->upstream_released;
+	}
+	if (load_relaxed(&b->d.options) & BRANCH_LAPSE && (status = check_lapse(m, seen)))
+		return status;
+	status = scan(r, t, limit, max_messages, max_slots, &end, &messages);
+	if (__builtin_expect(status || end == t, 0)) {
+		if (load_relaxed(&b->d.options) & BRANCH_LAPSE)
+			raise_hold(m);
+		if (load_acquire(&b->d.state) != BRANCH_ACTIVE)
+			return dropped(m);
+		if (!status)
+			count(&s->counters.empty_waits, 1);
+		return status ? status : SHMRING_UNAVAILABLE;
+	}
+
+	status = record(m, t, end);
+	if (status) {
+		if (load_relaxed(&b->d.options) & BRANCH_LAPSE)
+			raise_hold(m);
+		return status;
+	}
+	/* Relaxed: the CAS below releases it, and whoever sees the moved
+	 * `taken` (acquire) sees the hold. */
+	if (load_relaxed(&s->lease.hold) == NONE)
+		store_relaxed(&s->lease.hold, t);
+	store_relaxed(&s->lease.take_lo, t);
+	crash_order();
+	store_relaxed(&s->lease.take_end, end << 1 | TAKE_PENDING);
+	light_barrier(r->asymmetric); /* pairs with the heavy one in branch_drop() */
+	status = load_relaxed(&b->d.state) != BRANCH_ACTIVE ? dropped(m)
+		 : move_taken(m, seen, end)		    ? SHMRING_OK
+							    : SHMRING_CONTENDED;
+	if (__builtin_expect(status != 0, 0)) {
+		store_relaxed(&s->lease.take_end, end << 1);
+		(void)ranges_remove(s, &m->ranges_used, t, end); /* a suffix or the whole: needs no entry */
+		raise_hold(m);
+		if (status == SHMRING_CONTENDED)
+			count(&s->counters.contended, 1);
+		return status;
+	}
+	/* A helper may have done it already; it can only have stored the same. */
+	store_release(&s->lease.take_end, end << 1);
+	if (__builtin_expect(messages == 0, 0)) { /* aborted runs only */
+		(void)shmring_release(m, t, end);
+		goto again;
+	}
+	lease->first = t;
+	lease->end = end;
+	lease->messages = messages;
+	lease->redelivered = false;
+	count(&s->counters.messages, messages);
+	return SHMRING_OK;
+}
+
+int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
+{
+	struct seat *s = m->seat;
+	int status = check_usable(m->ring);
+
+	if (status)
+		return status;
+	if (__builtin_expect(!ranges_remove(s, &m->ranges_used, first, end), 0)) {
+		/* No entry to split with: keep holding it until one is free. */
+		struct range *more = realloc(m->deferred, (m->deferred_count + 1) * sizeof *more);
+
+		if (more) {
+			m->deferred = more;
+			more[m->deferred_count++] = (struct range){first, end};
+		}
+		return SHMRING_OK;
+	}
+	while (__builtin_expect(m->deferred_count != 0, 0)) {
+		struct range d = m->deferred[m->deferred_count - 1];
+
+		if (!ranges_remove(s, &m->ranges_used, d.lo, d.hi))
+			break;
+		m->deferred_count--;
+	}
+	raise_hold(m);
+	return SHMRING_OK;
+}
+
+/* --- reading what is held -------------------------------------------------------- */
+
+int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmring_message *message)
+{
+	while (*position < end) {
+		uint64_t at = *position;
+		struct entry e;
+		int status;
+
+		if (!is_published(r, at))
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": sequence %llu is held but not published", r->name,
+				    (unsigned long long)at);
+		status = entry_read(r, at, &e);
+		if (status)
+			return status;
+		if (e.next > end)
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu reaches beyond what is held", r->name,
+				    (unsigned long long)at);
+		*position = e.next;
+		if (e.kind == KIND_ABORTED)
+			continue;
+		message->message_id = at;
+		message->time = e.time;
+		message->data = slot_at(r, at) + e.shift;
+		message->length = e.length;
+		message->slots = (uint32_t)(e.next - at);
+		message->checksum = e.flags & FLAG_CHECKSUM ? e.crc : 0;
+		message->kind = e.kind;
+		if (e.flags & FLAG_CHECKSUM && shmring_crc32c(0, message->data, e.length) != e.crc)
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu does not match its checksum", r->name,
+				    (unsigned long long)at);
+		return SHMRING_OK;
+	}
+	return SHMRING_UNAVAILABLE;
+}
+
+uint64_t shmring_member_available(shmring_member *m)
+{
+	const shmring *r = m->ring;
+	uint64_t taken = load_acquire(&m->branch->taken.v);
+	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
+	uint64_t t = taken >> 8;
+
+	if (upstream) {
+		uint64_t released = upstream_released(r, upstream);
+
+		return released > t ? released : t;
+	}
+	return walk_runs(r, t, t + r->capacity);
+}
+
+void shmring_member_lapsed(const shmring_member *m, uint64_t *first, uint64_t *end)
+{
+	*first = m->lapsed_first;
+	*end = m->lapsed_end;
+}

@@ -1,0 +1,221 @@
+/* What the dead have left: holes, pending takes, leases, seats, branches.
+ *
+ * One recoverer at a time, under the admin lock, which the kernel frees if he
+ * dies too. Every step may be repeated: the next recoverer begins anew.
+ */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+/* Did the claim word pass through `at`? Asked only about h + n of a hole at h.
+ * Claim first, intents second, publication last: whoever claimed from `at` has
+ * its intent there until it has published. */
+static bool passed_through(const shmring *r, uint64_t at)
+{
+	if (load_acquire(&r->cursors->claim.v) == at)
+		return true;
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (load_acquire(&r->seats[i].id.state) != SEAT_FREE && load_acquire(&r->seats[i].intent.lo) == at)
+			return true;
+	return is_published(r, at);
+}
+
+/* The length of the hole at h, whose owner is dead; 0 if that cannot be said
+ * now because a living producer may be the owner. docs/protocol.md, P3: among
+ * the dead whose intent begins at h the smallest n with evidence is right. */
+static uint64_t hole_length(const shmring *r, uint64_t h)
+{
+	uint64_t best = 0;
+
+	if (r->options & OPT_SINGLE_PRODUCER) /* nobody else can have moved it */
+		return load_acquire(&r->cursors->claim.v) - h;
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		const struct seat *s = &r->seats[i];
+		uint64_t n;
+
+		if (load_acquire(&s->id.state) == SEAT_FREE || load_acquire(&s->intent.lo) != h)
+			continue;
+		if (seat_alive(r, i))
+			return 0;
+		n = load_relaxed(&s->intent.n);
+		if (n && n <= r->capacity && (best == 0 || n < best) && passed_through(r, h + n))
+			best = n;
+	}
+	return best;
+}
+
+/* True if the seat needs its intent no longer. */
+static bool settle_claim(shmring *r, struct seat *s, uint32_t index)
+{
+	uint64_t h = load_acquire(&s->intent.lo);
+	uint64_t n;
+
+	if (h == NONE)
+		return true;
+	if (h < load_acquire(&r->cursors->claim.v) && h >= load_acquire(&r->cursors->floor.v) && !is_published(r, h)) {
+		n = hole_length(r, h);
+		if (n == 0 || n > r->capacity)
+			return false;
+		/* A batch's rows may carry their numbers already; table() must not take them for messages. */
+		for (uint64_t i = 1; i < n; i++)
+			store_relaxed(&control_at(r, h + i)->published, 0);
+		publish_aborted(r, h, n, (uint8_t)index);
+		wake_readers(r);
+	}
+	store_release(&s->intent.lo, NONE);
+	return true;
+}
+
+static void settle_take(shmring *r, struct seat *s, uint32_t index, const struct branch *b)
+{
+	uint64_t taken = load_acquire(&b->taken.v); /* before take_end, see read.c */
+	uint64_t take_end = load_acquire(&s->lease.take_end);
+	uint64_t end = take_end >> 1;
+	uint32_t all = LEASES;
+
+	if (s->lease.adopt_from && s->lease.adopt_from <= r->seat_count) {
+		const struct seat *from = &r->seats[s->lease.adopt_from - 1];
+
+		/* Still recorded there: then it is not ours yet. */
+		for (int k = 0; k < LEASES; k++)
+			if (load_relaxed(&from->range[k].lo) == s->lease.adopt_lo)
+				(void)ranges_remove(s, &all, s->lease.adopt_lo, s->lease.adopt_hi);
+	}
+	crash_order();
+	s->lease.adopt_from = 0;
+	if (take_end & TAKE_PENDING) {
+		if (taken != (end << 8 | index))
+			(void)ranges_remove(s, &all, s->lease.take_lo, end);
+		crash_order();
+		store_release(&s->lease.take_end, end << 1);
+	}
+	/* A split that was interrupted recorded the tail twice. */
+	for (int k = 0; k < LEASES; k++)
+		for (int j = 0; j < LEASES; j++)
+			if (j != k && s->range[j].lo != NONE && s->range[k].lo != NONE &&
+			    s->range[j].lo > s->range[k].lo && s->range[j].lo < s->range[k].hi)
+				s->range[k].hi = s->range[j].hi > s->range[k].hi ? s->range[j].hi : s->range[k].hi,
+				s->range[j].lo = NONE;
+}
+
+static void settle_member(shmring *r, struct seat *s, uint32_t index)
+{
+	uint32_t id = s->id.branch;
+	struct branch *b;
+	uint64_t low;
+
+	if (id >= BRANCHES) { /* damaged: no branch to answer to */
+		store_release(&s->id.state, SEAT_FREE);
+		return;
+	}
+	b = &r->cursors->branch[id];
+	settle_take(r, s, index, b);
+	low = ranges_lowest(s, LEASES);
+	if (low != NONE && load_acquire(&b->d.state) == BRANCH_ACTIVE) {
+		store_release(&s->id.state, SEAT_ORPHAN);
+		store_release(&s->lease.hold, low);
+	} else {
+		fetch_and_seq_cst(&b->d.members[index / 64], ~(UINT64_C(1) << (index % 64)));
+		store_release(&s->lease.hold, NONE);
+		store_release(&s->id.state, SEAT_FREE);
+	}
+	count_orphans(r, id);
+	branch_member_left(r, id);
+	wake_branches(r, UINT64_C(1) << id | load_relaxed(&b->d.followers));
+	wake_producers(r);
+}
+
+/* The seat's owner is dead. True if the seat has been dealt with. */
+bool recover_seat(shmring *r, uint32_t index)
+{
+	struct seat *s = &r->seats[index];
+
+	if (!settle_claim(r, s, index))
+		return false;
+	if (load_relaxed(&s->id.role) == ROLE_MEMBER)
+		settle_member(r, s, index);
+	else
+		store_release(&s->id.state, SEAT_FREE);
+	if (r->seat != NOBODY) {
+		uint64_t *recovered = &r->seats[r->seat].counters.recovered;
+
+		store_relaxed(recovered, load_relaxed(recovered) + 1);
+	}
+	return true;
+}
+
+unsigned recover_dead_seats(shmring *r)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE && !seat_alive(r, i))
+			n += recover_seat(r, i);
+	return n;
+}
+
+int shmring_recover(shmring *r, unsigned *count)
+{
+	bool any_dead = false;
+	int status = check_usable(r);
+	unsigned n;
+
+	if (count)
+		*count = 0;
+	if (status)
+		return status;
+	if (r->read_only)
+		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
+	/* Asking needs no lock; most of the time nobody is dead. */
+	for (uint32_t i = 0; i < r->seat_count && !any_dead; i++)
+		any_dead = load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE && !seat_alive(r, i);
+	if (!any_dead)
+		return SHMRING_OK;
+	if (!admin_try(r))
+		return SHMRING_CONTENDED;
+	graph_repair(r);
+	n = recover_dead_seats(r);
+	if (count)
+		*count = n;
+	admin_leave(r);
+	return SHMRING_OK;
+}
+
+/* --- rings of the dead -------------------------------------------------------------- */
+
+int shmring_is_abandoned(const char *path)
+{
+	shmring *r;
+	struct stat st;
+	bool dead = false;
+	bool living = false;
+	int status = shmring_attach(path, SHMRING_READ_ONLY, &r);
+
+	if (status == SHMRING_E_NOT_A_RING && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+		/* Never finished: abandoned unless its maker is at it. */
+		int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+		uint64_t magic = 0;
+		ssize_t n = fd < 0 ? -1 : pread(fd, &magic, sizeof magic, 0);
+		bool unfinished = n == 0 || (n == sizeof magic && magic == 0);
+
+		status = unfinished && !range_locked(fd, ADMIN_LOCK_OFFSET);
+		if (fd >= 0)
+			close(fd);
+		return status;
+	}
+	if (status)
+		return status;
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE) {
+			if (seat_alive(r, i))
+				living = true;
+			else
+				dead = true;
+		} else if (load_acquire(&r->seats[i].id.state) == SEAT_ORPHAN) {
+			dead = true;
+		}
+	shmring_close(r);
+	return dead && !living;
+}

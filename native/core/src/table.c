@@ -1,0 +1,100 @@
+/* The queue table, from a ring that runs, is dead, or is damaged.
+ *
+ * This reader holds nothing, so a slot may be overwritten while it is copied.
+ * It copies with relaxed loads and then asks the floor: a producer writes into
+ * a slot only after it has seen (acquire) a floor beyond the old message, and
+ * has a release fence in between (shmring_next); with the acquire fence below,
+ * whoever has copied a new byte sees that floor, and throws the copy away.
+ */
+#include <string.h>
+
+#include "internal.h"
+
+#if defined(__SANITIZE_THREAD__)
+#define RACY __attribute__((no_sanitize("thread")))
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RACY __attribute__((no_sanitize("thread")))
+#endif
+#endif
+#ifndef RACY
+#define RACY
+#endif
+
+RACY static void copy_racy(uint8_t *to, const uint8_t *from, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		to[i] = *(const volatile uint8_t *)(from + i);
+}
+
+static uint32_t reference_count(const shmring *r, uint64_t sequence)
+{
+	uint32_t n = 0;
+
+	for (uint64_t m = load_acquire(&r->cursors->graph.active); m; m &= m - 1) {
+		const struct branch *b = &r->cursors->branch[__builtin_ctzll(m)];
+		bool held;
+
+		if (branch_released(r, b, false) > sequence)
+			continue; /* everything so far is released */
+		held = (load_acquire(&b->taken.v) >> 8) <= sequence; /* still to come */
+		for (uint32_t i = 0; !held && i < r->seat_count; i++)
+			if (load_acquire(&b->d.members[i / 64]) >> (i % 64) & 1)
+				for (int k = 0; !held && k < LEASES; k++) {
+					uint64_t lo = load_relaxed(&r->seats[i].range[k].lo);
+
+					held = lo != NONE && lo <= sequence &&
+					       sequence < load_relaxed(&r->seats[i].range[k].hi);
+				}
+		n += held;
+	}
+	return n;
+}
+
+/* Rows of a batch carry their numbers before its first row publishes them all:
+ * a row inside somebody's open claim is not there yet. */
+static bool is_committed(const shmring *r, uint64_t sequence)
+{
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		uint64_t lo = load_acquire(&r->seats[i].intent.lo);
+
+		if (lo != NONE && lo <= sequence && sequence - lo < load_relaxed(&r->seats[i].intent.n) &&
+		    !is_published(r, lo))
+			return false;
+	}
+	return true;
+}
+
+int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row, void *message, size_t capacity)
+{
+	const struct control *c;
+	uint64_t published, sequence;
+	struct entry e;
+
+	if (index >= r->capacity)
+		return fail(SHMRING_E_INVALID, "ring \"%s\" has no slot %llu", r->name, (unsigned long long)index);
+	memset(row, 0, sizeof *row);
+	row->slot = index;
+	c = &r->control[index];
+	published = load_acquire(&c->published);
+	sequence = published - 1;
+	if (published == 0 || index_of(r, sequence) != index || sequence < load_acquire(&r->cursors->floor.v) ||
+	    !is_committed(r, sequence))
+		return SHMRING_OK; /* never used, free to be overwritten, or not committed */
+	if (entry_read(r, sequence, &e))
+		return SHMRING_E_DAMAGED;
+	if (e.kind == KIND_ABORTED)
+		return SHMRING_OK;
+	copy_racy(message, slot_at(r, sequence) + e.shift, e.length < capacity ? e.length : capacity);
+	row->reference_count = reference_count(r, sequence);
+	/* Pairs with the release fence in shmring_next(). */
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	if (load_relaxed(&r->cursors->floor.v) > sequence || load_relaxed(&c->published) != published)
+		return SHMRING_OK;
+	row->message_id = sequence;
+	row->time = e.time;
+	row->length = e.length;
+	row->kind = e.kind;
+	row->filled = true;
+	return SHMRING_OK;
+}

@@ -1,0 +1,228 @@
+/* Waiting, and waking those who wait.
+ *
+ * A sleeper announces itself, passes a heavy barrier, looks once more, and
+ * sleeps; whoever changes something passes a light barrier and looks for
+ * sleepers (internal.h, wake_readers). Should a waker die between its change
+ * and the wake-up, the sleep ends by itself after SLICE_NS.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define SLICE_NS (100 * 1000 * 1000LL)
+/* A spinning waiter asks the kernel for the dead this often: a question costs
+ * about a microsecond a seat. */
+#define SPIN_RECOVER_NS (500 * 1000LL)
+/* Spinning longer than this costs more than the sleep it saves (a futex round
+ * trip is 10 to 35 us); shorter, and a steady stream pays for sleeps. */
+#define DEFAULT_SPINS 256
+#define DEFAULT_YIELDS 4
+
+bool asymmetric_barriers_available(void)
+{
+	/* Registering again is cheap and harmless. */
+	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+void heavy_barrier(bool asymmetric)
+{
+	if (asymmetric)
+		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+	else
+		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+static long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)
+{
+	return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
+}
+
+void wake_branches(shmring *r, uint64_t mask)
+{
+	uint64_t woken = fetch_and_seq_cst(&r->cursors->asleep.v, ~mask) & mask;
+
+	for (; woken; woken &= woken - 1) {
+		uint32_t *word = &r->cursors->branch[__builtin_ctzll(woken)].futex.v;
+
+		fetch_add_seq_cst(word, 1);
+		futex(word, FUTEX_WAKE, INT_MAX, NULL);
+	}
+}
+
+void wake_producers(shmring *r)
+{
+	uint32_t *word = &r->cursors->producers.futex;
+	uint32_t seen = load_acquire(word);
+
+	/* Adding one to an odd word clears the bit and counts the wake-up. */
+	if (seen & 1 && cas32_seq_cst(word, &seen, seen + 1))
+		futex(word, FUTEX_WAKE, INT_MAX, NULL);
+}
+
+struct waiter {
+	shmring *ring;
+	struct shmring_member *member; /* or NULL: a producer */
+	uint64_t slots;
+	uint64_t batch; /* what a producer would rather have, see below */
+};
+
+static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
+{
+	uint64_t end = load_acquire(&w->ring->cursors->claim.v) + slots;
+
+	return end > w->ring->capacity ? end - w->ring->capacity : 0;
+}
+
+static bool ready(const struct waiter *w, uint64_t slots)
+{
+	shmring *r = w->ring;
+
+	if (w->member) {
+		const struct branch *b = w->member->branch;
+		uint64_t t = load_acquire(&b->taken.v) >> 8;
+		uint64_t upstream = load_relaxed(&b->d.upstream);
+
+		if (load_relaxed(&b->d.state) != BRANCH_ACTIVE || load_relaxed(&b->d.orphans))
+			return true;
+		if (load_relaxed(&b->d.options) & BRANCH_LAPSE && load_acquire(&r->cursors->floor_next.v) > t)
+			return true;
+		if (upstream)
+			return upstream_released(r, upstream) > t;
+		return is_published(r, t);
+	}
+	uint64_t need = floor_needed(w, slots);
+
+	return load_acquire(&r->cursors->floor.v) >= need || floor_advance(r, need) >= need;
+}
+
+static void sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
+{
+	struct timespec timeout = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+	struct cursors *c = w->ring->cursors;
+	uint32_t *word;
+	uint32_t seen;
+
+	if (w->member) {
+		word = &w->member->branch->futex.v;
+		seen = load_acquire(word);
+		fetch_or_seq_cst(&c->asleep.v, UINT64_C(1) << w->member->branch_index);
+	} else {
+		word = &c->producers.futex;
+		/* The last sleeper's wish stands; a smaller one before it is
+		 * woken a little late, or by its slice. */
+		store_relaxed(&c->producers.wanted, floor_needed(w, slots));
+		seen = __atomic_or_fetch(word, 1, __ATOMIC_SEQ_CST);
+	}
+	heavy_barrier(w->ring->asymmetric);
+	if (!ready(w, slots))
+		futex(word, FUTEX_WAIT, seen, &timeout);
+}
+
+static void look_for_the_dead(shmring *r)
+{
+	unsigned n;
+
+	(void)shmring_recover(r, &n);
+}
+
+static int64_t monotonic(void)
+{
+	return (int64_t)now_ns(CLOCK_MONOTONIC);
+}
+
+/* Spins (or yields, or naps) until ready, a deadline, or `until`. */
+static bool poll_until(const struct waiter *w, uint8_t strategy, int64_t until)
+{
+	int64_t look = monotonic() + SPIN_RECOVER_NS;
+
+	for (unsigned i = 1;; i++) {
+		if (ready(w, w->slots))
+			return true;
+		if (strategy == SHMRING_WAIT_SPIN)
+			spin_hint();
+		else if (strategy == SHMRING_WAIT_YIELD)
+			sched_yield();
+		else
+			nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+		if (strategy != SHMRING_WAIT_SPIN || i % 64 == 0) {
+			int64_t now = monotonic();
+
+			if (now >= until)
+				return false;
+			if (now >= look) {
+				look_for_the_dead(w->ring);
+				look = monotonic() + SPIN_RECOVER_NS;
+			}
+		}
+	}
+}
+
+static bool spin_briefly(const struct waiter *w)
+{
+	for (int i = 0; i < DEFAULT_SPINS; i++) {
+		if (ready(w, w->batch))
+			return true;
+		spin_hint();
+	}
+	for (int i = 0; i < DEFAULT_YIELDS; i++) {
+		sched_yield();
+		if (ready(w, w->batch))
+			return true;
+	}
+	return false;
+}
+
+static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy)
+{
+	int status = check_usable(w->ring);
+	int64_t start = monotonic();
+	int64_t until = deadline < start + SLICE_NS ? deadline : start + SLICE_NS;
+	bool done;
+
+	if (status)
+		return status;
+	if (ready(w, w->slots))
+		return SHMRING_OK;
+	if (strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP) {
+		done = poll_until(w, strategy, until);
+	} else {
+		/* A full ring and a steady reader: a producer waits for a sixteenth
+		 * of the ring, not for each slot; but it does not insist for long. */
+		done = strategy == SHMRING_WAIT_DEFAULT && spin_briefly(w);
+		if (!done && !w->member) {
+			sleep_once(w, w->batch, until - start < 1000000 ? until - start : 1000000);
+			done = ready(w, w->slots);
+		}
+		if (!done && monotonic() < until) {
+			sleep_once(w, w->slots, until - monotonic());
+			done = ready(w, w->slots);
+		}
+		if (!done && monotonic() >= start + SLICE_NS)
+			look_for_the_dead(w->ring);
+	}
+	if (done)
+		return SHMRING_OK;
+	return monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN;
+}
+
+int shmring_wait_space(shmring_producer *p, uint64_t slots, int64_t deadline_ns, uint8_t strategy)
+{
+	uint64_t batch = p->ring->capacity / 16;
+	struct waiter w = {.ring = p->ring, .slots = slots, .batch = slots > batch ? slots : batch};
+
+	return wait_until(&w, deadline_ns, strategy);
+}
+
+int shmring_wait_message(shmring_member *m, int64_t deadline_ns, uint8_t strategy)
+{
+	struct waiter w = {.ring = m->ring, .member = m, .slots = 1, .batch = 1};
+
+	return wait_until(&w, deadline_ns, strategy);
+}
