@@ -144,9 +144,10 @@ SHMRING_API uint64_t shmring_floor(const shmring *ring);
  * SHMRING_CONTENDED if another process is at it right now. */
 SHMRING_API int shmring_recover(shmring *ring, unsigned *count);
 
-/* 1: no participant lives and at least one died here (or the file was never
- * finished and nobody is at it): the file may be unlinked. 0: it may not. */
-SHMRING_API int shmring_is_abandoned(const char *path);
+/* Unlinks the ring at `path` if no participant lives and at least one died
+ * here, or if it was never finished and nobody is at it. 1: it was unlinked,
+ * 0: it was not (somebody lives, it was closed in order, or there is none). */
+SHMRING_API int shmring_reap(const char *path);
 
 /* --- producers ---------------------------------------------------------- */
 
@@ -251,6 +252,9 @@ SHMRING_API int shmring_join(shmring *ring, const char *branch, const struct shm
 
 /* The branch this member has joined. */
 SHMRING_API uint32_t shmring_member_branch(const shmring_member *member);
+
+/* The lowest sequence this member holds; UINT64_MAX if it holds nothing. */
+SHMRING_API uint64_t shmring_member_hold(const shmring_member *member);
 
 /* Releases whatever is still held and gives the seat back. */
 SHMRING_API void shmring_member_close(shmring_member *member);

@@ -67,7 +67,7 @@ int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
 		return status;
 	}
 	p->seat = &r->seats[p->seat_index];
-	p->floor = load_acquire(&r->cursors->floor.v);
+	p->floor = 0; /* the first claim asks */
 	*out = p;
 	return SHMRING_OK;
 }
@@ -113,6 +113,14 @@ static int check_message_slots(const shmring *r, uint64_t n)
 	return check_claim_size(r, n);
 }
 
+/* What is written into the slots from here on must not become visible before
+ * the floor that allowed it and the intent that covers it: pairs with the
+ * acquire fence in shmring_table_row(), the only reader without a hold. */
+static void order_before_filling(void)
+{
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
 int64_t shmring_next(shmring_producer *p, uint32_t n)
 {
 	shmring *r = p->ring;
@@ -133,10 +141,13 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 	/* Acquire: an older claim word would only make the CAS fail, but what
 	 * its writer saw of the floor must be seen here too. */
 	lo = load_acquire(&c->claim.v);
-	if (__builtin_expect(lo + n > p->floor + r->capacity, 0)) {
+	if (__builtin_expect(lo - p->floor > r->capacity - n, 0)) {
 		p->floor = load_acquire(&c->floor.v);
 		if (lo + n > p->floor + r->capacity)
 			p->floor = floor_advance(r, lo + n - r->capacity);
+		if ((lo | p->floor) >= MAX_SEQUENCE)
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": its cursors are damaged (claim %llu, floor %llu)", r->name,
+				    (unsigned long long)lo, (unsigned long long)p->floor);
 		if (lo + n > p->floor + r->capacity) {
 			count(&p->seat->counters.full_waits, 1);
 			return SHMRING_UNAVAILABLE;
@@ -156,10 +167,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 		count(&p->seat->counters.contended, 1);
 		return SHMRING_CONTENDED;
 	}
-	/* What is written into the slots from here on must not become visible
-	 * before the floor that allowed it: pairs with the acquire fence in
-	 * shmring_table_row(), the only reader without a hold. */
-	__atomic_thread_fence(__ATOMIC_RELEASE);
+	order_before_filling();
 	p->claim_lo = lo;
 	p->claim_n = n;
 	return (int64_t)lo;
@@ -169,12 +177,19 @@ int64_t shmring_producer_available(shmring_producer *p)
 {
 	shmring *r = p->ring;
 	uint64_t claim = load_acquire(&r->cursors->claim.v);
+	int status = check_usable(r);
 
+	if (status)
+		return status;
 	if (!(r->options & OPT_SINGLE_PRODUCER))
 		return fail(SHMRING_E_INVALID, "ring \"%s\": available() wants a single-producer ring", r->name);
 	p->floor = load_acquire(&r->cursors->floor.v);
 	if (p->floor + r->capacity / 2 < claim)
 		p->floor = floor_advance(r, claim - r->capacity / 2);
+	if (p->floor >= MAX_SEQUENCE)
+		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its floor is damaged (%llu)", r->name,
+			    (unsigned long long)p->floor);
+	order_before_filling();
 	return (int64_t)(p->floor + r->capacity);
 }
 
@@ -255,11 +270,12 @@ static int extend_claim(shmring_producer *p, uint64_t last)
 	shmring *r = p->ring;
 	uint64_t n = last + 1 - p->claim_lo;
 
-	if (!(r->options & OPT_SINGLE_PRODUCER) || last < p->claim_lo || last + 1 > p->floor + r->capacity)
+	if (!(r->options & OPT_SINGLE_PRODUCER) || last < p->claim_lo || last >= p->floor + r->capacity)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": done(%llu) is outside the claim", r->name,
 			    (unsigned long long)last);
 	store_relaxed(&p->seat->intent.n, n);
 	store_release(&r->cursors->claim.v, last + 1); /* no other claimer */
+	order_before_filling();
 	p->claim_n = n;
 	return SHMRING_OK;
 }
@@ -296,8 +312,10 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 
 		bytes += len;
 		fill_entry(c, time, len, n - i, (uint8_t)p->seat_index, KIND_BYTES, flags, 0, crc);
-		if (i)
+		if (i) {
+			crash_order(); /* recovery knows an unpublished row by its seat */
 			store_relaxed(&c->published, seq + 1); /* the run's first store publishes it */
+		}
 	}
 	publish(r, lo);
 	count(&p->seat->counters.messages, n);
@@ -335,7 +353,8 @@ int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t k
 	lo = shmring_next(p, (uint32_t)slots);
 	if (lo < 0)
 		return (int)lo;
-	memcpy(slot_at(p->ring, (uint64_t)lo), data, length);
+	if (length) /* data may be NULL otherwise */
+		memcpy(slot_at(p->ring, (uint64_t)lo), data, length);
 	*message_id = (uint64_t)lo;
 	return shmring_publish(p, (uint32_t)length, kind, 0);
 }
@@ -368,5 +387,6 @@ int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint
 
 void shmring_count_dropped(shmring_producer *p)
 {
-	count(&p->seat->counters.dropped, 1);
+	if (!p->ring->forked)
+		count(&p->seat->counters.dropped, 1);
 }

@@ -52,11 +52,11 @@ uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 
 		if (load_acquire(&c->published) != at + 1)
 			break;
-		/* Acquire keeps the caller's check of the floor behind this load. */
+		/* Acquire keeps the caller's check of the floor behind these loads. */
 		run = load_acquire(&c->run);
 		if (run == 0 || run > r->capacity)
 			break; /* damaged: whoever reads it will say so */
-		if (load_relaxed(&c->flags) & FLAG_ONES && at + run > target)
+		if (load_acquire(&c->flags) & FLAG_ONES && at + run > target)
 			return target;
 		at += run;
 	}
@@ -131,6 +131,16 @@ static uint64_t gate(const shmring *r, bool *soft, bool *lapse)
 	return low;
 }
 
+/* No branch holds producers back: then they wait for each other's publications,
+ * about which nobody tells them. */
+bool nobody_gates(const shmring *r)
+{
+	for (uint64_t m = load_acquire(&r->cursors->graph.active); m; m &= m - 1)
+		if (!(load_relaxed(&r->cursors->branch[__builtin_ctzll(m)].d.options) & BRANCH_LAPSE))
+			return false;
+	return true;
+}
+
 static void raise_to(uint64_t *word, uint64_t value)
 {
 	uint64_t seen = load_relaxed(word);
@@ -163,11 +173,16 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 	if (next <= floor || next > load_acquire(&c->claim.v))
 		return floor;
 	raise_to(&c->floor_next.v, next);
-	if (lapse)
-		heavy_barrier(r->asymmetric);
-	else
+	if (!lapse) {
 		light_barrier(r->asymmetric);
-	again = gate(r, &soft, &lapse);
+		again = gate(r, &soft, &lapse);
+	}
+	/* A branch that may lapse may have come since the first look: its members
+	 * bring a light barrier only. */
+	if (lapse) {
+		heavy_barrier(r->asymmetric);
+		again = gate(r, &soft, &lapse);
+	}
 	raise_to(&c->floor.v, again < next ? again : next);
 	return load_acquire(&c->floor.v);
 }

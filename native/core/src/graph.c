@@ -40,6 +40,8 @@ static void derive(shmring *r)
 	for (uint32_t id = 0; id < BRANCHES; id++)
 		store_relaxed(&branch_at(r, id)->d.followers, followers[id]);
 	store_relaxed(&r->cursors->graph.roots, roots);
+	/* Members compute their bound anew (read.c). */
+	store_release(&r->cursors->graph.changes, load_relaxed(&r->cursors->graph.changes) + 1);
 }
 
 static unsigned living_members(const shmring *r, uint32_t id)
@@ -57,7 +59,7 @@ void count_orphans(shmring *r, uint32_t id)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < r->seat_count; i++)
-		n += load_acquire(&r->seats[i].id.state) == SEAT_ORPHAN && r->seats[i].id.branch == id;
+		n += load_acquire(&r->seats[i].id.state) == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == id;
 	store_release(&branch_at(r, id)->d.orphans, n);
 }
 
@@ -66,7 +68,7 @@ static void free_orphans(shmring *r, uint32_t id)
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		struct seat *s = &r->seats[i];
 
-		if (load_acquire(&s->id.state) != SEAT_ORPHAN || s->id.branch != id)
+		if (load_acquire(&s->id.state) != SEAT_ORPHAN || load_relaxed(&s->id.branch) != id)
 			continue;
 		fetch_and_seq_cst(&branch_at(r, id)->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
 		store_release(&s->lease.hold, NONE);
@@ -115,6 +117,39 @@ void branch_drop(shmring *r, uint32_t id)
 	wake_producers(r);
 }
 
+/* Its maker died before it had joined, or a recoverer before he had dropped it. */
+static bool is_deserted_ephemeral(const shmring *r, uint32_t id)
+{
+	return load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EPHEMERAL && living_members(r, id) == 0;
+}
+
+/* Orphans that a recoverer made and did not count, or freed by half. */
+static void repair_orphans(shmring *r)
+{
+	uint32_t orphans[BRANCHES] = {0};
+
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		struct seat *s = &r->seats[i];
+		uint32_t id = load_relaxed(&s->id.branch);
+
+		if (load_acquire(&s->id.state) != SEAT_ORPHAN)
+			continue;
+		if (id < BRANCHES && is_active(r, id)) {
+			orphans[id]++;
+			continue;
+		}
+		if (id < BRANCHES) {
+			fetch_and_seq_cst(&branch_at(r, id)->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
+			free_if_deserted(r, id);
+		}
+		store_release(&s->lease.hold, NONE);
+		store_release(&s->id.state, SEAT_FREE);
+	}
+	for (uint32_t id = 0; id < BRANCHES; id++)
+		if (load_relaxed(&branch_at(r, id)->d.orphans) != orphans[id])
+			store_release(&branch_at(r, id)->d.orphans, orphans[id]);
+}
+
 /* Finishes what a process that died under the admin lock had begun. */
 void graph_repair(shmring *r)
 {
@@ -125,19 +160,19 @@ void graph_repair(shmring *r)
 
 		if (state == BRANCH_FREE && active & bit(id))
 			fetch_and_seq_cst(&r->cursors->graph.active, ~bit(id));
-		if (state == BRANCH_DROPPING)
+		if (state == BRANCH_DROPPING || (state == BRANCH_ACTIVE && is_deserted_ephemeral(r, id)))
 			branch_drop(r, id);
-		free_if_deserted(r, id);
+		else if (state == BRANCH_DROPPED)
+			free_if_deserted(r, id);
 	}
+	repair_orphans(r);
 	derive(r);
 }
 
 /* A member has left or died. */
 void branch_member_left(shmring *r, uint32_t id)
 {
-	struct branch *b = branch_at(r, id);
-
-	if (is_active(r, id) && load_relaxed(&b->d.options) & BRANCH_EPHEMERAL && living_members(r, id) == 0)
+	if (is_active(r, id) && is_deserted_ephemeral(r, id))
 		branch_drop(r, id);
 	else
 		free_if_deserted(r, id);
@@ -145,11 +180,17 @@ void branch_member_left(shmring *r, uint32_t id)
 
 int shmring_find_branch(const shmring *r, const char *name, uint32_t *id)
 {
-	for (uint32_t i = 0; i < BRANCHES; i++)
-		if (is_active(r, i) && strncmp(branch_at(r, i)->d.name, name, sizeof branch_at(r, i)->d.name) == 0) {
+	for (uint32_t i = 0; i < BRANCHES; i++) {
+		char text[sizeof branch_at(r, i)->d.name];
+
+		if (!is_active(r, i))
+			continue;
+		name_load(text, branch_at(r, i)->d.name, sizeof text);
+		if (strcmp(text, name) == 0) {
 			*id = i;
 			return SHMRING_OK;
 		}
+	}
 	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch \"%s\"", r->name, name);
 }
 
@@ -257,8 +298,7 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 
 	struct branch_descriptor *d = &branch_at(r, *id)->d;
 
-	memset(d->name, 0, sizeof d->name);
-	memcpy(d->name, name, strlen(name));
+	name_store(d->name, name, sizeof d->name);
 	store_relaxed(&d->options, (o->exclusive ? BRANCH_EXCLUSIVE : 0) | (o->ephemeral ? BRANCH_EPHEMERAL : 0) |
 					   (o->lapse ? BRANCH_LAPSE : 0));
 	store_relaxed(&d->upstream, o->upstream);
@@ -335,7 +375,7 @@ int shmring_follow(shmring *r, uint32_t id, uint64_t upstream)
 	else
 		status = check_upstream(r, upstream);
 	if (!status && reaches(r, upstream, id))
-		status = fail(SHMRING_E_INVALID, "ring \"%s\": branch \"%s\" cannot follow itself", r->name,
+		status = fail(SHMRING_E_INVALID, "ring \"%s\": branch \"%.48s\" cannot follow itself", r->name,
 			      branch_at(r, id)->d.name);
 	if (!status) {
 		store_relaxed(&branch_at(r, id)->d.upstream, upstream);
@@ -356,8 +396,8 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 		return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u", r->name, id);
 	b = branch_at(r, id);
 	options = load_relaxed(&b->d.options);
+	released = branch_released(r, b, false); /* first: it never exceeds a later position */
 	taken = load_acquire(&b->taken.v);
-	released = branch_released(r, b, false);
 	*info = (struct shmring_branch_info){
 		.id = id,
 		.exclusive = options & BRANCH_EXCLUSIVE,
@@ -368,7 +408,7 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 		.released = released,
 		.orphans = load_relaxed(&b->d.orphans),
 	};
-	memcpy(info->name, b->d.name, sizeof b->d.name - 1);
+	name_load(info->name, b->d.name, sizeof b->d.name);
 	for (int word = 0; word < 4; word++)
 		info->members += (uint32_t)__builtin_popcountll(load_relaxed(&b->d.members[word]));
 	info->members -= info->orphans < info->members ? info->orphans : info->members;

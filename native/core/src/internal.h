@@ -20,7 +20,7 @@ struct shmring {
 	unsigned log2_capacity;
 	uint32_t seat_count;
 	uint32_t options;
-	int fd;
+	int fd; /* for locks; the mapping was made from another description */
 	bool read_only;
 	bool asymmetric; /* barriers, see atomics.h */
 	bool forked;
@@ -30,6 +30,7 @@ struct shmring {
 	uint8_t *base;
 	size_t mapped_bytes;
 	struct shmring *next; /* list of handles for fork */
+	uint64_t looked_ns; /* when this handle last looked for the dead */
 	char name[256];
 };
 
@@ -49,6 +50,7 @@ struct shmring_member {
 	uint32_t seat_index;
 	uint32_t branch_index;
 	uint32_t ranges_used; /* entries of seat->range below this may be in use */
+	uint32_t graph_changes; /* upstream_released was computed in this state of the graph */
 	uint64_t upstream_released; /* cached */
 	uint64_t lapsed_first;
 	uint64_t lapsed_end;
@@ -82,12 +84,14 @@ int seat_take(shmring *ring, uint32_t role, const char *name, uint32_t branch, u
 void seat_give_back(shmring *ring, uint32_t index);
 bool seat_alive(const shmring *ring, uint32_t index);
 bool range_locked(int fd, off_t offset);
+void name_store(char *to, const char *name, size_t size);
+void name_load(char *to, const char *from, size_t size);
 void handles_add(shmring *ring);
 void handles_remove(shmring *ring);
 
 static inline bool seat_is_own(const shmring *ring, uint32_t index)
 {
-	return ring->own_seats[index / 64] >> (index % 64) & 1;
+	return load_relaxed(&ring->own_seats[index / 64]) >> (index % 64) & 1;
 }
 
 /* floor.c */
@@ -95,6 +99,7 @@ uint64_t walk_runs(const shmring *ring, uint64_t from, uint64_t target);
 uint64_t branch_released(const shmring *ring, const struct branch *branch, bool holds_only);
 uint64_t upstream_released(const shmring *ring, uint64_t upstream);
 uint64_t floor_advance(shmring *ring, uint64_t need);
+bool nobody_gates(const shmring *ring);
 
 /* One message's entry, read once and checked: what a hostile peer changes
  * afterwards does not matter. */
@@ -147,17 +152,21 @@ static inline void wake_readers(shmring *ring)
 
 	light_barrier(ring->asymmetric);
 	asleep = load_relaxed(&ring->cursors->asleep.v);
-	if (__builtin_expect(asleep != 0, 0))
+	if (__builtin_expect(asleep != 0, 0)) {
+		/* Again with acquire: who fell asleep after a change of the graph shows it. */
+		asleep = load_acquire(&ring->cursors->asleep.v);
 		wake_branches(ring, asleep & load_relaxed(&ring->cursors->graph.roots));
+	}
 }
 
 /* The same after a reader has raised its hold to `low_water`, for those who
  * wait for that: producers and the branch's followers. */
 static inline void wake_after_release(shmring *ring, const struct branch *branch, uint64_t low_water)
 {
-	uint64_t followers = load_relaxed(&branch->d.followers);
+	uint64_t followers;
 
 	light_barrier(ring->asymmetric);
+	followers = load_relaxed(&branch->d.followers);
 	if (__builtin_expect(load_relaxed(&ring->cursors->producers.futex) & 1, 0) &&
 	    low_water >= load_relaxed(&ring->cursors->producers.wanted))
 		wake_producers(ring);

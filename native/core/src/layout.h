@@ -129,6 +129,7 @@ struct cursors {
 			uint64_t active; /* branches that gate or hold leases */
 			uint64_t roots;  /* active branches that follow the producer */
 			uint32_t single_producer; /* seat + 1 of an SP ring's producer */
+			uint32_t changes; /* counts changes of the upstreams */
 		} graph;
 		uint8_t graph_pad[CELL];
 	};
@@ -162,8 +163,15 @@ struct range {
 	uint64_t hi;
 };
 
-/* take_state: low bit of `take_end` */
+/* take_end: where the take ends << 7 | branch << 1 | 1 while it is pending. The
+ * branch is there because a seat may serve another one by the time somebody
+ * confirms the take of its former owner. */
 #define TAKE_PENDING UINT64_C(1)
+#define TAKE_WORD(end, branch) ((end) << 7 | (uint64_t)(branch) << 1)
+#define TAKE_END(word) ((word) >> 7)
+
+/* `taken` and `take_end` hold sequences beside other bits. */
+#define MAX_SEQUENCE (UINT64_C(1) << 56)
 
 struct seat_counters {
 	uint64_t messages;
@@ -202,7 +210,7 @@ struct seat {
 		struct {
 			uint64_t hold;      /* lowest sequence held; NONE: nothing */
 			uint64_t take_lo;   /* the take under way or the last one */
-			uint64_t take_end;  /* its end << 1 | TAKE_PENDING */
+			uint64_t take_end;  /* its TAKE_WORD | TAKE_PENDING */
 			uint64_t adopt_from; /* seat + 1 while a lease is moved here */
 			uint64_t adopt_lo;
 			uint64_t adopt_hi;

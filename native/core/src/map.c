@@ -76,6 +76,8 @@ static int check_options(const char *name, const struct shmring_options *o, uint
 			    MAX_SEATS, o->participants);
 	if (o->clock > SHMRING_CLOCK_OFF)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no clock %d", name, o->clock);
+	if (o->schema && o->schema_bytes >> 30)
+		return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": a schema has at most 1 GiB", name);
 	if (o->first_sequence >> 55)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": first_sequence must be below 2^55", name);
 	if (o->mode & ~0777u)
@@ -92,6 +94,7 @@ static void initialise(uint8_t *file, const struct header *h)
 	store_relaxed(&c->claim.v, h->first_sequence);
 	store_relaxed(&c->floor.v, h->first_sequence);
 	store_relaxed(&c->floor_next.v, h->first_sequence);
+	store_relaxed(&c->producers.wanted, NONE);
 	for (uint32_t i = 0; i < h->seats; i++) {
 		seats[i].intent.lo = NONE;
 		seats[i].lease.hold = NONE;
@@ -192,6 +195,8 @@ int shmring_format(int fd, const char *name, const struct shmring_options *o)
 		status = fail(SHMRING_E_EXISTS, "ring \"%s\": the file is not empty", name);
 	else
 		status = fill_file(fd, name, o, &h);
+	if (!status && fstat(fd, &st) == 0 && st.st_nlink == 0)
+		status = fail(SHMRING_E_NOT_FOUND, "ring \"%s\" was unlinked while it was being made", name);
 	unlock_byte(fd, ADMIN_LOCK_OFFSET);
 	return status;
 }
@@ -262,7 +267,7 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 	return SHMRING_OK;
 }
 
-static int map_ring(shmring *r)
+static int map_ring(shmring *r, int fd)
 {
 	int protection = r->read_only ? PROT_READ : PROT_READ | PROT_WRITE;
 	uint64_t slots_bytes = r->capacity * SLOT_BYTES;
@@ -271,8 +276,8 @@ static int map_ring(shmring *r)
 
 	if (base == MAP_FAILED)
 		return fail_errno("cannot reserve addresses", r->name);
-	if (mmap(base, r->header.file_bytes, protection, MAP_SHARED | MAP_FIXED, r->fd, 0) == MAP_FAILED ||
-	    mmap(base + r->header.file_bytes, slots_bytes, protection, MAP_SHARED | MAP_FIXED, r->fd,
+	if (mmap(base, r->header.file_bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
+	    mmap(base + r->header.file_bytes, slots_bytes, protection, MAP_SHARED | MAP_FIXED, fd,
 		 (off_t)r->header.slots_offset) == MAP_FAILED) {
 		int status = fail_errno("cannot map it", r->name);
 
@@ -333,6 +338,9 @@ static int open_checked(const char *path, uint32_t flags, int *fd_out, struct he
 			break; /* nobody is at it: it will not get any better */
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
+	/* The size again: it may have been looked at before the magic came. */
+	if (!status)
+		status = check_owner(fd, name, flags, &file_bytes);
 	if (!status)
 		status = read_header(fd, name, file_bytes, h);
 	if (status)
@@ -342,16 +350,36 @@ static int open_checked(const char *path, uint32_t flags, int *fd_out, struct he
 	return status;
 }
 
+/* Locks live on a file description of their own. A mapping keeps the one it was
+ * made from open, and a forked child inherits the mapping: on that description
+ * the parent's locks would outlive the parent. */
+static int open_for_locks(const char *path, uint32_t flags, int mapped_fd, int *fd_out)
+{
+	struct stat mapped, locked;
+	int fd = open(path, (flags & SHMRING_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+	if (fd < 0)
+		return fail_errno("cannot open it", base_name(path));
+	if (fstat(mapped_fd, &mapped) || fstat(fd, &locked) || mapped.st_ino != locked.st_ino ||
+	    mapped.st_dev != locked.st_dev) {
+		close(fd);
+		return fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been replaced; attach again", base_name(path));
+	}
+	*fd_out = fd;
+	return SHMRING_OK;
+}
+
 int shmring_attach(const char *path, uint32_t flags, shmring **out)
 {
 	struct stat st;
 	int status;
+	int fd = -1;
 	shmring *r = calloc(1, sizeof *r);
 
 	if (!r)
 		return fail(SHMRING_E_NO_MEMORY, "out of memory");
 	snprintf(r->name, sizeof r->name, "%s", base_name(path));
-	status = open_checked(path, flags, &r->fd, &r->header);
+	status = open_checked(path, flags, &fd, &r->header);
 	if (status) {
 		free(r);
 		return status;
@@ -371,9 +399,15 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 			      "filter?); create the ring from here instead",
 			      r->name);
 	else
-		status = map_ring(r);
+		status = open_for_locks(path, flags, fd, &r->fd);
+	if (!status) {
+		status = map_ring(r, fd);
+		if (status)
+			close(r->fd);
+	}
+	close(fd);
 	if (status) {
-		close(r->fd);
+		pthread_mutex_destroy(&r->admin);
 		free(r);
 		return status;
 	}
@@ -400,14 +434,11 @@ void shmring_close(shmring *r)
 {
 	if (!r)
 		return;
-	handles_remove(r);
-	if (!r->forked) {
-		if (r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
-			seat_give_back(r, r->seat);
-			admin_leave(r);
-		}
-		close(r->fd); /* drops every lock of this handle */
+	if (!r->forked && r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
+		seat_give_back(r, r->seat);
+		admin_leave(r);
 	}
+	handles_remove(r); /* closes the file, which drops every lock of this handle */
 	munmap(r->base, r->mapped_bytes);
 	pthread_mutex_destroy(&r->admin);
 	free(r);
@@ -470,9 +501,10 @@ void *shmring_slot(const shmring *r, uint64_t sequence)
 uint64_t shmring_slots_for(uint64_t length, bool aligned)
 {
 	/* Slots begin at multiples of 4, so at most 60 bytes are skipped. */
-	uint64_t bytes = length + (aligned ? BODY_ALIGN - 4 : 0);
+	uint64_t skip = aligned ? BODY_ALIGN - 4 : 0;
+	uint64_t slots = length / SLOT_BYTES + (length % SLOT_BYTES + skip + SLOT_BYTES - 1) / SLOT_BYTES;
 
-	return bytes ? (bytes + SLOT_BYTES - 1) / SLOT_BYTES : 1;
+	return slots ? slots : 1;
 }
 
 uint64_t shmring_claimed(const shmring *r)

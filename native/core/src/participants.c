@@ -97,17 +97,45 @@ static uint64_t own_start_time(void)
 	return start;
 }
 
+/* Others look at a seat whenever they like: every store is an atomic one. */
 static void seat_reset(struct seat *s)
 {
+	uint64_t *counters = (uint64_t *)&s->counters;
+
 	store_release(&s->intent.lo, NONE);
-	s->intent.n = 0;
+	store_relaxed(&s->intent.n, 0);
 	store_release(&s->lease.hold, NONE);
-	s->lease.take_lo = NONE;
+	store_relaxed(&s->lease.take_lo, NONE);
 	store_release(&s->lease.take_end, 0);
-	s->lease.adopt_from = 0;
+	store_relaxed(&s->lease.adopt_from, 0);
 	for (int k = 0; k < LEASES; k++)
 		store_relaxed(&s->range[k].lo, NONE);
-	memset(&s->counters, 0, sizeof s->counters);
+	for (size_t i = 0; i < sizeof s->counters / sizeof *counters; i++)
+		store_relaxed(&counters[i], 0);
+}
+
+/* Written by whoever holds the admin lock; read (relaxed) by every thread of
+ * this process that asks who lives. */
+static void own_seat_set(shmring *r, uint32_t index, bool own)
+{
+	uint64_t *word = &r->own_seats[index / 64];
+	uint64_t bit = UINT64_C(1) << (index % 64);
+
+	store_relaxed(word, own ? load_relaxed(word) | bit : load_relaxed(word) & ~bit);
+}
+
+void name_store(char *to, const char *name, size_t size)
+{
+	size_t n = strnlen(name, size - 1);
+
+	for (size_t i = 0; i < size; i++)
+		store_relaxed(&to[i], i < n ? name[i] : 0);
+}
+
+void name_load(char *to, const char *from, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		to[i] = i < size - 1 ? load_relaxed(&from[i]) : 0;
 }
 
 int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
@@ -131,14 +159,13 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 	struct seat *s = &r->seats[found];
 
 	seat_reset(s);
-	s->id.role = role;
-	s->id.branch = branch;
-	s->id.pid = (uint32_t)getpid();
-	s->id.start_time = own_start_time();
-	s->id.joined_ns = now_ns(CLOCK_REALTIME);
-	memset(s->id.name, 0, sizeof s->id.name);
-	snprintf(s->id.name, sizeof s->id.name, "%s", name ? name : "");
-	r->own_seats[found / 64] |= UINT64_C(1) << (found % 64);
+	store_relaxed(&s->id.role, role);
+	store_relaxed(&s->id.branch, branch);
+	store_relaxed(&s->id.pid, (uint32_t)getpid());
+	store_relaxed(&s->id.start_time, own_start_time());
+	store_relaxed(&s->id.joined_ns, now_ns(CLOCK_REALTIME));
+	name_store(s->id.name, name ? name : "", sizeof s->id.name);
+	own_seat_set(r, found, true);
 	/* Pairs with the acquire of whoever looks at the seat. */
 	store_release(&s->id.state, SEAT_ACTIVE);
 	*index = found;
@@ -148,7 +175,7 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 void seat_give_back(shmring *r, uint32_t index)
 {
 	store_release(&r->seats[index].id.state, SEAT_FREE);
-	r->own_seats[index / 64] &= ~(UINT64_C(1) << (index % 64));
+	own_seat_set(r, index, false);
 	set_lock(r->fd, seat_offset(r, index), F_UNLCK);
 }
 
@@ -179,7 +206,7 @@ int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info
 	};
 	if (info->state == SEAT_FREE)
 		return SHMRING_UNAVAILABLE;
-	memcpy(info->name, s->id.name, sizeof info->name - 1);
+	name_load(info->name, s->id.name, sizeof info->name);
 	info->alive = info->state == SEAT_ACTIVE && seat_alive(r, index);
 	return SHMRING_OK;
 }
@@ -204,6 +231,7 @@ static void after_fork_child(void)
 	for (shmring *r = handles; r; r = r->next) {
 		r->forked = true;
 		close(r->fd);
+		r->fd = -1; /* its number will be somebody else's */
 	}
 	handles = NULL;
 	pthread_mutex_unlock(&handles_lock);
@@ -225,9 +253,13 @@ void handles_add(shmring *r)
 	pthread_mutex_unlock(&handles_lock);
 }
 
+/* Forgets the handle and closes its file in one step, so that a child forked
+ * meanwhile neither keeps the file open nor closes another one's number. */
 void handles_remove(shmring *r)
 {
 	pthread_mutex_lock(&handles_lock);
+	if (!r->forked)
+		close(r->fd);
 	for (shmring **p = &handles; *p; p = &(*p)->next)
 		if (*p == r) {
 			*p = r->next;

@@ -85,7 +85,6 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 	int status = check_usable(r);
 	shmring_member *m;
 	uint32_t id = 0;
-	bool made;
 
 	if (status)
 		return status;
@@ -99,16 +98,18 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 		free(m);
 		return status;
 	}
-	status = subscribe_locked(r, branch, options, true, &id);
-	made = status == SHMRING_OK;
-	if (made)
-		status = seat_take(r, ROLE_MEMBER, name, id, &m->seat_index);
-	if (status) {
-		if (made)
-			branch_member_left(r, id);
-	} else {
+	/* The seat first: an ephemeral branch without a member would be dropped
+	 * by the recovery that may be needed to find a seat. */
+	status = seat_take(r, ROLE_MEMBER, name, BRANCHES, &m->seat_index);
+	if (!status) {
+		status = subscribe_locked(r, branch, options, true, &id);
+		if (status)
+			seat_give_back(r, m->seat_index);
+	}
+	if (!status) {
 		m->ring = r;
 		m->seat = &r->seats[m->seat_index];
+		store_relaxed(&m->seat->id.branch, id);
 		m->branch = &r->cursors->branch[id];
 		m->branch_index = id;
 		/* Before the first take: pairs with the acquire in branch_released(). */
@@ -152,6 +153,11 @@ uint32_t shmring_member_branch(const shmring_member *m)
 	return m->branch_index;
 }
 
+uint64_t shmring_member_hold(const shmring_member *m)
+{
+	return ranges_lowest(m->seat, m->ranges_used);
+}
+
 /* --- take ---------------------------------------------------------------------- */
 
 /* From `at`, how far do up to max_messages readable messages reach? An end
@@ -185,7 +191,7 @@ static int scan(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_mess
 			n += (uint32_t)ones;
 			continue;
 		}
-		if (n && e.next - from > max_slots)
+		if ((n && e.next - from > max_slots) || e.next > limit)
 			break;
 		at = e.next;
 		n += e.kind != KIND_ABORTED;
@@ -198,13 +204,14 @@ static int scan(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_mess
 }
 
 /* Marks the last taker's take as done; `t` is where it ended. */
-static void confirm(shmring *r, uint32_t last, uint64_t t)
+static void confirm(shmring_member *m, uint32_t last, uint64_t t)
 {
-	uint64_t *take_end = &r->seats[last].lease.take_end;
-	uint64_t pending = t << 1 | TAKE_PENDING;
+	uint64_t *take_end = &m->ring->seats[last].lease.take_end;
+	uint64_t done = TAKE_WORD(t, m->branch_index);
+	uint64_t pending = done | TAKE_PENDING;
 
 	if (load_acquire(take_end) == pending)
-		(void)cas_acq_rel(take_end, &pending, t << 1);
+		(void)cas_acq_rel(take_end, &pending, done);
 }
 
 /* Moves `taken` from (t, last) to (end, me). */
@@ -213,7 +220,7 @@ static bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
 	uint32_t last = (uint32_t)(seen & 255);
 
 	if (last != m->seat_index && last < m->ring->seat_count)
-		confirm(m->ring, last, seen >> 8);
+		confirm(m, last, seen >> 8);
 	if (load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE) {
 		store_release(&m->branch->taken.v, end << 8 | m->seat_index); /* no other taker */
 		return true;
@@ -262,6 +269,7 @@ static int check_lapse(shmring_member *m, uint64_t seen)
 {
 	uint64_t t = seen >> 8;
 	uint64_t next;
+	bool moved;
 
 	if (load_relaxed(&m->seat->lease.hold) == NONE)
 		store_relaxed(&m->seat->lease.hold, t);
@@ -269,8 +277,9 @@ static int check_lapse(shmring_member *m, uint64_t seen)
 	next = load_acquire(&m->ring->cursors->floor_next.v);
 	if (next <= t)
 		return SHMRING_OK;
-	raise_hold(m);
-	if (!move_taken(m, seen, next))
+	moved = move_taken(m, seen, next);
+	raise_hold(m); /* and tells the followers */
+	if (!moved)
 		return SHMRING_CONTENDED;
 	m->lapsed_first = t;
 	m->lapsed_end = next;
@@ -305,20 +314,24 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 
 	while (k < LEASES - 1 && load_relaxed(&dead->range[k].lo) != lo)
 		k++;
-	*status = scan(r, lo, load_relaxed(&dead->range[k].hi), max_messages, max_slots, &end, &messages);
+	end = lo;
+	messages = 0;
+	*status = SHMRING_OK;
+	if (lo < MAX_SEQUENCE)
+		*status = scan(r, lo, load_relaxed(&dead->range[k].hi), max_messages, max_slots, &end, &messages);
 	if (*status || end == lo) {
 		/* Damaged: it cannot be delivered; saying so once is enough. */
 		store_relaxed(&dead->range[k].lo, NONE);
 		return *status != SHMRING_OK;
 	}
-	s->lease.adopt_lo = lo;
-	s->lease.adopt_hi = end;
+	store_relaxed(&s->lease.adopt_lo, lo);
+	store_relaxed(&s->lease.adopt_hi, end);
 	crash_order();
-	s->lease.adopt_from = from + 1;
+	store_relaxed(&s->lease.adopt_from, from + 1);
 	crash_order();
 	*status = record(m, lo, end);
 	if (*status) {
-		s->lease.adopt_from = 0;
+		store_relaxed(&s->lease.adopt_from, 0);
 		return true;
 	}
 	if (lo < load_relaxed(&s->lease.hold))
@@ -327,7 +340,7 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	(void)ranges_remove(dead, &all, lo, end);  /* a prefix: needs no entry */
 	store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
 	crash_order();
-	s->lease.adopt_from = 0;
+	store_relaxed(&s->lease.adopt_from, 0);
 	if (messages == 0) {
 		(void)ranges_remove(s, &m->ranges_used, lo, end);
 		raise_hold(m);
@@ -347,15 +360,20 @@ static bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_
 	bool answered = false;
 
 	if (!admin_try(r)) {
-		*status = SHMRING_CONTENDED;
+		*status = load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE ? SHMRING_UNAVAILABLE
+										   : SHMRING_CONTENDED;
 		return true;
 	}
+	/* A member that died adopting must be settled before its source moves on:
+	 * recovery asks there whose the lease is. */
+	recover_dead_seats(r);
 	for (uint32_t i = 0; i < r->seat_count && !answered; i++) {
 		struct seat *dead = &r->seats[i];
 
-		if (load_acquire(&dead->id.state) != SEAT_ORPHAN || dead->id.branch != m->branch_index)
+		if (load_acquire(&dead->id.state) != SEAT_ORPHAN ||
+		    load_relaxed(&dead->id.branch) != m->branch_index)
 			continue;
-		while (!answered && ranges_lowest(dead, LEASES) != NONE)
+		for (int k = 0; k < LEASES && !answered && ranges_lowest(dead, LEASES) != NONE; k++)
 			answered = adopt_from(m, i, max_messages, max_slots, lease, status);
 		if (ranges_lowest(dead, LEASES) == NONE) {
 			fetch_and_seq_cst(&m->branch->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
@@ -364,8 +382,31 @@ static bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_
 		}
 	}
 	count_orphans(r, m->branch_index);
+	wake_producers(r); /* for leases that could not be delivered */
 	admin_leave(r);
 	return answered;
+}
+
+/* How far the upstreams let this member go. The cached bound holds while the
+ * graph stays what it was; a change meanwhile may have given an upstream's
+ * number to another branch. */
+static uint64_t upstream_limit(shmring_member *m, uint64_t t)
+{
+	shmring *r = m->ring;
+	uint32_t changes = load_acquire(&r->cursors->graph.changes);
+	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
+	uint64_t released;
+
+	if (!upstream)
+		return NONE;
+	if (changes == m->graph_changes && m->upstream_released > t)
+		return m->upstream_released;
+	released = upstream_released(r, upstream);
+	if (load_acquire(&r->cursors->graph.changes) != changes)
+		return t; /* nothing for now */
+	m->graph_changes = changes;
+	m->upstream_released = released;
+	return released;
 }
 
 int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
@@ -374,8 +415,8 @@ int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, s
 	struct branch *b = m->branch;
 	struct seat *s = m->seat;
 	int status = check_usable(r);
-	uint64_t seen, t, end, upstream;
-	uint64_t limit = NONE;
+	uint64_t seen, t, end, word;
+	uint64_t limit;
 	uint32_t messages;
 
 	if (__builtin_expect(status != 0, 0))
@@ -389,12 +430,7 @@ int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, s
 again:
 	seen = load_acquire(&b->taken.v);
 	t = seen >> 8;
-	upstream = load_relaxed(&b->d.upstream);
-	if (upstream) {
-		if (m->upstream_released <= t)
-			m->upstream_released = upstream_released(r, upstream);
-		limit = m->upstream_released;
-	}
+	limit = upstream_limit(m, t);
 	if (load_relaxed(&b->d.options) & BRANCH_LAPSE && (status = check_lapse(m, seen)))
 		return status;
 	status = scan(r, t, limit, max_messages, max_slots, &end, &messages);
@@ -403,13 +439,28 @@ again:
 			raise_hold(m);
 		if (load_acquire(&b->d.state) != BRANCH_ACTIVE)
 			return dropped(m);
+		/* If the branch has moved on, what was read may be overwritten
+		 * and proves nothing. The fence keeps the reads before this look. */
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		if (load_relaxed(&b->taken.v) != seen) {
+			count(&s->counters.contended, 1);
+			return SHMRING_CONTENDED;
+		}
 		if (!status)
 			count(&s->counters.empty_waits, 1);
 		return status ? status : SHMRING_UNAVAILABLE;
 	}
 
+	/* Pending before it is recorded, and struck before it is done: at every
+	 * point between, recovery asks `taken` whose the range is. */
+	word = TAKE_WORD(end, m->branch_index);
+	store_relaxed(&s->lease.take_lo, t);
+	crash_order();
+	store_relaxed(&s->lease.take_end, word | TAKE_PENDING);
+	crash_order();
 	status = record(m, t, end);
 	if (status) {
+		store_relaxed(&s->lease.take_end, word);
 		if (load_relaxed(&b->d.options) & BRANCH_LAPSE)
 			raise_hold(m);
 		return status;
@@ -418,23 +469,21 @@ again:
 	 * `taken` (acquire) sees the hold. */
 	if (load_relaxed(&s->lease.hold) == NONE)
 		store_relaxed(&s->lease.hold, t);
-	store_relaxed(&s->lease.take_lo, t);
-	crash_order();
-	store_relaxed(&s->lease.take_end, end << 1 | TAKE_PENDING);
 	light_barrier(r->asymmetric); /* pairs with the heavy one in branch_drop() */
 	status = load_relaxed(&b->d.state) != BRANCH_ACTIVE ? dropped(m)
 		 : move_taken(m, seen, end)		    ? SHMRING_OK
 							    : SHMRING_CONTENDED;
 	if (__builtin_expect(status != 0, 0)) {
-		store_relaxed(&s->lease.take_end, end << 1);
 		(void)ranges_remove(s, &m->ranges_used, t, end); /* a suffix or the whole: needs no entry */
+		crash_order();
+		store_relaxed(&s->lease.take_end, word);
 		raise_hold(m);
 		if (status == SHMRING_CONTENDED)
 			count(&s->counters.contended, 1);
 		return status;
 	}
 	/* A helper may have done it already; it can only have stored the same. */
-	store_release(&s->lease.take_end, end << 1);
+	store_release(&s->lease.take_end, word);
 	if (__builtin_expect(messages == 0, 0)) { /* aborted runs only */
 		(void)shmring_release(m, t, end);
 		goto again;
@@ -458,18 +507,21 @@ int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 		/* No entry to split with: keep holding it until one is free. */
 		struct range *more = realloc(m->deferred, (m->deferred_count + 1) * sizeof *more);
 
-		if (more) {
-			m->deferred = more;
-			more[m->deferred_count++] = (struct range){first, end};
-		}
+		if (!more)
+			return fail(SHMRING_E_NO_MEMORY, "out of memory; release it again later");
+		m->deferred = more;
+		more[m->deferred_count++] = (struct range){first, end};
 		return SHMRING_OK;
 	}
-	while (__builtin_expect(m->deferred_count != 0, 0)) {
-		struct range d = m->deferred[m->deferred_count - 1];
+	for (size_t i = 0; __builtin_expect(i < m->deferred_count, 0);) {
+		struct range *d = &m->deferred[i];
 
-		if (!ranges_remove(s, &m->ranges_used, d.lo, d.hi))
-			break;
-		m->deferred_count--;
+		if (ranges_remove(s, &m->ranges_used, d->lo, d->hi)) {
+			*d = m->deferred[--m->deferred_count];
+			i = 0; /* what could not be struck before may be an end now */
+		} else {
+			i++;
+		}
 	}
 	raise_hold(m);
 	return SHMRING_OK;

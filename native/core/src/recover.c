@@ -3,23 +3,33 @@
  * One recoverer at a time, under the admin lock, which the kernel frees if he
  * dies too. Every step may be repeated: the next recoverer begins anew.
  */
+#include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "internal.h"
 
-/* Did the claim word pass through `at`? Asked only about h + n of a hole at h.
- * Claim first, intents second, publication last: whoever claimed from `at` has
- * its intent there until it has published. */
-static bool passed_through(const shmring *r, uint64_t at)
+/* Did the claim word pass through `at`, which is h + n of a hole at h? Claim
+ * first, intents second, publication last: whoever claimed from `at` has its
+ * intent there until it has published. */
+static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 {
+	uint8_t seat;
+
 	if (load_acquire(&r->cursors->claim.v) == at)
 		return true;
 	for (uint32_t i = 0; i < r->seat_count; i++)
 		if (load_acquire(&r->seats[i].id.state) != SEAT_FREE && load_acquire(&r->seats[i].intent.lo) == at)
 			return true;
-	return is_published(r, at);
+	if (!is_published(r, at))
+		return false;
+	/* The hole's owner may have died filling a batch, whose later rows carry
+	 * their numbers already. A seat's claims only go up, so what a seat with
+	 * its intent at h has written behind h lies inside the hole. */
+	seat = load_relaxed(&control_at(r, at)->seat);
+	return seat >= r->seat_count || load_acquire(&r->seats[seat].intent.lo) != h;
 }
 
 /* The length of the hole at h, whose owner is dead; 0 if that cannot be said
@@ -40,7 +50,7 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 		if (seat_alive(r, i))
 			return 0;
 		n = load_relaxed(&s->intent.n);
-		if (n && n <= r->capacity && (best == 0 || n < best) && passed_through(r, h + n))
+		if (n && n <= r->capacity && (best == 0 || n < best) && passed_through(r, h, h + n))
 			best = n;
 	}
 	return best;
@@ -72,37 +82,46 @@ static void settle_take(shmring *r, struct seat *s, uint32_t index, const struct
 {
 	uint64_t taken = load_acquire(&b->taken.v); /* before take_end, see read.c */
 	uint64_t take_end = load_acquire(&s->lease.take_end);
-	uint64_t end = take_end >> 1;
+	uint64_t end = TAKE_END(take_end);
+	uint64_t adopt_from = load_relaxed(&s->lease.adopt_from);
+	uint64_t adopt_lo = load_relaxed(&s->lease.adopt_lo);
 	uint32_t all = LEASES;
 
-	if (s->lease.adopt_from && s->lease.adopt_from <= r->seat_count) {
-		const struct seat *from = &r->seats[s->lease.adopt_from - 1];
+	if (adopt_from && adopt_from <= r->seat_count) {
+		const struct seat *from = &r->seats[adopt_from - 1];
 
 		/* Still recorded there: then it is not ours yet. */
 		for (int k = 0; k < LEASES; k++)
-			if (load_relaxed(&from->range[k].lo) == s->lease.adopt_lo)
-				(void)ranges_remove(s, &all, s->lease.adopt_lo, s->lease.adopt_hi);
+			if (load_relaxed(&from->range[k].lo) == adopt_lo)
+				(void)ranges_remove(s, &all, adopt_lo, load_relaxed(&s->lease.adopt_hi));
 	}
 	crash_order();
-	s->lease.adopt_from = 0;
+	store_relaxed(&s->lease.adopt_from, 0);
+	crash_order();
 	if (take_end & TAKE_PENDING) {
 		if (taken != (end << 8 | index))
-			(void)ranges_remove(s, &all, s->lease.take_lo, end);
+			(void)ranges_remove(s, &all, load_relaxed(&s->lease.take_lo), end);
 		crash_order();
-		store_release(&s->lease.take_end, end << 1);
+		store_release(&s->lease.take_end, take_end & ~TAKE_PENDING);
 	}
 	/* A split that was interrupted recorded the tail twice. */
 	for (int k = 0; k < LEASES; k++)
-		for (int j = 0; j < LEASES; j++)
-			if (j != k && s->range[j].lo != NONE && s->range[k].lo != NONE &&
-			    s->range[j].lo > s->range[k].lo && s->range[j].lo < s->range[k].hi)
-				s->range[k].hi = s->range[j].hi > s->range[k].hi ? s->range[j].hi : s->range[k].hi,
-				s->range[j].lo = NONE;
+		for (int j = 0; j < LEASES; j++) {
+			uint64_t lo = load_relaxed(&s->range[k].lo), hi = load_relaxed(&s->range[k].hi);
+			uint64_t tail = load_relaxed(&s->range[j].lo), tail_hi = load_relaxed(&s->range[j].hi);
+
+			if (lo == NONE || tail == NONE || tail <= lo || tail >= hi)
+				continue;
+			if (tail_hi > hi)
+				store_relaxed(&s->range[k].hi, tail_hi);
+			crash_order();
+			store_relaxed(&s->range[j].lo, NONE);
+		}
 }
 
 static void settle_member(shmring *r, struct seat *s, uint32_t index)
 {
-	uint32_t id = s->id.branch;
+	uint32_t id = load_relaxed(&s->id.branch);
 	struct branch *b;
 	uint64_t low;
 
@@ -114,8 +133,8 @@ static void settle_member(shmring *r, struct seat *s, uint32_t index)
 	settle_take(r, s, index, b);
 	low = ranges_lowest(s, LEASES);
 	if (low != NONE && load_acquire(&b->d.state) == BRANCH_ACTIVE) {
-		store_release(&s->id.state, SEAT_ORPHAN);
 		store_release(&s->lease.hold, low);
+		store_release(&s->id.state, SEAT_ORPHAN);
 	} else {
 		fetch_and_seq_cst(&b->d.members[index / 64], ~(UINT64_C(1) << (index % 64)));
 		store_release(&s->lease.hold, NONE);
@@ -146,12 +165,24 @@ bool recover_seat(shmring *r, uint32_t index)
 	return true;
 }
 
+static bool seat_dead(const shmring *r, uint32_t index)
+{
+	return load_acquire(&r->seats[index].id.state) == SEAT_ACTIVE && !seat_alive(r, index);
+}
+
 unsigned recover_dead_seats(shmring *r)
 {
 	unsigned n = 0;
 
+	/* First what the dead may have left half done under the admin lock: once
+	 * their seats are free nobody would look for it again. */
 	for (uint32_t i = 0; i < r->seat_count; i++)
-		if (load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE && !seat_alive(r, i))
+		if (seat_dead(r, i)) {
+			graph_repair(r);
+			break;
+		}
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (seat_dead(r, i))
 			n += recover_seat(r, i);
 	return n;
 }
@@ -170,12 +201,11 @@ int shmring_recover(shmring *r, unsigned *count)
 		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
 	/* Asking needs no lock; most of the time nobody is dead. */
 	for (uint32_t i = 0; i < r->seat_count && !any_dead; i++)
-		any_dead = load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE && !seat_alive(r, i);
+		any_dead = seat_dead(r, i);
 	if (!any_dead)
 		return SHMRING_OK;
 	if (!admin_try(r))
 		return SHMRING_CONTENDED;
-	graph_repair(r);
 	n = recover_dead_seats(r);
 	if (count)
 		*count = n;
@@ -185,37 +215,66 @@ int shmring_recover(shmring *r, unsigned *count)
 
 /* --- rings of the dead -------------------------------------------------------------- */
 
-int shmring_is_abandoned(const char *path)
+/* A file without a magic is somebody's who is about to lock it, or was killed. */
+#define UNFINISHED_AGE_S 5
+
+static bool is_unfinished(int fd, const struct stat *st)
 {
-	shmring *r;
-	struct stat st;
+	uint64_t magic = 0;
+	ssize_t n = pread(fd, &magic, sizeof magic, 0);
+
+	return S_ISREG(st->st_mode) && (n == 0 || (n == sizeof magic && magic == 0));
+}
+
+static bool all_dead(const shmring *r)
+{
 	bool dead = false;
-	bool living = false;
-	int status = shmring_attach(path, SHMRING_READ_ONLY, &r);
 
-	if (status == SHMRING_E_NOT_A_RING && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
-		/* Never finished: abandoned unless its maker is at it. */
-		int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-		uint64_t magic = 0;
-		ssize_t n = fd < 0 ? -1 : pread(fd, &magic, sizeof magic, 0);
-		bool unfinished = n == 0 || (n == sizeof magic && magic == 0);
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		uint32_t state = load_acquire(&r->seats[i].id.state);
 
-		status = unfinished && !range_locked(fd, ADMIN_LOCK_OFFSET);
-		if (fd >= 0)
-			close(fd);
-		return status;
+		if (state == SEAT_ACTIVE && seat_alive(r, i))
+			return false;
+		dead |= state != SEAT_FREE;
 	}
-	if (status)
-		return status;
-	for (uint32_t i = 0; i < r->seat_count; i++)
-		if (load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE) {
-			if (seat_alive(r, i))
-				living = true;
-			else
-				dead = true;
-		} else if (load_acquire(&r->seats[i].id.state) == SEAT_ORPHAN) {
-			dead = true;
-		}
-	shmring_close(r);
-	return dead && !living;
+	return dead;
+}
+
+/* Under the admin lock of the file behind fd: nobody can join meanwhile. */
+static int reap_locked(int fd, const char *path)
+{
+	struct stat st, named;
+	shmring *r;
+	bool abandoned;
+
+	if (fstat(fd, &st) || lstat(path, &named) || st.st_ino != named.st_ino || st.st_dev != named.st_dev)
+		return 0; /* unlinked or replaced while we waited */
+	if (is_unfinished(fd, &st)) {
+		abandoned = now_ns(CLOCK_REALTIME) / 1000000000 > (uint64_t)st.st_mtim.tv_sec + UNFINISHED_AGE_S;
+	} else {
+		int status = shmring_attach(path, SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER, &r);
+
+		if (status)
+			return status;
+		abandoned = all_dead(r);
+		shmring_close(r);
+	}
+	if (!abandoned)
+		return 0;
+	return unlink(path) ? fail_errno("cannot unlink it", path) : 1;
+}
+
+int shmring_reap(const char *path)
+{
+	struct flock lock = {
+		.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ADMIN_LOCK_OFFSET, .l_len = 1};
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int status = 0;
+
+	if (fd < 0)
+		return errno == ENOENT ? 0 : fail_errno("cannot open it", path);
+	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
+		status = reap_locked(fd, path);
+	close(fd);
+	return status;
 }

@@ -70,6 +70,7 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	const struct control *c;
 	uint64_t published, sequence;
 	struct entry e;
+	int status;
 
 	if (index >= r->capacity)
 		return fail(SHMRING_E_INVALID, "ring \"%s\" has no slot %llu", r->name, (unsigned long long)index);
@@ -81,16 +82,19 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	if (published == 0 || index_of(r, sequence) != index || sequence < load_acquire(&r->cursors->floor.v) ||
 	    !is_committed(r, sequence))
 		return SHMRING_OK; /* never used, free to be overwritten, or not committed */
-	if (entry_read(r, sequence, &e))
-		return SHMRING_E_DAMAGED;
-	if (e.kind == KIND_ABORTED)
-		return SHMRING_OK;
-	copy_racy(message, slot_at(r, sequence) + e.shift, e.length < capacity ? e.length : capacity);
-	row->reference_count = reference_count(r, sequence);
+	status = entry_read(r, sequence, &e);
+	if (!status && e.kind != KIND_ABORTED) {
+		copy_racy(message, slot_at(r, sequence) + e.shift, e.length < capacity ? e.length : capacity);
+		row->reference_count = reference_count(r, sequence);
+	}
 	/* Pairs with the release fence in shmring_next(). */
 	__atomic_thread_fence(__ATOMIC_ACQUIRE);
-	if (load_relaxed(&r->cursors->floor.v) > sequence || load_relaxed(&c->published) != published)
-		return SHMRING_OK;
+	if (load_relaxed(&r->cursors->floor.v) > sequence || load_relaxed(&c->published) != published) {
+		row->reference_count = 0;
+		return SHMRING_OK; /* overwritten meanwhile, by halves perhaps */
+	}
+	if (status || e.kind == KIND_ABORTED)
+		return status;
 	row->message_id = sequence;
 	row->time = e.time;
 	row->length = e.length;

@@ -16,7 +16,12 @@
 
 #include "internal.h"
 
-#define SLICE_NS (100 * 1000 * 1000LL)
+/* Half of the promised 100 ms: a waiter who was woken for nothing just before
+ * his slice ended looks for the dead at the end of the next one. */
+#define SLICE_NS (50 * 1000 * 1000LL)
+/* Where no branch gates, nobody tells a producer that another's claim, which
+ * is in its way, has been published. */
+#define UNTOLD_NS (1000 * 1000LL)
 /* A spinning waiter asks the kernel for the dead this often: a question costs
  * about a microsecond a seat. */
 #define SPIN_RECOVER_NS (500 * 1000LL)
@@ -24,6 +29,7 @@
  * trip is 10 to 35 us); shorter, and a steady stream pays for sleeps. */
 #define DEFAULT_SPINS 256
 #define DEFAULT_YIELDS 4
+#define BATCH_NS (1000 * 1000LL) /* how long a producer insists on a batch of free slots */
 
 bool asymmetric_barriers_available(void)
 {
@@ -61,9 +67,16 @@ void wake_producers(shmring *r)
 	uint32_t *word = &r->cursors->producers.futex;
 	uint32_t seen = load_acquire(word);
 
-	/* Adding one to an odd word clears the bit and counts the wake-up. */
-	if (seen & 1 && cas32_seq_cst(word, &seen, seen + 1))
-		futex(word, FUTEX_WAKE, INT_MAX, NULL);
+	/* Adding one to an odd word clears the bit and counts the wake-up. The
+	 * wish goes first: a sleeper lowers it after setting the bit, so that it
+	 * either stands or this CAS fails, and then he is woken too. */
+	while (seen & 1) {
+		store_relaxed(&r->cursors->producers.wanted, NONE);
+		if (cas32_seq_cst(word, &seen, seen + 1)) {
+			futex(word, FUTEX_WAKE, INT_MAX, NULL);
+			break;
+		}
+	}
 }
 
 struct waiter {
@@ -94,7 +107,7 @@ static bool ready(const struct waiter *w, uint64_t slots)
 		if (load_relaxed(&b->d.options) & BRANCH_LAPSE && load_acquire(&r->cursors->floor_next.v) > t)
 			return true;
 		if (upstream)
-			return upstream_released(r, upstream) > t;
+			return upstream_released(r, upstream) > t && is_published(r, t);
 		return is_published(r, t);
 	}
 	uint64_t need = floor_needed(w, slots);
@@ -102,34 +115,49 @@ static bool ready(const struct waiter *w, uint64_t slots)
 	return load_acquire(&r->cursors->floor.v) >= need || floor_advance(r, need) >= need;
 }
 
-static void sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
+static void lower_to(uint64_t *word, uint64_t value)
+{
+	uint64_t seen = load_relaxed(word);
+
+	while (seen > value && !cas_seq_cst(word, &seen, value))
+		;
+}
+
+/* False if a signal ended it. */
+static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 {
 	struct timespec timeout = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 	struct cursors *c = w->ring->cursors;
 	uint32_t *word;
 	uint32_t seen;
 
+	if (ns <= 0)
+		return true;
 	if (w->member) {
 		word = &w->member->branch->futex.v;
 		seen = load_acquire(word);
 		fetch_or_seq_cst(&c->asleep.v, UINT64_C(1) << w->member->branch_index);
 	} else {
 		word = &c->producers.futex;
-		/* The last sleeper's wish stands; a smaller one before it is
-		 * woken a little late, or by its slice. */
-		store_relaxed(&c->producers.wanted, floor_needed(w, slots));
 		seen = __atomic_or_fetch(word, 1, __ATOMIC_SEQ_CST);
+		lower_to(&c->producers.wanted, floor_needed(w, slots)); /* the least wish of all */
 	}
 	heavy_barrier(w->ring->asymmetric);
-	if (!ready(w, slots))
-		futex(word, FUTEX_WAIT, seen, &timeout);
+	return ready(w, slots) || futex(word, FUTEX_WAIT, seen, &timeout) == 0 || errno != EINTR;
 }
 
 static void look_for_the_dead(shmring *r)
 {
-	unsigned n;
+	store_relaxed(&r->looked_ns, now_ns(CLOCK_MONOTONIC));
+	(void)shmring_recover(r, NULL);
+}
 
-	(void)shmring_recover(r, &n);
+/* By the clock and not by the slice: short time-outs, and wake-ups by messages
+ * behind a hole, must not keep a waiter from ever looking. */
+static void look_at_times(shmring *r)
+{
+	if (now_ns(CLOCK_MONOTONIC) - load_relaxed(&r->looked_ns) >= SLICE_NS)
+		look_for_the_dead(r);
 }
 
 static int64_t monotonic(void)
@@ -184,6 +212,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	int status = check_usable(w->ring);
 	int64_t start = monotonic();
 	int64_t until = deadline < start + SLICE_NS ? deadline : start + SLICE_NS;
+	bool interrupted = false;
 	bool done;
 
 	if (status)
@@ -196,19 +225,20 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 		/* A full ring and a steady reader: a producer waits for a sixteenth
 		 * of the ring, not for each slot; but it does not insist for long. */
 		done = strategy == SHMRING_WAIT_DEFAULT && spin_briefly(w);
-		if (!done && !w->member) {
-			sleep_once(w, w->batch, until - start < 1000000 ? until - start : 1000000);
+		if (!done && !w->member && until > start) {
+			interrupted = !sleep_once(w, w->batch, until - start < BATCH_NS ? until - start : BATCH_NS);
+			done = ready(w, w->slots);
+			if (nobody_gates(w->ring) && until > start + UNTOLD_NS)
+				until = start + UNTOLD_NS;
+		}
+		if (!done && !interrupted && monotonic() < until) {
+			(void)sleep_once(w, w->slots, until - monotonic());
 			done = ready(w, w->slots);
 		}
-		if (!done && monotonic() < until) {
-			sleep_once(w, w->slots, until - monotonic());
-			done = ready(w, w->slots);
-		}
-		if (!done && monotonic() >= start + SLICE_NS)
-			look_for_the_dead(w->ring);
 	}
 	if (done)
 		return SHMRING_OK;
+	look_at_times(w->ring);
 	return monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN;
 }
 

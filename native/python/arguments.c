@@ -1,0 +1,133 @@
+/* Arguments of the calls that must be quick. */
+#include <math.h>
+#include <time.h>
+
+#include "binding.h"
+
+static int name_index(PyObject *name, PyObject *const *names, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (name == names[i])
+			return i;
+	for (int i = 0; i < count; i++) /* a name that was not interned */
+		if (names[i] && PyUnicode_Compare(name, names[i]) == 0)
+			return i;
+	return -1;
+}
+
+/* Puts fastcall arguments in their places. names[i] is the keyword of out[i],
+ * or NULL where there is none; the first `positional` may be given by position.
+ * What is not given stays as it is in `out`. */
+bool arguments_sort(const char *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+		    PyObject *const *names, int positional, int count, PyObject **out)
+{
+	Py_ssize_t keywords = kwnames ? PyTuple_Size(kwnames) : 0;
+
+	if (nargs > positional) {
+		PyErr_Format(PyExc_TypeError, "%s() takes at most %d positional arguments (%zd given)", function,
+			     positional, nargs);
+		return false;
+	}
+	for (Py_ssize_t i = 0; i < nargs; i++)
+		out[i] = args[i];
+	for (Py_ssize_t i = 0; i < keywords; i++) {
+		PyObject *name = PyTuple_GetItem(kwnames, i);
+		int at = name_index(name, names, count);
+
+		if (at < 0) {
+			PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", function,
+				     name);
+			return false;
+		}
+		if (at < nargs) {
+			PyErr_Format(PyExc_TypeError, "%s() got multiple values for argument '%U'", function,
+				     name);
+			return false;
+		}
+		out[at] = args[nargs + i];
+	}
+	return true;
+}
+
+/* Seconds, or None for ever. */
+bool parse_timeout(PyObject *seconds, int64_t *timeout)
+{
+	double value;
+
+	if (seconds == Py_None) {
+		*timeout = FOREVER;
+		return true;
+	}
+	value = PyFloat_AsDouble(seconds);
+	if (value == -1.0 && PyErr_Occurred()) {
+		if (PyErr_ExceptionMatches(PyExc_TypeError))
+			PyErr_Format(PyExc_TypeError, "timeout must be a number of seconds or None, not %R",
+				     seconds);
+		return false;
+	}
+	if (isnan(value) || value < 0) {
+		PyErr_Format(PyExc_ValueError,
+			     "timeout must be 0 (do not wait), a number of seconds or None (for ever), not %R",
+			     seconds);
+		return false;
+	}
+	*timeout = value >= 9e9 ? FOREVER : (int64_t)ceil(value * 1e9);
+	return true;
+}
+
+bool parse_kind(PyObject *number, uint8_t *kind)
+{
+	long value = PyLong_AsLong(number);
+
+	if (value == -1 && PyErr_Occurred())
+		return false;
+	if (value < 0 || value > UINT8_MAX || value == KIND_ABORTED || value == KIND_END) {
+		PyErr_Format(PyExc_ValueError, "kind must be 0 or 3 to 255, not %ld", value);
+		return false;
+	}
+	*kind = (uint8_t)value;
+	return true;
+}
+
+bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *count)
+{
+	long long value = PyLong_AsLongLong(number);
+
+	if (value == -1 && PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_OverflowError))
+		return false;
+	if (PyErr_Occurred() || value < 0 || (unsigned long long)value > most) {
+		PyErr_Clear();
+		PyErr_Format(PyExc_ValueError, "%s must be from 0 to %llu, not %S", what, (unsigned long long)most,
+			     number);
+		return false;
+	}
+	*count = (uint64_t)value;
+	return true;
+}
+
+static int64_t monotonic_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t deadline_after(int64_t timeout)
+{
+	int64_t now;
+
+	if (timeout == FOREVER)
+		return FOREVER;
+	now = monotonic_ns();
+	return timeout > FOREVER - now ? FOREVER : now + timeout;
+}
+
+/* For messages: PyErr_Format knows no %g. */
+PyObject *seconds_text(int64_t timeout)
+{
+	char text[32];
+
+	PyOS_snprintf(text, sizeof text, "%.6g", (double)timeout / 1e9);
+	return PyUnicode_FromString(text);
+}

@@ -1,0 +1,251 @@
+/* _shmring.Batch: several messages that are read in place. */
+#include <string.h>
+
+#include "binding.h"
+
+static size_t batch_count(const struct lease *self)
+{
+	return self->range.messages;
+}
+
+/* Reads every message's entry, once. */
+static const struct shmring_message *batch_messages(struct lease *self)
+{
+	struct ring *ring = self->member->handle.ring;
+	uint64_t position = self->range.first;
+	struct shmring_message *messages;
+
+	if (!lease_readable(self))
+		return NULL;
+	if (self->messages)
+		return self->messages;
+	messages = PyMem_Malloc(batch_count(self) * sizeof *messages);
+	if (!messages) {
+		PyErr_NoMemory();
+		return NULL;
+	}
+	for (size_t i = 0; i < batch_count(self); i++) {
+		int status = shmring_read(ring->core, &position, self->range.end, &messages[i]);
+
+		if (status) {
+			PyMem_Free(messages);
+			raise_status(ring, status);
+			return NULL;
+		}
+	}
+	self->messages = messages;
+	return messages;
+}
+
+/* The distance between messages that lie side by side, one a slot; else 0. */
+static bool side_by_side(const struct lease *self, const struct shmring_message *messages)
+{
+	const uint8_t *first = messages[0].data;
+
+	for (size_t i = 0; i < batch_count(self); i++)
+		if (messages[i].slots != 1 || messages[i].data != first + i * SHMRING_SLOT_BYTES)
+			return false;
+	return true;
+}
+
+static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
+{
+	struct lease *self = (struct lease *)op;
+	const struct shmring_message *messages = batch_messages(self);
+
+	if (!messages)
+		return -1;
+	if (!side_by_side(self, messages)) {
+		PyErr_SetString(PyExc_BufferError,
+				"these messages do not lie side by side; iterate over the batch");
+		return -1;
+	}
+	if (PyBuffer_FillInfo(buffer, op, (void *)messages[0].data,
+			      (Py_ssize_t)(batch_count(self) * SHMRING_SLOT_BYTES), 1, flags))
+		return -1;
+	self->shape[0] = (Py_ssize_t)batch_count(self);
+	self->shape[1] = SHMRING_SLOT_BYTES;
+	self->strides[0] = SHMRING_SLOT_BYTES;
+	self->strides[1] = 1;
+	if (flags & PyBUF_ND) {
+		buffer->ndim = 2;
+		buffer->shape = self->shape;
+		if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES)
+			buffer->strides = self->strides;
+	}
+	self->exports++;
+	return 0;
+}
+
+/* --- numpy, imported when first asked for -------------------------------------- */
+
+/* A numpy array over `bytes`, whose reference it takes. */
+static PyObject *numpy_array(PyObject *bytes, const char *type)
+{
+	PyObject *numpy = bytes ? PyImport_ImportModule("numpy") : NULL;
+	PyObject *array = numpy ? PyObject_CallMethod(numpy, "frombuffer", "Os", bytes, type) : NULL;
+
+	Py_XDECREF(numpy);
+	Py_XDECREF(bytes);
+	return array;
+}
+
+/* (n, 300), padded with zeroes. */
+static PyObject *copied_rows(struct lease *self, const struct shmring_message *messages)
+{
+	Py_ssize_t n = (Py_ssize_t)batch_count(self);
+	PyObject *bytes = PyBytes_FromStringAndSize(NULL, n * SHMRING_SLOT_BYTES);
+	PyObject *flat;
+	PyObject *rows;
+
+	if (bytes) {
+		char *to = PyBytes_AsString(bytes);
+
+		memset(to, 0, (size_t)n * SHMRING_SLOT_BYTES);
+		for (Py_ssize_t i = 0; i < n; i++)
+			memcpy(to + i * SHMRING_SLOT_BYTES, messages[i].data, messages[i].length);
+	}
+	flat = numpy_array(bytes, "uint8");
+	if (!flat)
+		return NULL;
+	rows = PyObject_CallMethod(flat, "reshape", "ni", n, SHMRING_SLOT_BYTES);
+	Py_DECREF(flat);
+	return rows;
+}
+
+static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
+{
+	struct lease *self = (struct lease *)op;
+	const struct shmring_message *messages = batch_messages(self);
+	PyObject *numpy;
+	PyObject *array;
+
+	if (!messages)
+		return NULL;
+	for (size_t i = 0; i < batch_count(self); i++)
+		if (messages[i].length > SHMRING_SLOT_BYTES)
+			return PyErr_Format(
+			    PyExc_ValueError,
+			    "message %llu has %u bytes and does not fit a row of %d; iterate over the "
+			    "batch instead",
+			    (unsigned long long)messages[i].message_id, messages[i].length, SHMRING_SLOT_BYTES);
+	if (!side_by_side(self, messages))
+		return copied_rows(self, messages);
+	numpy = PyImport_ImportModule("numpy");
+	if (!numpy)
+		return NULL;
+	array = PyObject_CallMethod(numpy, "asarray", "O", op);
+	Py_DECREF(numpy);
+	return array;
+}
+
+static PyObject *get_lengths(PyObject *op, void *Py_UNUSED(closure))
+{
+	struct lease *self = (struct lease *)op;
+	const struct shmring_message *messages = batch_messages(self);
+	PyObject *bytes;
+
+	if (!messages)
+		return NULL;
+	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(batch_count(self) * sizeof(uint32_t)));
+	if (bytes) {
+		char *to = PyBytes_AsString(bytes);
+
+		for (size_t i = 0; i < batch_count(self); i++)
+			memcpy(to + i * sizeof(uint32_t), &messages[i].length, sizeof(uint32_t));
+	}
+	return numpy_array(bytes, "uint32");
+}
+
+static PyObject *column64(struct lease *self, size_t offset)
+{
+	const struct shmring_message *messages = batch_messages(self);
+	PyObject *bytes;
+
+	if (!messages)
+		return NULL;
+	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(batch_count(self) * sizeof(uint64_t)));
+	if (bytes) {
+		char *to = PyBytes_AsString(bytes);
+
+		for (size_t i = 0; i < batch_count(self); i++)
+			memcpy(to + i * sizeof(uint64_t), (const char *)&messages[i] + offset, sizeof(uint64_t));
+	}
+	return numpy_array(bytes, "uint64");
+}
+
+static PyObject *get_message_ids(PyObject *op, void *Py_UNUSED(closure))
+{
+	return column64((struct lease *)op, offsetof(struct shmring_message, message_id));
+}
+
+static PyObject *get_times(PyObject *op, void *Py_UNUSED(closure))
+{
+	return column64((struct lease *)op, offsetof(struct shmring_message, time));
+}
+
+/* --- one message of it ------------------------------------------------------------ */
+
+static Py_ssize_t batch_length(PyObject *op)
+{
+	return (Py_ssize_t)batch_count((struct lease *)op);
+}
+
+static PyObject *batch_item(PyObject *op, Py_ssize_t i)
+{
+	struct lease *self = (struct lease *)op;
+	const struct shmring_message *messages = batch_messages(self);
+
+	if (!messages)
+		return NULL;
+	if (i < 0 || i >= batch_length(op)) {
+		PyErr_SetString(PyExc_IndexError, "the batch has fewer messages");
+		return NULL;
+	}
+	self->exports++;
+	return view_new(self->member->handle.ring->state, op, lease_unexport, (void *)messages[i].data,
+			(Py_ssize_t)messages[i].length, true);
+}
+
+/* --- the type ------------------------------------------------------------------------ */
+
+static PyMethodDef methods[] = {
+    {"release", lease_release, METH_NOARGS,
+     "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
+    {"__enter__", handle_enter, METH_NOARGS, NULL},
+    {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
+    {0},
+};
+
+static PyGetSetDef getset[] = {
+    {"array", get_array, NULL,
+     "uint8 array of shape (n, 300), read-only: the ring's own memory, no copy. What lies beyond a row's\n"
+     "length is not defined. A copy padded with zeroes where the messages do not lie side by side (a\n"
+     "scattered ring, an aborted claim between them). ValueError if a message has more than 300 bytes",
+     NULL},
+    {"lengths", get_lengths, NULL, "uint32 array of shape (n,): bytes of each message", NULL},
+    {"message_ids", get_message_ids, NULL, "uint64 array of shape (n,): sequence of each message", NULL},
+    {"times", get_times, NULL, "uint64 array of shape (n,): ns since 1970; 0 if the ring keeps no time", NULL},
+    {"redelivered", lease_get_redelivered, NULL, "whether a consumer that died held them before", NULL},
+    {0},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, lease_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getset},
+    {Py_sq_length, batch_length},
+    {Py_sq_item, batch_item},
+    {Py_bf_getbuffer, batch_getbuffer},
+    {Py_bf_releasebuffer, lease_releasebuffer},
+    {Py_tp_doc, "Messages that are read in place; made by Consumer.lease_many(). len(), indexing and iteration\n"
+		"give one memoryview a message, whatever its size."},
+    {0, NULL},
+};
+
+PyType_Spec batch_spec = {
+    .name = "shmring.Batch",
+    .basicsize = sizeof(struct lease),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = slots,
+};

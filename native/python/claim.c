@@ -1,0 +1,236 @@
+/* _shmring.Claim: a message that is filled in place. */
+#include <string.h>
+
+#include "binding.h"
+
+struct claim {
+	PyObject ob_base;
+	struct producer *producer;
+	uint64_t message_id;
+	void *data;
+	size_t nbytes;
+	uint8_t shift;
+	bool open;
+};
+
+/* `align` is the byte of the message that is to lie on a 64-byte boundary; -1: none. */
+static PyObject *claim_new(struct producer *producer, uint64_t message_id, size_t nbytes, int64_t align)
+{
+	struct ring *ring = producer->handle.ring;
+	struct claim *self = PyObject_New(struct claim, ring->state->claim);
+	uint8_t *slot = shmring_slot(ring->core, message_id);
+
+	if (!self) {
+		(void)shmring_abort(producer->core);
+		return NULL;
+	}
+	self->producer = (struct producer *)Py_NewRef((PyObject *)producer);
+	self->message_id = message_id;
+	self->shift = align < 0 ? 0 : (uint8_t)(-((uintptr_t)slot + (uintptr_t)align) % 64);
+	self->data = slot + self->shift;
+	self->nbytes = nbytes;
+	self->open = true;
+	producer->claimed = true;
+	return (PyObject *)self;
+}
+
+static bool parse_align(PyObject *value, int64_t *align)
+{
+	if (value == Py_None)
+		return true;
+	*align = PyLong_AsLongLong(value);
+	if (*align == -1 && PyErr_Occurred())
+		return false;
+	if (*align >= 0 && *align % 4 == 0)
+		return true;
+	PyErr_Format(PyExc_ValueError, "align must be a multiple of 4, not %S", value);
+	return false;
+}
+
+PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+	struct producer *self = (struct producer *)op;
+	const struct names *names = &self->handle.ring->state->names;
+	PyObject *const order[] = {names->nbytes, names->timeout, names->align};
+	PyObject *sorted[3] = {NULL};
+	struct patience patience = {.timeout = self->timeout};
+	uint64_t nbytes;
+	uint64_t slots;
+	int64_t align = -1;
+	enum retry retry;
+
+	if (!arguments_sort("claim", args, nargs, kwnames, order, 1, 3, sorted))
+		return NULL;
+	if (!sorted[0]) {
+		PyErr_SetString(PyExc_TypeError, "claim() wants the size of the message in bytes");
+		return NULL;
+	}
+	if (!parse_count(sorted[0], "nbytes", INT64_MAX, &nbytes) ||
+	    (sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) ||
+	    (sorted[2] && !parse_align(sorted[2], &align)) || !producer_usable(self))
+		return NULL;
+	if (nbytes > UINT32_MAX)
+		return PyErr_Format(error_class(self->handle.ring->state, SHMRING_E_TOO_LARGE),
+				    "a message has at most 4 GiB, not %S bytes", sorted[0]);
+	slots = shmring_slots_for(nbytes, align >= 0);
+	do {
+		int64_t status = STATUS_BUSY;
+
+		if (!self->busy) {
+			status = shmring_next(self->core, (uint32_t)slots);
+			if (status >= 0)
+				return claim_new(self, (uint64_t)status, nbytes, align);
+		}
+		retry = producer_retry(self, (int)status, slots, &patience);
+	} while (retry == RETRY_AGAIN);
+	if (retry == RETRY_OVER && self->drop)
+		shmring_count_dropped(self->core);
+	return retry == RETRY_OVER ? raise_full(self, &patience) : NULL;
+}
+
+static bool claim_usable(struct claim *self)
+{
+	struct producer *producer = self->producer;
+
+	if (!self->open)
+		PyErr_Format(error_class(producer->handle.ring->state, SHMRING_E_CLOSED),
+			     "this claim of ring \"%U\" was committed or aborted already",
+			     producer->handle.ring->label);
+	return self->open && producer_usable(producer);
+}
+
+static int claim_abort(struct claim *self)
+{
+	self->open = false;
+	self->producer->claimed = false;
+	/* A closed producer has aborted its claim, or will. */
+	return self->producer->handle.closed ? SHMRING_OK : shmring_abort(self->producer->core);
+}
+
+static void claim_dealloc(PyObject *op)
+{
+	struct claim *self = (struct claim *)op;
+	PyTypeObject *type = Py_TYPE(op);
+
+	if (self->open)
+		(void)claim_abort(self);
+	Py_DECREF((PyObject *)self->producer);
+	PyObject_Free(op);
+	Py_DECREF(type);
+}
+
+static PyObject *claim_commit_bytes(struct claim *self, uint64_t nbytes, uint8_t kind)
+{
+	struct producer *producer = self->producer;
+	int status = shmring_publish(producer->core, (uint32_t)nbytes, kind, self->shift);
+
+	if (status)
+		return raise_status(producer->handle.ring, status);
+	self->open = false;
+	producer->claimed = false;
+	Py_RETURN_NONE;
+}
+
+static PyObject *claim_commit(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+	struct claim *self = (struct claim *)op;
+	const struct names *names = &self->producer->handle.ring->state->names;
+	PyObject *const order[] = {names->nbytes, names->kind};
+	PyObject *sorted[2] = {NULL};
+	uint64_t nbytes = self->nbytes;
+	uint8_t kind = KIND_BYTES;
+
+	if (!arguments_sort("commit", args, nargs, kwnames, order, 1, 2, sorted) ||
+	    (sorted[0] && sorted[0] != Py_None && !parse_count(sorted[0], "nbytes", self->nbytes, &nbytes)) ||
+	    (sorted[1] && !parse_kind(sorted[1], &kind)) || !claim_usable(self))
+		return NULL;
+	return claim_commit_bytes(self, nbytes, kind);
+}
+
+static PyObject *claim_abort_method(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct claim *self = (struct claim *)op;
+	int status;
+
+	if (!claim_usable(self))
+		return NULL;
+	status = claim_abort(self);
+	if (status)
+		return raise_status(self->producer->handle.ring, status);
+	Py_RETURN_NONE;
+}
+
+static PyObject *claim_exit(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct claim *self = (struct claim *)op;
+
+	if (!self->open)
+		Py_RETURN_NONE;
+	if (nargs > 0 && args[0] != Py_None) {
+		(void)claim_abort(self); /* the exception on its way says more */
+		Py_RETURN_NONE;
+	}
+	return claim_usable(self) ? claim_commit_bytes(self, self->nbytes, KIND_BYTES) : NULL;
+}
+
+/* The mapping stays while a buffer over it lives, also past the commit. */
+static int claim_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
+{
+	struct claim *self = (struct claim *)op;
+
+	if (!claim_usable(self) || PyBuffer_FillInfo(buffer, op, self->data, (Py_ssize_t)self->nbytes, 0, flags))
+		return -1;
+	ring_pin(self->producer->handle.ring);
+	return 0;
+}
+
+static void claim_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(buffer))
+{
+	ring_unpin(((struct claim *)op)->producer->handle.ring);
+}
+
+static PyObject *get_buffer(PyObject *op, void *Py_UNUSED(closure))
+{
+	return claim_usable((struct claim *)op) ? PyMemoryView_FromObject(op) : NULL;
+}
+
+static PyObject *get_message_id(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLongLong(((struct claim *)op)->message_id);
+}
+
+static PyMethodDef methods[] = {
+    {"commit", FASTCALL(claim_commit), METH_FASTCALL | METH_KEYWORDS,
+     "commit($self, nbytes=None, /, *, kind=0)\n--\n\n"
+     "Publish the message, or its first `nbytes` bytes. Do not write into views of it afterwards."},
+    {"abort", claim_abort_method, METH_NOARGS, "abort($self, /)\n--\n\nGive the claim up: readers step over it."},
+    {"__enter__", handle_enter, METH_NOARGS, NULL},
+    {"__exit__", FASTCALL(claim_exit), METH_FASTCALL, NULL},
+    {0},
+};
+
+static PyGetSetDef getset[] = {
+    {"buffer", get_buffer, NULL,
+     "writable memoryview of exactly the claimed bytes; what it holds at first is not defined. Views stay\n"
+     "readable after the commit, but the ring reuses the memory: write into none of them then",
+     NULL},
+    {"message_id", get_message_id, NULL, "sequence of the message", NULL},
+    {0},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, claim_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getset},
+    {Py_bf_getbuffer, claim_getbuffer},
+    {Py_bf_releasebuffer, claim_releasebuffer},
+    {Py_tp_doc, "Room for one message; made by Producer.claim(). Dropped without commit(), it is aborted."},
+    {0, NULL},
+};
+
+PyType_Spec claim_spec = {
+    .name = "shmring.Claim",
+    .basicsize = sizeof(struct claim),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = slots,
+};

@@ -1,0 +1,158 @@
+/* The low level of a consumer: next(), done(), available(), slot(). */
+#include "binding.h"
+
+static bool taken_add(struct member *self, uint64_t sequence, const struct shmring_lease *lease)
+{
+	if (self->taken_count == self->taken_room) {
+		size_t room = self->taken_room ? 2 * self->taken_room : 16;
+		struct taken *more = PyMem_Realloc(self->taken, room * sizeof *more);
+
+		if (!more) {
+			PyErr_NoMemory();
+			return false;
+		}
+		self->taken = more;
+		self->taken_room = room;
+	}
+	self->taken[self->taken_count++] = (struct taken){sequence, lease->first, lease->end};
+	return true;
+}
+
+/* Takes up to `messages` messages. *sequence is the first, or the answer
+ * SHMRING_UNAVAILABLE or SHMRING_CONTENDED. False: an exception is set. */
+static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t *sequence)
+{
+	struct ring *ring = self->handle.ring;
+	struct shmring_lease lease;
+	struct shmring_message message;
+	uint64_t position;
+	int status = shmring_take(self->core, messages, slots, &lease);
+
+	*sequence = status;
+	if (status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED)
+		return true;
+	if (status == SHMRING_OK) {
+		position = lease.first;
+		status = shmring_read(ring->core, &position, lease.end, &message);
+		if (status == SHMRING_OK && message.kind == KIND_END)
+			PyErr_Format(ring->state->end_of_stream,
+				     "branch \"%U\" of ring \"%U\" has come to an end marker", self->branch,
+				     ring->label);
+		else if (status == SHMRING_OK && taken_add(self, message.message_id, &lease)) {
+			*sequence = (int64_t)message.message_id;
+			return true;
+		}
+		if (!PyErr_Occurred())
+			raise_status(ring, status);
+		(void)shmring_release(self->core, lease.first, lease.end);
+		return false;
+	}
+	raise_status(ring, status);
+	return false;
+}
+
+PyObject *member_next(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct member *self = (struct member *)op;
+	int64_t sequence;
+
+	if (!member_usable(self) || !take(self, 1, 1, &sequence))
+		return NULL;
+	return PyLong_FromLongLong(sequence);
+}
+
+static bool release(struct member *self, size_t i)
+{
+	struct taken t = self->taken[i];
+	int status;
+
+	self->taken[i] = self->taken[--self->taken_count];
+	status = shmring_release(self->core, t.first, t.end);
+	if (status)
+		raise_status(self->handle.ring, status);
+	return status == SHMRING_OK;
+}
+
+static PyObject *not_taken(struct member *self, uint64_t sequence)
+{
+	return PyErr_Format(
+	    PyExc_ValueError,
+	    "branch \"%U\" of ring \"%U\": sequence %llu was not taken by next(), or is done already",
+	    self->branch, self->handle.ring->label, (unsigned long long)sequence);
+}
+
+/* An exclusive member may go on beyond what it took, up to available(): what
+ * lies between is taken now, and all up to `last` released. */
+static PyObject *done_exclusive(struct member *self, uint64_t last)
+{
+	uint64_t end = 0;
+	int64_t sequence;
+
+	for (size_t i = 0; i < self->taken_count; i++)
+		if (self->taken[i].end > end)
+			end = self->taken[i].end;
+	while (end <= last) {
+		uint64_t slots = end ? last + 1 - end : 1;
+
+		if (!take(self, slots > UINT32_MAX ? UINT32_MAX : (uint32_t)slots, slots, &sequence))
+			return NULL;
+		if (sequence < 0)
+			return not_taken(self, last);
+		end = self->taken[self->taken_count - 1].end;
+	}
+	for (size_t i = self->taken_count; i-- > 0;)
+		if (self->taken[i].first <= last && !release(self, i))
+			return NULL;
+	Py_RETURN_NONE;
+}
+
+PyObject *member_done(PyObject *op, PyObject *number)
+{
+	struct member *self = (struct member *)op;
+	uint64_t sequence;
+
+	if (!member_usable(self) || !parse_count(number, "sequence", INT64_MAX, &sequence))
+		return NULL;
+	if (self->exclusive)
+		return done_exclusive(self, sequence);
+	for (size_t i = self->taken_count; i-- > 0;)
+		if (self->taken[i].first <= sequence && sequence < self->taken[i].end) {
+			if (!release(self, i))
+				return NULL;
+			Py_RETURN_NONE;
+		}
+	return not_taken(self, sequence);
+}
+
+PyObject *member_available(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct member *self = (struct member *)op;
+
+	if (!member_usable(self))
+		return NULL;
+	if (!self->exclusive)
+		return PyErr_Format(
+		    PyExc_ValueError,
+		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, whose one member "
+		    "nobody races",
+		    self->branch, self->handle.ring->label);
+	return PyLong_FromUnsignedLongLong(shmring_member_available(self->core));
+}
+
+static void unpin_owner(PyObject *owner)
+{
+	ring_unpin(((struct member *)owner)->handle.ring);
+}
+
+PyObject *member_slot(PyObject *op, PyObject *number)
+{
+	struct member *self = (struct member *)op;
+	struct ring *ring = self->handle.ring;
+	uint64_t sequence;
+
+	if (!member_usable(self) || !parse_count(number, "sequence", INT64_MAX, &sequence))
+		return NULL;
+	ring_pin(ring);
+	return view_new(ring->state, op, unpin_owner, shmring_slot(ring->core, sequence), SHMRING_SLOT_BYTES,
+			true);
+}

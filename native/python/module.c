@@ -1,0 +1,218 @@
+/* The module _shmring: its types, and the calls that need no ring. */
+#include "binding.h"
+
+/* --- calls ------------------------------------------------------------------------- */
+
+static PyObject *raise_without_ring(PyObject *module, int status)
+{
+	PyErr_SetString(error_class(PyModule_GetState(module), status), shmring_error_message());
+	return NULL;
+}
+
+/* Makes a ring file at `path`, or of the new, empty file behind `fd`. */
+static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
+{
+	static char *names[] = {"path",      "fd",       "slots",    "participants",   "single_producer",
+				"scattered", "checksum", "prefault", "lock_memory",    "huge_pages",
+				"clock",     "mode",     "schema",   "first_sequence", NULL};
+	struct shmring_options options = {0};
+	unsigned long long slots;
+	unsigned long long first;
+	int single_producer;
+	int scattered;
+	int checksum;
+	int prefault;
+	int lock_memory;
+	int huge_pages;
+	int status;
+	int fd;
+	PyObject *path = NULL;
+	Py_buffer schema;
+
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&iKIppppppbIz*K", names, PyUnicode_FSConverter, &path,
+					 &fd, &slots, &options.participants, &single_producer, &scattered,
+					 &checksum, &prefault, &lock_memory, &huge_pages, &options.clock,
+					 &options.mode, &schema, &first))
+		return NULL;
+	options.slots = slots;
+	options.single_producer = single_producer;
+	options.scattered = scattered;
+	options.checksum = checksum;
+	options.prefault = prefault;
+	options.lock_memory = lock_memory;
+	options.huge_pages = huge_pages;
+	options.schema = schema.buf;
+	options.schema_bytes = (size_t)schema.len;
+	options.first_sequence = first;
+	Py_BEGIN_ALLOW_THREADS status = fd < 0 ? shmring_create(PyBytes_AsString(path), &options)
+					       : shmring_format(fd, PyBytes_AsString(path), &options);
+	Py_END_ALLOW_THREADS Py_DECREF(path);
+	PyBuffer_Release(&schema);
+	if (status)
+		return raise_without_ring(module, status);
+	Py_RETURN_NONE;
+}
+
+static PyObject *reap(PyObject *module, PyObject *path)
+{
+	PyObject *bytes = NULL;
+	int answer;
+
+	if (!PyUnicode_FSConverter(path, &bytes))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS answer = shmring_reap(PyBytes_AsString(bytes));
+	Py_END_ALLOW_THREADS Py_DECREF(bytes);
+	return answer < 0 ? raise_without_ring(module, answer) : PyBool_FromLong(answer);
+}
+
+static PyObject *crc32c(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	unsigned crc = 0;
+	Py_buffer data;
+
+	if (!PyArg_ParseTuple(args, "y*|I", &data, &crc))
+		return NULL;
+	crc = shmring_crc32c(crc, data.buf, (size_t)data.len);
+	PyBuffer_Release(&data);
+	return PyLong_FromUnsignedLong(crc);
+}
+
+static PyObject *slots_for(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	unsigned long long nbytes;
+	int align = 0;
+
+	if (!PyArg_ParseTuple(args, "K|p", &nbytes, &align))
+		return NULL;
+	return PyLong_FromUnsignedLongLong(shmring_slots_for(nbytes, align));
+}
+
+static PyMethodDef functions[] = {
+    {"make", (PyCFunction)(void (*)(void))make, METH_VARARGS | METH_KEYWORDS,
+     "make(path, fd, ...): a ring file at `path`, or of the new, empty file behind `fd` (-1: none)"},
+    {"attach", (PyCFunction)(void (*)(void))ring_attach, METH_VARARGS | METH_KEYWORDS,
+     "attach(path, label, flags=0) -> Ring"},
+    {"reap", reap, METH_O, "reap(path): unlink the ring if every participant is dead; whether it was unlinked"},
+    {"crc32c", crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC32C (Castagnoli)"},
+    {"slots_for", slots_for, METH_VARARGS, "slots_for(nbytes, align=False): slots that a message takes"},
+    {0},
+};
+
+/* --- the module ---------------------------------------------------------------------- */
+
+static const struct {
+	PyType_Spec *spec;
+	size_t offset;
+	const char *name;
+} types[] = {
+    {&ring_spec, offsetof(struct state, ring), "Ring"},
+    {&producer_spec, offsetof(struct state, producer), "Producer"},
+    {&claim_spec, offsetof(struct state, claim), "Claim"},
+    {&member_spec, offsetof(struct state, member), "Consumer"},
+    {&lease_spec, offsetof(struct state, lease), "Lease"},
+    {&batch_spec, offsetof(struct state, batch), "Batch"},
+    {&view_spec, offsetof(struct state, view), "View"},
+};
+
+static const struct {
+	const char *name;
+	long value;
+} constants[] = {
+    {"SLOT_BYTES", SHMRING_SLOT_BYTES},
+    {"MAX_BRANCHES", SHMRING_MAX_BRANCHES},
+    {"READ_ONLY", SHMRING_READ_ONLY},
+    {"FOREIGN_OWNER", SHMRING_FOREIGN_OWNER},
+    {"UNAVAILABLE", SHMRING_UNAVAILABLE},
+    {"CONTENDED", SHMRING_CONTENDED},
+    {"START_LATEST", SHMRING_LATEST},
+    {"START_EARLIEST", SHMRING_EARLIEST},
+    {"START_AT_SEQUENCE", SHMRING_AT_SEQUENCE},
+    {"CLOCK_COARSE", SHMRING_CLOCK_COARSE},
+    {"CLOCK_PRECISE", SHMRING_CLOCK_PRECISE},
+    {"CLOCK_OFF", SHMRING_CLOCK_OFF},
+    {"WAIT_DEFAULT", SHMRING_WAIT_DEFAULT},
+    {"WAIT_SPIN", SHMRING_WAIT_SPIN},
+    {"WAIT_YIELD", SHMRING_WAIT_YIELD},
+    {"WAIT_SLEEP", SHMRING_WAIT_SLEEP},
+    {"WAIT_FUTEX", SHMRING_WAIT_FUTEX},
+    {"FULL_BLOCK", FULL_BLOCK},
+    {"FULL_RAISE", FULL_RAISE},
+    {"FULL_DROP", FULL_DROP},
+};
+
+static int intern_names(struct names *names)
+{
+	names->timeout = PyUnicode_InternFromString("timeout");
+	names->kind = PyUnicode_InternFromString("kind");
+	names->align = PyUnicode_InternFromString("align");
+	names->nbytes = PyUnicode_InternFromString("nbytes");
+	names->max_messages = PyUnicode_InternFromString("max_messages");
+	return PyErr_Occurred() ? -1 : 0;
+}
+
+static int module_exec(PyObject *module)
+{
+	struct state *state = PyModule_GetState(module);
+
+	if (errors_load(state) || intern_names(&state->names))
+		return -1;
+	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+		PyObject *type = PyType_FromModuleAndSpec(module, types[i].spec, NULL);
+
+		if (!type)
+			return -1;
+		*(PyTypeObject **)((char *)state + types[i].offset) = (PyTypeObject *)type;
+		if (PyModule_AddObjectRef(module, types[i].name, type))
+			return -1;
+	}
+	for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+		if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value))
+			return -1;
+	return 0;
+}
+
+/* Visits every reference of the state: they are all of its words. */
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+	PyObject **references = PyModule_GetState(module);
+
+	for (size_t i = 0; references && i < sizeof(struct state) / sizeof *references; i++)
+		Py_VISIT(references[i]);
+	return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+	PyObject **references = PyModule_GetState(module);
+
+	for (size_t i = 0; references && i < sizeof(struct state) / sizeof *references; i++)
+		Py_CLEAR(references[i]);
+	return 0;
+}
+
+static void module_free(void *module)
+{
+	module_clear(module);
+}
+
+static PyModuleDef_Slot slots[] = {
+    {Py_mod_exec, module_exec},
+    {0, NULL},
+};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "_shmring",
+    .m_doc = "The core of shmring for Python; shmring.ring is the interface to use.",
+    .m_size = sizeof(struct state),
+    .m_methods = functions,
+    .m_slots = slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+    .m_free = module_free,
+};
+
+PyMODINIT_FUNC PyInit__shmring(void)
+{
+	return PyModuleDef_Init(&definition);
+}

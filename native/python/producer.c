@@ -1,0 +1,453 @@
+/* _shmring.Producer: push, and the low level next() and done(). */
+#include <string.h>
+#include <time.h>
+
+#include "binding.h"
+
+/* --- lifetime ---------------------------------------------------------------- */
+
+static void producer_finish(struct handle *handle)
+{
+	struct producer *self = (struct producer *)handle;
+	shmring_producer *core = self->core;
+
+	self->core = NULL;
+	Py_BEGIN_ALLOW_THREADS shmring_producer_close(core);
+	Py_END_ALLOW_THREADS
+}
+
+PyObject *producer_open(struct ring *ring, const char *name, int when_full, int wait)
+{
+	struct producer *self = PyObject_New(struct producer, ring->state->producer);
+	int status;
+
+	if (!self)
+		return NULL;
+	memset((char *)self + sizeof(PyObject), 0, sizeof *self - sizeof(PyObject));
+	self->handle.closed = true; /* until it is open */
+	self->handle.wait = (uint8_t)wait;
+	self->timeout = when_full == FULL_BLOCK ? FOREVER : 0;
+	self->drop = when_full == FULL_DROP;
+	ring_pin(ring);
+	Py_BEGIN_ALLOW_THREADS status = shmring_producer_open(ring->core, name, &self->core);
+	Py_END_ALLOW_THREADS if (status)
+	{
+		raise_status(ring, status);
+		Py_CLEAR(self);
+	}
+	else
+	{
+		self->handle.closed = false;
+		handle_init(&self->handle, ring, producer_finish);
+		if (ring->closed)
+			handle_close(&self->handle);
+	}
+	ring_unpin(ring);
+	return (PyObject *)self;
+}
+
+static void producer_dealloc(PyObject *self)
+{
+	struct producer *producer = (struct producer *)self;
+	PyTypeObject *type = Py_TYPE(self);
+
+	handle_close(&producer->handle);
+	Py_XDECREF((PyObject *)producer->handle.ring);
+	PyObject_Free(self);
+	Py_DECREF(type);
+}
+
+static PyObject *producer_close(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	handle_close(&((struct producer *)self)->handle);
+	Py_RETURN_NONE;
+}
+
+static PyObject *producer_exit(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
+{
+	return producer_close(self, NULL);
+}
+
+/* --- trying again -------------------------------------------------------------- */
+
+bool producer_usable(struct producer *self)
+{
+	if (self->handle.closed)
+		raise_closed(self->handle.ring, "producer");
+	return !self->handle.closed;
+}
+
+/* Another thread copies into this producer's claim without the GIL. */
+static enum retry producer_stand_by(struct producer *self, struct patience *patience)
+{
+	struct timespec moment = {.tv_nsec = 50000};
+
+	if (patience->deadline == 0)
+		patience->deadline = deadline_after(patience->timeout);
+	else if (deadline_after(0) > patience->deadline) {
+		PyErr_Format(error_class(self->handle.ring->state, SHMRING_E_CLAIM_OPEN),
+			     "another thread is pushing a large message through this producer of ring \"%U\"; "
+			     "give each thread its own producer",
+			     self->handle.ring->label);
+		return RETRY_RAISED;
+	}
+	handle_pin(&self->handle);
+	Py_BEGIN_ALLOW_THREADS nanosleep(&moment, NULL);
+	Py_END_ALLOW_THREADS handle_unpin(&self->handle);
+	if (PyErr_CheckSignals() || !producer_usable(self))
+		return RETRY_RAISED;
+	return RETRY_AGAIN;
+}
+
+/* What to do after a call on the core's producer has answered `status`. */
+enum retry producer_retry(struct producer *self, int status, uint64_t slots, struct patience *patience)
+{
+	enum retry retry;
+
+	if (status == STATUS_BUSY)
+		return producer_stand_by(self, patience);
+	if (status == SHMRING_CONTENDED)
+		retry = handle_contended(&self->handle, status, patience);
+	else if (status != SHMRING_UNAVAILABLE) {
+		raise_status(self->handle.ring, status);
+		return RETRY_RAISED;
+	} else if (patience->timeout == 0) {
+		return RETRY_OVER;
+	} else {
+		if (patience->deadline == 0)
+			patience->deadline = deadline_after(patience->timeout);
+		handle_pin(&self->handle);
+		Py_BEGIN_ALLOW_THREADS status =
+		    shmring_wait_space(self->core, slots, patience->deadline, self->handle.wait);
+		Py_END_ALLOW_THREADS handle_unpin(&self->handle);
+		retry = handle_waited(&self->handle, status);
+	}
+	return retry == RETRY_AGAIN && !producer_usable(self) ? RETRY_RAISED : retry;
+}
+
+PyObject *raise_full(struct producer *self, const struct patience *patience)
+{
+	PyObject *seconds = seconds_text(patience->timeout);
+
+	if (seconds)
+		PyErr_Format(
+		    self->handle.ring->state->full,
+		    "ring \"%U\" was full for %U s: nothing was published; wait longer (timeout), give it more "
+		    "slots or faster readers (`shmring stat` shows the slowest branch)",
+		    self->handle.ring->label, seconds);
+	Py_XDECREF(seconds);
+	return NULL;
+}
+
+/* The ring was full until the end, and `messages` were not published. */
+PyObject *producer_full(struct producer *self, uint64_t messages, const struct patience *patience)
+{
+	if (!self->drop)
+		return raise_full(self, patience);
+	for (uint64_t i = 0; i < messages; i++)
+		shmring_count_dropped(self->core);
+	return PyLong_FromLong(-1);
+}
+
+/* --- push ------------------------------------------------------------------------ */
+
+/* A large copy, without the GIL; `busy` keeps other threads out meanwhile. */
+static int push_large(struct producer *self, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
+{
+	int status;
+
+	self->busy = true;
+	handle_pin(&self->handle);
+	Py_BEGIN_ALLOW_THREADS status = shmring_push(self->core, data, length, kind, message_id);
+	Py_END_ALLOW_THREADS self->busy = false;
+	handle_unpin(&self->handle);
+	return status;
+}
+
+static PyObject *push_bytes(struct producer *self, const void *data, size_t length, uint8_t kind, int64_t timeout)
+{
+	struct patience patience = {.timeout = timeout};
+	uint64_t message_id;
+	enum retry retry;
+
+	do {
+		int status;
+
+		if (self->busy)
+			status = STATUS_BUSY;
+		else if (length < GIL_FREE_BYTES || self->claimed)
+			status = shmring_push(self->core, data, length, kind, &message_id);
+		else
+			status = push_large(self, data, length, kind, &message_id);
+		if (status == SHMRING_OK)
+			return PyLong_FromUnsignedLongLong(message_id);
+		retry = producer_retry(self, status, shmring_slots_for(length, false), &patience);
+	} while (retry == RETRY_AGAIN);
+	return retry == RETRY_OVER ? producer_full(self, 1, &patience) : NULL;
+}
+
+static bool get_bytes(PyObject *data, Py_buffer *buffer)
+{
+	if (PyObject_GetBuffer(data, buffer, PyBUF_SIMPLE) == 0)
+		return true;
+	if (PyUnicode_Check(data))
+		PyErr_SetString(PyExc_TypeError, "a message is bytes, not str; push(text.encode()) sends text");
+	else if (!PyObject_CheckBuffer(data))
+		PyErr_Format(
+		    PyExc_TypeError,
+		    "a message is bytes or another object with the buffer protocol (bytearray, memoryview, "
+		    "numpy array), not %R",
+		    (PyObject *)Py_TYPE(data));
+	else {
+		PyErr_Clear();
+		PyErr_SetString(PyExc_BufferError,
+				"a message must be contiguous in memory; copy it first, e.g. with bytes()");
+	}
+	return false;
+}
+
+static PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+	struct producer *self = (struct producer *)op;
+	int64_t timeout = self->timeout;
+	uint8_t kind = KIND_BYTES;
+	PyObject *data;
+	PyObject *result;
+	Py_buffer buffer;
+
+	if (nargs == 1 && !kwnames) {
+		data = args[0];
+	} else {
+		const struct names *names = &self->handle.ring->state->names;
+		PyObject *const order[] = {NULL, names->timeout, names->kind};
+		PyObject *sorted[3] = {NULL};
+
+		if (!arguments_sort("push", args, nargs, kwnames, order, 1, 3, sorted))
+			return NULL;
+		data = sorted[0];
+		if (!data) {
+			PyErr_SetString(PyExc_TypeError, "push() wants the message: push(b\"...\")");
+			return NULL;
+		}
+		if ((sorted[1] && !parse_timeout(sorted[1], &timeout)) ||
+		    (sorted[2] && !parse_kind(sorted[2], &kind)))
+			return NULL;
+	}
+	if (self->handle.closed)
+		return raise_closed(self->handle.ring, "producer");
+	if (PyBytes_CheckExact(data))
+		return push_bytes(self, PyBytes_AsString(data), (size_t)Py_SIZE(data), kind, timeout);
+	if (!get_bytes(data, &buffer))
+		return NULL;
+	result = push_bytes(self, buffer.buf, (size_t)buffer.len, kind, timeout);
+	PyBuffer_Release(&buffer);
+	return result;
+}
+
+static PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+	struct producer *self = (struct producer *)op;
+	PyObject *const order[] = {self->handle.ring->state->names.timeout};
+	PyObject *sorted[1] = {NULL};
+	int64_t timeout = self->timeout;
+
+	if (!arguments_sort("push_end", args, nargs, kwnames, order, 0, 1, sorted) ||
+	    (sorted[0] && !parse_timeout(sorted[0], &timeout)) || !producer_usable(self))
+		return NULL;
+	return push_bytes(self, "", 0, KIND_END, timeout);
+}
+
+/* --- low level ------------------------------------------------------------------- */
+
+static bool low_level_usable(struct producer *self)
+{
+	if (!producer_usable(self))
+		return false;
+	if (self->busy)
+		PyErr_Format(error_class(self->handle.ring->state, SHMRING_E_CLAIM_OPEN),
+			     "another thread is pushing through this producer of ring \"%U\"",
+			     self->handle.ring->label);
+	return !self->busy;
+}
+
+static PyObject *producer_next(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct producer *self = (struct producer *)op;
+	uint64_t count = 1;
+	int64_t sequence;
+
+	if (nargs > 1)
+		return PyErr_Format(PyExc_TypeError, "next() takes at most one argument (%zd given)", nargs);
+	if (!low_level_usable(self) || (nargs && !parse_count(args[0], "count", UINT32_MAX, &count)))
+		return NULL;
+	sequence = shmring_next(self->core, (uint32_t)count);
+	if (sequence < 0 && sequence != SHMRING_UNAVAILABLE && sequence != SHMRING_CONTENDED)
+		return raise_status(self->handle.ring, (int)sequence);
+	return PyLong_FromLongLong(sequence);
+}
+
+static PyObject *producer_done(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct producer *self = (struct producer *)op;
+	uint64_t last;
+	uint64_t length = SHMRING_SLOT_BYTES;
+	int status;
+
+	if (nargs < 1 || nargs > 2)
+		return PyErr_Format(PyExc_TypeError, "done() takes a sequence and a length (%zd given)", nargs);
+	if (!low_level_usable(self) || !parse_count(args[0], "sequence", INT64_MAX, &last) ||
+	    (nargs == 2 && !parse_count(args[1], "length", SHMRING_SLOT_BYTES, &length)))
+		return NULL;
+	status = shmring_publish_ones(self->core, last, NULL, (uint32_t)length);
+	if (status)
+		return raise_status(self->handle.ring, status);
+	Py_RETURN_NONE;
+}
+
+static PyObject *producer_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct producer *self = (struct producer *)op;
+	int status;
+
+	if (!low_level_usable(self))
+		return NULL;
+	status = shmring_abort(self->core);
+	if (status)
+		return raise_status(self->handle.ring, status);
+	Py_RETURN_NONE;
+}
+
+static PyObject *producer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct producer *self = (struct producer *)op;
+	int64_t end;
+
+	if (!low_level_usable(self))
+		return NULL;
+	end = shmring_producer_available(self->core);
+	return end < 0 ? raise_status(self->handle.ring, (int)end) : PyLong_FromLongLong(end);
+}
+
+static void unpin_owner(PyObject *owner)
+{
+	ring_unpin(((struct producer *)owner)->handle.ring);
+}
+
+static PyObject *producer_slot(PyObject *op, PyObject *number)
+{
+	struct producer *self = (struct producer *)op;
+	struct ring *ring = self->handle.ring;
+	uint64_t sequence;
+
+	if (!producer_usable(self) || !parse_count(number, "sequence", INT64_MAX, &sequence))
+		return NULL;
+	ring_pin(ring);
+	return view_new(ring->state, op, unpin_owner, shmring_slot(ring->core, sequence), SHMRING_SLOT_BYTES,
+			false);
+}
+
+/* --- the type ---------------------------------------------------------------------- */
+
+static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
+{
+	return PyBool_FromLong(((struct producer *)self)->handle.closed);
+}
+
+static PyObject *producer_repr(PyObject *op)
+{
+	struct producer *self = (struct producer *)op;
+
+	return PyUnicode_FromFormat("<shmring.Producer of ring \"%U\"%s>", self->handle.ring->label,
+				    self->handle.closed ? ", closed" : "");
+}
+
+PyDoc_STRVAR(push_doc,
+	     "push($self, data, /, *, timeout=None, kind=0)\n--\n\n"
+	     "Publish one message.\n\n"
+	     "Parameters\n----------\n"
+	     "data : bytes, or any contiguous object with the buffer protocol; any size the ring can hold\n"
+	     "timeout : seconds to wait for free slots; None waits for ever, 0 does not wait.\n"
+	     "    Not given, the producer's `when_full` decides\n"
+	     "kind : 0, or 3 to 255: a mark that travels with the message\n\n"
+	     "Returns\n-------\n"
+	     "message_id; -1 if the ring was full and the producer drops (when_full=\"drop\")\n\n"
+	     "Raises\n------\n"
+	     "Full : not enough slots became free in time; nothing was published\n"
+	     "MessageTooLarge : the message can never fit this ring\n"
+	     "ClaimOpen : a claim of this producer is open\n"
+	     "TypeError : data is not bytes-like");
+
+PyDoc_STRVAR(push_many_doc,
+	     "push_many($self, rows, /, *, timeout=None)\n--\n\n"
+	     "Publish each row as one message of at most 300 bytes, all of them in one step.\n\n"
+	     "Parameters\n----------\n"
+	     "rows : uint8 array of shape (n, k), k <= 300 bytes, each row contiguous; an Arrow array of\n"
+	     "    fixed-size binary without nulls; or a list or tuple of bytes-like rows\n"
+	     "timeout : seconds to wait for n free slots; None waits for ever, 0 does not wait\n\n"
+	     "Returns\n-------\n"
+	     "message_id of the first row; the others follow it one by one. For no rows nothing is\n"
+	     "published. -1 if the ring was full and the producer drops\n\n"
+	     "Raises\n------\n"
+	     "Full : fewer than n slots became free in time; nothing was published\n"
+	     "MessageTooLarge : a row exceeds 300 bytes, or n rows can never fit this ring\n"
+	     "TypeError : rows are not bytes");
+
+PyDoc_STRVAR(
+    claim_doc,
+    "claim($self, nbytes, /, *, timeout=None, align=None)\n--\n\n"
+    "Borrow room for one message, to fill it in place.\n\n"
+    "    with out.claim(1_000_000) as slot:\n"
+    "        slot.buffer[:] = ...\n\n"
+    "Leaving the `with` commits; an exception aborts, and readers step over the hole.\n"
+    "A producer has one open claim at a time.\n\n"
+    "Parameters\n----------\n"
+    "nbytes : size of the message\n"
+    "timeout : seconds to wait for free slots; None waits for ever, 0 does not wait\n"
+    "align : which byte of the message is to lie on a 64-byte boundary, a multiple of 4; None: whichever\n\n"
+    "Raises\n------\n"
+    "Full : not enough slots became free in time\n"
+    "MessageTooLarge : the message can never fit this ring\n"
+    "ClaimOpen : a claim of this producer is open");
+
+static PyMethodDef methods[] = {
+    {"push", FASTCALL(producer_push), METH_FASTCALL | METH_KEYWORDS, push_doc},
+    {"push_many", FASTCALL(producer_push_many), METH_FASTCALL | METH_KEYWORDS, push_many_doc},
+    {"push_end", FASTCALL(producer_push_end), METH_FASTCALL | METH_KEYWORDS,
+     "push_end($self, *, timeout=None)\n--\n\nPublish an end marker: the reader that takes it gets EndOfStream.\n"
+     "Members of a branch share its messages, so each marker ends one of them."},
+    {"claim", FASTCALL(producer_claim), METH_FASTCALL | METH_KEYWORDS, claim_doc},
+    {"next", FASTCALL(producer_next), METH_FASTCALL,
+     "next($self, count=1, /)\n--\n\nClaim `count` slots: the first sequence, -1 (full) or -2 (lost a race)."},
+    {"done", FASTCALL(producer_done), METH_FASTCALL,
+     "done($self, last, length=300, /)\n--\n\nPublish the claim up to `last` as messages of `length` bytes."},
+    {"abort", producer_abort, METH_NOARGS, "abort($self, /)\n--\n\nGive up what next() has claimed."},
+    {"available", producer_available, METH_NOARGS,
+     "available($self, /)\n--\n\nHow far a single producer may go without asking again (exclusive)."},
+    {"slot", producer_slot, METH_O,
+     "slot($self, sequence, /)\n--\n\nThe 300 bytes of a claimed slot, writable. Yours until done()."},
+    {"close", producer_close, METH_NOARGS, "close($self, /)\n--\n\nAbort an open claim and give the seat back."},
+    {"__enter__", handle_enter, METH_NOARGS, NULL},
+    {"__exit__", FASTCALL(producer_exit), METH_FASTCALL, NULL},
+    {0},
+};
+
+static PyGetSetDef getset[] = {
+    {"closed", get_closed, NULL, "whether close() was called", NULL},
+    {0},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, producer_dealloc},
+    {Py_tp_repr, producer_repr},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getset},
+    {Py_tp_doc, "A producer of one ring; made by Ring.producer(). Threads may share it."},
+    {0, NULL},
+};
+
+PyType_Spec producer_spec = {
+    .name = "shmring.Producer",
+    .basicsize = sizeof(struct producer),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = slots,
+};

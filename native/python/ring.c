@@ -1,0 +1,448 @@
+/* _shmring.Ring: one attached ring. */
+#include <string.h>
+
+#include "binding.h"
+
+/* --- lifetime -------------------------------------------------------------- */
+
+static void ring_finish(struct ring *ring)
+{
+	shmring *core = ring->core;
+
+	ring->core = NULL;
+	if (!core)
+		return;
+	Py_BEGIN_ALLOW_THREADS shmring_close(core);
+	Py_END_ALLOW_THREADS
+}
+
+void ring_unpin(struct ring *ring)
+{
+	if (--ring->pins == 0 && ring->closed)
+		ring_finish(ring);
+}
+
+bool ring_usable(struct ring *ring)
+{
+	if (ring->closed)
+		PyErr_Format(error_class(ring->state, SHMRING_E_CLOSED),
+			     "this handle of ring \"%U\" was closed; attach again", ring->label);
+	return !ring->closed;
+}
+
+static PyObject *ring_close_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	struct ring *ring = (struct ring *)self;
+
+	if (ring->closed)
+		Py_RETURN_NONE;
+	ring->closed = true;
+	while (ring->handles) {
+		PyObject *handle = Py_NewRef((PyObject *)ring->handles);
+
+		handle_close((struct handle *)handle);
+		Py_DECREF(handle);
+	}
+	if (ring->pins == 0)
+		ring_finish(ring);
+	Py_RETURN_NONE;
+}
+
+static void ring_dealloc(PyObject *self)
+{
+	struct ring *ring = (struct ring *)self;
+	PyTypeObject *type = Py_TYPE(self);
+
+	ring_finish(ring);
+	Py_XDECREF(ring->label);
+	PyObject_Free(self);
+	Py_DECREF(type);
+}
+
+PyObject *ring_attach(PyObject *module, PyObject *args, PyObject *keywords)
+{
+	static char *names[] = {"path", "label", "flags", NULL};
+	struct state *state = PyModule_GetState(module);
+	struct shmring_info info;
+	PyObject *path = NULL;
+	PyObject *label;
+	unsigned flags = 0;
+	struct ring *ring;
+	shmring *core;
+	int status;
+
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&U|I", names, PyUnicode_FSConverter, &path, &label,
+					 &flags))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = shmring_attach(PyBytes_AsString(path), flags, &core);
+	Py_END_ALLOW_THREADS Py_DECREF(path);
+	if (status) {
+		PyErr_SetString(error_class(state, status), shmring_error_message());
+		return NULL;
+	}
+	ring = PyObject_New(struct ring, state->ring);
+	if (!ring) {
+		shmring_close(core);
+		return NULL;
+	}
+	shmring_get_info(core, &info);
+	ring->state = state;
+	ring->core = core;
+	ring->label = Py_NewRef(label);
+	ring->handles = NULL;
+	ring->pins = 0;
+	ring->closed = false;
+	ring->checksum = info.checksum;
+	ring->scattered = info.scattered;
+	return (PyObject *)ring;
+}
+
+/* --- producers and branches -------------------------------------------------- */
+
+static PyObject *ring_producer(PyObject *self, PyObject *args)
+{
+	struct ring *ring = (struct ring *)self;
+	const char *name;
+	int when_full;
+	int wait;
+
+	if (!PyArg_ParseTuple(args, "zii", &name, &when_full, &wait) || !ring_usable(ring))
+		return NULL;
+	return producer_open(ring, name, when_full, wait);
+}
+
+static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
+{
+	static char *names[] = {"branch",    "name",  "start",    "sequence", "exclusive",
+				"ephemeral", "lapse", "upstream", "wait",     NULL};
+	struct ring *ring = (struct ring *)self;
+	struct shmring_branch_options options = {0};
+	const char *branch;
+	const char *name;
+	unsigned long long sequence;
+	unsigned long long upstream;
+	int start;
+	int exclusive;
+	int ephemeral;
+	int lapse;
+	int wait;
+
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "sziKpppKi", names, &branch, &name, &start, &sequence,
+					 &exclusive, &ephemeral, &lapse, &upstream, &wait) ||
+	    !ring_usable(ring))
+		return NULL;
+	options.start = (uint8_t)start;
+	options.sequence = sequence;
+	options.exclusive = exclusive;
+	options.ephemeral = ephemeral;
+	options.lapse = lapse;
+	options.upstream = upstream;
+	return member_open(ring, branch, &options, name, wait);
+}
+
+static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywords)
+{
+	static char *names[] = {"branch", "start", "sequence", "exclusive", "lapse", "upstream", NULL};
+	struct ring *ring = (struct ring *)self;
+	struct shmring_branch_options options = {0};
+	const char *branch;
+	unsigned long long sequence;
+	unsigned long long upstream;
+	int start;
+	int exclusive;
+	int lapse;
+	uint32_t id;
+	int status;
+
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "siKppK", names, &branch, &start, &sequence, &exclusive,
+					 &lapse, &upstream) ||
+	    !ring_usable(ring))
+		return NULL;
+	options.start = (uint8_t)start;
+	options.sequence = sequence;
+	options.exclusive = exclusive;
+	options.lapse = lapse;
+	options.upstream = upstream;
+	ring_pin(ring);
+	Py_BEGIN_ALLOW_THREADS status = shmring_subscribe(ring->core, branch, &options, &id);
+	Py_END_ALLOW_THREADS ring_unpin(ring);
+	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(id);
+}
+
+static PyObject *ring_unsubscribe(PyObject *self, PyObject *args)
+{
+	struct ring *ring = (struct ring *)self;
+	const char *branch;
+	int status;
+
+	if (!PyArg_ParseTuple(args, "s", &branch) || !ring_usable(ring))
+		return NULL;
+	ring_pin(ring);
+	Py_BEGIN_ALLOW_THREADS status = shmring_unsubscribe(ring->core, branch);
+	Py_END_ALLOW_THREADS ring_unpin(ring);
+	if (status)
+		return raise_status(ring, status);
+	Py_RETURN_NONE;
+}
+
+static PyObject *ring_follow(PyObject *self, PyObject *args)
+{
+	struct ring *ring = (struct ring *)self;
+	unsigned long long upstream;
+	unsigned id;
+	int status;
+
+	if (!PyArg_ParseTuple(args, "IK", &id, &upstream) || !ring_usable(ring))
+		return NULL;
+	ring_pin(ring);
+	Py_BEGIN_ALLOW_THREADS status = shmring_follow(ring->core, id, upstream);
+	Py_END_ALLOW_THREADS ring_unpin(ring);
+	if (status)
+		return raise_status(ring, status);
+	Py_RETURN_NONE;
+}
+
+static PyObject *ring_find_branch(PyObject *self, PyObject *args)
+{
+	struct ring *ring = (struct ring *)self;
+	const char *branch;
+	uint32_t id;
+	int status;
+
+	if (!PyArg_ParseTuple(args, "s", &branch) || !ring_usable(ring))
+		return NULL;
+	status = shmring_find_branch(ring->core, branch, &id);
+	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(id);
+}
+
+static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	struct ring *ring = (struct ring *)self;
+	unsigned count = 0;
+	int status;
+
+	if (!ring_usable(ring))
+		return NULL;
+	ring_pin(ring);
+	Py_BEGIN_ALLOW_THREADS status = shmring_recover(ring->core, &count);
+	Py_END_ALLOW_THREADS ring_unpin(ring);
+	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(count);
+}
+
+/* --- looking on ---------------------------------------------------------------- */
+
+static PyObject *flag(bool value)
+{
+	return value ? Py_True : Py_False;
+}
+
+/* A sequence, or None for the core's UINT64_MAX. */
+static PyObject *sequence_or_none(uint64_t sequence)
+{
+	return sequence == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(sequence);
+}
+
+static PyObject *ring_info(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	struct ring *ring = (struct ring *)self;
+	struct shmring_info info;
+
+	if (!ring_usable(ring))
+		return NULL;
+	shmring_get_info(ring->core, &info);
+	return Py_BuildValue(
+	    "{s:K,s:I,s:I,s:I,s:O,s:O,s:O,s:i,s:K,s:K,s:K,s:y#,s:I,s:I,s:y#}", "slots",
+	    (unsigned long long)info.slots, "participants", info.participants, "layout_major", info.layout_major,
+	    "layout_minor", info.layout_minor, "single_producer", flag(info.single_producer), "scattered",
+	    flag(info.scattered), "checksum", flag(info.checksum), "clock", (int)info.clock, "file_bytes",
+	    (unsigned long long)info.file_bytes, "first_sequence", (unsigned long long)info.first_sequence,
+	    "created_ns", (unsigned long long)info.created_ns, "uuid", (const char *)info.uuid,
+	    (Py_ssize_t)sizeof info.uuid, "owner_uid", info.owner_uid, "mode", info.mode, "schema",
+	    (const char *)info.schema, (Py_ssize_t)info.schema_bytes);
+}
+
+/* A name from the ring, which may hold anything. */
+static PyObject *text(const char *name, size_t room)
+{
+	return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strnlen(name, room), "replace");
+}
+
+static PyObject *branch_dict(const struct shmring_branch_info *info)
+{
+	return Py_BuildValue("{s:I,s:N,s:O,s:O,s:O,s:K,s:K,s:K,s:I,s:I}", "id", info->id, "name",
+			     text(info->name, sizeof info->name), "exclusive", flag(info->exclusive), "ephemeral",
+			     flag(info->ephemeral), "lapse", flag(info->lapse), "upstream",
+			     (unsigned long long)info->upstream, "position", (unsigned long long)info->position,
+			     "released", (unsigned long long)info->released, "members", info->members, "orphans",
+			     info->orphans);
+}
+
+/* Appends and gives the reference up. */
+static bool append(PyObject *list, PyObject *item)
+{
+	int status = item ? PyList_Append(list, item) : -1;
+
+	Py_XDECREF(item);
+	return status == 0;
+}
+
+static PyObject *ring_branches(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	struct ring *ring = (struct ring *)self;
+	PyObject *list;
+
+	if (!ring_usable(ring))
+		return NULL;
+	list = PyList_New(0);
+	for (uint32_t id = 0; list && id < SHMRING_MAX_BRANCHES; id++) {
+		struct shmring_branch_info info;
+		int status = shmring_branch_info(ring->core, id, &info);
+
+		if (status == SHMRING_E_NO_BRANCH)
+			continue;
+		if (status)
+			raise_status(ring, status);
+		if (status || !append(list, branch_dict(&info)))
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+static PyObject *seat_dict(const struct shmring_seat_info *info)
+{
+	return Py_BuildValue(
+	    "{s:I,s:I,s:I,s:I,s:I,s:O,s:K,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "seat", info->seat,
+	    "state", info->state, "role", info->role, "branch", info->branch, "pid", info->pid, "alive",
+	    flag(info->alive), "joined_ns", (unsigned long long)info->joined_ns, "name",
+	    text(info->name, sizeof info->name), "claim", sequence_or_none(info->claim), "hold",
+	    sequence_or_none(info->hold), "messages", (unsigned long long)info->messages, "bytes",
+	    (unsigned long long)info->bytes, "full_waits", (unsigned long long)info->full_waits, "empty_waits",
+	    (unsigned long long)info->empty_waits, "contended", (unsigned long long)info->contended, "recovered",
+	    (unsigned long long)info->recovered, "lapsed", (unsigned long long)info->lapsed, "dropped",
+	    (unsigned long long)info->dropped);
+}
+
+static PyObject *ring_seats(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	struct ring *ring = (struct ring *)self;
+	struct shmring_info info;
+	PyObject *list;
+
+	if (!ring_usable(ring))
+		return NULL;
+	shmring_get_info(ring->core, &info);
+	list = PyList_New(0);
+	for (uint32_t seat = 0; list && seat < info.participants; seat++) {
+		struct shmring_seat_info seat_info;
+		int status = shmring_seat_info(ring->core, seat, &seat_info);
+
+		if (status == SHMRING_UNAVAILABLE)
+			continue;
+		if (status)
+			raise_status(ring, status);
+		if (status || !append(list, seat_dict(&seat_info)))
+			Py_CLEAR(list);
+	}
+	return list;
+}
+
+static PyObject *row_tuple(const struct shmring_row *row, const char *message, Py_ssize_t capacity)
+{
+	Py_ssize_t length = (Py_ssize_t)row->length < capacity ? (Py_ssize_t)row->length : capacity;
+
+	return Py_BuildValue("(KKKIIiy#)", (unsigned long long)row->slot, (unsigned long long)row->message_id,
+			     (unsigned long long)row->time, row->length, row->reference_count, (int)row->kind,
+			     message, length);
+}
+
+static PyObject *ring_rows(PyObject *self, PyObject *args)
+{
+	struct ring *ring = (struct ring *)self;
+	unsigned long long first;
+	unsigned long long end;
+	Py_ssize_t capacity;
+	PyObject *list;
+	char *message;
+
+	if (!PyArg_ParseTuple(args, "KKn", &first, &end, &capacity) || !ring_usable(ring))
+		return NULL;
+	if (capacity < 0)
+		return PyErr_Format(PyExc_ValueError, "capacity must not be negative, not %zd", capacity);
+	message = PyMem_Malloc((size_t)capacity + 1);
+	if (!message)
+		return PyErr_NoMemory();
+	list = PyList_New(0);
+	for (uint64_t index = first; list && index < end; index++) {
+		struct shmring_row row;
+		int status = shmring_table_row(ring->core, index, &row, message, (size_t)capacity);
+
+		if (status)
+			raise_status(ring, status);
+		else if (!row.filled)
+			continue;
+		if (status || !append(list, row_tuple(&row, message, capacity)))
+			Py_CLEAR(list);
+	}
+	PyMem_Free(message);
+	return list;
+}
+
+static PyObject *get_claimed(PyObject *self, void *Py_UNUSED(closure))
+{
+	struct ring *ring = (struct ring *)self;
+
+	return ring_usable(ring) ? PyLong_FromUnsignedLongLong(shmring_claimed(ring->core)) : NULL;
+}
+
+static PyObject *get_floor(PyObject *self, void *Py_UNUSED(closure))
+{
+	struct ring *ring = (struct ring *)self;
+
+	return ring_usable(ring) ? PyLong_FromUnsignedLongLong(shmring_floor(ring->core)) : NULL;
+}
+
+static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
+{
+	return PyBool_FromLong(((struct ring *)self)->closed);
+}
+
+static PyMethodDef methods[] = {
+    {"producer", ring_producer, METH_VARARGS, "producer(name, when_full, wait) -> Producer"},
+    {"join", (PyCFunction)(void (*)(void))ring_join, METH_VARARGS | METH_KEYWORDS,
+     "join(branch, name, start, sequence, exclusive, ephemeral, lapse, upstream, wait) -> Member"},
+    {"subscribe", (PyCFunction)(void (*)(void))ring_subscribe, METH_VARARGS | METH_KEYWORDS,
+     "subscribe(branch, start, sequence, exclusive, lapse, upstream) -> the branch's number"},
+    {"unsubscribe", ring_unsubscribe, METH_VARARGS, "unsubscribe(branch)"},
+    {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
+    {"find_branch", ring_find_branch, METH_VARARGS, "find_branch(branch) -> the branch's number"},
+    {"recover", ring_recover, METH_NOARGS, "recover() -> seats that were dead"},
+    {"info", ring_info, METH_NOARGS, "info() -> dict"},
+    {"branches", ring_branches, METH_NOARGS, "branches() -> list of dicts"},
+    {"seats", ring_seats, METH_NOARGS, "seats() -> list of dicts"},
+    {"rows", ring_rows, METH_VARARGS,
+     "rows(first, end, capacity) -> list of (slot, message_id, time, length, reference_count, kind, message)"},
+    {"close", ring_close_method, METH_NOARGS, "close()"},
+    {0},
+};
+
+static PyGetSetDef getset[] = {
+    {"claimed", get_claimed, NULL, "sequence that the next claim will get", NULL},
+    {"floor", get_floor, NULL, "lowest sequence that is still held", NULL},
+    {"closed", get_closed, NULL, "whether close() was called", NULL},
+    {0},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, ring_dealloc},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, getset},
+    {Py_tp_doc, "A ring that this process has attached; shmring.Ring wraps it."},
+    {0, NULL},
+};
+
+PyType_Spec ring_spec = {
+    .name = "shmring._shmring.Ring",
+    .basicsize = sizeof(struct ring),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = slots,
+};

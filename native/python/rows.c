@@ -1,0 +1,261 @@
+/* Producer.push_many(): rows from a buffer, an Arrow array or a list. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "binding.h"
+
+/* The Arrow C data interface, as its specification prints it. */
+struct ArrowSchema {
+	const char *format;
+	const char *name;
+	const char *metadata;
+	int64_t flags;
+	int64_t n_children;
+	struct ArrowSchema **children;
+	struct ArrowSchema *dictionary;
+	void (*release)(struct ArrowSchema *);
+	void *private_data;
+};
+
+struct ArrowArray {
+	int64_t length;
+	int64_t null_count;
+	int64_t offset;
+	int64_t n_buffers;
+	int64_t n_children;
+	const void **buffers;
+	struct ArrowArray **children;
+	struct ArrowArray *dictionary;
+	void (*release)(struct ArrowArray *);
+	void *private_data;
+};
+
+struct rows {
+	const void *data;
+	size_t stride;
+	uint64_t count;
+	uint32_t length;
+	uint32_t *lengths; /* NULL: every row has `length` bytes */
+	/* what keeps them alive */
+	Py_buffer buffer;
+	PyObject *capsules;
+	void *copy;
+};
+
+static void rows_free(struct rows *rows)
+{
+	PyBuffer_Release(&rows->buffer);
+	Py_XDECREF(rows->capsules);
+	PyMem_Free(rows->copy);
+}
+
+static bool too_long(struct producer *self, uint64_t row, uint64_t length)
+{
+	PyErr_Format(error_class(self->handle.ring->state, SHMRING_E_TOO_LARGE),
+		     "row %llu has %llu bytes, push_many() takes at most %d a row; push() takes longer messages",
+		     (unsigned long long)row, (unsigned long long)length, SHMRING_SLOT_BYTES);
+	return false;
+}
+
+static bool rows_from_buffer(struct producer *self, PyObject *object, struct rows *rows)
+{
+	Py_buffer *b = &rows->buffer;
+
+	if (PyObject_GetBuffer(object, b, PyBUF_STRIDED_RO | PyBUF_FORMAT))
+		return false;
+	if (b->ndim != 2 || b->itemsize != 1 || (b->format && strcmp(b->format, "B") != 0)) {
+		PyErr_Format(PyExc_TypeError,
+			     "rows must be a two-dimensional uint8 array, not %d-dimensional '%s'", b->ndim,
+			     b->format ? b->format : "B");
+		return false;
+	}
+	rows->count = (uint64_t)b->shape[0];
+	if ((b->shape[1] > 1 && b->strides[1] != 1) || (rows->count > 1 && b->strides[0] < 0)) {
+		PyErr_SetString(PyExc_TypeError,
+				"each row must be contiguous and they must go forward in memory; use "
+				"numpy.ascontiguousarray(rows)");
+		return false;
+	}
+	if (b->shape[1] > SHMRING_SLOT_BYTES)
+		return too_long(self, 0, (uint64_t)b->shape[1]);
+	rows->data = b->buf;
+	rows->stride = (size_t)b->strides[0];
+	rows->length = (uint32_t)b->shape[1];
+	return true;
+}
+
+static bool has_nulls(const struct ArrowArray *array)
+{
+	const uint8_t *valid = array->buffers[0];
+
+	if (!valid || array->null_count == 0)
+		return false;
+	for (int64_t i = array->offset; i < array->offset + array->length; i++)
+		if (!(valid[i / 8] >> (i % 8) & 1))
+			return true;
+	return false;
+}
+
+static bool rows_from_arrow(struct producer *self, PyObject *object, struct rows *rows)
+{
+	const struct ArrowSchema *schema;
+	const struct ArrowArray *array;
+	unsigned long width;
+
+	rows->capsules = PyObject_CallMethod(object, "__arrow_c_array__", NULL);
+	if (!rows->capsules)
+		return false;
+	if (!PyTuple_Check(rows->capsules) || PyTuple_Size(rows->capsules) != 2) {
+		PyErr_SetString(PyExc_TypeError, "__arrow_c_array__() must return two capsules");
+		return false;
+	}
+	schema = PyCapsule_GetPointer(PyTuple_GetItem(rows->capsules, 0), "arrow_schema");
+	array = schema ? PyCapsule_GetPointer(PyTuple_GetItem(rows->capsules, 1), "arrow_array") : NULL;
+	if (!array)
+		return false;
+	if (strncmp(schema->format, "w:", 2) != 0) {
+		PyErr_Format(
+		    PyExc_TypeError,
+		    "push_many() takes Arrow arrays of fixed-size binary, not of format '%s'; other types "
+		    "go through Ring.arrow_writer()",
+		    schema->format);
+		return false;
+	}
+	if (has_nulls(array)) {
+		PyErr_SetString(PyExc_ValueError, "a message cannot be null; fill or drop the nulls first");
+		return false;
+	}
+	width = strtoul(schema->format + 2, NULL, 10);
+	if (width > SHMRING_SLOT_BYTES)
+		return too_long(self, 0, width);
+	rows->data = (const char *)array->buffers[1] + (uint64_t)array->offset * width;
+	rows->stride = width;
+	rows->count = (uint64_t)array->length;
+	rows->length = (uint32_t)width;
+	return true;
+}
+
+static bool copy_row(struct producer *self, struct rows *rows, uint64_t row, PyObject *item)
+{
+	uint8_t *to = (uint8_t *)rows->copy + row * SHMRING_SLOT_BYTES;
+	Py_buffer buffer;
+	bool fits;
+
+	if (PyBytes_CheckExact(item)) {
+		Py_ssize_t length = Py_SIZE(item);
+
+		if (length > SHMRING_SLOT_BYTES)
+			return too_long(self, row, (uint64_t)length);
+		memcpy(to, PyBytes_AsString(item), (size_t)length);
+		rows->lengths[row] = (uint32_t)length;
+		return true;
+	}
+	if (!PyObject_CheckBuffer(item)) {
+		PyErr_Format(PyExc_TypeError, "row %llu is not bytes but %R", (unsigned long long)row,
+			     (PyObject *)Py_TYPE(item));
+		return false;
+	}
+	if (PyObject_GetBuffer(item, &buffer, PyBUF_SIMPLE))
+		return false;
+	fits = buffer.len <= SHMRING_SLOT_BYTES || too_long(self, row, (uint64_t)buffer.len);
+	if (fits) {
+		memcpy(to, buffer.buf, (size_t)buffer.len);
+		rows->lengths[row] = (uint32_t)buffer.len;
+	}
+	PyBuffer_Release(&buffer);
+	return fits;
+}
+
+/* Gathered first: the list and what is in it may change while this call waits. */
+static bool rows_from_list(struct producer *self, PyObject *list, struct rows *rows)
+{
+	PyObject *items = PySequence_Tuple(list);
+	bool copied = items != NULL;
+
+	if (!items)
+		return false;
+	rows->count = (uint64_t)PyTuple_Size(items);
+	rows->copy = PyMem_Malloc(rows->count * (SHMRING_SLOT_BYTES + sizeof *rows->lengths) + 1);
+	if (!rows->copy) {
+		PyErr_NoMemory();
+		copied = false;
+	} else {
+		rows->lengths = (uint32_t *)((uint8_t *)rows->copy + rows->count * SHMRING_SLOT_BYTES);
+	}
+	for (uint64_t i = 0; copied && i < rows->count; i++)
+		copied = copy_row(self, rows, i, PyTuple_GetItem(items, (Py_ssize_t)i));
+	Py_DECREF(items);
+	rows->data = rows->copy;
+	rows->stride = SHMRING_SLOT_BYTES;
+	return copied;
+}
+
+static bool rows_from(struct producer *self, PyObject *object, struct rows *rows)
+{
+	if (PyList_Check(object) || PyTuple_Check(object))
+		return rows_from_list(self, object, rows);
+	if (PyObject_CheckBuffer(object))
+		return rows_from_buffer(self, object, rows);
+	if (PyObject_HasAttrString(object, "__arrow_c_array__"))
+		return rows_from_arrow(self, object, rows);
+	PyErr_Format(
+	    PyExc_TypeError,
+	    "rows must be a uint8 array of shape (n, k), an Arrow array of fixed-size binary or a list of "
+	    "bytes, not %R",
+	    (PyObject *)Py_TYPE(object));
+	return false;
+}
+
+static int push_rows(struct producer *self, const struct rows *rows, uint64_t *message_id)
+{
+	uint32_t count = rows->count > UINT32_MAX ? UINT32_MAX : (uint32_t)rows->count;
+	int status;
+
+	if (self->busy)
+		return STATUS_BUSY;
+	if (rows->count * SHMRING_SLOT_BYTES < GIL_FREE_BYTES || self->claimed)
+		return shmring_push_many(self->core, rows->data, rows->stride, count, rows->lengths, rows->length,
+					 message_id);
+	self->busy = true;
+	handle_pin(&self->handle);
+	Py_BEGIN_ALLOW_THREADS status = shmring_push_many(self->core, rows->data, rows->stride, count,
+							  rows->lengths, rows->length, message_id);
+	Py_END_ALLOW_THREADS self->busy = false;
+	handle_unpin(&self->handle);
+	return status;
+}
+
+PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+	struct producer *self = (struct producer *)op;
+	PyObject *const order[] = {NULL, self->handle.ring->state->names.timeout};
+	PyObject *sorted[2] = {NULL};
+	struct patience patience = {.timeout = self->timeout};
+	struct rows rows = {0};
+	PyObject *result = NULL;
+
+	if (!arguments_sort("push_many", args, nargs, kwnames, order, 1, 2, sorted))
+		return NULL;
+	if (!sorted[0]) {
+		PyErr_SetString(PyExc_TypeError, "push_many() wants the rows");
+		return NULL;
+	}
+	if ((sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) || !producer_usable(self))
+		return NULL;
+	if (rows_from(self, sorted[0], &rows)) {
+		enum retry retry = RETRY_AGAIN;
+		uint64_t message_id = shmring_claimed(self->handle.ring->core);
+		int status = SHMRING_OK;
+
+		if (rows.count)
+			while ((status = push_rows(self, &rows, &message_id)) != SHMRING_OK &&
+			       (retry = producer_retry(self, status, rows.count, &patience)) == RETRY_AGAIN)
+				;
+		if (status == SHMRING_OK)
+			result = PyLong_FromUnsignedLongLong(message_id);
+		else if (retry == RETRY_OVER)
+			result = producer_full(self, rows.count, &patience);
+	}
+	rows_free(&rows);
+	return result;
+}

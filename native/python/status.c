@@ -1,0 +1,75 @@
+/* The core's statuses as the classes of shmring.errors. */
+#include "binding.h"
+
+static const struct {
+	int status;
+	const char *name; /* in shmring.errors, or a built-in where `builtin` */
+	PyObject **builtin;
+} classes[] = {
+    {SHMRING_E_SYSTEM, "ShmringError", NULL}, /* first: what any other status becomes */
+    {SHMRING_CONTENDED, "Contended", NULL},
+    {SHMRING_E_INVALID, NULL, &PyExc_ValueError},
+    {SHMRING_E_NOT_FOUND, "RingNotFound", NULL},
+    {SHMRING_E_EXISTS, "RingExists", NULL},
+    {SHMRING_E_NOT_A_RING, "NotARing", NULL},
+    {SHMRING_E_VERSION, "VersionMismatch", NULL},
+    {SHMRING_E_DAMAGED, "Damaged", NULL},
+    {SHMRING_E_PERMISSION, "PermissionRefused", NULL},
+    {SHMRING_E_NO_SPACE, "NoSpace", NULL},
+    {SHMRING_E_TOO_LARGE, "MessageTooLarge", NULL},
+    {SHMRING_E_SECOND_PRODUCER, "SecondProducer", NULL},
+    {SHMRING_E_SECOND_MEMBER, "SecondMember", NULL},
+    {SHMRING_E_LIMIT, "LimitReached", NULL},
+    {SHMRING_E_LEASES, "TooManyLeases", NULL},
+    {SHMRING_E_CLAIM_OPEN, "ClaimOpen", NULL},
+    {SHMRING_E_NO_BRANCH, "BranchNotFound", NULL},
+    {SHMRING_E_DROPPED, "BranchDropped", NULL},
+    {SHMRING_E_CLOSED, "Closed", NULL},
+    {SHMRING_E_FORKED, "ForkedHandle", NULL},
+    {SHMRING_E_NO_MEMORY, NULL, &PyExc_MemoryError},
+};
+
+_Static_assert(sizeof classes / sizeof *classes <= ERROR_CLASSES, "room for every class");
+
+int errors_load(struct state *state)
+{
+	PyObject *module = PyImport_ImportModule("shmring.errors");
+
+	if (!module)
+		return -1;
+	for (size_t i = 0; i < sizeof classes / sizeof *classes; i++) {
+		if (classes[i].builtin)
+			state->errors[i] = Py_NewRef(*classes[i].builtin);
+		else
+			state->errors[i] = PyObject_GetAttrString(module, classes[i].name);
+		if (!state->errors[i])
+			break;
+	}
+	state->full = PyObject_GetAttrString(module, "Full");
+	state->empty = PyObject_GetAttrString(module, "Empty");
+	state->end_of_stream = PyObject_GetAttrString(module, "EndOfStream");
+	state->lapsed = PyObject_GetAttrString(module, "Lapsed");
+	Py_DECREF(module);
+	return PyErr_Occurred() ? -1 : 0;
+}
+
+PyObject *error_class(struct state *state, int status)
+{
+	for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
+		if (classes[i].status == status)
+			return state->errors[i];
+	return state->errors[0];
+}
+
+/* Raises what the core's last failing call in this thread has to say. */
+PyObject *raise_status(struct ring *ring, int status)
+{
+	PyErr_SetString(error_class(ring->state, status), shmring_error_message());
+	return NULL;
+}
+
+PyObject *raise_closed(struct ring *ring, const char *what)
+{
+	return PyErr_Format(error_class(ring->state, SHMRING_E_CLOSED), "this %s of ring \"%U\" was closed", what,
+			    ring->label);
+}

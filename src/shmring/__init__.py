@@ -1,0 +1,163 @@
+"""shmring: a shared-memory ring between processes on one host.
+
+    import shmring
+
+    ring = shmring.create("orders", slots=65_536)
+    with ring.producer() as out:
+        out.push(b"...")
+
+    ring = shmring.attach("orders")  # in another process
+    with ring.consumer("billing", start="earliest") as inp:
+        data = inp.pop(timeout=1.0)
+
+Start with :func:`create`, :func:`attach` and :class:`Ring`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shmring._shmring import Batch, Claim, Consumer, Lease, Producer
+from shmring.errors import (
+    BranchDropped,
+    BranchNotFound,
+    ClaimOpen,
+    Closed,
+    Contended,
+    Damaged,
+    Empty,
+    EndOfStream,
+    ForkedHandle,
+    Full,
+    Lapsed,
+    LimitReached,
+    Locked,
+    MessageTooLarge,
+    NoSpace,
+    NotARing,
+    PermissionRefused,
+    RingExists,
+    RingNotFound,
+    SchemaMismatch,
+    SecondMember,
+    SecondProducer,
+    ShmringError,
+    SidecarError,
+    SidecarUnavailable,
+    TooManyLeases,
+    VersionMismatch,
+)
+from shmring.graph import CONTENDED, UNAVAILABLE, FanOut, Sequence
+from shmring.names import gc, rings, unlink
+from shmring.ring import Ring, attach, create, open_or_create
+
+if TYPE_CHECKING:
+    from shmring import arrow as arrow
+    from shmring import durable as durable
+    from shmring import inspect as inspect
+    from shmring import sidecars as sidecars
+    from shmring import spark as spark
+    from shmring.sidecars import Sidecar, SidecarClient, sidecar
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CONTENDED",
+    "UNAVAILABLE",
+    "Batch",
+    "BranchDropped",
+    "BranchNotFound",
+    "Claim",
+    "ClaimOpen",
+    "Closed",
+    "Consumer",
+    "Contended",
+    "Damaged",
+    "Empty",
+    "EndOfStream",
+    "FanOut",
+    "ForkedHandle",
+    "Full",
+    "Lapsed",
+    "Lease",
+    "LimitReached",
+    "Locked",
+    "MessageTooLarge",
+    "NoSpace",
+    "NotARing",
+    "PermissionRefused",
+    "Producer",
+    "Ring",
+    "RingExists",
+    "RingNotFound",
+    "SchemaMismatch",
+    "SecondMember",
+    "SecondProducer",
+    "Sequence",
+    "ShmringError",
+    "Sidecar",
+    "SidecarClient",
+    "SidecarError",
+    "SidecarUnavailable",
+    "TooManyLeases",
+    "VersionMismatch",
+    "attach",
+    "create",
+    "gc",
+    "get_include",
+    "get_library",
+    "open_or_create",
+    "rings",
+    "sidecar",
+    "unlink",
+]
+
+_HERE = Path(__file__).parent
+_LAZY_MODULES = ("arrow", "durable", "inspect", "sidecars", "spark")
+_LAZY_NAMES = {"Sidecar": "sidecars", "SidecarClient": "sidecars", "sidecar": "sidecars"}
+
+
+def __getattr__(name: str) -> Any:
+    """What costs something to import comes when it is first asked for."""
+    if name in _LAZY_MODULES:
+        return import_module(f"shmring.{name}")
+    if name in _LAZY_NAMES:
+        return getattr(import_module(f"shmring.{_LAZY_NAMES[name]}"), name)
+    raise AttributeError(f"module 'shmring' has no attribute {name!r}")
+
+
+def get_include() -> str:
+    """The folder of shmring.h, for C and C++ programs.
+
+    Raises
+    ------
+    FileNotFoundError : this installation came without it
+    """
+    return str(_first(_HERE / "include", *_source_tree("native/core/include")))
+
+
+def get_library() -> str:
+    """The path of libshmring.so, for C and C++ programs.
+
+    Raises
+    ------
+    FileNotFoundError : this installation came without it
+    """
+    built = _source_tree("build/*/native/core/libshmring.so")
+    return str(_first(_HERE / "lib" / "libshmring.so", *built))
+
+
+def _source_tree(pattern: str) -> list[Path]:
+    return sorted(_HERE.parent.parent.glob(pattern)) if _HERE.parent.name == "src" else []
+
+
+def _first(*candidates: Path) -> Path:
+    for path in candidates:
+        if path.exists():
+            return path
+    raise FileNotFoundError(
+        f"this installation of shmring has no {candidates[0].name} (looked for {candidates[0]}); "
+        "install it with pip from the wheel or the source"
+    )

@@ -1,0 +1,252 @@
+"""The core for Python. Docstrings are in the extension: ``help(shmring.Producer)``."""
+
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Protocol, Self, TypedDict, final
+
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+SLOT_BYTES: int
+MAX_BRANCHES: int
+READ_ONLY: int
+FOREIGN_OWNER: int
+UNAVAILABLE: int
+CONTENDED: int
+START_LATEST: int
+START_EARLIEST: int
+START_AT_SEQUENCE: int
+CLOCK_COARSE: int
+CLOCK_PRECISE: int
+CLOCK_OFF: int
+WAIT_DEFAULT: int
+WAIT_SPIN: int
+WAIT_YIELD: int
+WAIT_SLEEP: int
+WAIT_FUTEX: int
+FULL_BLOCK: int
+FULL_RAISE: int
+FULL_DROP: int
+
+class RingDict(TypedDict):
+    slots: int
+    participants: int
+    layout_major: int
+    layout_minor: int
+    single_producer: bool
+    scattered: bool
+    checksum: bool
+    clock: int
+    file_bytes: int
+    first_sequence: int
+    created_ns: int
+    uuid: bytes
+    owner_uid: int
+    mode: int
+    schema: bytes | None
+
+class BranchDict(TypedDict):
+    id: int
+    name: str
+    exclusive: bool
+    ephemeral: bool
+    lapse: bool
+    upstream: int
+    position: int
+    released: int
+    members: int
+    orphans: int
+
+class SeatDict(TypedDict):
+    seat: int
+    state: int
+    role: int
+    branch: int
+    pid: int
+    alive: bool
+    joined_ns: int
+    name: str
+    claim: int | None
+    hold: int | None
+    messages: int
+    bytes: int
+    full_waits: int
+    empty_waits: int
+    contended: int
+    recovered: int
+    lapsed: int
+    dropped: int
+
+def make(
+    path: str | os.PathLike[str],
+    fd: int,
+    slots: int,
+    participants: int,
+    single_producer: bool,
+    scattered: bool,
+    checksum: bool,
+    prefault: bool,
+    lock_memory: bool,
+    huge_pages: bool,
+    clock: int,
+    mode: int,
+    schema: bytes | None,
+    first_sequence: int,
+) -> None: ...
+def attach(path: str | os.PathLike[str], label: str, flags: int = 0) -> Ring: ...
+def reap(path: str | os.PathLike[str], /) -> bool: ...
+def crc32c(data: Buffer, crc: int = 0, /) -> int: ...
+def slots_for(nbytes: int, align: bool = False, /) -> int: ...
+
+class ArrowArray(Protocol):
+    """Anything with the Arrow C data interface."""
+
+    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+
+@final
+class Ring:
+    @property
+    def claimed(self) -> int: ...
+    @property
+    def floor(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def producer(self, name: str | None, when_full: int, wait: int, /) -> Producer: ...
+    def join(
+        self,
+        branch: str,
+        name: str | None,
+        start: int,
+        sequence: int,
+        exclusive: bool,
+        ephemeral: bool,
+        lapse: bool,
+        upstream: int,
+        wait: int,
+    ) -> Consumer: ...
+    def subscribe(
+        self,
+        branch: str,
+        start: int,
+        sequence: int,
+        exclusive: bool,
+        lapse: bool,
+        upstream: int,
+    ) -> int: ...
+    def unsubscribe(self, branch: str, /) -> None: ...
+    def follow(self, id: int, upstream: int, /) -> None: ...
+    def find_branch(self, branch: str, /) -> int: ...
+    def recover(self) -> int: ...
+    def info(self) -> RingDict: ...
+    def branches(self) -> list[BranchDict]: ...
+    def seats(self) -> list[SeatDict]: ...
+    def rows(
+        self, first: int, end: int, capacity: int, /
+    ) -> list[tuple[int, int, int, int, int, int, bytes]]: ...
+    def close(self) -> None: ...
+
+class _Closing:
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+@final
+class Producer(_Closing):
+    @property
+    def closed(self) -> bool: ...
+    def push(self, data: Buffer, /, *, timeout: float | None = ..., kind: int = 0) -> int: ...
+    def push_many(
+        self,
+        rows: Buffer | ArrowArray | list[Buffer] | list[bytes] | tuple[Buffer, ...],
+        /,
+        *,
+        timeout: float | None = ...,
+    ) -> int: ...
+    def push_end(self, *, timeout: float | None = ...) -> int: ...
+    def claim(
+        self, nbytes: int, /, *, timeout: float | None = ..., align: int | None = None
+    ) -> Claim: ...
+    def next(self, count: int = 1, /) -> int: ...
+    def done(self, last: int, length: int = 300, /) -> None: ...
+    def abort(self) -> None: ...
+    def available(self) -> int: ...
+    def slot(self, sequence: int, /) -> memoryview: ...
+    def close(self) -> None: ...
+
+@final
+class Claim(_Closing):
+    @property
+    def buffer(self) -> memoryview: ...
+    @property
+    def message_id(self) -> int: ...
+    def commit(self, nbytes: int | None = None, /, *, kind: int = 0) -> None: ...
+    def abort(self) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Consumer(_Closing):
+    @property
+    def branch(self) -> str: ...
+    @property
+    def branch_id(self) -> int: ...
+    @property
+    def exclusive(self) -> bool: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def lag(self) -> int: ...
+    @property
+    def hold(self) -> int | None: ...
+    @property
+    def closed(self) -> bool: ...
+    def pop(self, *, timeout: float | None = None) -> bytes: ...
+    def lease(self, *, timeout: float | None = None) -> Lease: ...
+    def lease_many(self, max_messages: int, /, *, timeout: float | None = None) -> Batch: ...
+    def next(self) -> int: ...
+    def done(self, sequence: int, /) -> None: ...
+    def available(self) -> int: ...
+    def slot(self, sequence: int, /) -> memoryview: ...
+    def close(self) -> None: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> bytes: ...
+
+@final
+class Lease(_Closing):
+    @property
+    def data(self) -> memoryview: ...
+    @property
+    def message_id(self) -> int: ...
+    @property
+    def time(self) -> int: ...
+    @property
+    def kind(self) -> int: ...
+    @property
+    def redelivered(self) -> bool: ...
+    def release(self) -> None: ...
+    def __len__(self) -> int: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Batch(_Closing):
+    @property
+    def array(self) -> NDArray[np.uint8]: ...
+    @property
+    def lengths(self) -> NDArray[np.uint32]: ...
+    @property
+    def message_ids(self) -> NDArray[np.uint64]: ...
+    @property
+    def times(self) -> NDArray[np.uint64]: ...
+    @property
+    def redelivered(self) -> bool: ...
+    def release(self) -> None: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> memoryview: ...
+    def __iter__(self) -> Iterator[memoryview]: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...

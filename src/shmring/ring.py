@@ -1,0 +1,606 @@
+"""Rings: making one, attaching to it, and what can be done with it."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from shmring import _shmring
+from shmring._shmring import Consumer, Producer
+from shmring.errors import RingExists, RingNotFound
+from shmring.names import Path, attach_core, is_name, locate, make_named
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    import pyarrow as pa
+
+    from shmring.arrow import ArrowReader, ArrowWriter
+    from shmring.graph import Sequence
+
+__all__ = ["Consumer", "Producer", "Ring", "RingInfo", "attach", "create", "open_or_create"]
+
+Clock = Literal["coarse", "precise", "off"]
+Wait = Literal["default", "spin", "yield", "sleep", "futex"]
+WhenFull = Literal["block", "raise", "drop"]
+Start = Literal["latest", "earliest"]
+
+_CLOCKS: dict[str, int] = {
+    "coarse": _shmring.CLOCK_COARSE,
+    "precise": _shmring.CLOCK_PRECISE,
+    "off": _shmring.CLOCK_OFF,
+}
+_WAITS: dict[str, int] = {
+    "default": _shmring.WAIT_DEFAULT,
+    "spin": _shmring.WAIT_SPIN,
+    "yield": _shmring.WAIT_YIELD,
+    "sleep": _shmring.WAIT_SLEEP,
+    "futex": _shmring.WAIT_FUTEX,
+}
+_WHEN_FULL: dict[str, int] = {
+    "block": _shmring.FULL_BLOCK,
+    "raise": _shmring.FULL_RAISE,
+    "drop": _shmring.FULL_DROP,
+}
+_STARTS: dict[str, int] = {
+    "latest": _shmring.START_LATEST,
+    "earliest": _shmring.START_EARLIEST,
+}
+_ROLES = {0: "attached", 1: "producer", 2: "member"}
+
+
+class RingInfo(NamedTuple):
+    """What was fixed when the ring was made."""
+
+    slots: int
+    participants: int
+    layout: tuple[int, int]
+    single_producer: bool
+    scattered: bool
+    checksum: bool
+    clock: str
+    file_bytes: int
+    first_sequence: int
+    created_ns: int
+    uuid: str
+    owner_uid: int
+    mode: int
+
+
+def _choose(table: dict[str, int], what: str, value: object) -> int:
+    if isinstance(value, str) and value in table:
+        return table[value]
+    raise ValueError(f"{what} must be one of {', '.join(map(repr, table))}, not {value!r}")
+
+
+def _integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{what} must be an int, not {value!r}")
+    if not least <= value <= most:
+        raise ValueError(f"{what} must be from {least} to {most}, not {value}")
+    return value
+
+
+def _unlink_own(path: str, owner: int) -> None:
+    if os.getpid() == owner:  # not in a forked child
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+class Ring:
+    """An attached ring; made by :func:`create`, :func:`attach` or :func:`open_or_create`.
+
+    A context manager: leaving it closes the ring, its producers and its consumers. Memory that
+    is still in use (a lease, a numpy view, an Arrow buffer) stays mapped until it is collected.
+    Threads may share a ring. In a forked child it attaches again by itself when it is next asked
+    for something; the parent's producers and consumers stay the parent's.
+    """
+
+    def __init__(
+        self, handle: _shmring.Ring, label: str, path: str, flags: int, *, temporary: bool
+    ) -> None:
+        self._handle = handle
+        self._label = label
+        self._path = path
+        self._flags = flags
+        self._pid = os.getpid()
+        self._info = _ring_info(handle.info())
+        self._unlink = weakref.finalize(self, _unlink_own, path, self._pid) if temporary else None
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._handle.closed else ""
+        return f'<shmring.Ring "{self._label}" of {self._info.slots} slots{state}>'
+
+    def __enter__(self) -> Ring:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the ring with its producers and consumers; unlink it if it is temporary."""
+        self._handle.close()
+        if self._unlink is not None:
+            self._unlink()
+
+    @property
+    def core(self) -> _shmring.Ring:
+        """The core's handle, of this process."""
+        if self._pid != os.getpid() and not self._handle.closed:
+            handle = attach_core(self._label, self._path, self._flags)
+            if handle.info()["uuid"].hex() != self._info.uuid:
+                handle.close()
+                raise RingNotFound(
+                    f'ring "{self._label}" was replaced by another one of the same name after the '
+                    "fork; attach to that one with shmring.attach()"
+                )
+            self._handle = handle
+            self._pid = os.getpid()
+        return self._handle
+
+    # --- what it is ---------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str | None:
+        """The ring's name; None if it was made or found by path."""
+        return self._label if is_name(self._label) else None
+
+    @property
+    def path(self) -> str:
+        """The ring's file."""
+        return self._path
+
+    @property
+    def info(self) -> RingInfo:
+        """What was fixed when the ring was made."""
+        return self._info
+
+    @property
+    def slots(self) -> int:
+        """Number of 300-byte slots."""
+        return self._info.slots
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it was attached to look on only."""
+        return bool(self._flags & _shmring.READ_ONLY)
+
+    @property
+    def closed(self) -> bool:
+        """Whether close() was called."""
+        return self._handle.closed
+
+    @property
+    def schema_bytes(self) -> bytes | None:
+        """The Arrow schema given at creation as an IPC message, or None."""
+        return self.core.info()["schema"]
+
+    @property
+    def schema(self) -> pa.Schema | None:
+        """The Arrow schema given at creation, or None."""
+        serialized = self.schema_bytes
+        if serialized is None:
+            return None
+        import pyarrow as pa
+
+        return pa.ipc.read_schema(pa.py_buffer(serialized))
+
+    # --- using it -----------------------------------------------------------------------------
+
+    def producer(
+        self, name: str | None = None, *, when_full: WhenFull = "block", wait: Wait = "default"
+    ) -> Producer:
+        """Take a producer's seat.
+
+        Parameters
+        ----------
+        name : what this participant is called in statistics; up to 55 bytes are kept
+        when_full : what push() without a timeout does when the ring is full: "block" waits,
+            "raise" raises Full at once, "drop" counts the message and returns -1
+        wait : how it waits: "default" (spin briefly, then sleep), "spin", "yield", "sleep", "futex"
+
+        Raises
+        ------
+        SecondProducer : the ring has a single producer, and it lives
+        LimitReached : every seat is taken
+        PermissionRefused : the ring was attached read-only
+        """
+        full = _choose(_WHEN_FULL, "when_full", when_full)
+        return self.core.producer(name, full, _choose(_WAITS, "wait", wait))
+
+    def consumer(
+        self,
+        branch: str,
+        *,
+        start: Start | int = "latest",
+        exclusive: bool = False,
+        ephemeral: bool = False,
+        lapse: bool = False,
+        after: str | Iterable[str] = (),
+        wait: Wait = "default",
+        name: str | None = None,
+    ) -> Consumer:
+        """Join a branch, made first unless it is there; its members share its messages.
+
+        Parameters
+        ----------
+        branch : name of the branch, 1 to 47 bytes. Every branch sees every message
+        start : where a new branch begins: "latest", "earliest" (what is still held) or a
+            sequence. A branch that is there goes on where it stands
+        exclusive : one member only
+        ephemeral : dropped with its last member; otherwise it keeps holding the producers
+        lapse : never holds the producers; loses the oldest messages instead (Lapsed says which)
+        after : names of branches it follows: it sees a message when all of them have released it
+        wait : as of producer()
+        name : what this participant is called in statistics
+
+        A branch that is there stays as it was made, whatever the options say.
+
+        Raises
+        ------
+        SecondMember : the branch is exclusive and its member lives
+        LimitReached : 64 branches or every seat are taken
+        BranchNotFound : a name in `after` is no branch
+        ValueError : the start lies ahead of the producers
+        """
+        core = self.core
+        begin, sequence = _start(start)
+        return core.join(
+            branch=_branch_name(branch),
+            name=name,
+            start=begin,
+            sequence=sequence,
+            exclusive=exclusive,
+            ephemeral=ephemeral,
+            lapse=lapse,
+            upstream=_upstream(core, after),
+            wait=_choose(_WAITS, "wait", wait),
+        )
+
+    def subscribe(
+        self,
+        branch: str,
+        *,
+        start: Start | int = "latest",
+        exclusive: bool = False,
+        lapse: bool = False,
+        after: str | Iterable[str] = (),
+    ) -> None:
+        """Make a branch without joining it, so that it holds messages for consumers to come.
+
+        Parameters and errors as of consumer(). A branch that is there stays as it is.
+        """
+        core = self.core
+        begin, sequence = _start(start)
+        core.subscribe(
+            branch=_branch_name(branch),
+            start=begin,
+            sequence=sequence,
+            exclusive=exclusive,
+            lapse=lapse,
+            upstream=_upstream(core, after),
+        )
+
+    def drop_branch(self, branch: str) -> None:
+        """Drop a branch: it holds nobody back any more, its consumers get BranchDropped.
+
+        Raises
+        ------
+        BranchNotFound : there is none of this name
+        """
+        self.core.unsubscribe(_branch_name(branch))
+
+    def sequence(
+        self,
+        branch: str | None = None,
+        *,
+        start: Start | int = "latest",
+        exclusive: bool = True,
+        after: str | Iterable[str] = (),
+        name: str | None = None,
+    ) -> Sequence:
+        """The low level: next(), done(), available(), then().
+
+        Parameters
+        ----------
+        branch : None for the producer's sequence, else the name of a branch, which is joined
+        start, after, name : as of consumer()
+        exclusive : one member only: next() never loses a race, and available() works
+        """
+        from shmring.graph import Sequence
+
+        if branch is None:
+            return Sequence(self, self.producer(name))
+        member = self.consumer(branch, start=start, exclusive=exclusive, after=after, name=name)
+        return Sequence(self, member)
+
+    def arrow_writer(self, schema: pa.Schema | None = None, **options: Any) -> ArrowWriter:
+        """A writer of Arrow record batches; see :class:`shmring.arrow.ArrowWriter`."""
+        from shmring.arrow import ArrowWriter
+
+        return ArrowWriter(self, schema, **options)
+
+    def arrow_reader(self, branch: str, **options: Any) -> ArrowReader:
+        """A reader of Arrow record batches; see :class:`shmring.arrow.ArrowReader`."""
+        from shmring.arrow import ArrowReader
+
+        return ArrowReader(self, branch, **options)
+
+    # --- looking on ---------------------------------------------------------------------------
+
+    @property
+    def claimed(self) -> int:
+        """The sequence that the next claim will get."""
+        return self.core.claimed
+
+    @property
+    def floor(self) -> int:
+        """The lowest sequence that is still held; all below may be overwritten."""
+        return self.core.floor
+
+    def branches(self) -> list[dict[str, Any]]:
+        """The branches as they stand.
+
+        Returns
+        -------
+        a dict each: id, name, exclusive, ephemeral, lapse (bool), after (names of the branches it
+        follows; none: the producers), position (next sequence to be taken), released (all below has
+        been), members, orphans (members that died, whose messages await redelivery)
+        """
+        found = self.core.branches()
+        names = {b["id"]: b["name"] for b in found}
+        branches: list[dict[str, Any]] = []
+        for core in found:
+            branch: dict[str, Any] = {**core}
+            upstream = branch.pop("upstream")
+            branch["after"] = [name for i, name in names.items() if upstream >> i & 1]
+            branches.append(branch)
+        return branches
+
+    def seats(self) -> list[dict[str, Any]]:
+        """The participants: who is attached, and what each has done so far.
+
+        Returns
+        -------
+        a dict each: seat, role ("attached", "producer" or "member"), branch (of a member, else
+        None), pid, alive, orphaned (it died, and what it held awaits redelivery), joined_ns, name,
+        claim and hold (first sequence it has claimed, lowest it holds, or None), and the counters
+        messages, bytes, full_waits, empty_waits, contended, recovered, lapsed, dropped
+        """
+        core = self.core
+        names = {b["id"]: b["name"] for b in core.branches()}
+        seats: list[dict[str, Any]] = []
+        for found in core.seats():
+            seat: dict[str, Any] = {**found}
+            role = _ROLES.get(found["role"], "unknown")
+            seat["role"] = role
+            seat["branch"] = names.get(found["branch"]) if role == "member" else None
+            seat["orphaned"] = seat.pop("state") == 2
+            seats.append(seat)
+        return seats
+
+    def rows(
+        self, first: int = 0, end: int | None = None, capacity: int = 300
+    ) -> list[tuple[int, int, int, int, int, int, bytes]]:
+        """Rows of the queue table that hold a message now, without taking part.
+
+        Parameters
+        ----------
+        first, end : slot numbers, `end` excluded; None is the number of slots
+        capacity : bytes of each message to copy at most
+
+        Returns
+        -------
+        (slot, message_id, time in ns, length, reference_count, kind, message) each
+        """
+        end = self.slots if end is None else min(_integer("end", end), self.slots)
+        return self.core.rows(_integer("first", first), end, capacity)
+
+    def table(self) -> pa.Table:
+        """The queue table; see :func:`shmring.inspect.table`."""
+        from shmring.inspect import table
+
+        return table(self)
+
+    def stats(self) -> dict[str, Any]:
+        """Positions and counters as they stand; see :func:`shmring.inspect.stats`."""
+        from shmring.inspect import stats
+
+        return stats(self)
+
+    def recover(self) -> int:
+        """Clear away participants that died, now; waiting does it too.
+
+        Returns
+        -------
+        how many seats were dead
+
+        Raises
+        ------
+        Contended : another process is at it right now
+        """
+        return self.core.recover()
+
+
+def _start(start: object) -> tuple[int, int]:
+    if isinstance(start, int) and not isinstance(start, bool):
+        return _shmring.START_AT_SEQUENCE, _integer("start", start)
+    if isinstance(start, str) and start in _STARTS:
+        return _STARTS[start], 0
+    raise ValueError(f'start must be "latest", "earliest" or a sequence, not {start!r}')
+
+
+def _branch_name(branch: object) -> str:
+    if not isinstance(branch, str):
+        raise TypeError(f"a branch's name must be a str, not {branch!r}")
+    if "\0" in branch:
+        raise ValueError(f"a branch's name cannot hold a null character: {branch!r}")
+    return branch
+
+
+def _upstream(core: _shmring.Ring, after: str | Iterable[str]) -> int:
+    upstream = 0
+    for name in (after,) if isinstance(after, str) else after:
+        upstream |= 1 << core.find_branch(_branch_name(name))
+    return upstream
+
+
+def _ring_info(info: _shmring.RingDict) -> RingInfo:
+    return RingInfo(
+        slots=info["slots"],
+        participants=info["participants"],
+        layout=(info["layout_major"], info["layout_minor"]),
+        single_producer=info["single_producer"],
+        scattered=info["scattered"],
+        checksum=info["checksum"],
+        clock={number: name for name, number in _CLOCKS.items()}[info["clock"]],
+        file_bytes=info["file_bytes"],
+        first_sequence=info["first_sequence"],
+        created_ns=info["created_ns"],
+        uuid=info["uuid"].hex(),
+        owner_uid=info["owner_uid"],
+        mode=info["mode"],
+    )
+
+
+# --- making and attaching -----------------------------------------------------------------------
+
+
+def _serialize(schema: object) -> bytes | None:
+    if schema is None:
+        return None
+    serialize = getattr(schema, "serialize", None)
+    if serialize is None:
+        raise TypeError(f"schema must be a pyarrow.Schema, not {schema!r}")
+    return bytes(serialize())
+
+
+def create(
+    name: str | None = None,
+    *,
+    slots: int = 65_536,
+    path: Path | None = None,
+    participants: int = 128,
+    single_producer: bool = False,
+    scattered: bool = False,
+    checksum: bool = False,
+    clock: Clock = "coarse",
+    mode: int = 0o600,
+    schema: pa.Schema | None = None,
+    prefault: bool = False,
+    lock_memory: bool = False,
+    huge_pages: bool = False,
+    first_sequence: int = 0,
+    temporary: bool = False,
+) -> Ring:
+    """Make a ring and attach to it. It stays until it is unlinked.
+
+    Parameters
+    ----------
+    name : 1 to 200 of the characters A-Z a-z 0-9 . _ -; or None with `path`
+    slots : number of 300-byte slots, a power of two, at least 1,024; a slot costs 332 bytes
+    path : a file to use instead of shared memory
+    participants : seats, at most 248: a ring, a producer or a consumer takes one each
+    single_producer : refuse a second living producer
+    scattered : put neighbours far apart in memory; messages of one slot only
+    checksum : keep and check a CRC32C of every message
+    clock : time of messages: "coarse" (1 to 4 ms), "precise" (costs about 20 ns) or "off"
+    mode : permission bits of the file
+    schema : Arrow schema kept in the ring, for readers that come late
+    prefault : touch every page now
+    lock_memory : lock it into memory while this process makes it
+    huge_pages : ask for transparent huge pages
+    first_sequence : where message_ids begin
+    temporary : unlink it when this Ring is closed or collected, at the latest at exit
+
+    Raises
+    ------
+    ValueError : a name, size or option that cannot be
+    RingExists : there is one of this name
+    NoSpace : the file system cannot hold it
+    PermissionRefused : the folder is not writable
+    """
+    label, where = locate(name, path)
+    _integer("mode", mode, 0, 0o777)
+    options: dict[str, Any] = {
+        "slots": _integer("slots", slots, 1),
+        "participants": _integer("participants", participants, 1, 2**31),
+        "single_producer": single_producer,
+        "scattered": scattered,
+        "checksum": checksum,
+        "prefault": prefault,
+        "lock_memory": lock_memory,
+        "huge_pages": huge_pages,
+        "clock": _choose(_CLOCKS, "clock", clock),
+        "schema": _serialize(schema),
+        "first_sequence": _integer("first_sequence", first_sequence),
+    }
+    if name is None:
+        _shmring.make(where, -1, mode=mode, **options)
+    else:
+        make_named(name, where, mode, **options)
+    try:
+        return Ring(attach_core(label, where, 0), label, where, 0, temporary=temporary)
+    except BaseException:
+        os.unlink(where)
+        raise
+
+
+def attach(
+    name: str | None = None,
+    *,
+    path: Path | None = None,
+    read_only: bool = False,
+    foreign_owner: bool = False,
+) -> Ring:
+    """Attach to a ring that is there.
+
+    Parameters
+    ----------
+    name, path : one of the two
+    read_only : to look on only: takes no seat and disturbs nobody
+    foreign_owner : accept a ring that another user owns; trust them, they can forge messages
+
+    Raises
+    ------
+    RingNotFound : there is none
+    NotARing, VersionMismatch, Damaged : the file is not a ring that this version can use
+    PermissionRefused : it is somebody else's
+    LimitReached : every seat is taken
+    """
+    label, where = locate(name, path)
+    flags = _shmring.READ_ONLY if read_only else 0
+    if foreign_owner:
+        flags |= _shmring.FOREIGN_OWNER
+    return Ring(attach_core(label, where, flags), label, where, flags, temporary=False)
+
+
+def open_or_create(name: str | None = None, *, path: Path | None = None, **options: Any) -> Ring:
+    """Attach to the ring, or make it if there is none; both ends of a pipe may call it at once.
+
+    Parameters
+    ----------
+    name, path : one of the two
+    options : of :func:`create`; a ring that is there stays as it is
+
+    Raises
+    ------
+    as :func:`create` and :func:`attach`
+    """
+    while True:
+        try:
+            return attach(name, path=path)
+        except RingNotFound:
+            pass
+        try:
+            return create(name, path=path, **options)
+        except RingExists:
+            pass

@@ -1,0 +1,138 @@
+"""What a request and a reply look like: a fixed head, then an Arrow IPC stream.
+
+Little-endian, 256 bytes::
+
+    0    4  magic "SMRQ"
+    4    2  version, 1
+    6    2  flags: 1 error (the body is a traceback in UTF-8), 2 last piece
+    8    4  piece: 0, 1, 2, ... of the answers to one request
+    12   4  stage
+    16   4  partition
+    20   4  zero
+    24   8  task attempt
+    32   8  number of the request, counted by the client
+    40  80  application id, zero-padded
+    120 120 name of the client's reply ring, zero-padded
+    240 16  zero
+    256     schema, dictionaries and batch as IPC messages (nothing where there is no batch)
+
+The head of an answer repeats that of its request. The reply ring belongs to one
+task attempt, so what comes late for a dead attempt finds no ring and is dropped.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, replace
+from typing import Self
+
+from shmring.errors import Damaged
+
+__all__ = [
+    "FLAG_ERROR",
+    "FLAG_LAST",
+    "HEAD_BYTES",
+    "KIND_REPLY",
+    "KIND_REQUEST",
+    "WORKERS_BRANCH",
+    "Head",
+    "Task",
+    "reply_ring_name",
+    "request_ring_name",
+]
+
+_HEAD = struct.Struct("<4sHHIii4xqQ80s120s16x")
+HEAD_BYTES = 256
+_MAGIC = b"SMRQ"
+_VERSION = 1
+
+FLAG_ERROR = 1
+FLAG_LAST = 2
+
+# Kinds from 16 on belong to users of the ring.
+KIND_REQUEST = 16
+KIND_REPLY = 17
+
+WORKERS_BRANCH = "workers"
+
+
+def request_ring_name(sidecar: str) -> str:
+    """The ring into which all clients of a sidecar write."""
+    return f"sidecar.{sidecar}"
+
+
+def reply_ring_name(sidecar: str, unique: str) -> str:
+    """The ring of one client."""
+    return f"reply.{sidecar}.{unique}"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Whose work a request is."""
+
+    application: str = ""
+    stage: int = 0
+    partition: int = 0
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The fixed part of a request or an answer."""
+
+    number: int
+    reply_ring: str
+    task: Task = Task()
+    piece: int = 0
+    flags: int = 0
+
+    def answer(self, piece: int, flags: int) -> Self:
+        """The head of an answer to this request."""
+        return replace(self, piece=piece, flags=flags)
+
+    def pack(self) -> bytes:
+        """The 256 bytes."""
+        return _HEAD.pack(
+            _MAGIC,
+            _VERSION,
+            self.flags,
+            self.piece,
+            self.task.stage,
+            self.task.partition,
+            self.task.attempt,
+            self.number,
+            self.task.application.encode()[:80],
+            self.reply_ring.encode(),
+        )
+
+    @classmethod
+    def unpack(cls, data: memoryview, *, ring: str) -> Self:
+        """Read the head of a message.
+
+        Raises
+        ------
+        Damaged : it is none, or of another version
+        """
+        if len(data) < HEAD_BYTES:
+            raise Damaged(f'ring "{ring}": a message of {len(data)} bytes is no request or answer')
+        (magic, version, flags, piece, stage, partition, attempt, number, app, reply) = (
+            _HEAD.unpack_from(data)
+        )
+        if magic != _MAGIC or version != _VERSION:
+            raise Damaged(
+                f'ring "{ring}": a message has magic {magic!r} and version {version}, not '
+                f"{_MAGIC!r} and {_VERSION}; do client and sidecar run the same shmring?"
+            )
+        try:
+            return cls(
+                number=number,
+                reply_ring=reply.rstrip(b"\0").decode("ascii"),
+                task=Task(app.rstrip(b"\0").decode(errors="replace"), stage, partition, attempt),
+                piece=piece,
+                flags=flags,
+            )
+        except UnicodeDecodeError as error:
+            raise Damaged(f'ring "{ring}": a message names no ring to answer to') from error
+
+
+assert _HEAD.size == HEAD_BYTES
