@@ -38,8 +38,8 @@ extern "C" {
 enum shmring_status {
 	SHMRING_OK = 0,
 	SHMRING_UNAVAILABLE = -1, /* full, or empty */
-	SHMRING_CONTENDED = -2,   /* lost a race: try again */
-	SHMRING_AGAIN = -3,       /* a wait's slice is over, or a signal came: look and call again */
+	SHMRING_CONTENDED = -2, /* lost a race: try again */
+	SHMRING_AGAIN = -3, /* a wait's slice is over, or a signal came: look and call again */
 	SHMRING_TIMEOUT = -4,
 	SHMRING_LAPSED = -5, /* the branch lost messages, see shmring_member_lapsed */
 
@@ -79,16 +79,16 @@ enum shmring_clock {
 };
 
 struct shmring_options {
-	uint64_t slots;        /* power of two, at least 1024 */
+	uint64_t slots; /* power of two, at least 1024 */
 	uint32_t participants; /* seats; 0 means 128; at most 248 */
-	bool single_producer;  /* refuse a second living producer */
-	bool scattered;        /* neighbours in sequence lie far apart; one-slot messages only */
-	bool checksum;         /* CRC32C of every message */
-	bool prefault;         /* touch every page now */
-	bool lock_memory;      /* mlock in the creating process */
-	bool huge_pages;       /* ask for transparent huge pages */
-	uint8_t clock;         /* enum shmring_clock */
-	uint32_t mode;         /* 0 means 0600 */
+	bool single_producer; /* refuse a second living producer */
+	bool scattered; /* neighbours in sequence lie far apart; one-slot messages only */
+	bool checksum; /* CRC32C of every message */
+	bool prefault; /* whoever attaches maps every page at once */
+	bool lock_memory; /* whoever attaches locks it into memory (mlock) */
+	bool huge_pages; /* ask for transparent huge pages */
+	uint8_t clock; /* enum shmring_clock */
+	uint32_t mode; /* 0 means 0600 */
 	uint64_t first_sequence;
 	const void *schema; /* Arrow schema as an IPC message, or NULL */
 	size_t schema_bytes;
@@ -114,7 +114,7 @@ struct shmring_info {
 };
 
 enum shmring_attach_flags {
-	SHMRING_READ_ONLY = 1,     /* for info, stat and table: takes no seat, disturbs nobody */
+	SHMRING_READ_ONLY = 1, /* for info, stat and table: takes no seat, disturbs nobody */
 	SHMRING_FOREIGN_OWNER = 2, /* accept a ring that another user owns */
 };
 
@@ -206,7 +206,7 @@ struct shmring_branch_options {
 	uint64_t sequence;
 	bool exclusive; /* one member only: SC */
 	bool ephemeral; /* dropped with its last member */
-	bool lapse;     /* never holds producers; loses the oldest instead */
+	bool lapse; /* never holds producers; loses the oldest instead */
 	uint64_t upstream; /* bit i: follow branch i; 0: follow the producer */
 };
 
@@ -322,14 +322,14 @@ SHMRING_API int shmring_wait_message(shmring_member *member, int64_t deadline_ns
 struct shmring_seat_info {
 	uint32_t seat;
 	uint32_t state; /* 1 in use, 2 dead with leases to deliver again */
-	uint32_t role;  /* 0 attached, 1 producer, 2 member */
+	uint32_t role; /* 0 attached, 1 producer, 2 member */
 	uint32_t branch;
 	uint32_t pid;
 	bool alive; /* asked of the kernel; true for read-only handles of own seats too */
 	uint64_t joined_ns;
 	char name[56];
 	uint64_t claim; /* first slot of the open claim, UINT64_MAX: none */
-	uint64_t hold;  /* lowest sequence held, UINT64_MAX: none */
+	uint64_t hold; /* lowest sequence held, UINT64_MAX: none */
 	uint64_t messages;
 	uint64_t bytes;
 	uint64_t full_waits;

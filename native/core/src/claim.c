@@ -49,13 +49,15 @@ int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
 	if (r->options & OPT_SINGLE_PRODUCER) {
 		uint32_t other = load_relaxed(single);
 
-		if (other && other <= r->seat_count && load_acquire(&r->seats[other - 1].id.state) == SEAT_ACTIVE &&
+		if (other && other <= r->seat_count &&
+		    load_acquire(&r->seats[other - 1].id.state) == SEAT_ACTIVE &&
 		    r->seats[other - 1].id.role == ROLE_PRODUCER &&
 		    (seat_alive(r, other - 1) || !recover_seat(r, other - 1)))
-			status = fail(SHMRING_E_SECOND_PRODUCER,
-				      "ring \"%s\" has a single producer, and process %u is it; wait for it to end, "
-				      "or create the ring for several producers",
-				      r->name, r->seats[other - 1].id.pid);
+			status =
+			    fail(SHMRING_E_SECOND_PRODUCER,
+				 "ring \"%s\" has a single producer, and process %u is it; wait for it to end, "
+				 "or create the ring for several producers",
+				 r->name, r->seats[other - 1].id.pid);
 	}
 	if (!status)
 		status = seat_take(r, ROLE_PRODUCER, name, 0, &p->seat_index);
@@ -97,19 +99,21 @@ static int check_claim_size(const shmring *r, uint64_t n)
 	if (n == 0)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": a claim needs at least one slot", r->name);
 	if (n > r->capacity)
-		return fail(SHMRING_E_TOO_LARGE,
-			    "ring \"%s\" has %llu slots of %d bytes, this needs %llu; create the ring with more slots or "
-			    "split it",
-			    r->name, (unsigned long long)r->capacity, SLOT_BYTES, (unsigned long long)n);
+		return fail(
+		    SHMRING_E_TOO_LARGE,
+		    "ring \"%s\" has %llu slots of %d bytes, this needs %llu; create the ring with more slots or "
+		    "split it",
+		    r->name, (unsigned long long)r->capacity, SLOT_BYTES, (unsigned long long)n);
 	return SHMRING_OK;
 }
 
 static int check_message_slots(const shmring *r, uint64_t n)
 {
 	if (n > 1 && r->options & OPT_SCATTERED)
-		return fail(SHMRING_E_TOO_LARGE,
-			    "ring \"%s\" is scattered: its messages have at most %d bytes, this one needs %llu slots",
-			    r->name, SLOT_BYTES, (unsigned long long)n);
+		return fail(
+		    SHMRING_E_TOO_LARGE,
+		    "ring \"%s\" is scattered: its messages have at most %d bytes, this one needs %llu slots",
+		    r->name, SLOT_BYTES, (unsigned long long)n);
 	return check_claim_size(r, n);
 }
 
@@ -131,10 +135,11 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 	if (__builtin_expect(status != 0, 0))
 		return status;
 	if (__builtin_expect(p->claim_n != 0, 0))
-		return fail(SHMRING_E_CLAIM_OPEN,
-			    "this producer of ring \"%s\" has an open claim; commit or abort it first, or give each "
-			    "thread its own producer",
-			    r->name);
+		return fail(
+		    SHMRING_E_CLAIM_OPEN,
+		    "this producer of ring \"%s\" has an open claim; commit or abort it first, or give each "
+		    "thread its own producer",
+		    r->name);
 	if (__builtin_expect(n != 1, 0) && (status = check_claim_size(r, n)))
 		return status;
 
@@ -146,7 +151,8 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 		if (lo + n > p->floor + r->capacity)
 			p->floor = floor_advance(r, lo + n - r->capacity);
 		if ((lo | p->floor) >= MAX_SEQUENCE)
-			return fail(SHMRING_E_DAMAGED, "ring \"%s\": its cursors are damaged (claim %llu, floor %llu)", r->name,
+			return fail(SHMRING_E_DAMAGED,
+				    "ring \"%s\": its cursors are damaged (claim %llu, floor %llu)", r->name,
 				    (unsigned long long)lo, (unsigned long long)p->floor);
 		if (lo + n > p->floor + r->capacity) {
 			count(&p->seat->counters.full_waits, 1);
@@ -154,8 +160,9 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 		}
 	}
 
-	/* n before lo: whoever finds lo in a dead seat believes the n beside it. */
-	store_relaxed(&p->seat->intent.n, n);
+	/* n before lo: whoever finds lo in a dead seat believes the n beside it.
+	 * Release: who sees this n sees the end of the claim before (table.c). */
+	store_release(&p->seat->intent.n, n);
 	crash_order();
 	/* Ordered before the CAS by its release half: who sees the claim word
 	 * beyond lo sees this intent, or already its end. */
@@ -299,8 +306,8 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 	n = (uint32_t)(last - lo + 1);
 	for (uint32_t i = 0; i < n; i++)
 		if ((lengths ? lengths[i] : length) > SLOT_BYTES)
-			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": row %u has %u bytes, a slot has %d", r->name, i,
-				    lengths ? lengths[i] : length, SLOT_BYTES);
+			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": row %u has %u bytes, a slot has %d",
+				    r->name, i, lengths ? lengths[i] : length, SLOT_BYTES);
 	time = message_time(r);
 	if (n < p->claim_n) /* visible only once the run before it is */
 		publish_aborted(r, last + 1, p->claim_n - n, (uint8_t)p->seat_index);
@@ -344,7 +351,8 @@ int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t k
 
 	if (slots > 1) {
 		if (length > UINT32_MAX)
-			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": a message has at most 4 GiB", p->ring->name);
+			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": a message has at most 4 GiB",
+				    p->ring->name);
 		int status = check_message_slots(p->ring, slots);
 
 		if (status)
@@ -371,8 +379,8 @@ int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint
 			    SLOT_BYTES);
 	for (uint32_t i = 0; lengths && i < n; i++)
 		if (lengths[i] > SLOT_BYTES)
-			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": row %u has %u bytes, a slot has %d", r->name, i,
-				    lengths[i], SLOT_BYTES);
+			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": row %u has %u bytes, a slot has %d",
+				    r->name, i, lengths[i], SLOT_BYTES);
 	lo = shmring_next(p, n);
 	if (lo < 0)
 		return (int)lo;

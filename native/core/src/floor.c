@@ -33,8 +33,8 @@ int entry_read(const shmring *r, uint64_t sequence, struct entry *e)
 	slots = e->flags & FLAG_ONES ? 1 : run;
 	if (run == 0 || run > r->capacity || (uint64_t)e->length + e->shift > slots * SLOT_BYTES)
 		return fail(SHMRING_E_DAMAGED,
-			    "ring \"%s\": the control entry of message %llu is damaged (run %u, length %u)", r->name,
-			    (unsigned long long)sequence, run, e->length);
+			    "ring \"%s\": the control entry of message %llu is damaged (run %u, length %u)",
+			    r->name, (unsigned long long)sequence, run, e->length);
 	e->next = sequence + slots;
 	e->run_end = sequence + run;
 	return SHMRING_OK;
@@ -156,7 +156,7 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 	uint64_t floor = load_acquire(&c->floor.v);
 	bool soft, lapse;
 	uint64_t next = gate(r, &soft, &lapse);
-	uint64_t again;
+	uint64_t again = next;
 
 	if (soft) {
 		/* Overwrite no more than is needed, but a sixteenth of the ring

@@ -59,7 +59,8 @@ void count_orphans(shmring *r, uint32_t id)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < r->seat_count; i++)
-		n += load_acquire(&r->seats[i].id.state) == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == id;
+		n += load_acquire(&r->seats[i].id.state) == SEAT_ORPHAN &&
+		     load_relaxed(&r->seats[i].id.branch) == id;
 	store_release(&branch_at(r, id)->d.orphans, n);
 }
 
@@ -205,6 +206,21 @@ static int check_upstream(const shmring *r, uint64_t upstream)
 	return SHMRING_OK;
 }
 
+/* The claim word, or the oldest open claim below it: from a place beyond that
+ * the floor would move into slots that are still being filled. */
+static uint64_t latest(const shmring *r)
+{
+	uint64_t at = load_acquire(&r->cursors->claim.v);
+
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		uint64_t lo = load_acquire(&r->seats[i].intent.lo);
+
+		if (lo < at && is_hole(r, lo))
+			at = lo;
+	}
+	return at;
+}
+
 /* Places a new branch. Its bit in `active` is set while it stands at the
  * floor; from then on the floor passes it at most once, by an advance that had
  * looked at the branches before: floor_next shows that (floor.c). */
@@ -212,7 +228,7 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 {
 	struct cursors *c = r->cursors;
 	struct branch *b = branch_at(r, id);
-	uint64_t at = o->start == SHMRING_LATEST ? load_acquire(&c->claim.v) : load_acquire(&c->floor.v);
+	uint64_t at = o->start == SHMRING_LATEST ? latest(r) : load_acquire(&c->floor.v);
 	uint64_t next;
 
 	store_release(&b->taken.v, at << 8 | NOBODY);
@@ -224,8 +240,9 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 	if (o->start == SHMRING_AT_SEQUENCE) {
 		if (o->sequence > load_acquire(&c->claim.v)) {
 			fetch_and_seq_cst(&c->graph.active, ~bit(id));
-			return fail(SHMRING_E_INVALID, "ring \"%s\": sequence %llu lies ahead of the producers (%llu)",
-				    r->name, (unsigned long long)o->sequence,
+			return fail(SHMRING_E_INVALID,
+				    "ring \"%s\": sequence %llu lies ahead of the producers (%llu)", r->name,
+				    (unsigned long long)o->sequence,
 				    (unsigned long long)load_acquire(&c->claim.v));
 		}
 		at = walk_runs(r, at, o->sequence);
@@ -238,9 +255,9 @@ static int check_name(const shmring *r, const char *name)
 {
 	size_t n = name ? strlen(name) : 0;
 
-	if (n == 0 || n >= sizeof ((struct branch_descriptor *)0)->name)
+	if (n == 0 || n >= sizeof((struct branch_descriptor *)0)->name)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": a branch's name has 1 to %zu bytes", r->name,
-			    sizeof ((struct branch_descriptor *)0)->name - 1);
+			    sizeof((struct branch_descriptor *)0)->name - 1);
 	return SHMRING_OK;
 }
 
@@ -250,10 +267,11 @@ static int join_existing(shmring *r, uint32_t id, const char *name)
 		return SHMRING_OK;
 	recover_dead_seats(r);
 	if (living_members(r, id))
-		return fail(SHMRING_E_SECOND_MEMBER,
-			    "ring \"%s\": branch \"%s\" is exclusive and has a living member; wait for it to end, or make "
-			    "the branch without exclusive",
-			    r->name, name);
+		return fail(
+		    SHMRING_E_SECOND_MEMBER,
+		    "ring \"%s\": branch \"%s\" is exclusive and has a living member; wait for it to end, or make "
+		    "the branch without exclusive",
+		    r->name, name);
 	return SHMRING_OK;
 }
 
@@ -271,7 +289,8 @@ static int find_room(shmring *r, uint32_t *id)
 		    r->name, BRANCHES);
 }
 
-int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_options *o, bool joining, uint32_t *id)
+int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_options *o, bool joining,
+		     uint32_t *id)
 {
 	struct shmring_branch_options defaults = {.start = SHMRING_LATEST};
 	int status = check_name(r, name);
@@ -300,7 +319,7 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 
 	name_store(d->name, name, sizeof d->name);
 	store_relaxed(&d->options, (o->exclusive ? BRANCH_EXCLUSIVE : 0) | (o->ephemeral ? BRANCH_EPHEMERAL : 0) |
-					   (o->lapse ? BRANCH_LAPSE : 0));
+				       (o->lapse ? BRANCH_LAPSE : 0));
 	store_relaxed(&d->upstream, o->upstream);
 	for (int word = 0; word < 4; word++)
 		store_relaxed(&d->members[word], 0);
@@ -399,14 +418,14 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 	released = branch_released(r, b, false); /* first: it never exceeds a later position */
 	taken = load_acquire(&b->taken.v);
 	*info = (struct shmring_branch_info){
-		.id = id,
-		.exclusive = options & BRANCH_EXCLUSIVE,
-		.ephemeral = options & BRANCH_EPHEMERAL,
-		.lapse = options & BRANCH_LAPSE,
-		.upstream = load_relaxed(&b->d.upstream),
-		.position = taken >> 8,
-		.released = released,
-		.orphans = load_relaxed(&b->d.orphans),
+	    .id = id,
+	    .exclusive = options & BRANCH_EXCLUSIVE,
+	    .ephemeral = options & BRANCH_EPHEMERAL,
+	    .lapse = options & BRANCH_LAPSE,
+	    .upstream = load_relaxed(&b->d.upstream),
+	    .position = taken >> 8,
+	    .released = released,
+	    .orphans = load_relaxed(&b->d.orphans),
 	};
 	name_load(info->name, b->d.name, sizeof b->d.name);
 	for (int word = 0; word < 4; word++)

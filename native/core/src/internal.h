@@ -28,7 +28,8 @@ struct shmring {
 	uint64_t own_seats[4];
 	pthread_mutex_t admin; /* the admin lock byte does not part threads of one handle */
 	uint8_t *base;
-	size_t mapped_bytes;
+	uint8_t *reserved; /* addresses: the file, the slots again, and alignment */
+	size_t reserved_bytes;
 	struct shmring *next; /* list of handles for fork */
 	uint64_t looked_ns; /* when this handle last looked for the dead */
 	char name[256];
@@ -119,6 +120,15 @@ static inline bool is_published(const shmring *ring, uint64_t sequence)
 	return load_acquire(&control_at(ring, sequence)->published) == sequence + 1;
 }
 
+/* Claimed and not published. The floor last: a slot that was published and used
+ * again since shows another sequence, and whoever sees that sees the floor
+ * beyond the old one. */
+static inline bool is_hole(const shmring *ring, uint64_t sequence)
+{
+	return sequence < load_acquire(&ring->cursors->claim.v) && !is_published(ring, sequence) &&
+	       sequence >= load_acquire(&ring->cursors->floor.v);
+}
+
 int entry_read(const shmring *ring, uint64_t sequence, struct entry *entry);
 
 /* claim.c */
@@ -159,17 +169,21 @@ static inline void wake_readers(shmring *ring)
 	}
 }
 
-/* The same after a reader has raised its hold to `low_water`, for those who
- * wait for that: producers and the branch's followers. */
-static inline void wake_after_release(shmring *ring, const struct branch *branch, uint64_t low_water)
+/* The same after a reader has raised its hold to `low`, for those who wait for
+ * that: producers and the branch's followers. `taken` is read behind the barrier:
+ * what moved it on meanwhile may have left the wake-up to this release. */
+static inline void wake_after_release(shmring *ring, const struct branch *branch, uint64_t low)
 {
 	uint64_t followers;
 
 	light_barrier(ring->asymmetric);
 	followers = load_relaxed(&branch->d.followers);
-	if (__builtin_expect(load_relaxed(&ring->cursors->producers.futex) & 1, 0) &&
-	    low_water >= load_relaxed(&ring->cursors->producers.wanted))
-		wake_producers(ring);
+	if (__builtin_expect(load_relaxed(&ring->cursors->producers.futex) & 1, 0)) {
+		uint64_t wanted = load_relaxed(&ring->cursors->producers.wanted);
+
+		if (low >= wanted && load_relaxed(&branch->taken.v) >> 8 >= wanted)
+			wake_producers(ring);
+	}
 	if (followers) {
 		uint64_t asleep = load_relaxed(&ring->cursors->asleep.v) & followers;
 

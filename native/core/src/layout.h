@@ -73,7 +73,10 @@ enum header_option {
 	OPT_CLOCK_PRECISE = 8,
 	OPT_CLOCK_OFF = 16,
 	OPT_FENCES = 32, /* no membarrier(2) where it was made: full fences instead */
-	OPT_ALL = 63,
+	OPT_PREFAULT = 64, /* every handle maps all pages when it attaches */
+	OPT_HUGE_PAGES = 128,
+	OPT_LOCK_MEMORY = 256,
+	OPT_ALL = 511,
 };
 
 /* One word that changes, alone in its cell. */
@@ -90,23 +93,23 @@ enum branch_state {
 	BRANCH_FREE = 0,
 	BRANCH_ACTIVE = 1,
 	BRANCH_DROPPING = 2, /* no take begins any more; gates as before */
-	BRANCH_DROPPED = 3,  /* no take is under way; leases still gate */
+	BRANCH_DROPPED = 3, /* no take is under way; leases still gate */
 };
 
 enum branch_option {
 	BRANCH_EXCLUSIVE = 1, /* one member (SC) */
 	BRANCH_EPHEMERAL = 2, /* dropped with its last member */
-	BRANCH_LAPSE = 4,     /* does not gate; loses the oldest */
+	BRANCH_LAPSE = 4, /* does not gate; loses the oldest */
 };
 
 struct branch_descriptor {
 	uint32_t state;
 	uint32_t options;
-	uint64_t upstream;    /* branches this one follows; 0: the producer */
-	uint64_t followers;   /* branches that follow this one */
-	uint64_t members[4];  /* seats that share its work, orphans included */
-	uint32_t orphans;     /* seats of the dead whose leases await adoption */
-	uint32_t moves;       /* counts leases moved between seats, see graph.c */
+	uint64_t upstream; /* branches this one follows; 0: the producer */
+	uint64_t followers; /* branches that follow this one */
+	uint64_t members[4]; /* seats that share its work, orphans included */
+	uint32_t orphans; /* seats of the dead whose leases await adoption */
+	uint32_t moves; /* counts leases moved between seats, see graph.c */
 	char name[NAME_BYTES - 8];
 };
 
@@ -121,22 +124,22 @@ struct branch {
 
 /* Region 3. */
 struct cursors {
-	union cell64 claim;      /* next sequence to claim */
-	union cell64 floor;      /* everything below may be overwritten */
+	union cell64 claim; /* next sequence to claim */
+	union cell64 floor; /* everything below may be overwritten */
 	union cell64 floor_next; /* announced floor; floor follows it */
 	union {
 		struct {
 			uint64_t active; /* branches that gate or hold leases */
-			uint64_t roots;  /* active branches that follow the producer */
+			uint64_t roots; /* active branches that follow the producer */
 			uint32_t single_producer; /* seat + 1 of an SP ring's producer */
 			uint32_t changes; /* counts changes of the upstreams */
 		} graph;
 		uint8_t graph_pad[CELL];
 	};
-	union cell64 asleep;          /* branches with sleeping members */
+	union cell64 asleep; /* branches with sleeping members */
 	union {
 		struct {
-			uint32_t futex;  /* bit 0: a producer sleeps; rest: wake-ups */
+			uint32_t futex; /* bit 0: a producer sleeps; rest: wake-ups */
 			uint32_t unused;
 			uint64_t wanted; /* the floor a sleeping producer waits for */
 		} producers;
@@ -180,8 +183,8 @@ struct seat_counters {
 	uint64_t empty_waits;
 	uint64_t contended;
 	uint64_t recovered; /* dead seats this one cleared away */
-	uint64_t lapsed;    /* slots lost to lapse */
-	uint64_t dropped;   /* messages given up because the ring was full */
+	uint64_t lapsed; /* slots lost to lapse */
+	uint64_t dropped; /* messages given up because the ring was full */
 };
 
 /* Region 4. One per handle. The owner holds a write lock (F_OFD_SETLK) on the
@@ -208,9 +211,9 @@ struct seat {
 	};
 	union {
 		struct {
-			uint64_t hold;      /* lowest sequence held; NONE: nothing */
-			uint64_t take_lo;   /* the take under way or the last one */
-			uint64_t take_end;  /* its TAKE_WORD | TAKE_PENDING */
+			uint64_t hold; /* lowest sequence held; NONE: nothing */
+			uint64_t take_lo; /* the take under way or the last one */
+			uint64_t take_end; /* its TAKE_WORD | TAKE_PENDING */
 			uint64_t adopt_from; /* seat + 1 while a lease is moved here */
 			uint64_t adopt_lo;
 			uint64_t adopt_hi;
@@ -233,18 +236,18 @@ enum control_kind {
 };
 
 enum control_flag {
-	FLAG_ONES = 1,     /* the run consists of one-slot messages */
+	FLAG_ONES = 1, /* the run consists of one-slot messages */
 	FLAG_CHECKSUM = 2, /* crc is valid */
 };
 
 /* Region 5. One per slot; meaningful at the first slot of a message. */
 struct control {
 	uint64_t published; /* message_id + 1, stored last with release; 0: never */
-	uint64_t time;      /* ns, CLOCK_REALTIME */
-	uint32_t length;    /* bytes of payload */
-	uint32_t crc;       /* CRC32C of the payload */
-	uint32_t run;       /* slots from here to the end of the run */
-	uint8_t seat;       /* of the producer */
+	uint64_t time; /* ns, CLOCK_REALTIME */
+	uint32_t length; /* bytes of payload */
+	uint32_t crc; /* CRC32C of the payload */
+	uint32_t run; /* slots from here to the end of the run */
+	uint8_t seat; /* of the producer */
 	uint8_t kind;
 	uint8_t flags;
 	uint8_t shift; /* the payload begins this far into the slot */

@@ -15,10 +15,15 @@
 /* A ring is made in well under this; whoever takes longer has died. */
 #define CREATION_PATIENCE_NS (1000 * 1000 * 1000LL)
 
+#define NAMED "/dev/shm/shmring." /* a named ring, without its name */
+
+/* What messages call the ring: its name if it has one, else its file's. */
 static const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
 
+	if (strncmp(path, NAMED, strlen(NAMED)) == 0)
+		return path + strlen(NAMED);
 	return slash ? slash + 1 : path;
 }
 
@@ -69,8 +74,9 @@ static int check_options(const char *name, const struct shmring_options *o, uint
 			    "ring \"%s\": slots must be a power of two from %d to %llu, not %llu", name, MIN_SLOTS,
 			    (unsigned long long)MAX_SLOTS, (unsigned long long)o->slots);
 	if (o->slots * SLOT_BYTES % page)
-		return fail(SHMRING_E_INVALID, "ring \"%s\": with pages of %u bytes a ring needs at least %u slots",
-			    name, page, page / 4);
+		return fail(SHMRING_E_INVALID,
+			    "ring \"%s\": with pages of %u bytes a ring needs at least %u slots", name, page,
+			    page / 4);
 	if (o->participants > MAX_SEATS)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": participants must be at most %d, not %u", name,
 			    MAX_SEATS, o->participants);
@@ -81,7 +87,8 @@ static int check_options(const char *name, const struct shmring_options *o, uint
 	if (o->first_sequence >> 55)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": first_sequence must be below 2^55", name);
 	if (o->mode & ~0777u)
-		return fail(SHMRING_E_INVALID, "ring \"%s\": mode %o has more than permission bits", name, o->mode);
+		return fail(SHMRING_E_INVALID, "ring \"%s\": mode %o has more than permission bits", name,
+			    o->mode);
 	return SHMRING_OK;
 }
 
@@ -103,11 +110,44 @@ static void initialise(uint8_t *file, const struct header *h)
 	}
 }
 
-static int fill_file(int fd, const char *name, const struct shmring_options *o, struct header *h)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+#define HUGE_PAGE (UINT64_C(1) << 21)
+
+/* Wishes: the ring works without. */
+static void advise(void *address, size_t bytes, uint32_t options)
 {
-	int error = posix_fallocate(fd, 0, (off_t)h->file_bytes);
+	if (options & OPT_HUGE_PAGES)
+		(void)madvise(address, bytes, MADV_HUGEPAGE);
+	if (options & OPT_PREFAULT)
+		(void)madvise(address, bytes, MADV_POPULATE_WRITE);
+}
+
+/* tmpfs takes huge pages only for a mapping that asks before the memory is
+ * there; what this does not get, the reservation that follows will. */
+static void allocate_huge(int fd, const struct header *h)
+{
 	uint8_t *file;
 
+	if (ftruncate(fd, (off_t)h->file_bytes))
+		return;
+	file = mmap(NULL, h->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (file == MAP_FAILED)
+		return;
+	advise(file, h->file_bytes, OPT_HUGE_PAGES | OPT_PREFAULT);
+	munmap(file, h->file_bytes);
+}
+
+static int fill_file(int fd, const char *name, const struct shmring_options *o, struct header *h)
+{
+	uint8_t *file;
+	int error;
+
+	if (o->huge_pages)
+		allocate_huge(fd, h);
+	error = posix_fallocate(fd, 0, (off_t)h->file_bytes);
 	if (error) {
 		errno = error;
 		if (error == ENOSPC)
@@ -120,17 +160,6 @@ static int fill_file(int fd, const char *name, const struct shmring_options *o, 
 	file = mmap(NULL, h->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (file == MAP_FAILED)
 		return fail_errno("cannot map it", name);
-	if (o->huge_pages)
-		(void)madvise(file, h->file_bytes, MADV_HUGEPAGE); /* a wish: the ring works without */
-	if (o->prefault)
-		for (uint64_t at = 0; at < h->file_bytes; at += h->page_bytes)
-			*(volatile uint8_t *)(file + at) = 0;
-	if (o->lock_memory && mlock(file, h->file_bytes)) {
-		int status = fail_errno("cannot lock its memory (see ulimit -l)", name);
-
-		munmap(file, h->file_bytes);
-		return status;
-	}
 	if (h->schema_bytes) {
 		memcpy(file + h->schema_offset, o->schema, o->schema_bytes);
 		h->schema_crc = shmring_crc32c(0, o->schema, o->schema_bytes);
@@ -179,9 +208,11 @@ int shmring_format(int fd, const char *name, const struct shmring_options *o)
 	h.seats = o->participants ? o->participants : 128;
 	h.schema_bytes = o->schema ? o->schema_bytes : 0;
 	h.options = (o->single_producer ? OPT_SINGLE_PRODUCER : 0) | (o->scattered ? OPT_SCATTERED : 0) |
-		    (o->checksum ? OPT_CHECKSUM : 0) | (o->clock == SHMRING_CLOCK_PRECISE ? OPT_CLOCK_PRECISE : 0) |
+		    (o->checksum ? OPT_CHECKSUM : 0) |
+		    (o->clock == SHMRING_CLOCK_PRECISE ? OPT_CLOCK_PRECISE : 0) |
 		    (o->clock == SHMRING_CLOCK_OFF ? OPT_CLOCK_OFF : 0) |
-		    (asymmetric_barriers_available() ? 0 : OPT_FENCES);
+		    (asymmetric_barriers_available() ? 0 : OPT_FENCES) | (o->prefault ? OPT_PREFAULT : 0) |
+		    (o->huge_pages ? OPT_HUGE_PAGES : 0) | (o->lock_memory ? OPT_LOCK_MEMORY : 0);
 	h.first_sequence = o->first_sequence;
 	h.created_ns = now_ns(CLOCK_REALTIME);
 	h.owner_uid = st.st_uid;
@@ -208,7 +239,8 @@ int shmring_create(const char *path, const struct shmring_options *options)
 
 	if (fd < 0) {
 		if (errno == EEXIST)
-			return fail(SHMRING_E_EXISTS, "ring \"%s\" exists already (%s); attach to it or unlink it first",
+			return fail(SHMRING_E_EXISTS,
+				    "ring \"%s\" exists already (%s); attach to it or unlink it first",
 				    base_name(path), path);
 		return fail_errno("cannot make the file", path);
 	}
@@ -255,15 +287,16 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 	    h->schema_bytes > file_bytes || h->first_sequence >> 55)
 		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its header holds impossible sizes; unlink it", name);
 	if (h->page_bytes % (uint32_t)sysconf(_SC_PAGESIZE))
-		return fail(SHMRING_E_INVALID, "ring \"%s\" was made for pages of %u bytes, this host has %ld", name,
-			    h->page_bytes, sysconf(_SC_PAGESIZE));
+		return fail(SHMRING_E_INVALID, "ring \"%s\" was made for pages of %u bytes, this host has %ld",
+			    name, h->page_bytes, sysconf(_SC_PAGESIZE));
 	expected = *h;
 	lay_out(&expected);
 	if (memcmp(&expected, h, sizeof *h))
 		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its header contradicts itself; unlink it", name);
 	if (h->file_bytes != file_bytes)
-		return fail(SHMRING_E_DAMAGED, "ring \"%s\": the file has %llu bytes, its header says %llu; unlink it",
-			    name, (unsigned long long)file_bytes, (unsigned long long)h->file_bytes);
+		return fail(SHMRING_E_DAMAGED,
+			    "ring \"%s\": the file has %llu bytes, its header says %llu; unlink it", name,
+			    (unsigned long long)file_bytes, (unsigned long long)h->file_bytes);
 	return SHMRING_OK;
 }
 
@@ -271,28 +304,43 @@ static int map_ring(shmring *r, int fd)
 {
 	int protection = r->read_only ? PROT_READ : PROT_READ | PROT_WRITE;
 	uint64_t slots_bytes = r->capacity * SLOT_BYTES;
-	uint64_t total = r->header.file_bytes + slots_bytes;
-	uint8_t *base = mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint64_t ring_bytes = r->header.file_bytes + slots_bytes;
+	/* A huge page is mapped as one only where address and offset agree. */
+	uint64_t slack = r->options & OPT_HUGE_PAGES ? HUGE_PAGE : 0;
+	uint64_t total = ring_bytes + slack;
+	uint8_t *reserved = mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	uint8_t *base;
 
-	if (base == MAP_FAILED)
+	if (reserved == MAP_FAILED)
 		return fail_errno("cannot reserve addresses", r->name);
+	base = slack ? (uint8_t *)round_up((uintptr_t)reserved, HUGE_PAGE) : reserved;
 	if (mmap(base, r->header.file_bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED ||
 	    mmap(base + r->header.file_bytes, slots_bytes, protection, MAP_SHARED | MAP_FIXED, fd,
 		 (off_t)r->header.slots_offset) == MAP_FAILED) {
 		int status = fail_errno("cannot map it", r->name);
 
-		munmap(base, total);
+		munmap(reserved, total);
 		return status;
 	}
+	if (!r->read_only) {
+		advise(base, ring_bytes, r->options);
+		if (r->options & OPT_LOCK_MEMORY && mlock(base, ring_bytes)) {
+			int status = fail_errno("cannot lock its memory (see ulimit -l)", r->name);
+
+			munmap(reserved, total);
+			return status;
+		}
+	}
 	r->base = base;
-	r->mapped_bytes = total;
+	r->reserved = reserved;
+	r->reserved_bytes = total;
 	r->cursors = (struct cursors *)(base + r->header.cursors_offset);
 	r->seats = (struct seat *)(base + r->header.seats_offset);
 	r->control = (struct control *)(base + r->header.control_offset);
 	r->slots = base + r->header.slots_offset;
 	if (r->header.schema_bytes &&
 	    shmring_crc32c(0, base + r->header.schema_offset, r->header.schema_bytes) != r->header.schema_crc) {
-		munmap(base, total);
+		munmap(reserved, total);
 		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its Arrow schema is damaged (checksum); unlink it",
 			    r->name);
 	}
@@ -308,9 +356,10 @@ static int check_owner(int fd, const char *name, uint32_t flags, uint64_t *file_
 	if (!S_ISREG(st.st_mode))
 		return fail(SHMRING_E_NOT_A_RING, "\"%s\" is not a regular file", name);
 	if (st.st_uid != geteuid() && !(flags & SHMRING_FOREIGN_OWNER))
-		return fail(SHMRING_E_PERMISSION,
-			    "ring \"%s\" belongs to user %u, not to you (%u); attach with foreign_owner if you trust them",
-			    name, st.st_uid, geteuid());
+		return fail(
+		    SHMRING_E_PERMISSION,
+		    "ring \"%s\" belongs to user %u, not to you (%u); attach with foreign_owner if you trust them",
+		    name, st.st_uid, geteuid());
 	*file_bytes = (uint64_t)st.st_size;
 	return SHMRING_OK;
 }
@@ -325,7 +374,8 @@ static int open_checked(const char *path, uint32_t flags, int *fd_out, struct he
 
 	if (fd < 0) {
 		if (errno == ENOENT)
-			return fail(SHMRING_E_NOT_FOUND, "no ring \"%s\" on this host (looked for %s)", name, path);
+			return fail(SHMRING_E_NOT_FOUND, "no ring \"%s\" on this host (looked for %s)", name,
+				    path);
 		if (errno == EISDIR || errno == ENXIO)
 			return fail(SHMRING_E_NOT_A_RING, "\"%s\" is not a regular file", name);
 		return fail_errno("cannot open it", name);
@@ -363,7 +413,8 @@ static int open_for_locks(const char *path, uint32_t flags, int mapped_fd, int *
 	if (fstat(mapped_fd, &mapped) || fstat(fd, &locked) || mapped.st_ino != locked.st_ino ||
 	    mapped.st_dev != locked.st_dev) {
 		close(fd);
-		return fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been replaced; attach again", base_name(path));
+		return fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been replaced; attach again",
+			    base_name(path));
 	}
 	*fd_out = fd;
 	return SHMRING_OK;
@@ -394,10 +445,11 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 	r->seat = NOBODY;
 	r->asymmetric = !(r->options & OPT_FENCES);
 	if (r->asymmetric && !r->read_only && !asymmetric_barriers_available())
-		status = fail(SHMRING_E_SYSTEM,
-			      "ring \"%s\" relies on membarrier(2), which is not available in this process (a seccomp "
-			      "filter?); create the ring from here instead",
-			      r->name);
+		status =
+		    fail(SHMRING_E_SYSTEM,
+			 "ring \"%s\" relies on membarrier(2), which is not available in this process (a seccomp "
+			 "filter?); create the ring from here instead",
+			 r->name);
 	else
 		status = open_for_locks(path, flags, fd, &r->fd);
 	if (!status) {
@@ -439,7 +491,7 @@ void shmring_close(shmring *r)
 		admin_leave(r);
 	}
 	handles_remove(r); /* closes the file, which drops every lock of this handle */
-	munmap(r->base, r->mapped_bytes);
+	munmap(r->reserved, r->reserved_bytes);
 	pthread_mutex_destroy(&r->admin);
 	free(r);
 }
@@ -449,23 +501,23 @@ void shmring_get_info(const shmring *r, struct shmring_info *info)
 	const struct header *h = &r->header;
 
 	*info = (struct shmring_info){
-		.slots = h->slots,
-		.participants = h->seats,
-		.layout_major = h->major,
-		.layout_minor = h->minor,
-		.single_producer = h->options & OPT_SINGLE_PRODUCER,
-		.scattered = h->options & OPT_SCATTERED,
-		.checksum = h->options & OPT_CHECKSUM,
-		.clock = h->options & OPT_CLOCK_OFF	  ? SHMRING_CLOCK_OFF
-			 : h->options & OPT_CLOCK_PRECISE ? SHMRING_CLOCK_PRECISE
-							  : SHMRING_CLOCK_COARSE,
-		.file_bytes = h->file_bytes,
-		.first_sequence = h->first_sequence,
-		.created_ns = h->created_ns,
-		.owner_uid = h->owner_uid,
-		.mode = h->mode,
-		.schema = h->schema_bytes ? r->base + h->schema_offset : NULL,
-		.schema_bytes = h->schema_bytes,
+	    .slots = h->slots,
+	    .participants = h->seats,
+	    .layout_major = h->major,
+	    .layout_minor = h->minor,
+	    .single_producer = h->options & OPT_SINGLE_PRODUCER,
+	    .scattered = h->options & OPT_SCATTERED,
+	    .checksum = h->options & OPT_CHECKSUM,
+	    .clock = h->options & OPT_CLOCK_OFF       ? SHMRING_CLOCK_OFF
+		     : h->options & OPT_CLOCK_PRECISE ? SHMRING_CLOCK_PRECISE
+						      : SHMRING_CLOCK_COARSE,
+	    .file_bytes = h->file_bytes,
+	    .first_sequence = h->first_sequence,
+	    .created_ns = h->created_ns,
+	    .owner_uid = h->owner_uid,
+	    .mode = h->mode,
+	    .schema = h->schema_bytes ? r->base + h->schema_offset : NULL,
+	    .schema_bytes = h->schema_bytes,
 	};
 	memcpy(info->uuid, h->uuid, sizeof info->uuid);
 }

@@ -162,8 +162,8 @@ uint64_t shmring_member_hold(const shmring_member *m)
 
 /* From `at`, how far do up to max_messages readable messages reach? An end
  * marker is always alone. Returns the number of messages that are not aborted. */
-static int scan(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots, uint64_t *end,
-		uint32_t *messages)
+static int scan(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
+		uint64_t *end, uint32_t *messages)
 {
 	uint64_t from = at;
 	uint32_t n = 0;
@@ -231,13 +231,12 @@ static bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
 static void raise_hold(shmring_member *m)
 {
 	uint64_t low = ranges_lowest(m->seat, m->ranges_used);
-	uint64_t taken = load_relaxed(&m->branch->taken.v) >> 8;
 
 	if (low == NONE)
 		m->ranges_used = 0;
 	/* Release: the payload was read before. Pairs with the acquire in branch_released(). */
 	store_release(&m->seat->lease.hold, low);
-	wake_after_release(m->ring, m->branch, low < taken ? low : taken);
+	wake_after_release(m->ring, m->branch, low);
 }
 
 /* Records [lo, hi): grows the range that ends at lo, or takes a free entry. */
@@ -253,10 +252,11 @@ static int record(shmring_member *m, uint64_t lo, uint64_t hi)
 		}
 	entry = ranges_free_entry(s, &m->ranges_used);
 	if (entry < 0)
-		return fail(SHMRING_E_LEASES,
-			    "this member of ring \"%s\" holds %d separate leases already; release some, or copy what "
-			    "you keep",
-			    m->ring->name, LEASES);
+		return fail(
+		    SHMRING_E_LEASES,
+		    "this member of ring \"%s\" holds %d separate leases already; release some, or copy what "
+		    "you keep",
+		    m->ring->name, LEASES);
 	store_relaxed(&s->range[entry].hi, hi);
 	crash_order();
 	store_relaxed(&s->range[entry].lo, lo);
@@ -285,9 +285,10 @@ static int check_lapse(shmring_member *m, uint64_t seen)
 	m->lapsed_end = next;
 	count(&m->seat->counters.lapsed, next - t);
 	return fail(SHMRING_LAPSED,
-		    "ring \"%s\": the branch fell too far behind and lost %llu sequences, %llu to %llu; it goes on at %llu",
-		    m->ring->name, (unsigned long long)(next - t), (unsigned long long)t, (unsigned long long)(next - 1),
-		    (unsigned long long)next);
+		    "ring \"%s\": the branch fell too far behind and lost %llu sequences, %llu to %llu; it goes "
+		    "on at %llu",
+		    m->ring->name, (unsigned long long)(next - t), (unsigned long long)t,
+		    (unsigned long long)(next - 1), (unsigned long long)next);
 }
 
 static int dropped(const shmring_member *m)
@@ -337,7 +338,7 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	if (lo < load_relaxed(&s->lease.hold))
 		store_release(&s->lease.hold, lo);
 	fetch_add_seq_cst(&m->branch->d.moves, 1); /* see branch_released() */
-	(void)ranges_remove(dead, &all, lo, end);  /* a prefix: needs no entry */
+	(void)ranges_remove(dead, &all, lo, end); /* a prefix: needs no entry */
 	store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, 0);
@@ -354,14 +355,14 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 /* Takes over what a dead member of this branch held. Returns true if *status
  * is the answer of the take. */
 static bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
-		  int *status)
+			 int *status)
 {
 	shmring *r = m->ring;
 	bool answered = false;
 
 	if (!admin_try(r)) {
 		*status = load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE ? SHMRING_UNAVAILABLE
-										   : SHMRING_CONTENDED;
+										 : SHMRING_CONTENDED;
 		return true;
 	}
 	/* A member that died adopting must be settled before its source moves on:
@@ -471,7 +472,7 @@ again:
 		store_relaxed(&s->lease.hold, t);
 	light_barrier(r->asymmetric); /* pairs with the heavy one in branch_drop() */
 	status = load_relaxed(&b->d.state) != BRANCH_ACTIVE ? dropped(m)
-		 : move_taken(m, seen, end)		    ? SHMRING_OK
+		 : move_taken(m, seen, end)                 ? SHMRING_OK
 							    : SHMRING_CONTENDED;
 	if (__builtin_expect(status != 0, 0)) {
 		(void)ranges_remove(s, &m->ranges_used, t, end); /* a suffix or the whole: needs no entry */
@@ -537,14 +538,14 @@ int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmr
 		int status;
 
 		if (!is_published(r, at))
-			return fail(SHMRING_E_DAMAGED, "ring \"%s\": sequence %llu is held but not published", r->name,
-				    (unsigned long long)at);
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": sequence %llu is held but not published",
+				    r->name, (unsigned long long)at);
 		status = entry_read(r, at, &e);
 		if (status)
 			return status;
 		if (e.next > end)
-			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu reaches beyond what is held", r->name,
-				    (unsigned long long)at);
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu reaches beyond what is held",
+				    r->name, (unsigned long long)at);
 		*position = e.next;
 		if (e.kind == KIND_ABORTED)
 			continue;
@@ -556,8 +557,8 @@ int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmr
 		message->checksum = e.flags & FLAG_CHECKSUM ? e.crc : 0;
 		message->kind = e.kind;
 		if (e.flags & FLAG_CHECKSUM && shmring_crc32c(0, message->data, e.length) != e.crc)
-			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu does not match its checksum", r->name,
-				    (unsigned long long)at);
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu does not match its checksum",
+				    r->name, (unsigned long long)at);
 		return SHMRING_OK;
 	}
 	return SHMRING_UNAVAILABLE;

@@ -60,14 +60,18 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 static bool settle_claim(shmring *r, struct seat *s, uint32_t index)
 {
 	uint64_t h = load_acquire(&s->intent.lo);
-	uint64_t n;
+	uint64_t n = 0;
 
 	if (h == NONE)
 		return true;
-	if (h < load_acquire(&r->cursors->claim.v) && h >= load_acquire(&r->cursors->floor.v) && !is_published(r, h)) {
+	if (is_hole(r, h)) {
 		n = hole_length(r, h);
 		if (n == 0 || n > r->capacity)
 			return false;
+	}
+	/* Again: a living owner may have published and cleared its intent between
+	 * the first look and hole_length()'s. It publishes first, so this one sees it. */
+	if (is_hole(r, h)) {
 		/* A batch's rows may carry their numbers already; table() must not take them for messages. */
 		for (uint64_t i = 1; i < n; i++)
 			store_relaxed(&control_at(r, h + i)->published, 0);
@@ -266,8 +270,7 @@ static int reap_locked(int fd, const char *path)
 
 int shmring_reap(const char *path)
 {
-	struct flock lock = {
-		.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ADMIN_LOCK_OFFSET, .l_len = 1};
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ADMIN_LOCK_OFFSET, .l_len = 1};
 	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	int status = 0;
 

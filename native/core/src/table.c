@@ -58,7 +58,7 @@ static bool is_committed(const shmring *r, uint64_t sequence)
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		uint64_t lo = load_acquire(&r->seats[i].intent.lo);
 
-		if (lo != NONE && lo <= sequence && sequence - lo < load_relaxed(&r->seats[i].intent.n) &&
+		if (lo != NONE && lo <= sequence && sequence - lo < load_acquire(&r->seats[i].intent.n) &&
 		    !is_published(r, lo))
 			return false;
 	}

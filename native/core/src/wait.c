@@ -65,8 +65,10 @@ void wake_branches(shmring *r, uint64_t mask)
 void wake_producers(shmring *r)
 {
 	uint32_t *word = &r->cursors->producers.futex;
-	uint32_t seen = load_acquire(word);
+	uint32_t seen;
 
+	light_barrier(r->asymmetric); /* pairs with the heavy one in sleep_once() */
+	seen = load_acquire(word);
 	/* Adding one to an odd word clears the bit and counts the wake-up. The
 	 * wish goes first: a sleeper lowers it after setting the bit, so that it
 	 * either stands or this CAS fails, and then he is woken too. */
@@ -226,7 +228,8 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 		 * of the ring, not for each slot; but it does not insist for long. */
 		done = strategy == SHMRING_WAIT_DEFAULT && spin_briefly(w);
 		if (!done && !w->member && until > start) {
-			interrupted = !sleep_once(w, w->batch, until - start < BATCH_NS ? until - start : BATCH_NS);
+			interrupted =
+			    !sleep_once(w, w->batch, until - start < BATCH_NS ? until - start : BATCH_NS);
 			done = ready(w, w->slots);
 			if (nobody_gates(w->ring) && until > start + UNTOLD_NS)
 				until = start + UNTOLD_NS;
