@@ -1,0 +1,240 @@
+/* A test program in three words: TEST defines, RUN runs, CHECK checks. */
+#ifndef SHMRING_CHECK_H
+#define SHMRING_CHECK_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define TEST(name) static void name(void)
+#define RUN(name) run_test(name, #name)
+
+static int check_passed, check_failed, check_broken;
+
+#define CHECK(condition)                                                                                          \
+	do {                                                                                                      \
+		if (!(condition)) {                                                                               \
+			check_broken = 1;                                                                         \
+			printf("  %s:%d: not true: %s [%s]\n", __FILE__, __LINE__, #condition,                    \
+			       shmring_error_message());                                                          \
+		}                                                                                                 \
+	} while (0)
+
+#define CHECK_IS(actual, expected)                                                                                \
+	do {                                                                                                      \
+		long long check_a = (long long)(actual), check_e = (long long)(expected);                         \
+		if (check_a != check_e) {                                                                         \
+			check_broken = 1;                                                                         \
+			printf("  %s:%d: %s is %lld, not %lld [%s]\n", __FILE__, __LINE__, #actual, check_a,      \
+			       check_e, shmring_error_message());                                                 \
+		}                                                                                                 \
+	} while (0)
+
+/* For what the rest of the test stands on. */
+#define NEED(condition)                                                                                           \
+	do {                                                                                                      \
+		if (!(condition)) {                                                                               \
+			printf("  %s:%d: cannot go on: %s [%s]\n", __FILE__, __LINE__, #condition,                \
+			       shmring_error_message());                                                          \
+			fflush(stdout);                                                                           \
+			_exit(99);                                                                                \
+		}                                                                                                 \
+	} while (0)
+
+static inline void run_test(void (*test)(void), const char *name)
+{
+	char words[128];
+
+	snprintf(words, sizeof words, "%s", name);
+	for (char *c = words; *c; c++)
+		if (*c == '_')
+			*c = ' ';
+	check_broken = 0;
+	test();
+	if (check_broken)
+		check_failed++;
+	else
+		check_passed++;
+	printf("%s %s\n", check_broken ? "FAILED" : "ok    ", words);
+	fflush(stdout);
+}
+
+static inline int check_summary(void)
+{
+	printf("%d passed, %d failed\n", check_passed, check_failed);
+	return check_failed != 0;
+}
+
+static inline unsigned stress(void)
+{
+	const char *text = getenv("SHMRING_STRESS");
+	int n = text ? atoi(text) : 1;
+
+	return n > 0 ? (unsigned)n : 1;
+}
+
+/* A test that hangs is a failed test. */
+static inline void check_begin(void)
+{
+	alarm(120 * stress());
+	setvbuf(stdout, NULL, _IOLBF, 0);
+}
+
+/* --- rings ------------------------------------------------------------------ */
+
+static inline const char *ring_path(void)
+{
+	static char path[64];
+
+	snprintf(path, sizeof path, "/dev/shm/shmring-ctest.%d", (int)getpid());
+	return path;
+}
+
+/* A new ring; `path` stays good until the next. */
+static inline shmring *ring_with(const struct shmring_options *options)
+{
+	shmring *r = NULL;
+
+	unlink(ring_path());
+	NEED(shmring_create(ring_path(), options) == SHMRING_OK);
+	NEED(shmring_attach(ring_path(), 0, &r) == SHMRING_OK);
+	return r;
+}
+
+static inline shmring *ring_new(void)
+{
+	return ring_with(&(struct shmring_options){.slots = 1024});
+}
+
+static inline void ring_end(shmring *r)
+{
+	shmring_close(r);
+	unlink(ring_path());
+}
+
+static inline shmring *ring_again(const char *path)
+{
+	shmring *r = NULL;
+
+	NEED(shmring_attach(path, 0, &r) == SHMRING_OK);
+	return r;
+}
+
+static inline shmring_producer *producer_of(shmring *r)
+{
+	shmring_producer *p = NULL;
+
+	NEED(shmring_producer_open(r, "producer", &p) == SHMRING_OK);
+	return p;
+}
+
+static inline shmring_member *member_with(shmring *r, const char *branch, const struct shmring_branch_options *o)
+{
+	shmring_member *m = NULL;
+
+	NEED(shmring_join(r, branch, o, "member", &m) == SHMRING_OK);
+	return m;
+}
+
+static inline shmring_member *member_of(shmring *r, const char *branch)
+{
+	return member_with(r, branch, &(struct shmring_branch_options){.start = SHMRING_EARLIEST});
+}
+
+static inline int push_number(shmring_producer *p, uint64_t number)
+{
+	uint64_t id;
+
+	return shmring_push(p, &number, sizeof number, KIND_BYTES, &id);
+}
+
+/* Takes one message and releases it; its number, or a negative status. */
+static inline int64_t pop_number(shmring_member *m)
+{
+	struct shmring_lease lease;
+	struct shmring_message message;
+	uint64_t at, number = 0;
+	int status;
+
+	do
+		status = shmring_take(m, 1, 1024, &lease);
+	while (status == SHMRING_CONTENDED);
+	if (status)
+		return status;
+	at = lease.first;
+	status = shmring_read(m->ring, &at, lease.end, &message);
+	if (status)
+		return status;
+	if (message.length >= sizeof number)
+		memcpy(&number, message.data, sizeof number);
+	status = shmring_release(m, lease.first, lease.end);
+	return status ? status : (int64_t)number;
+}
+
+/* --- processes --------------------------------------------------------------- */
+
+/* Runs `job` in a child; whatever it returns is its exit code. */
+static inline pid_t spawn(int (*job)(void *), void *argument)
+{
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		int code = job(argument);
+
+		fflush(stdout);
+		_exit(code ? code : check_broken);
+	}
+	return pid;
+}
+
+/* The exit code, or minus the signal. */
+static inline int reap(pid_t pid)
+{
+	int status;
+
+	if (waitpid(pid, &status, 0) != pid)
+		return -1000;
+	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static inline int64_t clock_ns(void)
+{
+	return (int64_t)now_ns(CLOCK_MONOTONIC);
+}
+
+static inline void nap_ms(long ms)
+{
+	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* Memory that children share with us. */
+static inline void *shared_memory(size_t n)
+{
+	void *p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	NEED(p != MAP_FAILED);
+	return p;
+}
+
+static inline uint64_t random_next(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+#endif

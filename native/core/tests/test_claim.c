@@ -1,0 +1,303 @@
+/* Producers: claims, runs, and what is refused. */
+#include "check.h"
+
+static uint8_t bytes[4 * 1024 * SLOT_BYTES];
+
+TEST(numbers_follow_each_other_and_none_is_burned_when_full)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .first_sequence = 1000});
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	for (uint64_t i = 0; i < 1024; i++) {
+		CHECK_IS(shmring_next(p, 1), 1000 + i);
+		CHECK_IS(shmring_publish(p, 0, KIND_BYTES, 0), SHMRING_OK);
+	}
+	for (int i = 0; i < 10; i++)
+		CHECK_IS(shmring_next(p, 1), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_claimed(r), 2024);
+	CHECK_IS(pop_number(m), 0);
+	CHECK_IS(shmring_next(p, 1), 2024);
+	CHECK_IS(shmring_abort(p), SHMRING_OK);
+	CHECK_IS(shmring_next(p, 1), SHMRING_UNAVAILABLE);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(what_a_claim_refuses)
+{
+	uint64_t id;
+	uint32_t lengths[2] = {10, 301};
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+
+	CHECK_IS(shmring_next(p, 0), SHMRING_E_INVALID);
+	CHECK_IS(shmring_next(p, 1025), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_next(p, UINT32_MAX), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_publish(p, 1, 0, 0), SHMRING_E_INVALID);
+	CHECK_IS(shmring_publish_ones(p, 0, NULL, 1), SHMRING_E_INVALID);
+	CHECK_IS(shmring_abort(p), SHMRING_E_INVALID);
+	CHECK_IS(shmring_push(p, bytes, 1024 * SLOT_BYTES + 1, 0, &id), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_push(p, bytes, SIZE_MAX, 0, &id), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_push(p, bytes, SIZE_MAX - 299, 0, &id), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_push_many(p, bytes, 300, 2, NULL, 301, &id), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_push_many(p, bytes, 300, 2, lengths, 0, &id), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_push_many(p, bytes, 300, 0, NULL, 1, &id), SHMRING_E_INVALID);
+	CHECK_IS(shmring_push_many(p, bytes, 300, 1025, NULL, 1, &id), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_claimed(r), 0); /* nothing of this moved anything */
+	CHECK_IS(shmring_next(p, 2), 0);
+	CHECK_IS(shmring_next(p, 1), SHMRING_E_CLAIM_OPEN);
+	CHECK_IS(shmring_push(p, bytes, 1, 0, &id), SHMRING_E_CLAIM_OPEN);
+	CHECK_IS(shmring_publish(p, 601, 0, 0), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_publish(p, 590, 0, 11), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_publish(p, UINT32_MAX, 0, 255), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_publish_ones(p, 2, NULL, 1), SHMRING_E_INVALID);
+	CHECK_IS(shmring_publish_ones(p, UINT64_MAX, NULL, 1), SHMRING_E_INVALID);
+	CHECK_IS(shmring_publish_ones(p, 1, lengths, 0), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_publish(p, 590, 0, 10), SHMRING_OK); /* the claim was still open */
+	CHECK_IS(shmring_push(p, NULL, 0, 0, &id), SHMRING_OK);
+	CHECK_IS(id, 2);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(slots_for)
+{
+	CHECK_IS(shmring_slots_for(0, false), 1);
+	CHECK_IS(shmring_slots_for(0, true), 1);
+	CHECK_IS(shmring_slots_for(300, false), 1);
+	CHECK_IS(shmring_slots_for(301, false), 2);
+	CHECK_IS(shmring_slots_for(240, true), 1);
+	CHECK_IS(shmring_slots_for(241, true), 2);
+	CHECK(shmring_slots_for(UINT64_MAX, true) > UINT64_MAX / 301);
+}
+
+TEST(a_batch_is_one_run_and_what_was_claimed_beyond_it_is_aborted)
+{
+	uint32_t lengths[10];
+	struct shmring_lease lease;
+	struct shmring_message message;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+	uint64_t at, n = 0;
+
+	for (uint32_t i = 0; i < 10; i++)
+		lengths[i] = i;
+	CHECK_IS(shmring_next(p, 10), 0);
+	for (uint64_t i = 0; i < 10; i++)
+		memset(shmring_slot(r, i), (int)i, SLOT_BYTES);
+	CHECK_IS(shmring_take(m, 100, 100, &lease), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_publish_ones(p, 6, lengths, 0), SHMRING_OK);
+	CHECK_IS(push_number(p, 77), SHMRING_OK);
+	CHECK_IS(shmring_claimed(r), 11);
+	CHECK_IS(shmring_take(m, 100, 100, &lease), SHMRING_OK);
+	CHECK(lease.first == 0 && lease.end == 11 && lease.messages == 8 && !lease.redelivered);
+	for (at = lease.first; shmring_read(r, &at, lease.end, &message) == SHMRING_OK; n++) {
+		CHECK_IS(message.message_id, n < 7 ? n : 10);
+		CHECK_IS(message.length, n < 7 ? n : 8);
+		CHECK(message.length == 0 || ((const uint8_t *)message.data)[0] == (n < 7 ? n : 77));
+		CHECK_IS(message.slots, 1);
+	}
+	CHECK_IS(n, 8);
+	CHECK_IS(at, 11);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(messages_run_over_the_end_of_the_slots)
+{
+	struct shmring_lease lease;
+	struct shmring_message message;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+	uint64_t id, at;
+
+	for (size_t i = 0; i < sizeof bytes; i++)
+		bytes[i] = (uint8_t)(i * 7 + i / 251);
+	for (int lap = 0; lap < 50; lap++) {
+		size_t length = (size_t)(lap * 6007 % (1024 * SLOT_BYTES));
+
+		CHECK_IS(shmring_push(p, bytes + lap, length, 9, &id), SHMRING_OK);
+		CHECK_IS(shmring_take(m, 1, 1, &lease), SHMRING_OK);
+		at = lease.first;
+		CHECK_IS(shmring_read(r, &at, lease.end, &message), SHMRING_OK);
+		CHECK(message.message_id == id && message.length == length && message.kind == 9);
+		CHECK(memcmp(message.data, bytes + lap, length) == 0);
+		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
+	}
+	CHECK_IS(shmring_push(p, bytes, 1024 * SLOT_BYTES, 0, &id), SHMRING_OK); /* all of the ring */
+	CHECK_IS(shmring_next(p, 1), SHMRING_UNAVAILABLE);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_single_producer_is_one)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .single_producer = true});
+	shmring *other = ring_again(ring_path());
+	shmring_producer *p = producer_of(r), *q;
+
+	CHECK_IS(shmring_producer_open(r, "q", &q), SHMRING_E_SECOND_PRODUCER);
+	CHECK_IS(shmring_producer_open(other, "q", &q), SHMRING_E_SECOND_PRODUCER);
+	CHECK(strstr(shmring_error_message(), "single producer") != NULL);
+	shmring_producer_close(p);
+	q = producer_of(other);
+	shmring_producer_close(q);
+	shmring_close(other);
+	ring_end(r);
+}
+
+TEST(a_single_producer_may_go_on_to_available)
+{
+	struct shmring_lease lease;
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .single_producer = true});
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	CHECK_IS(shmring_producer_available(p), 1024);
+	CHECK_IS(shmring_next(p, 1), 0);
+	for (uint64_t i = 0; i < 100; i++)
+		memcpy(shmring_slot(r, i), &i, sizeof i);
+	CHECK_IS(shmring_publish_ones(p, 1024, NULL, 8), SHMRING_E_INVALID);
+	CHECK_IS(shmring_publish_ones(p, UINT64_MAX, NULL, 8), SHMRING_E_INVALID);
+	CHECK_IS(shmring_publish_ones(p, 99, NULL, 8), SHMRING_OK);
+	CHECK_IS(shmring_claimed(r), 100);
+	CHECK_IS(shmring_take(m, 1000, 1000, &lease), SHMRING_OK);
+	CHECK_IS(lease.messages, 100);
+	CHECK_IS(shmring_member_available(m), 100);
+	CHECK_IS(shmring_next(p, 1), 100);
+	CHECK_IS(shmring_publish_ones(p, 99, NULL, 8), SHMRING_E_INVALID);
+	CHECK_IS(shmring_publish_ones(p, 100, NULL, 8), SHMRING_OK);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(several_producers_cannot_go_on_beyond_their_claim)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+
+	CHECK_IS(shmring_producer_available(p), SHMRING_E_INVALID);
+	CHECK_IS(shmring_next(p, 1), 0);
+	CHECK_IS(shmring_publish_ones(p, 1, NULL, 8), SHMRING_E_INVALID);
+	shmring_producer_close(p); /* aborts the claim */
+	CHECK(is_published(r, 0));
+	ring_end(r);
+}
+
+TEST(scattered_rings_carry_one_slot_messages_only)
+{
+	uint64_t id;
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .scattered = true});
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	CHECK_IS(shmring_push(p, bytes, 301, 0, &id), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_next(p, 2), 0);
+	CHECK_IS(shmring_publish(p, 300, 0, 0), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_publish_ones(p, 0, NULL, 4), SHMRING_OK);
+	for (uint64_t lap = 0; lap < 10; lap++) {
+		uint64_t rows[200];
+		struct shmring_lease lease;
+		struct shmring_message message;
+		uint64_t at, want = 0;
+
+		while (pop_number(m) >= 0)
+			;
+		for (uint64_t i = 0; i < 200; i++)
+			rows[i] = lap << 32 | i;
+		CHECK_IS(shmring_push_many(p, rows, 8, 200, NULL, 8, &id), SHMRING_OK);
+		CHECK_IS(shmring_take(m, 200, 1024, &lease), SHMRING_OK);
+		for (at = lease.first; shmring_read(r, &at, lease.end, &message) == SHMRING_OK; want++)
+			CHECK(memcmp(message.data, &rows[want], 8) == 0);
+		CHECK_IS(want, 200);
+		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
+	}
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(without_branches_the_oldest_is_overwritten_but_no_open_claim)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r), *q = producer_of(r);
+
+	for (uint64_t i = 0; i < 5000; i++)
+		CHECK_IS(push_number(p, i), SHMRING_OK);
+	CHECK(shmring_floor(r) >= 5000 - 1024 && shmring_floor(r) < 5000);
+	CHECK_IS(shmring_next(q, 3), 5000);
+	for (int i = 0; i < 3000; i++)
+		(void)push_number(p, 1);
+	CHECK_IS(shmring_claimed(r), 5000 + 1024);
+	CHECK_IS(shmring_publish(q, 1, 0, 0), SHMRING_OK);
+	CHECK_IS(push_number(p, 1), SHMRING_OK);
+	shmring_producer_close(p);
+	shmring_producer_close(q);
+	ring_end(r);
+}
+
+TEST(close_to_the_last_sequence)
+{
+	shmring *r =
+	    ring_with(&(struct shmring_options){.slots = 1024, .first_sequence = (UINT64_C(1) << 55) - 1});
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	for (int i = 0; i < 5000; i++) {
+		CHECK_IS(push_number(p, (uint64_t)i), SHMRING_OK);
+		CHECK_IS(pop_number(m), i);
+	}
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(the_counters_count)
+{
+	struct shmring_seat_info seat;
+	uint64_t id;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	memset(bytes, 0, 100);
+	CHECK_IS(shmring_push(p, bytes, 100, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_push_many(p, bytes, 300, 10, NULL, 20, &id), SHMRING_OK);
+	shmring_count_dropped(p);
+	CHECK_IS(shmring_next(p, 1024), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_seat_info(r, p->seat_index, &seat), SHMRING_OK);
+	CHECK(seat.messages == 11 && seat.bytes == 300 && seat.dropped == 1 && seat.full_waits == 1);
+	CHECK(seat.claim == UINT64_MAX && seat.role == ROLE_PRODUCER && seat.alive);
+	CHECK(strcmp(seat.name, "producer") == 0);
+	CHECK_IS(pop_number(m), 0);
+	CHECK_IS(shmring_seat_info(r, m->seat_index, &seat), SHMRING_OK);
+	CHECK(seat.messages == 1 && seat.role == ROLE_MEMBER && seat.hold == UINT64_MAX);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(numbers_follow_each_other_and_none_is_burned_when_full);
+	RUN(what_a_claim_refuses);
+	RUN(slots_for);
+	RUN(a_batch_is_one_run_and_what_was_claimed_beyond_it_is_aborted);
+	RUN(messages_run_over_the_end_of_the_slots);
+	RUN(a_single_producer_is_one);
+	RUN(a_single_producer_may_go_on_to_available);
+	RUN(several_producers_cannot_go_on_beyond_their_claim);
+	RUN(scattered_rings_carry_one_slot_messages_only);
+	RUN(without_branches_the_oldest_is_overwritten_but_no_open_claim);
+	RUN(close_to_the_last_sequence);
+	RUN(the_counters_count);
+	return check_summary();
+}

@@ -1,0 +1,445 @@
+/* Branches: who follows whom, who comes and goes while traffic flows. */
+#include <pthread.h>
+
+#include "check.h"
+
+static const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
+
+static uint32_t subscribe(shmring *r, const char *name, uint64_t upstream)
+{
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .upstream = upstream};
+	uint32_t id = 99;
+
+	NEED(shmring_subscribe(r, name, &o, &id) == SHMRING_OK);
+	return id;
+}
+
+static void push_n(shmring_producer *p, uint64_t from, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		NEED(push_number(p, from + i) == SHMRING_OK);
+}
+
+TEST(every_branch_sees_every_message)
+{
+	char name[16];
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m[10];
+
+	for (int i = 0; i < 10; i++) {
+		snprintf(name, sizeof name, "b%d", i);
+		m[i] = member_of(r, name);
+	}
+	push_n(p, 0, 100);
+	for (int i = 0; i < 10; i++)
+		for (int k = 0; k < 100; k++)
+			CHECK_IS(pop_number(m[i]), k);
+	for (int i = 0; i < 10; i++)
+		shmring_member_close(m[i]);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_follower_sees_what_its_upstream_has_released)
+{
+	struct shmring_lease l;
+	shmring *r = ring_new();
+	uint32_t a = subscribe(r, "a", 0);
+	uint32_t b = subscribe(r, "b", UINT64_C(1) << a);
+	shmring_producer *p = producer_of(r);
+	shmring_member *ma = member_of(r, "a"), *mb = member_of(r, "b");
+	struct shmring_branch_info info;
+
+	push_n(p, 0, 10);
+	CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_take(ma, 5, 5, &l), SHMRING_OK);
+	CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE); /* taken is not released */
+	CHECK_IS(shmring_release(ma, 2, 5), SHMRING_OK);
+	CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE); /* 0 and 1 are still held */
+	CHECK_IS(shmring_release(ma, 0, 2), SHMRING_OK);
+	CHECK_IS(shmring_member_available(mb), 5);
+	for (int i = 0; i < 5; i++)
+		CHECK_IS(pop_number(mb), i);
+	CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_branch_info(r, b, &info), SHMRING_OK);
+	CHECK(info.position == 5 && info.released == 5 && info.upstream == UINT64_C(1) << a && info.members == 1);
+	shmring_member_close(ma);
+	shmring_member_close(mb);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_diamond_joins_at_the_slower_side)
+{
+	shmring *r = ring_new();
+	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", UINT64_C(1) << a);
+	uint32_t c = subscribe(r, "c", UINT64_C(1) << a);
+	shmring_producer *p = producer_of(r);
+	shmring_member *ma, *mb, *mc, *md;
+
+	subscribe(r, "d", UINT64_C(1) << b | UINT64_C(1) << c);
+	ma = member_of(r, "a"), mb = member_of(r, "b"), mc = member_of(r, "c"), md = member_of(r, "d");
+	for (uint64_t i = 0; i < 5000; i++) {
+		CHECK_IS(push_number(p, i), SHMRING_OK);
+		CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE);
+		CHECK_IS(pop_number(ma), i);
+		CHECK_IS(pop_number(i % 2 ? mb : mc), i);
+		CHECK_IS(pop_number(md), SHMRING_UNAVAILABLE);
+		CHECK_IS(pop_number(i % 2 ? mc : mb), i);
+		CHECK_IS(pop_number(md), i);
+	}
+	shmring_member_close(ma);
+	shmring_member_close(mb);
+	shmring_member_close(mc);
+	shmring_member_close(md);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(following_another_takes_effect_at_once)
+{
+	shmring *r = ring_new();
+	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", 0), c = subscribe(r, "c", UINT64_C(1) << a);
+	shmring_producer *p = producer_of(r);
+	shmring_member *ma = member_of(r, "a"), *mb = member_of(r, "b"), *mc = member_of(r, "c");
+
+	push_n(p, 0, 20);
+	for (int i = 0; i < 10; i++)
+		CHECK_IS(pop_number(ma), i);
+	CHECK_IS(pop_number(mc), 0); /* has seen that a released 10 */
+	CHECK_IS(shmring_follow(r, c, UINT64_C(1) << b), SHMRING_OK);
+	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
+	CHECK_IS(pop_number(mb), 0);
+	CHECK_IS(pop_number(mb), 1);
+	CHECK_IS(pop_number(mc), 1);
+	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
+	/* The bound must not outlive a branch whose number is given away. */
+	for (int i = 2; i < 20; i++)
+		CHECK_IS(pop_number(mb), i);
+	CHECK_IS(pop_number(mc), 2); /* has seen that b released 20 */
+	shmring_member_close(mb);
+	CHECK_IS(shmring_unsubscribe(r, "b"), SHMRING_OK);
+	CHECK_IS(subscribe(r, "new b", 0), b);
+	CHECK_IS(shmring_follow(r, c, UINT64_C(1) << b), SHMRING_OK);
+	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_follow(r, c, 0), SHMRING_OK);
+	CHECK_IS(pop_number(mc), 3);
+	shmring_member_close(ma);
+	shmring_member_close(mc);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(cycles_and_strangers_are_refused)
+{
+	struct shmring_branch_options o = {.upstream = UINT64_C(1) << 63};
+	uint32_t id;
+	shmring *r = ring_new();
+	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", UINT64_C(1) << a);
+	uint32_t c = subscribe(r, "c", UINT64_C(1) << b);
+	char longest[60];
+
+	CHECK_IS(shmring_follow(r, a, UINT64_C(1) << a), SHMRING_E_INVALID);
+	CHECK_IS(shmring_follow(r, a, UINT64_C(1) << b), SHMRING_E_INVALID);
+	CHECK_IS(shmring_follow(r, a, UINT64_C(1) << c), SHMRING_E_INVALID);
+	CHECK_IS(shmring_follow(r, a, UINT64_C(1) << 40), SHMRING_E_NO_BRANCH);
+	CHECK_IS(shmring_follow(r, 64, 0), SHMRING_E_NO_BRANCH);
+	CHECK_IS(shmring_follow(r, 63, 0), SHMRING_E_NO_BRANCH);
+	CHECK_IS(shmring_follow(r, c, UINT64_C(1) << a), SHMRING_OK);
+	CHECK_IS(shmring_follow(r, b, UINT64_C(1) << c), SHMRING_OK); /* now it is none */
+	CHECK_IS(shmring_subscribe(r, "x", &o, &id), SHMRING_E_NO_BRANCH);
+	CHECK_IS(shmring_subscribe(r, "", NULL, &id), SHMRING_E_INVALID);
+	CHECK_IS(shmring_subscribe(r, NULL, NULL, &id), SHMRING_E_INVALID);
+	memset(longest, 'n', sizeof longest);
+	longest[48] = 0;
+	CHECK_IS(shmring_subscribe(r, longest, NULL, &id), SHMRING_E_INVALID);
+	longest[47] = 0;
+	CHECK_IS(shmring_subscribe(r, longest, NULL, &id), SHMRING_OK);
+	CHECK_IS(shmring_find_branch(r, longest, &id), SHMRING_OK);
+	o = (struct shmring_branch_options){.start = 3};
+	CHECK_IS(shmring_subscribe(r, "x", &o, &id), SHMRING_E_INVALID);
+	o = (struct shmring_branch_options){.ephemeral = true};
+	CHECK_IS(shmring_subscribe(r, "x", &o, &id), SHMRING_E_INVALID);
+	CHECK_IS(shmring_unsubscribe(r, "x"), SHMRING_E_NO_BRANCH);
+	CHECK_IS(shmring_find_branch(r, "x", &id), SHMRING_E_NO_BRANCH);
+	ring_end(r);
+}
+
+TEST(the_65th_branch_is_refused_until_one_goes)
+{
+	char name[16];
+	uint32_t id;
+	shmring *r = ring_new();
+
+	for (int i = 0; i < 64; i++) {
+		snprintf(name, sizeof name, "b%d", i);
+		CHECK_IS(shmring_subscribe(r, name, NULL, &id), SHMRING_OK);
+		CHECK_IS(id, i);
+	}
+	CHECK_IS(shmring_subscribe(r, "b64", NULL, &id), SHMRING_E_LIMIT);
+	CHECK_IS(shmring_subscribe(r, "b63", NULL, &id), SHMRING_OK);
+	CHECK_IS(id, 63);
+	CHECK_IS(shmring_unsubscribe(r, "b17"), SHMRING_OK);
+	CHECK_IS(shmring_subscribe(r, "b64", NULL, &id), SHMRING_OK);
+	CHECK_IS(id, 17);
+	ring_end(r);
+}
+
+TEST(where_a_newcomer_starts)
+{
+	struct shmring_branch_options o = {.start = SHMRING_AT_SEQUENCE, .sequence = 60};
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *keep = member_of(r, "keep"), *m;
+	uint32_t id;
+
+	push_n(p, 0, 100);
+	for (int i = 0; i < 50; i++)
+		CHECK_IS(pop_number(keep), i);
+	CHECK(floor_advance(r, 50) == 50);
+	m = member_with(r, "latest", NULL);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE); /* sees only what comes later */
+	shmring_member_close(m);
+	m = member_with(r, "earliest", &earliest);
+	CHECK_IS(pop_number(m), 50);
+	shmring_member_close(m);
+	m = member_with(r, "at 60", &o);
+	CHECK_IS(pop_number(m), 60);
+	shmring_member_close(m);
+	o.sequence = 7; /* gone: the oldest that is there */
+	m = member_with(r, "at 7", &o);
+	CHECK_IS(pop_number(m), 50);
+	shmring_member_close(m);
+	o.sequence = 100;
+	m = member_with(r, "at 100", &o);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+	push_n(p, 100, 1);
+	CHECK_IS(pop_number(m), 100);
+	shmring_member_close(m);
+	o.sequence = 102;
+	CHECK_IS(shmring_subscribe(r, "ahead", &o, &id), SHMRING_E_INVALID);
+	CHECK_IS(load_relaxed(&r->cursors->graph.active) >> 6, 0); /* nothing of it stayed */
+	/* Inside a message of several slots: the first after it. */
+	CHECK(shmring_next(p, 10) == 101);
+	CHECK_IS(shmring_publish(p, 8, 0, 0), SHMRING_OK);
+	push_n(p, 111, 1);
+	o.sequence = 105;
+	m = member_with(r, "at 105", &o);
+	CHECK_IS(pop_number(m), 111);
+	shmring_member_close(m);
+	shmring_member_close(keep);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(dropping_a_branch_ends_its_members_but_not_their_leases)
+{
+	struct shmring_lease l, other;
+	struct shmring_message message;
+	uint64_t at, value;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b"), *idle = member_of(r, "b");
+	uint32_t id;
+
+	push_n(p, 0, 1024);
+	NEED(shmring_take(m, 4, 4, &l) == SHMRING_OK);
+	CHECK_IS(push_number(p, 0), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_unsubscribe(r, "b"), SHMRING_OK);
+	CHECK_IS(shmring_take(m, 1, 1, &other), SHMRING_E_DROPPED);
+	CHECK_IS(shmring_take(idle, 1, 1, &other), SHMRING_E_DROPPED);
+	CHECK_IS(shmring_wait_message(m, INT64_MAX, 0), SHMRING_OK); /* it is worth looking */
+	CHECK_IS(push_number(p, 0), SHMRING_UNAVAILABLE); /* the lease still holds slot 0 */
+	for (at = l.first; shmring_read(r, &at, l.end, &message) == SHMRING_OK;) {
+		memcpy(&value, message.data, 8);
+		CHECK_IS(value, message.message_id);
+	}
+	/* The name is free at once, and the number not before the members are gone. */
+	CHECK_IS(shmring_subscribe(r, "b", NULL, &id), SHMRING_OK);
+	CHECK_IS(id, 1);
+	CHECK_IS(shmring_unsubscribe(r, "b"), SHMRING_OK);
+	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	CHECK_IS(push_number(p, 0), SHMRING_OK);
+	shmring_member_close(m);
+	shmring_member_close(idle);
+	CHECK_IS(load_relaxed(&r->cursors->graph.active), 0);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(dropping_a_branch_in_the_middle_reconnects_its_followers)
+{
+	shmring *r = ring_new();
+	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", UINT64_C(1) << a);
+	uint32_t c = subscribe(r, "c", UINT64_C(1) << b);
+	struct shmring_branch_info info;
+	shmring_producer *p = producer_of(r);
+	shmring_member *ma = member_of(r, "a"), *mc = member_of(r, "c");
+
+	push_n(p, 0, 5);
+	CHECK_IS(pop_number(ma), 0);
+	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_unsubscribe(r, "b"), SHMRING_OK);
+	CHECK_IS(shmring_branch_info(r, c, &info), SHMRING_OK);
+	CHECK_IS(info.upstream, UINT64_C(1) << a);
+	CHECK_IS(pop_number(mc), 0);
+	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
+	shmring_member_close(ma);
+	shmring_member_close(mc);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(an_ephemeral_branch_goes_with_its_last_member)
+{
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .ephemeral = true};
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *a = member_with(r, "e", &o), *b = member_with(r, "e", &o);
+	struct shmring_lease l;
+	uint32_t id;
+
+	push_n(p, 0, 1024);
+	NEED(shmring_take(b, 1, 1, &l) == SHMRING_OK);
+	shmring_member_close(a);
+	CHECK_IS(shmring_find_branch(r, "e", &id), SHMRING_OK);
+	CHECK_IS(push_number(p, 0), SHMRING_UNAVAILABLE);
+	shmring_member_close(b);
+	CHECK_IS(shmring_find_branch(r, "e", &id), SHMRING_E_NO_BRANCH);
+	CHECK_IS(push_number(p, 0), SHMRING_OK); /* nothing gates any more */
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+/* --- coming and going while traffic flows -------------------------------------- */
+
+struct traffic {
+	shmring *r;
+	uint64_t target;
+	uint64_t stop;
+	int errors;
+};
+
+static void *produce(void *argument)
+{
+	struct traffic *t = argument;
+	shmring_producer *p = producer_of(t->r);
+
+	for (uint64_t i = 0; i < t->target;) {
+		int status = push_number(p, i);
+
+		if (status == SHMRING_OK)
+			i++;
+		else if (status == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_space(p, 1, INT64_MAX, SHMRING_WAIT_DEFAULT);
+	}
+	store_release(&t->stop, 1);
+	shmring_producer_close(p);
+	return NULL;
+}
+
+/* A steady follower of nobody: sees every number once and in order. */
+static void *consume(void *argument)
+{
+	struct traffic *t = argument;
+	shmring_member *m = member_of(t->r, "steady");
+
+	for (uint64_t next = 0; next < t->target;) {
+		int64_t n = pop_number(m);
+
+		if (n == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_DEFAULT);
+		else if (n != (int64_t)next++)
+			t->errors++;
+	}
+	shmring_member_close(m);
+	return NULL;
+}
+
+/* Comes, reads a while, goes; what it reads has no gap unless it lapsed, and
+ * what a lease covers does not change under it. */
+static void *come_and_go(void *argument)
+{
+	struct traffic *t = argument;
+	uint64_t seed = (uintptr_t)&seed | 1;
+	char name[32];
+
+	snprintf(name, sizeof name, "guest %lx", (unsigned long)seed);
+	for (int visit = 0; !load_acquire(&t->stop); visit++) {
+		struct shmring_branch_options o = {
+		    .start = (uint8_t)(visit % 2), .ephemeral = visit % 3 == 0, .lapse = visit % 4 == 1};
+		shmring_member *m = member_with(t->r, name, &o);
+		uint64_t next = NONE;
+
+		for (int i = 0; i < 50 && !load_acquire(&t->stop); i++) {
+			struct shmring_lease l;
+			struct shmring_message message;
+			uint64_t at, end, value;
+			int status = shmring_take(m, 16, 16, &l);
+
+			if (status == SHMRING_LAPSED) {
+				shmring_member_lapsed(m, &at, &end);
+				if (next != NONE && at != next)
+					t->errors++;
+				next = end;
+				continue;
+			}
+			if (status) {
+				sched_yield();
+				continue;
+			}
+			if (next != NONE && next != l.first)
+				t->errors++;
+			next = l.end;
+			sched_yield();
+			for (at = l.first; shmring_read(t->r, &at, l.end, &message) == SHMRING_OK;) {
+				memcpy(&value, message.data, 8);
+				if (value != message.message_id)
+					t->errors++;
+			}
+			shmring_release(m, l.first, l.end);
+		}
+		shmring_member_close(m);
+		if (!o.ephemeral && shmring_unsubscribe(t->r, name) != SHMRING_OK)
+			t->errors++;
+	}
+	return NULL;
+}
+
+TEST(guests_come_and_go_while_traffic_flows)
+{
+	pthread_t threads[4];
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024});
+	struct traffic t = {.r = r, .target = 60000 * (uint64_t)stress()};
+	uint32_t id;
+
+	NEED(shmring_subscribe(r, "steady", &earliest, &id) == SHMRING_OK);
+	pthread_create(&threads[0], NULL, produce, &t);
+	pthread_create(&threads[1], NULL, consume, &t);
+	pthread_create(&threads[2], NULL, come_and_go, &t);
+	pthread_create(&threads[3], NULL, come_and_go, &t);
+	for (int i = 0; i < 4; i++)
+		pthread_join(threads[i], NULL);
+	CHECK_IS(t.errors, 0);
+	CHECK_IS(shmring_claimed(r), t.target);
+	CHECK_IS(load_relaxed(&r->cursors->graph.active), 1);
+	ring_end(r);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(every_branch_sees_every_message);
+	RUN(a_follower_sees_what_its_upstream_has_released);
+	RUN(a_diamond_joins_at_the_slower_side);
+	RUN(following_another_takes_effect_at_once);
+	RUN(cycles_and_strangers_are_refused);
+	RUN(the_65th_branch_is_refused_until_one_goes);
+	RUN(where_a_newcomer_starts);
+	RUN(dropping_a_branch_ends_its_members_but_not_their_leases);
+	RUN(dropping_a_branch_in_the_middle_reconnects_its_followers);
+	RUN(an_ephemeral_branch_goes_with_its_last_member);
+	RUN(guests_come_and_go_while_traffic_flows);
+	return check_summary();
+}

@@ -1,0 +1,432 @@
+/* Making, attaching, and everything that is not a ring. */
+#include <sched.h>
+#include <sys/mount.h>
+
+#include "check.h"
+
+static int create_status(struct shmring_options options)
+{
+	int status;
+
+	unlink(ring_path());
+	status = shmring_create(ring_path(), &options);
+	unlink(ring_path());
+	return status;
+}
+
+static int attach_status(void)
+{
+	shmring *r = NULL;
+	int status = shmring_attach(ring_path(), 0, &r);
+
+	if (!status)
+		shmring_close(r);
+	return status;
+}
+
+static void write_file(const void *data, size_t n)
+{
+	int fd = open(ring_path(), O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	NEED(fd >= 0 && write(fd, data, n) == (ssize_t)n);
+	close(fd);
+}
+
+TEST(sizes_that_are_refused)
+{
+	const uint64_t bad[] = {0, 1, 1000, 1023, 1025, 512, UINT64_C(1) << 32, UINT64_MAX, UINT64_C(1) << 63};
+
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		CHECK_IS(create_status((struct shmring_options){.slots = bad[i]}), SHMRING_E_INVALID);
+	CHECK_IS(create_status((struct shmring_options){.slots = 1024, .participants = 249}), SHMRING_E_INVALID);
+	CHECK_IS(create_status((struct shmring_options){.slots = 1024, .clock = 3}), SHMRING_E_INVALID);
+	CHECK_IS(create_status((struct shmring_options){.slots = 1024, .mode = 04600}), SHMRING_E_INVALID);
+	CHECK_IS(create_status((struct shmring_options){.slots = 1024, .first_sequence = UINT64_C(1) << 55}),
+		 SHMRING_E_INVALID);
+	CHECK_IS(create_status((struct shmring_options){.slots = 1024, .schema = "", .schema_bytes = SIZE_MAX}),
+		 SHMRING_E_TOO_LARGE);
+}
+
+TEST(info_says_what_was_asked_for)
+{
+	const char schema[] = "a schema, as far as the core knows";
+	struct shmring_info info;
+	struct stat st;
+	shmring *r = ring_with(&(struct shmring_options){.slots = 2048,
+							 .participants = 7,
+							 .single_producer = true,
+							 .scattered = true,
+							 .checksum = true,
+							 .prefault = true,
+							 .huge_pages = true,
+							 .clock = SHMRING_CLOCK_PRECISE,
+							 .mode = 0640,
+							 .first_sequence = 12345,
+							 .schema = schema,
+							 .schema_bytes = sizeof schema});
+
+	shmring_get_info(r, &info);
+	CHECK_IS(info.slots, 2048);
+	CHECK_IS(info.participants, 7);
+	CHECK(info.single_producer && info.scattered && info.checksum);
+	CHECK_IS(info.clock, SHMRING_CLOCK_PRECISE);
+	CHECK_IS(info.first_sequence, 12345);
+	CHECK_IS(shmring_claimed(r), 12345);
+	CHECK_IS(shmring_floor(r), 12345);
+	CHECK(info.schema_bytes == sizeof schema && memcmp(info.schema, schema, sizeof schema) == 0);
+	CHECK(stat(ring_path(), &st) == 0 && (st.st_mode & 0777) == 0640);
+	CHECK_IS(st.st_size, info.file_bytes);
+	CHECK_IS(info.owner_uid, geteuid());
+	ring_end(r);
+}
+
+TEST(regions_begin_on_pages_and_memory_is_what_was_promised)
+{
+	long page = sysconf(_SC_PAGESIZE);
+	shmring *r = ring_new();
+	const struct header *h = &r->header;
+
+	CHECK(h->schema_offset % page == 0 && h->cursors_offset % page == 0 && h->seats_offset % page == 0 &&
+	      h->control_offset % page == 0 && h->slots_offset % page == 0 && h->file_bytes % page == 0);
+	CHECK_IS((uintptr_t)r->slots % page, 0);
+	CHECK_IS((uintptr_t)&r->cursors->claim % CELL, 0);
+	CHECK(h->file_bytes <= h->slots * (SLOT_BYTES + CONTROL_BYTES) + 256 * 1024);
+	ring_end(r);
+}
+
+TEST(the_slots_are_mapped_twice_back_to_back)
+{
+	shmring *r = ring_new();
+	uint8_t *first = shmring_slot(r, 0);
+	uint8_t *last = shmring_slot(r, 1023);
+	size_t whole = 1024 * SLOT_BYTES;
+
+	memset(last, 0x5a, 2 * SLOT_BYTES); /* runs over the end */
+	CHECK_IS(first[0], 0x5a);
+	CHECK_IS(first[SLOT_BYTES - 1], 0x5a);
+	CHECK_IS(first[SLOT_BYTES], 0);
+	first[whole + 2 * SLOT_BYTES] = 7; /* through the second mapping */
+	CHECK_IS(first[2 * SLOT_BYTES], 7);
+	CHECK(shmring_slot(r, 1024) == shmring_slot(r, 0));
+	ring_end(r);
+}
+
+TEST(scattered_order_is_a_bijection)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 4096, .scattered = true});
+	uint8_t *seen = calloc(4096, 1);
+
+	for (uint64_t s = 5000; s < 5000 + 4096; s++) {
+		CHECK(index_of(r, s) < 4096);
+		CHECK(!seen[index_of(r, s)]++);
+		CHECK((index_of(r, s) > index_of(r, s + 1) ? index_of(r, s) - index_of(r, s + 1)
+							   : index_of(r, s + 1) - index_of(r, s)) > 400);
+	}
+	free(seen);
+	ring_end(r);
+}
+
+TEST(a_second_create_is_refused_and_the_first_stays)
+{
+	shmring *r = ring_new();
+
+	CHECK_IS(shmring_create(ring_path(), &(struct shmring_options){.slots = 1024}), SHMRING_E_EXISTS);
+	CHECK_IS(attach_status(), SHMRING_OK);
+	ring_end(r);
+}
+
+TEST(what_is_not_there_or_not_a_file)
+{
+	shmring *r;
+	char link[96];
+
+	CHECK_IS(attach_status(), SHMRING_E_NOT_FOUND);
+	CHECK_IS(shmring_attach("/dev/shm/no/such/place", 0, &r), SHMRING_E_NOT_FOUND);
+	CHECK_IS(shmring_attach("/dev/shm", SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER, &r), SHMRING_E_NOT_A_RING);
+	CHECK_IS(shmring_attach("/dev/shm", SHMRING_FOREIGN_OWNER, &r), SHMRING_E_NOT_A_RING);
+	NEED(mkfifo(ring_path(), 0600) == 0);
+	CHECK_IS(attach_status(), SHMRING_E_NOT_A_RING);
+	unlink(ring_path());
+	r = ring_new();
+	shmring_close(r);
+	snprintf(link, sizeof link, "%s.link", ring_path());
+	NEED(symlink(ring_path(), link) == 0);
+	CHECK_IS(shmring_attach(link, 0, &r), SHMRING_E_PERMISSION);
+	CHECK_IS(shmring_create(link, &(struct shmring_options){.slots = 1024}), SHMRING_E_EXISTS);
+	unlink(link);
+	unlink(ring_path());
+}
+
+TEST(rubbish_is_not_a_ring)
+{
+	uint64_t seed = 42;
+	uint64_t noise[4096];
+
+	write_file("hello", 5);
+	CHECK_IS(attach_status(), SHMRING_E_NOT_A_RING);
+	for (int n = 0; n < 20; n++) {
+		for (size_t i = 0; i < 4096; i++)
+			noise[i] = random_next(&seed);
+		write_file(noise, sizeof noise);
+		CHECK_IS(attach_status(), SHMRING_E_NOT_A_RING);
+	}
+	memset(noise, 0, sizeof noise);
+	write_file(noise, sizeof noise);
+	CHECK_IS(attach_status(), SHMRING_E_NOT_A_RING);
+	unlink(ring_path());
+}
+
+TEST(an_empty_file_is_waited_for_and_then_not_a_ring)
+{
+	int64_t start = clock_ns();
+
+	write_file("", 0);
+	CHECK_IS(attach_status(), SHMRING_E_NOT_A_RING);
+	CHECK(clock_ns() - start > 900 * 1000000LL && clock_ns() - start < 3000 * 1000000LL);
+	unlink(ring_path());
+}
+
+static int make_late(void *path)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+
+	nap_ms(50);
+	return shmring_format(fd, "late", &(struct shmring_options){.slots = 1024});
+}
+
+TEST(attach_waits_for_a_ring_that_is_being_made)
+{
+	pid_t pid;
+
+	unlink(ring_path());
+	pid = spawn(make_late, (void *)ring_path());
+	while (access(ring_path(), F_OK))
+		nap_ms(1);
+	CHECK_IS(attach_status(), SHMRING_OK);
+	CHECK_IS(reap(pid), 0);
+	unlink(ring_path());
+}
+
+TEST(a_truncated_or_grown_file_is_refused)
+{
+	shmring *r = ring_new();
+	off_t size = (off_t)r->header.file_bytes;
+
+	shmring_close(r);
+	NEED(truncate(ring_path(), size - 1) == 0);
+	CHECK_IS(attach_status(), SHMRING_E_DAMAGED);
+	NEED(truncate(ring_path(), 4096) == 0);
+	CHECK_IS(attach_status(), SHMRING_E_DAMAGED);
+	NEED(truncate(ring_path(), 100) == 0);
+	CHECK_IS(attach_status(), SHMRING_E_NOT_A_RING);
+	unlink(ring_path());
+	r = ring_new();
+	shmring_close(r);
+	NEED(truncate(ring_path(), size + 4096) == 0);
+	CHECK_IS(attach_status(), SHMRING_E_DAMAGED);
+	unlink(ring_path());
+}
+
+TEST(every_flipped_header_byte_is_noticed)
+{
+	struct header h;
+	shmring *r = ring_new();
+	int fd = open(ring_path(), O_RDWR);
+
+	shmring_close(r);
+	NEED(fd >= 0 && pread(fd, &h, sizeof h, 0) == sizeof h);
+	for (size_t i = 0; i < sizeof h; i++)
+		for (int bit = 0; bit < 8; bit += 3) {
+			uint8_t byte = ((uint8_t *)&h)[i] ^ (uint8_t)(1 << bit);
+			int status;
+
+			NEED(pwrite(fd, &byte, 1, (off_t)i) == 1);
+			status = attach_status();
+			CHECK(status == SHMRING_E_NOT_A_RING || status == SHMRING_E_DAMAGED ||
+			      status == SHMRING_E_VERSION);
+			NEED(pwrite(fd, (uint8_t *)&h + i, 1, (off_t)i) == 1);
+		}
+	CHECK_IS(attach_status(), SHMRING_OK);
+	close(fd);
+	unlink(ring_path());
+}
+
+static void seal(struct header *h)
+{
+	struct header copy = *h;
+
+	copy.magic = 0;
+	copy.crc = 0;
+	h->crc = shmring_crc32c(0, &copy, sizeof copy);
+}
+
+TEST(a_forged_header_with_a_right_checksum_is_refused)
+{
+	struct header good, h;
+	uint64_t seed = 7;
+	shmring *r = ring_new();
+	int fd = open(ring_path(), O_RDWR);
+
+	shmring_close(r);
+	NEED(pread(fd, &good, sizeof good, 0) == sizeof good);
+	h = good;
+	h.major++;
+	seal(&h);
+	NEED(pwrite(fd, &h, sizeof h, 0) == sizeof h);
+	CHECK_IS(attach_status(), SHMRING_E_VERSION);
+	for (int n = 0; n < 3000; n++) {
+		static const uint64_t edges[] = {0,  1, 4096, UINT64_MAX, UINT64_C(1) << 31, UINT64_C(1) << 63,
+						 300};
+		size_t word = 2 + (size_t)(random_next(&seed) % (sizeof h / 8 - 3));
+		uint64_t value = n % 2 ? edges[random_next(&seed) % 7] : random_next(&seed);
+
+		h = good;
+		memcpy((uint8_t *)&h + 8 * word, &value, 8);
+		seal(&h);
+		NEED(pwrite(fd, &h, sizeof h, 0) == sizeof h);
+		attach_status(); /* some fields may say anything (uuid, time): no crash is what counts */
+		if (h.slots != good.slots || h.slots_offset != good.slots_offset || h.seats != good.seats ||
+		    h.file_bytes != good.file_bytes || h.control_offset != good.control_offset)
+			CHECK(attach_status() != SHMRING_OK);
+	}
+	close(fd);
+	unlink(ring_path());
+}
+
+TEST(a_damaged_schema_is_noticed)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .schema = "schema", .schema_bytes = 6});
+	int fd = open(ring_path(), O_RDWR);
+
+	NEED(pwrite(fd, "X", 1, (off_t)r->header.schema_offset) == 1);
+	shmring_close(r);
+	CHECK_IS(attach_status(), SHMRING_E_DAMAGED);
+	close(fd);
+	unlink(ring_path());
+}
+
+TEST(another_owner_is_refused_unless_asked_for)
+{
+	shmring *r = ring_new();
+
+	shmring_close(r);
+	if (geteuid() == 0 && chown(ring_path(), 12345, 12345) == 0) {
+		CHECK_IS(attach_status(), SHMRING_E_PERMISSION);
+		CHECK_IS(shmring_attach(ring_path(), SHMRING_FOREIGN_OWNER, &r), SHMRING_OK);
+		shmring_close(r);
+	} else {
+		printf("  (not root: only half of it)\n");
+	}
+	unlink(ring_path());
+}
+
+static int on_a_small_tmpfs(void *unused)
+{
+	char dir[] = "/tmp/shmring-small.XXXXXX";
+	char path[64];
+	int fd;
+	shmring *r = NULL;
+
+	(void)unused;
+	if (geteuid() || unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    !mkdtemp(dir) || mount("tmpfs", dir, "tmpfs", 0, "size=1m")) {
+		printf("  (cannot mount a tmpfs here: skipped)\n");
+		return 0;
+	}
+	snprintf(path, sizeof path, "%s/ring", dir);
+	CHECK_IS(shmring_create(path, &(struct shmring_options){.slots = 65536}), SHMRING_E_NO_SPACE);
+	CHECK(access(path, F_OK) != 0); /* nothing stays behind */
+	CHECK_IS(shmring_create(path, &(struct shmring_options){.slots = 1024}), SHMRING_OK);
+	snprintf(path, sizeof path, "%s/rest", dir);
+	fd = open(path, O_RDWR | O_CREAT, 0600);
+	while (write(fd, dir, 1) == 1 && posix_fallocate(fd, lseek(fd, 0, SEEK_END), 4096) == 0)
+		(void)lseek(fd, 0, SEEK_END);
+	close(fd);
+	/* The file system is full now, and the ring has all its memory. */
+	snprintf(path, sizeof path, "%s/ring", dir);
+	NEED(shmring_attach(path, 0, &r) == SHMRING_OK);
+	memset(r->slots, 1, 1024 * SLOT_BYTES);
+	shmring_close(r);
+	umount2(dir, MNT_DETACH);
+	rmdir(dir);
+	return 0;
+}
+
+TEST(a_full_file_system_is_an_error_at_creation_and_never_later)
+{
+	CHECK_IS(reap(spawn(on_a_small_tmpfs, NULL)), 0);
+}
+
+TEST(read_only_takes_no_seat_and_cannot_disturb)
+{
+	struct shmring_seat_info seat;
+	shmring_producer *p;
+	shmring_member *m;
+	uint32_t id;
+	shmring *ro = NULL;
+	shmring *r = ring_new();
+
+	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY, &ro) == SHMRING_OK);
+	CHECK_IS(shmring_seat_info(ro, 0, &seat), SHMRING_OK);
+	CHECK(seat.alive && seat.pid == (uint32_t)getpid());
+	CHECK_IS(shmring_seat_info(ro, 1, &seat), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_seat_info(ro, 1000, &seat), SHMRING_E_INVALID);
+	CHECK_IS(shmring_producer_open(ro, "x", &p), SHMRING_E_PERMISSION);
+	CHECK_IS(shmring_join(ro, "b", NULL, "x", &m), SHMRING_E_PERMISSION);
+	CHECK_IS(shmring_subscribe(ro, "b", NULL, &id), SHMRING_E_PERMISSION);
+	CHECK_IS(shmring_unsubscribe(ro, "b"), SHMRING_E_PERMISSION);
+	CHECK_IS(shmring_recover(ro, NULL), SHMRING_E_PERMISSION);
+	shmring_close(ro);
+	ring_end(r);
+}
+
+static int hold_the_ring(void *path)
+{
+	shmring *r = ring_again(path);
+
+	(void)r;
+	pause();
+	return 0;
+}
+
+TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
+{
+	shmring *r = ring_new();
+	pid_t pid;
+
+	CHECK_IS(shmring_reap(ring_path()), 0); /* we live */
+	shmring_close(r);
+	CHECK_IS(shmring_reap(ring_path()), 0); /* closed in order */
+	pid = spawn(hold_the_ring, (void *)ring_path());
+	nap_ms(50);
+	CHECK_IS(shmring_reap(ring_path()), 0);
+	kill(pid, SIGKILL);
+	CHECK_IS(reap(pid), -SIGKILL);
+	CHECK_IS(shmring_reap(ring_path()), 1);
+	CHECK(access(ring_path(), F_OK) != 0);
+	CHECK_IS(shmring_reap(ring_path()), 0);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(sizes_that_are_refused);
+	RUN(info_says_what_was_asked_for);
+	RUN(regions_begin_on_pages_and_memory_is_what_was_promised);
+	RUN(the_slots_are_mapped_twice_back_to_back);
+	RUN(scattered_order_is_a_bijection);
+	RUN(a_second_create_is_refused_and_the_first_stays);
+	RUN(what_is_not_there_or_not_a_file);
+	RUN(rubbish_is_not_a_ring);
+	RUN(an_empty_file_is_waited_for_and_then_not_a_ring);
+	RUN(attach_waits_for_a_ring_that_is_being_made);
+	RUN(a_truncated_or_grown_file_is_refused);
+	RUN(every_flipped_header_byte_is_noticed);
+	RUN(a_forged_header_with_a_right_checksum_is_refused);
+	RUN(a_damaged_schema_is_noticed);
+	RUN(another_owner_is_refused_unless_asked_for);
+	RUN(a_full_file_system_is_an_error_at_creation_and_never_later);
+	RUN(read_only_takes_no_seat_and_cannot_disturb);
+	RUN(reap_unlinks_the_rings_of_the_dead_and_no_others);
+	return check_summary();
+}

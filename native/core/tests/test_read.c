@@ -1,0 +1,403 @@
+/* Members: leases in any order, and everything a take meets on its way. */
+#include "check.h"
+
+static void push_n(shmring_producer *p, uint64_t from, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		NEED(push_number(p, from + i) == SHMRING_OK);
+}
+
+static struct shmring_lease lease_of(shmring_member *m, uint32_t n)
+{
+	struct shmring_lease lease;
+
+	NEED(shmring_take(m, n, 1024, &lease) == SHMRING_OK);
+	return lease;
+}
+
+TEST(leases_are_released_in_any_order_and_the_lowest_one_holds)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+	uint64_t seed = 3;
+	bool held[40];
+
+	for (int round = 0; round < 200; round++) {
+		uint64_t base = shmring_claimed(r);
+
+		push_n(p, base, 40);
+		for (uint64_t i = 0; i < 40; i++) {
+			struct shmring_lease l = lease_of(m, 1);
+
+			CHECK(l.first == base + i && l.end == base + i + 1);
+			held[i] = true;
+		}
+		for (int left = 40; left > 0;) {
+			uint64_t k = random_next(&seed) % 40, low = 0;
+
+			if (!held[k])
+				continue;
+			CHECK_IS(shmring_release(m, base + k, base + k + 1), SHMRING_OK);
+			held[k] = false;
+			left--;
+			while (low < 40 && !held[low])
+				low++;
+			CHECK_IS(branch_released(r, m->branch, false), base + low);
+			CHECK_IS(shmring_member_hold(m), left ? base + low : UINT64_MAX);
+		}
+	}
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_lease_is_split_and_joined_by_releases)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	push_n(p, 0, 100);
+	lease_of(m, 100);
+	CHECK_IS(shmring_release(m, 10, 20), SHMRING_OK); /* the middle */
+	CHECK_IS(shmring_member_hold(m), 0);
+	CHECK_IS(shmring_release(m, 0, 10), SHMRING_OK);
+	CHECK_IS(shmring_member_hold(m), 20);
+	CHECK_IS(shmring_release(m, 90, 100), SHMRING_OK);
+	CHECK_IS(shmring_release(m, 30, 80), SHMRING_OK);
+	CHECK_IS(shmring_release(m, 15, 85), SHMRING_OK); /* what is released already does no harm */
+	CHECK_IS(shmring_member_hold(m), 85);
+	CHECK_IS(shmring_release(m, 0, 1000), SHMRING_OK);
+	CHECK_IS(shmring_member_hold(m), UINT64_MAX);
+	CHECK_IS(branch_released(r, m->branch, false), 100);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(the_limit_of_separate_leases_and_releases_that_are_deferred)
+{
+	struct shmring_lease l;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	/* Every other slot held: 48 ranges. */
+	push_n(p, 0, 200);
+	for (uint64_t i = 0; i < 96; i++)
+		lease_of(m, 1);
+	for (uint64_t i = 1; i < 96; i += 2)
+		CHECK_IS(shmring_release(m, i, i + 1), SHMRING_OK);
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_E_LEASES);
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_E_LEASES); /* and nothing was lost by it */
+	CHECK_IS(shmring_release(m, 0, 1), SHMRING_OK);
+	l = lease_of(m, 100);
+	CHECK_IS(l.first, 96);
+	CHECK_IS(l.end, 196);
+	/* No entry to split [96, 196) with: kept, and done as soon as it can be. */
+	CHECK_IS(shmring_release(m, 100, 110), SHMRING_OK);
+	CHECK_IS(shmring_release(m, 120, 130), SHMRING_OK);
+	CHECK_IS(shmring_release(m, 140, 150), SHMRING_OK);
+	CHECK_IS(m->deferred_count, 3);
+	CHECK_IS(shmring_release(m, 96, 100), SHMRING_OK); /* now [100, 110) is at an end */
+	CHECK_IS(m->deferred_count, 2);
+	CHECK_IS(shmring_release(m, 150, 196), SHMRING_OK); /* and now [140, 150) */
+	CHECK_IS(m->deferred_count, 1);
+	CHECK_IS(shmring_release(m, 2, 3), SHMRING_OK); /* an entry */
+	CHECK_IS(m->deferred_count, 0);
+	CHECK_IS(shmring_release(m, 0, 120), SHMRING_OK);
+	CHECK_IS(shmring_member_hold(m), 130);
+	CHECK_IS(shmring_release(m, 0, 196), SHMRING_OK);
+	CHECK_IS(branch_released(r, m->branch, false), 196);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(neighbouring_leases_need_one_entry)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	push_n(p, 0, 500);
+	for (int i = 0; i < 500; i++)
+		lease_of(m, 1);
+	CHECK_IS(m->ranges_used, 1);
+	shmring_member_close(m);
+	CHECK_IS(branch_released(r, &r->cursors->branch[0], false), 500);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(aborted_runs_are_stepped_over)
+{
+	struct shmring_lease l;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	for (int i = 0; i < 5; i++) {
+		CHECK(shmring_next(p, 3) >= 0);
+		CHECK_IS(shmring_abort(p), SHMRING_OK);
+	}
+	CHECK_IS(shmring_take(m, 5, 100, &l), SHMRING_UNAVAILABLE);
+	CHECK_IS(branch_released(r, m->branch, false), 15);
+	CHECK_IS(push_number(p, 4), SHMRING_OK);
+	CHECK(shmring_next(p, 3) >= 0);
+	CHECK_IS(shmring_abort(p), SHMRING_OK);
+	CHECK_IS(push_number(p, 5), SHMRING_OK);
+	CHECK_IS(pop_number(m), 4);
+	CHECK_IS(pop_number(m), 5);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(an_end_marker_comes_alone)
+{
+	uint64_t id;
+	struct shmring_lease l;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	push_n(p, 0, 2);
+	CHECK_IS(shmring_push(p, "", 0, KIND_END, &id), SHMRING_OK);
+	CHECK_IS(shmring_push(p, "", 0, KIND_END, &id), SHMRING_OK);
+	push_n(p, 0, 1);
+	l = lease_of(m, 100);
+	CHECK(l.first == 0 && l.end == 2 && l.messages == 2);
+	l = lease_of(m, 100);
+	CHECK(l.first == 2 && l.end == 3 && l.messages == 1);
+	l = lease_of(m, 100);
+	CHECK(l.first == 3 && l.end == 4);
+	l = lease_of(m, 100);
+	CHECK(l.first == 4 && l.end == 5);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_take_stays_inside_its_bounds)
+{
+	uint64_t id;
+	struct shmring_lease l;
+	char big[3000] = {0};
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	CHECK_IS(shmring_take(m, 0, 10, &l), SHMRING_E_INVALID);
+	CHECK_IS(shmring_push(p, big, 3000, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_push_many(p, big, 0, 20, NULL, 4, &id), SHMRING_OK);
+	CHECK_IS(shmring_push(p, big, 900, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_take(m, 5, 0, &l), SHMRING_OK);
+	CHECK(l.first == 0 && l.end == 10 && l.messages == 1); /* one is taken whatever its size */
+	CHECK_IS(shmring_take(m, 5, 100, &l), SHMRING_OK);
+	CHECK(l.first == 10 && l.end == 15 && l.messages == 5);
+	CHECK_IS(shmring_take(m, 100, 7, &l), SHMRING_OK);
+	CHECK(l.first == 15 && l.end == 22 && l.messages == 7);
+	CHECK_IS(shmring_take(m, 100, 9, &l), SHMRING_OK);
+	CHECK(l.first == 22 && l.end == 30 && l.messages == 8); /* 900 bytes no longer fit */
+	CHECK_IS(shmring_take(m, 100, 9, &l), SHMRING_OK);
+	CHECK(l.first == 30 && l.end == 33 && l.messages == 1);
+	CHECK_IS(shmring_take(m, 100, 9, &l), SHMRING_UNAVAILABLE);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(members_share_the_work_and_none_sees_what_the_other_has)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *a = member_of(r, "b"), *b = member_of(r, "b");
+
+	push_n(p, 0, 10);
+	for (int i = 0; i < 10; i += 2) {
+		CHECK_IS(pop_number(a), i);
+		CHECK_IS(pop_number(b), i + 1);
+	}
+	CHECK_IS(pop_number(a), SHMRING_UNAVAILABLE);
+	push_n(p, 10, 2);
+	lease_of(a, 1);
+	lease_of(b, 1);
+	CHECK_IS(shmring_release(b, 11, 12), SHMRING_OK);
+	CHECK_IS(branch_released(r, a->branch, false), 10); /* a holds it */
+	shmring_member_close(a);
+	CHECK_IS(branch_released(r, b->branch, false), 12);
+	shmring_member_close(b);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(an_exclusive_branch_has_one_member)
+{
+	shmring *r = ring_new();
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = true};
+	shmring_producer *p = producer_of(r);
+	shmring_member *a = member_with(r, "b", &o), *b;
+
+	CHECK_IS(shmring_join(r, "b", &o, "second", &b), SHMRING_E_SECOND_MEMBER);
+	push_n(p, 0, 3);
+	CHECK_IS(pop_number(a), 0);
+	shmring_member_close(a);
+	b = member_with(r, "b", &o);
+	CHECK_IS(pop_number(b), 1); /* where the branch stood */
+	shmring_member_close(b);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(lapse_loses_the_oldest_and_says_exactly_which)
+{
+	shmring *r = ring_new();
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .lapse = true};
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_with(r, "b", &o);
+	uint64_t expected = 0, seed = 11, lost = 0, got = 0;
+	struct shmring_seat_info seat;
+
+	for (uint64_t pushed = 0; pushed < 50000;) {
+		uint64_t n = random_next(&seed) % 700, take = random_next(&seed) % 400;
+
+		push_n(p, pushed, n); /* never full: the branch does not gate */
+		pushed += n;
+		while (take--) {
+			int64_t number = pop_number(m);
+
+			if (number == SHMRING_LAPSED) {
+				uint64_t first, end;
+
+				shmring_member_lapsed(m, &first, &end);
+				CHECK_IS(first, expected);
+				CHECK(end > first && end <= pushed);
+				lost += end - first;
+				expected = end;
+			} else if (number == SHMRING_UNAVAILABLE) {
+				CHECK_IS(expected, pushed);
+				break;
+			} else {
+				CHECK_IS(number, expected);
+				expected++;
+				got++;
+			}
+		}
+	}
+	CHECK(lost > 0 && got > 0 && lost + got == expected);
+	CHECK_IS(shmring_seat_info(r, m->seat_index, &seat), SHMRING_OK);
+	CHECK_IS(seat.lapsed, lost);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(what_a_member_of_a_lapsing_branch_holds_is_not_overwritten)
+{
+	struct shmring_lease l;
+	struct shmring_message message;
+	uint64_t at, n = 0, value;
+	shmring *r = ring_new();
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .lapse = true};
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_with(r, "b", &o);
+
+	push_n(p, 0, 100);
+	CHECK_IS(pop_number(m), 0);
+	l = lease_of(m, 10);
+	for (uint64_t i = 100; i < 4000; i++)
+		n += push_number(p, i) == SHMRING_OK;
+	CHECK_IS(shmring_claimed(r), 1 + 1024);
+	for (at = l.first, n = 1; shmring_read(r, &at, l.end, &message) == SHMRING_OK; n++) {
+		memcpy(&value, message.data, 8);
+		CHECK_IS(value, n);
+	}
+	CHECK_IS(n, 11);
+	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	CHECK_IS(push_number(p, 1), SHMRING_OK);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(checksums_are_checked)
+{
+	uint64_t id, at;
+	uint32_t lengths[3] = {0, 17, 300};
+	char rows[900];
+	struct shmring_lease l;
+	struct shmring_message message;
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .checksum = true});
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	CHECK_IS(shmring_crc32c(0, "123456789", 9), 0xe3069283);
+	CHECK_IS(shmring_crc32c(shmring_crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
+	memset(rows, 'r', sizeof rows);
+	CHECK_IS(shmring_push_many(p, rows, 300, 3, lengths, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_push(p, rows, 900, 0, &id), SHMRING_OK);
+	l = lease_of(m, 4);
+	for (at = l.first; at < l.end;) {
+		CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_OK);
+		CHECK_IS(message.checksum, shmring_crc32c(0, message.data, message.length));
+	}
+	((char *)shmring_slot(r, 5))[299] ^= 1;
+	((char *)shmring_slot(r, 1))[16] ^= 1;
+	at = 0;
+	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_OK);
+	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_E_DAMAGED);
+	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_OK); /* one may go on behind it */
+	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_E_DAMAGED);
+	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_UNAVAILABLE);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(time_is_kept_as_asked)
+{
+	uint64_t at;
+	struct shmring_message message;
+
+	for (uint8_t clock = 0; clock < 3; clock++) {
+		shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .clock = clock});
+		shmring_producer *p = producer_of(r);
+		shmring_member *m = member_of(r, "b");
+		uint64_t before = now_ns(CLOCK_REALTIME);
+
+		push_n(p, 0, 1);
+		struct shmring_lease l = lease_of(m, 1);
+
+		at = l.first;
+		CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_OK);
+		if (clock == SHMRING_CLOCK_OFF)
+			CHECK_IS(message.time, 0);
+		else
+			CHECK(message.time + 20000000 > before && message.time < before + 1000000000);
+		shmring_member_close(m);
+		shmring_producer_close(p);
+		ring_end(r);
+	}
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(leases_are_released_in_any_order_and_the_lowest_one_holds);
+	RUN(a_lease_is_split_and_joined_by_releases);
+	RUN(the_limit_of_separate_leases_and_releases_that_are_deferred);
+	RUN(neighbouring_leases_need_one_entry);
+	RUN(aborted_runs_are_stepped_over);
+	RUN(an_end_marker_comes_alone);
+	RUN(a_take_stays_inside_its_bounds);
+	RUN(members_share_the_work_and_none_sees_what_the_other_has);
+	RUN(an_exclusive_branch_has_one_member);
+	RUN(lapse_loses_the_oldest_and_says_exactly_which);
+	RUN(what_a_member_of_a_lapsing_branch_holds_is_not_overwritten);
+	RUN(checksums_are_checked);
+	RUN(time_is_kept_as_asked);
+	return check_summary();
+}
