@@ -140,6 +140,7 @@ struct lease {
 struct patience {
 	int64_t timeout; /* ns; 0: one try */
 	int64_t deadline; /* 0: not needed yet */
+	int64_t grace; /* lost races are no reason to give up before */
 	unsigned contended;
 };
 
@@ -174,7 +175,7 @@ extern PyType_Spec ring_spec;
 void handle_init(struct handle *handle, struct ring *ring, void (*finish)(struct handle *));
 void handle_close(struct handle *handle);
 void handle_unpin(struct handle *handle);
-enum retry handle_contended(struct handle *handle, int status, struct patience *patience);
+enum retry handle_contended(struct handle *handle, struct patience *patience);
 enum retry handle_waited(struct handle *handle, int status);
 PyObject *handle_enter(PyObject *self, PyObject *ignored);
 
@@ -200,6 +201,7 @@ extern PyType_Spec claim_spec;
 PyObject *member_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
 		      const char *name, int wait);
 bool member_usable(struct member *member);
+void raise_lapsed(struct member *member);
 extern PyType_Spec member_spec;
 
 /* member_sequence.c */

@@ -73,6 +73,13 @@ PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, 
 		return PyErr_Format(error_class(self->handle.ring->state, SHMRING_E_TOO_LARGE),
 				    "a message has at most 4 GiB, not %S bytes", sorted[0]);
 	slots = shmring_slots_for(nbytes, align >= 0);
+	if (slots > 1 && self->handle.ring->scattered)
+		return PyErr_Format(
+		    error_class(self->handle.ring->state, SHMRING_E_TOO_LARGE),
+		    "ring \"%U\" is scattered: its messages have at most %d bytes, and %d if aligned; "
+		    "this one needs %llu slots",
+		    self->handle.ring->label, SHMRING_SLOT_BYTES, SHMRING_SLOT_BYTES - 60,
+		    (unsigned long long)slots);
 	do {
 		int64_t status = STATUS_BUSY;
 

@@ -7,6 +7,8 @@
 
 /* Lost races are retried at once so often before others may run. */
 #define CONTENDED_SPIN 32
+/* Even a call that does not wait tries for as long to get its turn. */
+#define CONTENDED_GRACE_NS 10000000
 
 void handle_init(struct handle *handle, struct ring *ring, void (*finish)(struct handle *))
 {
@@ -49,17 +51,20 @@ void handle_unpin(struct handle *handle)
 }
 
 /* After SHMRING_CONTENDED: the winner of a race has done its work, so that the
- * next try is likely to succeed, and now and then others get the GIL. */
-enum retry handle_contended(struct handle *handle, int status, struct patience *patience)
+ * next try is likely to succeed; now and then others get the GIL. */
+enum retry handle_contended(struct handle *handle, struct patience *patience)
 {
+	int64_t now;
+
 	if (++patience->contended % CONTENDED_SPIN)
 		return RETRY_AGAIN;
+	now = deadline_after(0);
 	if (patience->deadline == 0)
 		patience->deadline = deadline_after(patience->timeout);
-	else if (patience->deadline != FOREVER && deadline_after(0) > patience->deadline) {
-		raise_status(handle->ring, status);
-		return RETRY_RAISED;
-	}
+	if (patience->contended == CONTENDED_SPIN)
+		patience->grace = now + CONTENDED_GRACE_NS;
+	else if (now > patience->grace && now > patience->deadline)
+		return RETRY_OVER;
 	handle_pin(handle);
 	Py_BEGIN_ALLOW_THREADS sched_yield();
 	Py_END_ALLOW_THREADS handle_unpin(handle);

@@ -86,7 +86,7 @@ bool member_usable(struct member *self)
 	return !self->handle.closed;
 }
 
-static void raise_lapsed(struct member *self)
+void raise_lapsed(struct member *self)
 {
 	struct state *state = self->handle.ring->state;
 	const char *text = shmring_error_message();
@@ -108,7 +108,7 @@ static enum retry member_retry(struct member *self, int status, struct patience 
 	enum retry retry;
 
 	if (status == SHMRING_CONTENDED) {
-		retry = handle_contended(&self->handle, status, patience);
+		retry = handle_contended(&self->handle, patience);
 	} else if (status == SHMRING_LAPSED) {
 		raise_lapsed(self);
 		return RETRY_RAISED;
@@ -126,7 +126,7 @@ static enum retry member_retry(struct member *self, int status, struct patience 
 		Py_END_ALLOW_THREADS handle_unpin(&self->handle);
 		retry = handle_waited(&self->handle, status);
 	}
-	return retry == RETRY_AGAIN && !member_usable(self) ? RETRY_RAISED : retry;
+	return retry != RETRY_RAISED && !member_usable(self) ? RETRY_RAISED : retry;
 }
 
 static void raise_empty(struct member *self, int64_t timeout)

@@ -47,7 +47,10 @@ static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t
 		(void)shmring_release(self->core, lease.first, lease.end);
 		return false;
 	}
-	raise_status(ring, status);
+	if (status == SHMRING_LAPSED)
+		raise_lapsed(self);
+	else
+		raise_status(ring, status);
 	return false;
 }
 
@@ -111,7 +114,7 @@ PyObject *member_done(PyObject *op, PyObject *number)
 	struct member *self = (struct member *)op;
 	uint64_t sequence;
 
-	if (!member_usable(self) || !parse_count(number, "sequence", INT64_MAX, &sequence))
+	if (!parse_count(number, "sequence", INT64_MAX, &sequence) || !member_usable(self))
 		return NULL;
 	if (self->exclusive)
 		return done_exclusive(self, sequence);
@@ -150,7 +153,7 @@ PyObject *member_slot(PyObject *op, PyObject *number)
 	struct ring *ring = self->handle.ring;
 	uint64_t sequence;
 
-	if (!member_usable(self) || !parse_count(number, "sequence", INT64_MAX, &sequence))
+	if (!parse_count(number, "sequence", INT64_MAX, &sequence) || !member_usable(self))
 		return NULL;
 	ring_pin(ring);
 	return view_new(ring->state, op, unpin_owner, shmring_slot(ring->core, sequence), SHMRING_SLOT_BYTES,

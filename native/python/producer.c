@@ -104,10 +104,12 @@ enum retry producer_retry(struct producer *self, int status, uint64_t slots, str
 {
 	enum retry retry;
 
+	if (!producer_usable(self)) /* closed while this call copied */
+		return RETRY_RAISED;
 	if (status == STATUS_BUSY)
 		return producer_stand_by(self, patience);
 	if (status == SHMRING_CONTENDED)
-		retry = handle_contended(&self->handle, status, patience);
+		retry = handle_contended(&self->handle, patience);
 	else if (status != SHMRING_UNAVAILABLE) {
 		raise_status(self->handle.ring, status);
 		return RETRY_RAISED;
@@ -122,7 +124,7 @@ enum retry producer_retry(struct producer *self, int status, uint64_t slots, str
 		Py_END_ALLOW_THREADS handle_unpin(&self->handle);
 		retry = handle_waited(&self->handle, status);
 	}
-	return retry == RETRY_AGAIN && !producer_usable(self) ? RETRY_RAISED : retry;
+	return retry != RETRY_RAISED && !producer_usable(self) ? RETRY_RAISED : retry;
 }
 
 PyObject *raise_full(struct producer *self, const struct patience *patience)
@@ -233,13 +235,12 @@ static PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t n
 		    (sorted[2] && !parse_kind(sorted[2], &kind)))
 			return NULL;
 	}
-	if (self->handle.closed)
-		return raise_closed(self->handle.ring, "producer");
-	if (PyBytes_CheckExact(data))
+	if (PyBytes_CheckExact(data) && !self->handle.closed)
 		return push_bytes(self, PyBytes_AsString(data), (size_t)Py_SIZE(data), kind, timeout);
+	/* Usable is asked last: getting the buffer may run any code. */
 	if (!get_bytes(data, &buffer))
 		return NULL;
-	result = push_bytes(self, buffer.buf, (size_t)buffer.len, kind, timeout);
+	result = producer_usable(self) ? push_bytes(self, buffer.buf, (size_t)buffer.len, kind, timeout) : NULL;
 	PyBuffer_Release(&buffer);
 	return result;
 }
@@ -278,7 +279,7 @@ static PyObject *producer_next(PyObject *op, PyObject *const *args, Py_ssize_t n
 
 	if (nargs > 1)
 		return PyErr_Format(PyExc_TypeError, "next() takes at most one argument (%zd given)", nargs);
-	if (!low_level_usable(self) || (nargs && !parse_count(args[0], "count", UINT32_MAX, &count)))
+	if ((nargs && !parse_count(args[0], "count", UINT32_MAX, &count)) || !low_level_usable(self))
 		return NULL;
 	sequence = shmring_next(self->core, (uint32_t)count);
 	if (sequence < 0 && sequence != SHMRING_UNAVAILABLE && sequence != SHMRING_CONTENDED)
@@ -295,8 +296,9 @@ static PyObject *producer_done(PyObject *op, PyObject *const *args, Py_ssize_t n
 
 	if (nargs < 1 || nargs > 2)
 		return PyErr_Format(PyExc_TypeError, "done() takes a sequence and a length (%zd given)", nargs);
-	if (!low_level_usable(self) || !parse_count(args[0], "sequence", INT64_MAX, &last) ||
-	    (nargs == 2 && !parse_count(args[1], "length", SHMRING_SLOT_BYTES, &length)))
+	if (!parse_count(args[0], "sequence", INT64_MAX, &last) ||
+	    (nargs == 2 && !parse_count(args[1], "length", SHMRING_SLOT_BYTES, &length)) ||
+	    !low_level_usable(self))
 		return NULL;
 	status = shmring_publish_ones(self->core, last, NULL, (uint32_t)length);
 	if (status)
@@ -339,7 +341,7 @@ static PyObject *producer_slot(PyObject *op, PyObject *number)
 	struct ring *ring = self->handle.ring;
 	uint64_t sequence;
 
-	if (!producer_usable(self) || !parse_count(number, "sequence", INT64_MAX, &sequence))
+	if (!parse_count(number, "sequence", INT64_MAX, &sequence) || !producer_usable(self))
 		return NULL;
 	ring_pin(ring);
 	return view_new(ring->state, op, unpin_owner, shmring_slot(ring->core, sequence), SHMRING_SLOT_BYTES,

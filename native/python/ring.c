@@ -226,6 +226,10 @@ static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
 	ring_pin(ring);
 	Py_BEGIN_ALLOW_THREADS status = shmring_recover(ring->core, &count);
 	Py_END_ALLOW_THREADS ring_unpin(ring);
+	if (status == SHMRING_CONTENDED)
+		return PyErr_Format(error_class(ring->state, status),
+				    "ring \"%U\": another process is recovering it right now; that will do",
+				    ring->label);
 	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(count);
 }
 
@@ -376,10 +380,10 @@ static PyObject *ring_rows(PyObject *self, PyObject *args)
 		struct shmring_row row;
 		int status = shmring_table_row(ring->core, index, &row, message, (size_t)capacity);
 
+		if (status == SHMRING_E_DAMAGED || (status == SHMRING_OK && !row.filled))
+			continue; /* the others are still worth seeing */
 		if (status)
 			raise_status(ring, status);
-		else if (!row.filled)
-			continue;
 		if (status || !append(list, row_tuple(&row, message, capacity)))
 			Py_CLEAR(list);
 	}

@@ -128,7 +128,7 @@ static bool rows_from_arrow(struct producer *self, PyObject *object, struct rows
 	width = strtoul(schema->format + 2, NULL, 10);
 	if (width > SHMRING_SLOT_BYTES)
 		return too_long(self, 0, width);
-	rows->data = (const char *)array->buffers[1] + (uint64_t)array->offset * width;
+	rows->data = array->buffers[1] ? (const char *)array->buffers[1] + (uint64_t)array->offset * width : "";
 	rows->stride = width;
 	rows->count = (uint64_t)array->length;
 	rows->length = (uint32_t)width;
@@ -240,9 +240,10 @@ PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nar
 		PyErr_SetString(PyExc_TypeError, "push_many() wants the rows");
 		return NULL;
 	}
-	if ((sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) || !producer_usable(self))
+	if (sorted[1] && !parse_timeout(sorted[1], &patience.timeout))
 		return NULL;
-	if (rows_from(self, sorted[0], &rows)) {
+	/* Usable is asked last: getting the rows may run any code. */
+	if (rows_from(self, sorted[0], &rows) && producer_usable(self)) {
 		enum retry retry = RETRY_AGAIN;
 		uint64_t message_id = shmring_claimed(self->handle.ring->core);
 		int status = SHMRING_OK;

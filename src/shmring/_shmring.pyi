@@ -103,7 +103,9 @@ def slots_for(nbytes: int, align: bool = False, /) -> int: ...
 class ArrowArray(Protocol):
     """Anything with the Arrow C data interface."""
 
-    def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
+    def __arrow_c_array__(
+        self, requested_schema: object | None = None
+    ) -> tuple[object, object]: ...
 
 @final
 class Ring:

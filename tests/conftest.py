@@ -1,0 +1,220 @@
+"""What all tests share: rings that go away, processes that are ended, nothing left behind."""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import itertools
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import shmring
+
+SHM = Path("/dev/shm")
+PATIENCE = 20.0  # seconds: for what takes milliseconds on a machine that is not overloaded
+_numbers = itertools.count()
+
+
+def _rings() -> set[str]:
+    """What is named like a ring, save for what other libraries keep under such a name."""
+    return {n for n in os.listdir(SHM) if n.startswith("shmring.") and ".node." not in n}
+
+
+def _is_ours(pid: str) -> bool:
+    """Whether the process is this one or descends from it."""
+    ancestor = pid
+    while ancestor not in ("0", str(os.getpid())):
+        stat = Path(f"/proc/{ancestor}/stat").read_text()
+        ancestor = stat.rpartition(")")[2].split()[1]
+    return ancestor != "0"
+
+
+def _used_elsewhere(name: str) -> bool:
+    """Whether a process that is not ours maps the ring: several runs may share a machine."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"/dev/shm/{name}" in (folder / "maps").read_text() and not _is_ours(folder.name):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_in_shared_memory() -> Iterator[None]:
+    before = _rings()
+    yield
+    left = _rings() - before
+    if left:
+        gc.collect()
+        left &= _rings()
+    # Somebody else's ring is between two of its users, or goes by itself.
+    deadline = time.monotonic() + 2.0
+    while left and time.monotonic() < deadline:
+        time.sleep(0.05)
+        left = {name for name in left & _rings() if not _used_elsewhere(name)}
+    assert not left, "the test left rings in /dev/shm"
+
+
+@pytest.fixture(autouse=True)
+def _hanging_test_says_where() -> Iterator[None]:
+    faulthandler.dump_traceback_later(120, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def name() -> str:
+    """A ring's name that nobody else uses."""
+    return f"test-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    """A ring of 1,024 slots."""
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        yield ring
+
+
+def wait_until(condition: Callable[[], object], what: str = "the condition") -> None:
+    """Return as soon as `condition()` is true."""
+    deadline = time.monotonic() + PATIENCE
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, f"{what} did not come true in {PATIENCE} s"
+        pause.wait(0.001)
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    return wait_until
+
+
+class Child:
+    """A Python process that talks by lines."""
+
+    def __init__(self, code: str, *arguments: str) -> None:
+        source = str(Path(shmring.__file__).parent.parent)
+        path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-c", textwrap.dedent(code), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        self._text = b""
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def line(self) -> str:
+        """The next line it prints."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + PATIENCE
+        while b"\n" not in self._text:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([self.process.stdout], [], [], max(left, 0))
+            assert ready, "the child said nothing in time"
+            more = os.read(self.process.stdout.fileno(), 65536)
+            assert more, f"the child ended: {self._errors()}"
+            self._text += more
+        line, _, self._text = self._text.partition(b"\n")
+        return line.decode()
+
+    def say(self, line: str = "") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for it."""
+        self.process.kill()
+        self.process.wait(PATIENCE)
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self) -> str:
+        """Wait for its end, which must be a good one; what it printed meanwhile."""
+        output, errors = self.process.communicate(timeout=PATIENCE)
+        assert self.process.returncode == 0, errors.decode()
+        assert not errors, errors.decode()
+        return (self._text + output).decode()
+
+    def _errors(self) -> str:
+        assert self.process.stderr is not None
+        return self.process.stderr.read().decode()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None and not stream.closed:
+                stream.close()
+
+
+@pytest.fixture
+def child() -> Iterator[Callable[..., Child]]:
+    """Starts Python processes from source code; they are ended with the test."""
+    children: list[Child] = []
+
+    def start(code: str, *arguments: object) -> Child:
+        children.append(Child(code, *map(str, arguments)))
+        return children[-1]
+
+    yield start
+    for each in children:
+        each.close()
+
+
+class Thread(threading.Thread):
+    """A thread whose result or exception join() hands over."""
+
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        super().__init__(daemon=True)
+        self._call = (function, arguments)
+        self.result: object = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        function, arguments = self._call
+        try:
+            self.result = function(*arguments)
+        except BaseException as error:
+            self.error = error
+
+    def outcome(self) -> object:
+        self.join(PATIENCE)
+        assert not self.is_alive(), "the thread did not end in time"
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+@pytest.fixture
+def thread() -> Callable[..., Thread]:
+    """Runs a function in a thread; outcome() returns or raises what it did."""
+    return Thread
+
+
+@pytest.fixture
+def seat() -> Callable[[shmring.Ring, str], dict[str, object]]:
+    """What ring.seats() says of the participant with this name."""
+
+    def find(ring: shmring.Ring, name: str) -> dict[str, object]:
+        return next(seat for seat in ring.seats() if seat["name"] == name)
+
+    return find

@@ -1,0 +1,230 @@
+"""Fork: the parent's handles are the parent's, the ring attaches again in the child."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import pytest
+
+import shmring
+
+
+@pytest.fixture
+def in_child():
+    """Runs a function in a forked child and says how that ended."""
+
+    def run(function):
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                function()
+                code = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    return run
+
+
+def test_every_call_on_the_parents_handles_says_so(ring, in_child):
+    out, inp = ring.producer(), ring.consumer("a")
+    out.push_many([b"1", b"2", b"3"])
+    lease = inp.lease()
+    shared, alone = ring.sequence(), ring.sequence("s")
+
+    def child():
+        for call in (
+            lambda: out.push(b"x"),
+            lambda: out.push(b"x" * 100_000),
+            lambda: out.push_many([b"x"]),
+            lambda: out.claim(10),
+            out.push_end,
+            inp.pop,
+            inp.lease,
+            lambda: inp.lease_many(2),
+            lambda: next(inp),
+            lambda: inp.pop(timeout=1),
+            lease.release,
+            shared.next,
+            alone.next,
+        ):
+            with pytest.raises(shmring.ForkedHandle, match="parent process; attach again"):
+                call()
+        out.close()
+        inp.close()
+
+    in_child(child)
+    assert inp.hold == 0
+    lease.release()
+    out.push(b"4")
+    assert [inp.pop(timeout=0) for _ in range(3)] == [b"2", b"3", b"4"]
+
+
+def test_claim_is_the_parents(ring, in_child):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        slot = out.claim(3)
+
+        def child():
+            with pytest.raises(shmring.ForkedHandle):
+                slot.commit()
+            with pytest.raises(shmring.ForkedHandle), slot:
+                pass
+            slot.__exit__(ValueError, None, None)
+
+        in_child(child)
+        slot.buffer[:] = b"abc"
+        slot.commit()
+        assert inp.pop(timeout=0) == b"abc"
+
+
+def test_ring_attaches_again_in_the_child(ring, in_child):
+    inp = ring.consumer("a")
+
+    def child():
+        seats = len(ring.seats())
+        with ring.producer("child") as out:
+            out.push(b"from the child")
+            assert {seat["pid"] for seat in ring.seats()} == {os.getpid(), os.getppid()}
+        assert len(ring.seats()) == seats
+        with ring.consumer("b", start="earliest") as mine:
+            assert mine.pop(timeout=5) == b"from the child"
+        ring.close()
+        with pytest.raises(shmring.Closed):
+            ring.producer()
+
+    in_child(child)
+    assert inp.pop(timeout=0) == b"from the child"
+    assert ring.recover() == 0
+    assert ring.name in shmring.rings(), "a child does not unlink its parent's temporary ring"
+
+
+def test_ring_at_a_path_attaches_again_too(tmp_path, in_child):
+    with shmring.create(path=tmp_path / "r", slots=1024) as ring, ring.consumer("a") as inp:
+        in_child(lambda: ring.producer().push(b"x"))
+        assert inp.pop(timeout=0) == b"x"
+
+
+def test_ring_that_was_replaced_meanwhile_is_not_taken_for_the_old_one(name, in_child):
+    ring = shmring.create(name, slots=1024)
+    shmring.unlink(name)
+    with shmring.create(name, slots=1024, temporary=True):
+
+        def child():
+            with pytest.raises(shmring.RingNotFound, match="replaced"):
+                ring.producer()
+
+        in_child(child)
+    ring.close()
+
+
+def test_ring_that_was_unlinked_meanwhile_is_not_found_in_the_child(name, in_child):
+    ring = shmring.create(name, slots=1024)
+    shmring.unlink(name)
+
+    def child():
+        with pytest.raises(shmring.RingNotFound, match=name):
+            ring.producer()
+
+    in_child(child)
+    with ring.producer() as out:
+        out.push(b"the parent goes on")
+    ring.close()
+
+
+def test_views_of_the_parent_can_be_read_in_the_child(ring, in_child):
+    out, inp = ring.producer(), ring.consumer("a")
+    out.push(b"shared memory")
+    lease = inp.lease()
+    view = lease.data
+
+    def child():
+        assert bytes(view) == b"shared memory"
+        out.close()
+        inp.close()
+        ring.close()
+        assert bytes(view) == b"shared memory"
+
+    in_child(child)
+    assert inp.hold == 0
+
+
+def test_child_that_ends_normally_disturbs_nobody(name, child):
+    """The child runs the interpreter's whole exit: atexit, destructors, finalizers."""
+    code = """
+        import os, sys, shmring
+        ring = shmring.create(sys.argv[1], slots=1024, temporary=True)
+        out, inp = ring.producer(), ring.consumer("a")
+        out.push_many([b"1", b"2", b"3"])
+        lease = inp.lease()
+        view = lease.data
+        slot = out.claim(5)
+        if os.fork() == 0:
+            sys.exit(0)
+        _, status = os.wait()
+        assert status == 0, status
+        assert sys.argv[1] in shmring.rings()
+        slot.buffer[:] = b"claim"
+        slot.commit()
+        assert bytes(view) == b"1"
+        assert [inp.pop(timeout=0) for _ in range(3)] == [b"2", b"3", b"claim"]
+        assert inp.hold == 0
+    """
+    child(code, name).end()
+    assert name not in shmring.rings()
+
+
+def test_parent_that_dies_is_found_dead_although_its_child_lives(name, child, until):
+    code = """
+        import os, sys, shmring
+        ring = shmring.attach(sys.argv[1])
+        out = ring.producer("parent")
+        inp = ring.consumer("a", name="reader")
+        lease = inp.lease(timeout=10)
+        pid = os.fork()
+        if pid == 0:
+            sys.stdin.readline()
+            os._exit(0)
+        print(pid, flush=True)
+        os.kill(os.getpid(), 9)
+    """
+    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
+        ring.subscribe("a")
+        out.push(b"held by the dead")
+        parent = child(code, name)
+        orphan = int(parent.line())
+        parent.process.wait(20)
+        assert os.path.exists(f"/proc/{orphan}")
+        until(lambda: not any(s["alive"] for s in ring.seats() if s["name"] == "parent"))
+        with ring.consumer("a") as inp, inp.lease(timeout=10) as m:
+            assert m.redelivered
+            assert bytes(m.data) == b"held by the dead"
+        assert os.path.exists(f"/proc/{orphan}")
+        parent.say()
+
+
+def test_multiprocessing_fork_workers_share_the_ring(ring):
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+
+    def work(number):
+        with ring.producer() as out:
+            for i in range(100):
+                out.push(b"%d %d" % (number, i))
+
+    with ring.consumer("a") as inp:
+        workers = [context.Process(target=work, args=(n,)) for n in range(3)]
+        for worker in workers:
+            worker.start()
+        got = [inp.pop(timeout=20) for _ in range(300)]
+        for worker in workers:
+            worker.join(20)
+            assert worker.exitcode == 0
+    assert sorted(got) == sorted(b"%d %d" % (n, i) for n in range(3) for i in range(100))

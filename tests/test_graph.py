@@ -1,0 +1,407 @@
+"""The low level: sequences, and who follows whom."""
+
+from __future__ import annotations
+
+import pytest
+
+import shmring
+from shmring import CONTENDED, UNAVAILABLE, FanOut
+
+
+@pytest.fixture
+def single(name):
+    """A ring with one producer."""
+    with shmring.create(name, slots=1024, single_producer=True, temporary=True) as ring:
+        yield ring
+
+
+def publish(out, *messages):
+    for message in messages:
+        sequence = out.next()
+        assert sequence >= 0
+        out.slot(sequence)[: len(message)] = message
+        out.done(sequence, len(message))
+
+
+def take(sequence, length=1):
+    """Take one message and release it; None if there is none."""
+    at = sequence.next()
+    if at == UNAVAILABLE:
+        return None
+    data = bytes(sequence.slot(at)[:length])
+    sequence.done(at)
+    return data
+
+
+# --- next, done, available --------------------------------------------------------------------
+
+
+def test_next_gives_sequences_in_order_and_done_publishes_them(ring):
+    with ring.sequence() as out, ring.sequence("a") as inp:
+        assert inp.next() == UNAVAILABLE
+        for i in range(3000):
+            sequence = out.next()
+            assert sequence == i
+            assert inp.next() == UNAVAILABLE
+            out.slot(sequence)[:4] = b"%04d" % i
+            out.done(sequence, 4)
+            assert inp.next() == i
+            assert inp.slot(i)[:4] == b"%04d" % i
+            inp.done(i)
+
+
+def test_full_ring_is_unavailable_and_burns_no_number(ring):
+    with ring.sequence() as out, ring.sequence("a") as inp:
+        for _ in range(ring.slots):
+            out.done(out.next())
+        assert [out.next() for _ in range(3)] == [UNAVAILABLE] * 3
+        inp.done(inp.next())
+        assert out.next() == ring.slots
+
+
+def test_messages_of_sequences_and_of_pushes_are_the_same(ring):
+    with (
+        ring.sequence() as out,
+        ring.consumer("high") as high,
+        ring.producer() as pusher,
+        ring.sequence("low") as low,
+    ):
+        publish(out, b"x")
+        pusher.push(b"y")
+        assert [high.pop(timeout=0), high.pop(timeout=0)] == [b"x", b"y"]
+        assert [take(low), take(low)] == [b"x", b"y"]
+
+
+def test_producer_goes_up_to_available_and_publishes_the_batch_at_once(single):
+    with single.sequence() as out, single.consumer("a") as inp:
+        total = 0
+        while total < 5 * single.slots:
+            first = out.next()
+            assert first == total
+            end = out.available()
+            assert end > first
+            for sequence in range(first, end):
+                out.slot(sequence)[:8] = sequence.to_bytes(8, "little")
+            out.done(end - 1, 8)
+            with inp.lease_many(2 * single.slots, timeout=0) as batch:
+                assert len(batch) == end - first
+                assert [int.from_bytes(m, "little") for m in batch] == list(range(first, end))
+            total = end
+
+
+def test_reader_goes_up_to_available_and_releases_the_batch_at_once(ring):
+    with ring.producer() as out, ring.sequence("a") as inp:
+        for lap in range(10):
+            out.push_many([b"%d" % i for i in range(500)])
+            first = inp.next()
+            end = inp.available()
+            assert (first, end) == (lap * 500, lap * 500 + 500)
+            assert [bytes(inp.slot(s)[:1]) for s in range(first, end)][:3] == [b"0", b"1", b"2"]
+            inp.done(end - 1)
+            assert inp.next() == UNAVAILABLE
+            assert ring.branches()[0]["released"] == end
+
+
+def test_available_is_for_those_whom_nobody_races(ring):
+    with ring.sequence() as out, ring.sequence("shared", exclusive=False) as inp:
+        with pytest.raises(ValueError, match="single-producer"):
+            out.available()
+        with pytest.raises(ValueError, match="exclusive"):
+            inp.available()
+
+
+def test_members_of_a_shared_branch_are_done_in_any_order(ring):
+    with (
+        ring.producer() as out,
+        ring.sequence("w", exclusive=False) as one,
+        ring.sequence("w", exclusive=False) as two,
+    ):
+        out.push_many([b"x"] * 6)
+        taken = [(inp, inp.next()) for inp in (one, two, one, two, two, one)]
+        assert [sequence for _, sequence in taken] == list(range(6))
+        for inp, sequence in reversed(taken[1:]):
+            inp.done(sequence)
+            assert ring.branches()[0]["released"] == 0
+        one.done(0)
+        assert ring.branches()[0]["released"] == 6
+
+
+def test_done_of_what_was_not_taken_is_refused(ring):
+    with (
+        ring.producer() as out,
+        ring.sequence("a") as one,
+        ring.sequence("b", exclusive=False) as b,
+    ):
+        for inp in (one, b):
+            with pytest.raises(ValueError, match="not taken"):
+                inp.done(0)
+        out.push(b"x")
+        b.done(b.next())
+        with pytest.raises(ValueError, match="not taken"):
+            b.done(0)
+
+
+def test_producer_has_one_claim_at_a_time(ring):
+    with ring.sequence() as out:
+        sequence = out.next()
+        with pytest.raises(shmring.ClaimOpen):
+            out.next()
+        with pytest.raises(ValueError, match="outside the claim"):
+            out.done(sequence + 1)
+        out.done(sequence)
+        with pytest.raises(ValueError, match="no open claim"):
+            out.done(sequence)
+
+
+def test_sequence_sees_the_end_marker(ring):
+    with ring.producer() as out, ring.sequence("a") as inp:
+        out.push_end()
+        with pytest.raises(shmring.EndOfStream):
+            inp.next()
+        assert inp.next() == UNAVAILABLE
+
+
+def test_sequence_of_a_lapsing_branch_says_what_it_lost(ring):
+    with ring.consumer("a", lapse=True), ring.producer() as out, ring.sequence("a") as inp:
+        for _ in range(2 * ring.slots):
+            out.push(b"x", timeout=0)
+        with pytest.raises(shmring.Lapsed) as lapsed:
+            inp.next()
+        assert inp.next() == lapsed.value.last + 1
+
+
+def test_threads_that_race_lose_and_repeat_nothing(name, thread):
+    each, writers = 2000, 2
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        ring.subscribe("w")
+
+        def produce(number):
+            with ring.sequence() as out:
+                for i in range(each):
+                    while (sequence := out.next()) < 0:
+                        assert sequence in (UNAVAILABLE, CONTENDED)
+                    out.slot(sequence)[:8] = (number * each + i).to_bytes(8, "little")
+                    out.done(sequence, 8)
+
+        def consume():
+            got = []
+            with ring.sequence("w", exclusive=False) as inp:
+                while True:
+                    try:
+                        sequence = inp.next()
+                    except shmring.EndOfStream:
+                        return got
+                    if sequence >= 0:
+                        got.append(int.from_bytes(inp.slot(sequence)[:8], "little"))
+                        inp.done(sequence)
+
+        readers = [thread(consume) for _ in range(2)]
+        for writer in [thread(produce, number) for number in range(writers)]:
+            writer.outcome()
+        with ring.producer() as out:
+            for _ in readers:
+                out.push_end()
+        got = [value for reader in readers for value in reader.outcome()]
+        assert sorted(got) == list(range(each * writers))
+
+
+def test_slot_views_stay_mapped_after_everything_was_closed(name):
+    ring = shmring.create(name, slots=1024, temporary=True)
+    out, inp = ring.sequence(), ring.sequence("a")
+    sequence = out.next()
+    out.slot(sequence)[:3] = b"abc"
+    out.done(sequence, 3)
+    view = inp.slot(inp.next())
+    assert view.readonly
+    ring.close()
+    del ring, out, inp
+    assert view[:3] == b"abc"
+
+
+# --- the graph --------------------------------------------------------------------------------
+
+
+def test_then_chains_and_closes_the_loop(ring):
+    out, a, b = ring.sequence(), ring.sequence("a"), ring.sequence("b")
+    assert out.then(a).then(b).then(out) is out
+    publish(out, b"x")
+    assert take(b) is None
+    assert take(a) == b"x"
+    assert take(b) == b"x"
+    assert [branch["after"] for branch in ring.branches()] == [[], ["a"]]
+
+
+def test_pipeline_holds_the_producer_by_its_last(ring):
+    out, a, b = ring.sequence(), ring.sequence("a"), ring.sequence("b")
+    out.then(a).then(b).then(out)
+    for _ in range(ring.slots):
+        publish(out, b"x")
+        take(a)
+    assert out.next() == UNAVAILABLE
+    take(b)
+    assert out.next() == ring.slots
+
+
+def test_diamond_sees_what_both_sides_have_released(ring):
+    out, a, b, c = ring.sequence(), *(ring.sequence(n) for n in "abc")
+    assert out.then(FanOut.to(a).and_(b)).then(c).then(out) is out
+    publish(out, b"x", b"y")
+    assert take(a) == b"x"
+    assert take(a) == b"y"
+    assert take(c) is None
+    assert take(b) == b"x"
+    assert take(c) == b"x"
+    assert take(c) is None
+    assert take(b) == b"y"
+    assert take(c) == b"y"
+
+
+def test_fan_out_after_a_fan_out(ring):
+    out, a, b, c, d = ring.sequence(), *(ring.sequence(n) for n in "abcd")
+    out.then(FanOut.to(a).and_(b)).then(FanOut.to(c).and_(d)).then(out)
+    after = {branch["name"]: branch["after"] for branch in ring.branches()}
+    assert after == {"a": [], "b": [], "c": ["a", "b"], "d": ["a", "b"]}
+
+
+def test_fan_out_takes_chains_by_their_last(ring):
+    out, a, b, c, d = ring.sequence(), *(ring.sequence(n) for n in "abcd")
+    out.then(a).then(FanOut.to(b.then(c)).and_(d)).then(out)
+    after = {branch["name"]: branch["after"] for branch in ring.branches()}
+    assert after == {"a": [], "b": ["a"], "c": ["b"], "d": ["a"]}
+
+
+def test_newcomer_joins_a_fan_out_while_traffic_flows(ring):
+    out, a, c = ring.sequence(), ring.sequence("a"), ring.sequence("c")
+    fan = FanOut.to(a)
+    out.then(fan).then(c).then(out)
+    publish(out, b"1")
+    take(a)
+    assert take(c) == b"1"
+    b = ring.sequence("b")
+    assert fan.and_(b) is fan
+    fan.and_(b)  # once more changes nothing
+    publish(out, b"2")
+    take(a)
+    assert take(c) is None, "what follows the fan-out waits for the newcomer"
+    assert take(b) == b"2", "a newcomer sees only what comes later"
+    assert take(c) == b"2"
+
+
+def test_newcomer_of_a_fan_out_behind_another_branch(ring):
+    out, first, a, b = ring.sequence(), *(ring.sequence(n) for n in ("first", "a", "b"))
+    fan = FanOut.to(a)
+    out.then(first).then(fan).then(out)
+    fan.and_(b)
+    publish(out, b"x")
+    assert take(b) is None
+    take(first)
+    assert take(b) == b"x"
+
+
+def test_removed_branch_holds_nobody_and_its_next_raises(ring):
+    out, a, b, c = ring.sequence(), *(ring.sequence(n) for n in "abc")
+    fan = FanOut.to(a).and_(b)
+    out.then(fan).then(c).then(out)
+    publish(out, b"x")
+    take(a)
+    assert take(c) is None
+    assert fan.remove(b) is fan
+    assert take(c) == b"x"
+    with pytest.raises(shmring.BranchDropped):
+        b.next()
+    with pytest.raises(ValueError, match="not in this fan-out"):
+        fan.remove(b)
+
+
+def test_empty_fan_out_does_not_hold_the_producer(ring):
+    out, a, c = ring.sequence(), ring.sequence("a"), ring.sequence("c")
+    fan = FanOut.to(a)
+    out.then(fan).then(c).then(out)
+    fan.remove(a)
+    publish(out, b"x")
+    assert take(c) == b"x"
+    for _ in range(2 * ring.slots):
+        publish(out, b"y")
+        take(c)
+
+
+def test_removing_and_adding_while_threads_pass_messages_keeps_the_order(ring, thread):
+    out, a, c = ring.producer(), ring.consumer("a"), ring.sequence("c")
+    first = ring.sequence("b")
+    fan = FanOut.to(first)
+    ring.sequence().then(fan).then(c)
+    messages = 3000
+    ring.core.follow(a.branch_id, 0)
+
+    def read():
+        last = -1
+        while last < messages - 1:
+            at = c.next()
+            if at >= 0:
+                value = int.from_bytes(c.slot(at)[:8], "little")
+                assert value == last + 1
+                last = value
+                c.done(at)
+        return last
+
+    def drain():
+        return [int.from_bytes(a.pop(timeout=20), "little") for _ in range(messages)]
+
+    reader, drainer = thread(read), thread(drain)
+    member = first
+    for i in range(messages):
+        while True:
+            try:
+                out.push(i.to_bytes(8, "little"), timeout=0)
+                break
+            except shmring.Full:
+                while take(member) is not None:
+                    pass
+        if i % 500 == 250:
+            newcomer = ring.sequence(f"b{i}")
+            fan.and_(newcomer)
+            fan.remove(member)
+            member = newcomer
+    fan.remove(member)
+    assert reader.outcome() == messages - 1
+    assert drainer.outcome() == list(range(messages))
+
+
+def test_cycles_are_refused(ring):
+    a, b, c = (ring.sequence(n) for n in "abc")
+    a.then(b).then(c)
+    with pytest.raises(ValueError, match="cannot follow itself"):
+        c.then(a)
+    with pytest.raises(ValueError, match="cannot follow itself"):
+        a.then(a)
+
+
+def test_sequences_of_two_rings_cannot_follow_each_other(ring, name):
+    with shmring.create(f"{name}-other", slots=1024, temporary=True) as other:
+        a, b = ring.sequence("a"), other.sequence("b")
+        with pytest.raises(ValueError, match="different rings"):
+            a.then(b)
+        with pytest.raises(ValueError, match="different rings"):
+            a.then(other.sequence())
+
+
+def test_producers_follow_branches_and_nothing_else(ring):
+    out, other = ring.sequence(), ring.sequence()
+    with pytest.raises(ValueError, match="producer"):
+        out.then(other)
+    with pytest.raises(ValueError, match="producer"):
+        FanOut.to(out)
+    with pytest.raises(ValueError, match="no branch to drop"):
+        out.drop()
+
+
+def test_graph_is_seen_through_another_handle(ring):
+    out, a, b = ring.sequence(), ring.sequence("a"), ring.sequence("b")
+    out.then(a).then(b).then(out)
+    with shmring.attach(ring.name) as same:
+        assert same.branches()[1]["after"] == ["a"]
+        with same.sequence() as other:
+            publish(other, b"x")
+        assert take(b) is None
+        assert take(a) == b"x"
+        assert take(b) == b"x"

@@ -1,0 +1,350 @@
+"""Making, finding, describing and closing rings."""
+
+from __future__ import annotations
+
+import gc
+import os
+import stat
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import shmring
+
+
+def test_created_ring_is_found_by_its_name(name):
+    with shmring.create(name, slots=2048) as ring, shmring.attach(name) as same:
+        assert ring.name == same.name == name
+        assert ring.path == f"/dev/shm/shmring.{name}"
+        assert same.slots == 2048
+        assert name in shmring.rings()
+    shmring.unlink(name)
+    assert name not in shmring.rings()
+
+
+def test_ring_at_a_path_is_an_ordinary_file(tmp_path):
+    path = tmp_path / "orders.ring"
+    with shmring.create(path=path, slots=1024) as ring, shmring.attach(path=path) as same:
+        assert ring.name is None
+        assert ring.path == same.path == str(path)
+        with ring.producer() as out, same.consumer("a", start="earliest") as inp:
+            out.push(b"x")
+            assert inp.pop(timeout=5) == b"x"
+    shmring.unlink(path=path)
+    assert not path.exists()
+
+
+def test_relative_path_survives_a_change_of_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with shmring.create(path="r", slots=1024) as ring:
+        monkeypatch.chdir("/")
+        assert ring.path == str(tmp_path / "r")
+
+
+def test_new_ring_is_private_unless_asked_otherwise(name, tmp_path):
+    old = os.umask(0o077)
+    try:
+        with shmring.create(name, slots=1024, temporary=True) as ring:
+            assert stat.S_IMODE(os.stat(ring.path).st_mode) == 0o600
+        with shmring.create(path=tmp_path / "r", slots=1024, mode=0o644) as ring:
+            assert stat.S_IMODE(os.stat(ring.path).st_mode) == 0o644
+            assert ring.info.mode == 0o644
+    finally:
+        os.umask(old)
+
+
+def test_options_are_kept_in_the_ring(name):
+    options = {
+        "slots": 4096,
+        "participants": 17,
+        "single_producer": True,
+        "scattered": True,
+        "checksum": True,
+        "clock": "precise",
+        "prefault": True,
+        "huge_pages": True,
+        "first_sequence": 1 << 40,
+    }
+    with shmring.create(name, temporary=True, **options), shmring.attach(name) as ring:
+        info = ring.info
+        assert info.slots == 4096
+        assert info.participants == 17
+        assert info.single_producer
+        assert info.scattered
+        assert info.checksum
+        assert info.clock == "precise"
+        assert info.first_sequence == ring.claimed == ring.floor == 1 << 40
+        assert info.owner_uid == os.getuid()
+        assert len(info.uuid) == 32
+
+
+def test_ring_costs_its_slots_and_little_more(name):
+    with shmring.create(name, temporary=True) as ring:
+        assert ring.info.file_bytes <= ring.slots * 332 + 256 * 1024
+
+
+def test_open_or_create_makes_it_once(name):
+    with (
+        shmring.open_or_create(name, slots=1024) as first,
+        shmring.open_or_create(name, slots=4096) as second,
+    ):
+        assert second.slots == 1024
+        assert second.info.uuid == first.info.uuid
+    shmring.unlink(name)
+
+
+def test_open_or_create_by_many_threads_at_once_gives_one_ring(name, thread):
+    start = threading.Barrier(4)
+
+    def make():
+        start.wait()
+        with shmring.open_or_create(name, slots=1024) as ring:
+            return ring.info.uuid
+
+    threads = [thread(make) for _ in range(4)]
+    assert len({t.outcome() for t in threads}) == 1
+    shmring.unlink(name)
+
+
+def test_temporary_ring_goes_with_its_handle(name):
+    ring = shmring.create(name, slots=1024, temporary=True)
+    ring.close()
+    assert name not in shmring.rings()
+    ring = shmring.create(name, slots=1024, temporary=True)
+    del ring
+    gc.collect()
+    assert name not in shmring.rings()
+
+
+def test_temporary_ring_goes_at_exit(name, child):
+    code = """
+        import sys, shmring
+        kept = shmring.create(sys.argv[1], slots=1024, temporary=True)
+        lease = None
+        with kept.producer() as out, kept.consumer("a") as inp:
+            out.push(b"x")
+            lease = inp.lease()
+    """
+    child(code, name).end()
+    assert name not in shmring.rings()
+
+
+def test_closed_ring_closes_its_producers_and_consumers(name):
+    ring = shmring.create(name, slots=1024, temporary=True)
+    out, inp = ring.producer(), ring.consumer("a")
+    ring.close()
+    assert ring.closed
+    assert out.closed
+    assert inp.closed
+    for use in (lambda: out.push(b"x"), inp.pop, ring.producer, ring.branches, lambda: ring.floor):
+        with pytest.raises(shmring.Closed, match=name):
+            use()
+    ring.close()
+    out.close()
+    inp.close()
+
+
+def test_data_outlives_the_ring_that_was_closed(name):
+    ring = shmring.create(name, slots=1024, temporary=True)
+    out, inp = ring.producer(), ring.consumer("a")
+    out.push(b"still here")
+    lease = inp.lease()
+    view = lease.data
+    ring.close()
+    lease.release()
+    del ring, out, inp, lease
+    gc.collect()
+    assert bytes(view) == b"still here"
+
+
+def test_read_only_ring_shows_but_takes_no_part(ring):
+    with ring.producer() as out, ring.consumer("a"):
+        out.push(b"shown")
+        seats = len(ring.seats())
+        with shmring.attach(ring.name, read_only=True) as looker:
+            assert looker.read_only
+            assert [row[6] for row in looker.rows()] == [b"shown"]
+            assert len(ring.seats()) == seats
+            with pytest.raises(shmring.PermissionRefused, match="read-only"):
+                looker.producer()
+            with pytest.raises(shmring.PermissionRefused, match="read-only"):
+                looker.consumer("b")
+
+
+def test_read_only_ring_works_on_a_file_without_write_permission(ring):
+    os.chmod(ring.path, 0o400)
+    with shmring.attach(ring.name, read_only=True) as looker:
+        assert looker.slots == 1024
+
+
+def test_branches_and_seats_tell_who_does_what(ring):
+    with (
+        ring.producer("feeder") as out,
+        ring.consumer("audit", exclusive=True) as audit,
+        ring.consumer("late", after="audit", lapse=True, ephemeral=True, name="slow"),
+    ):
+        for _ in range(3):
+            out.push(b"abcd")
+        audit.pop()
+        first, second = ring.branches()
+        assert (first["name"], first["position"], first["released"]) == ("audit", 1, 1)
+        assert first["exclusive"]
+        assert first["members"] == 1
+        assert second["name"] == "late"
+        assert second["after"] == ["audit"]
+        assert second["lapse"]
+        assert second["ephemeral"]
+        assert audit.position == 1
+        assert audit.lag == 2
+        seats = {seat["name"]: seat for seat in ring.seats()}
+        assert seats["feeder"]["role"] == "producer"
+        assert seats["feeder"]["messages"] == 3
+        assert seats["feeder"]["bytes"] == 12
+        assert seats["feeder"]["pid"] == os.getpid()
+        assert seats["feeder"]["alive"]
+        assert seats["slow"]["role"] == "member"
+        assert seats["slow"]["branch"] == "late"
+
+
+def test_ephemeral_branch_goes_with_its_last_member(ring):
+    first = ring.consumer("tool", ephemeral=True)
+    second = ring.consumer("tool")
+    first.close()
+    assert [b["name"] for b in ring.branches()] == ["tool"]
+    second.close()
+    assert ring.branches() == []
+
+
+def test_branch_outlives_its_members_and_goes_on_where_it_stood(ring):
+    with ring.producer() as out:
+        with ring.consumer("billing") as inp:
+            for i in range(4):
+                out.push(b"%d" % i)
+            assert inp.pop() == b"0"
+        with ring.consumer("billing", start="latest") as inp:
+            assert inp.pop() == b"1"
+
+
+def test_subscribed_branch_keeps_messages_for_a_consumer_to_come(ring):
+    ring.subscribe("later")
+    with ring.producer() as out:
+        out.push(b"kept")
+    with ring.consumer("later") as inp:
+        assert inp.pop(timeout=0) == b"kept"
+
+
+def test_start_latest_earliest_and_at_a_sequence(ring):
+    ring.subscribe("holds")
+    with ring.producer() as out:
+        for i in range(10):
+            out.push(b"%d" % i)
+        with (
+            ring.consumer("new") as new,
+            ring.consumer("old", start="earliest") as old,
+            ring.consumer("at", start=7) as at,
+        ):
+            out.push(b"10")
+            assert new.pop() == b"10"
+            assert old.pop() == b"0"
+            assert at.pop() == b"7"
+
+
+def test_dropped_branch_tells_its_consumer(ring):
+    with ring.consumer("a") as inp:
+        ring.drop_branch("a")
+        with pytest.raises(shmring.BranchDropped, match=ring.name):
+            inp.pop()
+    with pytest.raises(shmring.BranchNotFound, match='"a"'):
+        ring.drop_branch("a")
+
+
+def test_rows_show_what_is_held_and_by_how_many(ring):
+    with ring.producer() as out, ring.consumer("a") as a, ring.consumer("b"):
+        out.push(b"one", kind=7)
+        out.push(b"2" * 1000)
+        a.pop()
+        one, two = ring.rows(capacity=5)
+        assert (one[0], one[1], one[3], one[4], one[5], one[6]) == (0, 0, 3, 1, 7, b"one")
+        assert (two[0], two[1], two[3], two[4], two[6]) == (1, 1, 1000, 2, b"22222")
+        assert ring.rows(1, 2)[0][6] == b"2" * 300
+
+
+def test_schema_is_kept_for_late_readers(name):
+    pa = pytest.importorskip("pyarrow")
+    schema = pa.schema([pa.field("x", pa.int64(), metadata={"unit": "s"}), ("y", pa.string())])
+    with (
+        shmring.create(name, slots=1024, schema=schema, temporary=True),
+        shmring.attach(name) as ring,
+    ):
+        assert ring.schema.equals(schema, check_metadata=True)
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        assert ring.schema is None
+
+
+def test_recover_clears_the_dead_away(ring, child):
+    code = """
+        import sys, shmring
+        ring = shmring.attach(sys.argv[1])
+        out = ring.producer("victim")
+        print("ready")
+        sys.stdin.readline()
+    """
+    victim = child(code, ring.name)
+    victim.line()
+    victim.kill()
+    dead = {seat["name"]: seat["alive"] for seat in ring.seats()}
+    assert dead["victim"] is False
+    assert ring.recover() == 2  # its ring's seat and its producer's
+    assert "victim" not in {seat["name"] for seat in ring.seats()}
+
+
+def test_gc_unlinks_a_ring_whose_participants_all_died(name, child):
+    code = """
+        import sys, shmring
+        ring = shmring.create(sys.argv[1], slots=1024)
+        print("ready")
+        sys.stdin.readline()
+    """
+    victim = child(code, name)
+    victim.line()
+    assert shmring.gc(name) == []
+    victim.kill()
+    assert shmring.gc(name) == [name]
+    assert shmring.gc(name) == []
+
+
+def test_gc_leaves_a_ring_that_was_closed_in_order(name):
+    shmring.create(name, slots=1024).close()
+    assert shmring.gc(name) == []
+    shmring.unlink(name)
+
+
+def test_import_is_quick_and_brings_nothing_heavy():
+    code = (
+        "import sys, time; t = time.perf_counter(); import shmring;"
+        "heavy = {'numpy', 'pyarrow', 'pyspark', 'sqlalchemy', 'textual'} & set(sys.modules);"
+        "assert not heavy, heavy; assert time.perf_counter() - t < 0.3"
+    )
+    source = os.path.dirname(os.path.dirname(shmring.__file__))
+    env = {**os.environ, "PYTHONPATH": source}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30, env=env)
+
+
+def test_headers_and_library_are_found_or_named():
+    include = shmring.get_include()
+    assert os.path.exists(os.path.join(include, "shmring.h"))
+
+
+def test_every_public_name_is_there():
+    for public in shmring.__all__:
+        assert getattr(shmring, public) is not None
+
+
+def test_full_and_empty_are_those_of_queue():
+    import queue
+
+    assert issubclass(shmring.Full, queue.Full)
+    assert issubclass(shmring.Empty, queue.Empty)
+    assert issubclass(shmring.EndOfStream, shmring.Empty)

@@ -1,0 +1,438 @@
+"""Producers: push, push_many, claim, and what happens when the ring is full."""
+
+from __future__ import annotations
+
+import array
+import gc
+import itertools
+import mmap
+import time
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shmring
+
+
+def popped(inp, count):
+    return [inp.pop(timeout=0) for _ in range(count)]
+
+
+def fill(out):
+    """Push until the ring is full; how many messages it took."""
+    count = 0
+    with suppress(shmring.Full):
+        for count in itertools.count():  # noqa: B007
+            out.push(b"x", timeout=0)
+    return count
+
+
+# --- push -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 299, 300, 301, 600, 5000, 300_000, 3_000_000])
+def test_message_of_any_size_comes_back_as_it_went(name, size):
+    data = np.random.default_rng(size).bytes(size)
+    with (
+        shmring.create(name, slots=16_384, checksum=True, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        for _ in range(20):  # several laps of the ring with the largest
+            out.push(data, timeout=0)
+            assert inp.pop(timeout=0) == data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        bytearray(b"abcd"),
+        memoryview(b"abcd"),
+        memoryview(b"xxabcdxx")[2:6],
+        array.array("b", b"abcd"),
+        np.frombuffer(b"abcd", "uint8"),
+        np.frombuffer(b"abcd", "uint16"),
+        pa.py_buffer(b"abcd"),
+    ],
+    ids=lambda data: type(data).__name__,
+)
+def test_push_takes_whatever_has_the_buffer_protocol(ring, data):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(data)
+        assert inp.pop() == b"abcd"
+
+
+def test_push_takes_a_memory_map(ring):
+    with ring.producer() as out, ring.consumer("a") as inp, mmap.mmap(-1, 16) as memory:
+        memory[:4] = b"abcd"
+        out.push(memory)
+        assert inp.pop() == b"abcd" + bytes(12)
+
+
+def test_message_ids_are_sequences_of_first_slots(ring):
+    with ring.producer() as out:
+        assert [out.push(b"x" * n) for n in (1, 301, 900, 0, 5)] == [0, 1, 3, 6, 7]
+
+
+def test_kind_travels_with_the_message(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"x", kind=200)
+        with inp.lease() as m:
+            assert m.kind == 200
+
+
+def test_time_is_wall_clock_time_of_publication(name):
+    with (
+        shmring.create(name, slots=1024, clock="precise", temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        before = time.time_ns()
+        out.push(b"x")
+        after = time.time_ns()
+        assert before <= inp.lease().time <= after
+
+
+def test_ring_without_a_clock_says_zero(name):
+    with (
+        shmring.create(name, slots=1024, clock="off", temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        out.push(b"x")
+        assert inp.lease().time == 0
+
+
+# --- a full ring ------------------------------------------------------------------------------
+
+
+def test_ring_without_branches_never_fills(ring):
+    with ring.producer() as out:
+        for _ in range(3 * ring.slots):
+            out.push(b"x", timeout=0)
+        assert ring.claimed == 3 * ring.slots
+
+
+def test_full_ring_refuses_without_publishing_and_takes_again_after_a_release(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        assert fill(out) == ring.slots
+        assert ring.claimed == ring.slots
+        assert inp.pop() == b"x"
+        assert out.push(b"y", timeout=0) == ring.slots
+
+
+def test_full_names_the_ring_and_the_time(ring):
+    with ring.producer() as out, ring.consumer("a"):
+        fill(out)
+        with pytest.raises(shmring.Full, match=rf'ring "{ring.name}" was full for 0\.01 s'):
+            out.push(b"x", timeout=0.01)
+
+
+def test_slowest_branch_holds_the_producer(ring):
+    with ring.producer() as out, ring.consumer("fast") as fast, ring.consumer("slow") as slow:
+        fill(out)
+        popped(fast, 10)
+        with pytest.raises(shmring.Full):
+            out.push(b"x", timeout=0)
+        popped(slow, 1)
+        out.push(b"x", timeout=0)
+
+
+def test_producer_that_raises_does_not_wait_unless_told(ring):
+    with ring.producer(when_full="raise") as out, ring.consumer("a"):
+        fill(out)
+        with pytest.raises(shmring.Full):
+            out.push(b"x")
+        with pytest.raises(shmring.Full):
+            out.push_many([b"x"])
+        with pytest.raises(shmring.Full):
+            out.claim(1)
+        with pytest.raises(shmring.Full, match=r"0\.01 s"):
+            out.push(b"x", timeout=0.01)
+
+
+def test_producer_that_drops_counts_what_it_dropped(ring, seat):
+    with ring.producer("lossy", when_full="drop") as out, ring.consumer("a"):
+        while out.push(b"x") != -1:
+            pass
+        assert out.push_many([b"x"] * 5) == -1
+        with pytest.raises(shmring.Full):
+            out.claim(1)
+        assert seat(ring, "lossy")["dropped"] == 7
+        assert ring.claimed == ring.slots
+
+
+# --- push_many --------------------------------------------------------------------------------
+
+
+def test_push_many_rows_of_an_array_are_messages_in_order(ring):
+    rows = np.random.default_rng(1).integers(0, 256, (500, 300), np.uint8)
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for lap in range(5):
+            assert out.push_many(rows, timeout=0) == lap * 500
+            assert popped(inp, 500) == [row.tobytes() for row in rows]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.arange(40, dtype=np.uint8).reshape(8, 5),
+        np.arange(80, dtype=np.uint8).reshape(8, 10)[:, 3:8],
+        np.arange(80, dtype=np.uint8).reshape(16, 5)[::2],
+        np.broadcast_to(np.arange(5, dtype=np.uint8), (8, 5)),
+        np.asfortranarray(np.arange(8, dtype=np.uint8).reshape(8, 1)),
+        np.zeros((4, 0), np.uint8),
+    ],
+    ids=["contiguous", "columns", "every second", "broadcast", "one column", "no bytes"],
+)
+def test_push_many_takes_rows_that_are_each_contiguous(ring, rows):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many(rows)
+        assert popped(inp, len(rows)) == [row.tobytes() for row in rows]
+
+
+def test_push_many_takes_fixed_size_binary_without_a_copy_of_its_own(ring):
+    rows = [bytes([i]) * 44 for i in range(20)]
+    column = pa.array(rows, pa.binary(44))
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many(column)
+        assert popped(inp, 20) == rows
+        out.push_many(column[5:9])
+        assert popped(inp, 4) == rows[5:9]
+
+
+def test_push_many_refuses_nulls_but_not_outside_the_slice(ring):
+    column = pa.array([b"ab", b"cd", None, b"ef"], pa.binary(2))
+    with ring.producer() as out, ring.consumer("a") as inp:
+        with pytest.raises(ValueError, match="null"):
+            out.push_many(column)
+        out.push_many(column[:2])
+        assert popped(inp, 2) == [b"ab", b"cd"]
+        assert ring.claimed == 2
+
+
+def test_push_many_takes_lists_of_different_lengths_and_types(ring):
+    rows = [b"", b"x" * 300, bytearray(b"abc"), memoryview(b"defg"), np.zeros(3, np.uint8)]
+    with ring.producer() as out, ring.consumer("a") as inp:
+        assert out.push_many(rows) == 0
+        assert popped(inp, 5) == [bytes(row) for row in rows]
+        assert out.push_many(tuple(rows)) == 5
+
+
+def test_push_many_of_nothing_publishes_nothing(ring):
+    with ring.producer() as out:
+        out.push(b"x")
+        assert out.push_many([]) == 1
+        assert out.push_many(np.zeros((0, 300), np.uint8)) == 1
+        assert ring.claimed == 1
+
+
+def test_push_many_that_does_not_fit_now_publishes_nothing(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many([b"x"] * 1000)
+        with pytest.raises(shmring.Full):
+            out.push_many([b"y"] * 25, timeout=0)
+        assert ring.claimed == 1000
+        assert out.push_many([b"y"] * 24, timeout=0) == 1000
+        popped(inp, 1)
+
+
+def test_push_many_as_large_as_the_ring_goes_through(ring):
+    rows = [b"%d" % i for i in range(ring.slots)]
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for _ in range(3):
+            out.push_many(rows, timeout=0)
+            assert popped(inp, ring.slots) == rows
+
+
+def test_push_many_larger_than_ring_is_refused_and_publishes_nothing(ring):
+    with ring.producer() as out:
+        with pytest.raises(shmring.MessageTooLarge, match=ring.name):
+            out.push_many([b"x"] * (ring.slots + 1))
+        assert ring.claimed == 0
+
+
+def test_push_many_into_a_scattered_ring(name):
+    with (
+        shmring.create(name, slots=1024, scattered=True, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        rows = [b"%d" % i for i in range(700)]
+        for _ in range(4):
+            out.push_many(rows, timeout=0)
+            assert popped(inp, 700) == rows
+
+
+def test_push_many_of_megabytes_by_several_threads_of_one_producer(name, thread):
+    rows = np.zeros((8000, 300), np.uint8)  # over the limit beyond which the GIL is given up
+    with (
+        shmring.create(name, slots=65_536, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        threads = [thread(out.push_many, rows) for _ in range(4)]
+        assert sorted(t.outcome() for t in threads) == [0, 8000, 16_000, 24_000]
+        assert len(inp.lease_many(100_000)) == 32_000
+
+
+# --- claim ------------------------------------------------------------------------------------
+
+
+def test_claim_is_committed_on_leaving(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        with out.claim(1000) as slot:
+            assert slot.message_id == 0
+            assert len(slot.buffer) == 1000
+            slot.buffer[:] = b"z" * 1000
+            with pytest.raises(shmring.Empty):
+                inp.pop(timeout=0)
+        assert inp.pop(timeout=0) == b"z" * 1000
+
+
+def test_claim_is_aborted_by_an_exception_and_readers_step_over_it(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"before")
+        with pytest.raises(ZeroDivisionError), out.claim(5000):
+            _ = 1 / 0
+        out.push(b"after")
+        assert popped(inp, 2) == [b"before", b"after"]
+        with pytest.raises(shmring.Empty):
+            inp.pop(timeout=0)
+
+
+def test_claim_that_is_dropped_is_aborted(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.claim(10)
+        gc.collect()
+        out.push(b"after")
+        assert inp.pop(timeout=0) == b"after"
+
+
+def test_claim_can_be_cut_and_marked(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        slot = out.claim(1000)
+        slot.buffer[:3] = b"abc"
+        slot.commit(3, kind=9)
+        with inp.lease(timeout=0) as m:
+            assert bytes(m.data) == b"abc"
+            assert m.kind == 9
+
+
+def test_commit_and_abort_end_a_claim_once(ring):
+    with ring.producer() as out:
+        for end in (lambda slot: slot.commit(), lambda slot: slot.abort()):
+            with out.claim(10) as slot:
+                end(slot)
+                for again in (slot.commit, slot.abort, lambda slot=slot: slot.buffer):
+                    with pytest.raises(shmring.Closed, match="committed or aborted"):
+                        again()
+
+
+def test_claim_cannot_grow(ring):
+    with (
+        ring.producer() as out,
+        out.claim(10) as slot,
+        pytest.raises(ValueError, match="nbytes"),
+    ):
+        slot.commit(11)
+
+
+@pytest.mark.parametrize("at", [0, 4, 120])
+@pytest.mark.parametrize("before", [0, 1, 2, 5, 13])
+def test_aligned_claim_puts_a_byte_on_a_64_byte_boundary_for_both_sides(ring, before, at):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for _ in range(before):
+            out.push(b"x")
+            inp.pop()
+        with out.claim(10_000, align=at) as slot:
+            view = np.frombuffer(slot.buffer, np.uint8)
+            assert (view.ctypes.data + at) % 64 == 0
+            view[:] = np.arange(10_000) % 251
+        with inp.lease() as m:
+            view = np.frombuffer(m.data, np.uint8)
+            assert (view.ctypes.data + at) % 64 == 0
+            assert (view == np.arange(10_000) % 251).all()
+
+
+def test_one_claim_at_a_time(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        with out.claim(10):
+            for other in (
+                lambda: out.push(b"x"),
+                lambda: out.push(b"x" * (2 << 20)),
+                lambda: out.push_many([b"x"]),
+                lambda: out.claim(1),
+                out.push_end,
+            ):
+                with pytest.raises((shmring.ClaimOpen, shmring.MessageTooLarge), match=ring.name):
+                    other()
+        assert len(inp.pop(timeout=0)) == 10
+
+
+def test_views_of_a_claim_stay_mapped_after_everything_was_closed(name):
+    ring = shmring.create(name, slots=1024, temporary=True)
+    out = ring.producer()
+    with out.claim(100) as slot:
+        view = np.frombuffer(slot.buffer, np.uint8)
+        view[:] = 7
+    out.close()
+    ring.close()
+    del ring, out, slot
+    gc.collect()
+    assert (view == 7).all()
+
+
+def test_closed_producer_aborts_its_claim(ring):
+    with ring.consumer("a") as inp:
+        out = ring.producer()
+        slot = out.claim(10)
+        out.close()
+        with pytest.raises(shmring.Closed):
+            slot.commit()
+        with ring.producer() as other:
+            other.push(b"next")
+        assert inp.pop(timeout=0) == b"next"
+
+
+# --- the end ----------------------------------------------------------------------------------
+
+
+def test_end_marker_ends_the_iteration_and_raises_in_pop(ring):
+    with ring.producer() as out, ring.consumer("a") as a, ring.consumer("b") as b:
+        out.push_many([b"1", b"2"])
+        out.push_end()
+        out.push(b"3")
+        assert list(a) == [b"1", b"2"]
+        assert a.pop() == b"3"
+        assert popped(b, 2) == [b"1", b"2"]
+        with pytest.raises(shmring.EndOfStream, match='"b"'):
+            b.pop()
+        assert b.pop() == b"3"
+
+
+def test_end_marker_is_seen_by_lease_and_lease_many(ring):
+    with ring.producer() as out, ring.consumer("a") as a, ring.consumer("b") as b:
+        out.push_many([b"1", b"2"])
+        out.push_end()
+        out.push(b"3")
+        assert len(a.lease_many(10)) == 2
+        with pytest.raises(shmring.EndOfStream):
+            a.lease_many(10)
+        assert len(a.lease_many(10)) == 1
+        popped(b, 2)
+        with pytest.raises(shmring.EndOfStream):
+            b.lease()
+        assert bytes(b.lease().data) == b"3"
+
+
+def test_single_producer_is_replaced_when_it_closes(name):
+    with shmring.create(name, slots=1024, single_producer=True, temporary=True) as ring:
+        with ring.producer() as out:
+            out.push(b"x")
+            with pytest.raises(shmring.SecondProducer, match=str(name)):
+                ring.producer()
+        with ring.producer() as out:
+            out.push(b"y")

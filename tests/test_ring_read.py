@@ -1,0 +1,469 @@
+"""Consumers: pop, lease, lease_many, and how long what they lend stays."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import random
+import threading
+
+import numpy as np
+import pytest
+
+import shmring
+
+
+def free_slots(ring, out):
+    """How many messages can be pushed before the ring is full."""
+    count = 0
+    try:
+        while True:
+            out.push(b"", timeout=0)
+            count += 1
+    except shmring.Full:
+        return count
+
+
+# --- pop --------------------------------------------------------------------------------------
+
+
+def test_every_branch_sees_every_message_in_order(ring):
+    with ring.producer() as out, ring.consumer("a") as a, ring.consumer("b") as b:
+        rows = [b"%d" % i for i in range(500)]
+        out.push_many(rows)
+        assert [a.pop(timeout=0) for _ in rows] == rows
+        assert [b.pop(timeout=0) for _ in rows] == rows
+
+
+def test_members_of_a_branch_share_its_messages(ring):
+    with ring.producer() as out, ring.consumer("w") as one, ring.consumer("w") as two:
+        out.push_many([b"%d" % i for i in range(100)])
+        got = [inp.pop(timeout=0) for _ in range(50) for inp in (one, two)]
+        assert got == [b"%d" % i for i in range(100)]
+        for inp in (one, two):
+            with pytest.raises(shmring.Empty):
+                inp.pop(timeout=0)
+
+
+def test_empty_names_branch_ring_and_time(ring):
+    text = rf'"billing" of ring "{ring.name}" within 0\.02 s'
+    with ring.consumer("billing") as inp, pytest.raises(shmring.Empty, match=text):
+        inp.pop(timeout=0.02)
+
+
+def test_branch_after_another_sees_what_that_has_released(ring):
+    with (
+        ring.producer() as out,
+        ring.consumer("journal") as journal,
+        ring.consumer("logic", after="journal") as logic,
+    ):
+        out.push(b"x")
+        with pytest.raises(shmring.Empty):
+            logic.pop(timeout=0)
+        lease = journal.lease(timeout=0)
+        with pytest.raises(shmring.Empty):
+            logic.pop(timeout=0)
+        lease.release()
+        assert logic.pop(timeout=0) == b"x"
+
+
+def test_lapsing_branch_loses_the_oldest_and_says_which(ring):
+    with ring.producer() as out, ring.consumer("viewer", lapse=True) as inp:
+        for i in range(3 * ring.slots):
+            out.push(b"%d" % i, timeout=0)
+        with pytest.raises(shmring.Lapsed, match=ring.name) as lapsed:
+            inp.pop(timeout=0)
+        assert lapsed.value.first == 0
+        assert ring.slots <= lapsed.value.last < 3 * ring.slots
+        assert inp.pop(timeout=0) == b"%d" % (lapsed.value.last + 1)
+
+
+# --- lease ------------------------------------------------------------------------------------
+
+
+def test_lease_reads_in_place(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"abc" * 200)
+        with inp.lease(timeout=0) as m:
+            assert m.data == b"abc" * 200
+            assert len(m) == 600
+            assert m.data.readonly
+            assert m.message_id == 0
+            assert m.kind == 0
+            assert not m.redelivered
+            assert inp.hold == 0
+        assert inp.hold is None
+
+
+def test_lease_cannot_be_written(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"abc")
+        with inp.lease() as m, pytest.raises(TypeError):
+            m.data[0] = 1
+        out.push(b"abc")
+        with inp.lease() as m:
+            assert not np.frombuffer(m, np.uint8).flags.writeable
+
+
+def test_held_lease_holds_the_producer_until_its_release(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"held")
+        lease = inp.lease()
+        assert free_slots(ring, out) == ring.slots - 1
+        lease.release()
+        out.push(b"x", timeout=0)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_leases_are_released_in_any_order(ring, order):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many([b"%d" % i for i in range(4)])
+        leases = [inp.lease() for _ in range(4)]
+        held = set(range(4))
+        for i in order:
+            assert [bytes(leases[k].data) for k in sorted(held)] == [
+                b"%d" % k for k in sorted(held)
+            ]
+            leases[i].release()
+            held.discard(i)
+            assert inp.hold == min(held, default=None)
+            assert ring.branches()[0]["released"] == min(held, default=4)
+
+
+def test_release_twice_is_once(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many([b"1", b"2"])
+        first, second = inp.lease(), inp.lease()
+        first.release()
+        first.release()
+        assert inp.hold == 1
+        second.release()
+
+
+def test_released_lease_gives_its_data_no_more(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"x")
+        with inp.lease() as m:
+            pass
+        with pytest.raises(shmring.Closed, match="released"):
+            _ = m.data
+        with pytest.raises((BufferError, shmring.Closed)):
+            memoryview(m)
+        assert m.message_id == 0
+
+
+def test_dropped_lease_is_released(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"x")
+        inp.lease()
+        gc.collect()
+        assert inp.hold is None
+
+
+def test_view_that_outlives_the_with_keeps_the_message(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"old" * 50)
+        with inp.lease() as m:
+            view = np.frombuffer(m.data, np.uint8)
+        part = view[3:6]
+        del view, m
+        assert free_slots(ring, out) == ring.slots - 1
+        assert part.tobytes() == b"old"
+        del part
+        assert inp.hold is None
+        inp.pop(timeout=0)
+        out.push(b"x", timeout=0)
+
+
+def test_last_of_several_views_releases_in_any_order(ring):
+    for order in itertools.permutations(range(3)):
+        with ring.producer() as out, ring.consumer("a") as inp:
+            out.push(b"abcdef")
+            with inp.lease() as m:
+                views = {0: m.data, 1: memoryview(m)[1:], 2: np.frombuffer(m, np.uint8)}
+            del m
+            for i in order:
+                assert inp.hold is not None
+                del views[i]
+            assert inp.hold is None
+
+
+def test_view_may_die_in_another_thread(ring, thread):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"x" * 100)
+        with inp.lease() as m:
+            box = [np.frombuffer(m.data, np.uint8)]
+        del m
+        thread(box.clear).outcome()
+        assert inp.hold is None
+
+
+def test_consumer_closed_while_views_live_leaves_when_they_are_gone(ring):
+    with ring.producer() as out:
+        inp = ring.consumer("a")
+        out.push(b"kept")
+        with inp.lease() as m:
+            view = m.data
+        inp.close()
+        with pytest.raises(shmring.Closed):
+            inp.pop()
+        assert ring.branches()[0]["members"] == 1
+        assert bytes(view) == b"kept"
+        del view, m
+        assert ring.branches()[0]["members"] == 0
+
+
+def test_many_leases_in_random_order_lose_and_mix_nothing(ring):
+    rng = random.Random(7)
+    with ring.producer() as out, ring.consumer("a") as inp:
+        leases, pushed, taken = {}, 0, 0
+        for _ in range(20_000):
+            choice = rng.random()
+            if choice < 0.4 and pushed - min(leases, default=taken) < ring.slots:
+                out.push(b"%d" % pushed, timeout=0)
+                pushed += 1
+            elif choice < 0.7 and taken < pushed and len(leases) < 40:
+                leases[taken] = inp.lease(timeout=0)
+                taken += 1
+            elif leases:
+                key = rng.choice(list(leases))
+                lease = leases.pop(key)
+                assert bytes(lease.data) == b"%d" % key
+                lease.release()
+            assert inp.hold == min(leases, default=None)
+
+
+def test_too_many_separate_leases_are_refused_and_lose_nothing(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many([b"%d" % i for i in range(200)])
+        held = []
+        for _ in range(48):
+            held.append(inp.lease(timeout=0))
+            inp.pop(timeout=0)
+        with pytest.raises(shmring.TooManyLeases, match=ring.name):
+            inp.lease(timeout=0)
+        held.pop(0).release()
+        assert inp.pop(timeout=0) == b"96"
+
+
+# --- lease_many -------------------------------------------------------------------------------
+
+
+def test_batch_is_one_array_without_a_copy(ring):
+    rows = np.random.default_rng(2).integers(0, 256, (400, 300), np.uint8)
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for lap in range(6):  # across the wrap
+            out.push_many(rows)
+            with inp.lease_many(1024, timeout=0) as b:
+                assert len(b) == 400
+                assert b.array.shape == (400, 300)
+                assert b.array.dtype == np.uint8
+                assert not b.array.flags.owndata
+                assert not b.array.flags.writeable
+                assert (b.array == rows).all()
+                assert (b.lengths == 300).all()
+                assert b.lengths.dtype == np.uint32
+                assert (b.message_ids == np.arange(lap * 400, lap * 400 + 400)).all()
+                assert b.message_ids.dtype == np.uint64
+                assert (b.times > 0).all()
+                assert not b.redelivered
+            assert b.redelivered is False
+            del b
+
+
+def test_batch_takes_what_is_there_up_to_its_limit(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many([b"x"] * 25)
+        for i in range(5):
+            out.push(b"%d" % i)
+        assert [len(inp.lease_many(n, timeout=0)) for n in (10, 10, 100)] == [10, 10, 10]
+        with pytest.raises(shmring.Empty):
+            inp.lease_many(10, timeout=0)
+
+
+def test_batch_of_different_lengths_says_them(ring):
+    rows = [b"a" * n for n in (3, 0, 300, 17)]
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many(rows)
+        with inp.lease_many(10) as b:
+            assert b.lengths.tolist() == [3, 0, 300, 17]
+            assert [bytes(m) for m in b] == rows
+            assert bytes(b[2]) == rows[2]
+            assert bytes(b[-1]) == rows[3]
+            assert [b.array[i, :n].tobytes() for i, n in enumerate(b.lengths)] == rows
+            with pytest.raises(IndexError):
+                b[4]
+
+
+def test_batch_with_long_messages_is_iterated(ring):
+    rows = [b"a" * 10, b"b" * 1000, b"c" * 301]
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for row in rows:
+            out.push(row)
+        with inp.lease_many(10) as b:
+            assert [bytes(m) for m in b] == rows
+            assert b.message_ids.tolist() == [0, 1, 5]
+            with pytest.raises(ValueError, match=r"1000 bytes.*iterate"):
+                _ = b.array
+            with pytest.raises(BufferError):
+                memoryview(b)
+
+
+def test_batch_around_an_aborted_claim_is_copied(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"one")
+        out.claim(1).abort()
+        out.push(b"two")
+        with inp.lease_many(10) as b:
+            assert [bytes(row[:3]) for row in b.array] == [b"one", b"two"]
+            assert not b.array[:, 3:].any()
+            assert b.message_ids.tolist() == [0, 2]
+
+
+def test_batch_of_a_scattered_ring_is_copied(name):
+    rows = np.random.default_rng(3).integers(0, 256, (50, 300), np.uint8)
+    with (
+        shmring.create(name, slots=1024, scattered=True, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        for row in rows:
+            out.push(row)
+        with inp.lease_many(100) as b:
+            assert (b.array == rows).all()
+
+
+def test_batch_view_that_outlives_the_with_keeps_all_of_it(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many(np.full((100, 300), 5, np.uint8))
+        with inp.lease_many(100) as b:
+            row = b.array[50]
+            one = b[3]
+        del b
+        assert inp.hold == 0
+        assert free_slots(ring, out) == ring.slots - 100
+        assert (row == 5).all()
+        del row
+        assert inp.hold == 0
+        assert bytes(one) == b"\5" * 300
+        del one
+        assert inp.hold is None
+
+
+def test_released_batch_gives_nothing_more(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many([b"x"] * 3)
+        with inp.lease_many(3) as b:
+            pass
+        for use in (lambda: b.array, lambda: b.lengths, lambda: b[0], lambda: list(b)):
+            with pytest.raises(shmring.Closed, match="released"):
+                use()
+
+
+def test_interleaved_batches_and_pops_see_each_message_once(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        seen = []
+        for i in range(0, 3000, 30):
+            out.push_many([b"%d" % k for k in range(i, i + 30)])
+            seen.append(inp.pop())
+            with inp.lease() as m:
+                seen.append(bytes(m.data))
+            with inp.lease_many(1000) as b:
+                seen += [bytes(m) for m in b]
+        assert seen == [b"%d" % k for k in range(3000)]
+
+
+# --- threads ----------------------------------------------------------------------------------
+
+
+def test_threads_share_one_producer_and_one_consumer(name, thread):
+    each, threads = 3000, 3
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+
+        def produce(number):
+            for i in range(each):
+                out.push(b"%d %d" % (number, i))
+
+        def consume():
+            return list(inp)
+
+        readers = [thread(consume) for _ in range(threads)]
+        writers = [thread(produce, number) for number in range(threads)]
+        for writer in writers:
+            writer.outcome()
+        for _ in readers:
+            out.push_end()
+        got = [message for reader in readers for message in reader.outcome()]
+        want = [b"%d %d" % (n, i) for n in range(threads) for i in range(each)]
+        assert sorted(got) == sorted(want)
+
+
+def test_threads_with_handles_of_their_own(name, thread):
+    each, threads = 3000, 3
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        ring.subscribe("a")
+
+        def produce(number):
+            with ring.producer() as out:
+                for i in range(each):
+                    out.push(b"%d %d" % (number, i))
+
+        def consume():
+            last = [-1] * threads
+            count = 0
+            with ring.consumer("a") as inp:
+                for message in inp:
+                    number, i = map(int, message.split())
+                    assert i > last[number], "a producer's messages come in order"
+                    last[number] = i
+                    count += 1
+            return count
+
+        readers = [thread(consume) for _ in range(threads)]
+        writers = [thread(produce, number) for number in range(threads)]
+        for writer in writers:
+            writer.outcome()
+        with ring.producer() as out:
+            for _ in readers:
+                out.push_end()
+        assert sum(reader.outcome() for reader in readers) == each * threads
+
+
+def test_leases_of_one_consumer_released_by_other_threads(name, thread):
+    count = 1000
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        box, lock = [], threading.Lock()
+        done = threading.Event()
+
+        def release():
+            freed = 0
+            while not done.is_set() or box:
+                with lock:
+                    lease = box.pop(random.randrange(len(box))) if box else None
+                if lease is not None:
+                    lease.release()
+                    freed += 1
+            return freed
+
+        workers = [thread(release) for _ in range(2)]
+        feeder = thread(lambda: [out.push(b"%d" % i) for i in range(count)])
+        for i in range(count):
+            lease = inp.lease(timeout=20)
+            assert bytes(lease.data) == b"%d" % i
+            while len(box) > 30:
+                pass
+            with lock:
+                box.append(lease)
+            del lease
+        done.set()
+        assert sum(worker.outcome() for worker in workers) == count
+        feeder.outcome()
+        assert inp.hold is None

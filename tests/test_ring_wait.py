@@ -1,0 +1,224 @@
+"""Waiting: it ends in time, lets other threads run, and Ctrl-C and close() end it."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+import shmring
+
+WAITS = ["default", "spin", "yield", "sleep", "futex"]
+
+# Every call that waits, on a producer of a full ring and on a consumer of an empty one.
+PUSHES = {
+    "push": lambda out, **t: out.push(b"x", **t),
+    "push_large": lambda out, **t: out.push(b"x" * 100_000, **t),
+    "push_many": lambda out, **t: out.push_many([b"x"] * 10, **t),
+    "push_end": lambda out, **t: out.push_end(**t),
+    "claim": lambda out, **t: out.claim(1000, **t).abort(),
+}
+POPS = {
+    "pop": lambda inp, **t: inp.pop(**t),
+    "lease": lambda inp, **t: inp.lease(**t),
+    "lease_many": lambda inp, **t: inp.lease_many(10, **t),
+}
+
+
+def fill(ring):
+    with ring.producer() as out:
+        out.push_many([b"old"] * ring.slots)
+
+
+def waits(ring, name, counter, seat, before=0):
+    """Whether the participant has found the ring full or empty, and so is about to wait."""
+    return lambda: seat(ring, name)[counter] > before
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("call", PUSHES.values(), ids=PUSHES.keys())
+def test_push_waits_without_the_gil_until_there_is_room(ring, thread, until, seat, call, wait):
+    with ring.producer("p", wait=wait) as out, ring.consumer("a") as inp:
+        fill(ring)
+        pusher = thread(call, out)
+        until(waits(ring, "p", "full_waits", seat))
+        inp.lease_many(ring.slots).release()
+        pusher.outcome()
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("call", POPS.values(), ids=POPS.keys())
+def test_pop_waits_without_the_gil_until_there_is_a_message(ring, thread, until, seat, call, wait):
+    with ring.producer() as out, ring.consumer("a", name="c", wait=wait) as inp:
+        popper = thread(call, inp)
+        until(waits(ring, "c", "empty_waits", seat))
+        out.push(b"x")
+        popper.outcome()
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_waits_end_in_time_and_not_before(ring, wait):
+    with ring.producer(wait=wait) as out, ring.consumer("a", wait=wait) as inp:
+        for call in POPS.values():
+            start = time.monotonic()
+            with pytest.raises(shmring.Empty):
+                call(inp, timeout=0.03)
+            assert 0.03 <= time.monotonic() - start < 5
+        fill(ring)
+        for call in PUSHES.values():
+            start = time.monotonic()
+            with pytest.raises(shmring.Full):
+                call(out, timeout=0.03)
+            assert 0.03 <= time.monotonic() - start < 5
+        assert ring.claimed == ring.slots
+
+
+def test_wait_longer_than_a_slice_goes_on(ring):
+    with ring.consumer("a") as inp:
+        start = time.monotonic()
+        with pytest.raises(shmring.Empty):
+            inp.pop(timeout=0.35)
+        assert time.monotonic() - start >= 0.35
+
+
+@pytest.mark.parametrize("timeout", [1e9, 1e300, float("inf"), None, 10**12])
+def test_huge_timeouts_are_for_ever(ring, thread, until, seat, timeout):
+    with ring.producer() as out, ring.consumer("a", name="c") as inp:
+        popper = thread(lambda: inp.pop(timeout=timeout))
+        until(waits(ring, "c", "empty_waits", seat))
+        out.push(b"x")
+        assert popper.outcome() == b"x"
+
+
+@pytest.mark.parametrize("timeout", [-1, -1e-9, float("nan"), float("-inf")])
+def test_timeout_that_is_no_time_is_refused(ring, timeout):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for call in PUSHES.values():
+            with pytest.raises(ValueError, match="timeout"):
+                call(out, timeout=timeout)
+        for call in POPS.values():
+            with pytest.raises(ValueError, match="timeout"):
+                call(inp, timeout=timeout)
+        assert ring.claimed == 0
+
+
+def test_closing_the_consumer_ends_its_waits(ring, thread, until, seat):
+    inp = ring.consumer("a", name="c")
+    poppers = [thread(inp.pop) for _ in range(3)]
+    until(waits(ring, "c", "empty_waits", seat, 2))
+    inp.close()
+    for popper in poppers:
+        with pytest.raises(shmring.Closed):
+            popper.outcome()
+
+
+def test_closing_the_producer_ends_its_waits(ring, thread, until, seat):
+    with ring.consumer("a"):
+        out = ring.producer("p")
+        fill(ring)
+        pushers = [thread(out.push, b"x") for _ in range(3)]
+        until(waits(ring, "p", "full_waits", seat, 2))
+        out.close()
+        for pusher in pushers:
+            with pytest.raises(shmring.Closed):
+                pusher.outcome()
+
+
+def test_closing_the_ring_ends_all_waits(name, thread, until, seat):
+    with shmring.create(name, slots=1024, temporary=True) as looker:
+        ring = shmring.attach(name)
+        popper = thread(ring.consumer("a", name="c").pop)
+        until(waits(looker, "c", "empty_waits", seat))
+        ring.close()
+        with pytest.raises(shmring.Closed):
+            popper.outcome()
+
+
+def test_dropping_the_branch_ends_the_wait(ring, thread, until, seat):
+    with ring.consumer("a", name="c") as inp:
+        popper = thread(inp.pop)
+        until(waits(ring, "c", "empty_waits", seat))
+        ring.drop_branch("a")
+        with pytest.raises(shmring.BranchDropped):
+            popper.outcome()
+
+
+def test_dropping_the_branch_frees_the_producer(ring, thread, until, seat):
+    with ring.producer("p") as out, ring.consumer("a"):
+        fill(ring)
+        pusher = thread(out.push, b"x")
+        until(waits(ring, "p", "full_waits", seat))
+        ring.drop_branch("a")
+        assert pusher.outcome() == ring.slots
+
+
+def test_other_threads_run_while_one_waits(ring, thread, until, seat):
+    with ring.producer() as out, ring.consumer("a", name="c", wait="spin") as inp:
+        popper = thread(inp.pop)
+        until(waits(ring, "c", "empty_waits", seat))
+        turns = [threading.Event() for _ in range(100)]
+        other = thread(lambda: [turn.set() for turn in turns])
+        other.outcome()
+        assert all(turn.is_set() for turn in turns)
+        out.push(b"x")
+        popper.outcome()
+
+
+CTRL_C = """
+import sys
+import shmring
+
+ring = shmring.attach(sys.argv[1])
+full = shmring.attach(sys.argv[2])
+waits = ["default", "spin", "yield", "sleep", "futex"]
+calls = [
+    lambda inp, out: inp.pop(),
+    lambda inp, out: inp.lease(),
+    lambda inp, out: inp.lease_many(10),
+    lambda inp, out: next(inp),
+    lambda inp, out: list(inp),
+    lambda inp, out: inp.pop(timeout=100),
+    lambda inp, out: out.push(b"x"),
+    lambda inp, out: out.push(b"x" * 5000, timeout=100),
+    lambda inp, out: out.push_many([b"x"]),
+    lambda inp, out: out.push_end(),
+    lambda inp, out: out.claim(1),
+]
+for wait in waits:
+    with ring.consumer("a", name=f"c-{wait}", wait=wait) as inp, full.producer(
+        f"p-{wait}", wait=wait
+    ) as out:
+        for number, call in enumerate(calls if wait == "default" else calls[:1] + calls[6:7]):
+            try:
+                print("ready", flush=True)
+                call(inp, out)
+                print("returned", flush=True)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_every_wait(ring, name, child, until, seat):
+    with shmring.create(f"{name}-full", slots=1024, temporary=True) as full:
+        full.subscribe("a")
+        fill(full)
+        process = child(CTRL_C, ring.name, full.name)
+        for wait in WAITS:
+            pops, pushes = (6, 5) if wait == "default" else (1, 1)
+            for count, where, who, counter in (
+                (pops, ring, f"c-{wait}", "empty_waits"),
+                (pushes, full, f"p-{wait}", "full_waits"),
+            ):
+                for _ in range(count):
+                    before = _count(where, who, counter)
+                    assert process.line() == "ready"
+                    until(lambda: _count(where, who, counter) > before)  # noqa: B023
+                    process.interrupt()
+                    assert process.line() == "interrupted"
+        process.end()
+        assert full.claimed == full.slots
+
+
+def _count(ring, who, counter):
+    return sum(seat[counter] for seat in ring.seats() if seat["name"] == who)
