@@ -1,0 +1,307 @@
+"""The file of the append-only queue: two stacks in which nothing is ever edited.
+
+Every number is little-endian.  A *position* is the header's base plus an offset in the file, so
+that positions go on rising when a compaction starts a new file::
+
+    file header, 64 bytes                   commit record, 96 bytes
+     0  8  b"SHMRAOQ1"                       0  8  b"\\xabAOQCMT1"
+     8  4  CRC-32 of bytes 12 to 64          8  4  CRC-32 of bytes 12 to 96
+    12  4  version, 1                       12  4  flags: 1 = the region was synced before
+    16  8  salt, random                     16  8  salt of the file header
+    24  8  base, the position of byte 0     24  8  this record's own position
+    32 32  zero                             32  8  position of its region, which ends here
+                                            40  4  CRC-32 of the region
+    node, 32 bytes                          44  4  zero
+     0  8  position of the item             48  8  front stack: position of its top, 0 if empty
+     8  8  position of the node below,      56  8  front stack: count of items
+           0 at the bottom                  64  8  back stack: position of its top, 0 if empty
+    16  4  length of the item               72  8  back stack: count of items
+    20  4  CRC-32 of the item               80  8  bytes of all items written to this file
+    24  4  CRC-32 of bytes 0 to 24,         88  8  position of the commit before, 0 if none
+           begun with the salt's low half
+    28  4  zero
+
+Behind the header stand regions: items and nodes in any order, and the commit record that makes
+them count.  A commit record is valid when its CRC, salt and position agree and its region matches
+its CRC; that of a region which was synced before means nothing and is not looked at.  The state
+of the file is its last valid commit record; what stands behind it means nothing and is left alone.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shmring.durable.files import Buffer, Disk, File, replace_file
+from shmring.errors import Damaged, PositionNotFound, VersionMismatch
+
+__all__ = ["AppendOnlyFile", "Commit", "Node"]
+
+_FILE_MAGIC = b"SHMRAOQ1"
+_VERSION = 1
+_HEADER = struct.Struct("<8sIIQQ32x")
+_NODE = struct.Struct("<QQIII4x")
+_MAGIC = b"\xabAOQCMT1"
+_COMMIT = struct.Struct("<8sIIQQQIIQQQQQQ")
+_SYNCED = 1
+# A region up to this size is checked on opening rather than synced before its commit.
+_CHECKED_REGION = 1 << 20
+_SCAN_BYTES = 1 << 20
+_NODE_CACHE = 64 << 10
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A stack item; never changes but for learning where in the file it was written.
+
+    ``below`` is the node under it, or that one's position in the file, or 0 at the bottom.
+    """
+
+    below: Node | int
+    length: int
+    crc: int
+    data: bytes | None
+    item: int = 0
+    position: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Commit:
+    """A state of the queue, as a commit record holds it."""
+
+    position: int = 0
+    front: int = 0
+    front_count: int = 0
+    back: int = 0
+    back_count: int = 0
+    item_bytes: int = 0
+
+
+class AppendOnlyFile:
+    """The open file: nodes and commits are appended, and read at their positions.
+
+    Parameters
+    ----------
+    write : whether to append; only one process at a time may
+
+    Attributes
+    ----------
+    commit : the last valid commit when the file was opened, or the last one written since
+    torn : what was found behind it, in words
+    """
+
+    def __init__(self, disk: Disk, path: str, *, write: bool) -> None:
+        self.path = path
+        self._file: File = disk.open(path, write=write)
+        self._cache = b""
+        self._cache_start = 0
+        header = self._file.read(_HEADER.size, 0)
+        if len(header) < _HEADER.size or header[:8] != _FILE_MAGIC:
+            raise Damaged(f"{path} is no append-only queue: no header of 64 bytes at byte 0")
+        _, crc, version, self._salt, self.base = _HEADER.unpack(header)
+        if crc != zlib.crc32(header[12:]):
+            raise Damaged(f"{path}: the header at byte 0 does not match its checksum")
+        if version != _VERSION:
+            raise VersionMismatch(f"{path} has version {version}; this shmring reads 1")
+        self.torn: str | None = None
+        size = self._file.size()
+        self.commit = self._last_commit(size)
+        committed = self.commit.position + _COMMIT.size - self.base
+        if size > (committed if self.commit.position else _HEADER.size):
+            self.torn = f"{path}: what stands behind position {self.commit.position} was ignored"
+        self._end = size
+        self._region_start = size
+        self._region_crc = 0
+        self.item_bytes = self.commit.item_bytes
+
+    @staticmethod
+    def create(disk: Disk, path: str, base: int) -> None:
+        """Make an empty file, or replace the one there, in one step, durably."""
+        salt = int.from_bytes(os.urandom(8), "little")
+        rest = _HEADER.pack(_FILE_MAGIC, 0, _VERSION, salt, base)[12:]
+        replace_file(disk, path, [_FILE_MAGIC, struct.pack("<I", zlib.crc32(rest)), rest])
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file."""
+        return self._end
+
+    def _last_commit(self, size: int) -> Commit:
+        high = size
+        while high > _HEADER.size:
+            low = max(_HEADER.size, high - _SCAN_BYTES)
+            chunk = self._file.read(high - low + _COMMIT.size, low)
+            at = chunk.rfind(_MAGIC, 0, high - low + len(_MAGIC) - 1)
+            while at >= 0:
+                commit = self._parse_commit(chunk[at : at + _COMMIT.size], low + at)
+                if commit is None and at + _COMMIT.size > len(chunk):
+                    # A writer has made the file longer since its size was read.
+                    commit = self._parse_commit(self._file.read(_COMMIT.size, low + at), low + at)
+                if commit is not None:
+                    return commit
+                at = chunk.rfind(_MAGIC, 0, at + len(_MAGIC) - 1)
+            high = low
+        return Commit()
+
+    def commit_at(self, position: int) -> Commit:
+        """Return the state that a flush left at this position."""
+        record = b""
+        if position >= self.base + _HEADER.size:
+            record = self._file.read(_COMMIT.size, position - self.base)
+        commit = self._parse_commit(record, position - self.base)
+        if commit is None:
+            why = "a compaction dropped it" if position < self.base else "no flush returned it"
+            raise PositionNotFound(f"{self.path} has no state at position {position}: {why}")
+        return commit
+
+    def _parse_commit(self, record: bytes, offset: int) -> Commit | None:
+        if len(record) < _COMMIT.size:
+            return None
+        (
+            magic,
+            crc,
+            flags,
+            salt,
+            position,
+            start,
+            region_crc,
+            _,
+            front,
+            front_count,
+            back,
+            back_count,
+            item_bytes,
+            _,
+        ) = _COMMIT.unpack(record)
+        if magic != _MAGIC or salt != self._salt or position != self.base + offset:
+            return None
+        if crc != zlib.crc32(record[12:]):
+            return None
+        if not flags & _SYNCED:
+            region = self._file.read(position - start, start - self.base)
+            if len(region) != position - start or zlib.crc32(region) != region_crc:
+                return None
+        return Commit(position, front, front_count, back, back_count, item_bytes)
+
+    def node(self, link: Node | int) -> Node:
+        """Return the node that a link leads to."""
+        if isinstance(link, Node):
+            return link
+        offset = link - self.base
+        at = offset - self._cache_start
+        if not 0 <= at <= len(self._cache) - _NODE.size:
+            # A stack is read downwards, and was written upwards.
+            self._cache_start = max(0, offset + _NODE.size - _NODE_CACHE)
+            self._cache = self._file.read(
+                offset + _NODE.size - self._cache_start, self._cache_start
+            )
+            at = offset - self._cache_start
+        record = self._cache[at : at + _NODE.size]
+        if len(record) == _NODE.size:
+            item, below, length, crc, check = _NODE.unpack(record)
+            if check == zlib.crc32(record[:24], self._salt & 0xFFFFFFFF):
+                return Node(below, length, crc, None, item, link)
+        raise Damaged(f"{self.path}: the node at position {link} does not match its checksum")
+
+    def data(self, node: Node) -> bytes:
+        """Return a node's item."""
+        if node.data is not None:
+            return node.data
+        data = self._file.read(node.length, node.item - self.base)
+        if len(data) != node.length or zlib.crc32(data) != node.crc:
+            raise Damaged(
+                f"{self.path}: the {node.length} bytes of the item at position {node.item} do not "
+                f"match their checksum"
+            )
+        return data
+
+    def append_nodes(self, nodes: Sequence[Node]) -> None:
+        """Write nodes, each after the one below it, with such items as are not written yet.
+
+        Raises
+        ------
+        NoSpace : nothing was kept
+        """
+        position = self.base + self._end
+        parts: list[Buffer] = []
+        items: list[int] = []
+        for node in nodes:
+            if node.data is None or node.item:
+                items.append(node.item)
+                continue
+            parts.append(node.data)
+            items.append(position)
+            position += node.length
+        places: dict[int, int] = {}
+        salt = self._salt & 0xFFFFFFFF
+        for node, item in zip(nodes, items, strict=True):
+            below = node.below
+            if isinstance(below, Node):
+                below = below.position or places[id(below)]
+            places[id(node)] = position
+            fields = _NODE.pack(item, below, node.length, node.crc, 0)[:24]
+            parts.append(fields + struct.pack("<I4x", zlib.crc32(fields, salt)))
+            position += _NODE.size
+        self._append(parts)
+        for node, item in zip(nodes, items, strict=True):
+            if not node.item:
+                self.item_bytes += node.length
+            node.item, node.position, node.data = item, places[id(node)], None
+
+    def _append(self, parts: list[Buffer]) -> None:
+        try:
+            self._file.write(parts, self._end)
+        except OSError:
+            self._file.truncate(self._end)
+            raise
+        self._end += sum(map(len, parts))
+        if self._end - self._region_start <= _CHECKED_REGION:
+            for part in parts:
+                self._region_crc = zlib.crc32(part, self._region_crc)
+
+    def append_commit(self, front: int, front_count: int, back: int, back_count: int) -> Commit:
+        """Make this the state of the file; it is on disk when this returns.
+
+        Raises
+        ------
+        NoSpace : the state is the one before
+        OSError : from the sync: whether it is the state shows when the file is opened again
+        """
+        position = self.base + self._end
+        flags = 0
+        if self._end - self._region_start > _CHECKED_REGION:
+            self.sync()
+            flags = _SYNCED
+        rest = _COMMIT.pack(
+            _MAGIC,
+            0,
+            flags,
+            self._salt,
+            position,
+            self.base + self._region_start,
+            self._region_crc,
+            0,
+            front,
+            front_count,
+            back,
+            back_count,
+            self.item_bytes,
+            self.commit.position,
+        )[12:]
+        self._append([_MAGIC, struct.pack("<I", zlib.crc32(rest)), rest])
+        self.sync()
+        self._region_start = self._end
+        self._region_crc = 0
+        self.commit = Commit(position, front, front_count, back, back_count, self.item_bytes)
+        return self.commit
+
+    def sync(self) -> None:
+        """Return when all that was written is on disk."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,250 @@
+"""The one door to the disk for the durable queues.
+
+Everything they read, write, sync, rename or lock goes through a :class:`Disk`, so that the
+tests can put a simulated one in its place and replay every crash.  The rules they rely on are
+those of POSIX and no more: what was written is safe after ``File.sync``, a name is safe after
+``Disk.sync_directory``, a rename replaces its target in one step, and nothing else is ordered.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from shmring.durable.lockfile import LockFile
+from shmring.errors import NoSpace
+
+__all__ = ["Buffer", "Disk", "File", "Lock", "OsDisk", "replace_file"]
+
+Buffer = bytes | bytearray | memoryview
+
+# Linux refuses more buffers than this in one vectored write.
+_IOV_MAX = 1024
+
+
+class File(Protocol):
+    """An open file, read and written at explicit offsets."""
+
+    def read(self, nbytes: int, offset: int) -> bytes:
+        """Return what is there; shorter than asked only at the end of the file."""
+        ...
+
+    def write(self, parts: Sequence[Buffer], offset: int) -> None:
+        """Write all parts one after the other, or raise with some unknown part of them written."""
+        ...
+
+    def sync(self) -> None:
+        """Return when the contents and the size are on disk."""
+        ...
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        ...
+
+    def truncate(self, nbytes: int) -> None:
+        """Cut the file to this size."""
+        ...
+
+    def close(self) -> None:
+        """Give the descriptor back; a second call does nothing."""
+        ...
+
+
+class Lock(Protocol):
+    """Proof of being the only owner."""
+
+    def release(self) -> None:
+        """Let the next owner in; a second call does nothing."""
+        ...
+
+
+class Disk(Protocol):
+    """Names, files and locks.
+
+    Attributes
+    ----------
+    parallel : whether it gains anything to sync in another thread
+    """
+
+    parallel: bool
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        """Open a file; ``create`` makes it, or empties the one that is there."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Put source in target's place in one step."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a name; no error if it is gone already."""
+        ...
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a directory; none if there is no such directory."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """Make the directory and its parents where they are missing, durably."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in this directory are on disk."""
+        ...
+
+    def lock(self, path: str, what: str, timeout: float | None) -> Lock:
+        """Become the only owner of ``path``, or raise ``Locked`` after ``timeout`` seconds."""
+        ...
+
+
+def _is_full(error: OSError) -> bool:
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+def _no_space(error: OSError, path: str) -> NoSpace:
+    return NoSpace(
+        error.errno, "the disk is full; nothing committed is lost: free space, then try again", path
+    )
+
+
+class _OsFile:
+    def __init__(self, path: str, flags: int) -> None:
+        self._path = path
+        self._fd = -1
+        try:
+            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if _is_full(error):
+                raise _no_space(error, path) from error
+            raise
+
+    def read(self, nbytes: int, offset: int) -> bytes:
+        data = os.pread(self._fd, nbytes, offset)
+        if len(data) == nbytes or not data:
+            return data
+        # The kernel returns at most 2 GiB at once, and less after a signal.
+        parts = [data]
+        got = len(data)
+        while got < nbytes:
+            more = os.pread(self._fd, nbytes - got, offset + got)
+            if not more:
+                break
+            parts.append(more)
+            got += len(more)
+        return b"".join(parts)
+
+    def write(self, parts: Sequence[Buffer], offset: int) -> None:
+        try:
+            for start in range(0, len(parts), _IOV_MAX):
+                offset = self._write_some(parts[start : start + _IOV_MAX], offset)
+        except OSError as error:
+            if _is_full(error):
+                raise _no_space(error, self._path) from error
+            raise
+
+    def _write_some(self, parts: Sequence[Buffer], offset: int) -> int:
+        nbytes = sum(map(len, parts))
+        done = os.pwritev(self._fd, parts, offset)
+        end = offset + nbytes
+        if done < nbytes:
+            rest = memoryview(b"".join(parts))[done:]
+            while rest:
+                n = os.pwrite(self._fd, rest, end - len(rest))
+                rest = rest[n:]
+        return end
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, nbytes: int) -> None:
+        os.ftruncate(self._fd, nbytes)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class OsDisk:
+    """The real disk."""
+
+    parallel = True
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        """Open a file; ``create`` makes it, or empties the one that is there."""
+        flags = os.O_RDWR if write or create else os.O_RDONLY
+        return _OsFile(path, flags | (os.O_CREAT | os.O_TRUNC if create else 0))
+
+    def rename(self, source: str, target: str) -> None:
+        """Put source in target's place in one step."""
+        os.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a name; no error if it is gone already."""
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def names(self, path: str) -> list[str]:
+        """Return the names in a directory; none if there is no such directory."""
+        try:
+            return os.listdir(path)
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: str) -> None:
+        """Make the directory and its parents where they are missing, durably."""
+        if os.path.isdir(path):
+            return
+        parent = os.path.dirname(path)
+        self.make_directory(parent)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            return
+        self.sync_directory(parent)
+
+    def sync_directory(self, path: str) -> None:
+        """Return when the names in this directory are on disk."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str, what: str, timeout: float | None) -> Lock:
+        """Become the only owner of ``path``, or raise ``Locked`` after ``timeout`` seconds."""
+        return LockFile(path, what, timeout)
+
+
+def replace_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> None:
+    """Give ``path`` new contents in one step: after a crash it has the old or the new ones.
+
+    The new contents are synced under a name of their own before the rename, and the directory
+    after it; an interrupted call leaves at most ``path + ".tmp"``, which means nothing.
+
+    Raises
+    ------
+    NoSpace : the file is as it was
+    OSError : from the rename or the directory sync: either contents may be found after a crash
+    """
+    temporary = path + ".tmp"
+    file = disk.open(temporary, create=True)
+    try:
+        file.write(parts, 0)
+        file.sync()
+    except OSError:
+        file.close()
+        disk.remove(temporary)
+        raise
+    file.close()
+    disk.rename(temporary, path)
+    disk.sync_directory(os.path.dirname(path))

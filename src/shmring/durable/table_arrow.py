@@ -1,0 +1,46 @@
+"""The rows of a :class:`~shmring.durable.table_ring.TableRing` as an Arrow table."""
+
+# pyarrow comes without type information.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownParameterType=false
+# pyright: reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from shmring.durable.table_schema import Tables
+
+__all__ = ["query", "to_arrow"]
+
+
+def query(tables: Tables) -> sa.Select[*tuple[Any, ...]]:
+    """Select the columns of the Arrow table; a free slot's old message is not shown."""
+    columns = tables.slots.c
+    return sa.select(
+        columns.slot,
+        columns.message_id,
+        columns.time,
+        sa.case((columns.message_id.is_not(None), columns.message)).label("message"),
+        columns.reference_count,
+    ).order_by(columns.slot)
+
+
+def to_arrow(rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Convert the rows that :func:`query` finds."""
+    schema = pa.schema(
+        [
+            ("slot", pa.int64()),
+            ("message_id", pa.int64()),
+            ("time", pa.timestamp("ns", "UTC")),
+            ("message", pa.binary()),
+            ("reference_count", pa.int16()),
+        ]
+    )
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)

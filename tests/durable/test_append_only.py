@@ -1,0 +1,345 @@
+"""What the append-only queue promises, on the real file system and on a simulated one."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from simulated_disk import SimulatedDisk
+
+from shmring.durable import AppendOnlyQueue, append_only, append_only_file
+from shmring.durable.files import Disk
+from shmring.errors import (
+    Closed,
+    Damaged,
+    ForkedHandle,
+    Locked,
+    NoSpace,
+    PermissionRefused,
+    PositionNotFound,
+    RingNotFound,
+)
+
+SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "8"))
+
+
+def drain(queue: AppendOnlyQueue) -> list[bytes]:
+    return list(iter(queue.dequeue, None))
+
+
+def test_items_come_out_in_order_and_survive_reopening(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        for item in (b"a", b"", b"c" * 3_000_000):
+            q.enqueue(item)
+        assert q.dequeue() == b"a"
+        q.enqueue(b"d")
+        q.flush()
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        assert len(q) == 3
+        assert list(q) == [b"", b"c" * 3_000_000, b"d"]
+        assert drain(q) == [b"", b"c" * 3_000_000, b"d"]
+        assert q.recovered is None
+
+
+def test_leaving_without_flush_keeps_the_state_last_flushed(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        q.enqueue(b"a")
+        q.flush()
+        q.dequeue()
+        q.enqueue(b"b")
+        q.rollback()
+        assert list(q) == [b"a"]
+        q.dequeue()
+        q.enqueue(b"x" * 2_000_000)
+        q.enqueue(b"y" * 2_000_000)
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        assert list(q) == [b"a"]
+        assert q.recovered is not None
+        q.enqueue(b"b")
+        q.flush()
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        assert drain(q) == [b"a", b"b"]
+
+
+def test_every_flushed_position_opens_as_it_was_while_the_writer_goes_on(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    model: list[bytes] = []
+    states: dict[int, list[bytes]] = {}
+    views: list[tuple[AppendOnlyQueue, list[bytes]]] = []
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        for i in range(300):
+            if rng.random() < 0.6:
+                q.enqueue(item := b"%d" % i)
+                model.append(item)
+            else:
+                assert q.dequeue() == (model.pop(0) if model else None)
+            if rng.random() < 0.2:
+                states[q.flush()] = list(model)
+                latest = AppendOnlyQueue(tmp_path / "q", readonly=True)
+                assert latest.position == q.position
+                views.append((latest, list(model)))
+        for position, state in states.items():
+            with AppendOnlyQueue(tmp_path / "q", position=position) as view:
+                assert len(view) == len(state)
+                assert drain(view) == state
+        q.compact()
+        for view, state in views:
+            assert drain(view) == state
+            view.close()
+
+
+def test_flush_of_nothing_new_returns_the_same_position(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        first = q.flush()
+        assert q.flush() == first
+        q.enqueue(b"a")
+        assert q.flush() > first
+
+
+def test_position_that_no_flush_returned_is_refused(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        q.enqueue(b"a")
+        before = q.flush()
+        for position in (0, before - 1, before + 1, before + 10_000):
+            with pytest.raises(PositionNotFound, match=str(position)):
+                AppendOnlyQueue(tmp_path / "q", position=position)
+        after = q.compact()
+        assert after > before
+        with pytest.raises(PositionNotFound, match="compaction"):
+            AppendOnlyQueue(tmp_path / "q", position=before)
+        with AppendOnlyQueue(tmp_path / "q", position=after) as view:
+            assert list(view) == [b"a"]
+
+
+def test_view_takes_from_itself_alone_and_cannot_write(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        q.enqueue(b"a")
+        q.flush()
+        with AppendOnlyQueue(tmp_path / "q", readonly=True) as view:
+            assert view.dequeue() == b"a"
+            assert view.dequeue() is None
+            for use in (view.flush, view.compact, lambda: view.enqueue(b"x")):
+                with pytest.raises(PermissionRefused):
+                    use()
+        assert list(q) == [b"a"]
+
+
+def test_missing_file_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(RingNotFound):
+        AppendOnlyQueue(tmp_path / "q", readonly=True)
+
+
+def test_second_writer_is_refused_and_readers_are_not(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q"):
+        with pytest.raises(Locked) as error:
+            AppendOnlyQueue(tmp_path / "q")
+        assert error.value.pid == os.getpid()
+        AppendOnlyQueue(tmp_path / "q", readonly=True).close()
+    AppendOnlyQueue(tmp_path / "q").close()
+
+
+def test_forked_child_cannot_write(tmp_path: Path) -> None:
+    q = AppendOnlyQueue(tmp_path / "q")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with pytest.raises(ForkedHandle):
+                q.enqueue(b"a")
+            q.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    q.enqueue(b"a")
+    q.flush()
+    q.close()
+    with pytest.raises(Closed):
+        q.enqueue(b"b")
+
+
+def test_compaction_leaves_only_what_is_in_the_queue(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        for i in range(100):
+            q.enqueue(b"%04d" % i * 10_000)
+        for _ in range(90):
+            q.dequeue()
+        q.flush()
+        before = q.overhead()
+        assert 3_000_000 < before.item_bytes <= 4_000_000
+        q.compact()
+        after = q.overhead()
+        assert after.item_bytes == 400_000
+        assert after.file_bytes == (tmp_path / "q").stat().st_size < 402_000
+        q.enqueue(b"more")
+        q.flush()
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        assert drain(q) == [*(b"%04d" % i * 10_000 for i in range(90, 100)), b"more"]
+
+
+def test_overhead_on_items_of_7_kb_is_below_3_percent(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        for _ in range(1000):
+            q.enqueue(bytes(7000))
+        q.flush()
+        assert q.overhead().ratio < 0.03
+        drain(q)
+        q.flush()
+        assert q.overhead().ratio < 0.03
+
+
+def test_two_hundred_thousand_small_items(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        for i in range(200_000):
+            q.enqueue(b"%d" % i)
+        assert q.dequeue() == b"0"
+        q.flush()
+        assert drain(q) == [b"%d" % i for i in range(1, 200_000)]
+
+
+def test_damaged_item_and_node_are_reported_where_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with AppendOnlyQueue(path) as q:
+        q.enqueue(b"first" * 400_000)
+        q.enqueue(b"second")
+        q.flush()
+    raw = bytearray(path.read_bytes())
+    raw[70] ^= 1
+    path.write_bytes(raw)
+    with AppendOnlyQueue(path) as q:
+        for _ in range(2):
+            with pytest.raises(Damaged, match="position 64"):
+                q.dequeue()
+    raw[70] ^= 1
+    raw[64 + 2_000_000 + 3] ^= 1
+    path.write_bytes(raw)
+    with AppendOnlyQueue(path) as q, pytest.raises(Damaged, match="node at position"):
+        drain(q)
+
+
+def test_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "q").write_bytes(b"hello" * 100)
+    with pytest.raises(Damaged, match="byte 0"):
+        AppendOnlyQueue(tmp_path / "q")
+
+
+def test_truncation_at_every_byte_gives_an_earlier_flush(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    states: list[list[bytes]] = [[]]
+    with AppendOnlyQueue(path) as q:
+        for i in range(6):
+            q.enqueue(b"item %d" % i)
+            if i % 2:
+                q.dequeue()
+            q.flush()
+            states.append(list(q))
+    raw = path.read_bytes()
+    last = 0
+    for nbytes in range(len(raw) + 1):
+        path.write_bytes(raw[:nbytes])
+        if nbytes < 64:
+            with pytest.raises(Damaged):
+                AppendOnlyQueue(path, readonly=True)
+            continue
+        with AppendOnlyQueue(path, readonly=True) as q:
+            found = drain(q)
+        assert found in states[last : last + 2]
+        last = states.index(found)
+    assert last == 6
+
+
+def open_simulated(disk: Disk) -> AppendOnlyQueue:
+    return AppendOnlyQueue("/d/q", disk=disk)
+
+
+@pytest.mark.parametrize("checked_region", [0, 300, 1 << 20])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_every_crash_leaves_the_state_before_or_after_a_flush(
+    seed: int, checked_region: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_only_file, "_CHECKED_REGION", checked_region)
+    monkeypatch.setattr(append_only_file, "_SCAN_BYTES", 150)
+    monkeypatch.setattr(append_only, "_BUFFER_BYTES", 400)
+    rng = random.Random(seed)
+    disk = SimulatedDisk()
+    allowed: list[list[bytes]] = [[]]
+    checked = [0]
+
+    def check() -> None:
+        for image in disk.crashes(rng, 6):
+            q = open_simulated(image)
+            found = drain(q)
+            assert found in allowed
+            checked[0] += 1
+            if rng.random() < 0.2:
+                q.rollback()
+                q.enqueue(b"later")
+                position = q.flush()
+                again = image.crash(lambda: 0.0)
+                assert drain(open_simulated(again)) == [*found, b"later"]
+                view = AppendOnlyQueue("/d/q", position=position, disk=again)
+                assert drain(view) == [*found, b"later"]
+
+        killed = disk.kill()
+        found = list(open_simulated(killed))
+        assert found in allowed
+        for image in killed.crashes(rng, 2):
+            assert drain(open_simulated(image)) == found
+        survivor = disk.kill()
+        with open_simulated(survivor) as q:
+            q.enqueue(b"later")
+            q.flush()
+        for image in survivor.crashes(rng, 1):
+            assert drain(open_simulated(image)) == [*found, b"later"]
+
+    disk.on_step = check
+    q = open_simulated(disk)
+    model: list[bytes] = []
+    for i in range(120):
+        if rng.random() < 0.6:
+            q.enqueue(item := b"%d:" % i + rng.randbytes(rng.choice([0, 20, 500])))
+            model.append(item)
+        else:
+            assert q.dequeue() == (model.pop(0) if model else None)
+        if rng.random() < 0.2:
+            allowed.append(list(model))
+            if rng.random() < 0.2:
+                q.compact()
+            else:
+                q.flush()
+            allowed = [list(model)]
+        if rng.random() < 0.03:
+            q.close()
+            q = open_simulated(disk)
+            model = list(allowed[0])
+    assert checked[0] > 300
+
+
+def test_full_disk_loses_nothing_and_the_flush_can_be_repeated() -> None:
+    disk = SimulatedDisk()
+    q = open_simulated(disk)
+    q.enqueue(b"a")
+    q.flush()
+    q.enqueue(b"b" * 1000)
+    disk.capacity = 500
+    for use in (q.flush, q.compact):
+        with pytest.raises(NoSpace):
+            use()
+    assert drain(open_simulated(disk.crash(lambda: 1.0))) == [b"a"]
+    disk.capacity = 1 << 30
+    q.flush()
+    assert drain(open_simulated(disk.crash(lambda: 0.0))) == [b"a", b"b" * 1000]
+
+
+def test_failed_sync_stops_the_queue() -> None:
+    disk = SimulatedDisk()
+    q = open_simulated(disk)
+    q.enqueue(b"a")
+    disk.failing.add("sync")
+    with pytest.raises(OSError, match="failed to sync"):
+        q.flush()
+    with pytest.raises(Closed):
+        q.flush()
+    q.close()
+    assert drain(open_simulated(disk)) == [b"a"]

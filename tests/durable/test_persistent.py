@@ -1,0 +1,408 @@
+"""What a persistent queue promises, on the real file system."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from shmring.durable import PersistentQueue, transaction_log
+from shmring.durable.lockfile import LockFile, process_start
+from shmring.errors import Closed, Damaged, ForkedHandle, Locked
+
+
+def put(queue: PersistentQueue, *items: bytes) -> None:
+    with queue.session() as s:
+        for item in items:
+            s.enqueue(item)
+        s.flush()
+
+
+def contents(queue: PersistentQueue) -> list[bytes]:
+    with queue.session() as s:
+        return list(iter(s.dequeue, None))
+
+
+def test_items_come_out_in_order_and_survive_reopening(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path / "q") as q:
+        put(q, b"a", b"", b"b" * 100_000)
+        assert len(q) == 3
+    with PersistentQueue(tmp_path / "q") as q:
+        assert q.recovered is None
+        assert contents(q) == [b"a", b"", b"b" * 100_000]
+
+
+def test_empty_queue_gives_none(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q, q.session() as s:
+        assert s.dequeue() is None
+
+
+def test_enqueued_items_are_invisible_until_flush(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q, q.session() as s, q.session() as other:
+        s.enqueue(b"a")
+        assert other.dequeue() is None
+        assert s.dequeue() is None
+        s.flush()
+        assert other.dequeue() == b"a"
+
+
+def test_leaving_without_flush_undoes_everything_in_the_old_order(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, *[b"%d" % i for i in range(6)])
+        first, second = q.session(), q.session()
+        assert [first.dequeue(), second.dequeue(), first.dequeue()] == [b"0", b"1", b"2"]
+        first.enqueue(b"x" * 2_000_000)
+        first.enqueue(b"y")
+        first.rollback()
+        second.rollback()
+        assert contents(q) == [b"%d" % i for i in range(6)]
+
+
+def test_item_returned_while_another_session_keeps_a_later_one_comes_first(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"0", b"1", b"2", b"3")
+        first, second = q.session(), q.session()
+        assert [first.dequeue(), second.dequeue(), first.dequeue()] == [b"0", b"1", b"2"]
+        first.rollback()
+        second.flush()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"0", b"2", b"3"]
+
+
+def test_dropped_session_returns_its_items(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"0", b"1")
+        s = q.session()
+        assert s.dequeue() == b"0"
+        del s
+        assert contents(q) == [b"0", b"1"]
+
+
+def test_flush_may_be_called_many_times(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q, q.session() as s:
+        for i in range(5):
+            s.enqueue(b"%d" % i)
+            s.flush()
+        s.flush()
+        s.enqueue(b"lost")
+        s.rollback()
+        assert contents(q) == [b"%d" % i for i in range(5)]
+
+
+def test_data_files_roll_at_the_maximum_and_go_when_drained(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path, file_size=100_000) as q:
+        for _ in range(10):
+            put(q, b"x" * 60_000)
+        names = sorted(p.name for p in tmp_path.glob("data.*"))
+        assert len(names) == 5
+        assert (tmp_path / names[0]).stat().st_size == 120_000
+        with q.session() as s:
+            for _ in range(5):
+                s.dequeue()
+            assert sorted(p.name for p in tmp_path.glob("data.*")) == names
+            s.flush()
+        assert sorted(p.name for p in tmp_path.glob("data.*")) == names[2:]
+    with PersistentQueue(tmp_path) as q, q.session() as s:
+        while s.dequeue() is not None:
+            pass
+        s.flush()
+    assert not list(tmp_path.glob("data.*"))
+
+
+def test_log_is_trimmed_when_too_long_and_on_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_log, "_CHUNK", 1000)
+    log = tmp_path / "transaction.log"
+    with PersistentQueue(tmp_path, log_size=20_000, log_reserve=1000) as q:
+        put(q, b"first")
+        for _ in range(500):
+            put(q, b"x" * 300)
+            with q.session() as s:
+                s.dequeue()
+                s.flush()
+            assert log.stat().st_size < 30_000
+    assert log.stat().st_size < 3_000
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"x" * 300]
+
+
+def test_items_that_look_like_the_log_itself_are_only_items(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_log, "_CHUNK", 500)
+    log = tmp_path / "transaction.log"
+    with PersistentQueue(tmp_path / "a", log_reserve=500) as q:
+        for _ in range(4):
+            put(q, (tmp_path / "a" / "transaction.log").read_bytes())
+        copy = (tmp_path / "a" / "transaction.log").read_bytes()
+        (tmp_path / "b").mkdir()
+        (tmp_path / "b" / "transaction.log").write_bytes(copy)
+        expected = contents(q)
+    with PersistentQueue(tmp_path / "b") as q:
+        assert contents(q) == expected
+    assert not log.exists()
+
+
+def test_many_threads_neither_lose_nor_double_an_item(tmp_path: Path) -> None:
+    got: list[bytes] = []
+    left = threading.Semaphore(0)
+
+    def produce(q: PersistentQueue, name: int) -> None:
+        with q.session() as s:
+            for i in range(150):
+                s.enqueue(b"%d:%d" % (name, i))
+                if i % 3 == 0:
+                    s.flush()
+            s.flush()
+
+    def consume(q: PersistentQueue) -> None:
+        mine: list[bytes] = []
+        idle = time.monotonic() + 20
+        with q.session() as s:
+            while len(got) + len(mine) < 600 and time.monotonic() < idle:
+                if (item := s.dequeue()) is None:
+                    s.flush()
+                    got.extend(mine)
+                    mine.clear()
+                    time.sleep(0.001)
+                elif len(mine) % 7 == 6:
+                    s.rollback()
+                    mine.clear()
+                else:
+                    mine.append(item)
+                    if len(mine) % 5 == 4:
+                        s.flush()
+                        got.extend(mine)
+                        mine.clear()
+            s.flush()
+            got.extend(mine)
+        left.release()
+
+    with PersistentQueue(tmp_path) as q:
+        threads = [threading.Thread(target=produce, args=(q, n)) for n in range(4)]
+        threads += [threading.Thread(target=consume, args=(q,)) for _ in range(3)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert sorted(got + contents(q)) == sorted(
+            b"%d:%d" % (n, i) for n in range(4) for i in range(150)
+        )
+
+
+def test_concurrent_flushes_share_transactions(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        gate = threading.Barrier(8)
+
+        def work() -> None:
+            gate.wait()
+            for _ in range(20):
+                put(q, b"x")
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert len(q) == 160
+        assert q.transactions < 160
+
+
+def test_delayed_flush_is_synced_in_time(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path, durability="delayed", delay=0.01) as q:
+        put(q, b"a")
+        deadline = time.monotonic() + 10
+        while q.unsynced and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert not q.unsynced
+        put(q, b"b" * 100_000)
+        q.sync()
+        assert not q.unsynced
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"a", b"b" * 100_000]
+
+
+def test_second_opening_is_refused_with_the_owners_pid(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path), pytest.raises(Locked, match=str(os.getpid())) as error:
+        PersistentQueue(tmp_path)
+    assert error.value.pid == os.getpid()
+    PersistentQueue(tmp_path).close()
+
+
+def test_second_opening_can_wait(tmp_path: Path) -> None:
+    q = PersistentQueue(tmp_path)
+    timer = threading.Timer(0.1, q.close)
+    timer.start()
+    PersistentQueue(tmp_path, timeout=10).close()
+    timer.join()
+    with PersistentQueue(tmp_path), pytest.raises(Locked):
+        PersistentQueue(tmp_path, timeout=0.05)
+
+
+OWNER = """
+import sys, time
+from shmring.durable import PersistentQueue
+q = PersistentQueue(sys.argv[1])
+with q.session() as s:
+    s.enqueue(b"kept"); s.flush()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+def test_lock_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE, env=env
+    ) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"ready\n"
+        with pytest.raises(Locked) as error:
+            PersistentQueue(tmp_path)
+        assert error.value.pid == owner.pid
+        owner.kill()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"kept"]
+
+
+def test_pid_reuse_does_not_look_like_an_owner(tmp_path: Path) -> None:
+    # The text a dead owner left names a living process: this one, but with another start.
+    start = process_start(os.getpid())
+    assert start is not None
+    (tmp_path / "lock").write_text(f"{os.getpid()} {start - 1}\n")
+    PersistentQueue(tmp_path).close()
+    holder = LockFile(str(tmp_path / "lock"), "it", 0)
+    (tmp_path / "lock").write_text(f"{os.getpid()} {start - 1}\n")
+    with pytest.raises(Locked) as error:
+        PersistentQueue(tmp_path)
+    assert error.value.pid is None
+    holder.release()
+
+
+def in_child(work: object) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            assert callable(work)
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    return pid
+
+
+def test_forked_child_can_neither_use_the_queue_nor_keep_its_lock(tmp_path: Path) -> None:
+    q = PersistentQueue(tmp_path)
+    put(q, b"a")
+    s = q.session()
+    s.dequeue()
+
+    def child() -> bool:
+        for use in (q.session, s.dequeue, s.flush, q.sync, lambda: s.enqueue(b"x")):
+            with pytest.raises(ForkedHandle):
+                use()
+        s.rollback()
+        q.close()
+        return True
+
+    assert os.waitpid(in_child(child), 0)[1] == 0
+    sleeper = in_child(lambda: time.sleep(60))
+    try:
+        s.rollback()
+        q.close()
+        with PersistentQueue(tmp_path) as again:
+            assert contents(again) == [b"a"]
+    finally:
+        os.kill(sleeper, signal.SIGKILL)
+        os.waitpid(sleeper, 0)
+
+
+def test_closed_queue_says_so(tmp_path: Path) -> None:
+    q = PersistentQueue(tmp_path)
+    s = q.session()
+    s.enqueue(b"a")
+    q.close()
+    q.close()
+    for use in (s.flush, s.dequeue, q.session):
+        with pytest.raises(Closed):
+            use()
+    s.rollback()
+
+
+def damaged_log(tmp_path: Path) -> Path:
+    q = PersistentQueue(tmp_path)
+    for i in range(5):
+        put(q, b"item %d" % i)
+    log = tmp_path / "transaction.log"
+    copy = log.read_bytes()
+    q.close()
+    raw = bytearray(copy)
+    raw[raw.index(b"item 2")] ^= 1
+    log.write_bytes(raw)
+    for data in tmp_path.glob("data.*"):
+        data.unlink()
+    return log
+
+
+def test_damage_in_the_middle_of_the_log_is_refused_and_says_where(tmp_path: Path) -> None:
+    log = damaged_log(tmp_path)
+    before = log.read_bytes()
+    with pytest.raises(Damaged, match=r"transaction 3 at byte \d+ is damaged"):
+        PersistentQueue(tmp_path)
+    assert log.read_bytes() == before
+
+
+def test_damage_can_be_cut_off_and_a_copy_is_kept(tmp_path: Path) -> None:
+    log = damaged_log(tmp_path)
+    before = log.read_bytes()
+    with PersistentQueue(tmp_path, damage="cut") as q:
+        assert q.recovered is not None
+        assert "transaction 3" in q.recovered
+        assert contents(q) == [b"item 0", b"item 1"]
+        put(q, b"more")
+    assert (tmp_path / "transaction.log.broken").read_bytes() == before
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"item 0", b"item 1", b"more"]
+
+
+def test_damaged_item_is_refused_or_passed_over_and_set_aside(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"a" * 50_000, b"b" * 50_000)
+    (data,) = tmp_path.glob("data.*")
+    raw = bytearray(data.read_bytes())
+    raw[100] ^= 1
+    data.write_bytes(raw)
+    with PersistentQueue(tmp_path) as q, q.session() as s:
+        with pytest.raises(Damaged, match="50000 bytes at 0"):
+            s.dequeue()
+        assert len(q) == 2
+    with PersistentQueue(tmp_path, damage="cut") as q, q.session() as s:
+        assert s.dequeue() == b"b" * 50_000
+        s.flush()
+    assert data.with_name(data.name + ".broken").read_bytes() == raw
+
+
+@pytest.mark.parametrize("name", ["transaction.log", "data"])
+def test_missing_file_is_damage(tmp_path: Path, name: str) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"a" * 50_000)
+    (victim,) = tmp_path.glob(name + "*")
+    victim.unlink()
+    with pytest.raises(Damaged, match="missing"):
+        PersistentQueue(tmp_path)
+    with PersistentQueue(tmp_path, damage="cut") as q:
+        assert q.recovered is not None
+        assert contents(q) == []
+
+
+def test_bad_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="durability"):
+        PersistentQueue(tmp_path, durability="maybe")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="damage"):
+        PersistentQueue(tmp_path, damage="ignore")  # pyright: ignore[reportArgumentType]

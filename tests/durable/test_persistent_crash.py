@@ -1,0 +1,210 @@
+"""Every crash point of a persistent queue, replayed on a simulated disk."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from simulated_disk import SimulatedDisk
+
+from shmring.durable import PersistentQueue, session, transaction_log
+from shmring.durable.files import Disk
+from shmring.errors import NoSpace
+
+SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "8"))
+STATE = list[bytes]
+
+
+@pytest.fixture(autouse=True)
+def small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_log, "_CHUNK", 700)
+    monkeypatch.setattr(session, "_INLINE_BYTES", 100)
+    monkeypatch.setattr(session, "_BUFFER_BYTES", 600)
+
+
+def open_queue(disk: Disk, *, delayed: bool = False) -> PersistentQueue:
+    return PersistentQueue(
+        "/q",
+        disk=disk,
+        durability="delayed" if delayed else "sync",
+        delay=3600,
+        file_size=2500,
+        log_size=2000,
+        log_reserve=700,
+    )
+
+
+def contents(queue: PersistentQueue) -> STATE:
+    with queue.session() as s:
+        return list(iter(s.dequeue, None))
+
+
+class Workload:
+    """Random transactions of several sessions, with every state a crash may leave beside them."""
+
+    def __init__(self, seed: int, *, delayed: bool, samples: int) -> None:
+        self.rng = random.Random(seed)
+        self.delayed = delayed
+        self.samples = samples
+        self.allowed: list[STATE] = [[]]
+        self.state: STATE = []
+        self.count = 0
+        self.checked = 0
+        self.disk = SimulatedDisk()
+        self.disk.on_step = self.check
+        self.queue = open_queue(self.disk, delayed=delayed)
+
+    def check(self) -> None:
+        for image in self.disk.crashes(self.rng, self.samples):
+            nested = self.rng.random() < 0.05
+            if nested:
+                image = self.crash_while_recovering(image)
+            self.reopen(image)
+            self.checked += 1
+
+        killed = self.disk.kill()
+        found = contents(open_queue(killed, delayed=self.delayed))
+        assert found in self.allowed
+        for image in killed.crashes(self.rng, 2):
+            assert contents(open_queue(image)) == found
+        killed = self.disk.kill()
+        queue = open_queue(killed)
+        with queue.session() as s:
+            s.enqueue(b"later")
+            s.flush()
+        for image in killed.crashes(self.rng, 1):
+            assert contents(open_queue(image)) == [*found, b"later"]
+
+    def crash_while_recovering(self, image: SimulatedDisk) -> SimulatedDisk:
+        images: list[SimulatedDisk] = []
+        image.on_step = lambda: images.extend(image.crashes(self.rng, 1))
+        open_queue(image, delayed=self.delayed)
+        image.on_step = None
+        return self.rng.choice(images) if images else image
+
+    def reopen(self, image: SimulatedDisk) -> None:
+        queue = open_queue(image, delayed=self.rng.random() < 0.5)
+        found = contents(queue)
+        assert found in self.allowed, (found, self.allowed, queue.recovered)
+        if self.rng.random() < 0.2:
+            with queue.session() as s:
+                s.enqueue(b"later")
+                s.flush()
+            if self.rng.random() < 0.5:
+                queue.sync()
+                image = image.crash(lambda: 0.0)
+            queue.close()
+            again = open_queue(image)
+            assert contents(again) == [*found, b"later"]
+            assert again.recovered is None
+
+    def item(self) -> bytes:
+        self.count += 1
+        size = self.rng.choice([0, 5, 30, 200, 700])
+        return b"%d:" % self.count + self.rng.randbytes(size) if size else b""
+
+    def transaction(self) -> None:
+        rng = self.rng
+        with self.queue.session() as s:
+            after = list(self.state)
+            for _ in range(rng.randrange(3)):
+                if s.dequeue() is not None:
+                    after.pop(0)
+            for _ in range(rng.randrange(3)):
+                s.enqueue(data := self.item())
+                after.append(data)
+            if rng.random() < 0.15:
+                return
+            self.allowed.append(after)
+            s.flush()
+            self.state = after
+            if not self.delayed:
+                self.allowed = [after]
+
+    def run(self, transactions: int) -> None:
+        for _ in range(transactions):
+            self.transaction()
+            if self.delayed and self.rng.random() < 0.2:
+                self.queue.sync()
+                self.allowed = [self.state]
+            if self.rng.random() < 0.05:
+                self.queue.close()
+                self.allowed = [self.state]
+                self.queue = open_queue(self.disk, delayed=self.delayed)
+        self.queue.close()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("delayed", [False, True], ids=["sync", "delayed"])
+def test_every_crash_leaves_the_state_before_or_after_a_commit(seed: int, delayed: bool) -> None:
+    workload = Workload(seed, delayed=delayed, samples=6)
+    workload.run(60)
+    assert workload.checked > 600
+
+
+def test_large_flush_that_fills_several_files_is_atomic() -> None:
+    disk = SimulatedDisk()
+    queue = open_queue(disk)
+    rng = random.Random(1)
+    items = [b"%03d" % i + rng.randbytes(300) for i in range(40)]
+
+    def check() -> None:
+        for image in disk.crashes(rng, 3):
+            assert contents(open_queue(image)) in ([], items)
+
+    disk.on_step = check
+    with queue.session() as s:
+        for item in items:
+            s.enqueue(item)
+        s.flush()
+    assert sum(name.startswith("data.") for name in disk.names("/q")) > 3
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_full_disk_loses_nothing_committed_and_dequeue_still_commits(seed: int) -> None:
+    rng = random.Random(seed)
+    disk = SimulatedDisk()
+    queue = open_queue(disk)
+    kept: STATE = []
+
+    def put(size: int) -> None:
+        with queue.session() as s:
+            s.enqueue(data := rng.randbytes(size))
+            s.flush()
+            kept.append(data)
+
+    def put_many(size: int) -> None:
+        for _ in range(100):
+            put(size)
+
+    for _ in range(10):
+        put(rng.choice([20, 400]))
+    disk.capacity = 0
+    for size in (20, 400, 5000):
+        # What the log has beyond its reserve is still good for small items.
+        with pytest.raises(NoSpace):
+            put_many(size)
+    assert contents(open_queue(disk.crash(lambda: 0.0))) == kept
+    for _ in range(5):
+        with queue.session() as s:
+            assert s.dequeue() == kept.pop(0)
+            s.flush()
+    assert contents(open_queue(disk.crash(lambda: 0.0))) == kept
+    disk.capacity = 1 << 30
+    put(400)
+    queue.close()
+    assert contents(open_queue(disk)) == kept
+
+
+def test_flush_refused_by_a_full_disk_can_be_repeated() -> None:
+    disk = SimulatedDisk()
+    queue = open_queue(disk)
+    with queue.session() as s:
+        s.enqueue(b"a" * 500)
+        disk.capacity = 0
+        with pytest.raises(NoSpace):
+            s.flush()
+        disk.capacity = 1 << 30
+        s.flush()
+    assert contents(open_queue(disk.crash(lambda: 0.0))) == [b"a" * 500]

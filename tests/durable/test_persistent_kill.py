@@ -1,0 +1,268 @@
+"""SIGKILL at random moments, disk full on a real file system, truncation at every byte.
+
+``SHMRING_KILLS`` sets the number of kills; the default keeps the run short.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from shmring.durable import AppendOnlyQueue, PersistentQueue, transaction_log
+from shmring.errors import Damaged, NoSpace
+
+KILLS = int(os.environ.get("SHMRING_KILLS", "80"))
+SIZES = (0, 10, 300, 5_000, 60_000)
+
+
+def contents(queue: PersistentQueue | AppendOnlyQueue) -> list[bytes]:
+    if isinstance(queue, AppendOnlyQueue):
+        return list(queue)
+    with queue.session() as s:
+        return list(iter(s.dequeue, None))
+
+
+class Killed:
+    """Runs work in a child process, kills it at a random moment, and returns what it told."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+
+    def run(self, work: Callable[[Callable[[str], None]], None]) -> list[str]:
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+
+            def tell(line: str) -> None:
+                os.write(writer, line.encode() + b"\n")
+
+            try:
+                os.close(reader)
+                work(tell)
+            finally:
+                os._exit(1)
+        os.close(writer)
+        try:
+            with os.fdopen(reader) as told:
+                time.sleep(self.rng.random() ** 2 * 0.03)
+                os.kill(pid, signal.SIGKILL)
+                return told.read().splitlines()
+        finally:
+            os.waitpid(pid, 0)
+
+
+def follow(told: list[str], state: list[int]) -> list[list[int]]:
+    """Return the states allowed after the kill: each line is "try <taken> <ids...>" or "done"."""
+    trial = state
+    for line in told:
+        word, *numbers = line.split()
+        if word == "try":
+            taken, *ids = map(int, numbers)
+            trial = state[taken:] + ids
+        else:
+            state = trial
+    return [state, trial]
+
+
+def payload(number: int) -> bytes:
+    return b"%d:" % number + bytes([number % 251]) * SIZES[number % len(SIZES)]
+
+
+def numbers(items: list[bytes]) -> list[int]:
+    found = [int(item.split(b":")[0]) for item in items]
+    assert items == [payload(number) for number in found]
+    return found
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("durability", ["sync", "delayed"])
+def test_killed_queue_reopens_before_or_after_its_last_flush(
+    tmp_path: Path, durability: Literal["sync", "delayed"]
+) -> None:
+    rng = random.Random(durability)
+    killed = Killed(rng)
+    state: list[int] = []
+    done = 0
+
+    def work(tell: Callable[[str], None]) -> None:
+        q = PersistentQueue(
+            tmp_path, file_size=200_000, log_size=30_000, durability=durability, delay=0.002
+        )
+        count = (max(state) if state else 0) + 1000
+        with q.session() as s:
+            for _ in range(300):
+                # More comes out when much is in, so that files drain.
+                taken = sum(s.dequeue() is not None for _ in range(rng.choice([0, 1, 2, 4])))
+                ids = list(range(count, count + rng.randrange(4)))
+                count += len(ids)
+                for number in ids:
+                    s.enqueue(payload(number))
+                tell(f"try {taken} {' '.join(map(str, ids))}")
+                s.flush()
+                tell("done")
+        q.close()
+
+    for _ in range(KILLS):
+        told = killed.run(work)
+        done += told.count("done")
+        allowed = follow(told, state)
+        with PersistentQueue(tmp_path) as q:
+            state = numbers(contents(q))
+        assert state in allowed
+    assert done > KILLS
+
+
+@pytest.mark.kill
+def test_killed_append_only_queue_reopens_before_or_after_its_last_flush(tmp_path: Path) -> None:
+    rng = random.Random(2)
+    killed = Killed(rng)
+    state: list[int] = []
+    path = tmp_path / "q"
+
+    def work(tell: Callable[[str], None]) -> None:
+        q = AppendOnlyQueue(path)
+        count = (max(state) if state else 0) + 1000
+        for i in range(300):
+            taken = sum(q.dequeue() is not None for _ in range(rng.choice([0, 1, 2, 4])))
+            ids = list(range(count, count + rng.randrange(4)))
+            count += len(ids)
+            for number in ids:
+                q.enqueue(payload(number))
+            tell(f"try {taken} {' '.join(map(str, ids))}")
+            if i % 10 == 9:
+                q.compact()
+            else:
+                q.flush()
+            tell("done")
+
+    for _ in range(KILLS):
+        allowed = follow(killed.run(work), state)
+        with AppendOnlyQueue(path) as q:
+            state = numbers(contents(q))
+        assert state in allowed
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Generator[Path]:
+    mount = tmp_path / "small"
+    mount.mkdir()
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mount)], check=False
+    ).returncode:
+        pytest.skip("mounting a tmpfs is not allowed here")
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "-l", str(mount)], check=True)
+
+
+@pytest.mark.parametrize("size", [100, 20_000, 300_000])
+def test_full_disk_makes_flush_fail_and_dequeue_still_works(small_disk: Path, size: int) -> None:
+    with PersistentQueue(small_disk / "q") as q:
+        with q.session() as s:
+
+            def fill() -> None:
+                for i in range(1_000_000):
+                    s.enqueue(b"%d:" % i + bytes(size))
+                    s.flush()
+
+            with pytest.raises(NoSpace, match="disk is full"):
+                fill()
+        count = len(q)
+        assert count > 2
+        with q.session() as s:
+            assert s.dequeue() == b"0:" + bytes(size)
+            s.flush()
+    with PersistentQueue(small_disk / "q") as q:
+        with q.session() as s:
+            for i in range(1, count):
+                assert s.dequeue() == b"%d:" % i + bytes(size)
+                if i % 10 == 0:
+                    s.flush()
+            s.flush()
+        with q.session() as s:
+            s.enqueue(bytes(size))
+            s.flush()
+
+
+def test_full_disk_keeps_the_append_only_queue_as_flushed(small_disk: Path) -> None:
+    flushed: list[int] = []
+    with AppendOnlyQueue(small_disk / "q") as q:
+
+        def fill() -> None:
+            for _ in range(1_000):
+                q.enqueue(bytes(100_000))
+                flushed.append(q.flush())
+
+        with pytest.raises(NoSpace, match="disk is full"):
+            fill()
+    count = len(flushed)
+    assert count > 2
+    with AppendOnlyQueue(small_disk / "q") as q:
+        assert contents(q) == [bytes(100_000)] * count
+        assert q.dequeue() is not None
+        with AppendOnlyQueue(small_disk / "q", readonly=True) as view:
+            assert len(view) == count
+
+
+def test_log_truncated_at_every_byte_is_an_earlier_state_or_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = tmp_path / "source"
+    states: list[list[bytes]] = [[]]
+    monkeypatch.setattr(transaction_log, "_CHUNK", 64)
+    q = PersistentQueue(source, log_reserve=64)
+    with q.session() as s:
+        for i in range(6):
+            s.enqueue(b"item %d" % i)
+            if i % 2:
+                s.dequeue()
+            s.flush()
+            states.append([b"item %d" % j for j in range((i + 1) // 2, i + 1)])
+    raw = (source / "transaction.log").read_bytes()
+    q.close()
+    path = tmp_path / "q"
+    last = 0
+    for nbytes in range(len(raw) + 1):
+        path.mkdir()
+        (path / "transaction.log").write_bytes(raw[:nbytes])
+        if nbytes < 64:
+            with pytest.raises(Damaged):
+                PersistentQueue(path, log_reserve=64)
+        else:
+            with PersistentQueue(path, log_reserve=64) as q:
+                found = contents(q)
+            # One transaction may leave the same state as another, so look no further back.
+            assert found in states[last : last + 2]
+            last += states[last : last + 2].index(found)
+        shutil.rmtree(path)
+    assert last == 6
+
+
+def test_data_file_truncated_at_every_byte_is_damage_that_says_where(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    with PersistentQueue(path, log_reserve=64) as q, q.session() as s:
+        for i in range(3):
+            s.enqueue(b"%d" % i * 50)
+        s.flush()
+        s.enqueue(b"last")
+        s.flush()
+    (data,) = path.glob("data.*")
+    raw = data.read_bytes()
+    assert len(raw) == 154
+    for nbytes in range(len(raw)):
+        data.write_bytes(raw[:nbytes])
+        with pytest.raises(Damaged, match=f"{data.name} is {nbytes} bytes long, but item"):
+            PersistentQueue(path, log_reserve=64)
+    data.write_bytes(raw)
+    with PersistentQueue(path, log_reserve=64) as q:
+        assert len(contents(q)) == 4

@@ -1,0 +1,186 @@
+"""Property tests: both durable queues against plain lists, with crashes in between."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from simulated_disk import SimulatedDisk
+
+from shmring.durable import AppendOnlyQueue, PersistentQueue, Session
+from shmring.errors import NoSpace
+
+
+def _large(size: int) -> bytes:
+    return bytes([size % 251]) * size
+
+
+ITEM: st.SearchStrategy[bytes] = st.one_of(
+    st.binary(max_size=40), st.integers(30_000, 40_000).map(_large)
+)
+SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class PersistentModel(RuleBasedStateMachine):
+    """Items are numbered as they are committed; the queue is the untaken ones in order."""
+
+    @initialize(delayed=st.booleans())
+    def start(self, delayed: bool) -> None:
+        self.delayed = delayed
+        self.disk = SimulatedDisk()
+        self.live: dict[int, bytes] = {}
+        self.next = 0
+        self.open()
+
+    def open(self) -> None:
+        self.queue = PersistentQueue(
+            "/q",
+            disk=self.disk,
+            durability="delayed" if self.delayed else "sync",
+            delay=3600,
+            file_size=50_000,
+            log_size=20_000,
+            log_reserve=1000,
+        )
+        self.sessions: list[tuple[Session, list[bytes], list[int]]] = []
+        self.numbers = sorted(self.live)
+
+    @rule()
+    def begin(self) -> None:
+        if len(self.sessions) < 4:
+            self.sessions.append((self.queue.session(), [], []))
+
+    @precondition(lambda self: self.sessions)
+    @rule(which=st.integers(0, 3), item=ITEM)
+    def enqueue(self, which: int, item: bytes) -> None:
+        s, put, _ = self.sessions[which % len(self.sessions)]
+        s.enqueue(item)
+        put.append(item)
+
+    @precondition(lambda self: self.sessions)
+    @rule(which=st.integers(0, 3))
+    def dequeue(self, which: int) -> None:
+        s, _, taken = self.sessions[which % len(self.sessions)]
+        if self.numbers:
+            number = self.numbers.pop(0)
+            assert s.dequeue() == self.live[number]
+            taken.append(number)
+        else:
+            assert s.dequeue() is None
+
+    @precondition(lambda self: self.sessions)
+    @rule(which=st.integers(0, 3), full=st.booleans())
+    def flush(self, which: int, full: bool) -> None:
+        s, put, taken = self.sessions[which % len(self.sessions)]
+        self.disk.capacity = 0 if full else 1 << 30
+        try:
+            s.flush()
+        except NoSpace:
+            assert full
+            return
+        finally:
+            self.disk.capacity = 1 << 30
+        for number in taken:
+            del self.live[number]
+        for item in put:
+            self.live[self.next] = item
+            self.numbers.append(self.next)
+            self.next += 1
+        put.clear()
+        taken.clear()
+
+    @precondition(lambda self: self.sessions)
+    @rule(which=st.integers(0, 3))
+    def rollback(self, which: int) -> None:
+        s, _, taken = self.sessions.pop(which % len(self.sessions))
+        s.rollback()
+        self.numbers = sorted(self.numbers + taken)
+
+    @rule()
+    def close_and_open(self) -> None:
+        self.queue.close()
+        self.open()
+
+    @rule(seed=st.integers(0, 1 << 30))
+    def crash_and_open(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.queue.sync()
+        old = self.queue
+        self.disk = self.disk.crash(lambda: float(rng.random() < 0.5))
+        self.open()
+        old.close()
+
+    @invariant()
+    def same_length(self) -> None:
+        if hasattr(self, "queue"):
+            assert len(self.queue) == len(self.numbers)
+
+    def teardown(self) -> None:
+        if hasattr(self, "queue"):
+            self.queue.close()
+            self.open()
+            with self.queue.session() as s:
+                assert list(iter(s.dequeue, None)) == [self.live[n] for n in sorted(self.live)]
+            self.queue.close()
+
+
+class AppendOnlyModel(RuleBasedStateMachine):
+    """Two lists: the queue, and the queue as last flushed; and every state flushed before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.disk = SimulatedDisk()
+        self.queue = AppendOnlyQueue("/d/q", disk=self.disk)
+        self.model: list[bytes] = []
+        self.flushed: list[bytes] = []
+        self.history: dict[int, list[bytes]] = {}
+
+    @rule(item=ITEM)
+    def enqueue(self, item: bytes) -> None:
+        self.queue.enqueue(item)
+        self.model.append(item)
+
+    @rule()
+    def dequeue(self) -> None:
+        assert self.queue.dequeue() == (self.model.pop(0) if self.model else None)
+
+    @rule()
+    def flush(self) -> None:
+        self.history[self.queue.flush()] = list(self.model)
+        self.flushed = list(self.model)
+
+    @rule()
+    def rollback(self) -> None:
+        self.queue.rollback()
+        self.model = list(self.flushed)
+
+    @rule()
+    def compact(self) -> None:
+        self.flushed = list(self.model)
+        self.history = {self.queue.compact(): list(self.model)}
+
+    @rule(seed=st.integers(0, 1 << 30))
+    def crash_and_open(self, seed: int) -> None:
+        rng = random.Random(seed)
+        self.disk = self.disk.crash(lambda: float(rng.random() < 0.5))
+        self.queue = AppendOnlyQueue("/d/q", disk=self.disk)
+        self.model = list(self.flushed)
+
+    @precondition(lambda self: self.history)
+    @rule(which=st.integers(0, 1 << 30))
+    def view(self, which: int) -> None:
+        position = sorted(self.history)[which % len(self.history)]
+        view = AppendOnlyQueue("/d/q", position=position, disk=self.disk)
+        assert list(view) == self.history[position]
+
+    @invariant()
+    def same(self) -> None:
+        assert len(self.queue) == len(self.model)
+
+
+TestPersistentModel = PersistentModel.TestCase
+TestPersistentModel.settings = SETTINGS
+TestAppendOnlyModel = AppendOnlyModel.TestCase
+TestAppendOnlyModel.settings = SETTINGS

@@ -1,0 +1,504 @@
+"""TableRing: what it promises, on SQLite and on a PostgreSQL of our own."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import threading
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
+import pytest
+import sqlalchemy as sa
+from postgres import Postgres, PostgresMissing, postgres
+
+from shmring.durable.table_ring import TableRing, TableRingStats
+from shmring.durable.table_schema import MAX_SLOTS, Layout, place, stride_for
+from shmring.errors import (
+    BranchDropped,
+    BranchNotFound,
+    Closed,
+    Contended,
+    Damaged,
+    Empty,
+    ForkedHandle,
+    Full,
+    LimitReached,
+    MessageTooLarge,
+    RingExists,
+    RingNotFound,
+    VersionMismatch,
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[Postgres]:
+    try:
+        with postgres() as running:
+            yield running
+    except PostgresMissing as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/ring.db"
+        return
+    address = request.getfixturevalue("server").url
+    yield address
+    # The server is shared by the tests: leave it as it was.
+    execute(address, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+
+
+def execute(url: str, *statements: str) -> list[Any]:
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        results = [connection.execute(sa.text(statement)) for statement in statements]
+        return list(results[-1]) if results[-1].returns_rows else []
+
+
+# -- the mapping ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_place_is_a_bijection_for_every_size(scattered: bool) -> None:
+    for slots in itertools.chain(range(1, 400), (1000, 1024, 4095, 4096, 9973, 30030)):
+        stride = stride_for(slots, scattered=scattered)
+        assert sorted(place(n, slots, stride) for n in range(slots)) == list(range(slots)), slots
+
+
+def test_place_repeats_after_a_lap_however_far() -> None:
+    layout = Layout(1000, stride_for(1000, scattered=True))
+    assert [layout.place(n) for n in range(1000)] == [layout.place(n + 10**15) for n in range(1000)]
+
+
+def test_scattered_neighbours_lie_far_apart() -> None:
+    layout = Layout(100_000, stride_for(100_000, scattered=True))
+    for run in range(0, 100_000, 9973):
+        ten = sorted(layout.place(run + k) for k in range(10))
+        assert min(b - a for a, b in itertools.pairwise(ten)) > 5000
+
+
+def test_largest_ring_does_not_overflow_a_bigint() -> None:
+    stride = stride_for(MAX_SLOTS, scattered=True)
+    assert (MAX_SLOTS - 1) * stride < 2**63
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 10, 997, 1000, MAX_SLOTS])
+def test_database_and_python_agree_on_the_place(url: str, slots: int) -> None:
+    layout = Layout(slots, stride_for(slots, scattered=True))
+    numbers = [0, 1, 2, slots - 1, slots, slots + 1, 10**15 + 7, 2**62]
+    selected = ", ".join(layout.place_sql(f"(CAST({n} AS BIGINT) + 0)") for n in numbers)
+    assert list(execute(url, f"SELECT {selected}")[0]) == [layout.place(n) for n in numbers]
+
+
+# -- push and pop --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+@pytest.mark.parametrize("durability", ["sync", "delayed"])
+def test_messages_come_out_in_order_over_many_laps(
+    url: str, scattered: bool, durability: Any
+) -> None:
+    with TableRing(url, slots=7, scattered=scattered, durability=durability) as ring:
+        for n in range(30):
+            assert ring.push(b"%d" % n, timeout=0) == n
+            if n % 5 == 4:
+                assert [ring.pop(timeout=0) for _ in range(5)] == [
+                    b"%d" % k for k in range(n - 4, n + 1)
+                ]
+
+
+def test_batches_wrap_around_the_end(url: str) -> None:
+    with TableRing(url, slots=10, scattered=True) as ring:
+        for first in range(0, 70, 7):
+            rows = [b"%d" % n for n in range(first, first + 7)]
+            assert ring.push_many(rows, timeout=0) == first
+            assert ring.pop_many(3, timeout=0) + ring.pop_many(timeout=0) == rows
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", bytes(range(256)), b"x" * 300, b"\\x00'%s:n"])
+def test_bytes_come_back_as_they_were(url: str, data: bytes) -> None:
+    with TableRing(url, slots=2) as ring:
+        ring.push(data)
+        ring.push_many([bytearray(data), memoryview(data)][:1])
+        assert ring.pop() == data
+        assert ring.pop_many() == [data]
+
+
+def test_push_many_takes_arrays(url: str) -> None:
+    array = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    fixed = pa.array([b"abcd", b"efgh"], pa.binary(4))
+    with TableRing(url, slots=10) as ring:
+        ring.push_many(array)
+        ring.push_many(fixed)
+        ring.push_many(row for row in (b"1", b"2"))
+        assert ring.pop_many() == [*(row.tobytes() for row in array), b"abcd", b"efgh", b"1", b"2"]
+
+
+def test_full_ring_raises_full_and_burns_no_number(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        for _ in range(5):
+            with pytest.raises(Full, match="1 of 3 slots"):
+                ring.push(b"lost", timeout=0)
+        with pytest.raises(queue.Full):
+            ring.push_many([b"a", b"b"], timeout=0.001)
+        assert ring.pop() == b"0"
+        assert ring.push(b"3", timeout=0) == 3
+        assert ring.pop_many() == [b"1", b"2", b"3"]
+
+
+def test_push_many_that_fits_only_in_part_publishes_nothing(url: str) -> None:
+    with TableRing(url, slots=5) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        with pytest.raises(Full):
+            ring.push_many([b"3", b"4", b"5"], timeout=0)
+        assert ring.positions() == (3, {"main": 0})
+        assert ring.pop_many() == [b"0", b"1", b"2"]
+        assert ring.push_many([b"3", b"4", b"5"], timeout=0) == 3
+
+
+def test_empty_ring_raises_empty(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        for _ in range(3):
+            with pytest.raises(Empty, match="'main'"):
+                ring.pop(timeout=0)
+        with pytest.raises(queue.Empty):
+            ring.pop_many(timeout=0.001)
+        ring.push(b"a")
+        assert ring.pop(timeout=0) == b"a"
+
+
+def test_waiting_push_uses_the_slot_as_soon_as_it_is_free(url: str) -> None:
+    with TableRing(url, slots=1) as ring, TableRing.attach(url) as other:
+        ring.push(b"0")
+        pushed: list[int] = []
+        thread = threading.Thread(target=lambda: pushed.append(ring.push(b"1")))
+        thread.start()
+        while not ring.stats().full_waits:
+            os.sched_yield()
+        assert other.pop(timeout=0) == b"0"
+        assert other.pop() == b"1"
+        thread.join()
+        assert pushed == [1]
+
+
+def test_one_handle_may_push_in_one_thread_and_pop_in_another(url: str) -> None:
+    with TableRing(url, slots=2, durability="delayed") as ring:
+        thread = threading.Thread(
+            target=lambda: [ring.push(b"%d" % n, timeout=30) for n in range(50)]
+        )
+        thread.start()
+        assert [ring.pop(timeout=30) for _ in range(50)] == [b"%d" % n for n in range(50)]
+        thread.join()
+
+
+# -- subscribers ---------------------------------------------------------------------------------
+
+
+def test_every_subscriber_sees_every_message(url: str) -> None:
+    with (
+        TableRing(url, slots=4, subscribers=["a", "b"], subscriber="a") as a,
+        TableRing.attach(url, subscriber="b") as b,
+    ):
+        a.push_many([b"0", b"1", b"2", b"3"])
+        assert a.pop_many() == [b"0", b"1", b"2", b"3"]
+        with pytest.raises(Full):
+            a.push(b"4", timeout=0)  # b holds all of them
+        assert b.pop() == b"0"
+        assert a.push(b"4", timeout=0) == 4
+        assert b.pop_many() == [b"1", b"2", b"3", b"4"]
+        assert a.pop() == b"4"
+
+
+def test_connections_of_one_subscriber_share_its_messages(url: str) -> None:
+    with TableRing(url, slots=10) as one, TableRing.attach(url) as two:
+        one.push_many([b"%d" % n for n in range(6)])
+        got = [handle.pop(timeout=0) for _ in range(3) for handle in (one, two)]
+        assert got == [b"%d" % n for n in range(6)]
+
+
+def test_new_subscriber_sees_what_comes_later(url: str) -> None:
+    with TableRing(url, slots=4) as ring:
+        ring.push(b"before")
+        ring.subscribe("late")
+        with TableRing.attach(url, subscriber="late") as late:
+            ring.push(b"after")
+            assert late.pop_many() == [b"after"]
+        assert ring.pop_many() == [b"before", b"after"]
+        assert set(ring.table()["reference_count"].to_pylist()) == {0}
+
+
+def test_unsubscribe_frees_what_only_that_one_held(url: str) -> None:
+    with TableRing(url, slots=3, subscribers=["a", "b"]) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        assert ring.pop_many(2) == [b"0", b"1"]
+        with TableRing.attach(url, subscriber="b") as gone:
+            assert gone.pop() == b"0"
+            ring.unsubscribe("b")
+            with pytest.raises(BranchDropped, match="'b'"):
+                gone.pop(timeout=0)
+        assert ring.table()["message_id"].to_pylist() == [None, None, 2]
+        assert ring.push_many([b"3", b"4"], timeout=0) == 3
+        assert ring.pop_many() == [b"2", b"3", b"4"]
+
+
+def test_subscriber_errors(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        with pytest.raises(BranchNotFound, match="no subscriber 'x'"):
+            TableRing.attach(url, subscriber="x")
+        with pytest.raises(BranchNotFound):
+            ring.unsubscribe("x")
+        with pytest.raises(ValueError, match="already"):
+            ring.subscribe("main")
+        with pytest.raises(ValueError, match="last subscriber"):
+            ring.unsubscribe("main")
+        for n in range(63):
+            ring.subscribe(f"s{n}")
+        with pytest.raises(LimitReached, match="64"):
+            ring.subscribe("one too many")
+        ring.push(b"x")
+        assert ring.table()["reference_count"].to_pylist() == [64, 0, 0]
+
+
+def test_head_start_delays_only_the_beginning(url: str) -> None:
+    with TableRing(url, slots=5, head_start=3) as ring:
+        ring.push_many([b"0", b"1"])
+        with pytest.raises(Empty, match="head_start 3"):
+            ring.pop(timeout=0)
+        ring.push(b"2")
+        assert [ring.pop(timeout=0) for _ in range(3)] == [b"0", b"1", b"2"]
+        ring.push(b"3")
+        assert ring.pop(timeout=0) == b"3"
+
+
+# -- what can be seen ----------------------------------------------------------------------------
+
+
+def test_table_shows_every_slot(url: str) -> None:
+    with TableRing(url, slots=3, subscribers=["a", "b"]) as ring:
+        ring.push_many([b"0", b"1"])
+        ring.pop()
+        with TableRing.attach(url, subscriber="b") as b:
+            b.pop()
+        table = ring.table()
+    assert table.schema.names == ["slot", "message_id", "time", "message", "reference_count"]
+    assert table["slot"].to_pylist() == [0, 1, 2]
+    assert table["message_id"].to_pylist() == [None, 1, None]
+    assert table["message"].to_pylist() == [None, b"1", None]
+    assert table["reference_count"].to_pylist() == [0, 2, 0]
+    assert [value is None for value in table["time"].to_pylist()] == [False, False, True]
+
+
+def test_scattered_ring_keeps_its_mapping_for_everybody(url: str) -> None:
+    with TableRing(url, slots=100, scattered=True) as ring:
+        ring.push_many([b"%d" % n for n in range(30)])
+        with TableRing.attach(url) as other:
+            assert other.layout == ring.layout == Layout(100, 11)
+            shown = zip(
+                other.table()["slot"].to_pylist(),
+                other.table()["message_id"].to_pylist(),
+                strict=True,
+            )
+            assert {n: slot for slot, n in shown if n is not None} == {
+                n: ring.layout.place(n) for n in range(30)
+            }
+
+
+def test_stats_count_per_connection(url: str) -> None:
+    with TableRing(url, slots=2) as one, TableRing.attach(url) as two:
+        one.push_many([b"abc", b"d"])
+        with pytest.raises(Full):
+            one.push(b"x", timeout=0)
+        two.pop()
+        assert one.stats() == TableRingStats(pushed=2, pushed_bytes=4, full_waits=1)
+        assert two.stats() == TableRingStats(popped=1, popped_bytes=3)
+
+
+# -- opening -------------------------------------------------------------------------------------
+
+
+def test_create_attach_drop(url: str) -> None:
+    with pytest.raises(RingNotFound, match="no table ring 'orders'"):
+        TableRing.attach(url, name="orders")
+    with TableRing.create(url, name="orders", slots=4) as ring:
+        ring.push(b"kept")
+    with pytest.raises(RingExists):
+        TableRing.create(url, name="orders", slots=4)
+    with TableRing(url, name="orders", slots=4) as ring:
+        assert ring.pop() == b"kept"
+    with pytest.raises(ValueError, match="has 4 slots, not 5"):
+        TableRing(url, name="orders", slots=5)
+    TableRing.drop(url, name="orders")
+    with pytest.raises(RingNotFound):
+        TableRing.drop(url, name="orders")
+    with pytest.raises(RingNotFound):
+        TableRing(url, name="orders")
+
+
+def test_rings_of_one_database_are_apart(url: str) -> None:
+    with TableRing(url, name="a", slots=2) as a, TableRing(url, name="b", slots=3) as b:
+        a.push(b"to a")
+        with pytest.raises(Empty):
+            b.pop(timeout=0)
+        assert (a.slots, b.slots) == (2, 3)
+
+
+def test_failed_attach_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(RingNotFound):
+        TableRing.attach(f"sqlite:///{tmp_path}/none.db")
+    assert not list(tmp_path.iterdir())
+
+
+def test_many_may_create_at_once(url: str) -> None:
+    rings: list[TableRing] = []
+    threads = [
+        threading.Thread(target=lambda: rings.append(TableRing(url, slots=50))) for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    numbers = [ring.push(b"x") for ring in rings]
+    for ring in rings:
+        ring.close()
+    assert numbers == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("nonsense", "no database URL"),
+        ("mysql://host/db", "mysql"),
+        ("sqlite://", "memory"),
+        ("sqlite:///:memory:", "memory"),
+    ],
+)
+def test_urls_that_cannot_be(address: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        TableRing(address, slots=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"slots": 0}, ValueError),
+        ({"slots": 2**31}, ValueError),
+        ({"slots": True}, TypeError),
+        ({"slots": 2.0}, TypeError),
+        ({"name": "x; drop table y"}, ValueError),
+        ({"name": "Upper"}, ValueError),
+        ({"subscribers": "main"}, TypeError),
+        ({"subscribers": []}, ValueError),
+        ({"subscribers": ["a", "a"]}, ValueError),
+        ({"subscribers": [""]}, ValueError),
+        ({"durability": "fast"}, ValueError),
+        ({"head_start": 4}, ValueError),
+        ({"head_start": -1}, ValueError),
+    ],
+)
+def test_options_that_cannot_be(
+    tmp_path: Path, options: dict[str, Any], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        TableRing(f"sqlite:///{tmp_path}/x.db", **{"slots": 3, **options})
+
+
+def test_input_that_cannot_be(tmp_path: Path) -> None:
+    anything: Any = TableRing(f"sqlite:///{tmp_path}/x.db", slots=3)
+    with anything as ring:
+        for wrong in ("text", 1, None, [b"x"]):
+            with pytest.raises(TypeError, match="a message is bytes"):
+                ring.push(wrong)
+        for wrong in ("text", b"x", np.zeros(3, np.uint8), np.zeros((2, 2), np.int64), ["a"]):
+            with pytest.raises(TypeError):
+                ring.push_many(wrong)
+        with pytest.raises(MessageTooLarge, match="301 bytes"):
+            ring.push(b"x" * 301)
+        with pytest.raises(MessageTooLarge, match="4 rows can never fit"):
+            ring.push_many([b"x"] * 4)
+        with pytest.raises(ValueError, match="at least one"):
+            ring.push_many([])
+        for timeout in (-1, float("nan")):
+            with pytest.raises(ValueError, match="timeout"):
+                ring.push(b"x", timeout=timeout)
+        with pytest.raises(ValueError, match="limit"):
+            ring.pop_many(0)
+        assert ring.positions() == (0, {"main": 0})
+
+
+# -- handles, damage, strangers ------------------------------------------------------------------
+
+
+def test_closed_handle_says_so(url: str) -> None:
+    ring = TableRing(url, slots=2)
+    ring.close()
+    ring.close()
+    for call in (lambda: ring.push(b"x"), ring.pop, ring.table, ring.positions):
+        with pytest.raises(Closed):
+            call()
+    assert "closed" in repr(ring)
+
+
+def test_forked_child_is_told_to_attach_again(url: str) -> None:
+    with TableRing(url, slots=2) as ring:
+        child = os.fork()
+        if child == 0:
+            try:
+                ring.close()
+                ring.push(b"from the child")
+            except ForkedHandle:
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert ring.push(b"x") == 0
+        assert ring.pop() == b"x"
+
+
+def test_lost_rows_are_damage_not_a_full_ring(url: str) -> None:
+    with TableRing(url, slots=2) as ring:
+        ring.push(b"x")
+        execute(url, "DELETE FROM shmring WHERE slot = 1")
+        with pytest.raises(Damaged, match="lost a row"):
+            ring.push(b"y")
+        execute(url, "UPDATE shmring SET message_id = 5")
+        with pytest.raises(Damaged, match="message 0 should be in slot 0, which holds 5"):
+            ring.pop()
+
+
+def test_meddled_layout_is_refused(url: str) -> None:
+    TableRing(url, slots=10).close()
+    execute(url, "UPDATE shmring_ring SET stride = 5")
+    with pytest.raises(Damaged, match="stride 5"):
+        TableRing.attach(url)
+    execute(url, "UPDATE shmring_ring SET layout = 9")
+    with pytest.raises(VersionMismatch, match="layout 9"):
+        TableRing.attach(url)
+
+
+def test_rows_out_of_step_publish_nothing(server: Postgres) -> None:
+    # The last slot of the run is free, one before it is not: cannot happen, must not half happen.
+    with TableRing(server.url, name="meddled", slots=4) as ring:
+        execute(server.url, "UPDATE meddled SET reference_count = 1 WHERE slot = 1")
+        with pytest.raises(sa.exc.DBAPIError, match="division by zero"):
+            ring.push_many([b"0", b"1", b"2"], timeout=0)
+        assert ring.positions() == (0, {"main": 0})
+        assert ring.table()["message_id"].to_pylist() == [None] * 4
+
+
+def test_lock_that_somebody_keeps_is_contended(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shmring.durable.table_backends.LOCK_SECONDS", 0.05)
+    with TableRing(url, slots=2) as ring:
+        engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+        with engine.begin() as stranger:
+            stranger.execute(sa.text("UPDATE shmring_ring SET position = position"))
+            with pytest.raises(Contended, match="nothing was pushed"):
+                ring.push(b"x", timeout=0)
+        assert ring.push(b"x", timeout=0) == 0
