@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ArrowReader", "ArrowWriter"]
 
+SLOT_BYTES = 300
 KIND_ARROW_BATCH = 3
 KIND_ARROW_STREAM = 4
 
@@ -41,6 +42,8 @@ SMALL_BATCH = 256 * 1024
 
 # Seconds between looks at whether a waiting reader is what its producers wait for.
 _SLICE = 0.5
+# Slices after which it is told so: another thread may be about to drop its batches.
+_JAMMED_SLICES = 3
 
 # Batches are anything that speaks the Arrow PyCapsule interface.
 ArrowData: TypeAlias = Any
@@ -60,8 +63,30 @@ class BatchEncoder:
     ) -> None:
         self.schema = schema
         self._schema_message = schema.serialize().to_pybytes()
-        self._plain = compression is None and not has_dictionaries(schema)
+        self._dictionaries = has_dictionaries(schema)
+        self._plain = compression is None and not self._dictionaries
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
+
+    def pieces(
+        self, batch: pa.RecordBatch, slots: int, *, ring: str, prefix: int = 0
+    ) -> Iterator[pa.RecordBatch]:
+        """The batch, cut by rows into pieces of which two fit a ring at once.
+
+        So a reader may hold one piece while the next is written.
+
+        Parameters
+        ----------
+        slots, ring : of the ring; its name is for the text of an error
+        prefix : bytes that stand before the IPC messages
+
+        Raises
+        ------
+        MessageTooLarge : a single row needs more
+        """
+        limit = (slots // 2 - 1) * SLOT_BYTES - prefix - len(self._schema_message)
+        if self._dictionaries:
+            limit -= batch.slice(0, 0).nbytes  # every piece repeats them
+        return _split_rows(batch, limit, ring)
 
     def push(
         self,
@@ -95,10 +120,15 @@ class BatchEncoder:
         nbytes = pa.ipc.get_record_batch_size(batch)
         if nbytes > SMALL_BATCH:
             return self._push_large(producer, batch, nbytes, prefix, kind, timeout)
-        body = batch.serialize()
+        message = batch.serialize()
         head = prefix if kind is None else prefix + self._schema_message
         return _push_parts(
-            producer, head, body, KIND_ARROW_BATCH if kind is None else kind, timeout
+            producer,
+            head,
+            message,
+            KIND_ARROW_BATCH if kind is None else kind,
+            align=len(head) + _metadata_bytes(message),
+            timeout=timeout,
         )
 
     def _push_large(
@@ -133,12 +163,14 @@ class BatchEncoder:
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema, options=self._options) as stream:
             stream.write_batch(batch)
+        message = sink.getvalue()
         return _push_parts(
             producer,
             prefix,
-            sink.getvalue(),
+            message,
             KIND_ARROW_STREAM if kind is None else kind,
-            timeout,
+            align=len(prefix) + _body_offset(message),
+            timeout=timeout,
         )
 
 
@@ -147,11 +179,25 @@ def _metadata_bytes(message: pa.Buffer) -> int:
     return 8 + int.from_bytes(memoryview(message)[4:8], "little")
 
 
+def _body_offset(stream: pa.Buffer) -> int:
+    """Where the body of the last message of an IPC stream begins."""
+    offset = 0
+    for message in pa.ipc.MessageReader.open_stream(stream):
+        if message.body is not None:
+            offset = message.body.address - stream.address
+    return offset
+
+
 def _push_parts(
-    producer: Producer, head: bytes, message: pa.Buffer, kind: int, timeout: float | None
+    producer: Producer,
+    head: bytes,
+    message: pa.Buffer,
+    kind: int,
+    *,
+    align: int,
+    timeout: float | None,
 ) -> int:
     nbytes = len(head) + message.size
-    align = len(head) + (_metadata_bytes(message) if kind == KIND_ARROW_BATCH else 0)
     with producer.claim(nbytes, timeout=timeout, align=align) as claim:
         claim.buffer[: len(head)] = head
         claim.buffer[len(head) :] = memoryview(message).cast("B")
@@ -191,7 +237,7 @@ def decode_batch(
             return pa.ipc.read_record_batch(message, schema)
         with pa.ipc.open_stream(message) as stream:
             return stream.read_next_batch()
-    except (pa.ArrowException, OSError, StopIteration) as error:
+    except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
         raise Damaged(
             f'ring "{ring}": message {message_id} holds no readable Arrow batch: {error}'
         ) from error
@@ -242,31 +288,32 @@ class ArrowWriter:
         self._ring = ring
         self._label = ring.name or ring.path
         stored = ring.schema
-        if schema is None:
-            schema = stored
-        if schema is None:
+        if schema is None and stored is None:
             raise SchemaMismatch(
-                f'ring "{ring.name or ring.path}" has no Arrow schema; give the writer one, or create the '
+                f'ring "{self._label}" has no Arrow schema; give the writer one, or create the '
                 f"ring with schema=..."
             )
-        self._check(schema, stored)
-        self.schema = schema
-        self._encoder = BatchEncoder(schema, compression=compression)
+        if schema is not None and stored is not None and not schema.equals(stored):
+            raise self._mismatch(schema, stored)
+        # The ring's own where both are given: they may differ in their metadata.
+        self.schema: pa.Schema = schema if stored is None else stored
+        self._encoder = BatchEncoder(self.schema, compression=compression)
         # Without a schema in the header each message carries its own.
         self._kind = None if stored is not None else KIND_ARROW_STREAM
         self._producer = ring.producer(name, when_full=when_full, wait=wait)
 
-    def _check(self, given: pa.Schema, wanted: pa.Schema | None) -> None:
-        if wanted is not None and not given.equals(wanted):
-            raise SchemaMismatch(
-                f'ring "{self._label}" holds batches of\n{wanted}\nbut these are of\n{given}\n'
-                f"cast them, or use another ring"
-            )
+    def _mismatch(self, given: pa.Schema, wanted: pa.Schema) -> SchemaMismatch:
+        return SchemaMismatch(
+            f'ring "{self._label}" holds batches of\n{wanted}\nbut these are of\n{given}\n'
+            f"cast them, or use another ring"
+        )
 
     def write(self, data: ArrowData, *, timeout: float | None = None) -> int:
         """Publish each record batch of `data` as one message.
 
-        A batch that is larger than the ring is split by rows.
+        A batch that is larger than half of the ring is split by rows. Columns that
+        differ from the writer's only in how strings are laid out (string_view,
+        large_string, as polars and pandas have them) are cast.
 
         Parameters
         ----------
@@ -285,19 +332,17 @@ class ArrowWriter:
         SchemaMismatch : the data's schema is not the writer's
         """
         schema, batches = batches_of(data)
-        self._check(schema, self.schema)
+        cast = not schema.equals(self.schema)
+        if cast and not _differ_in_layout_only(schema, self.schema):
+            raise self._mismatch(schema, self.schema)
         message_id = -1
-        for batch in batches:
-            for piece in self._pieces(batch):
+        for given in batches:
+            batch = given.cast(self.schema) if cast else given
+            for piece in self._encoder.pieces(batch, self._ring.slots, ring=self._label):
                 message_id = self._encoder.push(
                     self._producer, piece, kind=self._kind, timeout=timeout
                 )
         return message_id
-
-    def _pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        # Half the ring, so that the reader has one piece while the next is written.
-        limit = self._ring.slots * 300 // 2
-        return split_rows(batch, limit, self._label)
 
     def end(self, *, timeout: float | None = None) -> None:
         """Publish an end marker: readers that iterate stop there."""
@@ -319,24 +364,55 @@ class ArrowWriter:
         self.close()
 
 
-def split_rows(batch: pa.RecordBatch, limit: int, ring: str) -> Iterator[pa.RecordBatch]:
-    """The batch in slices of at most `limit` bytes of IPC each, in order.
+def _differ_in_layout_only(one: pa.Schema, other: pa.Schema) -> bool:
+    """Whether the schemas say the same, but for the layout of strings and bytes."""
 
-    Raises
-    ------
-    MessageTooLarge : a single row needs more
-    """
+    def kind(data_type: pa.DataType) -> pa.DataType:
+        if pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type):
+            return pa.string()
+        if pa.types.is_large_binary(data_type) or pa.types.is_binary_view(data_type):
+            return pa.binary()
+        return data_type
+
+    def plain(schema: pa.Schema) -> pa.Schema:
+        return pa.schema([field.with_type(kind(field.type)) for field in schema])
+
+    return plain(one).equals(plain(other))
+
+
+def _split_rows(batch: pa.RecordBatch, limit: int, ring: str) -> Iterator[pa.RecordBatch]:
+    """The batch in slices of at most `limit` bytes of IPC each, in order."""
     if pa.ipc.get_record_batch_size(batch) <= limit:
         yield batch
     elif batch.num_rows <= 1:
         raise MessageTooLarge(
             f'ring "{ring}": one row needs {pa.ipc.get_record_batch_size(batch)} bytes, a message '
-            f"may have {limit}; create the ring with more slots"
+            f"may have {max(limit, 0)}; create the ring with more slots"
         )
     else:
         middle = batch.num_rows // 2
-        yield from split_rows(batch.slice(0, middle), limit, ring)
-        yield from split_rows(batch.slice(middle), limit, ring)
+        for part in (batch.slice(0, middle), batch.slice(middle)):
+            yield from _split_rows(_without_unused(part), limit, ring)
+
+
+# A slice of these refers to all that the whole refers to; the other layout does not.
+_COMPACT = (
+    (pa.types.is_string_view, pa.large_string),
+    (pa.types.is_binary_view, pa.large_binary),
+)
+
+
+def _without_unused(part: pa.RecordBatch) -> pa.RecordBatch:
+    """The slice without the values that only the rows outside of it use."""
+    for i, field in enumerate(part.schema):
+        for is_view, compact in _COMPACT:
+            if is_view(field.type):
+                column = part.column(i).cast(compact()).cast(field.type)
+                part = part.set_column(i, field, column)
+        if pa.types.is_list_view(field.type) or pa.types.is_large_list_view(field.type):
+            column = part.column(i).cast(pa.large_list(field.type.value_field)).cast(field.type)
+            part = part.set_column(i, field, column)
+    return part
 
 
 class ArrowReader:
@@ -376,12 +452,14 @@ class ArrowReader:
     ) -> None:
         self._ring = ring
         self._label = ring.name or ring.path
-        self._schema: pa.Schema | None = ring.schema
+        self._stored: pa.Schema | None = ring.schema  # what stands in the ring's header
+        self._stored_message = pa.py_buffer(ring.schema_bytes or b"")
+        self._schema = self._stored
         self._copy = copy
         self._until = until
         self._timeout = timeout
         self._validate = validate
-        self._plain = self._schema is not None and not has_dictionaries(self._schema)
+        self._plain = self._stored is not None and not has_dictionaries(self._stored)
         self._peeked: pa.RecordBatch | None = None
         self._consumer: Consumer = ring.consumer(
             branch,
@@ -417,54 +495,76 @@ class ArrowReader:
         if self._peeked is not None:
             batch, self._peeked = self._peeked, None
             return batch
-        lease = self._lease(timeout)
-        batch = self._decode(lease)
-        lease.release()  # now, or when the batch's last buffer dies
-        if self._validate:
-            try:
+        found = self._open(self._lease(timeout))
+        if isinstance(found, str):
+            raise Damaged(found)
+        return found
+
+    def _open(self, lease: Lease) -> pa.RecordBatch | str:
+        """The batch, or what is wrong: an exception would hold the slots by its traceback."""
+        try:
+            batch = self._decode(lease)
+            if self._validate:
                 batch.validate(full=True)
-            except pa.ArrowInvalid as error:
-                raise Damaged(f'ring "{self._label}": {error}') from error
+        except Damaged as error:
+            return str(error)
+        except pa.ArrowException as error:
+            return f'ring "{self._label}": message {lease.message_id} is damaged: {error}'
+        finally:
+            lease.release()  # now, or when the batch's last buffer dies
         return batch
 
     def _decode(self, lease: Lease) -> pa.RecordBatch:
         kind = lease.kind
         message_id = lease.message_id
-        if kind not in (KIND_ARROW_BATCH, KIND_ARROW_STREAM) or (
-            kind == KIND_ARROW_BATCH and self._ring.schema is None
-        ):
-            lease.release()
+        if kind != KIND_ARROW_STREAM and (kind != KIND_ARROW_BATCH or self._stored is None):
             raise Damaged(
                 f'ring "{self._label}": message {message_id} is not an Arrow batch (kind {kind})'
             )
         message = pa.py_buffer(bytes(lease.data) if self._copy else lease)
-        schema = self._ring.schema
+        schema = self._stored
         if kind == KIND_ARROW_STREAM:
-            if self._plain:  # the schema is known: step over it (1.7 us instead of 8)
-                message = message.slice(_metadata_bytes(message))
+            known = self._stored_message.size
+            # The schema is known: step over it (1.7 us instead of 8).
+            if (
+                self._plain
+                and message.size > known
+                and message.slice(0, known).equals(self._stored_message)
+            ):
+                message = message.slice(known)
             else:
                 schema = None
-        return decode_batch(message, schema, ring=self._label, message_id=message_id)
+        batch = decode_batch(message, schema, ring=self._label, message_id=message_id)
+        if self._stored is not None and schema is None and not batch.schema.equals(self._stored):
+            raise Damaged(
+                f'ring "{self._label}": message {message_id} holds a batch of\n{batch.schema}\nbut '
+                f"the ring is for\n{self._stored}"
+            )
+        return batch
 
     def _lease(self, timeout: float | None) -> Lease:
         """Wait in slices, to notice a producer that waits for what this reader keeps."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        refused = None
+        jam: tuple[int, int] | None = None  # what this reader holds, refusals when it was seen
+        jammed = 0
         while True:
             left = None if deadline is None else deadline - time.monotonic()
             last = left is not None and left <= _SLICE
             try:
-                return self._consumer.lease(timeout=max(left, 0) if last else _SLICE)
+                return self._consumer.lease(timeout=max(left or 0, 0) if last else _SLICE)
             except EndOfStream:
                 raise
             except Empty:
                 if last:
                     raise
             hold = self._consumer.hold
-            if hold is None or self._ring.claimed - hold < self._ring.slots // 2:
+            if hold is None or self._ring.floor < hold:  # nothing, or another holds more
+                jam = None
                 continue
-            before, refused = refused, self._refusals()
-            if before is not None and refused > before:
+            before, jam = jam, (hold, self._refusals())
+            stuck = before is not None and before[0] == hold and before[1] < jam[1]
+            jammed = jammed + 1 if stuck else 0
+            if jammed == _JAMMED_SLICES:
                 raise TooManyLeases(
                     f'ring "{self._label}": this reader keeps batches since sequence {hold}, which '
                     f"fill the ring, and its producers wait for room; drop them earlier, or read "

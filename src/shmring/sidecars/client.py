@@ -15,7 +15,7 @@ from typing import Self
 import pyarrow as pa
 
 import shmring
-from shmring.arrow import BatchEncoder, decode_batch, split_rows
+from shmring.arrow import BatchEncoder, decode_batch
 from shmring.errors import Damaged, Empty, Full, RingNotFound, SidecarError, SidecarUnavailable
 from shmring.sidecars.wire import (
     FLAG_ERROR,
@@ -28,7 +28,7 @@ from shmring.sidecars.wire import (
     request_ring_name,
 )
 
-__all__ = ["SidecarClient"]
+__all__ = ["Metrics", "SidecarClient"]
 
 # Liveness is asked of the kernel, a microsecond a participant: this is often enough.
 _LOOK_EVERY = 0.25
@@ -53,6 +53,24 @@ class _Mailbox:
     def close(self) -> None:
         self.inbox.close()
         self.ring.close()
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What a client has done so far; seconds are those it spent waiting."""
+
+    requests: int = 0
+    answers: int = 0
+    rows: int = 0
+    request_bytes: int = 0
+    answer_bytes: int = 0
+    room_wait: float = 0.0
+    answer_wait: float = 0.0
+
+    def add(self, other: Metrics) -> None:
+        """Add another client's."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(slots=True)
@@ -97,6 +115,7 @@ class SidecarClient:
         self._patience = patience
         self._task = task or Task()
         self._number = 0
+        self.metrics = Metrics()
         self._waiting: deque[int] = deque()
         self._answers: dict[int, _Answer] = {}
         self._last_sign = self._last_look = time.monotonic()
@@ -140,12 +159,13 @@ class SidecarClient:
             it gave no sign for `timeout` seconds
         """
         encoder: BatchEncoder | None = None
-        limit = self._requests.slots * 300 // 2 - 2 * HEAD_BYTES
+        requests = self._requests
         for batch in batches:
             if encoder is None or not batch.schema.equals(encoder.schema):
                 encoder = BatchEncoder(batch.schema)
-                limit -= len(encoder.schema.serialize())
-            for piece in split_rows(batch, limit, self._requests.path):
+            for piece in encoder.pieces(
+                batch, requests.slots, ring=requests.path, prefix=HEAD_BYTES
+            ):
                 while len(self._waiting) >= self._in_flight:
                     yield from self._next_answer()
                 self._send(encoder, piece)
@@ -165,15 +185,17 @@ class SidecarClient:
             self._last_sign = time.monotonic()
         while True:
             try:
-                encoder.push(
-                    self._producer, batch, prefix=head, kind=KIND_REQUEST, timeout=_SLICE
-                )
+                encoder.push(self._producer, batch, prefix=head, kind=KIND_REQUEST, timeout=_SLICE)
                 break
             except Full:
                 # The workers may be waiting for room among our answers.
+                self.metrics.room_wait += _SLICE
                 self._collect(0)
                 self._look()
         mailbox.expected += 1
+        self.metrics.requests += 1
+        self.metrics.rows += batch.num_rows
+        self.metrics.request_bytes += HEAD_BYTES + pa.ipc.get_record_batch_size(batch)
         self._answers[self._number] = _Answer(mailbox)
         self._waiting.append(self._number)
         self._number += 1
@@ -192,9 +214,11 @@ class SidecarClient:
 
     def _next_answer(self) -> Iterator[pa.RecordBatch]:
         number = self._waiting[0]
+        begun = time.monotonic()
         while not self._is_complete(number):
             if not self._collect(_SLICE):
                 self._look()
+        self.metrics.answer_wait += time.monotonic() - begun
         self._waiting.popleft()
         pieces = self._answers.pop(number).pieces
         pieces.reverse()
@@ -231,6 +255,8 @@ class SidecarClient:
                 f'ring "{mailbox.name}": piece {head.piece} of answer {head.number} came where '
                 f"piece {len(answer.pieces)} was due"
             )
+        self.metrics.answers += 1
+        self.metrics.answer_bytes += lease.data.nbytes
         if lease.data.nbytes > HEAD_BYTES:
             answer.pieces.append(self._decode(lease, mailbox))
         if head.flags & FLAG_LAST:
@@ -263,18 +289,6 @@ class SidecarClient:
                 f'sidecar "{self.name}" lives but has not answered for {self._timeout:g} s; '
                 f"give it more time (timeout=...) or more workers"
             )
-
-    def stats(self) -> dict[str, int]:
-        """Counters of this client: requests sent and bytes, waits for room, waits for answers."""
-        pid = os.getpid()
-        sent = [s for s in self._requests.seats() if s["pid"] == pid and s["role"] == "producer"]
-        got = [s for m in self._mailboxes for s in m.ring.seats() if s["role"] == "member"]
-        return {
-            "requests": self._number,
-            "bytes": sum(s["bytes"] for s in sent),
-            "full_waits": sum(s["full_waits"] for s in sent),
-            "empty_waits": sum(s["empty_waits"] for s in got),
-        }
 
     def close(self) -> None:
         """Leave, and remove the reply ring; batches that are still alive stay valid."""

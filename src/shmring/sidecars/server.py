@@ -94,7 +94,12 @@ class Sidecar:
         return subprocess.Popen(
             [sys.executable, "-m", "shmring.sidecars.worker", self._target, self.name],
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env={
+                # As Spark does for its workers: processes share the cores, not threads.
+                "OMP_NUM_THREADS": "1",
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            },
         )
 
     def _await_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 import shmring
-from shmring.arrow import BatchEncoder, batches_of, decode_batch, split_rows
+from shmring.arrow import BatchEncoder, batches_of, decode_batch
 from shmring.errors import Damaged, Empty, Full, RingNotFound, ShmringError, TooManyLeases
 from shmring.sidecars.wire import (
     FLAG_ERROR,
@@ -75,10 +75,15 @@ class _Client:
     def __init__(self, name: str) -> None:
         self.ring = shmring.attach(name)
         self.producer = self.ring.producer("worker")
-        self.encoder: BatchEncoder | None = None
+        self._encoder: BatchEncoder | None = None
         # Messages for a client that does not keep up: the worker goes on with
         # the other clients. The client bounds it by its requests in flight.
         self.backlog: deque[tuple[Callable[[], int], shmring.Lease | None]] = deque()
+
+    def encoder_for(self, batch: pa.RecordBatch) -> BatchEncoder:
+        if self._encoder is None or not batch.schema.equals(self._encoder.schema):
+            self._encoder = BatchEncoder(batch.schema)
+        return self._encoder
 
     def send(self, push: Callable[[], int], lease: shmring.Lease | None) -> None:
         self.backlog.append((push, lease))
@@ -186,16 +191,19 @@ class Worker:
     def _answer(self, client: _Client, head: Head, lease: shmring.Lease) -> None:
         message = pa.py_buffer(lease).slice(HEAD_BYTES)
         try:
-            batch = decode_batch(
-                message, None, ring=self._ring.path, message_id=lease.message_id
-            )
+            batch = decode_batch(message, None, ring=self._ring.path, message_id=lease.message_id)
             results = self._pieces(client, self._function(batch))
             piece = 0
             ready = next(results, None)
             while ready is not None:
                 following = next(results, None)
                 last = following is None
-                self._send(client, head.answer(piece, FLAG_LAST if last else 0), ready, lease if last else None)
+                self._send(
+                    client,
+                    head.answer(piece, FLAG_LAST if last else 0),
+                    ready,
+                    lease if last else None,
+                )
                 ready = following
                 piece += 1
         except ShmringError:
@@ -209,27 +217,24 @@ class Worker:
             client.send(lambda: client.producer.push(empty, kind=KIND_REPLY, timeout=0), lease)
 
     def _pieces(self, client: _Client, result: Any) -> Iterator[pa.RecordBatch]:
-        limit = client.ring.slots * 300 // 2 - 65_536
         if result is None:
             return
         parts = result if isinstance(result, Iterator) else (result,)
         for part in parts:
             _, batches = batches_of(part)
             for batch in batches:
-                yield from split_rows(batch, limit, client.ring.path)
+                yield from client.encoder_for(batch).pieces(
+                    batch, client.ring.slots, ring=client.ring.path, prefix=HEAD_BYTES
+                )
 
     def _send(
         self, client: _Client, head: Head, batch: pa.RecordBatch, lease: shmring.Lease | None
     ) -> None:
-        encoder = client.encoder
-        if encoder is None or not batch.schema.equals(encoder.schema):
-            encoder = client.encoder = BatchEncoder(batch.schema)
+        encoder = client.encoder_for(batch)
         prefix = head.pack()
 
         def push() -> int:
-            return encoder.push(
-                client.producer, batch, prefix=prefix, kind=KIND_REPLY, timeout=0
-            )
+            return encoder.push(client.producer, batch, prefix=prefix, kind=KIND_REPLY, timeout=0)
 
         client.send(push, lease)
 

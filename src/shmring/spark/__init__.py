@@ -6,6 +6,7 @@ workers is small: a name and a few numbers.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
+    from pyspark import SparkContext
+    from pyspark.accumulators import Accumulator
 
-    from shmring.sidecars import SidecarClient
+    from shmring.sidecars import Metrics, SidecarClient
 
-__all__ = ["arrow_udf", "pandas_udf", "through"]
+__all__ = ["arrow_udf", "metrics", "pandas_udf", "through"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class _Through:
     timeout: float
     patience: float
     reply_slots: int
+    metrics: Accumulator[Metrics] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # A cancelled task closes this generator (or is killed: then the sidecar
@@ -55,17 +59,23 @@ class _Through:
             for batch in client.map(batches()):
                 yield batch.column(0).to_pandas()
 
-    def _client(self) -> SidecarClient:
+    @contextlib.contextmanager
+    def _client(self) -> Iterator[SidecarClient]:
         from shmring.sidecars import SidecarClient, Task
 
-        return SidecarClient(
+        with SidecarClient(
             self.name,
             in_flight=self.in_flight,
             timeout=self.timeout,
             patience=self.patience,
             reply_slots=self.reply_slots,
             task=_current_task(Task),
-        )
+        ) as client:
+            try:
+                yield client
+            finally:
+                if self.metrics is not None:
+                    self.metrics.add(client.metrics)
 
 
 def _as_batch(arrays: Any) -> pa.RecordBatch:
@@ -96,6 +106,7 @@ def through(
     timeout: float = 300.0,
     patience: float = 10.0,
     reply_slots: int = 65_536,
+    metrics: Accumulator[Metrics] | None = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """A function for ``DataFrame.mapInArrow`` that lets a sidecar do the work.
 
@@ -108,13 +119,31 @@ def through(
     timeout : seconds without any answer after which the task fails
     patience : seconds to wait for a sidecar that is not there (yet, or any more)
     reply_slots : size of each task's ring for answers, in slots of 300 bytes
+    metrics : made by :func:`metrics`, to sum up what the tasks' clients did
 
     Raises
     ------
     In the task, and so in the job: SidecarUnavailable, or SidecarError with the
     traceback of the sidecar's function.
     """
-    return _Through(name, in_flight, timeout, patience, reply_slots)
+    return _Through(name, in_flight, timeout, patience, reply_slots, metrics)
+
+
+def metrics(context: SparkContext) -> Accumulator[Metrics]:
+    """An accumulator that sums up the clients' :class:`~shmring.sidecars.Metrics` of a job."""
+    from pyspark.accumulators import AccumulatorParam
+
+    from shmring.sidecars import Metrics
+
+    class Sum(AccumulatorParam[Metrics]):
+        def zero(self, value: Metrics) -> Metrics:
+            return Metrics()
+
+        def addInPlace(self, value1: Metrics, value2: Metrics) -> Metrics:
+            value1.add(value2)
+            return value1
+
+    return context.accumulator(Metrics(), Sum())
 
 
 def arrow_udf(name: str, return_type: Any, **options: Any) -> Any:
