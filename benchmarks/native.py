@@ -1,0 +1,112 @@
+"""Builds and runs the C half of the benchmarks (benchmarks/native)."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Sample, Unavailable
+from benchmarks.payload import unique_name
+
+__all__ = ["build", "handover", "limit", "memcpy", "ring", "run", "trip"]
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build" / "bench"
+
+
+def _call(*command: str | Path) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unavailable(f"{command[0]} failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+
+
+@functools.cache
+def build() -> Path:
+    """Build libshmring and the programs, optimised; the folder where the programs are.
+
+    Raises
+    ------
+    Unavailable : no CMake or no compiler, or the build failed
+    """
+    if not shutil.which("cmake"):
+        raise Unavailable("needs cmake and a C compiler")
+    _call(
+        "cmake",
+        *("-S", ROOT, "-B", BUILD),
+        *("-DCMAKE_BUILD_TYPE=Release", "-DSHMRING_BENCHMARKS=ON"),
+    )
+    if "SHMRING_BENCHMARKS" in (ROOT / "CMakeLists.txt").read_text():
+        _call("cmake", "--build", BUILD, "--target", "shmring_benchmarks")
+        return BUILD / "benchmarks" / "native"
+    _call("cmake", "--build", BUILD, "--target", "shmring")
+    return _compile()
+
+
+def _compile() -> Path:
+    """The programs without CMake, while the project's CMakeLists.txt leaves them out."""
+    sources = ROOT / "benchmarks" / "native"
+    library = BUILD / "native" / "core"
+    folder = BUILD / "benchmarks"
+    folder.mkdir(exist_ok=True)
+    for name in ("limits", "ring"):
+        _call(
+            *("cc", "-std=c11", "-D_GNU_SOURCE", "-O3", "-o", folder / f"shmring_bench_{name}"),
+            *(sources / f"{name}.c", f"-I{ROOT / 'native/core/include'}"),
+            *(f"-L{library}", "-lshmring", f"-Wl,-rpath,{library}"),
+        )
+    return folder
+
+
+def run(program: str, what: str, seconds: float, **options: Any) -> dict[str, float]:
+    """Run ``shmring_bench_<program> <what> key=value ...`` and read its JSON."""
+    words = [f"{key}={value}" for key, value in {**options, "seconds": seconds}.items()]
+    done = subprocess.run(
+        [build() / f"shmring_bench_{program}", what, *words],
+        capture_output=True,
+        text=True,
+        timeout=60 + 10 * seconds,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{program} {what} {' '.join(words)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def limit(what: str, seconds: float, **options: Any) -> dict[str, float]:
+    """What the machine can do: memcpy, cacheline or futex."""
+    return run("limits", what, seconds, **options)
+
+
+def ring(what: str, seconds: float, **options: Any) -> dict[str, float]:
+    """The ring from C: stream, pingpong or idle."""
+    path = Path(f"/dev/shm/shmring.{unique_name()}")
+    try:
+        return run("ring", what, seconds, path=path, **options)
+    finally:
+        for left in (path, Path(f"{path}-pong")):
+            left.unlink(missing_ok=True)
+
+
+def memcpy(seconds: float, *, block: int, working: int, source: str = "set") -> Sample:
+    """memcpy in blocks through a working set; the figure is GB/s.
+
+    Parameters
+    ----------
+    source : "set" copies from another set of the same size, "block" from one block
+    """
+    figures = limit("memcpy", seconds, block=block, working=working, **{"from": source})
+    return Sample(figures["gb_s"])
+
+
+def handover(seconds: float, *, block: int, working: int) -> Sample:
+    """Two processes, a copy in and every byte read, no ring; the figure is GB/s."""
+    return Sample(limit("handover", seconds, block=block, working=working)["gb_s"])
+
+
+def trip(figures: dict[str, float]) -> Sample:
+    """Round trips in nanoseconds."""
+    return Sample(figures["median_ns"], {"p99 ns": figures["p99_ns"]})

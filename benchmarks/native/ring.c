@@ -1,0 +1,405 @@
+/* The ring from C: processes made by fork, each attached by itself.
+ *
+ *   ring stream path=FILE slots=N batch=N read=message|array single=0|1
+ *               producers=N members=N wait=STRATEGY seconds=S
+ *   ring pingpong path=FILE bytes=N wait=STRATEGY seconds=S
+ *   ring idle path=FILE wait=STRATEGY seconds=S
+ *
+ * One producer and one member are pinned to two cores; more are left to the
+ * scheduler. STRATEGY is a number of enum shmring_wait_strategy. Prints one JSON object.
+ */
+#include <shmring.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+
+#include "bench.h"
+
+#define ROW SHMRING_SLOT_BYTES
+#define KIND_END 2 /* an end marker is always taken alone */
+
+static const char *current_path;
+
+static void must(int status, const char *what)
+{
+	if (status >= 0)
+		return;
+	fprintf(stderr, "%s: %d %s\n", what, status, shmring_error_message());
+	exit(1);
+}
+
+static shmring *attach(const char *path)
+{
+	shmring *ring;
+
+	must(shmring_attach(path, 0, &ring), "attach");
+	return ring;
+}
+
+static void unlink_current(void)
+{
+	if (current_path)
+		unlink(current_path);
+}
+
+static void create(const char *path, const struct shmring_options *options)
+{
+	unlink(path);
+	must(shmring_create(path, options), "create");
+}
+
+/* --- one way ----------------------------------------------------------------- */
+
+struct stream {
+	const char *path;
+	uint64_t slots;
+	uint32_t batch;
+	uint32_t producers;
+	uint32_t members;
+	bool single;
+	bool as_array;
+	uint8_t wait;
+	double seconds;
+};
+
+#define MAX_PROCESSES 64
+
+struct tally {
+	_Atomic uint32_t ready;
+	_Atomic uint32_t producing;
+	double started[MAX_PROCESSES];
+	double ended[MAX_PROCESSES];
+	uint64_t sent[MAX_PROCESSES];
+	uint64_t received[MAX_PROCESSES];
+	uint64_t sums[MAX_PROCESSES];
+};
+
+/* All begin together. */
+static void line_up(struct tally *tally, uint32_t processes)
+{
+	atomic_fetch_add(&tally->ready, 1);
+	while (atomic_load(&tally->ready) < processes)
+		sched_yield();
+}
+
+static void push(const struct stream *s, shmring_producer *producer, const char *rows, uint32_t count,
+		 uint8_t kind)
+{
+	uint64_t id;
+	int status;
+
+	for (;;) {
+		if (count == 1)
+			status = shmring_push(producer, rows, ROW, kind, &id);
+		else
+			status = shmring_push_many(producer, rows, ROW, count, NULL, ROW, &id);
+		if (status == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_space(producer, count, INT64_MAX, s->wait);
+		else if (status != SHMRING_CONTENDED)
+			break;
+	}
+	must(status, "push");
+}
+
+static void produce(const struct stream *s, struct tally *tally, uint32_t me)
+{
+	shmring *ring = attach(s->path);
+	shmring_producer *producer;
+	char *rows = malloc((size_t)s->batch * ROW);
+	uint32_t step = s->batch == 1 ? 1024 : 1;
+	uint64_t sent = 0;
+
+	if (s->producers + s->members == 2)
+		pin(0);
+	if (!rows)
+		die("malloc");
+	for (size_t i = 0; i < (size_t)s->batch * ROW; i++)
+		rows[i] = (char)(i * 7);
+	must(shmring_producer_open(ring, "producer", &producer), "producer");
+	line_up(tally, s->producers + s->members);
+	tally->started[me] = now();
+	do {
+		for (uint32_t i = 0; i < step; i++)
+			push(s, producer, rows, s->batch, 0);
+		sent += (uint64_t)step * s->batch;
+	} while (now() - tally->started[me] < s->seconds);
+	tally->sent[me] = sent;
+	if (atomic_fetch_sub(&tally->producing, 1) == 1)
+		for (uint32_t i = 0; i < s->members; i++)
+			push(s, producer, rows, 1, KIND_END);
+	shmring_producer_close(producer);
+	shmring_close(ring);
+}
+
+/* Sums what is in the lease; true at the end marker. */
+static bool read_messages(shmring *ring, const struct shmring_lease *lease, uint64_t *total)
+{
+	uint64_t at = lease->first;
+	struct shmring_message message;
+
+	while (shmring_read(ring, &at, lease->end, &message) == SHMRING_OK) {
+		if (message.kind == KIND_END)
+			return true;
+		*total += sum_bytes(message.data, message.length);
+	}
+	return false;
+}
+
+/* The same as one array of rows, which it is where every message fills a slot. */
+static bool read_array(shmring *ring, const struct shmring_lease *lease, uint64_t *total)
+{
+	uint64_t at = lease->first;
+	struct shmring_message message;
+
+	if (lease->messages == 1)
+		return read_messages(ring, lease, total);
+	must(shmring_read(ring, &at, lease->end, &message), "read");
+	*total += sum_bytes(message.data, (size_t)(lease->end - lease->first) * ROW);
+	return false;
+}
+
+static void consume(const struct stream *s, struct tally *tally, uint32_t me)
+{
+	struct shmring_branch_options options = {.start = SHMRING_EARLIEST, .exclusive = s->single};
+	shmring *ring = attach(s->path);
+	shmring_member *member;
+	uint64_t received = 0, total = 0;
+
+	if (s->producers + s->members == 2)
+		pin(1);
+	must(shmring_join(ring, "bench", &options, "member", &member), "join");
+	line_up(tally, s->producers + s->members);
+	for (bool ended = false; !ended;) {
+		struct shmring_lease lease;
+		int status = shmring_take(member, s->batch, s->batch, &lease);
+
+		if (status == SHMRING_UNAVAILABLE) {
+			(void)shmring_wait_message(member, INT64_MAX, s->wait);
+			continue;
+		}
+		if (status == SHMRING_CONTENDED)
+			continue;
+		must(status, "take");
+		ended = s->as_array ? read_array(ring, &lease, &total) : read_messages(ring, &lease, &total);
+		received += lease.messages;
+		must(shmring_release(member, lease.first, lease.end), "release");
+	}
+	tally->ended[me] = now();
+	tally->received[me] = received - 1; /* without the end marker */
+	tally->sums[me] = total;
+	shmring_member_close(member);
+	shmring_close(ring);
+}
+
+static void measure_stream(char **argv)
+{
+	struct stream s = {
+	    .path = option(argv, "path", "/dev/shm/shmring.bench-native"),
+	    .slots = number(argv, "slots", 65536),
+	    .batch = (uint32_t)number(argv, "batch", 1),
+	    .producers = (uint32_t)number(argv, "producers", 1),
+	    .members = (uint32_t)number(argv, "members", 1),
+	    .single = number(argv, "single", 0),
+	    .as_array = !strcmp(option(argv, "read", "message"), "array"),
+	    .wait = (uint8_t)number(argv, "wait", SHMRING_WAIT_DEFAULT),
+	    .seconds = atof(option(argv, "seconds", "0.5")),
+	};
+	struct shmring_options options = {.slots = s.slots, .single_producer = s.single};
+	struct tally *tally = shared(sizeof *tally);
+	uint64_t sent = 0, received = 0;
+	double start = 1e300, end = 0;
+
+	if (s.producers + s.members > MAX_PROCESSES)
+		die("too many processes");
+	current_path = s.path;
+	create(s.path, &options);
+	atomic_store(&tally->producing, s.producers);
+	for (uint32_t i = 0; i < s.producers + s.members; i++)
+		if (child() == 0) {
+			if (i < s.producers)
+				produce(&s, tally, i);
+			else
+				consume(&s, tally, i - s.producers);
+			_exit(0);
+		}
+	wait_for_children();
+	for (uint32_t i = 0; i < s.producers; i++) {
+		sent += tally->sent[i];
+		start = tally->started[i] < start ? tally->started[i] : start;
+	}
+	for (uint32_t i = 0; i < s.members; i++) {
+		received += tally->received[i];
+		end = tally->ended[i] > end ? tally->ended[i] : end;
+	}
+	if (sent != received) {
+		fprintf(stderr, "%llu messages were sent and %llu received\n", (unsigned long long)sent,
+			(unsigned long long)received);
+		exit(1);
+	}
+	printf("{\"m_s\": %.4f, \"gb_s\": %.4f, \"messages\": %llu}\n", (double)received / (end - start) / 1e6,
+	       (double)received * ROW / (end - start) / 1e9, (unsigned long long)received);
+}
+
+/* --- to and fro ---------------------------------------------------------------- */
+
+struct end {
+	shmring *ring[2];
+	shmring_producer *out;
+	shmring_member *in;
+};
+
+static struct end open_end(const char *to, const char *from)
+{
+	struct shmring_branch_options options = {.start = SHMRING_EARLIEST, .exclusive = true};
+	struct end e;
+
+	e.ring[0] = attach(to);
+	e.ring[1] = attach(from);
+	must(shmring_producer_open(e.ring[0], "producer", &e.out), "producer");
+	must(shmring_join(e.ring[1], "bench", &options, "member", &e.in), "join");
+	return e;
+}
+
+static void close_end(struct end *e)
+{
+	shmring_producer_close(e->out);
+	shmring_member_close(e->in);
+	shmring_close(e->ring[0]);
+	shmring_close(e->ring[1]);
+}
+
+static void send_one(struct end *e, const void *data, size_t n, uint8_t kind)
+{
+	uint64_t id;
+
+	must(shmring_push(e->out, data, n, kind, &id), "push"); /* never full: one message is under way */
+}
+
+/* Waits for a message and reads it; true at the end marker. */
+static bool receive_one(struct end *e, uint8_t wait, uint64_t *total)
+{
+	struct shmring_lease lease;
+	int status;
+	bool ended;
+
+	while ((status = shmring_take(e->in, 1, 1, &lease)) != SHMRING_OK) {
+		if (status == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_message(e->in, INT64_MAX, wait);
+		else if (status != SHMRING_CONTENDED)
+			must(status, "take");
+	}
+	ended = read_messages(e->ring[1], &lease, total);
+	must(shmring_release(e->in, lease.first, lease.end), "release");
+	return ended;
+}
+
+static void measure_pingpong(char **argv)
+{
+	const char *ping = option(argv, "path", "/dev/shm/shmring.bench-native");
+	char pong[4096];
+	size_t bytes = number(argv, "bytes", 8);
+	uint8_t wait = (uint8_t)number(argv, "wait", SHMRING_WAIT_SPIN);
+	double seconds = atof(option(argv, "seconds", "0.5"));
+	struct shmring_options options = {.slots = 1024, .single_producer = true};
+	struct tally *tally = shared(sizeof *tally);
+	char data[ROW] = {1, 2, 3};
+	struct times times;
+	uint64_t total = 0;
+	double start, before;
+	struct end e;
+
+	if (bytes > ROW)
+		bytes = ROW;
+	snprintf(pong, sizeof pong, "%s-pong", ping);
+	create(ping, &options);
+	create(pong, &options);
+	if (child() == 0) {
+		pin(1);
+		e = open_end(pong, ping);
+		line_up(tally, 2);
+		while (!receive_one(&e, wait, &total))
+			send_one(&e, data, bytes, 0);
+		close_end(&e);
+		_exit(0);
+	}
+	pin(0);
+	e = open_end(ping, pong);
+	line_up(tally, 2);
+	times_init(&times, 1 << 22);
+	start = before = now();
+	while (before - start < seconds) {
+		double after;
+
+		send_one(&e, data, bytes, 0);
+		(void)receive_one(&e, wait, &total);
+		after = now();
+		times_add(&times, after - before);
+		before = after;
+	}
+	send_one(&e, data, 1, KIND_END);
+	wait_for_children();
+	close_end(&e);
+	unlink(ping);
+	unlink(pong);
+	times_print(&times);
+}
+
+/* --- a reader that waits ----------------------------------------------------- */
+
+static double cpu_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
+static void measure_idle(char **argv)
+{
+	const char *path = option(argv, "path", "/dev/shm/shmring.bench-native");
+	uint8_t wait = (uint8_t)number(argv, "wait", SHMRING_WAIT_DEFAULT);
+	double seconds = atof(option(argv, "seconds", "3"));
+	struct shmring_options options = {.slots = 1024};
+	struct shmring_branch_options branch = {.start = SHMRING_EARLIEST};
+	shmring_producer *producer;
+	shmring_member *member;
+	shmring *ring;
+	double start, cpu;
+
+	current_path = path;
+	create(path, &options);
+	ring = attach(path);
+	must(shmring_producer_open(ring, "silent producer", &producer), "producer");
+	must(shmring_join(ring, "bench", &branch, "member", &member), "join");
+	start = now();
+	cpu = cpu_seconds();
+	while (now() - start < seconds) {
+		struct shmring_lease lease;
+
+		if (shmring_take(member, 1, 1, &lease) == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_message(member, INT64_MAX, wait);
+	}
+	printf("{\"percent\": %.5f}\n", 100 * (cpu_seconds() - cpu) / (now() - start));
+	shmring_member_close(member);
+	shmring_producer_close(producer);
+	shmring_close(ring);
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+
+	die_with_parent();
+	atexit(unlink_current);
+	if (!strcmp(what, "stream"))
+		measure_stream(argv);
+	else if (!strcmp(what, "pingpong"))
+		measure_pingpong(argv);
+	else if (!strcmp(what, "idle"))
+		measure_idle(argv);
+	else {
+		fprintf(stderr, "usage: ring stream|pingpong|idle [key=value ...]\n");
+		return 2;
+	}
+	return 0;
+}

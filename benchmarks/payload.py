@@ -1,0 +1,75 @@
+"""What is sent: 300-byte messages, batches of them, and Arrow batches."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "BATCH",
+    "DEFAULT_SLOTS",
+    "MESSAGE",
+    "MESSAGE_BYTES",
+    "arrow_batch",
+    "read_batch",
+    "read_every_byte",
+    "rows",
+    "unique_name",
+]
+
+MESSAGE_BYTES = 300
+MESSAGE = bytes(i * 7 % 256 for i in range(MESSAGE_BYTES))
+
+# What shmring.create() makes unless it is told otherwise: 19.7 MB of payload.
+DEFAULT_SLOTS = 65_536
+
+# Messages in a batched push, and at most in a batched read.
+BATCH = 1_024
+
+_numbers = itertools.count()
+
+
+def unique_name() -> str:
+    """A name for a ring, queue or folder of this run; run.py sweeps by its beginning."""
+    return f"bench-{os.getpid()}-{next(_numbers)}"
+
+
+def rows(count: int = BATCH) -> npt.NDArray[np.uint8]:
+    """`count` messages as an array of one row each."""
+    return np.frombuffer(MESSAGE * count, np.uint8).reshape(count, MESSAGE_BYTES)
+
+
+def read_every_byte(data: Any) -> int:
+    """Sum a contiguous buffer, whose length is a multiple of four, as 32-bit words."""
+    words = np.frombuffer(data, np.uint32)
+    return int(np.add.reduce(words, dtype=np.uint32))
+
+
+@functools.cache
+def arrow_batch(nbytes: int) -> pa.RecordBatch:
+    """A batch of `nbytes` in two columns without nulls: int64 and float64."""
+    import pyarrow as pa
+
+    numbers = np.arange(nbytes // 16)
+    return pa.record_batch({"id": numbers, "value": numbers / 7})
+
+
+def read_batch(batch: pa.RecordBatch, touch: bool) -> int:
+    """What a reader does with a batch; the number of its rows.
+
+    Parameters
+    ----------
+    touch : read every byte; otherwise the batch is received and no value looked at
+    """
+    if touch:
+        for column in batch.columns:
+            read_every_byte(column.buffers()[1])
+    return batch.num_rows

@@ -1,0 +1,275 @@
+"""The results: a table for people, JSON for machines, a plot."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks.harness import Question, Row, Settings, Target
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["machine", "print_question", "print_summary", "write_json", "write_plot"]
+
+PACKAGES = ("numpy", "pyarrow", "pyspark", "pyzmq", "faster-fifo", "iceoryx2", "posix_ipc")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A target and what became of it; `met` is None where nothing could be said."""
+
+    target: str
+    figure: str
+    met: bool | None
+
+
+def number(value: float) -> str:
+    """Three digits that matter."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def judge(question: Question, row: Row, target: Target) -> Verdict:
+    """Whether a row reached its target."""
+    least = "at most" if row.lower_is_better else "at least"
+    if target.of is None:
+        text = f"{least} {number(target.limit)} {row.unit}"
+        if not row.samples:
+            return Verdict(text, "not measured", None)
+        value = row.median
+        figure = f"{number(value)} {row.unit}"
+    else:
+        text = f"{least} {number(target.limit)} x {target.of}"
+        other = question.row(target.of)
+        if not row.samples or other is None or not other.samples:
+            return Verdict(text, "not measured", None)
+        value = row.ratio_to(other)
+        figure = f"{number(value)} x"
+    met = value <= target.limit if row.lower_is_better else value >= target.limit
+    return Verdict(text, figure, met)
+
+
+def verdicts(question: Question, row: Row) -> list[Verdict]:
+    """All targets of a row."""
+    return [judge(question, row, target) for target in row.targets]
+
+
+def _comparisons(question: Question, row: Row) -> list[tuple[str, float]]:
+    others = [question.row(name) for name in row.compare]
+    return [(o.name, row.ratio_to(o)) for o in others if o and o.samples and row.samples]
+
+
+def _result(question: Question, row: Row) -> str:
+    lines: list[str] = []
+    for verdict in verdicts(question, row):
+        colour = {True: "green", False: "red", None: "yellow"}[verdict.met]
+        word = {True: "met", False: "missed", None: "not judged"}[verdict.met]
+        lines.append(f"[{colour}]{word}[/]: {verdict.figure} [dim]({escape(verdict.target)})[/]")
+    lines += [f"{number(r)} x [dim]{escape(name)}[/]" for name, r in _comparisons(question, row)]
+    if row.problem:
+        lines.append(f"[yellow]{escape(row.problem)}[/]")
+    return "\n".join(lines)
+
+
+def print_question(console: Console, question: Question) -> None:
+    """One table a question."""
+    table = Table(title=escape(question.title), title_justify="left", expand=False)
+    table.add_column("row", max_width=46)
+    table.add_column("median", justify="right", no_wrap=True)
+    table.add_column("min - max", justify="right", no_wrap=True)
+    table.add_column("also", justify="right")
+    table.add_column("target, ratio", overflow="fold")
+    for row in question.rows:
+        if row.samples:
+            figures = (
+                f"{number(row.median)} {row.unit}",
+                f"{number(min(row.values))} - {number(max(row.values))}",
+                ", ".join(f"{number(value)} {name}" for name, value in row.also().items()),
+            )
+        else:
+            figures = ("-", "", "")
+        table.add_row(escape(row.name), *map(escape, figures), _result(question, row))
+    console.print(table)
+
+
+def print_summary(console: Console, questions: Iterable[Question]) -> None:
+    """How many targets were met, and each one that was not."""
+    judged = [(q, row, v) for q in questions for row in q.rows for v in verdicts(q, row)]
+    met = sum(verdict.met is True for _, _, verdict in judged)
+    console.print(f"\n{met} of {len(judged)} targets met.")
+    for question, row, verdict in judged:
+        if verdict.met is not True:
+            word = "[red]missed[/]" if verdict.met is False else "[yellow]not judged[/]"
+            console.print(
+                f"  {word} {escape(question.name)}: {escape(row.name)}: "
+                f"{escape(verdict.figure)}, wanted {escape(verdict.target)}"
+            )
+
+
+def _first_line(path: str, key: str) -> str | None:
+    lines = Path(path).read_text().splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(key)), None)
+
+
+def _commit() -> str | None:
+    done = subprocess.run(
+        ["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.strip() or None
+
+
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for package in PACKAGES:
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Where and when this is measured."""
+    return {
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cpu": _first_line("/proc/cpuinfo", "model name") or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory": _first_line("/proc/meminfo", "MemTotal"),
+        "kernel": platform.release(),
+        "python": sys.version.split()[0],
+        "packages": _versions(),
+        "commit": _commit(),
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def write_json(
+    path: Path, where: dict[str, Any], settings: Settings, questions: Sequence[Question]
+) -> None:
+    """Everything that was measured."""
+    document = {
+        "machine": where,
+        "settings": vars(settings),
+        "questions": [
+            {
+                "name": question.name,
+                "title": question.title,
+                "rows": [_row_as_dict(question, row) for row in question.rows],
+            }
+            for question in questions
+        ],
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def _row_as_dict(question: Question, row: Row) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "unit": row.unit,
+        "lower_is_better": row.lower_is_better,
+        "median": row.median if row.samples else None,
+        "min": min(row.values, default=None),
+        "max": max(row.values, default=None),
+        "values": row.values,
+        "also": row.also(),
+        "ratios": dict(_comparisons(question, row)),
+        "targets": [vars(verdict) for verdict in verdicts(question, row)],
+        "problem": row.problem,
+    }
+
+
+def write_plot(path: Path, where: dict[str, Any], questions: Sequence[Question]) -> None:
+    """A panel of bars for each question and unit; whiskers from the least to the most."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    panels = [
+        (question, unit, rows)
+        for question in questions
+        for unit in dict.fromkeys(row.unit for row in question.rows)
+        if (rows := [r for r in question.rows if r.unit == unit and r.samples])
+    ]
+    if not panels:
+        return
+    heights = [0.9 + 0.28 * len(rows) for _, _, rows in panels]
+    figure, axes = plt.subplots(
+        len(panels),
+        1,
+        figsize=(11, sum(heights) + 0.6),
+        height_ratios=heights,
+        squeeze=False,
+        layout="constrained",
+    )
+    for axis, (question, unit, rows) in zip(axes[:, 0], panels, strict=True):
+        _panel(axis, question, unit, rows)
+    figure.suptitle(
+        f"shmring {where['commit'] or ''}: {where['cpu']}, {where['cores']} cores, "
+        f"Linux {where['kernel']}, Python {where['python']}",
+        fontsize=9,
+    )
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _colour(row: Row, reached: list[Verdict]) -> str:
+    if any(verdict.met is False for verdict in reached):
+        return "tab:red"
+    if any(verdict.met for verdict in reached):
+        return "tab:green"
+    return "tab:gray"
+
+
+def _panel(axis: Axes, question: Question, unit: str, rows: list[Row]) -> None:
+    places = range(len(rows))
+    middles = [row.median for row in rows]
+    axis.barh(
+        places,
+        middles,
+        xerr=[
+            [row.median - min(row.values) for row in rows],
+            [max(row.values) - row.median for row in rows],
+        ],
+        color=[_colour(row, verdicts(question, row)) for row in rows],
+        height=0.7,
+        error_kw={"elinewidth": 1, "capsize": 2},
+    )
+    axis.set_yticks(places, [row.name for row in rows], fontsize=7)
+    axis.invert_yaxis()
+    positive = [value for value in middles if value > 0]
+    if positive and max(positive) / min(positive) > 20:
+        axis.set_xscale("log")
+    for place, middle in zip(places, middles, strict=True):
+        axis.annotate(
+            number(middle),
+            (middle, place),
+            xytext=(6, 6),
+            textcoords="offset points",
+            fontsize=6,
+            va="center",
+        )
+    axis.margins(x=0.12)
+    better = "less is better" if rows[0].lower_is_better else "more is better"
+    axis.set_title(f"{question.title} {unit}, {better}", fontsize=8, loc="left")
+    axis.tick_params(axis="x", labelsize=7)

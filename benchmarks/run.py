@@ -1,0 +1,120 @@
+"""Runs the benchmarks side by side and says what was met and what was missed.
+
+See README.md beside this file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if not __package__:  # run as a file
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from benchmarks.harness import Question, Settings
+
+# In the order of the report. Any module with question(settings) can stand here.
+QUESTIONS = {
+    "limits": "benchmarks.limits",
+    "native": "benchmarks.ring_native",
+    "messages": "benchmarks.messages",
+    "arrow": "benchmarks.arrow_batches",
+    "many": "benchmarks.many",
+    "memory": "benchmarks.memory",
+    "spark": "benchmarks.spark_sidecar",
+}
+
+
+def _run_question(console: Console, question: Question, settings: Settings) -> None:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from benchmarks.harness import measure
+
+    columns = (BarColumn(20), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(question.name, total=1.0)
+        for what, share in measure(question, settings):
+            progress.update(task, completed=share, description=f"{question.name}: {what}")
+            if not console.is_terminal:
+                print(f"{question.name} {share:4.0%} {what}", file=sys.stderr, flush=True)
+
+
+def _sweep() -> list[str]:
+    """Remove what a killed process of this run may have left; its names."""
+    left = [p for p in Path("/dev/shm").iterdir() if f"bench-{os.getpid()}-" in p.name]
+    for path in left:
+        path.unlink(missing_ok=True)
+    return [path.name for path in left]
+
+
+@click.command(help="Run the benchmarks side by side; say what was met and what was missed.")
+@click.option("--only", "names", multiple=True, type=click.Choice(list(QUESTIONS)), help="Repeat.")
+@click.option("--rounds", type=click.IntRange(1), help="How often each row is measured. [5]")
+@click.option("--seconds", type=click.FloatRange(0.01), help="Length of one measurement. [0.5]")
+@click.option("--quick", is_flag=True, help="2 short rounds: to see that it works.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all figures.")
+@click.option("--plot", "plot_path", type=click.Path(path_type=Path), help="Draw a PNG.")
+def main(
+    names: tuple[str, ...],
+    rounds: int | None,
+    seconds: float | None,
+    quick: bool,
+    json_path: Path | None,
+    plot_path: Path | None,
+) -> None:
+    """Run, print, write."""
+    from rich.console import Console
+
+    from benchmarks import report
+    from benchmarks.harness import Settings
+
+    console = Console(width=None if sys.stdout.isatty() else 170)
+    settings = Settings(
+        rounds=rounds or (2 if quick else 5),
+        seconds=seconds or (0.15 if quick else 0.5),
+        quick=quick,
+    )
+    where = report.machine()
+    console.print(
+        f"{where['cpu']}, {where['cores']} cores, Linux {where['kernel']}, "
+        f"Python {where['python']}, commit {where['commit']}",
+        highlight=False,
+    )
+    if where["load_before"] > 0.5:
+        console.print(
+            f"[yellow]The machine is busy (load {where['load_before']:.1f}): figures will be low "
+            f"and scattered.[/]"
+        )
+    questions = [
+        importlib.import_module(module).question(settings)
+        for name, module in QUESTIONS.items()
+        if not names or name in names
+    ]
+    try:
+        for question in questions:
+            _run_question(console, question, settings)
+            report.print_question(console, question)
+    finally:
+        left = _sweep()
+    report.print_summary(console, questions)
+    where["load_after"] = os.getloadavg()[0]
+    if json_path:
+        report.write_json(json_path, where, settings, questions)
+    if plot_path:
+        report.write_plot(plot_path, where, questions)
+    if left:
+        console.print(f"[red]Left in /dev/shm and removed: {', '.join(left)}[/]")
+    if left or any(row.failed for question in questions for row in question.rows):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+"""What does a sidecar cost a Spark job? local[2], 300-byte rows, one session."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
+from benchmarks.payload import MESSAGE_BYTES, unique_name
+
+__all__ = ["question"]
+
+WORKERS = 2
+IDENTITY = "identity mapInArrow, no sidecar"
+SOCKET = "identity sidecar over a Unix socket"
+
+# The JVM warms up slowly and has its own noise.
+LEAST_ROUNDS = 7
+ROWS = 1_000_000
+ROWS_QUICK = 200_000
+
+
+def _find_modules_in_workers() -> None:
+    """Let Spark's Python workers and sidecars import what this process imports."""
+    paths = [str(Path(__file__).resolve().parent.parent)]
+    spec = importlib.util.find_spec("shmring")
+    if spec and spec.origin:
+        paths.append(str(Path(spec.origin).parent.parent))
+    paths += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+@contextlib.contextmanager
+def _spark() -> Iterator[Any]:
+    """A session of its own, whose JVM is gone afterwards."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pyspark import SparkContext
+            from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise Unavailable(f"not installed here: {error}") from None
+    try:
+        session = (
+            SparkSession.builder.master("local[2]")
+            .appName("shmring benchmarks")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.sql.warehouse.dir", "/nonexistent")
+            .getOrCreate()
+        )
+    except Exception as error:
+        raise Unavailable(f"Spark does not start (is there a Java 17?): {error}") from None
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
+        gateway: Any = SparkContext._gateway
+        if gateway is not None:
+            SparkContext._gateway = SparkContext._jvm = None
+            gateway.shutdown()
+            gateway.proc.stdin.close()  # tells the JVM to exit
+            try:
+                gateway.proc.wait(10)
+            except subprocess.TimeoutExpired:
+                gateway.proc.kill()
+
+
+class _Job:
+    """The session, the data, and the sidecars, while the rounds run."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._data: Any = None
+        self._stack = contextlib.ExitStack()
+        self._functions: dict[str, Callable[..., Any]] = {}
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Start Spark; the sidecars start with their first run."""
+        _find_modules_in_workers()
+        with self._stack:
+            session = self._stack.enter_context(_spark())
+            payload = f"unhex('{'5a' * (MESSAGE_BYTES - 8)}') AS payload"
+            self._data = session.range(0, self._rows, 1, WORKERS).selectExpr("id", payload)
+            yield
+
+    def _function(self, name: str, make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+        """The sidecar's function; made, and its answers checked, once."""
+        if name not in self._functions:
+            function = make()
+            totals = ["count(*)", "sum(id)", "sum(length(payload))"]
+            mapped = self._data.mapInArrow(function, self._data.schema)
+            wanted = (
+                self._rows,
+                self._rows * (self._rows - 1) // 2,
+                self._rows * (MESSAGE_BYTES - 8),
+            )
+            if tuple(mapped.selectExpr(*totals).first()) != wanted:
+                raise RuntimeError(f"{name}: the rows that came back are not those that were sent")
+            self._functions[name] = function
+        return self._functions[name]
+
+    def _time(self, data: Any) -> Sample:
+        started = time.monotonic()
+        data.write.format("noop").mode("overwrite").save()
+        took = time.monotonic() - started
+        return Sample(
+            self._rows * MESSAGE_BYTES / took / 1e9, {"M rows/s": self._rows / took / 1e6}
+        )
+
+    def nothing(self, seconds: float) -> Sample:
+        """The rows without Python."""
+        del seconds
+        return self._time(self._data)
+
+    def mapped(
+        self, name: str, make: Callable[[_Job], Callable[..., Any]]
+    ) -> Callable[[float], Sample]:
+        """A contestant: the rows through what `make` makes."""
+
+        def run(seconds: float) -> Sample:
+            del seconds
+            function = self._function(name, lambda: make(self))
+            return self._time(self._data.mapInArrow(function, self._data.schema))
+
+        return run
+
+    def enter(self, context: contextlib.AbstractContextManager[Any]) -> Any:
+        """Keep a sidecar until the session ends."""
+        return self._stack.enter_context(context)
+
+
+def _identity(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches
+
+
+def _by_identity(job: _Job) -> Callable[..., Any]:
+    del job
+    return _identity
+
+
+def _by_socket(job: _Job) -> Callable[..., Any]:
+    from benchmarks.socket_sidecar import SocketClient, identity, serve
+
+    return SocketClient(job.enter(serve(identity, workers=WORKERS)))
+
+
+def _by_ring(job: _Job) -> Callable[..., Any]:
+    try:
+        import shmring.spark
+        from shmring.sidecars import Sidecar
+    except ImportError as error:
+        raise Unavailable(f"waits for shmring.spark.through() and the sidecar: {error}") from None
+    name = unique_name()
+    job.enter(Sidecar("benchmarks.socket_sidecar:identity", name=name, workers=WORKERS))
+    return shmring.spark.through(name)
+
+
+def question(settings: Settings) -> Question:
+    """The same rows through nothing, through Python, and through two kinds of sidecar."""
+    job = _Job(ROWS_QUICK if settings.quick else ROWS)
+    return Question(
+        "spark",
+        "What does a sidecar cost a Spark job? (local[2], rows of 300 bytes)",
+        [
+            Row("rows without Python", "GB/s", job.nothing),
+            Row(IDENTITY, "GB/s", job.mapped(IDENTITY, _by_identity)),
+            Row(
+                "identity sidecar through the ring",
+                "GB/s",
+                job.mapped("ring", _by_ring),
+                (Target(0.95, IDENTITY), Target(1.0, SOCKET)),
+            ),
+            Row(
+                SOCKET,
+                "GB/s",
+                job.mapped(SOCKET, _by_socket),
+                compare=(IDENTITY,),
+            ),
+        ],
+        setup=job.open,
+        least_rounds=LEAST_ROUNDS,
+    )
