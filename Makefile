@@ -1,0 +1,100 @@
+# `make` lists the targets. Everything is installed into .venv and build/.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+CORE := $(shell find native -type f -not -path '*/tests/*' 2>/dev/null) CMakeLists.txt
+PACKAGE := $(shell find src -name '*.py' -o -name '*.pyi' 2>/dev/null)
+
+MINUTES ?= 2
+SECONDS ?= 60
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+# --- setting up ------------------------------------------------------------------
+
+.PHONY: setup
+setup: $(VENV)/installed ## make .venv with shmring and what the tests need
+
+$(VENV)/bin/python:
+	@scripts/need cc gcc java openjdk-17-jre-headless
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo 'shmring needs Python 3.11 or later; set PYTHON=...' >&2; exit 1; }
+	@echo 'making $(VENV) ...'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt $(CORE) $(PACKAGE)
+	@echo 'installing shmring and its test packages into $(VENV) ...'
+	@$(PIP) -c constraints.txt '.[test,demo]'
+	@touch $@
+
+$(VENV)/bench: $(VENV)/installed
+	@$(PIP) -c constraints.txt '.[bench]'
+	@touch $@
+
+$(VENV)/lint: pyproject.toml constraints.txt $(VENV)/bin/python
+	@$(PIP) -c constraints.txt ruff pyright clang-format
+	@touch $@
+
+# --- what one does with it ---------------------------------------------------------
+
+.PHONY: demo
+demo: $(VENV)/installed ## a real Spark job on real data through the ring, and what happened
+	$(BIN)/python spark_examples/score_lineitem.py
+
+.PHONY: test
+test: $(VENV)/installed ctest ## the C and the Python tests, Spark's included
+	$(BIN)/pytest
+
+.PHONY: bench
+bench: $(VENV)/bench ## every benchmark, side by side: a table, out/bench.json, out/bench.png
+	@mkdir -p out
+	$(BIN)/python benchmarks/run.py --json out/bench.json --plot out/bench.png
+
+# --- checks ---------------------------------------------------------------------------
+
+CMAKE := $(BIN)/cmake
+$(BIN)/cmake: $(VENV)/bin/python
+	@$(PIP) -c constraints.txt cmake ninja
+
+.PHONY: ctest
+ctest: $(BIN)/cmake ## the core's C tests
+	@$(CMAKE) -S . -B build/ctest -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_TESTS=ON > /dev/null
+	@$(CMAKE) --build build/ctest > build/ctest.log || { cat build/ctest.log; exit 1; }
+	@$(BIN)/ctest --test-dir build/ctest --output-on-failure
+
+.PHONY: sanitize
+sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer, UBSan and ThreadSanitizer
+	@for s in address,undefined thread; do \
+		dir=build/sanitize-$${s%%,*}; \
+		$(CMAKE) -S . -B $$dir -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+			-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_TESTS=ON -DSHMRING_SANITIZE=$$s > /dev/null; \
+		$(CMAKE) --build $$dir > $$dir.log || { cat $$dir.log; exit 1; }; \
+		echo "== $$s"; \
+		$(BIN)/ctest --test-dir $$dir --output-on-failure; \
+	done
+
+.PHONY: lint
+lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	git ls-files '*.c' '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
+
+.PHONY: format
+format: $(VENV)/lint ## let the formatters have their way
+	$(BIN)/ruff check --fix --quiet || true
+	$(BIN)/ruff format --quiet
+	git ls-files '*.c' '*.h' | xargs $(BIN)/clang-format -i
+
+.PHONY: clean
+clean: ## remove what make has made, the data apart
+	rm -rf build out .venv
