@@ -128,6 +128,7 @@ static void settle_member(shmring *r, struct seat *s, uint32_t index)
 	uint32_t id = load_relaxed(&s->id.branch);
 	struct branch *b;
 	uint64_t low;
+	bool is_member;
 
 	if (id >= BRANCHES) { /* damaged: no branch to answer to */
 		store_release(&s->id.state, SEAT_FREE);
@@ -136,7 +137,10 @@ static void settle_member(shmring *r, struct seat *s, uint32_t index)
 	b = &r->cursors->branch[id];
 	settle_take(r, s, index, b);
 	low = ranges_lowest(s, LEASES);
-	if (low != NONE && load_acquire(&b->d.state) == BRANCH_ACTIVE) {
+	/* A recoverer who died below had struck it off; its branch may be gone
+	 * since, and another one in its place. */
+	is_member = load_relaxed(&b->d.members[index / 64]) >> (index % 64) & 1;
+	if (low != NONE && is_member && load_acquire(&b->d.state) == BRANCH_ACTIVE) {
 		store_release(&s->lease.hold, low);
 		store_release(&s->id.state, SEAT_ORPHAN);
 	} else {
