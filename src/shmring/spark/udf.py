@@ -1,0 +1,97 @@
+"""UDFs whose work a sidecar does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from shmring.spark.bridge import through
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType
+
+__all__ = ["arrow_udf", "pandas_udf"]
+
+# Spark hands over the argument where there is one, else a tuple of them.
+Arguments = Any
+
+
+def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
+    """An ``arrow_udf`` (Spark 4.1 and later) of one or more columns, done by a sidecar.
+
+    >>> score = shmring.spark.arrow_udf("scorer", "double")  # doctest: +SKIP
+    >>> df.select(score("price", "quantity"))  # doctest: +SKIP
+
+    The sidecar gets batches with the columns ``_0``, ``_1``, ... and answers with
+    as many rows, in batches whose first column is the result.
+
+    Parameters
+    ----------
+    name : of the sidecar
+    return_type : as for ``pyspark.sql.functions.arrow_udf``
+    options : those of :func:`through`
+    """
+    import pyarrow as pa
+
+    run = through(name, **options)
+
+    def call(arguments: Iterator[Arguments]) -> Iterator[Any]:
+        for answer in run(_as_batch(_as_tuple(each)) for each in arguments):
+            yield answer.column(0)
+
+    return _udf("arrow_udf", call, pa.Array, return_type)
+
+
+def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
+    """A ``pandas_udf`` of one or more columns, done by a sidecar; else as :func:`arrow_udf`.
+
+    Struct columns arrive as struct columns; a struct as the result is a struct column too.
+    """
+    import pandas as pd
+
+    run = through(name, **options)
+
+    def call(arguments: Iterator[Arguments]) -> Iterator[Any]:
+        batches = (_as_batch(tuple(map(_to_arrow, _as_tuple(each)))) for each in arguments)
+        for answer in run(batches):
+            yield _to_pandas(answer.column(0))
+
+    return _udf("pandas_udf", call, pd.Series, return_type)
+
+
+def _udf(maker: str, call: Any, kind: Any, return_type: str | DataType) -> Any:
+    functions: Any = import_module("pyspark.sql.functions")
+    # Spark reads from the annotations that it is to pass an iterator; this one
+    # serves for several columns too.
+    call.__annotations__ = {"arguments": Iterator[kind], "return": Iterator[kind]}
+    return getattr(functions, maker)(call, returnType=return_type)
+
+
+def _as_tuple(arguments: Arguments) -> tuple[Any, ...]:
+    return cast("tuple[Any, ...]", arguments) if isinstance(arguments, tuple) else (arguments,)
+
+
+def _as_batch(columns: tuple[Any, ...]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.record_batch(list(columns), names=[f"_{i}" for i in range(len(columns))])
+
+
+def _to_arrow(column: Any) -> Any:
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(column, pd.DataFrame):
+        return pa.RecordBatch.from_pandas(column, preserve_index=False).to_struct_array()
+    array: Any = pa.Array
+    return array.from_pandas(column)
+
+
+def _to_pandas(column: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_struct(column.type):
+        column = pa.RecordBatch.from_struct_array(column)
+    return column.to_pandas()
