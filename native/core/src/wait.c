@@ -29,6 +29,8 @@
  * trip is 10 to 35 us); shorter, and a steady stream pays for sleeps. */
 #define DEFAULT_SPINS 256
 #define DEFAULT_YIELDS 4
+/* An answer that comes within a microsecond is not to wait for the clock. */
+#define CLOCKLESS_SPINS 32
 #define BATCH_NS (1000 * 1000LL) /* how long a producer insists on a batch of free slots */
 
 bool asymmetric_barriers_available(void)
@@ -194,13 +196,20 @@ static bool poll_until(const struct waiter *w, uint8_t strategy, int64_t until)
 	}
 }
 
+static bool spin(const struct waiter *w, uint64_t slots, int times)
+{
+	for (int i = 0; i < times; i++) {
+		spin_hint();
+		if (ready(w, slots))
+			return true;
+	}
+	return false;
+}
+
 static bool spin_briefly(const struct waiter *w)
 {
-	for (int i = 0; i < DEFAULT_SPINS; i++) {
-		if (ready(w, w->batch))
-			return true;
-		spin_hint();
-	}
+	if (ready(w, w->batch) || spin(w, w->batch, DEFAULT_SPINS))
+		return true;
 	for (int i = 0; i < DEFAULT_YIELDS; i++) {
 		sched_yield();
 		if (ready(w, w->batch))
@@ -212,15 +221,16 @@ static bool spin_briefly(const struct waiter *w)
 static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy)
 {
 	int status = check_usable(w->ring);
-	int64_t start = monotonic();
-	int64_t until = deadline < start + SLICE_NS ? deadline : start + SLICE_NS;
 	bool interrupted = false;
+	int64_t start, until;
 	bool done;
 
 	if (status)
 		return status;
-	if (ready(w, w->slots))
+	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin(w, w->slots, CLOCKLESS_SPINS)))
 		return SHMRING_OK;
+	start = monotonic();
+	until = deadline < start + SLICE_NS ? deadline : start + SLICE_NS;
 	if (strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP) {
 		done = poll_until(w, strategy, until);
 	} else {
