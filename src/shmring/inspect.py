@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from shmring.ring import Ring
 
-__all__ = ["stats", "table"]
+__all__ = ["Row", "filled_rows", "stats", "table"]
 
-TABLE_SCHEMA = pa.schema(
-    [
-        pa.field("slot", pa.int64(), nullable=False),
-        pa.field("message_id", pa.int64()),
-        pa.field("time", pa.timestamp("ns", tz="UTC")),
-        pa.field("message", pa.binary()),
-        pa.field("reference_count", pa.int32(), nullable=False),
-    ]
-)
+# slot, message_id, time in ns, length, reference_count, kind, message
+Row = tuple[int, int, int, int, int, int, bytes]
 
 COUNTERS = (
     "messages",
@@ -33,6 +26,14 @@ COUNTERS = (
 )
 
 _ROWS_PER_CALL = 4096
+
+
+def filled_rows(ring: Ring, capacity: int = 300) -> list[Row]:
+    """Rows of the queue table that hold a message, as :meth:`Ring.rows`, by message_id."""
+    rows: list[Row] = []
+    for first in range(0, ring.slots, _ROWS_PER_CALL):  # a look at a time, so that Ctrl-C works
+        rows += ring.rows(first, first + _ROWS_PER_CALL, capacity)
+    return sorted(rows, key=lambda row: row[1])
 
 
 def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
@@ -50,26 +51,28 @@ def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
     branches that still have to release the message), in order of message_id
     (with ``filled=False`` in order of slot)
     """
-    rows: list[tuple[int, int, int, int, int, int, bytes]] = []
-    for first in range(0, ring.slots, _ROWS_PER_CALL):
-        rows += ring.rows(first, first + _ROWS_PER_CALL, capacity)
-    if filled:
-        rows.sort(key=lambda row: row[1])
-        slots = [row[0] for row in rows]
-    else:
-        slots = list(range(ring.slots))
+    import pyarrow as pa
+
+    rows = filled_rows(ring, capacity)
+    slots = [row[0] for row in rows] if filled else list(range(ring.slots))
     found = {row[0]: row for row in rows}
     picked = [found.get(slot) for slot in slots]
-    columns: list[list[Any]] = [
-        slots,
-        [row[1] if row else None for row in picked],
-        [row[2] or None if row else None for row in picked],
-        [row[6] if row else None for row in picked],
-        [row[4] if row else 0 for row in picked],
-    ]
+    columns: dict[str, tuple[list[Any], pa.DataType]] = {
+        "slot": (slots, pa.int64()),
+        "message_id": ([row[1] if row else None for row in picked], pa.int64()),
+        "time": ([row[2] or None if row else None for row in picked], pa.timestamp("ns", "UTC")),
+        "message": ([row[6] if row else None for row in picked], pa.binary()),
+        "reference_count": ([row[4] if row else 0 for row in picked], pa.int32()),
+    }
+    required = ("slot", "reference_count")
     return pa.table(
-        [pa.array(c, f.type) for c, f in zip(columns, TABLE_SCHEMA, strict=True)],
-        schema=TABLE_SCHEMA,
+        [pa.array(values, kind) for values, kind in columns.values()],
+        schema=pa.schema(
+            [
+                pa.field(name, kind, nullable=name not in required)
+                for name, (_, kind) in columns.items()
+            ]
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from importlib import import_module
 from typing import Any
 
 from shmring import _shmring
@@ -61,8 +62,12 @@ def attach_core(label: str, path: str, flags: int) -> _shmring.Ring:
         raise not_found(label, path) from None
 
 
+def _posix_ipc() -> Any:
+    return import_module("posix_ipc")  # it has no types
+
+
 def make_named(name: str, path: str, mode: int, **options: Any) -> None:
-    import posix_ipc
+    posix_ipc = _posix_ipc()
 
     key = f"/{PREFIX}{name}"
     try:
@@ -110,7 +115,7 @@ def unlink(name: str | None = None, *, path: Path | None = None) -> None:
 
 
 def _unlink_named(name: str) -> None:
-    import posix_ipc
+    posix_ipc = _posix_ipc()
 
     try:
         posix_ipc.unlink_shared_memory(f"/{PREFIX}{name}")
