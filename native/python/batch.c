@@ -48,20 +48,34 @@ static bool side_by_side(const struct lease *self, const struct shmring_message 
 	return true;
 }
 
+/* The lease as one array of rows; NULL without an exception where it is not. */
+static const void *batch_rows(struct lease *self)
+{
+	const struct shmring_message *messages;
+	const void *rows;
+
+	if (!lease_readable(self))
+		return NULL;
+	rows = shmring_rows(self->member->handle.ring->core, self->range.first, self->range.end);
+	if (rows)
+		return rows;
+	messages = batch_messages(self);
+	return messages && side_by_side(self, messages) ? messages[0].data : NULL;
+}
+
 static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 {
 	struct lease *self = (struct lease *)op;
-	const struct shmring_message *messages = batch_messages(self);
+	const void *rows = batch_rows(self);
 
-	if (!messages)
-		return -1;
-	if (!side_by_side(self, messages)) {
-		PyErr_SetString(PyExc_BufferError,
-				"these messages do not lie side by side; iterate over the batch");
+	if (!rows) {
+		if (!PyErr_Occurred())
+			PyErr_SetString(PyExc_BufferError,
+					"these messages do not lie side by side; iterate over the batch");
 		return -1;
 	}
-	if (PyBuffer_FillInfo(buffer, op, (void *)messages[0].data,
-			      (Py_ssize_t)(batch_count(self) * SHMRING_SLOT_BYTES), 1, flags))
+	if (PyBuffer_FillInfo(buffer, op, (void *)rows, (Py_ssize_t)(batch_count(self) * SHMRING_SLOT_BYTES), 1,
+			      flags))
 		return -1;
 	self->shape[0] = (Py_ssize_t)batch_count(self);
 	self->shape[1] = SHMRING_SLOT_BYTES;
@@ -116,10 +130,19 @@ static PyObject *copied_rows(struct lease *self, const struct shmring_message *m
 static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
 {
 	struct lease *self = (struct lease *)op;
-	const struct shmring_message *messages = batch_messages(self);
+	const struct shmring_message *messages;
 	PyObject *numpy;
 	PyObject *array;
 
+	if (batch_rows(self)) {
+		numpy = PyImport_ImportModule("numpy");
+		if (!numpy)
+			return NULL;
+		array = PyObject_CallMethod(numpy, "asarray", "O", op);
+		Py_DECREF(numpy);
+		return array;
+	}
+	messages = PyErr_Occurred() ? NULL : batch_messages(self);
 	if (!messages)
 		return NULL;
 	for (size_t i = 0; i < batch_count(self); i++)
@@ -129,14 +152,7 @@ static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
 			    "message %llu has %u bytes and does not fit a row of %d; iterate over the "
 			    "batch instead",
 			    (unsigned long long)messages[i].message_id, messages[i].length, SHMRING_SLOT_BYTES);
-	if (!side_by_side(self, messages))
-		return copied_rows(self, messages);
-	numpy = PyImport_ImportModule("numpy");
-	if (!numpy)
-		return NULL;
-	array = PyObject_CallMethod(numpy, "asarray", "O", op);
-	Py_DECREF(numpy);
-	return array;
+	return copied_rows(self, messages);
 }
 
 static PyObject *get_lengths(PyObject *op, void *Py_UNUSED(closure))

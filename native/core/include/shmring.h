@@ -289,6 +289,11 @@ SHMRING_API int shmring_take(shmring_member *member, uint32_t max_messages, uint
 SHMRING_API int shmring_read(const shmring *ring, uint64_t *position, uint64_t end,
 			     struct shmring_message *message);
 
+/* Where [first, end), which the caller holds, is one array of rows of
+ * SHMRING_SLOT_BYTES, a message each: its first row. NULL where it is not, or
+ * where each message has a checksum to be compared. Looks at one entry a run. */
+SHMRING_API const void *shmring_rows(const shmring *ring, uint64_t first, uint64_t end);
+
 /* Releases [first, end), which must be held; in any order, from any thread
  * that is alone with this member. */
 SHMRING_API int shmring_release(shmring_member *member, uint64_t first, uint64_t end);

@@ -564,6 +564,23 @@ int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmr
 	return SHMRING_UNAVAILABLE;
 }
 
+const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
+{
+	uint64_t at = first;
+
+	if (first >= end || end - first > r->capacity || r->options & (OPT_SCATTERED | OPT_CHECKSUM))
+		return NULL;
+	while (at < end) {
+		struct entry e;
+
+		if (!is_published(r, at) || entry_read(r, at, &e) || e.next != at + 1 || e.shift ||
+		    e.kind == KIND_ABORTED)
+			return NULL;
+		at = e.flags & FLAG_ONES ? e.run_end : e.next;
+	}
+	return slot_at(r, first);
+}
+
 uint64_t shmring_member_available(shmring_member *m)
 {
 	const shmring *r = m->ring;

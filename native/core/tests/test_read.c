@@ -323,6 +323,38 @@ TEST(what_a_member_of_a_lapsing_branch_holds_is_not_overwritten)
 	ring_end(r);
 }
 
+TEST(one_slot_messages_side_by_side_are_rows)
+{
+	char rows[900] = "row";
+	struct shmring_lease l;
+	uint64_t id;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	CHECK_IS(shmring_push_many(p, rows, 300, 3, NULL, 7, &id), SHMRING_OK);
+	CHECK_IS(shmring_push(p, rows, 300, 0, &id), SHMRING_OK);
+	l = lease_of(m, 4);
+	CHECK(shmring_rows(r, l.first, l.end) == shmring_slot(r, 0));
+	CHECK(shmring_rows(r, 1, 2) == shmring_slot(r, 1)); /* from within a run, and to */
+	CHECK(shmring_rows(r, l.first, l.first) == NULL);
+	CHECK(shmring_rows(r, l.first, l.first + 1025) == NULL);
+
+	CHECK_IS(shmring_push(p, rows, 301, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_next(p, 1), 6);
+	CHECK_IS(shmring_abort(p), SHMRING_OK);
+	CHECK_IS(shmring_push(p, rows, 1, 0, &id), SHMRING_OK);
+	l = lease_of(m, 2);
+	CHECK_IS(l.end, 8);
+	CHECK(shmring_rows(r, 4, 6) == NULL);
+	CHECK(shmring_rows(r, 6, 8) == NULL);
+	CHECK(shmring_rows(r, 7, 8) == shmring_slot(r, 7));
+	CHECK(shmring_rows(r, 7, 9) == NULL); /* nothing is published there */
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
 TEST(checksums_are_checked)
 {
 	uint64_t id, at;
@@ -397,6 +429,7 @@ int main(void)
 	RUN(an_exclusive_branch_has_one_member);
 	RUN(lapse_loses_the_oldest_and_says_exactly_which);
 	RUN(what_a_member_of_a_lapsing_branch_holds_is_not_overwritten);
+	RUN(one_slot_messages_side_by_side_are_rows);
 	RUN(checksums_are_checked);
 	RUN(time_is_kept_as_asked);
 	return check_summary();
