@@ -42,6 +42,7 @@ struct shmring_producer {
 	uint64_t floor; /* cached; the shared one is never lower */
 	uint64_t claim_lo;
 	uint64_t claim_n; /* 0: no open claim */
+	int64_t last_wait_ns;
 };
 
 struct shmring_member {
@@ -57,6 +58,7 @@ struct shmring_member {
 	uint64_t lapsed_end;
 	struct range *deferred; /* releases that await a free entry */
 	size_t deferred_count;
+	int64_t last_wait_ns;
 };
 
 /* error.c */
