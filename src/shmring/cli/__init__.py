@@ -1,0 +1,95 @@
+"""The command line: ``shmring``, or ``python -m shmring``.
+
+A module a group of commands; each imports what is slow only when it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import shmring
+from shmring.cli.consume import consume
+from shmring.cli.errors import exit_on_error, take_signals
+from shmring.cli.look import stat, table
+from shmring.cli.output import set_json
+from shmring.cli.produce import produce
+from shmring.cli.rings import create, drop_branch, gc, info, ls, recover, unlink
+from shmring.cli.serve import sidecar
+from shmring.cli.top import top
+
+__all__ = ["app", "main"]
+
+
+class App(click.Group):
+    """The group of all commands, in the order in which one meets them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with exit_on_error():
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+
+
+@click.group(cls=App, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(shmring.__version__, prog_name="shmring")
+@click.option("--json", "as_json", is_flag=True, help="Print data as JSON, for machines.")
+@click.pass_context
+def app(ctx: click.Context, as_json: bool) -> None:
+    """Pass messages and Arrow batches between processes of this host through a ring.
+
+    RING is a ring's name ("orders"), or the path of its file if there is a / in it.
+
+    \b
+        shmring produce orders --end < orders.txt
+        shmring consume orders
+    """
+    if as_json:
+        set_json(ctx)
+
+
+for _command in (
+    create,
+    info,
+    stat,
+    top,
+    produce,
+    consume,
+    table,
+    sidecar,
+    ls,
+    gc,
+    recover,
+    drop_branch,
+    unlink,
+):
+    app.add_command(_command)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Parameters
+    ----------
+    arguments : without the program's name; None takes those of this process
+
+    Returns
+    -------
+    exit status: 0; 1 with a line on stderr; 2 for a wrong call; 128 + n for signal n
+    """
+    take_signals()
+    given = None if arguments is None else list(arguments)
+    try:
+        status = app.main(given, prog_name="shmring", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:  # Ctrl-C before a command has begun
+        return 130
+    return status if isinstance(status, int) else 0

@@ -1,0 +1,241 @@
+"""``shmring consume``: what comes out of a ring, to stdout, Parquet, CSV or nowhere."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import shmring
+from shmring.cli.errors import Terminated
+from shmring.cli.options import (
+    Place,
+    creation_options,
+    json_option,
+    positive,
+    ring_argument,
+    wait_option,
+)
+from shmring.cli.output import Meter, emit, wants_json
+from shmring.cli.produce import DEFAULT_BRANCH
+from shmring.cli.sinks import Count, Lines, Sink, Tabular
+from shmring.errors import Empty, EndOfStream, Lapsed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["consume"]
+
+_SLICE = 0.2  # seconds of one wait, after which a signal is looked for
+
+
+def start(value: str) -> str | int:
+    """Where a new branch begins."""
+    if value in ("earliest", "latest"):
+        return value
+    if value.isdigit():
+        return int(value)
+    raise click.BadParameter(f"{value!r} is none of earliest, latest and a sequence")
+
+
+@click.command()
+@ring_argument
+@click.option(
+    "--branch", default=DEFAULT_BRANCH, show_default=True, metavar="NAME", help="To join."
+)
+@click.option(
+    "--start",
+    type=start,
+    default="earliest",
+    show_default=True,
+    metavar="WHERE",
+    help="Where the branch begins if it is new: earliest, latest or a sequence.",
+)
+@click.option(
+    "--until",
+    type=click.Choice(["end", "empty", "never"]),
+    default="end",
+    show_default=True,
+    help="Stop at an end marker, when there is nothing more, or only at Ctrl-C.",
+)
+@click.option("--limit", type=positive, metavar="N", help="Stop after N messages.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Give up if nothing comes for so long; the default waits for ever.",
+)
+@click.option("--parquet", metavar="FILE", help="Write a Parquet file.")
+@click.option("--csv", metavar="FILE", help="Write a CSV file; - is stdout.")
+@click.option("--count", is_flag=True, help="Only count; print the number of messages.")
+@click.option("--null", is_flag=True, help="End each message with a null byte, not a newline.")
+@click.option("--raw", is_flag=True, help="Put nothing between messages.")
+@click.option("--exclusive", is_flag=True, help="A new branch has one member only.")
+@click.option("--ephemeral", is_flag=True, help="A new branch goes with its last member.")
+@click.option("--lapse", is_flag=True, help="A new branch loses messages, but holds up nobody.")
+@click.option("--after", multiple=True, metavar="BRANCH", help="A new branch follows this one.")
+@creation_options
+@wait_option
+@json_option
+def consume(
+    place: Place,
+    slots: int | None,
+    until: str,
+    limit: int | None,
+    timeout: float | None,
+    parquet: str | None,
+    csv: str | None,
+    count: bool,
+    null: bool,
+    raw: bool,
+    **branch: Any,
+) -> None:
+    """Take messages from a ring, a line each, until an end marker comes.
+
+    Who consumes from the same branch shares its messages; every branch gets all of them. Arrow
+    batches become a line of JSON a row. The ring is made if it is not there. With --json, each
+    message is a JSON object; the other outputs end with their counts as one.
+    """
+    if sum((parquet is not None, csv is not None, count)) > 1:
+        raise click.UsageError("give one of --parquet, --csv and --count")
+    to_file = parquet is not None or csv is not None or count
+    if null + raw + (to_file or wants_json()) > 1:
+        raise click.UsageError("--null and --raw are for messages on stdout")
+    with place.open(slots=slots) as ring:
+        sink: Sink
+        if count:
+            sink = Count()
+        elif to_file:
+            sink = Tabular(parquet or csv or "", csv=csv is not None, schema=ring.schema)
+        else:
+            ending = b"" if raw else b"\0" if null else b"\n"
+            sink = Lines(ending, as_json=wants_json())
+        with (
+            ring.consumer(name="shmring consume", **branch) as inp,
+            sink,
+            Meter("consumed", moving=to_file and csv != "-") as meter,
+        ):
+            _drain(ring, inp, sink, meter, until=until, limit=limit, timeout=timeout)
+    if wants_json():
+        if to_file and csv != "-":
+            emit(meter.summary())
+    elif count:
+        print(meter.passed)
+
+
+@contextmanager
+def _between_messages() -> Generator[list[int]]:
+    """Signals that have come, in place of exceptions that would lose a message just taken.
+
+    A second one is acted on at once: stdout may be a pipe that nobody reads from.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    found: list[int] = []
+    before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def note(number: int, frame: FrameType | None) -> None:
+        found.append(number)
+        restore()
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield found
+    finally:
+        restore()
+    if found:
+        raise KeyboardInterrupt if found[0] == signal.SIGINT else Terminated(found[0])
+
+
+def _drain(
+    ring: shmring.Ring,
+    inp: shmring.Consumer,
+    sink: Sink,
+    meter: Meter,
+    *,
+    until: str,
+    limit: int | None,
+    timeout: float | None,
+) -> None:
+    with _between_messages() as signals:
+        while not signals and (limit is None or meter.passed < limit):
+            try:
+                lease = _next(inp, sink, signals, until=until, timeout=timeout)
+            except EndOfStream:
+                if until == "end":
+                    return
+                continue
+            except Lapsed as lapsed:
+                lost = lapsed.last - lapsed.first + 1
+                meter.more["lost"] = meter.more.get("lost", 0) + lost
+                continue
+            if lease is None:
+                return
+            try:
+                _hand_over(ring, lease, sink, meter)
+            finally:
+                lease.release()
+
+
+def _next(
+    inp: shmring.Consumer,
+    sink: Sink,
+    signals: list[int],
+    *,
+    until: str,
+    timeout: float | None,
+) -> shmring.Lease | None:
+    """The next message; None if there is none and it is time to stop."""
+    try:
+        return inp.lease(timeout=0)
+    except EndOfStream:
+        raise
+    except Empty:
+        if until == "empty":
+            return None
+    sink.flush()
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while not signals:
+        left = _SLICE if deadline is None else max(0.0, deadline - time.monotonic())
+        try:
+            return inp.lease(timeout=min(left, _SLICE))
+        except EndOfStream:
+            raise
+        except Empty:
+            if left == 0:
+                raise
+    return None
+
+
+def _hand_over(ring: shmring.Ring, lease: shmring.Lease, sink: Sink, meter: Meter) -> None:
+    if lease.kind == 0 or (batch := _batch_of(ring, lease)) is None:
+        sink.message(lease)
+    else:
+        sink.batch(batch)
+        meter.more["rows"] = meter.more.get("rows", 0) + batch.num_rows
+    meter.add(1, len(lease))
+
+
+def _batch_of(ring: shmring.Ring, lease: shmring.Lease) -> pa.RecordBatch | None:
+    """The batch that the message is; no ArrowReader, because a ring may hold other messages too."""
+    import pyarrow as pa
+
+    from shmring.arrow import KIND_ARROW_BATCH, KIND_ARROW_STREAM, decode_batch
+
+    if lease.kind not in (KIND_ARROW_BATCH, KIND_ARROW_STREAM):
+        return None
+    return decode_batch(
+        pa.py_buffer(lease),
+        ring.schema if lease.kind == KIND_ARROW_BATCH else None,
+        ring=ring.name or ring.path,
+        message_id=lease.message_id,
+    )

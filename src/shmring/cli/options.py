@@ -1,0 +1,189 @@
+"""Options that several commands have: which ring, its size, how to wait."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+import shmring
+from shmring.cli.output import set_json
+from shmring.errors import RingNotFound
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "Place",
+    "binary_count",
+    "count",
+    "creation_options",
+    "json_option",
+    "positive",
+    "ring_argument",
+    "wait_option",
+]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OVERHEAD = 256 * 1024  # header, cursors and participants: at most
+_SLOT = 300 + 32
+_LEAST_SLOTS = 1024
+_MOST_SLOTS = 1 << 31
+
+
+def _number(value: str | int, thousand: int) -> int:
+    if isinstance(value, int):
+        return value
+    match = re.fullmatch(r"([0-9][0-9_,]*)([kKMGT]?)(?:i?B)?", value.strip())
+    if match is None:
+        raise click.BadParameter(f"{value!r} is no number such as 65536 or 64M")
+    digits, letter = match.groups()
+    power = " kMGT".index(letter.replace("K", "k") or " ")
+    return int(re.sub("[_,]", "", digits)) * thousand**power
+
+
+def count(value: str | int) -> int:
+    """A number of messages or rows: 1k is 1000."""
+    return _number(value, 1000)
+
+
+def binary_count(value: str | int) -> int:
+    """A number of bytes or slots: 1k is 1024."""
+    return _number(value, 1024)
+
+
+def positive(value: str | int) -> int:
+    """A count of at least one."""
+    number = count(value)
+    if number < 1:
+        raise click.BadParameter("it must be at least 1")
+    return number
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which ring a command is for: by name, or by the path of its file."""
+
+    name: str | None
+    path: str | None
+
+    @property
+    def label(self) -> str:
+        """What to call it."""
+        return self.name or self.path or ""
+
+    def attach(self, *, read_only: bool = False, foreign_owner: bool = False) -> shmring.Ring:
+        """Attach; somebody else's ring may always be looked at, where its mode allows it."""
+        try:
+            return shmring.attach(
+                self.name,
+                path=self.path,
+                read_only=read_only,
+                foreign_owner=foreign_owner or read_only,
+            )
+        except RingNotFound as error:
+            if self.name is not None and os.path.exists(self.name):
+                raise RingNotFound(
+                    f"{error}; if you mean the file {self.name} here, write ./{self.name}"
+                ) from None
+            raise
+
+    def open(self, *, slots: int | None, schema: pa.Schema | None = None) -> shmring.Ring:
+        """Attach to the ring, or make it: both ends of a pair may come first."""
+        options: dict[str, Any] = {"schema": schema}
+        if slots is not None:
+            options["slots"] = slots
+        return shmring.open_or_create(self.name, path=self.path, **options)
+
+
+def _place(ring: str | None, path: str | None) -> Place:
+    if (ring is None) == (path is None):
+        raise click.UsageError("say which ring: its name or its path (one of RING and --path)")
+    if ring is not None and "/" in ring:
+        return Place(None, ring)
+    return Place(ring, path)
+
+
+def ring_argument(command: Command) -> Command:
+    """RING or --path; the command gets `place`."""
+
+    @click.argument("ring", required=False)
+    @click.option("--path", metavar="FILE", help="The ring is this file.")
+    @functools.wraps(command)
+    def wrapped(*, ring: str | None, path: str | None, **options: Any) -> Any:
+        return command(place=_place(ring, path), **options)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def json_option(command: Command) -> Command:
+    """--json behind the command as well as before it."""
+
+    def found(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            set_json(ctx)
+
+    return click.option(
+        "--json",
+        is_flag=True,
+        expose_value=False,
+        callback=found,
+        help="Print data as JSON, for machines.",
+    )(command)
+
+
+wait_option = click.option(
+    "--wait",
+    type=click.Choice(["default", "spin", "yield", "sleep", "futex"]),
+    default="default",
+    help="How to wait; default: spin briefly, then sleep.",
+)
+
+
+def slots_within(nbytes: int) -> int:
+    """Slots of the largest ring that takes at most this much memory.
+
+    Raises
+    ------
+    ValueError : not even the smallest does
+    """
+    fitting = (nbytes - _OVERHEAD) // _SLOT
+    if fitting < _LEAST_SLOTS:
+        least = _LEAST_SLOTS * _SLOT + _OVERHEAD
+        raise ValueError(
+            f"a ring takes at least {least} bytes ({_LEAST_SLOTS} slots), not {nbytes}"
+        )
+    return min(1 << (fitting.bit_length() - 1), _MOST_SLOTS)
+
+
+def creation_options(command: Command) -> Command:
+    """--slots and --bytes; the command gets `slots`, None where neither was given."""
+
+    @click.option(
+        "--slots",
+        type=binary_count,
+        metavar="N",
+        help="Number of 300-byte slots, a power of two, at least 1024 (64k is 65536).",
+    )
+    @click.option(
+        "--bytes",
+        "nbytes",
+        type=binary_count,
+        metavar="SIZE",
+        help="Instead: as many slots as fit into this much memory, such as 64M.",
+    )
+    @functools.wraps(command)
+    def wrapped(*, slots: int | None, nbytes: int | None, **options: Any) -> Any:
+        if slots is not None and nbytes is not None:
+            raise click.UsageError("give one of --slots and --bytes")
+        if nbytes is not None:
+            slots = slots_within(nbytes)
+        return command(slots=slots, **options)
+
+    return wrapped  # type: ignore[return-value]

@@ -1,0 +1,296 @@
+"""Commands that make, describe, sweep and remove rings."""
+
+from __future__ import annotations
+
+import sys
+import time
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import shmring
+from shmring.cli.errors import complain
+from shmring.cli.options import Place, creation_options, json_option, ring_argument
+from shmring.cli.output import as_time, clean, emit, show_pairs, show_table, size, wants_json
+from shmring.errors import Contended, RingNotFound, ShmringError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["create", "drop_branch", "gc", "info", "ls", "recover", "unlink"]
+
+_PATIENCE = 2.0  # seconds for a recovery that somebody else is at
+
+
+def octal(value: str | int) -> int:
+    """Permission bits as people write them."""
+    if isinstance(value, int):
+        return value
+    try:
+        return int(value, 8)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no octal mode such as 640") from None
+
+
+@click.command()
+@ring_argument
+@creation_options
+@click.option("--participants", type=int, default=128, show_default=True, help="Seats, up to 248.")
+@click.option("--single-producer", is_flag=True, help="Refuse a second living producer.")
+@click.option("--scattered", is_flag=True, help="Put neighbours far apart; one-slot messages only.")
+@click.option("--checksum", is_flag=True, help="Keep and check a CRC32C of every message.")
+@click.option(
+    "--clock",
+    type=click.Choice(["coarse", "precise", "off"]),
+    default="coarse",
+    show_default=True,
+    help="Time of messages.",
+)
+@click.option(
+    "--mode",
+    type=octal,
+    default=0o600,
+    metavar="OCTAL",
+    help="Permissions of the file.  [default: 600]",
+)
+@click.option("--schema-from", metavar="FILE", help="Keep this Parquet file's Arrow schema in it.")
+@click.option("--prefault", is_flag=True, help="Touch every page now.")
+@click.option("--lock-memory", is_flag=True, help="Lock it into memory while it is made.")
+@click.option("--huge-pages", is_flag=True, help="Ask for transparent huge pages.")
+@click.option("--first-sequence", type=int, default=0, help="Where message_ids begin.")
+@click.option(
+    "--branch",
+    "branches",
+    multiple=True,
+    metavar="NAME",
+    help="Make this branch too, so that it holds messages for who comes later. Repeatable.",
+)
+@json_option
+def create(
+    place: Place,
+    slots: int | None,
+    schema_from: str | None,
+    branches: tuple[str, ...],
+    **options: Any,
+) -> None:
+    """Make a ring. It stays until it is unlinked."""
+    if schema_from is not None:
+        options["schema"] = import_module("pyarrow.parquet").read_schema(schema_from)
+    if slots is not None:
+        options["slots"] = slots
+    with shmring.create(place.name, path=place.path, **options) as ring:
+        try:
+            for branch in branches:
+                ring.subscribe(branch)
+        except BaseException:
+            shmring.unlink(place.name, path=place.path)
+            raise
+        if wants_json():
+            emit(_info(ring))
+        else:
+            info = ring.info
+            print(
+                f'created ring "{place.label}": {info.slots:,} slots, {size(info.file_bytes)}, '
+                f"{ring.path}"
+            )
+
+
+def _info(ring: shmring.Ring) -> dict[str, Any]:
+    schema = ring.schema
+    fields = schema and [{"name": n, "type": t, "nullable": null} for n, t, null in _fields(schema)]
+    return {"name": ring.name, "path": ring.path, **ring.info._asdict(), "schema": fields}
+
+
+def _fields(schema: pa.Schema) -> list[tuple[str, str, bool]]:
+    fields: list[Any] = list(schema)
+    return [(f.name, str(f.type), f.nullable) for f in fields]
+
+
+@click.command()
+@ring_argument
+@json_option
+def info(place: Place) -> None:
+    """Show what a ring is: its header.
+
+    What is no ring, or a damaged one, is said to be that, with status 1.
+    """
+    with place.attach(read_only=True) as ring:
+        if wants_json():
+            emit(_info(ring))
+            return
+        facts = ring.info
+        kinds = ("single_producer", "scattered", "checksum")
+        pairs: list[tuple[str, object]] = [
+            ("ring", place.label),
+            ("path", ring.path),
+            ("slots", f"{facts.slots:,} of 300 bytes"),
+            ("size", f"{size(facts.file_bytes)} ({facts.file_bytes:,} bytes)"),
+            ("participants", f"up to {facts.participants}"),
+            ("layout", "{}.{}".format(*facts.layout)),
+            ("options", ", ".join(k.replace("_", " ") for k in kinds if getattr(facts, k)) or "-"),
+            ("clock", facts.clock),
+            ("first sequence", f"{facts.first_sequence:,}"),
+            ("created", as_time(facts.created_ns)),
+            ("owner", f"uid {facts.owner_uid}, mode {facts.mode:o}"),
+            ("uuid", facts.uuid),
+        ]
+        schema = ring.schema
+        if schema is not None:
+            pairs.append(("schema", "\n".join(f"{n}: {t}" for n, t, _ in _fields(schema))))
+        show_pairs(pairs)
+
+
+@click.command("ls")
+@json_option
+def ls() -> None:
+    """List the rings of this host (those with a name)."""
+    rows = [_listing(name) for name in shmring.rings()]
+    if wants_json():
+        emit(rows)
+    elif rows:
+        show_table(
+            ["ring", "slots", "size", "used", "branches", "alive", "dead", ""],
+            [
+                (r["name"], "-", "-", "-", "-", "-", "-", r["error"])
+                if "error" in r
+                else (
+                    r["name"],
+                    r["slots"],
+                    size(r["file_bytes"]),
+                    r["used"],
+                    r["branches"],
+                    r["alive"],
+                    r["dead"],
+                    "abandoned: gc will sweep it" if r["dead"] and not r["alive"] else "",
+                )
+                for r in rows
+            ],
+        )
+
+
+def _listing(name: str) -> dict[str, Any]:
+    try:
+        with shmring.attach(name, read_only=True, foreign_owner=True) as ring:
+            seats = ring.seats()
+            alive = sum(s["alive"] for s in seats)
+            return {
+                "name": name,
+                "path": ring.path,
+                "slots": ring.slots,
+                "file_bytes": ring.info.file_bytes,
+                "used": ring.claimed - ring.floor,
+                "branches": len(ring.branches()),
+                "alive": alive,
+                "dead": len(seats) - alive,
+            }
+    except ShmringError as error:
+        return {"name": name, "error": str(error)}
+
+
+@click.command()
+@click.argument("ring", required=False)
+@click.option("--path", metavar="FILE", help="Only the ring in this file.")
+@click.option("--dry-run", is_flag=True, help="Only say what would go if it was done now.")
+@json_option
+def gc(ring: str | None, path: str | None, dry_run: bool) -> None:
+    """Remove rings whose every participant has died.
+
+    Without RING all rings of this host that have a name are looked at. A ring that was closed in
+    order, or never used, stays. What cannot be looked at is named on stderr and left alone.
+    """
+    swept: list[str] = []
+    skipped: list[dict[str, str]] = []
+    if ring is not None or path is not None:
+        if ring is not None and path is not None:
+            raise click.UsageError("give one of RING and --path")
+        if ring is not None and "/" in ring:
+            ring, path = None, ring
+        if _sweep(ring, path, dry_run):
+            swept.append(ring or path or "")
+    else:
+        for name in shmring.rings():
+            try:
+                if _sweep(name, None, dry_run):
+                    swept.append(name)
+            except ShmringError as error:
+                skipped.append({"name": name, "reason": str(error)})
+    if wants_json():
+        emit({"swept": [] if dry_run else swept, "would_sweep": swept, "skipped": skipped})
+        return
+    for name in swept:
+        print(clean(name))
+    for skip in skipped:
+        complain(f'"{skip["name"]}" is left alone: {skip["reason"]}')
+
+
+def _sweep(name: str | None, path: str | None, dry_run: bool) -> bool:
+    """Whether the ring was swept, or would be."""
+    if not dry_run:
+        return bool(shmring.gc(name, path=path))
+    try:
+        with shmring.attach(name, path=path, read_only=True, foreign_owner=True) as ring:
+            seats = ring.seats()
+            return bool(seats) and not any(s["alive"] for s in seats)
+    except RingNotFound:
+        return False
+
+
+@click.command()
+@ring_argument
+@json_option
+def recover(place: Place) -> None:
+    """Clear away participants of a ring that have died; waiting processes do it too."""
+    deadline = time.monotonic() + _PATIENCE
+    with place.attach() as ring:
+        while True:
+            try:
+                cleared = ring.recover()
+                break
+            except Contended:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+    if wants_json():
+        emit({"cleared": cleared})
+    else:
+        print(f"{cleared} dead participants cleared away")
+
+
+@click.command("drop-branch")
+@ring_argument
+@click.argument("branch")
+@json_option
+def drop_branch(place: Place, branch: str) -> None:
+    """Drop a branch: it holds the producers no longer, its consumers are told."""
+    with place.attach() as ring:
+        ring.drop_branch(branch)
+    if wants_json():
+        emit({"dropped": branch})
+
+
+@click.command()
+@click.argument("rings", nargs=-1, metavar="[RING]...")
+@click.option("--path", "paths", multiple=True, metavar="FILE", help="The ring in this file.")
+@json_option
+def unlink(rings: tuple[str, ...], paths: tuple[str, ...]) -> None:
+    """Remove rings. Who is attached goes on; nobody can attach any more."""
+    if not rings and not paths:
+        raise click.UsageError("say which ring: its name or its path")
+    removed: list[str] = []
+    failed = False
+    for target in (*rings, *paths):
+        at_path = "/" in target or target in paths
+        try:
+            if at_path:
+                shmring.unlink(path=target)
+            else:
+                shmring.unlink(target)
+            removed.append(target)
+        except (ShmringError, ValueError, OSError) as error:
+            failed = True
+            complain(error)
+    if wants_json():
+        emit({"unlinked": removed})
+    if failed:
+        sys.exit(1)

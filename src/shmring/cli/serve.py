@@ -1,0 +1,103 @@
+"""``shmring sidecar``: a sidecar in the foreground."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+import click
+
+from shmring.cli.errors import Terminated
+from shmring.cli.options import binary_count, json_option
+from shmring.cli.output import emit, wants_json
+
+__all__ = ["sidecar"]
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:FUNCTION")
+@click.option("--name", help="By which clients find it.  [default: the function's]")
+@click.option("--workers", type=click.IntRange(1), help="Processes that share the requests.")
+@click.option(
+    "--slots",
+    type=binary_count,
+    default=131_072,
+    show_default=True,
+    metavar="N",
+    help="Size of the request ring.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="For the workers to load the function.",
+)
+@json_option
+def sidecar(target: str, name: str | None, workers: int | None, slots: int, timeout: float) -> None:
+    """Serve a Python function to Spark's Python workers and other clients.
+
+    The module is looked for in this folder too. Workers that die are replaced. Ctrl-C or SIGTERM
+    ends it, with its workers and its rings.
+
+    Name and workers may stand in @shmring.sidecar(...): the module is imported here to see them,
+    unless both are given.
+    """
+    if not all(target.partition(":")):
+        raise click.UsageError(f"a sidecar is named as module:function, not {target!r}")
+    if name is None or workers is None:
+        marked = _marks(target)
+        name = name or marked[0]
+        workers = workers or marked[1]
+    _serve(target, name, workers, slots, timeout)
+
+
+def _serve(target: str, name: str, workers: int, slots: int, timeout: float) -> None:
+    from shmring.sidecars import Sidecar
+
+    server = Sidecar(target, name=name, workers=workers, slots=slots)
+    try:
+        server.start(timeout=timeout)
+        if wants_json():
+            emit({"event": "ready", "name": name, "pids": list(server.pids)})
+        else:
+            pids = " ".join(map(str, server.pids))
+            click.echo(f'sidecar "{name}" is ready: {workers} workers ({pids})', err=True)
+        with suppress(KeyboardInterrupt, Terminated):  # how a server ends
+            server.serve_forever()
+    finally:
+        # It ends within seconds; a second Ctrl-C would leave something behind.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        server.stop()
+
+
+def _marks(target: str) -> tuple[str, int]:
+    """Name and workers that the decorator has set, or else the usual ones."""
+    module_name, _, attribute = target.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        function: Any = import_module(module_name)
+    except (KeyboardInterrupt, Terminated):
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            traceback.print_exc()
+        raise ValueError(f"cannot import {module_name}: {error}") from None
+    except BaseException as error:
+        traceback.print_exc()  # the user's own
+        raise ValueError(f"cannot import {module_name}: {type(error).__name__}: {error}") from None
+    for part in attribute.split("."):
+        if not hasattr(function, part):
+            raise ValueError(f"module {module_name} has no {attribute}")
+        function = getattr(function, part)
+    if not callable(function):
+        raise ValueError(f"{target} is not callable")
+    name = getattr(function, "__sidecar_name__", attribute.rpartition(".")[2])
+    return str(name), int(getattr(function, "__sidecar_workers__", 1))

@@ -1,0 +1,170 @@
+"""Where ``shmring consume`` puts messages and batches."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from shmring.cli.output import message_fields, to_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shmring import Lease
+
+__all__ = ["Count", "Lines", "Sink", "Tabular"]
+
+_ROWS = 65_536  # messages of one row group
+
+
+class Sink(Protocol):
+    """Takes what comes out of a ring; a context manager."""
+
+    def message(self, message: Lease) -> None:
+        """Take a message; its data is gone afterwards."""
+
+    def batch(self, batch: pa.RecordBatch) -> None:
+        """Take an Arrow batch; its data is gone afterwards."""
+
+    def flush(self) -> None:
+        """Nothing more comes for a moment."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class _Plain:
+    def flush(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.flush()
+
+
+class Count(_Plain):
+    """Nowhere: they are only counted."""
+
+    def message(self, message: Lease) -> None:
+        pass
+
+    def batch(self, batch: pa.RecordBatch) -> None:
+        pass
+
+
+class Lines(_Plain):
+    """stdout: each message and what ends it, or a line of JSON; a line of JSON for each row."""
+
+    def __init__(self, ending: bytes, *, as_json: bool) -> None:
+        self._out = sys.stdout.buffer
+        self._ending = ending
+        self._as_json = as_json
+
+    def message(self, message: Lease) -> None:
+        if self._as_json:
+            fields = {"message_id": message.message_id, "time_ns": message.time or None}
+            self._line({**fields, **message_fields(bytes(message.data))})
+        else:
+            self._out.write(message.data)
+            self._out.write(self._ending)
+
+    def batch(self, batch: pa.RecordBatch) -> None:
+        rows: list[dict[str, Any]] = batch.to_pylist()
+        for row in rows:
+            self._line(row)
+
+    def _line(self, document: object) -> None:
+        self._out.write(to_json(document).encode(errors="surrogateescape") + b"\n")
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
+class Tabular(_Plain):
+    """A Parquet or CSV file: the rows of the batches, or a row a message.
+
+    Parameters
+    ----------
+    file : its path; - is stdout
+    csv : CSV, else Parquet
+    schema : of the file if nothing comes; None: that of messages
+    """
+
+    def __init__(self, file: str, *, csv: bool, schema: pa.Schema | None) -> None:
+        import pyarrow as pa
+
+        self._file = file
+        self._csv = csv
+        self._messages = pa.schema(
+            {
+                "message_id": pa.int64(),
+                "time": pa.timestamp("ns", "UTC"),
+                "message": pa.string() if csv else pa.binary(),
+            }
+        )
+        self._schema = schema or self._messages
+        self._writer: Any = None
+        self._rows: list[tuple[int, int | None, bytes | str]] = []
+
+    def message(self, message: Lease) -> None:
+        data = bytes(message.data)
+        text = data.decode(errors="backslashreplace") if self._csv else data
+        self._rows.append((message.message_id, message.time or None, text))
+        if len(self._rows) == _ROWS:
+            self._write_rows()
+
+    def batch(self, batch: pa.RecordBatch) -> None:
+        self._write_rows()
+        self._write(batch)
+
+    def _write_rows(self) -> None:
+        import pyarrow as pa
+
+        if self._rows:
+            rows, self._rows = self._rows, []
+            names = self._messages.names
+            dicts = [dict(zip(names, row, strict=True)) for row in rows]
+            self._write(pa.RecordBatch.from_pylist(dicts, schema=self._messages))
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._writer = self._open(batch.schema)
+        if not batch.schema.equals(self._schema):
+            raise ValueError(
+                f"{self._file} is for {', '.join(self._schema.names)}, but now comes "
+                f"{', '.join(batch.schema.names)}: a file holds batches of one schema, or messages"
+            )
+        self._writer.write_batch(batch)
+
+    def _open(self, schema: pa.Schema) -> Any:
+        self._schema = schema
+        target = sys.stdout.buffer if self._file == "-" else self._file
+        if self._csv:
+            return import_module("pyarrow.csv").CSVWriter(target, schema)
+        return import_module("pyarrow.parquet").ParquetWriter(target, schema)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._write_rows()
+        if self._writer is None:
+            self._writer = self._open(self._schema)
+        self._writer.close()

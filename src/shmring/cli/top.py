@@ -1,0 +1,131 @@
+"""``shmring top``: a ring as it lives."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import shmring
+from shmring.cli.look import BRANCH_COLUMNS, branch_rows, seat_state
+from shmring.cli.options import Place, json_option, ring_argument
+from shmring.cli.output import console, emit, make_table, print_lines, size, wants_json
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+__all__ = ["top"]
+
+_SEAT_COLUMNS = (
+    *("seat", "role", "name", "branch", "pid", "state"),
+    *("messages", "messages/s", "bytes/s", "full waits", "empty waits", "contended"),
+)
+
+
+class Rates:
+    """What counters gain a second between two looks."""
+
+    def __init__(self) -> None:
+        self._seen: dict[object, tuple[float, int]] = {}
+
+    def of(self, what: object, value: int) -> int:
+        """0 for what is seen for the first time, or has begun anew."""
+        now = time.monotonic()
+        then, before = self._seen.get(what, (now, value))
+        self._seen[what] = (now, value)
+        return round((value - before) / (now - then)) if now > then and value > before else 0
+
+
+@click.command()
+@ring_argument
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.05),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks.",
+)
+@click.option("--times", type=click.IntRange(1), metavar="N", help="Look N times, then end.")
+@json_option
+def top(place: Place, interval: float, times: int | None) -> None:
+    """Watch a ring until Ctrl-C: positions, branches, participants, and what passes a second.
+
+    It looks on without joining. With --json, each look is a line: that of `shmring stat`, and the
+    rates.
+    """
+    with place.attach(read_only=True) as ring:
+        looks = _looks(ring, interval, times)
+        if wants_json():
+            for stats in looks:
+                emit(stats)
+        elif sys.stdout.isatty():
+            _show_live(place, looks)
+        else:
+            for stats in looks:
+                out = console()
+                with out.capture() as captured:
+                    out.print(_draw(place, stats))
+                print_lines(captured.get())
+                sys.stdout.flush()
+
+
+def _looks(ring: shmring.Ring, interval: float, times: int | None) -> Iterator[dict[str, Any]]:
+    rates = Rates()
+    for number in itertools.count(1):
+        stats = ring.stats()
+        stats["slots_per_s"] = rates.of("claimed", stats["claimed"])
+        for branch in stats["branches"]:
+            branch["slots_per_s"] = rates.of(("branch", branch["name"]), branch["position"])
+        for seat in stats["participants"]:
+            who = (seat["seat"], seat["pid"], seat["joined_ns"])
+            seat["messages_per_s"] = rates.of((who, "messages"), seat["messages"])
+            seat["bytes_per_s"] = rates.of((who, "bytes"), seat["bytes"])
+        yield stats
+        if number == times:
+            return
+        time.sleep(interval)
+
+
+def _show_live(place: Place, looks: Iterator[dict[str, Any]]) -> None:
+    from rich.live import Live
+
+    with Live(screen=True, auto_refresh=False) as live:
+        for stats in looks:
+            live.update(_draw(place, stats), refresh=True)
+
+
+def _draw(place: Place, stats: dict[str, Any]) -> Group:
+    from rich.console import Group
+
+    used, slots = stats["used"], stats["slots"]
+    seats = [s for s in stats["participants"] if s["role"] != "attached"]
+    return Group(
+        f"{place.label}: {used:,} of {slots:,} slots in use ({100 * used / slots:.1f} %), "
+        f"{stats['slots_per_s']:,} claimed a second\n",
+        make_table(
+            (*BRANCH_COLUMNS, "slots/s"),
+            [
+                (*row, branch["slots_per_s"])
+                for row, branch in zip(
+                    branch_rows(stats["branches"]), stats["branches"], strict=True
+                )
+            ],
+        ),
+        "",
+        make_table(_SEAT_COLUMNS, [_seat_row(seat) for seat in seats]),
+        "",
+    )
+
+
+def _seat_row(seat: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        *(seat["seat"], seat["role"], seat["name"], seat["branch"] or "-", str(seat["pid"])),
+        *(seat_state(seat), seat["messages"], seat["messages_per_s"]),
+        f"{size(seat['bytes_per_s'])}/s",
+        *(seat["full_waits"], seat["empty_waits"], seat["contended"]),
+    )
