@@ -1,264 +1,36 @@
-"""Arrow record batches through a ring: one copy in, none out.
-
-A message holds either one IPC record batch message, whose schema stands in the
-ring's header (``KIND_ARROW_BATCH``), or a little IPC stream of its own: schema,
-dictionaries, batch (``KIND_ARROW_STREAM``). The writer takes the second form
-where the ring has no schema, where the schema has dictionaries (a reader that
-comes late has not seen the earlier ones) and for large batches, because pyarrow
-serialises straight into memory only as a stream.
-"""
+"""Arrow record batches through a ring: one copy in, none out."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
-from shmring.errors import (
-    Damaged,
-    Empty,
-    EndOfStream,
-    MessageTooLarge,
-    SchemaMismatch,
-    TooManyLeases,
+from shmring.batches import (
+    KIND_ARROW_BATCH,
+    KIND_ARROW_STREAM,
+    ArrowData,
+    BatchEncoder,
+    batches_of,
+    decode_batch,
+    fields_of,
+    has_dictionaries,
 )
+from shmring.errors import Damaged, Empty, EndOfStream, SchemaMismatch, TooManyLeases
 
 if TYPE_CHECKING:
     from shmring._shmring import Lease
-    from shmring.ring import Consumer, Producer, Ring
+    from shmring.ring import Consumer, Ring
 
 __all__ = ["ArrowReader", "ArrowWriter"]
-
-SLOT_BYTES = 300
-KIND_ARROW_BATCH = 3
-KIND_ARROW_STREAM = 4
-
-# Below this a batch is serialised beside the ring and copied in: two copies that
-# stay in the cache (2.0 us for 64 KB) cost less than setting up a stream (5.5 us).
-SMALL_BATCH = 256 * 1024
 
 # Seconds between looks at whether a waiting reader is what its producers wait for.
 _SLICE = 0.5
 # Slices after which it is told so: another thread may be about to drop its batches.
 _JAMMED_SLICES = 3
-
-# Batches are anything that speaks the Arrow PyCapsule interface.
-ArrowData: TypeAlias = Any
-
-
-class BatchEncoder:
-    """Puts record batches of one schema into a producer's claims.
-
-    Parameters
-    ----------
-    schema : the schema of every batch
-    compression : IPC body compression; compressed batches are copied twice
-    """
-
-    def __init__(
-        self, schema: pa.Schema, *, compression: Literal["lz4", "zstd"] | None = None
-    ) -> None:
-        self.schema = schema
-        self._schema_message = schema.serialize().to_pybytes()
-        self._dictionaries = has_dictionaries(schema)
-        self._plain = compression is None and not self._dictionaries
-        self._options = pa.ipc.IpcWriteOptions(compression=compression)
-
-    def pieces(
-        self, batch: pa.RecordBatch, slots: int, *, ring: str, prefix: int = 0
-    ) -> Iterator[pa.RecordBatch]:
-        """The batch, cut by rows into pieces of which two fit a ring at once.
-
-        So a reader may hold one piece while the next is written.
-
-        Parameters
-        ----------
-        slots, ring : of the ring; its name is for the text of an error
-        prefix : bytes that stand before the IPC messages
-
-        Raises
-        ------
-        MessageTooLarge : a single row needs more
-        """
-        limit = (slots // 2 - 1) * SLOT_BYTES - prefix - len(self._schema_message)
-        if self._dictionaries:
-            limit -= batch.slice(0, 0).nbytes  # every piece repeats them
-        return _split_rows(batch, limit, ring)
-
-    def push(
-        self,
-        producer: Producer,
-        batch: pa.RecordBatch,
-        *,
-        prefix: bytes = b"",
-        kind: int | None = None,
-        timeout: float | None = None,
-    ) -> int:
-        """Publish one batch as one message.
-
-        Parameters
-        ----------
-        prefix : bytes that stand before the IPC messages
-        kind : of the message; None chooses between the two Arrow kinds, and
-            leaves the schema out where the kind says that the ring has it
-        timeout : seconds to wait for free slots; None waits for ever
-
-        Returns
-        -------
-        message_id
-
-        Raises
-        ------
-        Full : no room in time; nothing was published
-        MessageTooLarge : the batch can never fit this ring
-        """
-        if not self._plain:
-            return self._push_general(producer, batch, prefix, kind, timeout)
-        nbytes = pa.ipc.get_record_batch_size(batch)
-        if nbytes > SMALL_BATCH:
-            return self._push_large(producer, batch, nbytes, prefix, kind, timeout)
-        message = batch.serialize()
-        head = prefix if kind is None else prefix + self._schema_message
-        return _push_parts(
-            producer,
-            head,
-            message,
-            KIND_ARROW_BATCH if kind is None else kind,
-            align=len(head) + _metadata_bytes(message),
-            timeout=timeout,
-        )
-
-    def _push_large(
-        self,
-        producer: Producer,
-        batch: pa.RecordBatch,
-        nbytes: int,
-        prefix: bytes,
-        kind: int | None,
-        timeout: float | None,
-    ) -> int:
-        head = len(prefix) + len(self._schema_message)
-        first_row = batch.slice(0, 1).serialize()
-        with producer.claim(
-            head + nbytes, timeout=timeout, align=head + _metadata_bytes(first_row)
-        ) as claim:
-            claim.buffer[: len(prefix)] = prefix
-            sink = pa.FixedSizeBufferWriter(pa.py_buffer(claim.buffer[len(prefix) :]))
-            pa.ipc.new_stream(sink, self.schema).write_batch(batch)
-            used = len(prefix) + sink.tell()
-            claim.commit(used, kind=KIND_ARROW_STREAM if kind is None else kind)
-            return claim.message_id
-
-    def _push_general(
-        self,
-        producer: Producer,
-        batch: pa.RecordBatch,
-        prefix: bytes,
-        kind: int | None,
-        timeout: float | None,
-    ) -> int:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self.schema, options=self._options) as stream:
-            stream.write_batch(batch)
-        message = sink.getvalue()
-        return _push_parts(
-            producer,
-            prefix,
-            message,
-            KIND_ARROW_STREAM if kind is None else kind,
-            align=len(prefix) + _body_offset(message),
-            timeout=timeout,
-        )
-
-
-def _metadata_bytes(message: pa.Buffer) -> int:
-    """Bytes of an encapsulated IPC message that stand before its body."""
-    return 8 + int.from_bytes(memoryview(message)[4:8], "little")
-
-
-def _body_offset(stream: pa.Buffer) -> int:
-    """Where the body of the last message of an IPC stream begins."""
-    offset = 0
-    for message in pa.ipc.MessageReader.open_stream(stream):
-        if message.body is not None:
-            offset = message.body.address - stream.address
-    return offset
-
-
-def _push_parts(
-    producer: Producer,
-    head: bytes,
-    message: pa.Buffer,
-    kind: int,
-    *,
-    align: int,
-    timeout: float | None,
-) -> int:
-    nbytes = len(head) + message.size
-    with producer.claim(nbytes, timeout=timeout, align=align) as claim:
-        claim.buffer[: len(head)] = head
-        claim.buffer[len(head) :] = memoryview(message).cast("B")
-        claim.commit(nbytes, kind=kind)
-        return claim.message_id
-
-
-def has_dictionaries(schema: pa.Schema) -> bool:
-    """Whether a dictionary-encoded type stands anywhere in the schema."""
-
-    def inside(kind: pa.DataType) -> bool:
-        if pa.types.is_dictionary(kind):
-            return True
-        if isinstance(kind, pa.BaseExtensionType):
-            return inside(kind.storage_type)
-        return any(inside(kind.field(i).type) for i in range(kind.num_fields))
-
-    return any(inside(field.type) for field in schema)
-
-
-def decode_batch(
-    message: pa.Buffer, schema: pa.Schema | None, *, ring: str, message_id: int
-) -> pa.RecordBatch:
-    """Map a record batch over the bytes of a message.
-
-    Parameters
-    ----------
-    schema : of a message that holds the batch alone; None for a stream with its own
-    ring, message_id : for the text of an error
-
-    Raises
-    ------
-    Damaged : the bytes are not the Arrow data they should be
-    """
-    try:
-        if schema is not None:
-            return pa.ipc.read_record_batch(message, schema)
-        with pa.ipc.open_stream(message) as stream:
-            return stream.read_next_batch()
-    except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
-        raise Damaged(
-            f'ring "{ring}": message {message_id} holds no readable Arrow batch: {error}'
-        ) from error
-
-
-def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and record batches of anything that speaks Arrow."""
-    if isinstance(data, pa.RecordBatch):
-        return data.schema, iter((data,))
-    if isinstance(data, pa.Table):
-        return data.schema, iter(data.to_batches())
-    if hasattr(data, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(data)
-        return reader.schema, iter(reader)
-    if hasattr(data, "__arrow_c_array__"):
-        batch = pa.record_batch(data)
-        return batch.schema, iter((batch,))
-    raise TypeError(
-        f"expected Arrow data (a RecordBatch, a Table, or an object with __arrow_c_stream__ "
-        f"or __arrow_c_array__), not {type(data).__name__}"
-    )
 
 
 class ArrowWriter:
@@ -268,7 +40,7 @@ class ArrowWriter:
     ----------
     schema : of the batches; None takes the ring's
     compression : "lz4", "zstd" or None
-    when_full, wait, name : as for :meth:`Ring.producer`
+    wait, name : as for :meth:`Ring.producer`
 
     Raises
     ------
@@ -281,26 +53,26 @@ class ArrowWriter:
         schema: pa.Schema | None = None,
         *,
         compression: Literal["lz4", "zstd"] | None = None,
-        when_full: Literal["block", "raise", "drop"] = "block",
         wait: Literal["default", "spin", "yield", "sleep", "futex"] = "default",
         name: str | None = None,
     ) -> None:
         self._ring = ring
         self._label = ring.name or ring.path
         stored = ring.schema
-        if schema is None and stored is None:
+        wanted = schema if stored is None else stored
+        if wanted is None:
             raise SchemaMismatch(
                 f'ring "{self._label}" has no Arrow schema; give the writer one, or create the '
                 f"ring with schema=..."
             )
-        if schema is not None and stored is not None and not schema.equals(stored):
-            raise self._mismatch(schema, stored)
+        if schema is not None and not schema.equals(wanted):
+            raise self._mismatch(schema, wanted)
         # The ring's own where both are given: they may differ in their metadata.
-        self.schema: pa.Schema = schema if stored is None else stored
+        self.schema: pa.Schema = wanted
         self._encoder = BatchEncoder(self.schema, compression=compression)
         # Without a schema in the header each message carries its own.
         self._kind = None if stored is not None else KIND_ARROW_STREAM
-        self._producer = ring.producer(name, when_full=when_full, wait=wait)
+        self._producer = ring.producer(name, wait=wait)
 
     def _mismatch(self, given: pa.Schema, wanted: pa.Schema) -> SchemaMismatch:
         return SchemaMismatch(
@@ -312,8 +84,8 @@ class ArrowWriter:
         """Publish each record batch of `data` as one message.
 
         A batch that is larger than half of the ring is split by rows. Columns that
-        differ from the writer's only in how strings are laid out (string_view,
-        large_string, as polars and pandas have them) are cast.
+        differ from the writer's only in how strings and lists are laid out
+        (string_view, large_string, large_list, as polars and pandas have them) are cast.
 
         Parameters
         ----------
@@ -367,52 +139,22 @@ class ArrowWriter:
 def _differ_in_layout_only(one: pa.Schema, other: pa.Schema) -> bool:
     """Whether the schemas say the same, but for the layout of strings and bytes."""
 
-    def kind(data_type: pa.DataType) -> pa.DataType:
-        if pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type):
-            return pa.string()
-        if pa.types.is_large_binary(data_type) or pa.types.is_binary_view(data_type):
-            return pa.binary()
-        return data_type
-
     def plain(schema: pa.Schema) -> pa.Schema:
-        return pa.schema([field.with_type(kind(field.type)) for field in schema])
+        return pa.schema([f.with_type(_plain_type(f.type)) for f in fields_of(schema)])
 
     return plain(one).equals(plain(other))
 
 
-def _split_rows(batch: pa.RecordBatch, limit: int, ring: str) -> Iterator[pa.RecordBatch]:
-    """The batch in slices of at most `limit` bytes of IPC each, in order."""
-    if pa.ipc.get_record_batch_size(batch) <= limit:
-        yield batch
-    elif batch.num_rows <= 1:
-        raise MessageTooLarge(
-            f'ring "{ring}": one row needs {pa.ipc.get_record_batch_size(batch)} bytes, a message '
-            f"may have {max(limit, 0)}; create the ring with more slots"
-        )
-    else:
-        middle = batch.num_rows // 2
-        for part in (batch.slice(0, middle), batch.slice(middle)):
-            yield from _split_rows(_without_unused(part), limit, ring)
-
-
-# A slice of these refers to all that the whole refers to; the other layout does not.
-_COMPACT = (
-    (pa.types.is_string_view, pa.large_string),
-    (pa.types.is_binary_view, pa.large_binary),
-)
-
-
-def _without_unused(part: pa.RecordBatch) -> pa.RecordBatch:
-    """The slice without the values that only the rows outside of it use."""
-    for i, field in enumerate(part.schema):
-        for is_view, compact in _COMPACT:
-            if is_view(field.type):
-                column = part.column(i).cast(compact()).cast(field.type)
-                part = part.set_column(i, field, column)
-        if pa.types.is_list_view(field.type) or pa.types.is_large_list_view(field.type):
-            column = part.column(i).cast(pa.large_list(field.type.value_field)).cast(field.type)
-            part = part.set_column(i, field, column)
-    return part
+def _plain_type(kind: Any) -> Any:
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_plain_type(f.type)) for f in fields_of(kind)])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    return kind
 
 
 class ArrowReader:
@@ -588,7 +330,7 @@ class ArrowReader:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export the batches up to the end as an Arrow stream, copied: its reader may keep them."""
         self._copy = True
-        reader = pa.RecordBatchReader.from_batches(self.schema, iter(self))
+        reader: Any = pa.RecordBatchReader.from_batches(self.schema, iter(self))
         return reader.__arrow_c_stream__(requested_schema)
 
     def close(self) -> None:

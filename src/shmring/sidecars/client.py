@@ -15,7 +15,7 @@ from typing import Self
 import pyarrow as pa
 
 import shmring
-from shmring.arrow import BatchEncoder, decode_batch
+from shmring.batches import BatchEncoder, decode_batch
 from shmring.errors import Damaged, Empty, Full, RingNotFound, SidecarError, SidecarUnavailable
 from shmring.sidecars.wire import (
     FLAG_ERROR,

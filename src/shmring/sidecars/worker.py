@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 import shmring
-from shmring.arrow import BatchEncoder, batches_of, decode_batch
+from shmring.batches import BatchEncoder, batches_of, decode_batch
 from shmring.errors import Damaged, Empty, Full, RingNotFound, ShmringError, TooManyLeases
 from shmring.sidecars.wire import (
     FLAG_ERROR,

@@ -1,0 +1,340 @@
+"""Record batches through a ring come out as they went in, whatever their type."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shmring
+
+
+class Celsius(pa.ExtensionType):
+    """An extension type that pyarrow does not know by itself."""
+
+    def __init__(self, storage: pa.DataType = pa.float32()) -> None:  # noqa: B008
+        super().__init__(storage, "shmring.test.celsius")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b"C"
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Celsius:
+        assert serialized == b"C"
+        return cls(storage)
+
+
+@pytest.fixture(autouse=True)
+def _celsius_is_registered():
+    pa.register_extension_type(Celsius())
+    yield
+    pa.unregister_extension_type("shmring.test.celsius")
+
+
+def extension(values, storage):
+    return pa.ExtensionArray.from_storage(Celsius(storage), pa.array(values, storage))
+
+
+DAY = datetime.date(2024, 2, 29)
+NOON = datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.UTC)
+WORDS = ["a", None, "", "a string that no view holds inline", "ä"]
+COLOURS = pa.array(["red", "green", None, "red"]).dictionary_encode()
+
+ARRAYS = {
+    "null": pa.nulls(5),
+    "bool": pa.array([True, None, False]),
+    **{
+        str(t): pa.array([0, None, 100], t)
+        for t in (
+            pa.int8(),
+            pa.int16(),
+            pa.int32(),
+            pa.int64(),
+            pa.uint8(),
+            pa.uint16(),
+            pa.uint32(),
+            pa.uint64(),
+            pa.float32(),
+            pa.float64(),
+        )
+    },
+    "float16": pa.array(np.array([0, 1.5], np.float16)),
+    "nan": pa.array([float("inf"), -0.0]),
+    "decimal32": pa.array([decimal.Decimal("1.23"), None], pa.decimal32(5, 2)),
+    "decimal128": pa.array([decimal.Decimal("1.23"), None], pa.decimal128(30, 2)),
+    "decimal256": pa.array([decimal.Decimal("1.23"), None], pa.decimal256(60, 2)),
+    "date32": pa.array([DAY, None], pa.date32()),
+    "date64": pa.array([DAY, None], pa.date64()),
+    "time32": pa.array([1, None], pa.time32("ms")),
+    "time64": pa.array([1, None], pa.time64("ns")),
+    "timestamp": pa.array([NOON, None], pa.timestamp("us", tz="UTC")),
+    "timestamp without zone": pa.array([1, None], pa.timestamp("ns")),
+    "duration": pa.array([1, None], pa.duration("s")),
+    "interval": pa.array([(1, 2, 3), None], pa.month_day_nano_interval()),
+    "string": pa.array(WORDS),
+    "large_string": pa.array(WORDS, pa.large_string()),
+    "string_view": pa.array(WORDS, pa.string_view()),
+    "binary": pa.array([b"\0\xff", None, b""]),
+    "large_binary": pa.array([b"\0\xff", None], pa.large_binary()),
+    "binary_view": pa.array([b"\0" * 20, None], pa.binary_view()),
+    "fixed_size_binary": pa.array([b"abc", None], pa.binary(3)),
+    "list": pa.array([[1, 2], None, []]),
+    "large_list": pa.array([[1, 2], None, []], pa.large_list(pa.int8())),
+    "list_view": pa.array([["a"], None, []], pa.list_view(pa.string())),
+    "large_list_view": pa.array([[1, 2], None], pa.large_list_view(pa.int64())),
+    "fixed_size_list": pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2)),
+    "map": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int32())),
+    "struct": pa.array([{"x": 1, "y": ["a", None]}, None, {"x": None, "y": None}]),
+    "sparse union": pa.UnionArray.from_sparse(
+        pa.array([0, 1], pa.int8()), [pa.array([1, 2]), pa.array(["a", "b"])]
+    ),
+    "dense union": pa.UnionArray.from_dense(
+        pa.array([0, 1, 0], pa.int8()),
+        pa.array([0, 0, 1], pa.int32()),
+        [pa.array([1, 2]), pa.array(["a"])],
+    ),
+    "run_end_encoded": pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), ["a", None]),
+    "dictionary": COLOURS,
+    "dictionary of structs": pa.DictionaryArray.from_arrays(
+        pa.array([1, 0, None], pa.int8()), pa.array([{"x": 1}, {"x": 2}])
+    ),
+    "dictionary in a struct": pa.StructArray.from_arrays([COLOURS], ["colour"]),
+    "dictionary in a list": pa.ListArray.from_arrays([0, 1, 4], COLOURS),
+    "dictionary in a dictionary": pa.DictionaryArray.from_arrays(
+        pa.array([1, 0], pa.int8()), pa.ListArray.from_arrays([0, 1, 4], COLOURS)
+    ),
+    "extension": extension([20.5, None], pa.float32()),
+    "extension over a dictionary": pa.ExtensionArray.from_storage(Celsius(COLOURS.type), COLOURS),
+    "extension in a list": pa.ListArray.from_arrays([0, 2], extension([1, 2], pa.float32())),
+    "fixed_shape_tensor": pa.FixedShapeTensorArray.from_numpy_ndarray(
+        np.arange(12, dtype=np.int32).reshape(2, 3, 2)
+    ),
+}
+
+
+def batch_of(array: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([array], ["column"])
+
+
+def through(name, batches, schema, **options):
+    """What a reader gets of the batches, in a ring with the schema and in one without."""
+    for stored in (schema, None):
+        with shmring.create(name, slots=1024, schema=stored, temporary=True) as ring:
+            with ring.arrow_reader("r") as reader, ring.arrow_writer(schema, **options) as writer:
+                for batch in batches:
+                    writer.write(batch)
+                writer.end()
+                got = list(reader)
+            for batch in got:
+                batch.validate(full=True)
+            yield got
+
+
+@pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS.keys())
+def test_every_type_comes_out_as_it_went_in(name, array):
+    whole = batch_of(array)
+    batches = [whole, whole.slice(1), whole.slice(0, 1), whole.slice(0, 0)]
+    for got in through(name, batches, whole.schema):
+        assert got == batches
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+@pytest.mark.parametrize("kind", ["int64", "string", "struct", "dictionary in a list"])
+def test_compressed_batches_come_out_as_they_went_in(name, kind, compression):
+    batch = batch_of(pa.concat_arrays([ARRAYS[kind]] * 50))
+    for got in through(name, [batch, batch], batch.schema, compression=compression):
+        assert got == [batch, batch]
+
+
+def test_compression_makes_messages_smaller(name):
+    batch = batch_of(pa.array([7] * 10_000))
+    with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
+        with ring.arrow_writer(compression="zstd") as writer:
+            ring.subscribe("r")
+            writer.write(batch)
+            (row,) = ring.rows()
+            assert row[3] < batch.nbytes // 10
+
+
+def test_dictionary_may_change_or_grow_between_batches(name):
+    kind = pa.dictionary(pa.int32(), pa.string())
+    dictionaries = (["a", "b"], ["a", "b", "c"], ["x"], [])
+    batches = [
+        batch_of(pa.DictionaryArray.from_arrays(pa.array([0, None][: len(d)], pa.int32()), d))
+        if d
+        else batch_of(pa.array([None], kind))
+        for d in dictionaries
+    ]
+    for got in through(name, batches, batches[0].schema):
+        assert [b.column(0).to_pylist() for b in got] == [b.column(0).to_pylist() for b in batches]
+
+
+def test_batch_without_rows_or_without_columns_is_a_message(name):
+    empty = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
+    for got in through(name, [empty, empty], empty.schema):
+        assert got == [empty, empty]
+
+
+def test_schema_keeps_its_metadata(name):
+    schema = pa.schema([pa.field("x", pa.int64(), nullable=False, metadata={"u": "K"})], {"v": "1"})
+    batch = pa.record_batch([pa.array([1])], schema=schema)
+    for got in through(name, [batch], schema):
+        assert got[0].schema.equals(schema, check_metadata=True)
+
+
+def test_table_is_written_batch_by_batch(name):
+    table = pa.table({"x": pa.chunked_array([[1, 2], [], [3]])})
+    with shmring.create(name, slots=1024, schema=table.schema, temporary=True) as ring:
+        with ring.arrow_reader("r", until="empty") as reader, ring.arrow_writer() as writer:
+            last = writer.write(table)
+            assert last == ring.rows()[-1][1]
+            assert pa.Table.from_batches(reader) == table
+            assert writer.write(table.schema.empty_table()) == -1
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["schema stored", "no schema"])
+@pytest.mark.parametrize("nbytes", [1000, 300_000])
+def test_body_begins_at_a_64_byte_boundary_in_the_mapping(name, nbytes, stored):
+    batch = batch_of(pa.array(np.arange(nbytes // 8)))
+    schema = batch.schema if stored else None
+    with shmring.create(name, slots=4096, schema=schema, temporary=True) as ring:
+        with ring.arrow_reader("r") as reader, ring.arrow_writer(batch.schema) as writer:
+            for _ in range(5):
+                writer.write(batch)
+                got = reader.read(timeout=0)
+                address = got.column(0).buffers()[1].address
+                assert address % 64 == 0
+                assert any(low <= address < high for low, high in mapped(ring.path))
+                assert got == batch
+
+
+def mapped(path: str) -> list[tuple[int, int]]:
+    """Where this process maps the file."""
+    with open("/proc/self/maps") as maps:
+        ranges = [line.split()[0].split("-") for line in maps if line.rstrip().endswith(path)]
+    return [(int(low, 16), int(high, 16)) for low, high in ranges]
+
+
+# --- batches that are larger than the ring ------------------------------------------------------
+
+
+def list_views(lists: pa.ListArray) -> pa.ListViewArray:
+    sizes = lists.value_lengths().fill_null(0)
+    return pa.ListViewArray.from_arrays(
+        lists.offsets[:-1], sizes, lists.values, mask=lists.is_null()
+    )
+
+
+TEXTS = pa.array([f"{i:0100d}" for i in range(10_000)])
+LISTS = pa.array([None if i % 7 == 0 else [i] * 30 for i in range(10_000)])
+LARGE = {
+    "numbers": pa.array(np.arange(300_000)),
+    "strings": TEXTS,
+    "string views": TEXTS.cast(pa.string_view()),
+    "binary views": TEXTS.cast(pa.binary_view()),
+    "lists": LISTS,
+    "list views": list_views(LISTS),
+    "structs": pa.StructArray.from_arrays([TEXTS, LISTS], ["text", "list"]),
+    "dictionary": pa.array([f"{i % 100}" for i in range(300_000)]).dictionary_encode(),
+    "views in structs": pa.StructArray.from_arrays(
+        [TEXTS.cast(pa.string_view()), list_views(LISTS)],
+        ["text", "list"],
+        mask=pa.array([i % 5 == 0 for i in range(10_000)]),
+    ),
+    "views in an extension": pa.ExtensionArray.from_storage(
+        Celsius(pa.string_view()), TEXTS.cast(pa.string_view())
+    ),
+}
+
+
+@pytest.mark.parametrize("array", LARGE.values(), ids=LARGE.keys())
+def test_batch_larger_than_the_ring_is_split_by_rows(name, array, thread):
+    batch = batch_of(array)
+    with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
+        assert batch.nbytes > ring.slots * 300
+
+        def write():
+            with ring.arrow_writer() as writer:
+                writer.write(batch)
+                writer.end()
+
+        with ring.arrow_reader("r", copy=True) as reader:
+            writing = thread(write)
+            got = list(reader)
+            writing.outcome()
+    assert len(got) > 2
+    assert pa.Table.from_batches(got).combine_chunks() == pa.table(batch)
+
+
+def test_reader_may_hold_a_piece_while_the_next_is_written(name):
+    batch = batch_of(LARGE["numbers"])
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        rows = ring.slots * 300 // 2 // 8 - 200
+        with ring.arrow_reader("r") as reader, ring.arrow_writer(batch.schema) as writer:
+            writer.write(batch.slice(0, rows), timeout=0)
+            held = reader.read(timeout=0)
+            writer.write(batch.slice(rows, rows), timeout=0)
+            assert held == batch.slice(0, rows)
+
+
+def test_row_that_cannot_fit_is_refused_and_publishes_nothing(name):
+    batch = batch_of(pa.array(["x" * 200_000]))
+    with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
+        with ring.arrow_writer() as writer, pytest.raises(shmring.MessageTooLarge, match=name):
+            writer.write(batch)
+        assert ring.claimed == 0
+
+
+def test_full_ring_gives_full_in_time_and_the_next_write_goes_on(name):
+    batch = batch_of(pa.array(np.arange(10_000)))
+    with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
+        with ring.arrow_reader("r") as reader, ring.arrow_writer() as writer:
+            with pytest.raises(shmring.Full):
+                while True:
+                    writer.write(batch, timeout=0)
+            assert reader.read(timeout=0) == batch
+            writer.write(batch, timeout=0)
+
+
+# --- schemas ------------------------------------------------------------------------------------
+
+
+def test_ring_without_schema_needs_one_from_the_writer(ring):
+    with pytest.raises(shmring.SchemaMismatch, match="give the writer one"):
+        ring.arrow_writer()
+
+
+def test_writer_with_another_schema_than_the_ring_is_refused(name):
+    schema = pa.schema([("x", pa.int64())])
+    with shmring.create(name, slots=1024, schema=schema, temporary=True) as ring:
+        with pytest.raises(shmring.SchemaMismatch, match=name):
+            ring.arrow_writer(pa.schema([("x", pa.int32())]))
+        assert not [seat for seat in ring.seats() if seat["role"] == "producer"]
+
+
+def test_what_is_no_arrow_data_is_refused_by_its_type(ring):
+    with ring.arrow_writer(pa.schema([("x", pa.int64())])) as writer:
+        with pytest.raises(TypeError, match="not list"):
+            writer.write([1, 2, 3])
+
+
+def test_layouts_of_strings_and_lists_are_cast_to_the_schema(name):
+    schema = pa.schema(
+        [
+            ("s", pa.string()),
+            ("b", pa.binary()),
+            ("l", pa.list_(pa.struct([("s", pa.string())]))),
+        ]
+    )
+    plain = pa.record_batch([WORDS, [b"x"] * 5, [[{"s": w}] for w in WORDS]], schema=schema)
+    inner = pa.struct([("s", pa.large_string())])
+    given = pa.schema(
+        [("s", pa.string_view()), ("b", pa.binary_view()), ("l", pa.large_list(inner))]
+    )
+    with shmring.create(name, slots=1024, schema=schema, temporary=True) as ring:
+        with ring.arrow_reader("r") as reader, ring.arrow_writer() as writer:
+            writer.write(plain.cast(given))
+            assert reader.read(timeout=0) == plain
