@@ -283,6 +283,10 @@ struct shmring_lease {
 SHMRING_API int shmring_take(shmring_member *member, uint32_t max_messages, uint64_t max_slots,
 			     struct shmring_lease *lease);
 
+/* Leaves as if this process had died: what the member holds is delivered again
+ * to the branch's other members, or to the next one that joins. */
+SHMRING_API void shmring_member_abandon(shmring_member *member);
+
 /* Reads the message at or after `*position` in a range the caller holds, and
  * moves *position behind it. SHMRING_UNAVAILABLE at `end`. Every length is
  * checked before it is followed: SHMRING_E_DAMAGED. */
@@ -321,6 +325,11 @@ enum shmring_wait_strategy {
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
 				   uint8_t strategy);
 SHMRING_API int shmring_wait_message(shmring_member *member, int64_t deadline_ns, uint8_t strategy);
+
+/* The same until a branch has released everything below `sequence`, e.g. until
+ * a journal has it on disk. SHMRING_E_NO_BRANCH if the branch is gone. */
+SHMRING_API int shmring_wait_released(shmring *ring, uint32_t branch, uint64_t sequence, int64_t deadline_ns,
+				      uint8_t strategy);
 
 /* --- looking on --------------------------------------------------------- */
 

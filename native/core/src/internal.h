@@ -84,6 +84,7 @@ int admin_enter(shmring *ring);
 bool admin_try(shmring *ring);
 void admin_leave(shmring *ring);
 int seat_take(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index);
+void seat_abandon(shmring *ring, uint32_t index);
 void seat_give_back(shmring *ring, uint32_t index);
 bool seat_alive(const shmring *ring, uint32_t index);
 bool range_locked(int fd, off_t offset);

@@ -179,6 +179,13 @@ void seat_give_back(shmring *r, uint32_t index)
 	set_lock(r->fd, seat_offset(r, index), F_UNLCK);
 }
 
+/* From here on it counts as a dead process's, for this handle too. */
+void seat_abandon(shmring *r, uint32_t index)
+{
+	own_seat_set(r, index, false);
+	set_lock(r->fd, seat_offset(r, index), F_UNLCK);
+}
+
 int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info *info)
 {
 	const struct seat *s;
@@ -187,22 +194,22 @@ int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info
 		return fail(SHMRING_E_INVALID, "ring \"%s\" has no seat %u", r->name, index);
 	s = &r->seats[index];
 	*info = (struct shmring_seat_info){
-		.seat = index,
-		.state = load_acquire(&s->id.state),
-		.role = load_relaxed(&s->id.role),
-		.branch = load_relaxed(&s->id.branch),
-		.pid = load_relaxed(&s->id.pid),
-		.joined_ns = load_relaxed(&s->id.joined_ns),
-		.claim = load_relaxed(&s->intent.lo),
-		.hold = load_relaxed(&s->lease.hold),
-		.messages = load_relaxed(&s->counters.messages),
-		.bytes = load_relaxed(&s->counters.bytes),
-		.full_waits = load_relaxed(&s->counters.full_waits),
-		.empty_waits = load_relaxed(&s->counters.empty_waits),
-		.contended = load_relaxed(&s->counters.contended),
-		.recovered = load_relaxed(&s->counters.recovered),
-		.lapsed = load_relaxed(&s->counters.lapsed),
-		.dropped = load_relaxed(&s->counters.dropped),
+	    .seat = index,
+	    .state = load_acquire(&s->id.state),
+	    .role = load_relaxed(&s->id.role),
+	    .branch = load_relaxed(&s->id.branch),
+	    .pid = load_relaxed(&s->id.pid),
+	    .joined_ns = load_relaxed(&s->id.joined_ns),
+	    .claim = load_relaxed(&s->intent.lo),
+	    .hold = load_relaxed(&s->lease.hold),
+	    .messages = load_relaxed(&s->counters.messages),
+	    .bytes = load_relaxed(&s->counters.bytes),
+	    .full_waits = load_relaxed(&s->counters.full_waits),
+	    .empty_waits = load_relaxed(&s->counters.empty_waits),
+	    .contended = load_relaxed(&s->counters.contended),
+	    .recovered = load_relaxed(&s->counters.recovered),
+	    .lapsed = load_relaxed(&s->counters.lapsed),
+	    .dropped = load_relaxed(&s->counters.dropped),
 	};
 	if (info->state == SEAT_FREE)
 		return SHMRING_UNAVAILABLE;

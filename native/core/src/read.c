@@ -148,6 +148,20 @@ void shmring_member_close(shmring_member *m)
 	free(m);
 }
 
+void shmring_member_abandon(shmring_member *m)
+{
+	if (!m)
+		return;
+	/* If the lock cannot be had, the seat stays until the handle is closed, and then counts as dead. */
+	if (!m->ring->forked && admin_enter(m->ring) == SHMRING_OK) {
+		seat_abandon(m->ring, m->seat_index);
+		(void)recover_seat(m->ring, m->seat_index);
+		admin_leave(m->ring);
+	}
+	free(m->deferred);
+	free(m);
+}
+
 uint32_t shmring_member_branch(const shmring_member *m)
 {
 	return m->branch_index;

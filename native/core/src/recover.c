@@ -109,18 +109,21 @@ static void settle_take(shmring *r, struct seat *s, uint32_t index, const struct
 		store_release(&s->lease.take_end, take_end & ~TAKE_PENDING);
 	}
 	/* A split that was interrupted recorded the tail twice. */
-	for (int k = 0; k < LEASES; k++)
-		for (int j = 0; j < LEASES; j++) {
-			uint64_t lo = load_relaxed(&s->range[k].lo), hi = load_relaxed(&s->range[k].hi);
+	for (int k = 0; k < LEASES; k++) {
+		uint64_t lo = load_relaxed(&s->range[k].lo);
+
+		for (int j = 0; lo != NONE && j < LEASES; j++) {
+			uint64_t hi = load_relaxed(&s->range[k].hi);
 			uint64_t tail = load_relaxed(&s->range[j].lo), tail_hi = load_relaxed(&s->range[j].hi);
 
-			if (lo == NONE || tail == NONE || tail <= lo || tail >= hi)
+			if (tail == NONE || tail <= lo || tail >= hi)
 				continue;
 			if (tail_hi > hi)
 				store_relaxed(&s->range[k].hi, tail_hi);
 			crash_order();
 			store_relaxed(&s->range[j].lo, NONE);
 		}
+	}
 }
 
 static void settle_member(shmring *r, struct seat *s, uint32_t index)

@@ -87,8 +87,9 @@ void wake_producers(shmring *r)
 
 struct waiter {
 	shmring *ring;
-	struct shmring_member *member; /* or NULL: a producer */
-	uint64_t slots;
+	struct shmring_member *member; /* who waits for a message */
+	const struct branch *releasing; /* who waits for what this branch releases; neither: a producer */
+	uint64_t slots; /* that a producer needs; what is to be released */
 	uint64_t batch; /* what a producer would rather have, see below */
 	int64_t *last_ns; /* how long the handle's last wait took */
 };
@@ -97,6 +98,8 @@ static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
 {
 	uint64_t end = load_acquire(&w->ring->cursors->claim.v) + slots;
 
+	if (w->releasing)
+		return slots;
 	return end > w->ring->capacity ? end - w->ring->capacity : 0;
 }
 
@@ -117,6 +120,10 @@ static bool ready(const struct waiter *w, uint64_t slots)
 			return upstream_released(r, upstream) > t && is_published(r, t);
 		return is_published(r, t);
 	}
+	if (w->releasing)
+		return load_relaxed(&w->releasing->d.state) != BRANCH_ACTIVE ||
+		       branch_released(r, w->releasing, false) >= slots;
+
 	uint64_t need = floor_needed(w, slots);
 
 	return load_acquire(&r->cursors->floor.v) >= need || floor_advance(r, need) >= need;
@@ -242,7 +249,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 		/* A full ring and a steady reader: a producer waits for a sixteenth
 		 * of the ring, not for each slot; but it does not insist for long. */
 		done = strategy == SHMRING_WAIT_DEFAULT && spin_before_sleeping(w, start);
-		if (!done && !w->member && until > start) {
+		if (!done && !w->member && !w->releasing && until > start) {
 			interrupted =
 			    !sleep_once(w, w->batch, until - start < BATCH_NS ? until - start : BATCH_NS);
 			done = ready(w, w->slots);
@@ -275,4 +282,21 @@ int shmring_wait_message(shmring_member *m, int64_t deadline_ns, uint8_t strateg
 	struct waiter w = {.ring = m->ring, .member = m, .slots = 1, .batch = 1, .last_ns = &m->last_wait_ns};
 
 	return wait_until(&w, deadline_ns, strategy);
+}
+
+int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_t deadline_ns, uint8_t strategy)
+{
+	int64_t last_ns = INT64_MAX;
+	struct waiter w = {.ring = r, .slots = sequence, .batch = sequence, .last_ns = &last_ns};
+	int status;
+
+	if (r->read_only)
+		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
+	if (branch < BRANCHES) {
+		w.releasing = &r->cursors->branch[branch];
+		status = wait_until(&w, deadline_ns, strategy);
+		if (status || load_relaxed(&w.releasing->d.state) == BRANCH_ACTIVE)
+			return status;
+	}
+	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u (any more)", r->name, branch);
 }

@@ -355,6 +355,31 @@ TEST(one_slot_messages_side_by_side_are_rows)
 	ring_end(r);
 }
 
+TEST(what_a_member_abandons_is_delivered_again)
+{
+	struct shmring_lease l;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b");
+
+	push_n(p, 0, 5);
+	l = lease_of(m, 2);
+	CHECK_IS(pop_number(other), 2);
+	l = lease_of(m, 1);
+	CHECK_IS(shmring_release(m, 0, 1), SHMRING_OK);
+	shmring_member_abandon(m);
+	l = lease_of(other, 4);
+	CHECK(l.redelivered && l.first == 1 && l.end == 2);
+	CHECK_IS(shmring_release(other, l.first, l.end), SHMRING_OK);
+	l = lease_of(other, 4);
+	CHECK(l.redelivered && l.first == 3 && l.end == 4);
+	CHECK_IS(shmring_release(other, l.first, l.end), SHMRING_OK);
+	CHECK_IS(pop_number(other), 4);
+	shmring_member_close(other);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
 TEST(checksums_are_checked)
 {
 	uint64_t id, at;
@@ -430,6 +455,7 @@ int main(void)
 	RUN(lapse_loses_the_oldest_and_says_exactly_which);
 	RUN(what_a_member_of_a_lapsing_branch_holds_is_not_overwritten);
 	RUN(one_slot_messages_side_by_side_are_rows);
+	RUN(what_a_member_abandons_is_delivered_again);
 	RUN(checksums_are_checked);
 	RUN(time_is_kept_as_asked);
 	return check_summary();

@@ -277,6 +277,57 @@ static void *wait_for_space(void *argument)
 	return NULL;
 }
 
+struct acknowledged {
+	shmring *ring;
+	shmring_producer *out;
+	uint32_t branch;
+	uint64_t rounds;
+};
+
+static void *push_and_await_release(void *argument)
+{
+	struct acknowledged *a = argument;
+
+	for (uint64_t i = 0; i < a->rounds; i++) {
+		uint64_t id;
+		int status;
+
+		NEED(shmring_push(a->out, &i, sizeof i, 0, &id) == SHMRING_OK);
+		do
+			status =
+			    shmring_wait_released(a->ring, a->branch, id + 1, INT64_MAX, SHMRING_WAIT_DEFAULT);
+		while (status == SHMRING_AGAIN);
+		NEED(status == SHMRING_OK);
+	}
+	return NULL;
+}
+
+TEST(no_wake_up_is_lost_by_who_waits_for_a_release)
+{
+	shmring *r = ring_new();
+	shmring_member *m = member_of(r, "journal");
+	struct acknowledged a = {r, producer_of(r), shmring_member_branch(m), 3000 * stress()};
+	int64_t start = clock_ns(), took;
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, push_and_await_release, &a);
+	for (uint64_t i = 0; i < a.rounds; i++)
+		NEED(wait_and_pop(m, SHMRING_WAIT_DEFAULT) == i);
+	pthread_join(thread, NULL);
+	took = clock_ns() - start;
+	printf("  %.1f us each\n", (double)took / 1e3 / (double)a.rounds);
+	CHECK(took < (int64_t)a.rounds * MS);
+
+	CHECK_IS(shmring_wait_released(r, a.branch, a.rounds + 1, clock_ns() + MS, 0), SHMRING_TIMEOUT);
+	CHECK_IS(shmring_wait_released(r, a.branch + 1, 0, INT64_MAX, 0), SHMRING_E_NO_BRANCH);
+	CHECK_IS(shmring_wait_released(r, 64, 0, INT64_MAX, 0), SHMRING_E_NO_BRANCH);
+	shmring_member_close(m);
+	CHECK_IS(shmring_unsubscribe(r, "journal"), SHMRING_OK);
+	CHECK_IS(shmring_wait_released(r, a.branch, a.rounds + 1, INT64_MAX, 0), SHMRING_E_NO_BRANCH);
+	shmring_producer_close(a.out);
+	ring_end(r);
+}
+
 TEST(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish)
 {
 	int late = 0;
@@ -414,6 +465,7 @@ int main(void)
 	RUN(no_wake_up_is_lost_between_two_who_sleep_for_each_other);
 	RUN(no_wake_up_is_lost_between_producers_and_readers_of_a_full_ring);
 	RUN(no_wake_up_is_lost_along_a_chain);
+	RUN(no_wake_up_is_lost_by_who_waits_for_a_release);
 	RUN(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish);
 	RUN(a_signal_ends_a_sleep);
 	RUN(an_idle_reader_costs_next_to_nothing);
