@@ -1,0 +1,416 @@
+#include "operations.h"
+
+static const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
+
+/* --- before -------------------------------------------------------------------- */
+
+static void push_numbers(shmring *r, uint64_t from, uint64_t to)
+{
+	shmring_producer *p = producer_of(r);
+
+	for (uint64_t i = from; i < to; i++)
+		NEED(push_number(p, i) == SHMRING_OK);
+	shmring_producer_close(p);
+}
+
+static void subscribe(shmring *r, const char *name, struct shmring_branch_options o)
+{
+	uint32_t id;
+
+	o.start = SHMRING_EARLIEST;
+	NEED(shmring_subscribe(r, name, &o, &id) == SHMRING_OK);
+}
+
+/* A branch "w" whose members all sleep, so that every wake-up has work to do. */
+static void add_sleepers(shmring *r, struct shmring_branch_options o)
+{
+	shmring_member *m;
+
+	subscribe(r, "w", o);
+	m = member_of(r, "w");
+	while (pop_number(m) >= 0)
+		;
+	NEED(shmring_wait_message(m, clock_ns() + 1, SHMRING_WAIT_FUTEX) == SHMRING_TIMEOUT);
+	shmring_member_close(m);
+}
+
+static void build_six(shmring *r)
+{
+	subscribe(r, "b", earliest);
+	push_numbers(r, 0, 6);
+	add_sleepers(r, earliest);
+}
+
+static void build_exclusive(shmring *r)
+{
+	subscribe(r, "b", (struct shmring_branch_options){.exclusive = true});
+	push_numbers(r, 0, 6);
+	add_sleepers(r, earliest);
+}
+
+static void build_followed(shmring *r)
+{
+	uint32_t id;
+
+	subscribe(r, "b", earliest);
+	push_numbers(r, 0, 6);
+	NEED(shmring_find_branch(r, "b", &id) == SHMRING_OK);
+	add_sleepers(r, (struct shmring_branch_options){.upstream = BIT(id)});
+}
+
+/* A child that dies with what it has. */
+static int die_holding_four(void *path)
+{
+	shmring *r = ring_again(path);
+	shmring_member *m = member_of(r, "b"), *e;
+	struct shmring_lease l;
+
+	e = member_with(r, "e", &(struct shmring_branch_options){.start = SHMRING_EARLIEST, .ephemeral = true});
+	NEED(shmring_take(e, 1, 1, &l) == SHMRING_OK);
+	NEED(shmring_take(m, 2, 2, &l) == SHMRING_OK && shmring_take(m, 2, 2, &l) == SHMRING_OK);
+	raise(SIGKILL);
+	return 1;
+}
+
+static int die_filling_a_batch(void *path)
+{
+	shmring *r = ring_again(path);
+	shmring_producer *p = producer_of(r);
+	int64_t lo = shmring_next(p, 5);
+
+	for (uint64_t i = 1; i < 5; i++) /* as publish_ones() leaves it, its first row missing */
+		control_at(r, (uint64_t)lo + i)->published = (uint64_t)lo + i + 1;
+	raise(SIGKILL);
+	return 1;
+}
+
+static void die(int (*job)(void *))
+{
+	NEED(reap(spawn(job, (void *)ring_path())) == -SIGKILL);
+}
+
+static void build_orphan(shmring *r)
+{
+	build_six(r);
+	die(die_holding_four);
+	NEED(shmring_recover(r, NULL) == SHMRING_OK);
+}
+
+static void build_dead(shmring *r)
+{
+	build_six(r);
+	die(die_holding_four);
+	die(die_filling_a_batch);
+}
+
+static void build_lapsing(shmring *r)
+{
+	subscribe(r, "b", (struct shmring_branch_options){.lapse = true});
+	push_numbers(r, 0, 1024);
+}
+
+static void build_lapsed(shmring *r)
+{
+	subscribe(r, "b", (struct shmring_branch_options){.lapse = true});
+	push_numbers(r, 0, 1030);
+}
+
+/* --- what the child does ------------------------------------------------------------ */
+
+static void enter_producer(struct victim *v)
+{
+	v->p = producer_of(v->r);
+}
+
+static void enter_member(struct victim *v)
+{
+	v->m = member_of(v->r, "b");
+}
+
+static void enter_exclusive(struct victim *v)
+{
+	v->m = member_with(v->r, "b", &(struct shmring_branch_options){.exclusive = true});
+}
+
+static void enter_with_leases(struct victim *v)
+{
+	enter_member(v);
+	for (int i = 0; i < 2; i++)
+		NEED(shmring_take(v->m, 2, 2, &v->lease[i]) == SHMRING_OK);
+}
+
+static void enter_with_one_lease(struct victim *v)
+{
+	enter_member(v);
+	NEED(shmring_take(v->m, 6, 6, &v->lease[0]) == SHMRING_OK);
+}
+
+static void close_handle(struct victim *v)
+{
+	shmring_close(v->r);
+	v->r = NULL;
+}
+
+static void act_push(struct victim *v)
+{
+	NEED(push_number(v->p, 10) == SHMRING_OK);
+}
+
+static void act_push_slots(struct victim *v)
+{
+	uint64_t words[100], id;
+
+	for (int i = 0; i < 100; i++)
+		words[i] = 10;
+	NEED(shmring_push(v->p, words, sizeof words, KIND_BYTES, &id) == SHMRING_OK);
+}
+
+static void act_push_many(struct victim *v)
+{
+	uint64_t rows[4] = {10, 11, 12, 13}, id;
+
+	NEED(shmring_push_many(v->p, rows, 8, 4, NULL, 8, &id) == SHMRING_OK);
+}
+
+static int64_t claim_and_fill(struct victim *v, uint32_t claimed, uint32_t filled)
+{
+	int64_t lo = shmring_next(v->p, claimed);
+
+	NEED(lo >= 0);
+	for (uint32_t i = 0; i < filled; i++) {
+		uint64_t number = 10 + i;
+
+		memcpy(shmring_slot(v->r, (uint64_t)lo + i), &number, 8);
+	}
+	return lo;
+}
+
+static void act_claim_commit(struct victim *v)
+{
+	int64_t lo = claim_and_fill(v, 6, 4);
+
+	NEED(shmring_publish_ones(v->p, (uint64_t)lo + 3, NULL, 8) == SHMRING_OK);
+}
+
+static void act_claim_abort(struct victim *v)
+{
+	(void)claim_and_fill(v, 6, 4);
+	NEED(shmring_abort(v->p) == SHMRING_OK);
+}
+
+static void act_go_on(struct victim *v)
+{
+	int64_t end = shmring_producer_available(v->p);
+	int64_t lo = claim_and_fill(v, 1, 4);
+
+	NEED(end > lo + 3 && shmring_publish_ones(v->p, (uint64_t)lo + 3, NULL, 8) == SHMRING_OK);
+}
+
+static void act_push_into_full(struct victim *v)
+{
+	NEED(push_number(v->p, 1024) == SHMRING_OK);
+}
+
+static void release(struct victim *v, uint64_t first, uint64_t end)
+{
+	uint64_t numbers = BIT(end) - BIT(first);
+
+	v->shared->releasing |= numbers;
+	crash_order();
+	NEED(shmring_release(v->m, first, end) == SHMRING_OK);
+	crash_order();
+	v->shared->released |= numbers;
+}
+
+static void act_pop(struct victim *v)
+{
+	struct shmring_message message;
+	uint64_t at;
+
+	NEED(shmring_take(v->m, 2, 2, &v->lease[0]) == SHMRING_OK);
+	for (at = v->lease[0].first; shmring_read(v->r, &at, v->lease[0].end, &message) == SHMRING_OK;)
+		;
+	release(v, v->lease[0].first, v->lease[0].end);
+}
+
+static void act_lease_release(struct victim *v)
+{
+	for (int i = 0; i < 3; i++)
+		NEED(shmring_take(v->m, 2, 2, &v->lease[i]) == SHMRING_OK);
+	release(v, 2, 4);
+	release(v, 0, 2);
+	release(v, 4, 6);
+}
+
+static void act_split(struct victim *v)
+{
+	release(v, 2, 4);
+	release(v, 5, 6);
+	release(v, 0, 1);
+}
+
+static void act_take_lapsed(struct victim *v)
+{
+	NEED(shmring_take(v->m, 1, 1, &v->lease[0]) == SHMRING_LAPSED);
+}
+
+static void act_subscribe(struct victim *v)
+{
+	uint32_t id;
+
+	NEED(shmring_subscribe(v->r, "n", &earliest, &id) == SHMRING_OK);
+}
+
+static void act_unsubscribe(struct victim *v)
+{
+	NEED(shmring_unsubscribe(v->r, "b") == SHMRING_OK);
+}
+
+static void act_follow(struct victim *v)
+{
+	uint32_t b, w;
+
+	NEED(shmring_find_branch(v->r, "b", &b) == SHMRING_OK && shmring_find_branch(v->r, "w", &w) == SHMRING_OK);
+	NEED(shmring_follow(v->r, w, BIT(b)) == SHMRING_OK);
+}
+
+static void act_join(struct victim *v)
+{
+	v->m = member_of(v->r, "b");
+}
+
+static void act_join_ephemeral(struct victim *v)
+{
+	v->m = member_with(v->r, "e",
+			   &(struct shmring_branch_options){.start = SHMRING_EARLIEST, .ephemeral = true});
+}
+
+static void act_leave(struct victim *v)
+{
+	v->shared->releasing = 0xf;
+	crash_order();
+	shmring_member_close(v->m);
+	crash_order();
+	v->shared->released = 0xf;
+}
+
+static void act_attach(struct victim *v)
+{
+	v->r = ring_again(v->path);
+}
+
+static void act_open_close(struct victim *v)
+{
+	shmring_producer_close(producer_of(v->r));
+}
+
+static void act_recover(struct victim *v)
+{
+	NEED(shmring_recover(v->r, NULL) == SHMRING_OK);
+}
+
+/* --- what must be true afterwards, beyond the common ---------------------------------- */
+
+/* Numbers are their sequences here: `b` gets the unbroken end of them. */
+static void check_tail(struct survivors *s, int64_t last_before, bool pushes)
+{
+	int64_t first = (int64_t)load_acquire(&s->r->cursors->floor_next.v), last = first - 1, n;
+
+	while ((n = pop_number(s->b)) >= 0 || n == SHMRING_LAPSED) {
+		if (n == SHMRING_LAPSED) {
+			CHECK(last == first - 1);
+			continue;
+		}
+		CHECK_IS(n, last + 1);
+		last = n;
+	}
+	CHECK_IS(n, SHMRING_UNAVAILABLE);
+	CHECK(last == last_before || (pushes && last == last_before + 1));
+	CHECK(!pushes || !(s->arrived || s->victim->done) || last == last_before + 1);
+	s->arrived = last != last_before;
+}
+
+static void check_overwritten(struct survivors *s)
+{
+	check_tail(s, 1023, true);
+}
+
+static void check_lapsed(struct survivors *s)
+{
+	check_tail(s, 1029, false);
+}
+
+/* Whether the child made it or we do: it sees all that "b" still holds. */
+static void check_subscribed(struct survivors *s)
+{
+	shmring_member *n;
+	uint32_t id;
+
+	CHECK(!s->victim->done || shmring_find_branch(s->r, "n", &id) == SHMRING_OK);
+	n = member_of(s->r, "n");
+	for (int64_t i = 0; i < 6; i++)
+		CHECK_IS(pop_number(n), i);
+	CHECK_IS(pop_number(n), SHMRING_UNAVAILABLE);
+	shmring_member_close(n);
+	CHECK_IS(shmring_unsubscribe(s->r, "n"), SHMRING_OK);
+}
+
+/* --- all of them ------------------------------------------------------------------------ */
+
+#define SIX UINT64_C(0x3f)
+#define FOUR_ROWS (BIT(10) | BIT(11) | BIT(12) | BIT(13))
+
+/* Sequences begin close below a multiple of the slots: messages wrap. */
+#define WRAPS (BIT(20) - 8)
+
+const struct operation operations[] = {
+    {.name = "push", .build = build_six, .enter = enter_producer, .act = act_push, .pushes = BIT(10),
+     .waiting = SIX},
+    {.name = "push of three slots", .build = build_six, .enter = enter_producer, .act = act_push_slots,
+     .options = {.first_sequence = WRAPS}, .pushes = BIT(10), .waiting = SIX},
+    {.name = "push with a checksum", .build = build_six, .enter = enter_producer, .act = act_push,
+     .options = {.checksum = true}, .pushes = BIT(10), .waiting = SIX},
+    {.name = "push by a single producer", .build = build_six, .enter = enter_producer, .act = act_push,
+     .options = {.single_producer = true}, .alone = true, .pushes = BIT(10), .waiting = SIX},
+    {.name = "push that overwrites", .build = build_lapsing, .enter = enter_producer, .act = act_push_into_full,
+     .check = check_overwritten},
+    {.name = "batched push", .build = build_six, .enter = enter_producer, .act = act_push_many,
+     .pushes = FOUR_ROWS, .waiting = SIX},
+    {.name = "batched push, scattered", .build = build_six, .enter = enter_producer, .act = act_push_many,
+     .options = {.scattered = true}, .pushes = FOUR_ROWS, .waiting = SIX},
+    {.name = "claim of six, commit of four", .build = build_six, .enter = enter_producer, .act = act_claim_commit,
+     .pushes = FOUR_ROWS, .waiting = SIX},
+    {.name = "claim and abort", .build = build_six, .enter = enter_producer, .act = act_claim_abort,
+     .waiting = SIX},
+    {.name = "claim that goes on", .build = build_six, .enter = enter_producer, .act = act_go_on,
+     .options = {.single_producer = true}, .alone = true, .pushes = FOUR_ROWS, .waiting = SIX},
+    {.name = "pop", .build = build_six, .enter = enter_member, .act = act_pop, .takes = 3, .waiting = SIX},
+    {.name = "pop, exclusive", .build = build_exclusive, .enter = enter_exclusive, .act = act_pop, .alone = true,
+     .takes = 3, .waiting = SIX},
+    {.name = "pop before a follower", .build = build_followed, .enter = enter_member, .act = act_pop, .takes = 3,
+     .waiting = SIX, .behind = SIX},
+    {.name = "three leases and releases", .build = build_six, .enter = enter_member, .act = act_lease_release,
+     .takes = SIX, .waiting = SIX},
+    {.name = "releases that split a lease", .build = build_six, .enter = enter_with_one_lease, .act = act_split,
+     .held = SIX, .waiting = SIX},
+    {.name = "take from the dead", .build = build_orphan, .enter = enter_member, .act = act_pop, .held = 0xf,
+     .waiting = SIX},
+    {.name = "take that has lapsed", .build = build_lapsed, .enter = enter_member, .act = act_take_lapsed,
+     .check = check_lapsed},
+    {.name = "subscribe", .build = build_six, .act = act_subscribe, .check = check_subscribed, .waiting = SIX},
+    {.name = "unsubscribe", .build = build_followed, .act = act_unsubscribe,
+     .drops = true, .waiting = SIX, .behind = SIX},
+    {.name = "follow", .build = build_six, .act = act_follow, .waiting = SIX},
+    {.name = "join", .build = build_six, .act = act_join, .waiting = SIX},
+    {.name = "join a new ephemeral branch", .build = build_six, .act = act_join_ephemeral, .waiting = SIX},
+    {.name = "leave with leases", .build = build_six, .enter = enter_with_leases, .act = act_leave, .held = 0xf,
+     .waiting = SIX},
+    {.name = "attach", .build = build_six, .enter = close_handle, .act = act_attach, .waiting = SIX},
+    {.name = "close", .build = build_six, .act = close_handle, .waiting = SIX},
+    {.name = "open and close a producer", .build = build_six, .act = act_open_close, .waiting = SIX},
+    {.name = "recover", .build = build_dead, .act = act_recover, .alone = true, .held = 0xf, .waiting = SIX},
+    {.name = "join that recovers", .build = build_dead, .act = act_join, .alone = true, .held = 0xf,
+     .waiting = SIX},
+};
+
+const size_t operation_count = sizeof operations / sizeof *operations;

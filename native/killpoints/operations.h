@@ -1,0 +1,58 @@
+/* What the child does while it is stepped, and what must be true after its
+ * death at any point of it. */
+#ifndef KILLPOINTS_OPERATIONS_H
+#define KILLPOINTS_OPERATIONS_H
+
+#include "check.h"
+
+#define BIT(number) (UINT64_C(1) << (number))
+
+/* The child's side. Messages are numbers below 64; a mask has a bit for each.
+ * What stands in `shared` outlives it. */
+struct progress {
+	uint64_t releasing; /* it has begun to give these back */
+	uint64_t released;
+	bool done; /* the operation has returned */
+};
+
+struct victim {
+	shmring *r;
+	shmring_producer *p;
+	shmring_member *m;
+	struct shmring_lease lease[3];
+	const char *path;
+	struct progress *shared;
+};
+
+/* Those who live on: a member of "b", one of "w", and a producer. */
+struct survivors {
+	shmring *r;
+	shmring_producer *p;
+	shmring_member *b, *w;
+	const struct progress *victim;
+	/* What the points before this one have shown and no later one may undo. */
+	uint64_t arrived;
+	uint64_t gone;
+};
+
+struct operation {
+	const char *name;
+	/* Makes what is there before; once, in the process that checks. */
+	void (*build)(shmring *r);
+	void (*enter)(struct victim *v); /* up to where the stepping begins */
+	void (*act)(struct victim *v); /* the stepped part */
+	void (*check)(struct survivors *s); /* beyond what must hold after all of them */
+	struct shmring_options options;
+	bool alone; /* the survivors cannot be there beside the child */
+	bool drops; /* what it does may end "b" */
+	uint64_t pushes; /* what it publishes, all in one step */
+	uint64_t takes; /* what it takes */
+	uint64_t held; /* what the dead, or the child when it enters, hold already */
+	uint64_t waiting; /* all that "b" has still to release, `held` included */
+	uint64_t behind; /* what "w" has still to see */
+};
+
+extern const struct operation operations[];
+extern const size_t operation_count;
+
+#endif
