@@ -200,6 +200,76 @@ static PyObject *get_times(PyObject *op, void *Py_UNUSED(closure))
 	return column64((struct lease *)op, offsetof(struct shmring_message, time));
 }
 
+static PyObject *get_kinds(PyObject *op, void *Py_UNUSED(closure))
+{
+	struct lease *self = (struct lease *)op;
+	const struct shmring_message *messages = batch_messages(self);
+	PyObject *bytes;
+
+	if (!messages)
+		return NULL;
+	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)batch_count(self));
+	if (bytes) {
+		char *to = PyBytes_AsString(bytes);
+
+		for (size_t i = 0; i < batch_count(self); i++)
+			to[i] = (char)messages[i].kind;
+	}
+	return numpy_array(bytes, "uint8");
+}
+
+/* --- the slots as they are -------------------------------------------------------- */
+
+static PyObject *get_first(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLongLong(((struct lease *)op)->range.first);
+}
+
+static PyObject *get_end(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLongLong(((struct lease *)op)->range.end);
+}
+
+static PyObject *get_slots(PyObject *op, void *Py_UNUSED(closure))
+{
+	struct lease *self = (struct lease *)op;
+	struct ring *ring = self->member->handle.ring;
+
+	if (!lease_readable(self))
+		return NULL;
+	if (ring->scattered && self->range.end - self->range.first > 1)
+		return PyErr_Format(PyExc_BufferError,
+				    "ring \"%U\" is scattered: its slots do not lie side by side", ring->label);
+	self->exports++;
+	return view_new(ring->state, op, lease_unexport, shmring_slot(ring->core, self->range.first),
+			(Py_ssize_t)((self->range.end - self->range.first) * SHMRING_SLOT_BYTES), true);
+}
+
+static PyObject *get_offsets(PyObject *op, void *Py_UNUSED(closure))
+{
+	struct lease *self = (struct lease *)op;
+	const struct shmring_message *messages = batch_messages(self);
+	const struct ring *ring = self->member->handle.ring;
+	PyObject *bytes;
+
+	if (!messages)
+		return NULL;
+	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(batch_count(self) * sizeof(uint64_t)));
+	if (bytes) {
+		char *to = PyBytes_AsString(bytes);
+
+		for (size_t i = 0; i < batch_count(self); i++) {
+			const struct shmring_message *m = &messages[i];
+			const uint8_t *slot = shmring_slot(ring->core, m->message_id);
+			uint64_t offset = (m->message_id - self->range.first) * SHMRING_SLOT_BYTES +
+					  (uint64_t)((const uint8_t *)m->data - slot);
+
+			memcpy(to + i * sizeof offset, &offset, sizeof offset);
+		}
+	}
+	return numpy_array(bytes, "uint64");
+}
+
 /* --- one message of it ------------------------------------------------------------ */
 
 static Py_ssize_t batch_length(PyObject *op)
@@ -242,6 +312,14 @@ static PyGetSetDef getset[] = {
     {"lengths", get_lengths, NULL, "uint32 array of shape (n,): bytes of each message", NULL},
     {"message_ids", get_message_ids, NULL, "uint64 array of shape (n,): sequence of each message", NULL},
     {"times", get_times, NULL, "uint64 array of shape (n,): ns since 1970; 0 if the ring keeps no time", NULL},
+    {"kinds", get_kinds, NULL, "uint8 array of shape (n,): the mark given to push()", NULL},
+    {"first", get_first, NULL, "sequence of the first slot", NULL},
+    {"end", get_end, NULL, "sequence behind the last slot", NULL},
+    {"slots", get_slots, NULL,
+     "all slots from `first` to `end`, 300 bytes each, as one read-only memoryview; slots of aborted claims\n"
+     "and what lies beyond a message's length are not defined. BufferError for a scattered ring",
+     NULL},
+    {"offsets", get_offsets, NULL, "uint64 array of shape (n,): where each message begins in `slots`", NULL},
     {"redelivered", lease_get_redelivered, NULL, "whether a consumer that died held them before", NULL},
     {0},
 };

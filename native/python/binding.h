@@ -39,6 +39,8 @@ enum when_full {
 };
 
 #define FOREVER INT64_MAX
+/* The branch whose release means that a message is on disk. */
+#define JOURNAL_BRANCH "journal"
 #define GIL_FREE_BYTES (1 << 20) /* a copy this large is worth giving up the GIL */
 
 enum {
@@ -49,6 +51,7 @@ enum {
 struct names {
 	PyObject *timeout;
 	PyObject *kind;
+	PyObject *durable;
 	PyObject *align;
 	PyObject *nbytes;
 	PyObject *max_messages;
@@ -68,6 +71,7 @@ struct state {
 	PyObject *empty;
 	PyObject *end_of_stream;
 	PyObject *lapsed;
+	PyObject *not_durable;
 	struct names names;
 };
 
@@ -118,6 +122,7 @@ struct member {
 	PyObject *branch;
 	uint32_t branch_id;
 	bool exclusive;
+	bool abandoned; /* what it holds is to be delivered again */
 	struct taken *taken; /* by next(), not yet done() */
 	size_t taken_count;
 	size_t taken_room;
@@ -191,6 +196,9 @@ bool producer_usable(struct producer *producer);
 extern PyType_Spec producer_spec;
 
 /* rows.c */
+bool journal_find(struct producer *self, uint32_t *branch);
+bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, struct patience *patience);
+PyObject *producer_wait_durable(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *producer_push_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* claim.c */

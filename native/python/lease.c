@@ -29,7 +29,8 @@ static int lease_settle(struct lease *self)
 	if (!self->released || self->exports || !self->held)
 		return SHMRING_OK;
 	self->held = false;
-	status = shmring_release(member->core, self->range.first, self->range.end);
+	status =
+	    member->abandoned ? SHMRING_OK : shmring_release(member->core, self->range.first, self->range.end);
 	handle_unpin(&member->handle);
 	return status;
 }

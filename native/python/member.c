@@ -11,7 +11,8 @@ static void member_finish(struct handle *handle)
 	shmring_member *core = self->core;
 
 	self->core = NULL;
-	Py_BEGIN_ALLOW_THREADS shmring_member_close(core);
+	Py_BEGIN_ALLOW_THREADS if (self->abandoned) shmring_member_abandon(core);
+	else shmring_member_close(core);
 	Py_END_ALLOW_THREADS
 }
 
@@ -70,6 +71,15 @@ static PyObject *member_close(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
 	handle_close(&((struct member *)self)->handle);
 	Py_RETURN_NONE;
+}
+
+static PyObject *member_abandon(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct member *self = (struct member *)op;
+
+	if (!self->handle.closed)
+		self->abandoned = true;
+	return member_close(op, NULL);
 }
 
 static PyObject *member_exit(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
@@ -419,6 +429,9 @@ static PyMethodDef methods[] = {
      "slot($self, sequence, /)\n--\n\nThe 300 bytes of a slot, read-only. Yours until done()."},
     {"close", member_close, METH_NOARGS,
      "close($self, /)\n--\n\nLeave the branch, as soon as the last lease is released."},
+    {"abandon", member_abandon, METH_NOARGS,
+     "abandon($self, /)\n--\n\nLeave as if this process had died: what is leased and not released yet is\n"
+     "delivered again, to the branch's other consumers or to the next one."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(member_exit), METH_FASTCALL, NULL},
     {0},

@@ -72,7 +72,12 @@ static PyObject *crc32c(PyObject *Py_UNUSED(module), PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "y*|I", &data, &crc))
 		return NULL;
-	crc = shmring_crc32c(crc, data.buf, (size_t)data.len);
+	if (data.len < GIL_FREE_BYTES)
+		crc = shmring_crc32c(crc, data.buf, (size_t)data.len);
+	else {
+		Py_BEGIN_ALLOW_THREADS crc = shmring_crc32c(crc, data.buf, (size_t)data.len);
+		Py_END_ALLOW_THREADS
+	}
 	PyBuffer_Release(&data);
 	return PyLong_FromUnsignedLong(crc);
 }
@@ -144,6 +149,7 @@ static int intern_names(struct names *names)
 {
 	names->timeout = PyUnicode_InternFromString("timeout");
 	names->kind = PyUnicode_InternFromString("kind");
+	names->durable = PyUnicode_InternFromString("durable");
 	names->align = PyUnicode_InternFromString("align");
 	names->nbytes = PyUnicode_InternFromString("nbytes");
 	names->max_messages = PyUnicode_InternFromString("max_messages");
@@ -165,6 +171,8 @@ static int module_exec(PyObject *module)
 		if (PyModule_AddObjectRef(module, types[i].name, type))
 			return -1;
 	}
+	if (PyModule_AddStringConstant(module, "JOURNAL_BRANCH", JOURNAL_BRANCH))
+		return -1;
 	for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
 		if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value))
 			return -1;

@@ -166,11 +166,16 @@ static int push_large(struct producer *self, const void *data, size_t length, ui
 	return status;
 }
 
-static PyObject *push_bytes(struct producer *self, const void *data, size_t length, uint8_t kind, int64_t timeout)
+static PyObject *push_bytes(struct producer *self, const void *data, size_t length, uint8_t kind, int64_t timeout,
+			    bool durable)
 {
 	struct patience patience = {.timeout = timeout};
 	uint64_t message_id;
+	uint32_t journal = 0;
 	enum retry retry;
+
+	if (durable && !journal_find(self, &journal))
+		return NULL;
 
 	do {
 		int status;
@@ -182,7 +187,9 @@ static PyObject *push_bytes(struct producer *self, const void *data, size_t leng
 		else
 			status = push_large(self, data, length, kind, &message_id);
 		if (status == SHMRING_OK)
-			return PyLong_FromUnsignedLongLong(message_id);
+			return durable && !journal_await(self, journal, message_id, &patience)
+				   ? NULL
+				   : PyLong_FromUnsignedLongLong(message_id);
 		retry = producer_retry(self, status, shmring_slots_for(length, false), &patience);
 	} while (retry == RETRY_AGAIN);
 	return retry == RETRY_OVER ? producer_full(self, 1, &patience) : NULL;
@@ -213,6 +220,7 @@ static PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t n
 	struct producer *self = (struct producer *)op;
 	int64_t timeout = self->timeout;
 	uint8_t kind = KIND_BYTES;
+	int durable = 0;
 	PyObject *data;
 	PyObject *result;
 	Py_buffer buffer;
@@ -221,10 +229,10 @@ static PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t n
 		data = args[0];
 	} else {
 		const struct names *names = &self->handle.ring->state->names;
-		PyObject *const order[] = {NULL, names->timeout, names->kind};
-		PyObject *sorted[3] = {NULL};
+		PyObject *const order[] = {NULL, names->timeout, names->kind, names->durable};
+		PyObject *sorted[4] = {NULL};
 
-		if (!arguments_sort("push", args, nargs, kwnames, order, 1, 3, sorted))
+		if (!arguments_sort("push", args, nargs, kwnames, order, 1, 4, sorted))
 			return NULL;
 		data = sorted[0];
 		if (!data) {
@@ -232,15 +240,17 @@ static PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t n
 			return NULL;
 		}
 		if ((sorted[1] && !parse_timeout(sorted[1], &timeout)) ||
-		    (sorted[2] && !parse_kind(sorted[2], &kind)))
+		    (sorted[2] && !parse_kind(sorted[2], &kind)) ||
+		    (sorted[3] && (durable = PyObject_IsTrue(sorted[3])) < 0))
 			return NULL;
 	}
 	if (PyBytes_CheckExact(data) && !self->handle.closed)
-		return push_bytes(self, PyBytes_AsString(data), (size_t)Py_SIZE(data), kind, timeout);
+		return push_bytes(self, PyBytes_AsString(data), (size_t)Py_SIZE(data), kind, timeout, durable);
 	/* Usable is asked last: getting the buffer may run any code. */
 	if (!get_bytes(data, &buffer))
 		return NULL;
-	result = producer_usable(self) ? push_bytes(self, buffer.buf, (size_t)buffer.len, kind, timeout) : NULL;
+	result = producer_usable(self) ? push_bytes(self, buffer.buf, (size_t)buffer.len, kind, timeout, durable)
+				       : NULL;
 	PyBuffer_Release(&buffer);
 	return result;
 }
@@ -255,7 +265,7 @@ static PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize
 	if (!arguments_sort("push_end", args, nargs, kwnames, order, 0, 1, sorted) ||
 	    (sorted[0] && !parse_timeout(sorted[0], &timeout)) || !producer_usable(self))
 		return NULL;
-	return push_bytes(self, "", 0, KIND_END, timeout);
+	return push_bytes(self, "", 0, KIND_END, timeout, false);
 }
 
 /* --- low level ------------------------------------------------------------------- */
@@ -364,35 +374,46 @@ static PyObject *producer_repr(PyObject *op)
 }
 
 PyDoc_STRVAR(push_doc,
-	     "push($self, data, /, *, timeout=None, kind=0)\n--\n\n"
+	     "push($self, data, /, *, timeout=None, kind=0, durable=False)\n--\n\n"
 	     "Publish one message.\n\n"
 	     "Parameters\n----------\n"
 	     "data : bytes, or any contiguous object with the buffer protocol; any size the ring can hold\n"
 	     "timeout : seconds to wait for free slots; None waits for ever, 0 does not wait.\n"
 	     "    Not given, the producer's `when_full` decides\n"
-	     "kind : 0, or 3 to 255: a mark that travels with the message\n\n"
+	     "kind : 0, or 3 to 255: a mark that travels with the message\n"
+	     "durable : return when the ring's journal has it on disk\n\n"
 	     "Returns\n-------\n"
 	     "message_id; -1 if the ring was full and the producer drops (when_full=\"drop\")\n\n"
 	     "Raises\n------\n"
 	     "Full : not enough slots became free in time; nothing was published\n"
 	     "MessageTooLarge : the message can never fit this ring\n"
+	     "NotDurable : published, but not on disk in time; or no journal runs, and nothing was published\n"
+	     "BranchNotFound : durable, and the ring has no journal\n"
 	     "ClaimOpen : a claim of this producer is open\n"
 	     "TypeError : data is not bytes-like");
 
 PyDoc_STRVAR(push_many_doc,
-	     "push_many($self, rows, /, *, timeout=None)\n--\n\n"
+	     "push_many($self, rows, /, *, timeout=None, durable=False)\n--\n\n"
 	     "Publish each row as one message of at most 300 bytes, all of them in one step.\n\n"
 	     "Parameters\n----------\n"
 	     "rows : uint8 array of shape (n, k), k <= 300 bytes, each row contiguous; an Arrow array of\n"
 	     "    fixed-size binary without nulls; or a list or tuple of bytes-like rows\n"
-	     "timeout : seconds to wait for n free slots; None waits for ever, 0 does not wait\n\n"
+	     "timeout : seconds to wait for n free slots; None waits for ever, 0 does not wait\n"
+	     "durable : return when the ring's journal has all of them on disk\n\n"
 	     "Returns\n-------\n"
 	     "message_id of the first row; the others follow it one by one. For no rows nothing is\n"
 	     "published. -1 if the ring was full and the producer drops\n\n"
 	     "Raises\n------\n"
 	     "Full : fewer than n slots became free in time; nothing was published\n"
 	     "MessageTooLarge : a row exceeds 300 bytes, or n rows can never fit this ring\n"
+	     "NotDurable, BranchNotFound : as of push()\n"
 	     "TypeError : rows are not bytes");
+
+PyDoc_STRVAR(wait_durable_doc, "wait_durable($self, message_id, /, *, timeout=None)\n--\n\n"
+			       "Wait until the ring's journal has a message, and all before it, on disk.\n\n"
+			       "Raises\n------\n"
+			       "NotDurable : it was not in time, or no journal runs any more\n"
+			       "BranchNotFound : the ring has no journal");
 
 PyDoc_STRVAR(
     claim_doc,
@@ -418,6 +439,7 @@ static PyMethodDef methods[] = {
      "push_end($self, *, timeout=None)\n--\n\nPublish an end marker: the reader that takes it gets EndOfStream.\n"
      "Members of a branch share its messages, so each marker ends one of them."},
     {"claim", FASTCALL(producer_claim), METH_FASTCALL | METH_KEYWORDS, claim_doc},
+    {"wait_durable", FASTCALL(producer_wait_durable), METH_FASTCALL | METH_KEYWORDS, wait_durable_doc},
     {"next", FASTCALL(producer_next), METH_FASTCALL,
      "next($self, count=1, /)\n--\n\nClaim `count` slots: the first sequence, -1 (full) or -2 (lost a race)."},
     {"done", FASTCALL(producer_done), METH_FASTCALL,

@@ -228,22 +228,27 @@ static int push_rows(struct producer *self, const struct rows *rows, uint64_t *m
 PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;
-	PyObject *const order[] = {NULL, self->handle.ring->state->names.timeout};
-	PyObject *sorted[2] = {NULL};
+	const struct names *names = &self->handle.ring->state->names;
+	PyObject *const order[] = {NULL, names->timeout, names->durable};
+	PyObject *sorted[3] = {NULL};
 	struct patience patience = {.timeout = self->timeout};
+	uint32_t journal = 0;
+	int durable = 0;
 	struct rows rows = {0};
 	PyObject *result = NULL;
 
-	if (!arguments_sort("push_many", args, nargs, kwnames, order, 1, 2, sorted))
+	if (!arguments_sort("push_many", args, nargs, kwnames, order, 1, 3, sorted))
 		return NULL;
 	if (!sorted[0]) {
 		PyErr_SetString(PyExc_TypeError, "push_many() wants the rows");
 		return NULL;
 	}
-	if (sorted[1] && !parse_timeout(sorted[1], &patience.timeout))
+	if ((sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) ||
+	    (sorted[2] && (durable = PyObject_IsTrue(sorted[2])) < 0))
 		return NULL;
 	/* Usable is asked last: getting the rows may run any code. */
-	if (rows_from(self, sorted[0], &rows) && producer_usable(self)) {
+	if (rows_from(self, sorted[0], &rows) && producer_usable(self) &&
+	    (!durable || journal_find(self, &journal))) {
 		enum retry retry = RETRY_AGAIN;
 		uint64_t message_id = shmring_claimed(self->handle.ring->core);
 		int status = SHMRING_OK;
@@ -252,9 +257,11 @@ PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nar
 			while ((status = push_rows(self, &rows, &message_id)) != SHMRING_OK &&
 			       (retry = producer_retry(self, status, rows.count, &patience)) == RETRY_AGAIN)
 				;
-		if (status == SHMRING_OK)
-			result = PyLong_FromUnsignedLongLong(message_id);
-		else if (retry == RETRY_OVER)
+		if (status == SHMRING_OK) {
+			if (!durable || !rows.count ||
+			    journal_await(self, journal, message_id + rows.count - 1, &patience))
+				result = PyLong_FromUnsignedLongLong(message_id);
+		} else if (retry == RETRY_OVER)
 			result = producer_full(self, rows.count, &patience);
 	}
 	rows_free(&rows);

@@ -49,6 +49,7 @@ int errors_load(struct state *state)
 	state->empty = PyObject_GetAttrString(module, "Empty");
 	state->end_of_stream = PyObject_GetAttrString(module, "EndOfStream");
 	state->lapsed = PyObject_GetAttrString(module, "Lapsed");
+	state->not_durable = PyObject_GetAttrString(module, "NotDurable");
 	Py_DECREF(module);
 	return PyErr_Occurred() ? -1 : 0;
 }

@@ -19,12 +19,14 @@ __all__ = [
     "EndOfStream",
     "ForkedHandle",
     "Full",
+    "JournalGap",
     "Lapsed",
     "LimitReached",
     "Locked",
     "MessageTooLarge",
     "NoSpace",
     "NotARing",
+    "NotDurable",
     "PermissionRefused",
     "PositionNotFound",
     "RingExists",
@@ -139,6 +141,24 @@ class BranchNotFound(ShmringError, LookupError):
 
 class BranchDropped(ShmringError):
     """The branch was dropped while this member was attached to it."""
+
+
+class NotDurable(ShmringError, TimeoutError):
+    """No journal has said in time that the message is on disk.
+
+    Attributes
+    ----------
+    message_id : int
+        of the message, which is published and may yet become durable; -1: none was published
+    """
+
+    def __init__(self, message: str, message_id: int = -1) -> None:
+        super().__init__(message)
+        self.message_id = message_id
+
+
+class JournalGap(ShmringError, LookupError):
+    """The ring and the journal have no common sequence: messages between them are lost."""
 
 
 class PositionNotFound(ShmringError, LookupError):

@@ -1,0 +1,99 @@
+/* push(durable=True): the journal is a branch of the ring, and what it has
+ * released is on disk (src/shmring/durable/journal.py). */
+#include "binding.h"
+
+static bool raise_not_durable(struct producer *self, uint64_t message_id, const char *why)
+{
+	PyObject *class = self->handle.ring->state->not_durable;
+	PyObject *text = PyUnicode_FromFormat(
+	    "ring \"%U\": message %llu is published, but %s; wait_durable() goes on waiting for it",
+	    self->handle.ring->label, (unsigned long long)message_id, why);
+	PyObject *error = text ? PyObject_CallFunction(class, "NK", text, (unsigned long long)message_id) : NULL;
+
+	if (error)
+		PyErr_SetObject(class, error);
+	Py_XDECREF(error);
+	return false;
+}
+
+static bool journal_lives(struct producer *self, uint32_t branch)
+{
+	struct shmring_branch_info info;
+
+	return shmring_branch_info(self->handle.ring->core, branch, &info) == SHMRING_OK && info.members > 0;
+}
+
+/* False, with an exception, if nobody would make a message durable. */
+bool journal_find(struct producer *self, uint32_t *branch)
+{
+	struct ring *ring = self->handle.ring;
+
+	if (shmring_find_branch(ring->core, JOURNAL_BRANCH, branch)) {
+		PyErr_Format(
+		    error_class(ring->state, SHMRING_E_NO_BRANCH),
+		    "ring \"%U\" has no journal; start one with ring.journal(path) or `shmring journal run`",
+		    ring->label);
+		return false;
+	}
+	if (!journal_lives(self, *branch)) {
+		PyErr_Format(ring->state->not_durable,
+			     "ring \"%U\": no process runs its journal now, and nothing was published; start it "
+			     "again with ring.journal(path) or `shmring journal run`",
+			     ring->label);
+		return false;
+	}
+	return true;
+}
+
+bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, struct patience *patience)
+{
+	enum retry retry;
+	int status;
+
+	/* "Do not wait" is meant for room; a disk is always waited for. */
+	if (patience->deadline == 0)
+		patience->deadline = patience->timeout ? deadline_after(patience->timeout) : FOREVER;
+	do {
+		handle_pin(&self->handle);
+		Py_BEGIN_ALLOW_THREADS status = shmring_wait_released(
+		    self->handle.ring->core, branch, message_id + 1, patience->deadline, self->handle.wait);
+		Py_END_ALLOW_THREADS handle_unpin(&self->handle);
+		if (status == SHMRING_OK)
+			return true;
+		retry = handle_waited(&self->handle, status);
+		if (retry == RETRY_OVER)
+			return raise_not_durable(self, message_id, "was not on disk in time");
+		if (retry == RETRY_AGAIN && !producer_usable(self))
+			retry = RETRY_RAISED;
+	} while (retry == RETRY_AGAIN && journal_lives(self, branch));
+	return retry == RETRY_AGAIN ? raise_not_durable(self, message_id, "no process runs its journal any more")
+				    : false;
+}
+
+PyObject *producer_wait_durable(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+	struct producer *self = (struct producer *)op;
+	PyObject *const order[] = {NULL, self->handle.ring->state->names.timeout};
+	PyObject *sorted[2] = {NULL};
+	struct patience patience = {.timeout = FOREVER};
+	uint64_t message_id;
+	uint32_t branch;
+
+	if (!arguments_sort("wait_durable", args, nargs, kwnames, order, 1, 2, sorted))
+		return NULL;
+	if (!sorted[0]) {
+		PyErr_SetString(PyExc_TypeError, "wait_durable() wants the message_id");
+		return NULL;
+	}
+	if (!parse_count(sorted[0], "message_id", INT64_MAX, &message_id) ||
+	    (sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) || !producer_usable(self))
+		return NULL;
+	if (shmring_find_branch(self->handle.ring->core, JOURNAL_BRANCH, &branch)) {
+		(void)journal_find(self, &branch);
+		return NULL;
+	}
+	patience.deadline = deadline_after(patience.timeout);
+	if (!journal_await(self, branch, message_id, &patience))
+		return NULL;
+	Py_RETURN_NONE;
+}
