@@ -1,0 +1,49 @@
+package io.shmring;
+
+/**
+ * How a branch is made; one that is there stays as it is.
+ *
+ * @param start where it begins
+ * @param sequence of {@link Start#SEQUENCE}; not looked at otherwise
+ * @param exclusive it has one member at a time
+ * @param ephemeral it is dropped with its last member
+ * @param lapse it never holds producers back and loses the oldest messages instead
+ */
+public record BranchOptions(
+    Start start, long sequence, boolean exclusive, boolean ephemeral, boolean lapse) {
+
+  /** Where a new branch begins. */
+  public enum Start {
+    /** At the next message. */
+    LATEST,
+    /** At the oldest message that is still held. */
+    EARLIEST,
+    /** At the first message at or after a sequence. */
+    SEQUENCE
+  }
+
+  public static final BranchOptions LATEST =
+      new BranchOptions(Start.LATEST, 0, false, false, false);
+  public static final BranchOptions EARLIEST =
+      new BranchOptions(Start.EARLIEST, 0, false, false, false);
+
+  public static BranchOptions at(long sequence) {
+    return new BranchOptions(Start.SEQUENCE, sequence, false, false, false);
+  }
+
+  public BranchOptions asExclusive() {
+    return new BranchOptions(start, sequence, true, ephemeral, lapse);
+  }
+
+  public BranchOptions asEphemeral() {
+    return new BranchOptions(start, sequence, exclusive, true, lapse);
+  }
+
+  public BranchOptions mayLapse() {
+    return new BranchOptions(start, sequence, exclusive, ephemeral, true);
+  }
+
+  int flags() {
+    return (exclusive ? 1 : 0) | (ephemeral ? 2 : 0) | (lapse ? 4 : 0);
+  }
+}

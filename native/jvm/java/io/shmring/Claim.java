@@ -1,0 +1,103 @@
+package io.shmring;
+
+import java.nio.ByteBuffer;
+import java.util.Objects;
+
+/** Room for one message, to be filled and committed. Closed without a commit, it is aborted. */
+public final class Claim implements AutoCloseable {
+  private final Producer producer;
+  private final long id;
+  private final long address;
+  private final long length;
+  private final int shift;
+  private boolean open = true;
+
+  Claim(Producer producer, long id, long address, long length, int shift) {
+    this.producer = producer;
+    this.id = id;
+    this.address = address;
+    this.length = length;
+    this.shift = shift;
+  }
+
+  /** The message's id to be. */
+  public long id() {
+    return id;
+  }
+
+  /** How many bytes were claimed. */
+  public long length() {
+    return length;
+  }
+
+  /** Copies bytes to `offset`; returns the offset behind them. */
+  public long put(long offset, byte[] from, int first, int count) {
+    Objects.checkFromIndexSize(first, count, from.length);
+    Objects.checkFromIndexSize(offset, count, length);
+    synchronized (producer) {
+      check();
+      Ring.copyFromArray(address + offset, from, first, count);
+    }
+    return offset + count;
+  }
+
+  /** Copies what remains in `from` to `offset`; returns the offset behind it. */
+  public long put(long offset, ByteBuffer from) {
+    int count = from.remaining();
+    if (!from.isDirect()) {
+      byte[] bytes = new byte[count];
+      from.get(bytes);
+      return put(offset, bytes, 0, count);
+    }
+    Objects.checkFromIndexSize(offset, count, length);
+    synchronized (producer) {
+      check();
+      Ring.copyFromBuffer(address + offset, from, from.position(), count);
+    }
+    from.position(from.limit());
+    return offset + count;
+  }
+
+  /** Publishes the first `used` bytes as a message of this {@linkplain Kind kind}. */
+  public void commit(long used, int kind) {
+    synchronized (producer) {
+      check();
+      producer.publish(this, used, kind);
+      open = false;
+    }
+  }
+
+  /** Publishes all of it as a message of bytes. */
+  public void commit() {
+    commit(length, Kind.BYTES);
+  }
+
+  @Override
+  public void close() {
+    synchronized (producer) {
+      if (open) {
+        open = false;
+        producer.abort();
+      }
+    }
+  }
+
+  /** The producer was closed, which has aborted the claim or will. */
+  void end() {
+    open = false;
+  }
+
+  int shift() {
+    return shift;
+  }
+
+  private void check() {
+    if (!open) {
+      throw new RingException(
+          Status.CLOSED,
+          String.format(
+              "this claim of ring \"%s\" was committed or aborted already",
+              producer.ring().name()));
+    }
+  }
+}

@@ -1,0 +1,97 @@
+package io.shmring;
+
+import java.time.Duration;
+import java.util.Optional;
+
+/** A member of a branch: takes messages, which stay in place until their lease is closed. */
+public final class Consumer implements AutoCloseable {
+  private static final long LAPSED = -5;
+
+  private final Ring ring;
+  private long handle;
+
+  Consumer(Ring ring, long handle) {
+    this.ring = ring;
+    this.handle = handle;
+  }
+
+  /** Takes the next message, waiting for it. */
+  public Lease take() throws InterruptedException {
+    return poll(1, Long.MAX_VALUE, Deadline.NEVER).orElseThrow();
+  }
+
+  /** Takes the next message; empty if there was none in time. Zero does not wait. */
+  public Optional<Lease> poll(Duration timeout) throws InterruptedException {
+    return poll(1, Long.MAX_VALUE, timeout);
+  }
+
+  /**
+   * Takes messages that follow each other, as many as there are.
+   *
+   * @param maxMessages at most so many
+   * @param maxSlots in at most so many slots; one message is taken whatever its size
+   * @throws LapsedException if the branch may lapse, and did
+   */
+  public Optional<Lease> poll(int maxMessages, long maxSlots, Duration timeout)
+      throws InterruptedException {
+    return poll(maxMessages, maxSlots, Deadline.in(timeout));
+  }
+
+  private Optional<Lease> poll(int maxMessages, long maxSlots, long deadline)
+      throws InterruptedException {
+    long[] words = new long[4];
+    while (true) {
+      Deadline.checkInterrupt();
+      synchronized (this) {
+        int status = Ring.take(handle(), maxMessages, maxSlots, words);
+        if (status == 0) {
+          return Optional.of(new Lease(this, words[0], words[1], (int) words[2], words[3] != 0));
+        }
+        if (status == LAPSED) {
+          Ring.lapsed(handle, words);
+          throw new LapsedException(ring.name(), words[0], words[1]);
+        }
+        if (status == Producer.UNAVAILABLE
+            && Ring.waitMessage(handle, deadline) == Producer.TIMEOUT) {
+          return Optional.empty();
+        }
+      }
+    }
+  }
+
+  /** How far the branch may be read without waiting: the sequence behind the last message. */
+  public synchronized long available() {
+    return Ring.available(handle());
+  }
+
+  /** Releases whatever is still held and gives the seat back. */
+  @Override
+  public synchronized void close() {
+    if (handle != 0) {
+      Ring.closeMember(handle);
+      handle = 0;
+      ring.release();
+    }
+  }
+
+  public Ring ring() {
+    return ring;
+  }
+
+  synchronized boolean isOpen() {
+    return handle != 0;
+  }
+
+  synchronized void release(long first, long end) {
+    if (handle != 0) {
+      Ring.release(handle, first, end);
+    }
+  }
+
+  private long handle() {
+    if (handle == 0) {
+      throw ring.closed("consumer");
+    }
+    return handle;
+  }
+}

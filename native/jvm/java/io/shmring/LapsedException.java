@@ -1,0 +1,29 @@
+package io.shmring;
+
+/** A branch that may lapse fell behind and lost messages; the next take goes on behind them. */
+public final class LapsedException extends RingException {
+  private static final long serialVersionUID = 1L;
+
+  private final long first;
+  private final long end;
+
+  LapsedException(String ring, long first, long end) {
+    super(
+        Status.LAPSED,
+        String.format(
+            "ring \"%s\": the branch fell too far behind and lost the sequences %d to %d",
+            ring, first, end - 1));
+    this.first = first;
+    this.end = end;
+  }
+
+  /** The first sequence that was lost. */
+  public long first() {
+    return first;
+  }
+
+  /** The sequence behind the last one that was lost. */
+  public long end() {
+    return end;
+  }
+}

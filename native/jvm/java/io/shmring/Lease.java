@@ -1,0 +1,99 @@
+package io.shmring;
+
+import java.util.Iterator;
+import java.util.NoSuchElementException;
+
+/** A hold on messages: nobody overwrites them until it is closed, or its consumer is. */
+public final class Lease implements AutoCloseable, Iterable<Message> {
+  private final Consumer consumer;
+  private final long first;
+  private final long end;
+  private final int count;
+  private final boolean redelivered;
+  private boolean open = true;
+
+  Lease(Consumer consumer, long first, long end, int count, boolean redelivered) {
+    this.consumer = consumer;
+    this.first = first;
+    this.end = end;
+    this.count = count;
+    this.redelivered = redelivered;
+  }
+
+  /** The first sequence that is held. */
+  public long first() {
+    return first;
+  }
+
+  /** The sequence behind the last one that is held. */
+  public long end() {
+    return end;
+  }
+
+  /** How many messages are held. */
+  public int count() {
+    return count;
+  }
+
+  /** Whether a member that died has held them before. */
+  public boolean redelivered() {
+    return redelivered;
+  }
+
+  /** The only message of a lease of one. */
+  public Message message() {
+    return iterator().next();
+  }
+
+  @Override
+  public Iterator<Message> iterator() {
+    return new Iterator<>() {
+      private long position = first;
+      private int left = count;
+
+      @Override
+      public boolean hasNext() {
+        return left > 0;
+      }
+
+      @Override
+      public Message next() {
+        if (left == 0) {
+          throw new NoSuchElementException();
+        }
+        long[] words = new long[7];
+        synchronized (consumer) {
+          check();
+          if (Ring.read(consumer.ring().handle(), position, end, words) != 0) {
+            throw new NoSuchElementException();
+          }
+        }
+        position = words[0];
+        left--;
+        return new Message(Lease.this, words);
+      }
+    };
+  }
+
+  /** Releases the messages; what was copied out of them stays. */
+  @Override
+  public void close() {
+    synchronized (consumer) {
+      if (open) {
+        open = false;
+        consumer.release(first, end);
+      }
+    }
+  }
+
+  Consumer consumer() {
+    return consumer;
+  }
+
+  /** Wants the consumer's lock. */
+  void check() {
+    if (!open || !consumer.isOpen()) {
+      throw consumer.ring().closed("lease");
+    }
+  }
+}

@@ -1,0 +1,163 @@
+package io.shmring;
+
+import java.time.Duration;
+import java.util.Objects;
+import java.util.Optional;
+import java.util.OptionalLong;
+
+/** Puts messages into a ring. An open {@link Claim} must be committed or aborted before the next. */
+public final class Producer implements AutoCloseable {
+  static final long UNAVAILABLE = -1;
+  static final long CONTENDED = -2;
+  static final long TIMEOUT = -4;
+
+  private static final byte[] NOTHING = {};
+
+  private final Ring ring;
+  private long handle;
+  private Optional<Claim> open = Optional.empty();
+
+  Producer(Ring ring, long handle) {
+    this.ring = ring;
+    this.handle = handle;
+  }
+
+  /** Publishes a message, waiting for room; returns its id. */
+  public long push(byte[] data) throws InterruptedException {
+    return push(data, Kind.BYTES, Deadline.NEVER);
+  }
+
+  /** Publishes a message; empty if there was no room in time. Zero does not wait. */
+  public OptionalLong push(byte[] data, Duration timeout) throws InterruptedException {
+    long sequence = push(data, Kind.BYTES, Deadline.in(timeout));
+    return sequence < 0 ? OptionalLong.empty() : OptionalLong.of(sequence);
+  }
+
+  /** Publishes the end marker: readers that iterate stop there. */
+  public long end() throws InterruptedException {
+    return push(NOTHING, Kind.END, Deadline.NEVER);
+  }
+
+  private long push(byte[] data, int kind, long deadline) throws InterruptedException {
+    long slots = checkedSlots(data.length, false);
+    while (true) {
+      long sequence;
+      synchronized (this) {
+        sequence = Ring.push(ring.handle(), handle(), data, 0, data.length, kind);
+      }
+      if (sequence >= 0 || !retry(sequence, slots, deadline)) {
+        return sequence;
+      }
+    }
+  }
+
+  /** Claims room for a message of `length` bytes, waiting for it. */
+  public Claim claim(long length) throws InterruptedException {
+    return claim(length, -1, Deadline.NEVER).orElseThrow();
+  }
+
+  /** Claims room for a message; empty if there was none in time. */
+  public Optional<Claim> claim(long length, Duration timeout) throws InterruptedException {
+    return claim(length, -1, Deadline.in(timeout));
+  }
+
+  /**
+   * Claims room for a message whose byte `align` (a multiple of 4) shall lie on a 64-byte boundary,
+   * as the body of an Arrow message does.
+   */
+  public Optional<Claim> claimAligned(long length, long align, Duration timeout)
+      throws InterruptedException {
+    if (align < 0 || align % 4 != 0) {
+      throw new RingException(
+          Status.INVALID, "align must be a multiple of 4, not " + align);
+    }
+    return claim(length, align, Deadline.in(timeout));
+  }
+
+  private Optional<Claim> claim(long length, long align, long deadline)
+      throws InterruptedException {
+    long slots = checkedSlots(length, align >= 0);
+    while (true) {
+      long sequence;
+      synchronized (this) {
+        sequence = Ring.next(handle(), (int) slots);
+        if (sequence >= 0) {
+          long slot = Ring.slotAddress(ring.handle(), sequence);
+          int shift = align < 0 ? 0 : (int) (-(slot + align) & 63);
+          Claim claim = new Claim(this, sequence, slot + shift, length, shift);
+          open = Optional.of(claim);
+          return open;
+        }
+      }
+      if (!retry(sequence, slots, deadline)) {
+        return Optional.empty();
+      }
+    }
+  }
+
+  private long checkedSlots(long length, boolean aligned) {
+    if (length < 0 || length > 0xffff_ffffL) {
+      throw new RingException(
+          Status.TOO_LARGE, "a message has at most 4 GiB, not " + length + " bytes");
+    }
+    long slots = Ring.slotsFor(length, aligned);
+    if (slots > ring.info().slots() || (slots > 1 && ring.info().scattered())) {
+      throw new RingException(
+          Status.TOO_LARGE,
+          String.format(
+              "ring \"%s\" has %d slots%s, a message of %d bytes needs %d; create the ring with"
+                  + " more slots, or split the message",
+              ring.name(),
+              ring.info().slots(),
+              ring.info().scattered() ? " and takes messages of one slot only" : "",
+              length,
+              slots));
+    }
+    return slots;
+  }
+
+  private boolean retry(long status, long slots, long deadline) throws InterruptedException {
+    Deadline.checkInterrupt();
+    if (status == CONTENDED) {
+      return true;
+    }
+    synchronized (this) {
+      return Ring.waitSpace(handle(), slots, deadline) != TIMEOUT;
+    }
+  }
+
+  /** Aborts an open claim and gives the seat back. */
+  @Override
+  public synchronized void close() {
+    if (handle != 0) {
+      open.ifPresent(Claim::end);
+      open = Optional.empty();
+      Ring.closeProducer(handle);
+      handle = 0;
+      ring.release();
+    }
+  }
+
+  Ring ring() {
+    return ring;
+  }
+
+  synchronized void publish(Claim claim, long length, int kind) {
+    Objects.checkFromToIndex(0, length, claim.length());
+    Objects.checkFromToIndex(0, kind, 255);
+    Ring.publish(handle(), (int) length, kind, claim.shift());
+    open = Optional.empty();
+  }
+
+  synchronized void abort() {
+    Ring.abort(handle());
+    open = Optional.empty();
+  }
+
+  synchronized long handle() {
+    if (handle == 0) {
+      throw ring.closed("producer");
+    }
+    return handle;
+  }
+}

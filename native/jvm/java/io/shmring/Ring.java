@@ -1,0 +1,320 @@
+package io.shmring;
+
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.regex.Pattern;
+
+/**
+ * A ring of this host. Threads may share it; a {@link Producer} or {@link Consumer} serves one
+ * thread at a time, and locks itself to make sure.
+ *
+ * <p>Closing gives up the handle. Producers, consumers and {@linkplain Loan loans} that are still
+ * open keep the memory mapped until they are closed too.
+ */
+public final class Ring implements AutoCloseable {
+  /** Bytes of a slot. */
+  public static final int SLOT_BYTES = 300;
+
+  private static final String FOLDER = "/dev/shm/shmring.";
+  private static final Pattern NAME = Pattern.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,199}");
+  private static final int READ_ONLY = 1;
+
+  static {
+    NativeLibrary.load();
+  }
+
+  private final String label;
+  private final Path path;
+  private final long handle;
+  private final RingInfo info;
+  private int users = 1; // this object, and each producer, consumer and loan
+  private boolean closed;
+
+  private Ring(String label, Path path, long handle) {
+    this.label = label;
+    this.path = path;
+    this.handle = handle;
+    long[] words = new long[6];
+    info(handle, words);
+    this.info =
+        new RingInfo(
+            words[0],
+            (words[1] & 1) != 0,
+            (words[1] & 2) != 0,
+            (words[1] & 4) != 0,
+            (int) words[2],
+            (int) words[3],
+            new UUID(words[4], words[5]));
+  }
+
+  /**
+   * Attaches to the ring with this name, or to the ring file if it has a slash.
+   *
+   * @throws RingException if there is none, or if it is no ring that can be used
+   */
+  public static Ring attach(String name) {
+    return attach(name, 0);
+  }
+
+  /** Attaches to look on: takes no seat and disturbs nobody. */
+  public static Ring attachReadOnly(String name) {
+    return attach(name, READ_ONLY);
+  }
+
+  private static Ring attach(String name, int flags) {
+    Path path = path(name);
+    try {
+      return new Ring(name, path, attach(utf8(path.toString()), flags));
+    } catch (RingException error) {
+      if (error.status() == Status.NOT_FOUND) {
+        throw new RingException(
+            Status.NOT_FOUND,
+            String.format(
+                "no ring \"%s\" on this host (looked for %s); create it with `shmring create`, or"
+                    + " with shmring.create() in Python",
+                name, path));
+      }
+      throw error;
+    }
+  }
+
+  /**
+   * Makes a ring that stays until its file is deleted.
+   *
+   * @param slots a power of two, at least 1,024
+   * @param schema an Arrow schema as an IPC message; empty for a ring of bytes
+   */
+  public static void create(String name, long slots, byte[] schema) {
+    create(utf8(path(name).toString()), slots, schema);
+  }
+
+  /** Where the ring with this name lies; a name with a slash is a path already. */
+  public static Path path(String name) {
+    if (name.contains("/")) {
+      return Path.of(name).toAbsolutePath().normalize();
+    }
+    if (!NAME.matcher(name).matches()) {
+      throw new RingException(
+          Status.INVALID,
+          String.format(
+              "\"%s\" cannot name a ring: a name has 1 to 200 of the characters A-Z a-z 0-9 . _ -"
+                  + " and begins with none of . and -; the path of a file has a slash",
+              name));
+    }
+    return Path.of(FOLDER + name);
+  }
+
+  public String name() {
+    return label;
+  }
+
+  public Path path() {
+    return path;
+  }
+
+  public RingInfo info() {
+    return info;
+  }
+
+  /** The Arrow schema given at creation as an IPC message; empty if there is none. */
+  public synchronized byte[] schema() {
+    return schemaBytes(handle());
+  }
+
+  /** The sequence that the next claim will get. */
+  public synchronized long claimed() {
+    return claimed(handle());
+  }
+
+  /** The lowest sequence that is still held; everything below may be overwritten. */
+  public synchronized long floor() {
+    return floor(handle());
+  }
+
+  /** Clears away participants that died; waiting does it too. */
+  public synchronized void recover() {
+    recover(handle());
+  }
+
+  public Producer producer(String name) {
+    return retaining(() -> new Producer(this, openProducer(handle(), utf8(name))));
+  }
+
+  /** Joins a branch, made first unless it is there; its members share its messages. */
+  public Consumer consumer(String branch, BranchOptions options) {
+    return consumer(branch, options, "java");
+  }
+
+  public Consumer consumer(String branch, BranchOptions options, String name) {
+    return retaining(
+        () ->
+            new Consumer(
+                this,
+                join(
+                    handle(),
+                    utf8(branch),
+                    options.start().ordinal(),
+                    options.sequence(),
+                    options.flags(),
+                    utf8(name))));
+  }
+
+  /** Makes a branch without joining it, so that it holds messages for consumers to come. */
+  public synchronized void subscribe(String branch, BranchOptions options) {
+    subscribe(
+        handle(),
+        utf8(branch),
+        options.start().ordinal(),
+        options.sequence(),
+        options.flags());
+  }
+
+  /** Drops a branch: it holds nobody back any more, and its consumers are told so. */
+  public synchronized void dropBranch(String branch) {
+    unsubscribe(handle(), utf8(branch));
+  }
+
+  public synchronized Optional<BranchInfo> branch(String branch) {
+    long[] words = new long[3];
+    if (!branch(handle(), utf8(branch), words)) {
+      return Optional.empty();
+    }
+    return Optional.of(new BranchInfo(words[0], words[1], (int) words[2]));
+  }
+
+  @Override
+  public synchronized void close() {
+    if (!closed) {
+      closed = true;
+      release();
+    }
+  }
+
+  @Override
+  public String toString() {
+    return "Ring \"" + label + "\" of " + info.slots() + " slots";
+  }
+
+  /** The native handle, of a ring that somebody uses. */
+  synchronized long handle() {
+    if (users == 0) {
+      throw closed("ring");
+    }
+    return handle;
+  }
+
+  RingException closed(String what) {
+    return new RingException(
+        Status.CLOSED, String.format("this %s of ring \"%s\" was closed", what, label));
+  }
+
+  synchronized void retain() {
+    if (users == 0) {
+      throw closed("ring");
+    }
+    users++;
+  }
+
+  synchronized void release() {
+    users--;
+    if (users == 0) {
+      closeRing(handle);
+    }
+  }
+
+  private synchronized <T> T retaining(java.util.function.Supplier<T> make) {
+    if (closed) {
+      throw closed("ring");
+    }
+    retain();
+    try {
+      return make.get();
+    } catch (RuntimeException error) {
+      release();
+      throw error;
+    }
+  }
+
+  private static byte[] utf8(String text) {
+    if (text.indexOf('\0') >= 0) {
+      throw new RingException(Status.INVALID, "a name cannot hold a null character: " + text);
+    }
+    return text.getBytes(StandardCharsets.UTF_8);
+  }
+
+  // --- the C library; handles are checked before they get here, 0 never does ---------------------
+
+  private static native long attach(byte[] path, int flags);
+
+  private static native void create(byte[] path, long slots, byte[] schema);
+
+  private static native void closeRing(long ring);
+
+  private static native void info(long ring, long[] result);
+
+  private static native byte[] schemaBytes(long ring);
+
+  private static native long claimed(long ring);
+
+  private static native long floor(long ring);
+
+  private static native int recover(long ring);
+
+  private static native void subscribe(
+      long ring, byte[] branch, int start, long sequence, int flags);
+
+  private static native void unsubscribe(long ring, byte[] branch);
+
+  private static native boolean branch(long ring, byte[] branch, long[] result);
+
+  private static native long openProducer(long ring, byte[] name);
+
+  static native void closeProducer(long producer);
+
+  static native long slotsFor(long length, boolean aligned);
+
+  static native long next(long producer, int slots);
+
+  static native int publish(long producer, int length, int kind, int shift);
+
+  static native int abort(long producer);
+
+  static native long push(
+      long ring, long producer, byte[] data, int offset, int length, int kind);
+
+  static native int waitSpace(long producer, long slots, long deadline);
+
+  static native long slotAddress(long ring, long sequence);
+
+  private static native long join(
+      long ring, byte[] branch, int start, long sequence, int flags, byte[] name);
+
+  static native void closeMember(long member);
+
+  static native int take(long member, int maxMessages, long maxSlots, long[] lease);
+
+  static native int read(long ring, long position, long end, long[] message);
+
+  static native int release(long member, long first, long end);
+
+  static native int waitMessage(long member, long deadline);
+
+  static native long available(long member);
+
+  static native void lapsed(long member, long[] range);
+
+  static native void row(long ring, long sequence, long[] result);
+
+  static native void copyToArray(long address, byte[] to, int offset, int length);
+
+  static native void copyFromArray(long address, byte[] from, int offset, int length);
+
+  static native void copyToBuffer(long address, ByteBuffer to, int offset, int length);
+
+  static native void copyFromBuffer(long address, ByteBuffer from, int offset, int length);
+
+  static native ByteBuffer wrap(long address, long length);
+}

@@ -1,0 +1,24 @@
+package io.shmring;
+
+import java.nio.charset.StandardCharsets;
+
+/** Something that is wrong with a ring or with how it is used; the message says what to do. */
+public class RingException extends RuntimeException {
+  private static final long serialVersionUID = 1L;
+
+  private final Status status;
+
+  /** Thrown by the native code, whose text is UTF-8. */
+  RingException(int code, byte[] message) {
+    this(Status.of(code), new String(message, StandardCharsets.UTF_8));
+  }
+
+  public RingException(Status status, String message) {
+    super(message);
+    this.status = status;
+  }
+
+  public Status status() {
+    return status;
+  }
+}

@@ -1,0 +1,23 @@
+package io.shmring;
+
+import java.util.UUID;
+
+/**
+ * What was fixed when a ring was made.
+ *
+ * @param slots number of 300-byte slots
+ * @param singleProducer a second living producer is refused
+ * @param scattered messages have one slot at most
+ * @param checksum every message has a CRC32C, which is checked
+ * @param layoutMajor layout version of the file
+ * @param layoutMinor layout version of the file
+ * @param uuid of this very ring; another one made under the same name has another
+ */
+public record RingInfo(
+    long slots,
+    boolean singleProducer,
+    boolean scattered,
+    boolean checksum,
+    int layoutMajor,
+    int layoutMinor,
+    UUID uuid) {}

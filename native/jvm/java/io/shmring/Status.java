@@ -1,0 +1,42 @@
+package io.shmring;
+
+/** What a {@link RingException} is about; the names are those of the C library. */
+public enum Status {
+  INVALID(-10),
+  NOT_FOUND(-11),
+  EXISTS(-12),
+  NOT_A_RING(-13),
+  VERSION(-14),
+  DAMAGED(-15),
+  PERMISSION(-16),
+  NO_SPACE(-17),
+  TOO_LARGE(-18),
+  SECOND_PRODUCER(-19),
+  SECOND_MEMBER(-20),
+  LIMIT(-21),
+  LEASES(-22),
+  CLAIM_OPEN(-23),
+  NO_BRANCH(-24),
+  DROPPED(-25),
+  CLOSED(-26),
+  FORKED(-27),
+  SYSTEM(-28),
+  NO_MEMORY(-29),
+  /** The branch lost messages; see {@link LapsedException}. */
+  LAPSED(-5);
+
+  private final int code;
+
+  Status(int code) {
+    this.code = code;
+  }
+
+  static Status of(int code) {
+    for (Status status : values()) {
+      if (status.code == code) {
+        return status;
+      }
+    }
+    return SYSTEM;
+  }
+}

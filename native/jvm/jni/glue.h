@@ -1,0 +1,35 @@
+/* What the JNI files share: handles as jlong, text, and errors as exceptions. */
+#ifndef SHMRING_JNI_GLUE_H
+#define SHMRING_JNI_GLUE_H
+
+#include <jni.h>
+#include <stdbool.h>
+
+#include "shmring.h"
+
+#define NATIVE(type, name) JNIEXPORT type JNICALL Java_io_shmring_Ring_##name
+#define UNUSED __attribute__((unused))
+
+/* Java sees handles as numbers; 0 never arrives here, Ring.java checks. */
+static inline void *from_handle(jlong handle)
+{
+	return (void *)(intptr_t)handle; // NOLINT
+}
+
+static inline jlong to_handle(const void *pointer)
+{
+	return (jlong)(intptr_t)pointer;
+}
+
+/* A Java byte[] of UTF-8 as a C string. */
+struct text {
+	char chars[4096];
+};
+bool text_load(JNIEnv *env, jbyteArray bytes, struct text *text);
+
+/* Throws io.shmring.RingException with the core's message unless `status` is
+ * OK or one of the answers (-1 to -5), which Java handles. */
+jint answer(JNIEnv *env, int status);
+void throw_status(JNIEnv *env, int status, const char *message);
+
+#endif

@@ -1,0 +1,95 @@
+/* Members: take, read, release, and the bytes of what is held. */
+#include <string.h>
+
+#include "glue.h"
+
+NATIVE(void, closeMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
+{
+	shmring_member_close(from_handle(member));
+}
+
+/* first, end, messages, redelivered */
+NATIVE(jint, take)
+(JNIEnv *env, jclass class UNUSED, jlong member, jint max_messages, jlong max_slots, jlongArray result)
+{
+	struct shmring_lease lease;
+	jint status =
+	    answer(env, shmring_take(from_handle(member), (uint32_t)max_messages, (uint64_t)max_slots, &lease));
+
+	if (status == SHMRING_OK)
+		(*env)->SetLongArrayRegion(
+		    env, result, 0, 4,
+		    (jlong[]){(jlong)lease.first, (jlong)lease.end, (jlong)lease.messages, lease.redelivered});
+	return status;
+}
+
+/* next position, message_id, time, address, length, kind, slots */
+NATIVE(jint, read)
+(JNIEnv *env, jclass class UNUSED, jlong ring, jlong position, jlong end, jlongArray result)
+{
+	struct shmring_message message;
+	uint64_t at = (uint64_t)position;
+	jint status = answer(env, shmring_read(from_handle(ring), &at, (uint64_t)end, &message));
+
+	if (status == SHMRING_OK)
+		(*env)->SetLongArrayRegion(env, result, 0, 7,
+					   (jlong[]){(jlong)at, (jlong)message.message_id, (jlong)message.time,
+						     to_handle(message.data), (jlong)message.length,
+						     (jlong)message.kind, (jlong)message.slots});
+	return status;
+}
+
+NATIVE(jint, release)(JNIEnv *env, jclass class UNUSED, jlong member, jlong first, jlong end)
+{
+	return answer(env, shmring_release(from_handle(member), (uint64_t)first, (uint64_t)end));
+}
+
+NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong member, jlong deadline)
+{
+	return answer(env, shmring_wait_message(from_handle(member), deadline, SHMRING_WAIT_DEFAULT));
+}
+
+NATIVE(jlong, available)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
+{
+	return (jlong)shmring_member_available(from_handle(member));
+}
+
+NATIVE(void, lapsed)(JNIEnv *env, jclass class UNUSED, jlong member, jlongArray result)
+{
+	uint64_t first;
+	uint64_t end;
+
+	shmring_member_lapsed(from_handle(member), &first, &end);
+	(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)first, (jlong)end});
+}
+
+/* --- bytes: Java has checked the ranges against the message or the claim ---- */
+
+NATIVE(void, copyToArray)
+(JNIEnv *env, jclass class UNUSED, jlong address, jbyteArray to, jint offset, jint length)
+{
+	(*env)->SetByteArrayRegion(env, to, offset, length, from_handle(address));
+}
+
+NATIVE(void, copyFromArray)
+(JNIEnv *env, jclass class UNUSED, jlong address, jbyteArray from, jint offset, jint length)
+{
+	(*env)->GetByteArrayRegion(env, from, offset, length, from_handle(address));
+}
+
+NATIVE(void, copyToBuffer)
+(JNIEnv *env, jclass class UNUSED, jlong address, jobject to, jint offset, jint length)
+{
+	memcpy((char *)(*env)->GetDirectBufferAddress(env, to) + offset, from_handle(address), (size_t)length);
+}
+
+NATIVE(void, copyFromBuffer)
+(JNIEnv *env, jclass class UNUSED, jlong address, jobject from, jint offset, jint length)
+{
+	memcpy(from_handle(address), (char *)(*env)->GetDirectBufferAddress(env, from) + offset, (size_t)length);
+}
+
+NATIVE(jobject, wrap)(JNIEnv *env, jclass class UNUSED, jlong address, jlong length)
+{
+	return (*env)->NewDirectByteBuffer(env, from_handle(address), length);
+}

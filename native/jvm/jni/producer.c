@@ -1,0 +1,75 @@
+/* Producers: claims are filled through addresses that Java bounds. */
+#include <string.h>
+
+#include "glue.h"
+
+NATIVE(jlong, openProducer)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray name)
+{
+	shmring_producer *producer = NULL;
+	struct text text;
+
+	if (text_load(env, name, &text))
+		(void)answer(env, shmring_producer_open(from_handle(ring), text.chars, &producer));
+	return to_handle(producer);
+}
+
+NATIVE(void, closeProducer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong producer)
+{
+	shmring_producer_close(from_handle(producer));
+}
+
+NATIVE(jlong, slotsFor)(JNIEnv *env UNUSED, jclass class UNUSED, jlong length, jboolean aligned)
+{
+	return (jlong)shmring_slots_for((uint64_t)length, aligned);
+}
+
+NATIVE(jlong, next)(JNIEnv *env, jclass class UNUSED, jlong producer, jint slots)
+{
+	int64_t sequence = shmring_next(from_handle(producer), (uint32_t)slots);
+
+	return sequence < 0 ? answer(env, (int)sequence) : sequence;
+}
+
+NATIVE(jint, publish)(JNIEnv *env, jclass class UNUSED, jlong producer, jint length, jint kind, jint shift)
+{
+	return answer(env,
+		      shmring_publish(from_handle(producer), (uint32_t)length, (uint8_t)kind, (uint8_t)shift));
+}
+
+NATIVE(jint, abort)(JNIEnv *env, jclass class UNUSED, jlong producer)
+{
+	return answer(env, shmring_abort(from_handle(producer)));
+}
+
+/* One message of one or more slots from a byte[]; Java has checked the range. */
+NATIVE(jlong, push)
+(JNIEnv *env, jclass class UNUSED, jlong ring, jlong producer, jbyteArray data, jint offset, jint length,
+ jint kind)
+{
+	uint64_t slots = shmring_slots_for((uint64_t)length, false);
+	int64_t sequence = shmring_next(from_handle(producer), (uint32_t)slots);
+	int status;
+
+	if (sequence < 0)
+		return answer(env, (int)sequence);
+	(*env)->GetByteArrayRegion(env, data, offset, length, shmring_slot(from_handle(ring), (uint64_t)sequence));
+	status = shmring_publish(from_handle(producer), (uint32_t)length, (uint8_t)kind, 0);
+	if (status) {
+		(void)answer(env, status);
+		(void)shmring_abort(from_handle(producer));
+		return status;
+	}
+	return sequence;
+}
+
+NATIVE(jint, waitSpace)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong slots, jlong deadline)
+{
+	return answer(env,
+		      shmring_wait_space(from_handle(producer), (uint64_t)slots, deadline, SHMRING_WAIT_DEFAULT));
+}
+
+/* Where a claimed or held slot lies. */
+NATIVE(jlong, slotAddress)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring, jlong sequence)
+{
+	return to_handle(shmring_slot(from_handle(ring), (uint64_t)sequence));
+}

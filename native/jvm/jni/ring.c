@@ -1,0 +1,153 @@
+/* Rings and branches. */
+#include <limits.h>
+#include <string.h>
+
+#include "glue.h"
+
+NATIVE(jlong, attach)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jint flags)
+{
+	shmring *ring = NULL;
+	struct text text;
+
+	if (text_load(env, path, &text))
+		(void)answer(env, shmring_attach(text.chars, (uint32_t)flags, &ring));
+	return to_handle(ring);
+}
+
+NATIVE(void, create)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots, jbyteArray schema)
+{
+	struct shmring_options options = {.slots = (uint64_t)slots};
+	jsize length = (*env)->GetArrayLength(env, schema);
+	jbyte *bytes = length ? (*env)->GetByteArrayElements(env, schema, NULL) : NULL;
+	struct text text;
+
+	if (length && !bytes)
+		return; /* OutOfMemoryError is pending */
+	options.schema = bytes;
+	options.schema_bytes = (size_t)length;
+	if (text_load(env, path, &text))
+		(void)answer(env, shmring_create(text.chars, &options));
+	if (bytes)
+		(*env)->ReleaseByteArrayElements(env, schema, bytes, JNI_ABORT);
+}
+
+NATIVE(void, closeRing)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+{
+	shmring_close(from_handle(ring));
+}
+
+/* slots, options (1 SP, 2 scattered, 4 checksum), layout major, layout minor, uuid as two longs */
+NATIVE(void, info)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray result)
+{
+	struct shmring_info info;
+	jlong words[6];
+
+	shmring_get_info(from_handle(ring), &info);
+	words[0] = (jlong)info.slots;
+	words[1] = info.single_producer | info.scattered << 1 | info.checksum << 2;
+	words[2] = info.layout_major;
+	words[3] = info.layout_minor;
+	words[4] = words[5] = 0;
+	for (int i = 0; i < 16; i++)
+		words[4 + i / 8] = (jlong)((uint64_t)words[4 + i / 8] << 8 | info.uuid[i]);
+	(*env)->SetLongArrayRegion(env, result, 0, 6, words);
+}
+
+NATIVE(jbyteArray, schemaBytes)(JNIEnv *env, jclass class UNUSED, jlong ring)
+{
+	struct shmring_info info;
+	jbyteArray bytes;
+
+	shmring_get_info(from_handle(ring), &info);
+	bytes = info.schema_bytes <= INT_MAX ? (*env)->NewByteArray(env, (jsize)info.schema_bytes) : NULL;
+	if (bytes && info.schema_bytes)
+		(*env)->SetByteArrayRegion(env, bytes, 0, (jsize)info.schema_bytes, info.schema);
+	return bytes;
+}
+
+NATIVE(jlong, claimed)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+{
+	return (jlong)shmring_claimed(from_handle(ring));
+}
+
+NATIVE(jlong, floor)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+{
+	return (jlong)shmring_floor(from_handle(ring));
+}
+
+NATIVE(jint, recover)(JNIEnv *env, jclass class UNUSED, jlong ring)
+{
+	return answer(env, shmring_recover(from_handle(ring), NULL));
+}
+
+static struct shmring_branch_options branch_options(jint start, jlong sequence, jint flags)
+{
+	return (struct shmring_branch_options){
+	    .start = (uint8_t)start,
+	    .sequence = (uint64_t)sequence,
+	    .exclusive = flags & 1,
+	    .ephemeral = flags & 2,
+	    .lapse = flags & 4,
+	};
+}
+
+NATIVE(void, subscribe)
+(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags)
+{
+	struct shmring_branch_options options = branch_options(start, sequence, flags);
+	struct text text;
+	uint32_t id;
+
+	if (text_load(env, branch, &text))
+		(void)answer(env, shmring_subscribe(from_handle(ring), text.chars, &options, &id));
+}
+
+NATIVE(void, unsubscribe)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch)
+{
+	struct text text;
+
+	if (text_load(env, branch, &text))
+		(void)answer(env, shmring_unsubscribe(from_handle(ring), text.chars));
+}
+
+/* position, released, members; false if there is no such branch */
+NATIVE(jboolean, branch)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jlongArray result)
+{
+	struct shmring_branch_info info;
+	struct text text;
+	uint32_t id;
+
+	if (!text_load(env, branch, &text) || shmring_find_branch(from_handle(ring), text.chars, &id) ||
+	    shmring_branch_info(from_handle(ring), id, &info))
+		return JNI_FALSE;
+	(*env)->SetLongArrayRegion(env, result, 0, 3,
+				   (jlong[]){(jlong)info.position, (jlong)info.released, (jlong)info.members});
+	return JNI_TRUE;
+}
+
+NATIVE(jlong, join)
+(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags,
+ jbyteArray name)
+{
+	struct shmring_branch_options options = branch_options(start, sequence, flags);
+	shmring_member *member = NULL;
+	struct text where;
+	struct text who;
+
+	if (text_load(env, branch, &where) && text_load(env, name, &who))
+		(void)answer(env, shmring_join(from_handle(ring), where.chars, &options, who.chars, &member));
+	return to_handle(member);
+}
+
+/* The queue table's slot number and reference count of a held message. */
+NATIVE(void, row)(JNIEnv *env, jclass class UNUSED, jlong handle, jlong sequence, jlongArray result)
+{
+	const shmring *ring = from_handle(handle);
+	const uint8_t *first = shmring_slot(ring, 0); /* sequence 0 has slot 0 in every order */
+	const uint8_t *slot = shmring_slot(ring, (uint64_t)sequence);
+	uint64_t index = (uint64_t)(slot - first) / SHMRING_SLOT_BYTES;
+	struct shmring_row row;
+
+	if (answer(env, shmring_table_row(ring, index, &row, NULL, 0)) == SHMRING_OK)
+		(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)index, (jlong)row.reference_count});
+}
