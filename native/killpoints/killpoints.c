@@ -132,7 +132,8 @@ static uint64_t visible_in_table(const shmring *r)
 	uint64_t numbers = 0, number;
 
 	for (uint64_t i = 0; i < r->capacity; i++)
-		if (shmring_table_row(r, i, &row, &number, sizeof number) == SHMRING_OK && row.filled && number < 64)
+		if (shmring_table_row(r, i, &row, &number, sizeof number) == SHMRING_OK && row.filled &&
+		    number < 64)
 			numbers |= BIT(number);
 	return numbers;
 }
@@ -246,8 +247,9 @@ static void check_after(struct run *run, uint64_t n, bool recover_first, bool ar
 	check_broken = 0;
 	check(s, run->operation, recover_first, arrive_late);
 	if (check_broken)
-		printf("  %s: killed after %" PRIu64 " of %zu instructions%s%s\n", name, n, run->trace[arrive_late].steps,
-		       recover_first ? ", recovered first" : "", arrive_late ? ", survivors late" : "");
+		printf("  %s: killed after %" PRIu64 " of %zu instructions%s%s\n", name, n,
+		       run->trace[arrive_late].steps, recover_first ? ", recovered first" : "",
+		       arrive_late ? ", survivors late" : "");
 	run->result->broken += (uint64_t)check_broken;
 	leave(s);
 }
