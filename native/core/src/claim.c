@@ -223,7 +223,6 @@ static void publish(shmring *r, uint64_t lo)
 
 void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 {
-	/* A scattered ring has one-slot claims only. */
 	fill_entry(control_at(r, lo), 0, 0, (uint32_t)n, seat, KIND_ABORTED, 0, 0, 0);
 	publish(r, lo);
 }

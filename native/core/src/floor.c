@@ -119,11 +119,9 @@ static uint64_t gate(const shmring *r, bool *soft, bool *lapse)
 	*lapse = false;
 	for (uint64_t m = active; m; m &= m - 1) {
 		const struct branch *b = &r->cursors->branch[__builtin_ctzll(m)];
-		bool may_lapse = load_relaxed(&b->d.options) & BRANCH_LAPSE;
-		bool dropped = load_acquire(&b->d.state) == BRANCH_DROPPED;
-		uint64_t released = branch_released(r, b, may_lapse || dropped);
+		uint64_t released = branch_released(r, b, gates_by_holds_only(b));
 
-		*lapse |= may_lapse;
+		*lapse |= (load_relaxed(&b->d.options) & BRANCH_LAPSE) != 0;
 		if (released < low)
 			low = released;
 	}
@@ -136,7 +134,7 @@ static uint64_t gate(const shmring *r, bool *soft, bool *lapse)
 bool nobody_gates(const shmring *r)
 {
 	for (uint64_t m = load_acquire(&r->cursors->graph.active); m; m &= m - 1)
-		if (!(load_relaxed(&r->cursors->branch[__builtin_ctzll(m)].d.options) & BRANCH_LAPSE))
+		if (!gates_by_holds_only(&r->cursors->branch[__builtin_ctzll(m)]))
 			return false;
 	return true;
 }

@@ -105,6 +105,12 @@ uint64_t upstream_released(const shmring *ring, uint64_t upstream);
 uint64_t floor_advance(shmring *ring, uint64_t need);
 bool nobody_gates(const shmring *ring);
 
+/* Its position holds nobody back, only what its members hold does. */
+static inline bool gates_by_holds_only(const struct branch *branch)
+{
+	return load_relaxed(&branch->d.options) & BRANCH_LAPSE || load_acquire(&branch->d.state) == BRANCH_DROPPED;
+}
+
 /* One message's entry, read once and checked: what a hostile peer changes
  * afterwards does not matter. */
 struct entry {
@@ -184,7 +190,8 @@ static inline void wake_after_release(shmring *ring, const struct branch *branch
 	if (__builtin_expect(load_relaxed(&ring->cursors->producers.futex) & 1, 0)) {
 		uint64_t wanted = load_relaxed(&ring->cursors->producers.wanted);
 
-		if (low >= wanted && load_relaxed(&branch->taken.v) >> 8 >= wanted)
+		if (low >= wanted &&
+		    (load_relaxed(&branch->taken.v) >> 8 >= wanted || gates_by_holds_only(branch)))
 			wake_producers(ring);
 	}
 	if (followers) {

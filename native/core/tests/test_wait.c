@@ -360,6 +360,30 @@ TEST(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish)
 	CHECK(late < 3); /* by chance the slice may end just then; the machine may be busy */
 }
 
+/* The sleeper is played by its words: that they change is the wake-up. */
+TEST(a_release_wakes_who_waits_for_more_than_a_branch_that_gates_by_its_holds_only_has_taken)
+{
+	for (int dropped = 0; dropped < 2; dropped++) {
+		shmring *r = ring_new();
+		shmring_producer *p = producer_of(r);
+		struct shmring_branch_options lapse = {.start = SHMRING_EARLIEST, .lapse = true};
+		shmring_member *m = dropped ? member_of(r, "b") : member_with(r, "b", &lapse);
+		struct shmring_lease lease;
+
+		CHECK_IS(push_number(p, 1), SHMRING_OK);
+		CHECK_IS(shmring_take(m, 1, 1, &lease), SHMRING_OK);
+		if (dropped)
+			CHECK_IS(shmring_unsubscribe(r, "b"), SHMRING_OK);
+		r->cursors->producers.wanted = lease.end + 10;
+		r->cursors->producers.futex = 1;
+		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
+		CHECK_IS(r->cursors->producers.futex, 2);
+		shmring_member_close(m);
+		shmring_producer_close(p);
+		ring_end(r);
+	}
+}
+
 /* --- signals --------------------------------------------------------------------- */
 
 static void on_alarm(int signal)
@@ -467,6 +491,7 @@ int main(void)
 	RUN(no_wake_up_is_lost_along_a_chain);
 	RUN(no_wake_up_is_lost_by_who_waits_for_a_release);
 	RUN(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish);
+	RUN(a_release_wakes_who_waits_for_more_than_a_branch_that_gates_by_its_holds_only_has_taken);
 	RUN(a_signal_ends_a_sleep);
 	RUN(an_idle_reader_costs_next_to_nothing);
 	RUN(a_forked_handle_does_not_wait);
