@@ -140,19 +140,22 @@ static void settle_member(shmring *r, struct seat *s, uint32_t index)
 	b = &r->cursors->branch[id];
 	settle_take(r, s, index, b);
 	low = ranges_lowest(s, LEASES);
-	/* A recoverer who died below had struck it off; its branch may be gone
-	 * since, and another one in its place. */
+	/* Its number may be another branch's by now. */
 	is_member = load_relaxed(&b->d.members[index / 64]) >> (index % 64) & 1;
+	branch_member_left(r, id);
+	/* The seat's state changes last: until then the next recoverer finds a
+	 * dead one and begins anew, whoever dies here. */
 	if (low != NONE && is_member && load_acquire(&b->d.state) == BRANCH_ACTIVE) {
 		store_release(&s->lease.hold, low);
+		store_release(&b->d.orphans, load_relaxed(&b->d.orphans) + 1);
 		store_release(&s->id.state, SEAT_ORPHAN);
 	} else {
 		fetch_and_seq_cst(&b->d.members[index / 64], ~(UINT64_C(1) << (index % 64)));
 		store_release(&s->lease.hold, NONE);
+		branch_member_left(r, id); /* the last one frees a dropped branch */
 		store_release(&s->id.state, SEAT_FREE);
 	}
 	count_orphans(r, id);
-	branch_member_left(r, id);
 	wake_branches(r, UINT64_C(1) << id | load_relaxed(&b->d.followers));
 	wake_producers(r);
 }
