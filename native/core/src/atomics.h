@@ -45,9 +45,9 @@ static inline bool cas32_seq_cst(uint32_t *p, uint32_t *expected, uint32_t desir
  * path that runs a million times a second the light half is a compiler barrier
  * and the heavy half makes every running participant execute a full one by
  * membarrier(2); rings made where that call is not to be had use a full fence
- * on both sides. The C11 reading is a seq_cst fence in both places. A locked
- * instruction in the fast path instead drains the store buffer and was
- * measured at a third of the throughput (docs/protocol.md, "Measured"). */
+ * on both sides. The C11 reading is a seq_cst fence in both places. A full
+ * fence in the fast path instead drains the store buffer and costs up to 30 %
+ * of the throughput (docs/protocol.md, "Measured"). */
 static inline void light_barrier(bool asymmetric)
 {
 	if (__builtin_expect(asymmetric, 1))
