@@ -60,23 +60,23 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 static bool settle_claim(shmring *r, struct seat *s, uint32_t index)
 {
 	uint64_t h = load_acquire(&s->intent.lo);
-	uint64_t n = 0;
 
-	if (h == NONE)
-		return true;
-	if (is_hole(r, h)) {
-		n = hole_length(r, h);
+	/* No hole: it never had h. Another one may take h from here on. */
+	if (h != NONE && is_hole(r, h)) {
+		uint64_t n = hole_length(r, h);
+
 		if (n == 0 || n > r->capacity)
 			return false;
-	}
-	/* Again: a living owner may have published and cleared its intent between
-	 * the first look and hole_length()'s. It publishes first, so this one sees it. */
-	if (is_hole(r, h)) {
-		/* A batch's rows may carry their numbers already; table() must not take them for messages. */
-		for (uint64_t i = 1; i < n; i++)
-			store_relaxed(&control_at(r, h + i)->published, 0);
-		publish_aborted(r, h, n, (uint8_t)index);
-		wake_readers(r);
+		/* Again: a living owner may have published and cleared its intent between
+		 * the first look and hole_length()'s. It publishes first, so this one sees it. */
+		if (is_hole(r, h)) {
+			/* A batch's rows may carry their numbers already; table() must not take them for
+			 * messages. */
+			for (uint64_t i = 1; i < n; i++)
+				store_relaxed(&control_at(r, h + i)->published, 0);
+			publish_aborted(r, h, n, (uint8_t)index);
+			wake_readers(r);
+		}
 	}
 	store_release(&s->intent.lo, NONE);
 	return true;
