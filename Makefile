@@ -95,6 +95,13 @@ format: $(VENV)/lint ## let the formatters have their way
 	$(BIN)/ruff format --quiet
 	git ls-files '*.c' '*.h' | xargs $(BIN)/clang-format -i
 
+.PHONY: explore
+explore: $(BIN)/cmake ## run the core through every interleaving of small cases
+	@$(CMAKE) -S . -B build/proofs -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_EXPLORE=ON > /dev/null
+	@$(CMAKE) --build build/proofs > build/proofs.log || { cat build/proofs.log; exit 1; }
+	@build/proofs/native/explore/explore
+
 .PHONY: clean
 clean: ## remove what make has made, the data apart
 	rm -rf build out .venv

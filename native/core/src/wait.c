@@ -153,7 +153,7 @@ static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 		fetch_or_seq_cst(&c->asleep.v, UINT64_C(1) << w->member->branch_index);
 	} else {
 		word = &c->producers.futex;
-		seen = __atomic_or_fetch(word, 1, __ATOMIC_SEQ_CST);
+		seen = fetch_or_seq_cst(word, 1) | 1;
 		lower_to(&c->producers.wanted, floor_needed(w, slots)); /* the least wish of all */
 	}
 	heavy_barrier(w->ring->asymmetric);

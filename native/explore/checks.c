@@ -1,0 +1,260 @@
+/* What the threads do, and what must be true of it. */
+#include "explore.h"
+
+/* A release; one that its member died in may have happened or not. */
+enum { BEGUN = 1, DONE = 2 };
+
+static struct ghost *ghost(void)
+{
+	return &world.ghost;
+}
+
+static uint64_t payload(uint64_t sequence)
+{
+	uint64_t number;
+
+	memcpy(&number, slot_at(&world.handle[AFTER], sequence), sizeof number);
+	return number;
+}
+
+/* There is nothing to do for now. What shmring_wait_message() does from time
+ * to time is done where it can make a difference. */
+static void wait_for_others(int me)
+{
+	unsigned found = 0;
+
+	if (world.deaths)
+		(void)shmring_recover(&world.handle[me], &found);
+	if (!found)
+		explore_wait();
+}
+
+/* --- producers -------------------------------------------------------------------------- */
+
+static uint64_t claim(int me, uint32_t slots)
+{
+	for (;;) {
+		int64_t lo;
+
+		explore_look();
+		lo = shmring_next(world.producer[me], slots);
+		if (lo >= 0)
+			return (uint64_t)lo;
+		MUST(lo == SHMRING_CONTENDED || lo == SHMRING_UNAVAILABLE);
+		if (lo == SHMRING_UNAVAILABLE)
+			wait_for_others(me);
+	}
+}
+
+static void fill(int me, uint64_t sequence, uint64_t number)
+{
+	memcpy(slot_at(&world.handle[me], sequence), &number, sizeof number);
+}
+
+/* Each number a message of its own. */
+void produce(int me)
+{
+	const struct actor *a = &exploring->actor[me];
+
+	for (uint64_t number = a->from; number < a->to; number++) {
+		fill(me, claim(me, a->slots ? a->slots : 1), number);
+		MUST(shmring_publish(world.producer[me], 8, KIND_BYTES, 0) == SHMRING_OK);
+		ghost()->committed[number] = 1;
+	}
+}
+
+/* All numbers in one run; what is claimed beyond them is given up. */
+void produce_batch(int me)
+{
+	const struct actor *a = &exploring->actor[me];
+	uint32_t n = (uint32_t)(a->to - a->from);
+	uint64_t lo = claim(me, a->slots > n ? a->slots : n);
+
+	for (uint64_t i = 0; i < n; i++)
+		fill(me, lo + i, a->from + i);
+	MUST(shmring_publish_ones(world.producer[me], lo + n - 1, NULL, 8) == SHMRING_OK);
+	for (uint64_t i = 0; i < n; i++)
+		ghost()->committed[a->from + i] = 1;
+}
+
+/* --- members ------------------------------------------------------------------------------- */
+
+/* Everything that a lease shows; `numbers` for the time when it is given back. */
+static uint32_t deliver(shmring_member *m, const struct shmring_lease *l, uint64_t *last_seen, uint64_t *sequences,
+			uint64_t *numbers)
+{
+	struct ghost *g = ghost();
+	uint32_t b = m->branch_index, n = 0;
+	uint64_t upstream = m->branch->d.upstream;
+
+	for (uint64_t at = l->first; at < l->end;) {
+		struct shmring_message message;
+		int status = shmring_read(m->ring, &at, l->end, &message);
+		uint64_t number;
+
+		if (status == SHMRING_UNAVAILABLE)
+			break;
+		MUST(status == SHMRING_OK && message.length == 8);
+		memcpy(&number, message.data, 8);
+		MUST(number < NUMBERS);
+		if (l->redelivered) {
+			MUST(g->member_died[b]);
+		} else {
+			MUST(!g->delivered[b][number]++);
+			MUST(*last_seen <= message.message_id);
+			*last_seen = message.message_id + 1;
+		}
+		MUST(g->released[b][number] != DONE);
+		for (uint64_t up = upstream; up; up &= up - 1)
+			MUST(g->released[__builtin_ctzll(up)][number]);
+		sequences[n] = message.message_id;
+		numbers[n++] = number;
+	}
+	MUST(n == l->messages);
+	return n;
+}
+
+static void give_back(shmring_member *m, const struct shmring_lease *l, const uint64_t *sequences,
+		      const uint64_t *numbers, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		MUST(payload(sequences[i]) == numbers[i]); /* nobody has overwritten it */
+		ghost()->released[m->branch_index][numbers[i]] = BEGUN;
+	}
+	MUST(shmring_release(m, l->first, l->end) == SHMRING_OK);
+	for (uint32_t i = 0; i < n; i++)
+		ghost()->released[m->branch_index][numbers[i]] = DONE;
+}
+
+static int take_one(shmring_member *m, uint32_t messages, uint64_t *last_seen)
+{
+	struct shmring_lease l;
+	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
+	int status = shmring_take(m, messages, SMALL_SLOTS, &l);
+
+	if (status == SHMRING_OK)
+		give_back(m, &l, sequences, numbers, deliver(m, &l, last_seen, sequences, numbers));
+	if (status == SHMRING_LAPSED)
+		ghost()->lost[m->branch_index] = 1;
+	return status;
+}
+
+/* Serves until its branch is dropped. */
+void consume(int me)
+{
+	const struct actor *a = &exploring->actor[me];
+
+	for (;;) {
+		int status;
+
+		explore_look();
+		status = take_one(world.member[me], a->slots ? a->slots : 1, &ghost()->last_seen[me]);
+		if (status == SHMRING_UNAVAILABLE)
+			wait_for_others(me);
+		else if (status == SHMRING_E_DROPPED)
+			return;
+		else
+			MUST(status == SHMRING_OK || status == SHMRING_CONTENDED || status == SHMRING_LAPSED);
+	}
+}
+
+/* --- the end ----------------------------------------------------------------------------------- */
+
+static bool is_alive(int i)
+{
+	return world.thread[i].status != DEAD;
+}
+
+/* Whoever waits does so rightly. */
+static void check_that_waiters_have_nothing(void)
+{
+	for (int i = 0; i < THREADS; i++) {
+		shmring_member *m = world.member[i];
+		struct shmring_lease l;
+
+		if (m && world.thread[i].status == PARKED)
+			MUST(shmring_take(m, 1, SMALL_SLOTS, &l) == SHMRING_UNAVAILABLE);
+	}
+}
+
+static void drain(shmring_member *m)
+{
+	uint64_t last_seen = 0;
+	int status;
+
+	while ((status = take_one(m, 1, &last_seen)) != SHMRING_UNAVAILABLE)
+		MUST(status == SHMRING_OK || status == SHMRING_CONTENDED || status == SHMRING_LAPSED);
+}
+
+/* Every committed message has come and gone at each branch that stood from the
+ * beginning; the ring works on. */
+static void check_that_nothing_is_lost(uint32_t branches)
+{
+	for (uint32_t b = 0; b < branches; b++)
+		for (uint32_t number = 0; number < NUMBERS && !ghost()->lost[b]; number++)
+			if (ghost()->committed[number])
+				MUST(ghost()->released[b][number]);
+}
+
+static void check_laps(shmring_producer *p, shmring_member *const *m, uint32_t members)
+{
+	for (uint64_t i = 0; i < 2 * exploring->slots; i++) {
+		uint64_t number = 1000 + i, id;
+		int status = shmring_push(p, &number, 8, KIND_BYTES, &id);
+
+		MUST(status == SHMRING_OK);
+		for (uint32_t k = 0; k < members; k++) {
+			struct shmring_lease l;
+
+			while ((status = shmring_take(m[k], 1, 1, &l)) == SHMRING_LAPSED)
+				;
+			MUST(status == SHMRING_OK && !l.redelivered && payload(l.first) == number);
+			MUST(shmring_release(m[k], l.first, l.end) == SHMRING_OK);
+		}
+	}
+}
+
+static void check_seats(void)
+{
+	for (uint32_t i = 0; i < SMALL_SEATS; i++) {
+		const struct seat *s = &memory.seats[i];
+
+		MUST(s->id.state != SEAT_ORPHAN);
+		MUST(s->id.state != SEAT_ACTIVE || seat_alive(&world.handle[AFTER], i));
+	}
+}
+
+/* The order in which `then` branches are drained: upstreams first. */
+void check_end(void)
+{
+	shmring *r = &world.handle[AFTER];
+	shmring_member *m[SMALL_BRANCHES] = {0};
+	shmring_producer *p;
+	uint32_t branches = 0;
+
+	world.outsider = AFTER;
+	check_that_waiters_have_nothing();
+	/* Those who still live leave, so that only the dead are left to judge. */
+	for (int i = 0; i < THREADS; i++)
+		if (is_alive(i)) {
+			shmring_producer_close(world.producer[i]);
+			shmring_member_close(world.member[i]);
+		}
+	MUST(shmring_recover(r, NULL) == SHMRING_OK);
+	for (uint32_t b = 0; b < SMALL_BRANCHES; b++) {
+		struct shmring_branch_info info;
+
+		if (shmring_branch_info(r, b, &info))
+			continue;
+		MUST(shmring_join(r, info.name, NULL, "after", &m[branches]) == SHMRING_OK);
+		drain(m[branches++]);
+	}
+	MUST(shmring_recover(r, NULL) == SHMRING_OK);
+	check_that_nothing_is_lost(exploring->keeps);
+	if (exploring->after)
+		exploring->after();
+	MUST(shmring_producer_open(r, "after", &p) == SHMRING_OK);
+	check_laps(p, m, branches);
+	check_seats();
+	shmring_producer_close(p);
+}

@@ -1,0 +1,131 @@
+/* The explorer: runs a few threads of the real core through every interleaving
+ * of their accesses to shared words, and a death before each of them.
+ *
+ * Threads are coroutines. A state is the memory they share, the used part of
+ * each stack, and what the checks remember; it is saved, put back for every
+ * choice, and not entered twice (a 64-bit hash stands for it). Steps that touch
+ * words which only one thread uses, or which nobody writes, are run together
+ * with the step before: such a word commutes with whatever the others do. Which
+ * words these are is found out on the way: when a word turns out to be shared
+ * the exploration begins anew with it.
+ */
+#ifndef EXPLORE_H
+#define EXPLORE_H
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "internal.h"
+
+enum {
+	THREADS = 5,
+	SMALL_SEATS = 6,
+	SMALL_SLOTS = 8,
+	SMALL_BRANCHES = 3,
+	NUMBERS = 16, /* messages are numbers below this */
+	HANDLES = THREADS + 2, /* one for what is there before, one for what comes after */
+	BEFORE = THREADS,
+	AFTER = THREADS + 1,
+	HEAP = 1024,
+};
+
+struct memory {
+	struct cursors cursors;
+	struct seat seats[SMALL_SEATS];
+	struct control control[SMALL_SLOTS];
+	uint8_t slots[SMALL_SLOTS * SLOT_BYTES];
+	uint64_t lock[SMALL_SEATS + 1]; /* handle + 1 of the holder; the last is the admin lock */
+};
+
+enum thread_status { READY, PARKED, SLEEPING, FINISHED, DEAD };
+
+#define MEMORY_WORDS (sizeof(struct memory) / 8)
+
+struct thread {
+	void *stack_pointer;
+	enum thread_status status;
+	bool stale; /* something that it has read since explore_look() has changed */
+	const uint32_t *sleeps_on;
+	/* The access it stands before. */
+	const char *function;
+	int line;
+	uint64_t looked_at[(MEMORY_WORDS + 63) / 64];
+};
+
+/* What the checks remember. */
+struct ghost {
+	uint8_t committed[NUMBERS];
+	uint8_t delivered[SMALL_BRANCHES][NUMBERS]; /* not counting redeliveries */
+	uint8_t released[SMALL_BRANCHES][NUMBERS];
+	uint8_t lost[SMALL_BRANCHES]; /* a branch lapsed */
+	uint8_t member_died[SMALL_BRANCHES];
+	uint64_t last_seen[THREADS];
+};
+
+struct world {
+	struct thread thread[THREADS];
+	shmring handle[HANDLES];
+	struct shmring_producer *producer[HANDLES];
+	struct shmring_member *member[HANDLES];
+	int outsider; /* the handle that acts while no thread runs */
+	uint32_t deaths;
+	uint32_t heap_used[HANDLES];
+	_Alignas(CELL) uint8_t heap[HANDLES][HEAP];
+	struct ghost ghost;
+};
+
+struct actor {
+	void (*body)(int me);
+	bool mortal;
+	bool stays; /* serves for ever: it is no error if it waits at the end */
+	uint32_t branch;
+	uint8_t from, to; /* numbers that it pushes */
+	uint8_t slots; /* of each push */
+};
+
+struct exploration {
+	const char *name;
+	uint32_t slots;
+	uint32_t options;
+	uint32_t deaths; /* at most */
+	void (*before)(void); /* makes branches, members and producers */
+	uint32_t keeps; /* branches below this stood from the beginning: nothing is lost there */
+	void (*after)(void); /* checks beyond the common ones */
+	struct actor actor[THREADS];
+};
+
+extern struct memory memory;
+extern struct world world;
+extern const struct exploration *exploring;
+
+extern const struct exploration explorations[];
+extern const size_t exploration_count;
+
+/* A thread looks; if there is nothing to do it waits until something that it
+ * has seen since has changed. */
+void explore_look(void);
+void explore_wait(void);
+bool explore_is_on(void); /* false before and after: nothing is interleaved then */
+int explore_thread(void); /* who runs */
+void explore_wake(const uint32_t *word);
+void explore_sleep_on(const uint32_t *word);
+void explore_kill_handle(int handle); /* its locks fall */
+void explore_violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+
+#define MUST(condition)                                                                                           \
+	do {                                                                                                      \
+		if (!(condition))                                                                                 \
+			explore_violation("%s:%d: not true: %s", __FILE__, __LINE__, #condition);                 \
+	} while (0)
+
+/* system.c */
+void world_make(const struct exploration *e);
+
+/* checks.c */
+void check_end(void);
+void produce(int me);
+void produce_batch(int me);
+void consume(int me);
+
+#endif
