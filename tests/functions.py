@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+import shmring
 
 
 def identity(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -19,8 +23,16 @@ def double(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({"x": pc.multiply(batch.column(0), 2)})
 
 
+def total(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The sum of all columns, row by row; nulls count as nothing."""
+    sums = batch.column(0).fill_null(0)
+    for column in batch.columns[1:]:
+        sums = pc.add(sums, column.fill_null(0))
+    return pa.record_batch([sums], names=["total"])
+
+
 def with_pid(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
+    return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows, pa.int64()))
 
 
 def twice(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -28,8 +40,22 @@ def twice(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield batch
 
 
+def as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([batch, batch])
+
+
 def nothing(batch: pa.RecordBatch) -> None:
     return None
+
+
+def many(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Each row as a batch of 100,000 bytes: far more than a small reply ring holds."""
+    for value in batch.column(0).to_pylist():
+        yield pa.record_batch({"x": pa.array([value] * 12_500, pa.int64())})
+
+
+def no_arrow(batch: pa.RecordBatch) -> str:
+    return "no Arrow data"
 
 
 def fail_on_seven(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -38,24 +64,62 @@ def fail_on_seven(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def fail_half_way(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    yield batch
+    raise ZeroDivisionError("half way")
+
+
+def leave(batch: pa.RecordBatch) -> None:
+    sys.exit("the function leaves")
+
+
+def _is_first() -> bool:
+    """Whether this is the first call in any worker of the test."""
+    try:
+        os.close(os.open(os.environ["SHMRING_TEST_MARKER"], os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
 def die_once(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Killed in the middle of the first request that any worker gets."""
-    marker = os.environ["SHMRING_TEST_MARKER"]
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return batch
-    os.kill(os.getpid(), signal.SIGKILL)
+    if _is_first():
+        os.kill(os.getpid(), signal.SIGKILL)
     return batch
 
 
-def die_always(batch: pa.RecordBatch) -> pa.RecordBatch:
-    os.kill(os.getpid(), signal.SIGKILL)
+def die_between_pieces_once(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    first = _is_first()
+    yield batch
+    yield batch
+    if first:
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield batch
+
+
+def die_on_seven(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if 7 in batch.column(0).to_pylist():
+        os.kill(os.getpid(), signal.SIGKILL)
     return batch
 
 
 def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
-    time.sleep(0.2)
+    time.sleep(0.05)
+    return batch
+
+
+def wait_for_marker(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Says that it has begun, then waits until the test lets it go on."""
+    marker = Path(os.environ["SHMRING_TEST_MARKER"])
+    marker.with_suffix(".begun").touch()
+    while not marker.exists():
+        time.sleep(0.005)
+    return batch
+
+
+@shmring.sidecar("marked-by-the-decorator", workers=2)
+def marked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
@@ -67,3 +131,13 @@ class Model:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch({"x": pc.multiply(batch.column(0), self.weight)})
+
+
+class NeverLoads:
+    def __init__(self) -> None:
+        time.sleep(3600)
+
+
+class FailsToLoad:
+    def __init__(self) -> None:
+        raise FileNotFoundError("the model is not where it was")

@@ -151,12 +151,14 @@ def test_compressed_batches_come_out_as_they_went_in(name, kind, compression):
 
 def test_compression_makes_messages_smaller(name):
     batch = batch_of(pa.array([7] * 10_000))
-    with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
-        with ring.arrow_writer(compression="zstd") as writer:
-            ring.subscribe("r")
-            writer.write(batch)
-            (row,) = ring.rows()
-            assert row[3] < batch.nbytes // 10
+    with (
+        shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring,
+        ring.arrow_writer(compression="zstd") as writer,
+    ):
+        ring.subscribe("r")
+        writer.write(batch)
+        (row,) = ring.rows()
+        assert row[3] < batch.nbytes // 10
 
 
 def test_dictionary_may_change_or_grow_between_batches(name):
@@ -187,12 +189,15 @@ def test_schema_keeps_its_metadata(name):
 
 def test_table_is_written_batch_by_batch(name):
     table = pa.table({"x": pa.chunked_array([[1, 2], [], [3]])})
-    with shmring.create(name, slots=1024, schema=table.schema, temporary=True) as ring:
-        with ring.arrow_reader("r", until="empty") as reader, ring.arrow_writer() as writer:
-            last = writer.write(table)
-            assert last == ring.rows()[-1][1]
-            assert pa.Table.from_batches(reader) == table
-            assert writer.write(table.schema.empty_table()) == -1
+    with (
+        shmring.create(name, slots=1024, schema=table.schema, temporary=True) as ring,
+        ring.arrow_reader("r", until="empty") as reader,
+        ring.arrow_writer() as writer,
+    ):
+        last = writer.write(table)
+        assert last == ring.rows()[-1][1]
+        assert pa.Table.from_batches(reader) == table
+        assert writer.write(table.schema.empty_table()) == -1
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["schema stored", "no schema"])
@@ -200,15 +205,18 @@ def test_table_is_written_batch_by_batch(name):
 def test_body_begins_at_a_64_byte_boundary_in_the_mapping(name, nbytes, stored):
     batch = batch_of(pa.array(np.arange(nbytes // 8)))
     schema = batch.schema if stored else None
-    with shmring.create(name, slots=4096, schema=schema, temporary=True) as ring:
-        with ring.arrow_reader("r") as reader, ring.arrow_writer(batch.schema) as writer:
-            for _ in range(5):
-                writer.write(batch)
-                got = reader.read(timeout=0)
-                address = got.column(0).buffers()[1].address
-                assert address % 64 == 0
-                assert any(low <= address < high for low, high in mapped(ring.path))
-                assert got == batch
+    with (
+        shmring.create(name, slots=4096, schema=schema, temporary=True) as ring,
+        ring.arrow_reader("r") as reader,
+        ring.arrow_writer(batch.schema) as writer,
+    ):
+        for _ in range(5):
+            writer.write(batch)
+            got = reader.read(timeout=0)
+            address = got.column(0).buffers()[1].address
+            assert address % 64 == 0
+            assert any(low <= address < high for low, high in mapped(ring.path))
+            assert got == batch
 
 
 def mapped(path: str) -> list[tuple[int, int]]:
@@ -289,14 +297,18 @@ def test_row_that_cannot_fit_is_refused_and_publishes_nothing(name):
 
 
 def test_full_ring_gives_full_in_time_and_the_next_write_goes_on(name):
-    batch = batch_of(pa.array(np.arange(10_000)))
-    with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
-        with ring.arrow_reader("r") as reader, ring.arrow_writer() as writer:
-            with pytest.raises(shmring.Full):
-                while True:
-                    writer.write(batch, timeout=0)
-            assert reader.read(timeout=0) == batch
+    batch = batch_of(pa.array(np.arange(15_000)))
+    with (
+        shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring,
+        ring.arrow_reader("r") as reader,
+        ring.arrow_writer() as writer,
+    ):
+        writer.write(batch, timeout=0)
+        writer.write(batch, timeout=0)
+        with pytest.raises(shmring.Full):
             writer.write(batch, timeout=0)
+        assert reader.read(timeout=0) == batch
+        writer.write(batch, timeout=0)
 
 
 # --- schemas ------------------------------------------------------------------------------------
@@ -316,9 +328,11 @@ def test_writer_with_another_schema_than_the_ring_is_refused(name):
 
 
 def test_what_is_no_arrow_data_is_refused_by_its_type(ring):
-    with ring.arrow_writer(pa.schema([("x", pa.int64())])) as writer:
-        with pytest.raises(TypeError, match="not list"):
-            writer.write([1, 2, 3])
+    with (
+        ring.arrow_writer(pa.schema([("x", pa.int64())])) as writer,
+        pytest.raises(TypeError, match="not list"),
+    ):
+        writer.write([1, 2, 3])
 
 
 def test_layouts_of_strings_and_lists_are_cast_to_the_schema(name):
@@ -334,7 +348,10 @@ def test_layouts_of_strings_and_lists_are_cast_to_the_schema(name):
     given = pa.schema(
         [("s", pa.string_view()), ("b", pa.binary_view()), ("l", pa.large_list(inner))]
     )
-    with shmring.create(name, slots=1024, schema=schema, temporary=True) as ring:
-        with ring.arrow_reader("r") as reader, ring.arrow_writer() as writer:
-            writer.write(plain.cast(given))
-            assert reader.read(timeout=0) == plain
+    with (
+        shmring.create(name, slots=1024, schema=schema, temporary=True) as ring,
+        ring.arrow_reader("r") as reader,
+        ring.arrow_writer() as writer,
+    ):
+        writer.write(plain.cast(given))
+        assert reader.read(timeout=0) == plain

@@ -58,12 +58,15 @@ def test_whatever_speaks_arrow_can_be_written(table_ring, source):
 def test_pandas_frame_can_be_written(name):
     frame = pd.DataFrame({"x": np.arange(5), "s": list("abcde")})
     schema = pa.schema([("x", pa.int64()), ("s", pa.string())])
-    with shmring.create(name, slots=1024, schema=schema, temporary=True) as ring:
-        with ring.arrow_reader("r", until="empty") as reader, ring.arrow_writer() as writer:
-            writer.write(frame)
-            pd.testing.assert_frame_equal(
-                pa.Table.from_batches(reader).to_pandas(), frame, check_dtype=False
-            )
+    with (
+        shmring.create(name, slots=1024, schema=schema, temporary=True) as ring,
+        ring.arrow_reader("r", until="empty") as reader,
+        ring.arrow_writer() as writer,
+    ):
+        writer.write(frame)
+        pd.testing.assert_frame_equal(
+            pa.Table.from_batches(reader).to_pandas(), frame, check_dtype=False
+        )
 
 
 def test_polars_reads_a_ring(written):
@@ -71,8 +74,8 @@ def test_polars_reads_a_ring(written):
 
 
 def test_duckdb_reads_a_ring(written):
-    stream = pa.RecordBatchReader.from_stream(written)
-    assert duckdb.sql("select sum(x), count(*) from stream").fetchall() == [(6, 6)]
+    query = duckdb.from_arrow(pa.RecordBatchReader.from_stream(written))
+    assert query.aggregate("sum(x), count(*)").fetchall() == [(6, 6)]
 
 
 def test_pandas_reads_a_ring(written):
@@ -84,11 +87,13 @@ def test_nanoarrow_reads_a_ring(written):
 
 
 def test_ring_is_written_into_another_ring(written, name):
-    with shmring.create(f"{name}-2", slots=1024, temporary=True) as second:
-        with second.arrow_reader("r", until="empty") as reader:
-            with second.arrow_writer(TABLE.schema) as writer:
-                writer.write(written)
-            assert pa.Table.from_batches(reader) == pa.concat_tables([TABLE, TABLE])
+    with (
+        shmring.create(f"{name}-2", slots=1024, temporary=True) as second,
+        second.arrow_reader("r", until="empty") as reader,
+    ):
+        with second.arrow_writer(TABLE.schema) as writer:
+            writer.write(written)
+        assert pa.Table.from_batches(reader) == pa.concat_tables([TABLE, TABLE])
 
 
 def test_export_keeps_nothing_in_the_ring(written, table_ring):

@@ -79,10 +79,13 @@ def test_slice_or_column_or_numpy_view_holds_the_slots(arrow_ring, reader, write
 
 
 def test_batches_stay_valid_after_reader_and_ring_are_closed(name):
-    with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
-        with ring.arrow_reader("r") as reader, ring.arrow_writer() as writer:
-            writer.write(numbers(5))
-            batch = reader.read(timeout=0)
+    with (
+        shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring,
+        ring.arrow_reader("r") as reader,
+        ring.arrow_writer() as writer,
+    ):
+        writer.write(numbers(5))
+        batch = reader.read(timeout=0)
     gc.collect()
     assert batch == numbers(5)
 
@@ -101,14 +104,17 @@ def test_reader_that_maps_batches_allocates_nothing_that_grows_with_them(name):
     allocated = {}
     for rows in (100, 100_000):
         batch = numbers(0, rows)
-        with shmring.create(name, slots=8192, schema=SCHEMA, temporary=True) as ring:
-            with ring.arrow_reader("r") as reader, ring.arrow_writer() as writer:
-                writer.write(batch)
-                before = pa.total_allocated_bytes()
-                got = reader.read(timeout=0)
-                allocated[rows] = pa.total_allocated_bytes() - before
-                assert got.num_rows == rows
-                del got
+        with (
+            shmring.create(name, slots=8192, schema=SCHEMA, temporary=True) as ring,
+            ring.arrow_reader("r") as reader,
+            ring.arrow_writer() as writer,
+        ):
+            writer.write(batch)
+            before = pa.total_allocated_bytes()
+            got = reader.read(timeout=0)
+            allocated[rows] = pa.total_allocated_bytes() - before
+            assert got.num_rows == rows
+            del got
     assert allocated[100_000] == allocated[100] < 1024
 
 
@@ -125,10 +131,9 @@ def test_reader_that_fills_the_ring_with_what_it_keeps_is_told_so(arrow_ring, ch
     )
     with arrow_ring.arrow_reader("r") as reader:
         writer.line()
-        kept = []
+        kept: list[pa.RecordBatch] = []
         with pytest.raises(shmring.TooManyLeases, match="copy=True"):
-            while True:
-                kept.append(reader.read())
+            kept.extend(reader)
         count = len(kept)
         kept.clear()
         for _ in range(3 * count):
@@ -140,12 +145,16 @@ def test_reader_that_keeps_every_second_batch_is_told_when_its_seat_is_full(
     arrow_ring, reader, writer
 ):
     kept = []
-    with pytest.raises(shmring.TooManyLeases):
+
+    def keep_every_second():
         while True:
             writer.write(numbers(0, 10), timeout=0)
             writer.write(numbers(0, 10), timeout=0)
             kept.append(reader.read(timeout=0))
             reader.read(timeout=0)
+
+    with pytest.raises(shmring.TooManyLeases):
+        keep_every_second()
     kept.clear()
     assert reader.read(timeout=0) == numbers(0, 10)
 
@@ -285,9 +294,12 @@ def test_validation_finds_offsets_that_lead_outside_of_the_batch(name):
     assert message.count(offsets) == 1
     at = message.index(offsets)
     message[at + 8 : at + 12] = (2**31 - 1).to_bytes(4, "little")
-    with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
-        with ring.arrow_reader("r", validate=True) as reader, ring.producer() as out:
-            out.push(message, kind=KIND_ARROW_BATCH)
-            with pytest.raises(shmring.Damaged, match="is damaged"):
-                reader.read(timeout=0)
-            assert is_released(ring)
+    with (
+        shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring,
+        ring.arrow_reader("r", validate=True) as reader,
+        ring.producer() as out,
+    ):
+        out.push(message, kind=KIND_ARROW_BATCH)
+        with pytest.raises(shmring.Damaged, match="is damaged"):
+            reader.read(timeout=0)
+        assert is_released(ring)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 import uuid
@@ -16,8 +15,17 @@ import pyarrow as pa
 
 import shmring
 from shmring.batches import BatchEncoder, decode_batch
-from shmring.errors import Damaged, Empty, Full, RingNotFound, SidecarError, SidecarUnavailable
+from shmring.errors import (
+    Damaged,
+    Empty,
+    Full,
+    RingNotFound,
+    SidecarError,
+    SidecarUnavailable,
+    TooManyLeases,
+)
 from shmring.sidecars.wire import (
+    FLAG_AGAIN,
     FLAG_ERROR,
     FLAG_LAST,
     HEAD_BYTES,
@@ -34,25 +42,8 @@ __all__ = ["Metrics", "SidecarClient"]
 _LOOK_EVERY = 0.25
 # A wait is cut into slices of this length to look at the other direction.
 _SLICE = 0.05
-
-
-class _Mailbox:
-    """A reply ring, and how many answers are still expected in it."""
-
-    def __init__(self, sidecar: str, slots: int) -> None:
-        self.name = reply_ring_name(sidecar, f"{os.getpid()}-{uuid.uuid4().hex[:12]}")
-        self.ring = shmring.create(self.name, slots=slots, participants=32, temporary=True)
-        self.inbox = self.ring.consumer("client", start="earliest", exclusive=True)
-        self.expected = 0
-
-    def crowded(self) -> bool:
-        """Whether batches that the caller keeps hold half of the ring."""
-        hold = self.inbox.hold
-        return hold is not None and self.inbox.position - hold > self.ring.slots // 2
-
-    def close(self) -> None:
-        self.inbox.close()
-        self.ring.close()
+# So many workers may die over one request before it is held to be the cause.
+_DEATHS = 3
 
 
 @dataclass(slots=True)
@@ -73,15 +64,55 @@ class Metrics:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
+class _Mailbox:
+    """A reply ring, of which the client is the only reader."""
+
+    def __init__(self, sidecar: str, slots: int) -> None:
+        self.name = reply_ring_name(sidecar, f"{os.getpid()}-{uuid.uuid4().hex[:12]}")
+        self.ring = shmring.create(self.name, slots=slots, temporary=True)
+        self.inbox = self.ring.consumer("client", start="earliest", exclusive=True)
+
+    def is_crowded(self) -> bool:
+        """Whether what is held, and all that came after it, takes half of the ring."""
+        hold = self.inbox.hold
+        return hold is not None and self.inbox.position - hold > self.ring.slots // 2
+
+    def refusals(self) -> int:
+        """How often workers have found it full."""
+        return sum(s["full_waits"] for s in self.ring.seats() if s["role"] == "producer")
+
+    def close(self) -> None:
+        self.inbox.close()
+        self.ring.close()
+
+
 @dataclass(slots=True)
-class _Answer:
-    mailbox: _Mailbox
-    pieces: list[pa.RecordBatch] = field(default_factory=list[pa.RecordBatch])
+class _Piece:
+    message_id: int
+    data: pa.Buffer | bytes  # in the ring, or a copy
+
+
+@dataclass(slots=True)
+class _Request:
+    """A batch under way, kept until it is answered: the sidecar may have to be asked again."""
+
+    number: int
+    encoder: BatchEncoder
+    batch: pa.RecordBatch
+    sent: bool = False
+    deaths: int = 0
+    pieces: list[_Piece] = field(default_factory=list[_Piece])
     complete: bool = False
 
 
 class SidecarClient:
     """Sends record batches to a sidecar; answers come back in the order of the batches.
+
+    The answers lie in the client's reply ring until they are collected; to a
+    caller that keeps them they are given as copies, as soon as that shows. A
+    request may be worked on more than once: after the death of a worker or a
+    restart of the sidecar, and where answers find no room because the caller
+    keeps what fills the reply ring.
 
     Parameters
     ----------
@@ -110,31 +141,31 @@ class SidecarClient:
         if in_flight < 1:
             raise ValueError(f"in_flight must be at least 1, not {in_flight}")
         self.name = name
+        self.metrics = Metrics()
         self._in_flight = in_flight
         self._timeout = timeout
         self._patience = patience
+        self._reply_slots = reply_slots
         self._task = task or Task()
         self._number = 0
-        self.metrics = Metrics()
-        self._waiting: deque[int] = deque()
-        self._answers: dict[int, _Answer] = {}
+        self._waiting: dict[int, _Request] = {}  # in the order of the batches
+        self._mapping = False
+        self._copy = False
+        # Where the batches lay that the caller got last: it may still use those.
+        self._recent: deque[int] = deque(maxlen=3)
+        self._first = True
         self._last_sign = self._last_look = time.monotonic()
-        self._last_alive = self._last_sign
-        self._reply_slots = reply_slots
-        self._copy = True  # the first batch, see _decode()
-        with contextlib.ExitStack() as stack:
-            self._requests = stack.enter_context(self._attach())
-            self._producer = stack.enter_context(self._requests.producer("client"))
-            self._mailboxes = [_Mailbox(name, reply_slots)]
-            stack.callback(self._close_mailboxes)
-            self._close = stack.pop_all().close
+        self._dead_since: float | None = None
+        self._refusals = 0
+        self._requests = self._await_ring()
+        try:
+            self._producer = self._requests.producer("client")
+            self._mailbox = _Mailbox(name, reply_slots)
+        except BaseException:
+            self._requests.close()
+            raise
 
-    def _close_mailboxes(self) -> None:
-        for mailbox in self._mailboxes:
-            mailbox.close()
-        self._mailboxes.clear()
-
-    def _attach(self) -> shmring.Ring:
+    def _await_ring(self) -> shmring.Ring:
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -142,8 +173,8 @@ class SidecarClient:
             except RingNotFound as error:
                 if time.monotonic() >= deadline:
                     raise SidecarUnavailable(
-                        f'no sidecar "{self.name}" on this host (waited {self._patience:g} s); start '
-                        f"it with `shmring sidecar module:function --name {self.name}`"
+                        f'no sidecar "{self.name}" on this host (waited {self._patience:g} s); '
+                        f"start it with `shmring sidecar module:function --name {self.name}`"
                     ) from error
                 time.sleep(_SLICE)
 
@@ -155,133 +186,218 @@ class SidecarClient:
         Raises
         ------
         SidecarError : the sidecar's function raised; the message has its traceback
-        SidecarUnavailable : the sidecar has died and none has taken its place, or
-            it gave no sign for `timeout` seconds
+        SidecarUnavailable : the sidecar has died and none has taken its place, it
+            gave no sign for `timeout` seconds, or a request has killed every
+            worker that took it
         """
-        encoder: BatchEncoder | None = None
-        requests = self._requests
-        for batch in batches:
-            if encoder is None or not batch.schema.equals(encoder.schema):
-                encoder = BatchEncoder(batch.schema)
-            for piece in encoder.pieces(
-                batch, requests.slots, ring=requests.path, prefix=HEAD_BYTES
-            ):
-                while len(self._waiting) >= self._in_flight:
-                    yield from self._next_answer()
-                self._send(encoder, piece)
-                self._collect(0)
-                while self._waiting and self._is_complete(self._waiting[0]):
-                    yield from self._next_answer()
-        while self._waiting:
-            yield from self._next_answer()
+        if self._mapping:
+            raise RuntimeError("this client is in the middle of another map(); use a second client")
+        self._mapping = True
+        try:
+            if self._mailbox.ring.closed:
+                self._renew_mailbox()
+            encoder: BatchEncoder | None = None
+            for batch in batches:
+                if encoder is None or not batch.schema.equals(encoder.schema):
+                    encoder = BatchEncoder(batch.schema)
+                for piece in encoder.pieces(
+                    batch, self._requests.slots, ring=self._requests.path, prefix=HEAD_BYTES
+                ):
+                    while len(self._waiting) >= self._in_flight:
+                        yield from self._next_answer()
+                    self._send(encoder, piece)
+                    while self._waiting and self._head().complete:
+                        yield from self._next_answer()
+            while self._waiting:
+                yield from self._next_answer()
+        finally:
+            self._mapping = False
+            if self._waiting:
+                # The caller has had enough, or something failed: what is still to
+                # come finds no ring.
+                self._waiting.clear()
+                self._mailbox.close()
 
-    def _is_complete(self, number: int) -> bool:
-        return number in self._answers and self._answers[number].complete
+    def _head(self) -> _Request:
+        return next(iter(self._waiting.values()))
 
     def _send(self, encoder: BatchEncoder, batch: pa.RecordBatch) -> None:
-        mailbox = self._mailbox()
-        head = Head(self._number, mailbox.name, self._task).pack()
-        if not self._waiting:
-            self._last_sign = time.monotonic()
-        while True:
-            try:
-                encoder.push(self._producer, batch, prefix=head, kind=KIND_REQUEST, timeout=_SLICE)
-                break
-            except Full:
-                # The workers may be waiting for room among our answers.
-                self.metrics.room_wait += _SLICE
-                self._collect(0)
-                self._look()
-        mailbox.expected += 1
+        self._make_room()
+        request = _Request(self._number, encoder, batch)
+        self._waiting[self._number] = request
+        self._number += 1
         self.metrics.requests += 1
         self.metrics.rows += batch.num_rows
         self.metrics.request_bytes += HEAD_BYTES + pa.ipc.get_record_batch_size(batch)
-        self._answers[self._number] = _Answer(mailbox)
-        self._waiting.append(self._number)
-        self._number += 1
-
-    def _mailbox(self) -> _Mailbox:
-        """The ring for the next answer: a new one where the caller keeps half of the old."""
-        for mailbox in self._mailboxes[:-1]:
-            if not mailbox.expected:
-                self._mailboxes.remove(mailbox)
-                mailbox.close()
-        if self._mailboxes[-1].crowded():
-            # Such a caller gets copies from now on.
-            self._copy = True
-            self._mailboxes.append(_Mailbox(self.name, self._reply_slots))
-        return self._mailboxes[-1]
+        self._last_sign = time.monotonic()
+        while not request.sent:
+            self._advance()
 
     def _next_answer(self) -> Iterator[pa.RecordBatch]:
-        number = self._waiting[0]
-        begun = time.monotonic()
-        while not self._is_complete(number):
-            if not self._collect(_SLICE):
-                self._look()
+        request = self._head()
+        begun = self._last_sign = time.monotonic()
+        while not request.complete:
+            self._advance()
         self.metrics.answer_wait += time.monotonic() - begun
-        self._waiting.popleft()
-        pieces = self._answers.pop(number).pieces
-        pieces.reverse()
-        while pieces:  # pop: the slots are free as soon as the caller is done with the batch
-            yield pieces.pop()
+        del self._waiting[request.number]
+        request.pieces.reverse()
+        while request.pieces:  # pop: its slots are free as soon as the caller is done with it
+            yield self._decode(request.pieces.pop())
+
+    def _decode(self, piece: _Piece) -> pa.RecordBatch:
+        data = piece.data
+        if self._first:
+            # Spark keeps the first batch of a stream until its end; in place, it
+            # would stop the ring after one round.
+            self._first = False
+            data = bytes(data)
+        elif not isinstance(data, bytes):
+            self._recent.append(piece.message_id)
+        return decode_batch(
+            pa.py_buffer(data).slice(HEAD_BYTES),
+            None,
+            ring=self._mailbox.name,
+            message_id=piece.message_id,
+        )
+
+    def _advance(self) -> None:
+        """Send what is to be sent and take what has arrived; wait a little for either."""
+        wait = _SLICE
+        for request in self._waiting.values():
+            if not request.sent:
+                wait = 0.0
+                if not self._push(request):
+                    break
+        if not self._collect(wait):
+            self._look()
+
+    def _push(self, request: _Request) -> bool:
+        prefix = Head(request.number, self._mailbox.name, self._task).pack()
+        try:
+            request.encoder.push(
+                self._producer, request.batch, prefix=prefix, kind=KIND_REQUEST, timeout=_SLICE
+            )
+        except Full:
+            # The workers may be waiting for room among our answers.
+            self.metrics.room_wait += _SLICE
+            return False
+        request.sent = True
+        return True
 
     def _collect(self, timeout: float) -> bool:
         """Take what has arrived; wait for the first message only."""
         arrived = False
-        for mailbox in list(self._mailboxes):
-            while mailbox.expected:
-                try:
-                    lease = mailbox.inbox.lease(timeout=0 if arrived else timeout)
-                except Empty:
-                    break
-                arrived = True
-                self._last_sign = self._last_alive = time.monotonic()
-                with lease:
-                    self._take(lease, mailbox)
+        while any(request.sent and not request.complete for request in self._waiting.values()):
+            try:
+                lease = self._mailbox.inbox.lease(timeout=0 if arrived else timeout)
+            except Empty:
+                break
+            except TooManyLeases:  # the caller keeps many small ones here and there
+                if not self._spill():
+                    self._start_over()
+                break
+            arrived = True
+            self._last_sign = time.monotonic()
+            self._dead_since = None
+            with lease:
+                self._take(lease)
+            if self._mailbox.is_crowded():
+                self._spill()
         return arrived
 
-    def _take(self, lease: shmring.Lease, mailbox: _Mailbox) -> None:
-        head = Head.unpack(lease.data, ring=mailbox.name)
-        answer = self._answers.get(head.number)
-        if answer is None or answer.complete:
+    def _take(self, lease: shmring.Lease) -> None:
+        head = Head.unpack(lease.data, ring=self._mailbox.name)
+        request = self._waiting.get(head.number)
+        if request is None or request.complete:
             return  # a second worker has done it again after the first one's death
+        if head.flags & FLAG_AGAIN:
+            request.deaths += 1
+            if request.deaths >= _DEATHS:
+                raise SidecarUnavailable(
+                    f'{_DEATHS} workers of sidecar "{self.name}" have died over the same batch of '
+                    f"{request.batch.num_rows} rows; see what the sidecar says of their deaths"
+                )
+            return
         if head.flags & FLAG_ERROR:
             text = bytes(lease.data[HEAD_BYTES:]).decode(errors="replace")
             raise SidecarError(f'sidecar "{self.name}" raised:\n{text}')
         if head.piece == 0:
-            answer.pieces.clear()  # begun again by another worker
-        if head.piece != len(answer.pieces):
+            request.pieces.clear()  # begun again by another worker
+        if head.piece != len(request.pieces):
             raise Damaged(
-                f'ring "{mailbox.name}": piece {head.piece} of answer {head.number} came where '
-                f"piece {len(answer.pieces)} was due"
+                f'ring "{self._mailbox.name}": piece {head.piece} of answer {head.number} came '
+                f"where piece {len(request.pieces)} was due"
             )
         self.metrics.answers += 1
         self.metrics.answer_bytes += lease.data.nbytes
         if lease.data.nbytes > HEAD_BYTES:
-            answer.pieces.append(self._decode(lease, mailbox))
-        if head.flags & FLAG_LAST:
-            answer.complete = True
-            mailbox.expected -= 1
+            data = bytes(lease.data) if self._copy else pa.py_buffer(lease)
+            request.pieces.append(_Piece(lease.message_id, data))
+        request.complete = bool(head.flags & FLAG_LAST)
 
-    def _decode(self, lease: shmring.Lease, mailbox: _Mailbox) -> pa.RecordBatch:
-        # Spark keeps the first batch of a stream until its end; in place, it
-        # would stop the ring after one round.
-        copy = self._copy
-        self._copy = len(self._mailboxes) > 1 and copy
-        message = pa.py_buffer(bytes(lease.data) if copy else lease).slice(HEAD_BYTES)
-        return decode_batch(message, None, ring=mailbox.name, message_id=lease.message_id)
+    # --- room for answers ---------------------------------------------------------------------
+
+    def _spill(self) -> bool:
+        """Copy what the caller does not have yet out of the ring; whether there was any."""
+        spilled = False
+        for request in self._waiting.values():
+            for piece in request.pieces:
+                if not isinstance(piece.data, bytes):
+                    piece.data = bytes(piece.data)
+                    spilled = True
+        return spilled
+
+    def _make_room(self) -> None:
+        """Take a new reply ring before the batches that the caller keeps fill the old one."""
+        hold = self._mailbox.inbox.hold
+        if hold is None or len(self._recent) < 3 or hold >= self._recent[0]:
+            return
+        if self._mailbox.is_crowded():
+            self._copy = True
+            while any(not request.complete for request in self._waiting.values()):
+                self._advance()
+            self._renew_mailbox()
+
+    def _renew_mailbox(self) -> None:
+        self._spill()
+        self._mailbox.close()
+        self._mailbox = _Mailbox(self.name, self._reply_slots)
+        self._refusals = 0
+        self._recent.clear()
+
+    def _start_over(self) -> None:
+        """Ask again, into a new reply ring: the caller keeps what fills the old one."""
+        self._copy = True
+        self._ask_again()
+
+    def _ask_again(self) -> None:
+        self._renew_mailbox()
+        for request in self._waiting.values():
+            if not request.complete:
+                request.sent = False
+                request.pieces.clear()
+
+    # --- is anybody there? --------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Raise if nobody is left to answer."""
+        """See to it that this wait has an end."""
         now = time.monotonic()
         if now - self._last_look < _LOOK_EVERY:
             return
         self._last_look = now
+        before, self._refusals = self._refusals, self._mailbox.refusals()
+        if self._refusals > before and self._mailbox.is_crowded():
+            self._start_over()
         if any(seat["alive"] and seat["role"] == "member" for seat in self._requests.seats()):
-            self._last_alive = now
-        if now - self._last_alive > self._patience:
+            self._dead_since = None
+        elif self._dead_since is None:
+            self._dead_since = now
+        elif self._follow():
+            self._ask_again()
+            self._dead_since = now
+        elif now - self._dead_since > self._patience:
             raise SidecarUnavailable(
-                f'sidecar "{self.name}" has died and none has taken its place within '
+                f'sidecar "{self.name}" has no living worker, and none came within '
                 f"{self._patience:g} s; {len(self._waiting)} requests were under way"
             )
         if now - self._last_sign > self._timeout:
@@ -290,10 +406,31 @@ class SidecarClient:
                 f"give it more time (timeout=...) or more workers"
             )
 
+    def _follow(self) -> bool:
+        """Go to the ring of a sidecar that was started anew; whether there is one."""
+        try:
+            ring = shmring.attach(request_ring_name(self.name))
+        except RingNotFound:
+            return False
+        if ring.info.uuid == self._requests.info.uuid:
+            ring.close()
+            return False
+        try:
+            producer = ring.producer("client")
+        except BaseException:
+            ring.close()
+            raise
+        self._requests.close()
+        self._requests, self._producer = ring, producer
+        return True
+
     def close(self) -> None:
         """Leave, and remove the reply ring; batches that are still alive stay valid."""
-        self._answers.clear()
-        self._close()
+        self._waiting.clear()
+        self._mailbox.close()
+        self._requests.close()
+        if self._dead_since is not None:  # nobody else may come to sweep
+            shmring.gc(request_ring_name(self.name))
 
     def __enter__(self) -> Self:
         return self

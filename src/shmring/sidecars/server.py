@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,15 +14,104 @@ from types import TracebackType
 from typing import Any, Self
 
 import shmring
-from shmring.errors import RingNotFound, SidecarUnavailable
+from shmring.errors import Contended, NotARing, PermissionRefused, RingNotFound, SidecarUnavailable
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
 __all__ = ["Sidecar", "sidecar"]
 
 _LOOK_EVERY = 0.2
 _GRACE = 10.0  # seconds between SIGTERM and SIGKILL
-# A worker that keeps failing is started again ever more slowly.
+# A worker that dies within _SOON seconds of its start is started again ever more slowly.
+_SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0)
+# A client takes two seats of the request ring, a worker too: this is the most a ring can have.
+_SEATS = 248
+
+
+class _Process:
+    """A worker's process, from its start to its end."""
+
+    def __init__(self, target: str, name: str) -> None:
+        self._ready_pipe, ready = os.pipe()
+        os.set_blocking(self._ready_pipe, False)
+        command = [sys.executable, "-m", "shmring.sidecars.worker", target, name]
+        try:
+            self.popen = subprocess.Popen(
+                [*command, str(os.getpid()), str(ready)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(ready,),
+                env={
+                    # As Spark does for its workers: processes share the cores, not threads.
+                    "OMP_NUM_THREADS": "1",
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+                },
+            )
+        except BaseException:
+            os.close(self._ready_pipe)
+            raise
+        finally:
+            os.close(ready)
+        self.started = time.monotonic()
+        self._ready = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self.popen.poll() is not None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its function was loaded."""
+        if not self._ready:
+            with contextlib.suppress(BlockingIOError):
+                self._ready = os.read(self._ready_pipe, 1) != b""
+        return self._ready
+
+    def end(self, deadline: float) -> None:
+        """Wait for its end, which was asked for, until `deadline`; then kill it."""
+        try:
+            self.popen.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+        os.close(self._ready_pipe)
+
+
+class _Place:
+    """One of a sidecar's workers, whichever process it is just now."""
+
+    def __init__(self, target: str, name: str) -> None:
+        self._target = target
+        self._name = name
+        self._failures = 0
+        self._due: float | None = None
+        self.process = _Process(target, name)
+
+    def look(self, patience: float) -> bool:
+        """Replace a process that has ended; whether it was replaced now."""
+        process = self.process
+        now = time.monotonic()
+        if not process.has_ended:
+            if not process.is_ready and now - process.started > patience:
+                process.popen.kill()
+            return False
+        if self._due is None:
+            soon = now - process.started < _SOON
+            self._failures = self._failures + 1 if soon else 0
+            pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+            self._due = now + pause
+            print(
+                f'shmring: sidecar "{self._name}": worker {process.popen.pid} has ended with '
+                f"status {process.popen.returncode}; another one starts in {pause:g} s",
+                file=sys.stderr,
+                flush=True,
+            )
+        if now < self._due:
+            return False
+        self.process = _Process(self._target, self._name)
+        self._due = None
+        process.end(now)
+        return True
 
 
 class Sidecar:
@@ -33,7 +124,8 @@ class Sidecar:
     workers : processes that share the requests
     slots : size of the request ring, in slots of 300 bytes
 
-    Use it as a context manager, or with :meth:`start` and :meth:`stop`.
+    Use it as a context manager, or with :meth:`start` and :meth:`stop`. Sidecars
+    of one name on one host share the requests.
     """
 
     def __init__(
@@ -41,18 +133,21 @@ class Sidecar:
         target: str | Callable[..., Any],
         *,
         name: str | None = None,
-        workers: int = 1,
+        workers: int | None = None,
         slots: int = 131_072,
     ) -> None:
+        if workers is None:
+            workers = int(getattr(target, "__sidecar_workers__", 1))
         if workers < 1:
             raise ValueError(f"workers must be at least 1, not {workers}")
         self._target = target if isinstance(target, str) else _target_of(target)
         self.name = name or str(getattr(target, "__sidecar_name__", "")) or _bare(self._target)
         self._workers = workers
         self._slots = slots
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._failures = 0
+        self._places: list[_Place] = []
         self._restarts = 0
+        self._pid = 0
+        self._patience = 0.0
         self._stop = threading.Event()
         self._monitor: threading.Thread | None = None
         self._ring: shmring.Ring | None = None
@@ -60,7 +155,7 @@ class Sidecar:
     @property
     def pids(self) -> Sequence[int]:
         """Process ids of the workers."""
-        return [process.pid for process in self._processes]
+        return [place.process.popen.pid for place in self._places]
 
     @property
     def restarts(self) -> int:
@@ -70,88 +165,73 @@ class Sidecar:
     def start(self, *, timeout: float = 120.0) -> Self:
         """Make the ring, start the workers and wait until each has loaded its function.
 
+        Parameters
+        ----------
+        timeout : seconds that loading may take, now and when a worker is replaced
+
         Raises
         ------
         SidecarUnavailable : a worker ended or did not become ready in time; nothing is left
         """
-        self._ring = shmring.open_or_create(request_ring_name(self.name), slots=self._slots)
-        self._ring.recover()
+        if self._ring is not None:
+            raise RuntimeError(f'sidecar "{self.name}" has been started already')
+        self._stop.clear()
+        self._pid = os.getpid()
+        self._patience = timeout
+        self._ring = shmring.open_or_create(
+            request_ring_name(self.name), slots=self._slots, participants=_SEATS
+        )
+        # A caller may end without stop(); the workers notice that, the ring does not.
+        atexit.register(self.stop)
         try:
-            self._processes = [self._spawn() for _ in range(self._workers)]
-            deadline = time.monotonic() + timeout
-            for process in self._processes:
-                self._await_ready(process, deadline)
+            self._sweep(self._ring)
+            for _ in range(self._workers):
+                self._places.append(_Place(self._target, self.name))
+            self._await_ready(time.monotonic() + timeout)
         except BaseException:
             self.stop()
             raise
         self._monitor = threading.Thread(
-            target=self._watch, name=f"shmring-sidecar-{self.name}", daemon=True
+            target=self._watch,
+            args=(self._ring,),
+            name=f"shmring-sidecar-{self.name}",
+            daemon=True,
         )
         self._monitor.start()
         return self
 
-    def _spawn(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "shmring.sidecars.worker", self._target, self.name],
-            stdout=subprocess.PIPE,
-            env={
-                # As Spark does for its workers: processes share the cores, not threads.
-                "OMP_NUM_THREADS": "1",
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            },
-        )
+    def _await_ready(self, deadline: float) -> None:
+        for place in self._places:
+            process = place.process
+            while not process.is_ready:
+                if process.has_ended:
+                    raise SidecarUnavailable(
+                        f'sidecar "{self.name}": the worker for {self._target} ended with status '
+                        f"{process.popen.returncode} while starting; its error stands above"
+                    )
+                if time.monotonic() > deadline:
+                    raise SidecarUnavailable(
+                        f'sidecar "{self.name}": {self._target} was not ready in time'
+                    )
+                self._stop.wait(0.01)
 
-    def _await_ready(self, process: subprocess.Popen[bytes], deadline: float) -> None:
-        ready = threading.Event()
-        stdout = process.stdout
-        assert stdout is not None
-
-        def listen() -> None:
-            for line in stdout:
-                if line.strip() == b"ready":
-                    ready.set()
-                else:  # what the user's function prints
-                    sys.stdout.buffer.write(line)
-                    sys.stdout.flush()
-
-        threading.Thread(target=listen, daemon=True).start()
-        while not ready.wait(0.05):
-            if process.poll() is not None:
-                raise SidecarUnavailable(
-                    f'sidecar "{self.name}": the worker for {self._target} ended with status '
-                    f"{process.returncode} while starting; its error stands above"
-                )
-            if time.monotonic() > deadline:
-                raise SidecarUnavailable(
-                    f'sidecar "{self.name}": {self._target} was not ready in time'
-                )
-
-    def _watch(self) -> None:
+    def _watch(self, ring: shmring.Ring) -> None:
         """Replace dead workers and sweep what killed clients left."""
         while not self._stop.wait(_LOOK_EVERY):
-            for i, process in enumerate(self._processes):
-                if process.poll() is None:
-                    continue
-                if self._stop.wait(_BACKOFF[min(self._failures, len(_BACKOFF) - 1)]):
-                    return
-                replacement = self._spawn()
-                self._processes[i] = replacement
-                self._restarts += 1
+            for place in self._places:
                 try:
-                    self._await_ready(replacement, time.monotonic() + 120)
-                    self._failures = 0
-                except SidecarUnavailable as error:
-                    self._failures += 1
-                    print(error, file=sys.stderr, flush=True)
-            self._sweep()
+                    self._restarts += place.look(self._patience)
+                except OSError as error:  # no memory for a process, say: later perhaps
+                    print(f"shmring: {error}", file=sys.stderr, flush=True)
+            self._sweep(ring)
 
-    def _sweep(self) -> None:
-        if self._ring is not None:
-            self._ring.recover()
+    def _sweep(self, ring: shmring.Ring) -> None:
+        with contextlib.suppress(Contended):  # somebody else is at it
+            ring.recover()
         for name in shmring.rings():
             if name.startswith(reply_ring_name(self.name, "")):
-                shmring.gc(name)
+                with contextlib.suppress(PermissionRefused, NotARing):  # not ours
+                    shmring.gc(name)
 
     def serve_forever(self) -> None:
         """Block until :meth:`stop` is called from elsewhere or Ctrl-C."""
@@ -159,31 +239,28 @@ class Sidecar:
             pass
 
     def stop(self) -> None:
-        """End the workers and remove the request ring."""
+        """End the workers and remove the request ring, unless another sidecar serves it."""
+        if self._pid != os.getpid():
+            return  # in a forked child the sidecar stays the parent's
+        atexit.unregister(self.stop)
         self._stop.set()
         if self._monitor is not None:
             self._monitor.join()
             self._monitor = None
-        for process in self._processes:
-            process.terminate()
+        for place in self._places:
+            place.process.popen.terminate()
         deadline = time.monotonic() + _GRACE
-        for process in self._processes:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
-        self._processes.clear()
-        if self._ring is not None:
-            self._sweep()
-            self._ring.close()
-            self._ring = None
-            try:
-                shmring.unlink(request_ring_name(self.name))
-            except RingNotFound:
-                pass
+        for place in self._places:
+            place.process.end(deadline)
+        self._places.clear()
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            self._sweep(ring)
+            shared = any(seat["alive"] and seat["role"] == "member" for seat in ring.seats())
+            ring.close()
+            if not shared:
+                with contextlib.suppress(RingNotFound):
+                    shmring.unlink(request_ring_name(self.name))
 
     def __enter__(self) -> Self:
         return self.start()
@@ -217,7 +294,7 @@ def sidecar(
         marked: Any = function
         marked.__sidecar_name__ = name or function.__name__
         marked.__sidecar_workers__ = workers
-        marked.sidecar = lambda: Sidecar(function, workers=workers)
+        marked.sidecar = lambda: Sidecar(function)
         return function
 
     return mark

@@ -4,7 +4,8 @@ Little-endian, 256 bytes::
 
     0    4  magic "SMRQ"
     4    2  version, 1
-    6    2  flags: 1 error (the body is a traceback in UTF-8), 2 last piece
+    6    2  flags: 1 error (the body is a traceback in UTF-8), 2 last piece,
+            4 begun again (no answer yet: who had the request before has died)
     8    4  piece: 0, 1, 2, ... of the answers to one request
     12   4  stage
     16   4  partition
@@ -18,6 +19,8 @@ Little-endian, 256 bytes::
 
 The head of an answer repeats that of its request. The reply ring belongs to one
 task attempt, so what comes late for a dead attempt finds no ring and is dropped.
+A client that sends its requests again does so with a new reply ring, for the
+same reason.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from typing import Self
 from shmring.errors import Damaged
 
 __all__ = [
+    "FLAG_AGAIN",
     "FLAG_ERROR",
     "FLAG_LAST",
     "HEAD_BYTES",
@@ -48,6 +52,7 @@ _VERSION = 1
 
 FLAG_ERROR = 1
 FLAG_LAST = 2
+FLAG_AGAIN = 4
 
 # Kinds from 16 on belong to users of the ring.
 KIND_REQUEST = 16

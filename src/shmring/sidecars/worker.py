@@ -7,22 +7,24 @@ between, the request is delivered again to another one.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterator
+from functools import partial
+from typing import Any, cast
 
 import pyarrow as pa
 
 import shmring
 from shmring.batches import BatchEncoder, batches_of, decode_batch
-from shmring.errors import Damaged, Empty, Full, RingNotFound, ShmringError, TooManyLeases
+from shmring.errors import Empty, Full, RingNotFound, ShmringError, TooManyLeases
 from shmring.sidecars.wire import (
+    FLAG_AGAIN,
     FLAG_ERROR,
     FLAG_LAST,
     HEAD_BYTES,
@@ -35,6 +37,8 @@ from shmring.sidecars.wire import (
 __all__ = ["Worker", "load_function", "main"]
 
 Function = Callable[[pa.RecordBatch], Any]
+# Publishes one message, or raises Full at once.
+Push = Callable[[], int]
 
 _IDLE = 0.2  # seconds between looks at the parent and at clients that may be gone
 _FAREWELL = 5.0  # seconds that a worker told to stop waits for slow clients
@@ -61,46 +65,82 @@ def load_function(target: str) -> Function:
         if not hasattr(function, part):
             raise ValueError(f"module {module_name} has no {attribute}")
         function = getattr(function, part)
-    function = getattr(function, "__sidecar_function__", function)
     if isinstance(function, type):
-        function = function()
+        function = cast("Any", function)()
     if not callable(function):
         raise ValueError(f"{target} is not callable")
     return function
 
 
+class _Job:
+    """A request, and what there is to publish for it: made as room for it comes."""
+
+    def __init__(self, lease: shmring.Lease, pushes: Generator[Push]) -> None:
+        self._lease = lease
+        self._pushes = pushes
+        self._next: Push | None = None
+
+    def work(self) -> bool:
+        """Publish what fits; whether that was all."""
+        while True:
+            if self._next is None:
+                self._next = next(self._pushes, None)
+                if self._next is None:
+                    self._lease.release()
+                    return True
+            try:
+                self._next()
+                self._next = None
+            except Full:
+                return False
+            except ShmringError as error:
+                try:
+                    self._next = self._pushes.throw(error)
+                except ShmringError:  # not even that can be told
+                    self._lease.release()
+                    return True
+
+    def drop(self) -> None:
+        self._pushes.close()
+        self._next = None
+        self._lease.release()
+
+
 class _Client:
-    """A reply ring and what could not be put into it yet."""
+    """A reply ring, and the requests whose answers do not fit into it yet.
+
+    The worker goes on with the other clients meanwhile; a client bounds this by
+    its requests in flight.
+    """
 
     def __init__(self, name: str) -> None:
         self.ring = shmring.attach(name)
-        self.producer = self.ring.producer("worker")
+        try:
+            self.producer = self.ring.producer("worker")
+        except BaseException:
+            self.ring.close()
+            raise
         self._encoder: BatchEncoder | None = None
-        # Messages for a client that does not keep up: the worker goes on with
-        # the other clients. The client bounds it by its requests in flight.
-        self.backlog: deque[tuple[Callable[[], int], shmring.Lease | None]] = deque()
+        self._jobs: deque[_Job] = deque()
+
+    @property
+    def is_behind(self) -> bool:
+        return bool(self._jobs)
 
     def encoder_for(self, batch: pa.RecordBatch) -> BatchEncoder:
         if self._encoder is None or not batch.schema.equals(self._encoder.schema):
             self._encoder = BatchEncoder(batch.schema)
         return self._encoder
 
-    def send(self, push: Callable[[], int], lease: shmring.Lease | None) -> None:
-        self.backlog.append((push, lease))
-        self.flush()
+    def add(self, job: _Job) -> None:
+        self._jobs.append(job)
+        self.work()
 
-    def flush(self) -> bool:
-        """Publish what fits; whether all did."""
-        while self.backlog:
-            push, lease = self.backlog[0]
-            try:
-                push()
-            except Full:
-                return False
-            self.backlog.popleft()
-            if lease is not None:
-                lease.release()
-        return True
+    def work(self) -> bool:
+        """Publish what fits; whether that was all."""
+        while self._jobs and self._jobs[0].work():
+            self._jobs.popleft()
+        return not self._jobs
 
     def is_gone(self) -> bool:
         return not os.path.exists(self.ring.path) or not any(
@@ -108,10 +148,9 @@ class _Client:
         )
 
     def close(self) -> None:
-        for _, lease in self.backlog:
-            if lease is not None:
-                lease.release()
-        self.backlog.clear()
+        for job in self._jobs:
+            job.drop()
+        self._jobs.clear()
         self.producer.close()
         self.ring.close()
 
@@ -119,18 +158,22 @@ class _Client:
 class Worker:
     """Serves requests of one sidecar until :meth:`stop` is called.
 
+    The batch that the function gets lies in the sidecar's ring until it is
+    collected: a function that keeps batches must copy them.
+
     Parameters
     ----------
     function : called with each RecordBatch; returns Arrow data (a RecordBatch, a
         Table, anything with ``__arrow_c_stream__``), an iterator of such, or None
     name : of the sidecar, whose ring exists
+    parent : process id of the supervisor; the worker ends with it
     """
 
-    def __init__(self, function: Function, name: str) -> None:
+    def __init__(self, function: Function, name: str, parent: int) -> None:
         self._function = function
+        self._parent = parent
         self._clients: dict[str, _Client] = {}
         self._stopping = False
-        self._parent = os.getppid()
         self._ring = shmring.attach(request_ring_name(name))
         self._inbox = self._ring.consumer(WORKERS_BRANCH, start="earliest")
 
@@ -139,28 +182,29 @@ class Worker:
         self._stopping = True
 
     def run(self) -> None:
-        """Serve."""
+        """Serve; then leave, and let others have what could not be answered.
+
+        After an exception nothing has been released: the process must end, so
+        that others get its requests.
+        """
         swept = time.monotonic()
-        try:
-            while not self._stopping and os.getppid() == self._parent:
-                busy = any(client.backlog for client in self._clients.values())
-                try:
-                    lease = self._inbox.lease(timeout=0.001 if busy else _IDLE)
-                except Empty:
-                    lease = None
-                except TooManyLeases:  # clients that do not keep up: answers first
-                    time.sleep(0.001)
-                    lease = None
-                if lease is not None:
-                    self._serve(lease)
-                for client in self._clients.values():
-                    if client.backlog:
-                        client.flush()
-                if time.monotonic() - swept > _IDLE:
-                    swept = time.monotonic()
-                    self._sweep()
-        finally:
-            self.close()
+        while not self._stopping and os.getppid() == self._parent:
+            behind = any(client.is_behind for client in self._clients.values())
+            try:
+                lease = self._inbox.lease(timeout=0.001 if behind else _IDLE)
+            except Empty:
+                lease = None
+            except TooManyLeases:  # clients that do not keep up: answers first
+                time.sleep(0.001)
+                lease = None
+            if lease is not None:
+                self._serve(lease)
+            for client in self._clients.values():
+                client.work()
+            if time.monotonic() - swept > _IDLE:
+                swept = time.monotonic()
+                self._sweep()
+        self._leave()
 
     def _sweep(self) -> None:
         for name, client in list(self._clients.items()):
@@ -173,14 +217,13 @@ class Worker:
         try:
             head = Head.unpack(lease.data, ring=self._ring.path)
             client = self._client(head.reply_ring)
-        except (Damaged, RingNotFound, ValueError):
-            # Nobody to answer to: a foreign message, or a client that is gone.
+        except RingNotFound:  # its client is gone
             lease.release()
-            return
-        try:
-            self._answer(client, head, lease)
-        except ShmringError:
-            self._fail(client, head, lease)
+        except (ShmringError, ValueError) as error:
+            print(f"shmring: a request cannot be answered: {error}", file=sys.stderr, flush=True)
+            lease.release()
+        else:
+            client.add(_Job(lease, self._answer(client, head, lease)))
 
     def _client(self, name: str) -> _Client:
         client = self._clients.get(name)
@@ -188,38 +231,39 @@ class Worker:
             client = self._clients[name] = _Client(name)
         return client
 
-    def _answer(self, client: _Client, head: Head, lease: shmring.Lease) -> None:
-        message = pa.py_buffer(lease).slice(HEAD_BYTES)
+    def _answer(self, client: _Client, head: Head, lease: shmring.Lease) -> Generator[Push]:
+        def push(head: Head, body: bytes = b"") -> Push:
+            message = head.pack() + body
+            return partial(client.producer.push, message, kind=KIND_REPLY, timeout=0)
+
+        piece = 0
         try:
+            if lease.redelivered:
+                yield push(head.answer(0, FLAG_AGAIN))
+            message = pa.py_buffer(lease).slice(HEAD_BYTES)
             batch = decode_batch(message, None, ring=self._ring.path, message_id=lease.message_id)
-            results = self._pieces(client, self._function(batch))
-            piece = 0
-            ready = next(results, None)
+            del message
+            pieces = self._pieces(client, self._function(batch))
+            del batch
+            ready = next(pieces, None)
             while ready is not None:
-                following = next(results, None)
-                last = following is None
-                self._send(
-                    client,
-                    head.answer(piece, FLAG_LAST if last else 0),
-                    ready,
-                    lease if last else None,
-                )
+                following = next(pieces, None)
+                flags = FLAG_LAST if following is None else 0
+                yield self._push_batch(client, head.answer(piece, flags), ready)
                 ready = following
                 piece += 1
-        except ShmringError:
+            if piece == 0:
+                yield push(head.answer(0, FLAG_LAST))
+        except GeneratorExit:
             raise
-        except Exception:
-            # The user's function failed: his traceback is the answer.
-            self._fail(client, head, lease)
-            return
-        if piece == 0:
-            empty = head.answer(0, FLAG_LAST).pack()
-            client.send(lambda: client.producer.push(empty, kind=KIND_REPLY, timeout=0), lease)
+        except BaseException:  # sys.exit() in the user's function too
+            text = traceback.format_exc().encode()[-_TRACEBACK_BYTES:]
+            yield push(head.answer(0, FLAG_ERROR | FLAG_LAST), text)
 
     def _pieces(self, client: _Client, result: Any) -> Iterator[pa.RecordBatch]:
         if result is None:
             return
-        parts = result if isinstance(result, Iterator) else (result,)
+        parts = cast("Iterator[Any]", result) if isinstance(result, Iterator) else (result,)
         for part in parts:
             _, batches = batches_of(part)
             for batch in batches:
@@ -227,26 +271,19 @@ class Worker:
                     batch, client.ring.slots, ring=client.ring.path, prefix=HEAD_BYTES
                 )
 
-    def _send(
-        self, client: _Client, head: Head, batch: pa.RecordBatch, lease: shmring.Lease | None
-    ) -> None:
-        encoder = client.encoder_for(batch)
-        prefix = head.pack()
+    def _push_batch(self, client: _Client, head: Head, batch: pa.RecordBatch) -> Push:
+        return partial(
+            client.encoder_for(batch).push,
+            client.producer,
+            batch,
+            prefix=head.pack(),
+            kind=KIND_REPLY,
+            timeout=0,
+        )
 
-        def push() -> int:
-            return encoder.push(client.producer, batch, prefix=prefix, kind=KIND_REPLY, timeout=0)
-
-        client.send(push, lease)
-
-    def _fail(self, client: _Client, head: Head, lease: shmring.Lease) -> None:
-        text = traceback.format_exc().encode()[-_TRACEBACK_BYTES:]
-        message = head.answer(0, FLAG_ERROR | FLAG_LAST).pack() + text
-        client.send(lambda: client.producer.push(message, kind=KIND_REPLY, timeout=0), lease)
-
-    def close(self) -> None:
-        """Leave; what could not be answered goes to another worker."""
+    def _leave(self) -> None:
         deadline = time.monotonic() + _FAREWELL
-        while not all(client.flush() or client.is_gone() for client in self._clients.values()):
+        while not all(client.work() or client.is_gone() for client in self._clients.values()):
             if time.monotonic() > deadline:
                 # Leases of a member that leaves are released, those of one
                 # that dies are delivered again.
@@ -259,17 +296,37 @@ class Worker:
         self._ring.close()
 
 
+def _end_with(parent: int) -> None:
+    """End this process, whatever it is at, soon after its parent."""
+    while os.getppid() == parent:
+        time.sleep(_IDLE)
+    time.sleep(_FAREWELL)
+    os._exit(1)
+
+
 def main(arguments: list[str]) -> int:
-    """``python -m shmring.sidecars.worker TARGET NAME``."""
-    target, name = arguments
-    sys.path.insert(0, os.getcwd())
+    """``python -m shmring.sidecars.worker TARGET NAME PARENT READY``.
+
+    READY is a file descriptor into which a byte is written when the function is loaded.
+    """
     # Ctrl-C in a terminal reaches the whole group: the supervisor ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    worker = Worker(load_function(target), name)
-    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-    with contextlib.suppress(BrokenPipeError):
-        print("ready", flush=True)
-    worker.run()
+    target, name, parent, ready = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    sys.path.insert(0, os.getcwd())
+    worker = Worker(load_function(target), name, parent)
+
+    def stop(number: int, frame: object) -> None:
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    os.write(ready, b"1")
+    os.close(ready)
+    try:
+        worker.run()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
     return 0
 
 

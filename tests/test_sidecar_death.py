@@ -1,0 +1,305 @@
+"""Sidecars, workers and clients that are killed: nothing hangs, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shmring
+from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars.wire import reply_ring_name, request_ring_name
+
+pytestmark = pytest.mark.kill
+
+HERE = str(Path(__file__).parent)
+
+SUPERVISOR = """
+    import sys
+    sys.path.insert(0, sys.argv[1])
+    from shmring.sidecars import Sidecar
+    sidecar = Sidecar(f"functions:{sys.argv[2]}", name=sys.argv[3], workers=2)
+    try:
+        sidecar.start()
+        print(*sidecar.pids)
+        sidecar.serve_forever()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sidecar.stop()
+"""
+
+CLIENT = """
+    import sys, numpy, pyarrow
+    from shmring.sidecars import SidecarClient
+    batches = (pyarrow.record_batch({"x": numpy.arange(i, i + 20)}) for i in range(10**9))
+    with SidecarClient(sys.argv[1], reply_slots=1024) as client:
+        try:
+            for i, answer in enumerate(client.map(batches)):
+                if i == 20:
+                    print("running")
+        except KeyboardInterrupt:
+            print("interrupted")
+"""
+
+
+@pytest.fixture(autouse=True)
+def _functions_can_be_imported(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "path", [HERE, *sys.path])
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
+
+
+@pytest.fixture
+def serve(name):
+    """Starts a sidecar that runs a function of functions.py; it is stopped with the test."""
+    started = []
+
+    def start(function, **options):
+        started.append(Sidecar(f"functions:{function}", name=name, **options).start())
+        return started[-1]
+
+    yield start
+    for sidecar in started:
+        sidecar.stop()
+
+
+@pytest.fixture
+def supervisor(child, name):
+    """Starts a process with a sidecar of two workers: the child, and the workers' pids."""
+
+    def start(function):
+        process = child(SUPERVISOR, HERE, function, name)
+        return process, [int(pid) for pid in process.line().split()]
+
+    return start
+
+
+def numbers(first: int, rows: int = 10) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(np.arange(first, first + rows))})
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def reply_rings(name: str) -> list[str]:
+    return [ring for ring in shmring.rings() if ring.startswith(reply_ring_name(name, ""))]
+
+
+# --- workers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("function", "pieces"), [("die_once", 1), ("die_between_pieces_once", 3)])
+def test_requests_of_a_killed_worker_go_to_another_one(
+    serve, name, until, function, pieces, workers
+):
+    sidecar = serve(function, workers=workers)
+    batches = [numbers(i) for i in range(50)]
+    with SidecarClient(name, patience=60) as client:
+        assert list(client.map(batches)) == [b for b in batches for _ in range(pieces)]
+    until(lambda: sidecar.restarts == 1, "the restart")
+    assert len(set(sidecar.pids)) == workers
+
+
+def test_killing_workers_all_the_time_loses_doubles_and_disorders_nothing(serve, name):
+    sidecar = serve("slow", workers=3)
+    batches = [numbers(i) for i in range(120)]
+    got = []
+    with SidecarClient(name, in_flight=6, patience=60) as client:
+        for i, answer in enumerate(client.map(batches)):
+            got.append(answer)
+            if i % 20 == 10:
+                os.kill(sidecar.pids[i // 20 % 3], signal.SIGKILL)
+    assert got == batches
+    assert sidecar.restarts >= 1
+
+
+def test_batch_that_kills_every_worker_fails_its_client_only(serve, name):
+    serve("die_on_seven", workers=2)
+    with SidecarClient(name, patience=60) as poisoned, SidecarClient(name, patience=60) as other:
+        answers = other.map(numbers(i * 10 + 10) for i in range(20))
+        next(answers)
+        with pytest.raises(shmring.SidecarUnavailable, match="have died over the same batch"):
+            list(poisoned.map([numbers(0)]))
+        poisoned.close()
+        assert len(list(answers)) == 19
+
+
+def test_terminated_worker_is_replaced(serve, name, until):
+    sidecar = serve("identity")
+    os.kill(sidecar.pids[0], signal.SIGTERM)
+    until(lambda: sidecar.restarts == 1, "the restart")
+    with SidecarClient(name, patience=60) as client:
+        assert list(client.map([numbers(0)])) == [numbers(0)]
+
+
+def test_stop_does_not_wait_for_a_replacement_that_is_still_loading(serve, name, until):
+    sidecar = serve("identity")
+    sidecar._places[0]._target = "functions:NeverLoads"
+    os.kill(sidecar.pids[0], signal.SIGKILL)
+    until(lambda: sidecar.restarts == 1, "the restart")
+    pids = sidecar.pids
+    sidecar.stop()
+    assert not any(is_running(pid) for pid in pids)
+
+
+# --- the whole sidecar --------------------------------------------------------------------------
+
+
+def test_end_of_the_sidecar_is_said_within_the_patience(serve, name):
+    sidecar = serve("slow")
+    with SidecarClient(name, patience=0.5) as client:
+        answers = client.map(numbers(i) for i in range(1000))
+        next(answers)
+        sidecar.stop()
+        with pytest.raises(shmring.SidecarUnavailable, match="has no living worker"):
+            list(answers)
+
+
+def test_killed_supervisor_takes_its_workers_along_and_clients_are_told(supervisor, name, until):
+    process, pids = supervisor("slow")
+    with SidecarClient(name, patience=0.5) as client:
+        answers = client.map(numbers(i) for i in range(1000))
+        next(answers)
+        process.kill()
+        with pytest.raises(shmring.SidecarUnavailable, match="has no living worker"):
+            list(answers)
+    until(lambda: not any(map(is_running, pids)), "the workers' end")
+    # The last client has swept what nobody else would.
+    assert request_ring_name(name) not in shmring.rings()
+
+
+def test_worker_that_hangs_in_its_function_ends_with_the_supervisor_too(
+    supervisor, name, until, thread, tmp_path
+):
+    process, pids = supervisor("wait_for_marker")
+
+    def ask():
+        with SidecarClient(name, patience=0.1) as client:
+            list(client.map([numbers(0), numbers(1)]))
+
+    asking = thread(ask)
+    until((tmp_path / "marker.begun").exists)
+    process.kill()
+    with pytest.raises(shmring.SidecarUnavailable):
+        asking.outcome()
+    until(lambda: not any(map(is_running, pids)), "the workers' end")
+
+
+def test_worker_that_still_loads_ends_with_the_supervisor(child, name, until):
+    code = """
+        import sys, threading
+        sys.path.insert(0, sys.argv[1])
+        from shmring.sidecars import Sidecar
+        sidecar = Sidecar("functions:NeverLoads", name=sys.argv[2])
+        threading.Thread(target=sidecar.start, daemon=True).start()
+        while not sidecar.pids:
+            pass
+        print(*sidecar.pids)
+        sys.stdin.readline()
+    """
+    process = child(code, HERE, name)
+    pid = int(process.line())
+    process.kill()
+    until(lambda: not is_running(pid), "the worker's end")
+    assert shmring.gc(request_ring_name(name)) == [request_ring_name(name)]
+
+
+def test_new_sidecar_goes_on_with_the_requests_of_a_killed_one(
+    supervisor, serve, name, thread, tmp_path, until
+):
+    process, _ = supervisor("wait_for_marker")
+
+    def ask():
+        with SidecarClient(name, patience=60) as client:
+            return list(client.map([numbers(i) for i in range(10)]))
+
+    asking = thread(ask)
+    until((tmp_path / "marker.begun").exists)
+    process.kill()
+    serve("identity")
+    (tmp_path / "marker").touch()
+    assert asking.outcome() == [numbers(i) for i in range(10)]
+
+
+def test_ctrl_c_ends_sidecar_and_workers_and_leaves_nothing(supervisor, name, until):
+    process, pids = supervisor("identity")
+    process.interrupt()
+    process.end()
+    until(lambda: not any(map(is_running, pids)), "the workers' end")
+    assert request_ring_name(name) not in shmring.rings()
+
+
+def test_sidecar_that_is_never_stopped_ends_with_its_process(child, name, until):
+    code = """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        from shmring.sidecars import Sidecar
+        print(*Sidecar("functions:identity", name=sys.argv[2]).start().pids)
+    """
+    process = child(code, HERE, name)
+    pid = int(process.line())
+    process.end()
+    until(lambda: not is_running(pid), "the worker's end")
+    assert request_ring_name(name) not in shmring.rings()
+
+
+def test_forked_child_does_not_stop_the_parents_sidecar(serve, name):
+    sidecar = serve("identity")
+    pid = os.fork()
+    if pid == 0:
+        try:
+            sidecar.stop()
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    with SidecarClient(name) as client:
+        assert list(client.map([numbers(0)])) == [numbers(0)]
+    assert sidecar.restarts == 0
+
+
+# --- clients ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", ["identity", "slow", "many"])
+def test_what_a_killed_client_leaves_is_swept(serve, name, child, until, function):
+    """With "many" the worker is in the middle of writing to the dead client's ring."""
+    sidecar = serve(function)
+    process = child(CLIENT, name)
+    assert process.line() == "running"
+    process.kill()
+    until(lambda: not reply_rings(name), "the sweep")
+    with SidecarClient(name) as client:
+        assert list(client.map([numbers(0)]))
+    assert sidecar.restarts == 0
+
+
+def test_killed_clients_leave_no_holes_in_the_request_ring(serve, name, child, until):
+    serve("identity")
+    for _ in range(3):
+        processes = [child(CLIENT, name) for _ in range(3)]
+        for process in processes:
+            assert process.line() == "running"
+            process.kill()
+    until(lambda: not reply_rings(name), "the sweep")
+    with SidecarClient(name) as client:
+        batches = [numbers(i, 1000) for i in range(100)]
+        assert list(client.map(batches)) == batches
+
+
+def test_ctrl_c_ends_a_waiting_client_and_leaves_nothing(serve, name, child, tmp_path, until):
+    serve("identity")
+    process = child(CLIENT, name)
+    assert process.line() == "running"
+    process.interrupt()
+    assert process.end().endswith("interrupted\n")
+    assert not reply_rings(name)
