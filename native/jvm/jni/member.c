@@ -8,6 +8,11 @@ NATIVE(void, closeMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
 	shmring_member_close(from_handle(member));
 }
 
+NATIVE(void, abandonMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
+{
+	shmring_member_abandon(from_handle(member));
+}
+
 /* first, end, messages, redelivered */
 NATIVE(jint, take)
 (JNIEnv *env, jclass class UNUSED, jlong member, jint max_messages, jlong max_slots, jlongArray result)

@@ -74,6 +74,15 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
+  /** Leaves as if this process had died: what is still held is delivered to others again. */
+  public synchronized void abandon() {
+    if (handle != 0) {
+      Ring.abandonMember(handle);
+      handle = 0;
+      ring.release();
+    }
+  }
+
   public Ring ring() {
     return ring;
   }

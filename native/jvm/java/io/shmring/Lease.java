@@ -1,10 +1,9 @@
 package io.shmring;
 
 import java.util.Iterator;
-import java.util.NoSuchElementException;
 
 /** A hold on messages: nobody overwrites them until it is closed, or its consumer is. */
-public final class Lease implements AutoCloseable, Iterable<Message> {
+public final class Lease implements AutoCloseable, Iterable<Message>, Holder {
   private final Consumer consumer;
   private final long first;
   private final long end;
@@ -47,32 +46,7 @@ public final class Lease implements AutoCloseable, Iterable<Message> {
 
   @Override
   public Iterator<Message> iterator() {
-    return new Iterator<>() {
-      private long position = first;
-      private int left = count;
-
-      @Override
-      public boolean hasNext() {
-        return left > 0;
-      }
-
-      @Override
-      public Message next() {
-        if (left == 0) {
-          throw new NoSuchElementException();
-        }
-        long[] words = new long[7];
-        synchronized (consumer) {
-          check();
-          if (Ring.read(consumer.ring().handle(), position, end, words) != 0) {
-            throw new NoSuchElementException();
-          }
-        }
-        position = words[0];
-        left--;
-        return new Message(Lease.this, words);
-      }
-    };
+    return new Messages(this, first, end);
   }
 
   /** Releases the messages; what was copied out of them stays. */
@@ -86,12 +60,18 @@ public final class Lease implements AutoCloseable, Iterable<Message> {
     }
   }
 
-  Consumer consumer() {
+  @Override
+  public Ring ring() {
+    return consumer.ring();
+  }
+
+  @Override
+  public Object lock() {
     return consumer;
   }
 
-  /** Wants the consumer's lock. */
-  void check() {
+  @Override
+  public void check() {
     if (!open || !consumer.isOpen()) {
       throw consumer.ring().closed("lease");
     }

@@ -3,9 +3,9 @@ package io.shmring;
 import java.nio.ByteBuffer;
 import java.util.Objects;
 
-/** A message that a {@link Lease} holds. */
+/** A message that a {@link Lease} or a {@link Range} gives access to. */
 public final class Message {
-  private final Lease lease;
+  private final Holder holder;
   private final long id;
   private final long time;
   private final long address;
@@ -13,8 +13,8 @@ public final class Message {
   private final int kind;
   private final int slots;
 
-  Message(Lease lease, long[] words) {
-    this.lease = lease;
+  Message(Holder holder, long[] words) {
+    this.holder = holder;
     this.id = words[1];
     this.time = words[2];
     this.address = words[3];
@@ -52,8 +52,8 @@ public final class Message {
   /** A copy of the message. */
   public byte[] bytes() {
     byte[] bytes = new byte[Math.toIntExact(length)];
-    synchronized (lease.consumer()) {
-      lease.check();
+    synchronized (holder.lock()) {
+      holder.check();
       Ring.copyToArray(address, bytes, 0, bytes.length);
     }
     return bytes;
@@ -66,8 +66,8 @@ public final class Message {
     if (to.isReadOnly()) {
       throw new java.nio.ReadOnlyBufferException();
     }
-    synchronized (lease.consumer()) {
-      lease.check();
+    synchronized (holder.lock()) {
+      holder.check();
       if (to.isDirect()) {
         Ring.copyToBuffer(address + offset, to, to.position(), count);
       } else {
@@ -82,9 +82,9 @@ public final class Message {
    * mapped; that nobody overwrites it is still up to the lease.
    */
   public Loan lend() {
-    synchronized (lease.consumer()) {
-      lease.check();
-      return new Loan(lease.consumer().ring(), address, length);
+    synchronized (holder.lock()) {
+      holder.check();
+      return new Loan(holder.ring(), address, length);
     }
   }
 }

@@ -5,6 +5,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.function.Supplier;
 import java.util.regex.Pattern;
 
 /**
@@ -185,6 +186,18 @@ public final class Ring implements AutoCloseable {
     return Optional.of(new BranchInfo(words[0], words[1], (int) words[2]));
   }
 
+  /** The messages from `first` on and before `end`, which somebody else holds. */
+  public Range range(long first, long end) {
+    return new Range(this, first, end);
+  }
+
+  /** The slot number of a held message, and how many branches still have to release it. */
+  public synchronized long[] slotAndReferences(long id) {
+    long[] words = new long[2];
+    row(handle(), id, words);
+    return words;
+  }
+
   @Override
   public synchronized void close() {
     if (!closed) {
@@ -225,7 +238,7 @@ public final class Ring implements AutoCloseable {
     }
   }
 
-  private synchronized <T> T retaining(java.util.function.Supplier<T> make) {
+  private synchronized <T> T retaining(Supplier<T> make) {
     if (closed) {
       throw closed("ring");
     }
@@ -259,7 +272,7 @@ public final class Ring implements AutoCloseable {
 
   private static native long claimed(long ring);
 
-  private static native long floor(long ring);
+  static native long floor(long ring);
 
   private static native int recover(long ring);
 
@@ -294,6 +307,8 @@ public final class Ring implements AutoCloseable {
 
   static native void closeMember(long member);
 
+  static native void abandonMember(long member);
+
   static native int take(long member, int maxMessages, long maxSlots, long[] lease);
 
   static native int read(long ring, long position, long end, long[] message);
@@ -306,7 +321,7 @@ public final class Ring implements AutoCloseable {
 
   static native void lapsed(long member, long[] range);
 
-  static native void row(long ring, long sequence, long[] result);
+  private static native void row(long ring, long sequence, long[] result);
 
   static native void copyToArray(long address, byte[] to, int offset, int length);
 

@@ -1,0 +1,69 @@
+package io.shmring;
+
+import java.util.Iterator;
+
+/**
+ * Messages that somebody else holds, such as a branch that stands before them. Who has read one
+ * asks {@link #confirm} whether it was still there.
+ */
+public final class Range implements AutoCloseable, Iterable<Message>, Holder {
+  private final Ring ring;
+  private final long first;
+  private final long end;
+  private boolean closed;
+
+  Range(Ring ring, long first, long end) {
+    this.ring = ring;
+    this.first = first;
+    this.end = end;
+    ring.retain();
+  }
+
+  @Override
+  public Iterator<Message> iterator() {
+    confirm(first);
+    return new Messages(this, first, end);
+  }
+
+  /**
+   * @throws RingException if the message with this id may have been overwritten
+   */
+  public void confirm(long id) {
+    synchronized (lock()) {
+      check();
+      if (Ring.floor(ring.handle()) > id) {
+        throw new RingException(
+            Status.LAPSED,
+            String.format(
+                "ring \"%s\": message %d is held no more and may be overwritten", ring.name(), id));
+      }
+    }
+  }
+
+  @Override
+  public void close() {
+    synchronized (lock()) {
+      if (!closed) {
+        closed = true;
+        ring.release();
+      }
+    }
+  }
+
+  @Override
+  public Ring ring() {
+    return ring;
+  }
+
+  @Override
+  public Object lock() {
+    return this;
+  }
+
+  @Override
+  public void check() {
+    if (closed) {
+      throw ring.closed("range");
+    }
+  }
+}

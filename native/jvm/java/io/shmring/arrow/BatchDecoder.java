@@ -1,0 +1,280 @@
+package io.shmring.arrow;
+
+import io.shmring.Kind;
+import io.shmring.Loan;
+import io.shmring.Message;
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.nio.ByteBuffer;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Optional;
+import org.apache.arrow.flatbuf.FieldNode;
+import org.apache.arrow.flatbuf.MessageHeader;
+import org.apache.arrow.flatbuf.RecordBatch;
+import org.apache.arrow.memory.ArrowBuf;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.util.MemoryUtil;
+import org.apache.arrow.vector.FieldVector;
+import org.apache.arrow.vector.TypeLayout;
+import org.apache.arrow.vector.VectorLoader;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.ipc.message.ArrowFieldNode;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.Schema;
+
+/**
+ * Makes vectors of some columns of a message. Only the buffers of these columns are copied, or none
+ * at all. The vectors need not be closed; see {@link Block}.
+ */
+public final class BatchDecoder {
+  /** A buffer of the batch: its place in the body, and bytes of ones or zeros where it has none. */
+  private record Piece(long offset, long length, int filled, int fill) {}
+
+  private final RingSchema schema;
+  private final boolean[] wanted;
+  private final Schema pruned;
+  private final BufferAllocator allocator;
+  private final BlockPool pool = new BlockPool();
+
+  /**
+   * @param columns numbers of the wanted columns, in the schema's order
+   * @param allocator of empty vectors, and of what compressed and dictionary-encoded messages need
+   *     while they are decoded
+   */
+  public BatchDecoder(RingSchema schema, int[] columns, BufferAllocator allocator) {
+    this.schema = schema;
+    this.wanted = new boolean[schema.stored().getFields().size()];
+    List<Field> fields = new ArrayList<>();
+    for (int column : columns) {
+      wanted[column] = true;
+      fields.add(schema.plain().getFields().get(column));
+    }
+    this.pruned = new Schema(fields, schema.plain().getCustomMetadata());
+    this.allocator = allocator;
+  }
+
+  /**
+   * The wanted columns of a message, copied out; the lease may be closed afterwards.
+   *
+   * @throws RingException if the message is not the Arrow data it should be
+   */
+  public VectorSchemaRoot copy(Message message) {
+    return guarded(message, () -> decode(message, Optional.empty()));
+  }
+
+  /**
+   * The wanted columns of a message, where they lie.
+   *
+   * @param whenUnused runs when the garbage collector finds no vector over the message; until then
+   *     the caller sees to it that nobody overwrites it
+   */
+  public VectorSchemaRoot map(Message message, Runnable whenUnused) {
+    return guarded(message, () -> decode(message, Optional.of(whenUnused)));
+  }
+
+  private VectorSchemaRoot guarded(Message message, Decoding decoding) {
+    try {
+      return decoding.run();
+    } catch (RingException error) {
+      throw error;
+    } catch (Exception error) {
+      throw new RingException(
+          Status.DAMAGED,
+          String.format(
+              "message %d holds no readable Arrow batch of the ring's schema: %s",
+              message.id(), error.getMessage()));
+    }
+  }
+
+  private interface Decoding {
+    VectorSchemaRoot run() throws Exception;
+  }
+
+  private VectorSchemaRoot decode(Message message, Optional<Runnable> whenUnused)
+      throws Exception {
+    if (message.kind() != Kind.ARROW_BATCH && message.kind() != Kind.ARROW_STREAM) {
+      throw new IllegalArgumentException("it is of kind " + message.kind());
+    }
+    Frame frame = Frame.at(message, 0);
+    if (message.kind() == Kind.ARROW_STREAM) {
+      checkSchema(message, frame);
+      if (!schema.hasDictionaries()) {
+        frame = Frame.at(message, frame.end());
+      }
+    }
+    if (schema.hasDictionaries() || isCompressed(frame)) {
+      try (GeneralDecoder general = new GeneralDecoder(schema, allocator);
+          ArrowRecordBatch batch = general.decode(message, wanted, pruned)) {
+        VectorSchemaRoot root =
+            load(batch.getLength(), batch.getNodes(), copied(batch.getBuffers()));
+        whenUnused.ifPresent(Runnable::run);
+        return root;
+      }
+    }
+    RecordBatch batch = recordBatch(frame);
+    List<ArrowFieldNode> nodes = new ArrayList<>();
+    List<Piece> pieces = new ArrayList<>();
+    select(batch, frame, nodes, pieces);
+    return load(
+        Math.toIntExact(batch.length()),
+        nodes,
+        whenUnused.isPresent()
+            ? mapped(message, frame, pieces, whenUnused.get())
+            : copied(message, frame, pieces));
+  }
+
+  private void checkSchema(Message message, Frame frame) throws Exception {
+    byte[] bytes = new byte[Math.toIntExact(Math.min(frame.end(), Integer.MAX_VALUE))];
+    message.copyTo(0, ByteBuffer.wrap(bytes));
+    if (!Arrays.equals(bytes, schema.bytes()) && !RingSchema.parse(bytes).equals(schema.stored())) {
+      throw new IllegalArgumentException(
+          "its schema is " + RingSchema.parse(bytes) + ", the ring's is " + schema.stored());
+    }
+  }
+
+  private static boolean isCompressed(Frame frame) {
+    return frame.type() == MessageHeader.RecordBatch && recordBatch(frame).compression() != null;
+  }
+
+  private static RecordBatch recordBatch(Frame frame) {
+    if (frame.type() != MessageHeader.RecordBatch) {
+      throw new IllegalArgumentException("an Arrow message of type " + frame.type());
+    }
+    return (RecordBatch) frame.metadata().header(new RecordBatch());
+  }
+
+  /** Picks the nodes and buffers of the wanted columns: both lists go through the tree of fields. */
+  private void select(
+      RecordBatch batch, Frame frame, List<ArrowFieldNode> nodes, List<Piece> pieces) {
+    int[] at = {0, 0};
+    List<Field> fields = schema.stored().getFields();
+    for (int i = 0; i < fields.size(); i++) {
+      select(fields.get(i), wanted[i], at, batch, frame, nodes, pieces);
+    }
+  }
+
+  private static void select(
+      Field field,
+      boolean wanted,
+      int[] at,
+      RecordBatch batch,
+      Frame frame,
+      List<ArrowFieldNode> nodes,
+      List<Piece> pieces) {
+    FieldNode node = batch.nodes(at[0]++);
+    int buffers = TypeLayout.getTypeBufferCount(field.getType());
+    if (wanted) {
+      int rows = Math.toIntExact(node.length());
+      nodes.add(new ArrowFieldNode(rows, node.nullCount()));
+      for (int i = 0; i < buffers; i++) {
+        pieces.add(piece(batch.buffers(at[1] + i), frame, i == 0 ? node : null));
+      }
+    }
+    at[1] += buffers;
+    for (Field child : field.getChildren()) {
+      select(child, wanted, at, batch, frame, nodes, pieces);
+    }
+  }
+
+  /** A validity buffer may be left out where all values are null or none is: then it is made. */
+  private static Piece piece(org.apache.arrow.flatbuf.Buffer buffer, Frame frame, FieldNode node) {
+    long room = frame.end() - frame.body();
+    if (buffer.offset() < 0 || buffer.length() < 0 || buffer.offset() > room - buffer.length()) {
+      throw new IllegalArgumentException(
+          "a buffer of " + buffer.length() + " bytes at " + buffer.offset() + " of " + room);
+    }
+    boolean made = node != null && buffer.length() == 0 && node.length() > 0;
+    return new Piece(
+        buffer.offset(),
+        buffer.length(),
+        made ? Math.toIntExact((node.length() + 7) / 8) : 0,
+        node != null && node.nullCount() == 0 ? 0xff : 0);
+  }
+
+  private List<ArrowBuf> copied(Message message, Frame frame, List<Piece> pieces) {
+    long size = pieces.stream().mapToLong(p -> aligned(p.length + p.filled)).sum();
+    ByteBuffer memory = pool.take(Math.toIntExact(size));
+    Block block = block(memory, size);
+    List<ArrowBuf> buffers = new ArrayList<>(pieces.size());
+    int at = 0;
+    for (Piece piece : pieces) {
+      if (piece.length > 0) {
+        message.copyTo(frame.body() + piece.offset, memory.slice(at, (int) piece.length));
+      }
+      buffers.add(filled(block, at, piece));
+      at += (int) aligned(piece.length + piece.filled);
+    }
+    return buffers;
+  }
+
+  private static ArrowBuf filled(Block block, long at, Piece piece) {
+    ArrowBuf buffer = block.buffer(at, piece.length + piece.filled);
+    if (piece.filled > 0) {
+      MemoryUtil.setMemory(buffer.memoryAddress(), piece.filled, (byte) piece.fill);
+    }
+    return buffer;
+  }
+
+  private List<ArrowBuf> mapped(
+      Message message, Frame frame, List<Piece> pieces, Runnable whenUnused) {
+    Loan loan = message.lend();
+    Block block =
+        new Block(
+            loan.address(),
+            loan.length(),
+            () -> {
+              whenUnused.run();
+              loan.close();
+            });
+    int made = pieces.stream().mapToInt(Piece::filled).map(n -> (int) aligned(n)).sum();
+    Block beside = made == 0 ? block : block(pool.take(made), made);
+    List<ArrowBuf> buffers = new ArrayList<>(pieces.size());
+    long at = 0;
+    for (Piece piece : pieces) {
+      buffers.add(
+          piece.filled > 0
+              ? filled(beside, at, piece)
+              : block.buffer(frame.body() + piece.offset, piece.length));
+      at += aligned(piece.filled);
+    }
+    return buffers;
+  }
+
+  private List<ArrowBuf> copied(List<ArrowBuf> from) {
+    long size = from.stream().mapToLong(b -> aligned(b.readableBytes())).sum();
+    ByteBuffer memory = pool.take(Math.toIntExact(size));
+    Block block = block(memory, size);
+    List<ArrowBuf> buffers = new ArrayList<>(from.size());
+    int at = 0;
+    for (ArrowBuf buffer : from) {
+      int length = (int) buffer.readableBytes();
+      buffer.getBytes(0, memory.slice(at, length));
+      buffers.add(block.buffer(at, length));
+      at += (int) aligned(length);
+    }
+    return buffers;
+  }
+
+  private Block block(ByteBuffer memory, long size) {
+    BlockPool home = pool;
+    return new Block(MemoryUtil.getByteBufferAddress(memory), size, () -> home.give(memory));
+  }
+
+  private static long aligned(long length) {
+    return (length + 63) & ~63L;
+  }
+
+  private VectorSchemaRoot load(int rows, List<ArrowFieldNode> nodes, List<ArrowBuf> buffers) {
+    VectorSchemaRoot root = VectorSchemaRoot.create(pruned, allocator);
+    try (ArrowRecordBatch batch = new ArrowRecordBatch(rows, nodes, buffers)) {
+      new VectorLoader(root).load(batch);
+    }
+    for (FieldVector vector : root.getFieldVectors()) {
+      BatchCheck.check(vector, rows);
+    }
+    return root;
+  }
+}

@@ -1,0 +1,203 @@
+package io.shmring.spark;
+
+import io.shmring.BranchInfo;
+import io.shmring.BranchOptions;
+import io.shmring.Consumer;
+import io.shmring.Lease;
+import io.shmring.Message;
+import io.shmring.Ring;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.UUID;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.util.TaskCompletionListener;
+
+/**
+ * Takes messages from a branch until it is empty, or the end marker comes.
+ *
+ * <p>What is taken from a branch that others know is released when the task has succeeded, if the
+ * options want that: a task that fails hands it back, and its next attempt reads all of it again.
+ */
+final class BatchReader implements PartitionReader<ColumnarBatch> {
+  private static final long SLICE_MILLIS = 100;
+
+  private final RingPartition partition;
+  private final ReadOptions options;
+  private final TaskContext task = TaskContext.get();
+  private final ReadMetrics metrics = new ReadMetrics();
+  private final Ring ring;
+  private final Consumer consumer;
+  private final RingColumns columns;
+  private final boolean holding;
+  private final long end;
+  private long left;
+  private boolean finished;
+  private ColumnarBatch batch;
+
+  BatchReader(RingPartition partition, BatchReaderFactory factory) {
+    this.partition = partition;
+    this.options = factory.options();
+    this.left = options.maxMessages();
+    this.holding = options.releaseAtEnd() && !options.branch().isEmpty();
+    checkHost();
+    this.ring = Ring.attach(partition.ring());
+    try {
+      this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
+      checkAttempt();
+      this.consumer = join();
+    } catch (RuntimeException error) {
+      ring.close();
+      throw error;
+    }
+    this.end = options.untilEnd() ? Long.MAX_VALUE : consumer.available();
+    task.addTaskCompletionListener((TaskCompletionListener) context -> leave());
+  }
+
+  private void checkHost() {
+    if (!partition.host().isEmpty() && !partition.host().equals(Hosts.here())) {
+      throw new IllegalStateException(
+          String.format(
+              "the task for ring \"%s\" of host %s was started on %s; raise spark.locality.wait, or"
+                  + " let every host have an executor",
+              partition.ring(), partition.host(), Hosts.here()));
+    }
+  }
+
+  /** Releases that an attempt before this one has made cannot be taken back. */
+  private void checkAttempt() {
+    if (task.attemptNumber() == 0 || partition.released() < 0) {
+      return;
+    }
+    long released = ring.branch(options.branch()).map(BranchInfo::released).orElse(-1L);
+    if (released > partition.released()) {
+      throw new IllegalStateException(
+          String.format(
+              "ring \"%s\": branch \"%s\" has moved on from %d to %d since this read was planned,"
+                  + " and this is attempt %d: rows would be missing from its result. Read with"
+                  + " .option(\"release\", \"task\")",
+              ring.name(),
+              options.branch(),
+              partition.released(),
+              released,
+              task.attemptNumber()));
+    }
+  }
+
+  private Consumer join() {
+    BranchOptions branch = options.branchOptions();
+    String who = "spark task " + task.taskAttemptId();
+    return options.branch().isEmpty()
+        ? ring.consumer("spark-" + UUID.randomUUID(), branch.asExclusive().asEphemeral(), who)
+        : ring.consumer(options.branch(), branch, who);
+  }
+
+  @Override
+  public boolean next() throws IOException {
+    batch = null;
+    while (!finished && batch == null) {
+      Optional<Lease> lease = take();
+      if (lease.isEmpty()) {
+        finished = true;
+      } else {
+        read(lease.get());
+      }
+    }
+    return batch != null;
+  }
+
+  private void read(Lease lease) {
+    List<Message> messages = new ArrayList<>(lease.count());
+    long bytes = 0;
+    for (Message message : lease) {
+      if (message.isEnd()) {
+        finished = options.untilEnd();
+      } else {
+        messages.add(message);
+        bytes += message.length();
+      }
+    }
+    left -= messages.size();
+    finished |= left <= 0 || lease.end() >= end;
+    metrics.count(messages.size(), bytes);
+    if (messages.isEmpty()) {
+      release(lease);
+    } else if (options.zeroCopy()) {
+      batch = columns.map(messages, () -> release(lease));
+    } else {
+      batch = columns.copy(messages);
+      release(lease);
+    }
+  }
+
+  private void release(Lease lease) {
+    if (!holding) {
+      lease.close();
+    }
+  }
+
+  /** The next messages; empty if there are none and this read does not wait for more. */
+  private Optional<Lease> take() throws IOException {
+    long waited = 0;
+    int count = (int) Math.min(columns.messagesPerBatch(), left);
+    try {
+      while (true) {
+        long patience =
+            options.untilEnd() ? Math.min(SLICE_MILLIS, options.timeoutMillis() - waited) : 0;
+        Optional<Lease> lease =
+            consumer.poll(count, Long.MAX_VALUE, Duration.ofMillis(Math.max(patience, 0)));
+        if (lease.isPresent() || !options.untilEnd()) {
+          return lease;
+        }
+        metrics.waited();
+        waited += SLICE_MILLIS;
+        checkPatience(waited);
+      }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+      throw new IOException("the task was interrupted while it waited for a message", error);
+    }
+  }
+
+  private void checkPatience(long waited) throws IOException {
+    if (task.isInterrupted()) {
+      throw new IOException("the task was ended while it waited for a message");
+    }
+    if (waited >= options.timeoutMillis()) {
+      throw new IOException(
+          String.format(
+              "ring \"%s\": no message and no end marker in %.1f s",
+              ring.name(), options.timeoutMillis() / 1000.0));
+    }
+  }
+
+  @Override
+  public ColumnarBatch get() {
+    return batch;
+  }
+
+  @Override
+  public CustomTaskMetric[] currentMetricsValues() {
+    return metrics.values();
+  }
+
+  /** Spark closes readers of failed tasks too; only the end of the task tells which it was. */
+  @Override
+  public void close() {
+    finished = true;
+  }
+
+  private void leave() {
+    if (holding && (task.isFailed() || task.isInterrupted())) {
+      consumer.abandon();
+    } else {
+      consumer.close();
+    }
+    ring.close();
+  }
+}

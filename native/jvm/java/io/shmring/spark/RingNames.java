@@ -1,0 +1,66 @@
+package io.shmring.spark;
+
+import io.shmring.Ring;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** The rings that the option "ring" names: one, a list with commas, or patterns such as orders-*. */
+final class RingNames {
+  private static final String PREFIX = "shmring.";
+
+  private RingNames() {}
+
+  static List<String> of(CaseInsensitiveStringMap options) {
+    String given = options.get("ring");
+    if (given == null || given.isBlank()) {
+      throw new IllegalArgumentException(
+          "format(\"shmring\") needs .option(\"ring\", NAME): the name of a ring, a list with"
+              + " commas, or a pattern such as orders-*");
+    }
+    List<String> names = new ArrayList<>();
+    for (String part : given.split(",")) {
+      String name = part.strip();
+      if (isPattern(name)) {
+        names.addAll(matching(name));
+      } else if (!name.isEmpty()) {
+        names.add(name);
+      }
+    }
+    return names.stream().distinct().toList();
+  }
+
+  private static boolean isPattern(String name) {
+    return name.indexOf('*') >= 0 || name.indexOf('?') >= 0 || name.indexOf('[') >= 0;
+  }
+
+  private static List<String> matching(String pattern) {
+    boolean named = !pattern.contains("/");
+    Path path = named ? Path.of("/dev/shm", PREFIX + pattern) : Path.of(pattern).toAbsolutePath();
+    List<String> names = new ArrayList<>();
+    try (DirectoryStream<Path> found =
+        Files.newDirectoryStream(path.getParent(), path.getFileName().toString())) {
+      for (Path file : found) {
+        String name = file.getFileName().toString();
+        names.add(named ? name.substring(PREFIX.length()) : file.toString());
+      }
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+    if (names.isEmpty()) {
+      throw new IllegalArgumentException("no ring on this host matches \"" + pattern + "\"");
+    }
+    names.sort(null);
+    return names;
+  }
+
+  /** Whether a ring's file is on this host; what is wrong with it shows when it is attached. */
+  static boolean isHere(String name) {
+    return Files.exists(Ring.path(name));
+  }
+}

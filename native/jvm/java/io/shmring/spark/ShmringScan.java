@@ -1,0 +1,46 @@
+package io.shmring.spark;
+
+import java.util.Arrays;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.read.Batch;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/** A read of some columns of some rings. */
+final class ShmringScan implements Scan {
+  private final StructType schema;
+  private final int[] columns;
+  private final ReadOptions options;
+
+  ShmringScan(StructType schema, int[] columns, ReadOptions options) {
+    this.schema = schema;
+    this.columns = columns;
+    this.options = options;
+  }
+
+  @Override
+  public StructType readSchema() {
+    StructField[] fields = schema.fields();
+    return new StructType(
+        Arrays.stream(columns).mapToObj(i -> fields[i]).toArray(StructField[]::new));
+  }
+
+  @Override
+  public String description() {
+    return "shmring "
+        + String.join(", ", options.rings())
+        + " "
+        + Arrays.toString(readSchema().fieldNames());
+  }
+
+  @Override
+  public Batch toBatch() {
+    return new ShmringBatch(schema, columns, options);
+  }
+
+  @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return ReadMetrics.supported();
+  }
+}
