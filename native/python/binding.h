@@ -122,6 +122,7 @@ struct member {
 	PyObject *branch;
 	uint32_t branch_id;
 	bool exclusive;
+	bool end_markers; /* are delivered as messages */
 	bool abandoned; /* what it holds is to be delivered again */
 	struct taken *taken; /* by next(), not yet done() */
 	size_t taken_count;

@@ -185,7 +185,7 @@ static enum taking take(struct member *self, uint32_t messages, uint64_t slots, 
 	status = shmring_read(self->handle.ring->core, &position, lease->end, message);
 	/* In a batch a damaged message must not cost the others: the batch says
 	 * so when it is read. */
-	if (status == SHMRING_OK ? message->kind != KIND_END : messages > 1)
+	if (status == SHMRING_OK ? message->kind != KIND_END || self->end_markers : messages > 1)
 		return TAKING_DONE;
 	if (status)
 		raise_status(self->handle.ring, status);
@@ -437,12 +437,29 @@ static PyMethodDef methods[] = {
     {0},
 };
 
+static PyObject *get_end_markers(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyBool_FromLong(((struct member *)op)->end_markers);
+}
+
+static int set_end_markers(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+	int wanted = value ? PyObject_IsTrue(value) : 0;
+
+	if (wanted < 0)
+		return -1;
+	((struct member *)op)->end_markers = wanted;
+	return 0;
+}
+
 static PyGetSetDef getset[] = {
     {"branch", get_branch, NULL, "name of the branch", NULL},
     {"branch_id", get_branch_id, NULL, "number of the branch", NULL},
     {"position", get_position, NULL, "next sequence that the branch will take", NULL},
     {"hold", get_hold, NULL, "lowest sequence that this consumer holds, or None", NULL},
     {"lag", get_lag, NULL, "slots between the branch's position and the producers' claim", NULL},
+    {"end_markers", get_end_markers, set_end_markers,
+     "whether an end marker comes as a message of kind 2, for who passes messages on; else as EndOfStream", NULL},
     {"closed", get_closed, NULL, "whether close() was called", NULL},
     {0},
 };

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from shmring.arrow import ArrowReader, ArrowWriter
+    from shmring.durable import Journal, Retention
     from shmring.graph import Sequence
 
 __all__ = ["Consumer", "Producer", "Ring", "RingInfo", "attach", "create", "open_or_create"]
@@ -333,6 +334,21 @@ class Ring:
         from shmring.arrow import ArrowReader
 
         return ArrowReader(self, branch, **options)
+
+    def journal(
+        self,
+        path: Path,
+        *,
+        segment_bytes: int = 64 << 20,
+        retention: Retention | None = None,
+        allow_gap: bool = False,
+    ) -> Journal:
+        """Put every message on disk from now on; see :class:`shmring.durable.Journal`."""
+        from shmring.durable.journal import Journal
+
+        return Journal(
+            self, path, segment_bytes=segment_bytes, retention=retention, allow_gap=allow_gap
+        )
 
     # --- looking on ---------------------------------------------------------------------------
 

@@ -1,0 +1,313 @@
+"""The journal: a branch of the ring that puts every message on disk.
+
+The arrangement is the LMAX Disruptor's: the journaller stands before the business logic.  Branches
+that follow the journal's (``after="journal"``) see a message when it is on disk; ``push(...,
+durable=True)`` returns then.  Slots are written as they are, straight from the ring's mapping; one
+sync covers all that was gathered while the one before it ran.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import traceback
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES
+from shmring.durable.files import Buffer, Disk, OsDisk
+from shmring.durable.journal_log import JournalLog
+from shmring.durable.segments import ENTRY
+from shmring.errors import Empty, JournalGap, NoSpace
+
+if TYPE_CHECKING:
+    from shmring._shmring import Batch
+    from shmring.ring import Consumer, Ring
+
+__all__ = ["Journal", "Retention"]
+
+_LOG = logging.getLogger("shmring.durable")
+# A gathering ends here: more would delay the first of those who wait for the sync.
+_GATHER_BYTES = 8 << 20
+_GATHER_MESSAGES = 16_384
+_IDLE = 0.1  # seconds between looks at stop() and at the retention
+_RETRY = 0.25  # seconds before a full disk is tried again
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What a journal may forget, a whole segment at a time and never the newest.
+
+    Parameters
+    ----------
+    max_bytes : forget the oldest beyond this size
+    max_age : forget what is older, seconds
+    consumed_by : keep what these branches have not released yet, whatever its size and age; given
+        alone, forget all that they have
+    """
+
+    max_bytes: int | None = None
+    max_age: float | None = None
+    consumed_by: tuple[str, ...] = ()
+
+
+class Journal:
+    """Writes a ring's messages to disk in a thread of its own; made by :meth:`Ring.journal`.
+
+    Parameters
+    ----------
+    path : directory of the journal; made if missing, owned by one process at a time
+    segment_bytes : size at which a new file is begun
+    retention : what may be forgotten; None keeps all
+    allow_gap : go on although messages between the journal's end and the ring's oldest are lost
+
+    Attributes
+    ----------
+    recovered : what opening had to drop, in words; None if nothing
+    syncs, records, messages, bytes_written : counters
+    error : why it stopped by itself, or why it cannot write at the moment; None if all is well
+
+    Raises
+    ------
+    Locked : another process has the directory
+    SecondMember : another journal of this ring runs
+    JournalGap : the ring does not go on where the journal ends
+    Damaged : what had been on disk is unreadable
+
+    While the disk is full it waits and tries again; producers wait with it once the ring is full.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        path: str | os.PathLike[str],
+        *,
+        segment_bytes: int = 64 << 20,
+        retention: Retention | None = None,
+        allow_gap: bool = False,
+        disk: Disk | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        self.syncs = self.records = self.messages = self.bytes_written = 0
+        self.error: Exception | None = None
+        self._ring = ring
+        self._retention = retention
+        self._stop = threading.Event()
+        self._forgot = time.monotonic()
+        with ExitStack() as stack:
+            self._log = JournalLog(
+                disk or OsDisk(),
+                os.path.abspath(self.path),
+                uuid=bytes.fromhex(ring.info.uuid),
+                schema=ring.schema_bytes or b"",
+                segment_bytes=segment_bytes,
+            )
+            stack.callback(self._log.close)
+            self._inp = _join(ring, self._log, allow_gap=allow_gap)
+            self._inp.end_markers = True
+            stack.pop_all()
+        self._thread = threading.Thread(target=self._run, name="shmring-journal", daemon=True)
+        self._thread.start()
+
+    @property
+    def recovered(self) -> str | None:
+        """What opening had to drop, in words."""
+        return self._log.torn
+
+    @property
+    def durable(self) -> int:
+        """Everything below this sequence is on disk."""
+        return self._log.durable
+
+    @property
+    def running(self) -> bool:
+        """Whether it still writes."""
+        return self._thread.is_alive()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has stopped, by close() elsewhere or by an error; whether it has."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Put on disk what has been taken, and leave; the branch keeps its place.
+
+        Raises
+        ------
+        the error that had stopped it before
+        """
+        self._stop.set()
+        self._thread.join()
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self._gather()
+                self._forget()
+            self._inp.close()
+        except Exception as error:
+            # After a failed write or sync nobody knows what is on disk: what is leased stays
+            # undone and is delivered again to the next journal.
+            _LOG.error("journal %s of ring %s has stopped: %s", self.path, self._ring.path, error)
+            self.error = error
+            self._inp.abandon()
+            _let_go(error)
+        finally:
+            self._log.close()
+
+    def _gather(self) -> None:
+        """Write what is there, sync once, and release it."""
+        taken: list[Batch] = []
+        nbytes = 0
+        while nbytes < _GATHER_BYTES:
+            try:
+                batch = self._inp.lease_many(_GATHER_MESSAGES, timeout=0 if taken else _IDLE)
+            except Empty:
+                break
+            taken.append(batch)
+            nbytes += self._write(batch)
+        if self._log.durable < self._log.end:
+            self._log.sync()
+            self.syncs += 1
+        for batch in taken:
+            batch.release()
+
+    def _write(self, batch: Batch) -> int:
+        first, end = batch.first, batch.end
+        known = max(first, min(self._log.end, end))
+        if known == end:
+            return 0  # delivered again, and on disk already
+        entries = _entries(batch)
+        slots: list[Buffer]
+        slots = _gathered(batch) if self._ring.info.scattered else [batch.slots]
+        if known > first:
+            entries = _behind(entries, known - first)
+            slots = [memoryview(slots[0])[(known - first) * SLOT_BYTES :]]
+        address = known % self._ring.slots * SLOT_BYTES
+        self._append(known, end, entries, slots, address)
+        return (end - known) * SLOT_BYTES
+
+    def _append(
+        self, first: int, end: int, entries: bytes, slots: list[Buffer], address: int
+    ) -> None:
+        while True:
+            try:
+                nbytes = self._log.append(first, end, entries, slots, address)
+                break
+            except NoSpace as error:
+                self.error = error
+                if self._stop.wait(_RETRY):
+                    raise
+        self.error = None
+        self.records += 1
+        self.messages += len(entries) // ENTRY.size
+        self.bytes_written += nbytes
+
+    def _forget(self) -> None:
+        if self._retention is None or time.monotonic() - self._forgot < _IDLE:
+            return
+        self._forgot = time.monotonic()
+        keep = _least_consumed(self._ring, self._retention.consumed_by)
+        self._log.forget(
+            max_bytes=self._retention.max_bytes, max_age=self._retention.max_age, consumed=keep
+        )
+
+
+def _let_go(error: BaseException) -> None:
+    """Free the leases that the frames of a traceback hold."""
+    at: BaseException | None = error
+    while at is not None:
+        traceback.clear_frames(at.__traceback__)
+        at = at.__cause__ or at.__context__
+
+
+def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
+    """Join the journal's branch, made where the journal ends."""
+    branch = next((b for b in ring.branches() if b["name"] == JOURNAL_BRANCH), None)
+    oldest = ring.floor if branch is None else branch["released"]
+    begin: int | str = "earliest"
+    if log.end:
+        begin = max(log.end, oldest)
+        if log.end > ring.claimed:
+            raise JournalGap(
+                f"{log.directory} ends at sequence {log.end}, and ring {ring.path} is only at "
+                f"{ring.claimed}: recreate it with shmring.durable.restore(), or use another "
+                f"directory"
+            )
+        if not log.same_ring and ring.info.first_sequence != log.end:
+            raise JournalGap(
+                f"{log.directory} is the journal of another ring than {ring.path}: use another "
+                f"directory, or a ring made by shmring.durable.restore()"
+            )
+        if oldest > log.end and not allow_gap:
+            raise JournalGap(
+                f"{log.directory} ends at sequence {log.end}, and ring {ring.path} holds messages "
+                f"from {oldest} on only: what lay between is lost; go on with allow_gap=True"
+            )
+    return ring.consumer(JOURNAL_BRANCH, start=begin, exclusive=True, name="journal")  # pyright: ignore[reportArgumentType]
+
+
+def _entries(batch: Batch) -> bytes:
+    import numpy as np
+
+    kind = np.dtype(
+        {
+            "names": ["time", "slot", "length", "kind", "shift"],
+            "formats": ["<u8", "<u4", "<u4", "u1", "u1"],
+            "offsets": [0, 8, 12, 16, 17],
+            "itemsize": ENTRY.size,
+        }
+    )
+    entries = np.zeros(len(batch), kind)
+    slot = batch.message_ids - np.uint64(batch.first)
+    entries["time"] = batch.times
+    entries["slot"] = slot
+    entries["length"] = batch.lengths
+    entries["kind"] = batch.kinds
+    entries["shift"] = batch.offsets - slot * np.uint64(SLOT_BYTES)
+    return entries.tobytes()
+
+
+def _behind(entries: bytes, slot: int) -> bytes:
+    """The entries of the messages from a slot on, counted from there."""
+    kept = [e for e in ENTRY.iter_unpack(entries) if e[1] >= slot]
+    return b"".join(ENTRY.pack(e[0], e[1] - slot, *e[2:]) for e in kept)
+
+
+def _gathered(batch: Batch) -> list[Buffer]:
+    """The slots of a scattered ring side by side: the one case in which they are copied."""
+    slots = bytearray((batch.end - batch.first) * SLOT_BYTES)
+    for message_id, data in zip(batch.message_ids.tolist(), batch, strict=True):
+        at = (message_id - batch.first) * SLOT_BYTES
+        slots[at : at + len(data)] = data
+    return [slots]
+
+
+def _least_consumed(ring: Ring, branches: Iterable[str]) -> int | None:
+    """What all of them have released; None if there are none to ask, 0 if one is not there yet."""
+    wanted = set(branches)
+    if not wanted:
+        return None
+    released = {b["name"]: b["released"] for b in ring.branches() if b["name"] in wanted}
+    return min(released.values()) if wanted <= released.keys() else 0

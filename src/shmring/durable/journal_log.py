@@ -1,0 +1,231 @@
+"""The journal's directory as one log: append, sync, forget.  The format is in segments.py."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from dataclasses import dataclass
+
+from shmring.durable.files import Buffer, Disk, File
+from shmring.durable.segments import (
+    Segment,
+    encode_record,
+    encode_segment,
+    find_record,
+    open_segment,
+    segment_names,
+    segment_path,
+    walk,
+)
+from shmring.errors import Damaged
+
+__all__ = ["JournalLog"]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A segment that is not written to any more."""
+
+    path: str
+    end: int
+    nbytes: int
+    ended_ns: int
+
+
+class JournalLog:
+    """The log, opened for appending; one process at a time.
+
+    Parameters
+    ----------
+    uuid, schema : of the ring that is written from now on
+    segment_bytes : the write that takes a segment to this size is its last
+
+    Attributes
+    ----------
+    end : sequence behind the last record; 0 if there is none
+    durable : everything below is on disk
+    torn : what was cut off on opening, in words
+    same_ring : whether the last segment was written for this ring
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, *, uuid: bytes, schema: bytes, segment_bytes: int
+    ) -> None:
+        self.directory = directory
+        self.end = self.durable = 0
+        self.torn: str | None = None
+        self.same_ring = True
+        self._disk = disk
+        self._uuid = uuid
+        self._schema = schema
+        self._segment_bytes = segment_bytes
+        self._file: File | None = None
+        self._offset = 0
+        self._path = ""
+        self._kept: list[_Kept] = []
+        disk.make_directory(directory)
+        self._lock = disk.lock(os.path.join(directory, "lock"), f"journal {directory}", 0)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        names = segment_names(self._disk, self.directory)
+        if names and not self._adopt(names[-1]):
+            names.pop()
+            if names and not self._adopt(names[-1]):
+                raise Damaged(
+                    f"{segment_path(self.directory, names[-1])}: a segment that had been on disk "
+                    f"has no header any more"
+                )
+        for first, behind in itertools.pairwise(names):
+            path = segment_path(self.directory, first)
+            file = self._disk.open(path, write=False)
+            self._kept.append(_Kept(path, behind, file.size(), 0))
+            file.close()
+
+    def _adopt(self, first: int) -> bool:
+        """Go on behind the last good record of the newest segment; False if it was never begun."""
+        path = segment_path(self.directory, first)
+        file = self._disk.open(path)
+        try:
+            try:
+                segment = open_segment(file, path)
+            except Damaged:
+                # Its header is synced before its first record: it has none, or is damaged.
+                if any(find_record(file, 0, file.size())):
+                    raise
+                self.torn = f"{path}: was being made when the writer died, and was removed"
+                self._remove(path)
+                return False
+            return self._adopt_records(file, segment)
+        finally:
+            if self._file is not file:
+                file.close()
+
+    def _remove(self, path: str) -> None:
+        self._disk.remove(path)
+        self._disk.sync_directory(self.directory)
+
+    def _adopt_records(self, file: File, segment: Segment) -> bool:
+        self.same_ring = segment.uuid == self._uuid
+        end, self._offset = segment.first, segment.records
+        for record in walk(file, segment, last=True):
+            end, self._offset = record.end, record.next
+        if end == segment.first and not self.same_ring:
+            self._remove(segment.path)
+            return False
+        self.end = end
+        if file.size() > self._offset:
+            self.torn = (
+                f"{segment.path}: {file.size() - self._offset} bytes behind sequence {self.end} "
+                f"were written but never known to be on disk, and were cut off"
+            )
+            file.truncate(self._offset)
+        file.sync()
+        self.durable = self.end
+        self._path = segment.path
+        if self.same_ring:
+            self._file = file
+        else:
+            self._kept.append(_Kept(segment.path, self.end, self._offset, time.time_ns()))
+        return True
+
+    def append(
+        self, first: int, end: int, entries: bytes, slots: list[Buffer], slot_address: int
+    ) -> int:
+        """Write a record; it is not durable before :meth:`sync`.
+
+        Returns
+        -------
+        bytes written
+
+        Raises
+        ------
+        NoSpace : nothing was written; it may be tried again
+        """
+        if self._file is None or self._offset >= self._segment_bytes:
+            self._roll(first)
+        file = self._file
+        assert file is not None
+        parts, following = encode_record(
+            self._offset,
+            first=first,
+            end=end,
+            synced=self.durable,
+            entries=entries,
+            slots=slots,
+            slot_address=slot_address,
+            written_ns=time.time_ns(),
+        )
+        try:
+            file.write(parts, self._offset)
+        except OSError:
+            file.truncate(self._offset)
+            raise
+        nbytes = following - self._offset
+        self._offset, self.end = following, end
+        return nbytes
+
+    def _roll(self, first: int) -> None:
+        if self._file is not None:
+            self.sync()
+        path = segment_path(self.directory, first)
+        file = self._disk.open(path, create=True)
+        try:
+            header = encode_segment(self._uuid, first, time.time_ns(), self._schema)
+            file.write([header], 0)
+            file.sync()
+            self._disk.sync_directory(self.directory)
+        except OSError:
+            file.close()
+            self._disk.remove(path)
+            raise
+        if self._file is not None:
+            self._file.close()
+            self._kept.append(_Kept(self._path, first, self._offset, time.time_ns()))
+        self._file, self._path, self._offset = file, path, len(header)
+
+    def sync(self) -> None:
+        """Return when every record is on disk."""
+        if self._file is not None:
+            self._file.sync()
+        self.durable = self.end
+
+    def forget(self, *, max_bytes: int | None, max_age: float | None, consumed: int | None) -> None:
+        """Remove the oldest segments as :class:`Retention` says; never the newest."""
+        total = self._offset + sum(kept.nbytes for kept in self._kept)
+        while self._kept:
+            oldest = self._kept[0]
+            if consumed is not None and oldest.end > consumed:
+                return
+            aged = time.time_ns() - self._ended_ns(0)
+            if not (
+                (max_bytes is None and max_age is None)
+                or (max_bytes is not None and total > max_bytes)
+                or (max_age is not None and aged > max_age * 1e9)
+            ):
+                return
+            self._disk.remove(oldest.path)
+            total -= oldest.nbytes
+            del self._kept[0]
+
+    def _ended_ns(self, index: int) -> int:
+        """When the next segment was begun; read from its header once."""
+        kept = self._kept[index]
+        if not kept.ended_ns:
+            behind = self._kept[index + 1].path if index + 1 < len(self._kept) else self._path
+            file = self._disk.open(behind, write=False)
+            kept.ended_ns = open_segment(file, behind).created_ns
+            file.close()
+        return kept.ended_ns
+
+    def close(self) -> None:
+        """Give files and lock back; a second call does nothing."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._lock.release()

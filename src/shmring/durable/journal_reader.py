@@ -1,0 +1,325 @@
+"""Reading a journal: its messages again, its Arrow batches, its damage, and a ring that goes on.
+
+Nothing here needs the ring that was journalled, nor its journal to have stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from shmring._shmring import SLOT_BYTES, crc32c
+from shmring.durable.files import File, OsDisk, replace_file
+from shmring.durable.segments import (
+    ENTRY,
+    Record,
+    Segment,
+    open_segment,
+    segment_names,
+    segment_path,
+    walk,
+)
+from shmring.errors import Damaged, JournalGap
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shmring.ring import Ring
+
+__all__ = ["Message", "Verified", "replay", "replay_batches", "restore", "truncate", "verify"]
+
+KIND_END = 2
+_DISK = OsDisk()
+
+
+class Message(NamedTuple):
+    """One message of a journal; `data` is the file's own memory, mapped, not copied."""
+
+    message_id: int
+    time: int
+    kind: int
+    data: memoryview
+
+
+@dataclass(slots=True)
+class Verified:
+    """What a journal holds: sequences from `first` to `end`, and its counts."""
+
+    first: int = 0
+    end: int = 0
+    segments: int = 0
+    records: int = 0
+    messages: int = 0
+    nbytes: int = 0
+
+
+class _OpenSegment:
+    """One segment, open for reading; what it maps stays valid when the journal forgets it."""
+
+    def __init__(self, path: str, *, last: bool) -> None:
+        self.last = last
+        self.file: File = _DISK.open(path, write=False)
+        self._raw = open(path, "rb")  # noqa: SIM115
+        self._map = memoryview(b"")
+        try:
+            self.segment: Segment = open_segment(self.file, path)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._raw.close()
+        self.file.close()
+
+    def payload(self, record: Record) -> memoryview:
+        end = record.payload + record.payload_bytes
+        if end > len(self._map):
+            self._map = memoryview(mmap.mmap(self._raw.fileno(), 0, access=mmap.ACCESS_READ))
+        payload = self._map[record.payload : end]
+        if crc32c(payload) != record.payload_crc:
+            raise Damaged(
+                f"{self.segment.path}: the payload at byte {record.payload} (sequence "
+                f"{record.first}) does not match its checksum"
+            )
+        return payload
+
+    def messages(self, record: Record) -> Iterator[Message]:
+        payload = self.payload(record)
+        entries = self.file.read(record.messages * ENTRY.size, record.entries)
+        for time_ns, slot, length, kind, shift in ENTRY.iter_unpack(entries):
+            begin = slot * SLOT_BYTES + shift
+            if begin + length > len(payload):
+                raise Damaged(
+                    f"{self.segment.path}: message {record.first + slot} reaches beyond its record"
+                )
+            yield Message(record.first + slot, time_ns, kind, payload[begin : begin + length])
+
+
+def _segments(path: str, from_: int = 0) -> Iterator[_OpenSegment]:
+    """The segments that reach beyond a sequence, in order; the oldest kept first for 0.
+
+    Raises
+    ------
+    FileNotFoundError : there is no journal
+    JournalGap : it does not reach back so far, or forgets faster than this reads
+    """
+    reached = from_
+    while True:
+        names = segment_names(_DISK, path)
+        if not names:
+            raise FileNotFoundError(f"{path} holds no journal")
+        if reached and names[0] > reached:
+            raise JournalGap(
+                f"{path} begins at sequence {names[0]}: what lay before, from {reached} on, was "
+                f"not journalled or has been forgotten"
+            )
+        at = max((first for first in names if first <= reached), default=names[0])
+        last = at == names[-1]
+        try:
+            opened = _OpenSegment(segment_path(path, at), last=last)
+        except FileNotFoundError:
+            continue  # forgotten since
+        except Damaged:
+            if last and len(names) > 1 and os.path.getsize(segment_path(path, at)) == 0:
+                return  # it is being made
+            raise
+        with contextlib.closing(opened):
+            yield opened
+        if last:
+            return
+        reached = min(first for first in names if first > at)
+
+
+def _records(path: str, from_: int, until: int | None) -> Iterator[tuple[_OpenSegment, Record]]:
+    for opened in _segments(path, from_):
+        for record in walk(opened.file, opened.segment, last=opened.last, payload=False):
+            if until is not None and record.first >= until:
+                return
+            if record.end > from_:
+                yield opened, record
+
+
+def _messages(path: str, from_: int, until: int | None) -> Iterator[tuple[Segment, Message]]:
+    for opened, record in _records(path, from_, until):
+        for message in opened.messages(record):
+            if until is not None and message.message_id >= until:
+                return
+            if message.message_id >= from_:
+                yield opened.segment, message
+
+
+def replay(
+    path: str | os.PathLike[str], *, from_: int = 0, until: int | None = None
+) -> Iterator[Message]:
+    """The messages of a journal again, in order, end markers (kind 2) included.
+
+    Parameters
+    ----------
+    path : the journal's directory; a journal may be writing there
+    from_ : sequence to begin at; 0 begins with the oldest that is kept
+    until : sequence to stop before; None goes to the end
+
+    Raises
+    ------
+    FileNotFoundError : there is no journal
+    JournalGap : it does not reach back to `from_`
+    Damaged : what had been on disk is unreadable; all before it has been given
+    """
+    for _, message in _messages(os.fspath(path), from_, until):
+        yield message
+
+
+def replay_batches(
+    path: str | os.PathLike[str], *, from_: int = 0, until: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The Arrow record batches of a journal again, mapped and not copied; otherwise as replay().
+
+    Raises
+    ------
+    Damaged : a message is no Arrow batch
+    """
+    import pyarrow as pa
+
+    from shmring.arrow import KIND_ARROW_BATCH, decode_batch
+
+    schemas: dict[bytes, pa.Schema] = {}
+    for segment, message in _messages(os.fspath(path), from_, until):
+        if message.kind == KIND_END:
+            continue
+        schema = None
+        if message.kind == KIND_ARROW_BATCH and segment.schema:
+            if segment.schema not in schemas:
+                schemas[segment.schema] = pa.ipc.read_schema(pa.py_buffer(segment.schema))
+            schema = schemas[segment.schema]
+        yield decode_batch(
+            pa.py_buffer(message.data), schema, ring=segment.path, message_id=message.message_id
+        )
+
+
+def verify(path: str | os.PathLike[str]) -> Verified:
+    """Read everything and compare it with its checksums.
+
+    Raises
+    ------
+    FileNotFoundError : there is no journal
+    Damaged : says where
+    """
+    found = Verified()
+    for opened in _segments(os.fspath(path)):
+        segment = opened.segment
+        if not found.segments:
+            found.first = segment.first
+        elif segment.first < found.end:
+            raise Damaged(f"{segment.path} overlaps the segment before it (to {found.end})")
+        found.segments += 1
+        found.nbytes += opened.file.size()
+        found.end = segment.first
+        for record in walk(opened.file, segment, last=opened.last):
+            found.end = record.end
+            found.records += 1
+            found.messages += record.messages
+    return found
+
+
+def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
+    """Cut a journal off, and keep a copy of every file that changes as ``*.broken``.
+
+    Parameters
+    ----------
+    at : sequence that the journal is to end at or before, at the end of a record; None cuts at
+        the first damage
+
+    Returns
+    -------
+    the sequence at which the journal ends now
+
+    Raises
+    ------
+    Locked : a journal is writing there
+    """
+    where = os.fspath(path)
+    names = segment_names(_DISK, where)
+    if not names:
+        raise FileNotFoundError(f"{where} holds no journal")
+    lock = _DISK.lock(os.path.join(where, "lock"), f"journal {where}", 0)
+    try:
+        end = names[0]
+        for i, first in enumerate(names):
+            offset, end, whole = _good_part(segment_path(where, first), end, at)
+            if not whole:
+                _cut(where, names[i:], offset)
+                break
+        _DISK.sync_directory(where)
+        return end
+    finally:
+        lock.release()
+
+
+def _good_part(path: str, end: int, at: int | None) -> tuple[int, int, bool]:
+    """How far a segment is good and wanted: offset, sequence, and whether that is all of it."""
+    with contextlib.closing(_DISK.open(path, write=False)) as file:
+        offset = 0
+        try:
+            segment = open_segment(file, path)
+            offset, end = segment.records, segment.first
+            for record in walk(file, segment, last=False):
+                if at is not None and record.end > at:
+                    return offset, end, False
+                offset, end = record.next, record.end
+        except Damaged:
+            return offset, end, False
+        return offset, end, True
+
+
+def _cut(directory: str, names: list[int], offset: int) -> None:
+    """Shorten the first of these segments and take the others away.
+
+    Readers may have them mapped: files are replaced, never shortened.
+    """
+    for i, first in enumerate(names):
+        path = segment_path(directory, first)
+        if i or not offset:
+            os.replace(path, path + ".broken")
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path + ".broken")
+        os.link(path, path + ".broken")
+        with contextlib.closing(_DISK.open(path, write=False)) as file:
+            replace_file(_DISK, path, [file.read(offset, 0)])
+
+
+def restore(
+    path: str | os.PathLike[str],
+    name: str | None = None,
+    *,
+    ring_path: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Ring:
+    """Make a ring again that goes on where a journal ends: same schema, next sequence.
+
+    The messages themselves stay in the journal; :func:`replay` gives them.
+
+    Parameters
+    ----------
+    path : the journal's directory
+    name, ring_path : of the ring, as `name` and `path` of :func:`shmring.create`
+    options : others of :func:`shmring.create`
+
+    Raises
+    ------
+    as :func:`verify` and :func:`shmring.create`
+    """
+    import pyarrow as pa
+
+    from shmring.ring import create
+
+    serialized = b""
+    for opened in _segments(os.fspath(path)):
+        serialized = opened.segment.schema
+    schema = pa.ipc.read_schema(pa.py_buffer(serialized)) if serialized else None
+    end = verify(path).end
+    return create(name, path=ring_path, schema=schema, first_sequence=end, **options)

@@ -1,0 +1,275 @@
+"""The journal of a ring: what is on disk, what branches behind it see, and replay."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from simulated_disk import SimulatedDisk
+
+import shmring
+from shmring.durable import Journal, Retention, replay, replay_batches, restore, verify
+from shmring.errors import BranchNotFound, JournalGap, NotDurable, SecondMember
+
+
+def stored(path: Path, **bounds: int) -> list[bytes]:
+    return [bytes(m.data) for m in replay(path, **bounds)]
+
+
+def test_a_durable_push_returns_when_it_is_on_disk(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.journal(tmp_path) as journal, ring.producer() as out:
+        first = out.push(b"one", durable=True)
+        assert journal.durable > first
+        assert stored(tmp_path) == [b"one"]
+        last = out.push_many([b"two", b"three"], durable=True)
+        out.push(b"x" * 1000, durable=True, kind=9)
+    found = list(replay(tmp_path))
+    assert [bytes(m.data) for m in found] == [b"one", b"two", b"three", b"x" * 1000]
+    assert [m.message_id for m in found] == [first, last, last + 1, last + 2]
+    assert found[-1].kind == 9
+    assert all(m.time for m in found)
+
+
+def test_a_branch_behind_the_journal_sees_only_what_is_on_disk(
+    ring: shmring.Ring, tmp_path: Path
+) -> None:
+    disk = SimulatedDisk()
+    with Journal(ring, tmp_path, disk=disk) as journal, ring.producer() as out:
+        with ring.consumer("logic", start="earliest", after="journal") as inp:
+            for i in range(50):
+                out.push(b"%d" % i)
+                with inp.lease(timeout=20) as message:
+                    assert message.message_id < journal.durable
+        assert disk.syncs
+
+
+def test_without_a_journal_a_durable_push_publishes_nothing(
+    ring: shmring.Ring, tmp_path: Path
+) -> None:
+    with ring.producer() as out:
+        with pytest.raises(BranchNotFound, match="no journal"):
+            out.push(b"x", durable=True)
+        ring.journal(tmp_path).close()
+        with pytest.raises(NotDurable, match="nothing was published"):
+            out.push(b"x", durable=True)
+        with pytest.raises(NotDurable):
+            out.wait_durable(ring.claimed, timeout=0)
+    assert ring.claimed == 0
+
+
+def test_a_durable_push_notices_that_the_journal_has_failed(
+    ring: shmring.Ring, tmp_path: Path
+) -> None:
+    disk = SimulatedDisk()
+    journal = Journal(ring, tmp_path, disk=disk)
+    with ring.producer() as out:
+        out.push(b"safe", durable=True)
+        disk.failing.add("sync")
+        with pytest.raises(NotDurable) as caught:
+            out.push(b"lost?", durable=True)
+        assert caught.value.message_id == 1
+    assert journal.wait(20)
+    with pytest.raises(OSError, match="failed to sync"):
+        journal.close()
+    # What was not known to be on disk is delivered to the next journal.
+    with Journal(ring, tmp_path, disk=disk.kill()) as journal, ring.producer() as out:
+        out.push(b"next", durable=True)
+        assert journal.durable == 3
+
+
+def test_a_journal_goes_on_where_it_was_and_repeats_nothing(
+    ring: shmring.Ring, tmp_path: Path
+) -> None:
+    with ring.producer() as out:
+        for start in range(0, 60, 20):
+            with ring.journal(tmp_path, segment_bytes=2000):
+                for i in range(start, start + 20):
+                    out.push(b"%d" % i, durable=i % 7 == 0)
+                out.push(b"", durable=True)
+            out.push(b"between")
+        with ring.journal(tmp_path):
+            out.push(b"end", durable=True)
+    numbers = [int(m) for m in stored(tmp_path) if m.isdigit()]
+    assert numbers == list(range(60))
+    assert stored(tmp_path).count(b"between") == 3
+    assert verify(tmp_path).segments > 3
+
+
+def test_more_than_the_ring_holds_flows_through(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.journal(tmp_path, segment_bytes=1 << 20), ring.producer() as out:
+        for i in range(20_000):
+            out.push(b"%d" % i)
+        out.push_end()
+        out.push(b"last", durable=True)
+    found = list(replay(tmp_path))
+    assert [bytes(m.data) for m in found[:20_000]] == [b"%d" % i for i in range(20_000)]
+    assert found[20_000].kind == 2
+    assert stored(tmp_path, from_=19_998, until=20_000) == [b"19998", b"19999"]
+
+
+def test_aborted_claims_leave_gaps_in_the_numbers(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.journal(tmp_path), ring.producer() as out:
+        for i in range(300):
+            with contextlib.suppress(ZeroDivisionError), out.claim(700 if i % 3 else 5) as slot:
+                slot.buffer[:] = bytes(len(slot.buffer))
+                if i % 5 == 0:
+                    raise ZeroDivisionError
+        last = out.push(b"last", durable=True)
+    found = list(replay(tmp_path))
+    assert len(found) == 241
+    assert found[-1].message_id == last
+
+
+def test_a_scattered_ring_is_journalled_too(name: str, tmp_path: Path) -> None:
+    with shmring.create(name, slots=1024, scattered=True, temporary=True) as ring:
+        with ring.journal(tmp_path), ring.producer() as out:
+            out.push_many([b"%d" % i for i in range(500)], durable=True)
+        assert stored(tmp_path) == [b"%d" % i for i in range(500)]
+
+
+def batches(count: int) -> Iterator[pa.RecordBatch]:
+    for i in range(count):
+        yield pa.record_batch({"n": pa.array(range(i * 1000, i * 1000 + 1000)), "s": ["x"] * 1000})
+
+
+@pytest.mark.parametrize("in_header", [True, False])
+def test_arrow_batches_come_back_mapped_and_aligned(
+    name: str, tmp_path: Path, in_header: bool
+) -> None:
+    given = list(batches(30))
+    schema = given[0].schema
+    options: dict[str, Any] = {"schema": schema} if in_header else {}
+    with (
+        shmring.create(name, slots=1024, temporary=True, **options) as ring,
+        ring.journal(tmp_path),
+        ring.arrow_writer(schema) as writer,
+        ring.producer() as out,
+    ):
+        for batch in given:
+            writer.write(batch)
+        writer.end()
+        out.wait_durable(ring.claimed - 1)
+    before = pa.total_allocated_bytes()
+    found = list(replay_batches(tmp_path))
+    assert found == given
+    assert pa.total_allocated_bytes() - before < 10_000
+    assert all(b.column(0).buffers()[1].address % 64 == 0 for b in found)
+
+
+def test_a_ring_made_again_continues_the_sequence(name: str, tmp_path: Path) -> None:
+    schema = pa.schema({"n": pa.int64()})
+    with shmring.create(name, slots=1024, schema=schema) as ring:
+        with ring.journal(tmp_path), ring.arrow_writer() as writer, ring.producer() as out:
+            writer.write(pa.record_batch({"n": [1, 2]}))
+            out.wait_durable(ring.claimed - 1)
+        end = ring.claimed
+    shmring.unlink(name)
+
+    with shmring.create(name, slots=1024) as other, pytest.raises(JournalGap, match="restore"):
+        other.journal(tmp_path)
+    shmring.unlink(name)
+
+    with restore(tmp_path, name, slots=2048, temporary=True) as ring:
+        assert ring.schema == schema
+        with ring.journal(tmp_path), ring.arrow_writer() as writer, ring.producer() as out:
+            assert writer.write(pa.record_batch({"n": [3]})) == end
+            out.wait_durable(end)
+        with ring.journal(tmp_path) as journal:
+            assert journal.durable == end + 1
+    assert [b.to_pydict()["n"] for b in replay_batches(tmp_path)] == [[1, 2], [3]]
+
+
+def test_a_second_journal_of_a_ring_is_refused(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.journal(tmp_path / "a"):
+        with pytest.raises(SecondMember):
+            ring.journal(tmp_path / "b")
+        with pytest.raises(shmring.Locked):
+            ring.journal(tmp_path / "a")
+
+
+def test_messages_that_were_never_journalled_are_a_gap(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.producer() as out:
+        with ring.journal(tmp_path):
+            out.push(b"a", durable=True)
+        ring.drop_branch("journal")
+        for _ in range(3000):
+            out.push(b"lost")
+        with pytest.raises(JournalGap, match="allow_gap"):
+            ring.journal(tmp_path)
+        with ring.journal(tmp_path, allow_gap=True):
+            out.push(b"b", durable=True)
+    found = stored(tmp_path)
+    assert (found[0], found[-1]) == (b"a", b"b")
+    assert verify(tmp_path).messages == len(found) < 3000
+
+
+def test_retention_forgets_whole_segments(
+    ring: shmring.Ring, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    keep = Retention(max_bytes=20_000, consumed_by=("logic",))
+    with ring.producer() as out, ring.consumer("logic", start="earliest") as inp:
+        with ring.journal(tmp_path, segment_bytes=4000, retention=keep):
+            for _ in range(400):
+                out.push(b"x" * 300, durable=True)
+            assert stored(tmp_path, until=1) == [b"x" * 300]  # not consumed yet
+            for _ in range(400):
+                inp.pop(timeout=20)
+            until(lambda: len(list(tmp_path.glob("*.journal"))) < 8, "forgetting")
+        first = next(replay(tmp_path)).message_id
+        assert first > 0
+        with pytest.raises(JournalGap, match=f"begins at sequence {first}"):
+            next(replay(tmp_path, from_=1))
+
+
+def test_a_full_disk_holds_producers_up_and_loses_nothing(
+    ring: shmring.Ring, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    disk = SimulatedDisk(capacity=100_000)
+    with Journal(ring, tmp_path, disk=disk) as journal, ring.producer() as out:
+        with contextlib.suppress(shmring.Full):
+            while True:
+                out.push(bytes(300), timeout=0.5)
+        until(lambda: journal.error is not None)
+        assert isinstance(journal.error, shmring.NoSpace)
+        disk.capacity = 1 << 30
+        out.push(b"at last", durable=True)
+        assert journal.error is None
+
+
+KILLED = """
+    import sys, shmring
+    ring = shmring.attach(sys.argv[1])
+    journal = ring.journal(sys.argv[2], segment_bytes=100_000)
+    print("ready")
+    journal.wait()
+"""
+
+
+def test_a_journal_killed_again_and_again_misses_and_repeats_nothing(
+    ring: shmring.Ring, tmp_path: Path, child: Callable[..., Any]
+) -> None:
+    acknowledged: list[int] = []
+    sent = 0
+    with ring.producer() as out:
+        for _ in range(8):
+            process = child(KILLED, ring.name, tmp_path)
+            assert process.line() == "ready"
+            with contextlib.suppress(NotDurable):
+                for i in range(400):
+                    sent += 1
+                    message_id = out.push(b"%d" % (sent - 1), durable=True)
+                    acknowledged.append(message_id)
+                    if i == 300:
+                        process.process.kill()
+            process.kill()
+        process = child(KILLED, ring.name, tmp_path)
+        assert process.line() == "ready"
+        out.push(b"%d" % sent, durable=True)
+        process.kill()
+    found = list(replay(tmp_path))
+    assert [bytes(m.data) for m in found] == [b"%d" % i for i in range(sent + 1)]
+    assert set(acknowledged) <= {m.message_id for m in found}

@@ -1,0 +1,228 @@
+"""The journal's files: every crash point on a simulated disk, every cut, every flipped byte."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from simulated_disk import SimulatedDisk
+
+from shmring.durable import replay, truncate, verify
+from shmring.durable.files import Disk, OsDisk
+from shmring.durable.journal_log import JournalLog
+from shmring.durable.segments import ENTRY, open_segment, segment_names, segment_path, walk
+from shmring.errors import Damaged, Locked, NoSpace, VersionMismatch
+
+UUID = bytes(range(16))
+Contents = list[tuple[int, bytes]]
+
+
+def open_log(disk: Disk, directory: str = "/j", segment_bytes: int = 3000) -> JournalLog:
+    return JournalLog(disk, directory, uuid=UUID, schema=b"", segment_bytes=segment_bytes)
+
+
+def append(log: JournalLog, rng: random.Random) -> Contents:
+    """A record of one to three one-slot messages, sometimes behind an aborted claim."""
+    first = log.end + (rng.random() < 0.2)
+    messages = [(first + i, rng.randbytes(rng.randrange(301))) for i in range(rng.randint(1, 3))]
+    entries = b"".join(ENTRY.pack(7, i, len(m), 0, 0) for i, (_, m) in enumerate(messages))
+    slots = b"".join(m.ljust(300, b"\0") for _, m in messages)
+    log.append(first, first + len(messages), entries, [slots], first * 300)
+    return messages
+
+
+def contents(disk: Disk, directory: str = "/j") -> Contents:
+    """What a reader finds, by the format's rules alone."""
+    found: Contents = []
+    names = segment_names(disk, directory)
+    for first in names:
+        file = disk.open(segment_path(directory, first), write=False)
+        segment = open_segment(file, segment_path(directory, first))
+        for record in walk(file, segment, last=first == names[-1]):
+            entries = file.read(record.messages * ENTRY.size, record.entries)
+            payload = file.read(record.payload_bytes, record.payload)
+            for _, slot, length, _, shift in ENTRY.iter_unpack(entries):
+                begin = slot * 300 + shift
+                found.append((record.first + slot, payload[begin : begin + length]))
+        file.close()
+    return found
+
+
+class Workload:
+    """Appends and syncs, and at every step reopens what a crash might leave."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.disk = SimulatedDisk()
+        self.disk.on_step = self.check
+        self.written: Contents = []
+        self.pending: Contents = []
+        self.durable = 0
+        self.checked = 0
+
+    def run(self) -> None:
+        log = open_log(self.disk)
+        for _ in range(12):
+            for _ in range(self.rng.randint(1, 3)):
+                self.append(log)
+            log.sync()
+            self.durable = len(self.written)
+        log.close()
+
+    def append(self, log: JournalLog) -> None:
+        # A crash may find what is being written before append() has returned.
+        state = self.rng.getstate()
+        self.pending = append(_Dry(log.end), self.rng)  # type: ignore[arg-type]
+        self.rng.setstate(state)
+        self.written += append(log, self.rng)
+        self.pending = []
+
+    def check(self) -> None:
+        for image in self.disk.crashes(random.Random(self.disk.steps), 4):
+            log = open_log(image)
+            found = contents(image)
+            everything = self.written + self.pending
+            assert found == everything[: len(found)]
+            assert len(found) >= self.durable
+            more = append(log, random.Random(1))
+            log.sync()
+            log.close()
+            for again in image.crashes(random.Random(2), 1):
+                open_log(again).close()
+                assert contents(again) == found + more
+            self.checked += 1
+
+
+class _Dry:
+    """Takes an append and does nothing, to learn what it will write."""
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+
+    def append(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_crash_at_any_step_leaves_all_that_was_synced_and_a_prefix_of_the_rest(seed: int) -> None:
+    workload = Workload(seed)
+    workload.run()
+    assert workload.checked > 100
+
+
+def filled(directory: Path, records: int = 8, segment_bytes: int = 3000) -> Contents:
+    log = open_log(OsDisk(), str(directory), segment_bytes)
+    rng = random.Random(5)
+    written: Contents = []
+    for _ in range(records):
+        written += append(log, rng)
+        log.sync()
+    log.close()
+    return written
+
+
+def test_a_segment_cut_at_any_byte_is_a_shorter_journal(tmp_path: Path) -> None:
+    written = filled(tmp_path / "whole", records=3, segment_bytes=1 << 20)
+    segment = next((tmp_path / "whole").glob("*.journal"))
+    data = segment.read_bytes()
+    where = tmp_path / "cut"
+    where.mkdir()
+    lengths = set()
+    for nbytes in range(len(data)):
+        (where / segment.name).write_bytes(data[:nbytes])
+        log = open_log(OsDisk(), str(where))
+        log.close()
+        found = contents(OsDisk(), str(where))
+        assert found == written[: len(found)]
+        lengths.add(len(found))
+    assert len(lengths) == 4
+
+
+def test_damage_before_what_was_known_to_be_on_disk_is_an_error_that_says_where(
+    tmp_path: Path,
+) -> None:
+    filled(tmp_path, records=8, segment_bytes=1 << 20)
+    segment = next(tmp_path.glob("*.journal"))
+    data = segment.read_bytes()
+    for at in range(0, len(data) * 3 // 4, 37):
+        segment.write_bytes(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
+        try:
+            open_log(OsDisk(), str(tmp_path)).close()
+        except (Damaged, VersionMismatch) as error:
+            assert segment.name in str(error)  # noqa: PT017
+        else:  # padding between the parts is nobody's
+            assert contents(OsDisk(), str(tmp_path))
+
+
+def test_truncate_cuts_at_the_damage_and_keeps_a_copy(tmp_path: Path) -> None:
+    written = filled(tmp_path, records=20)
+    names = sorted(tmp_path.glob("*.journal"))
+    assert len(names) >= 3
+    data = bytearray(names[1].read_bytes())
+    data[len(data) // 2] ^= 1
+    names[1].write_bytes(data)
+    with pytest.raises(Damaged, match=names[1].name):
+        verify(tmp_path)
+    good = [m for m in written if m[0] < truncate(tmp_path)]
+    assert [(m.message_id, bytes(m.data)) for m in replay(tmp_path)] == good
+    assert verify(tmp_path).messages == len(good)
+    assert bytes(data) == names[1].with_name(names[1].name + ".broken").read_bytes()
+    assert names[2].with_name(names[2].name + ".broken").exists()
+    open_log(OsDisk(), str(tmp_path)).close()
+
+
+def test_truncate_at_a_sequence_ends_at_the_record_before_it(tmp_path: Path) -> None:
+    written = filled(tmp_path)
+    end = truncate(tmp_path, at=7)
+    assert end <= 7
+    assert [m.message_id for m in replay(tmp_path)] == [i for i, _ in written if i < end]
+
+
+def test_a_full_disk_writes_nothing_and_can_be_tried_again() -> None:
+    disk = SimulatedDisk(capacity=2000)
+    log = open_log(disk, segment_bytes=1 << 20)
+    rng = random.Random(3)
+    written: Contents = []
+
+    def fill() -> None:
+        nonlocal written
+        while True:
+            written += append(log, rng)
+
+    with pytest.raises(NoSpace):
+        fill()
+    log.sync()
+    assert contents(disk) == written
+    disk.capacity = 1 << 30
+    written += append(log, rng)
+    log.sync()
+    assert contents(disk) == written
+
+
+def test_one_process_at_a_time_owns_it(tmp_path: Path) -> None:
+    log = open_log(OsDisk(), str(tmp_path))
+    with pytest.raises(Locked):
+        open_log(OsDisk(), str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        truncate(tmp_path)
+    log.close()
+    open_log(OsDisk(), str(tmp_path)).close()
+
+
+def test_forgetting_goes_by_size_age_and_what_was_consumed(tmp_path: Path) -> None:
+    log = open_log(OsDisk(), str(tmp_path), segment_bytes=500)
+    rng = random.Random(1)
+    for _ in range(10):
+        append(log, rng)
+        log.sync()
+    names = segment_names(OsDisk(), str(tmp_path))
+    log.forget(max_bytes=1 << 30, max_age=3600, consumed=None)
+    assert segment_names(OsDisk(), str(tmp_path)) == names
+    log.forget(max_bytes=0, max_age=None, consumed=names[2])
+    assert segment_names(OsDisk(), str(tmp_path)) == names[2:]
+    log.forget(max_bytes=None, max_age=None, consumed=names[4])
+    assert segment_names(OsDisk(), str(tmp_path)) == names[4:]
+    log.forget(max_bytes=None, max_age=0, consumed=None)
+    assert segment_names(OsDisk(), str(tmp_path)) == names[-1:]
+    log.close()
