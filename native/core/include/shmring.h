@@ -171,6 +171,18 @@ SHMRING_API int shmring_publish(shmring_producer *producer, uint32_t length, uin
 SHMRING_API int shmring_publish_ones(shmring_producer *producer, uint64_t last, const uint32_t *lengths,
 				     uint32_t length);
 
+struct shmring_part {
+	uint32_t slots;
+	uint32_t length;
+	uint8_t shift;
+	uint8_t kind;
+};
+
+/* Publishes the open claim as `count` messages by one store: readers see all of
+ * them or none, also if this process is killed. Their slots make up the claim. */
+SHMRING_API int shmring_publish_parts(shmring_producer *producer, const struct shmring_part *parts,
+				      uint32_t count);
+
 /* Gives the open claim up: readers step over it. */
 SHMRING_API int shmring_abort(shmring_producer *producer);
 
@@ -297,6 +309,12 @@ SHMRING_API int shmring_read(const shmring *ring, uint64_t *position, uint64_t e
  * SHMRING_SLOT_BYTES, a message each: its first row. NULL where it is not, or
  * where each message has a checksum to be compared. Looks at one entry a run. */
 SHMRING_API const void *shmring_rows(const shmring *ring, uint64_t first, uint64_t end);
+
+/* How far a take from `from` on would reach that may go up to `limit`, without
+ * taking anything: for a branch whose position says what is done with, and which
+ * therefore takes late. Nobody may have released what lies at `from`. */
+SHMRING_API int shmring_measure(const shmring *ring, uint64_t from, uint64_t limit, uint32_t max_messages,
+				uint64_t max_slots, uint64_t *end, uint32_t *messages);
 
 /* Releases [first, end), which must be held; in any order, from any thread
  * that is alone with this member. */

@@ -330,6 +330,66 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 	return SHMRING_OK;
 }
 
+static int check_parts(const shmring_producer *p, const struct shmring_part *parts, uint32_t n)
+{
+	const shmring *r = p->ring;
+	uint64_t slots = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		int status = check_message_slots(r, parts[i].slots);
+
+		if (status)
+			return status;
+		if ((uint64_t)parts[i].length + parts[i].shift > (uint64_t)parts[i].slots * SLOT_BYTES)
+			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": part %u has %u bytes in %u slots", r->name,
+				    i, parts[i].length, parts[i].slots);
+		slots += parts[i].slots;
+	}
+	if (slots != p->claim_n)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": the parts have %llu slots, the claim has %llu",
+			    r->name, (unsigned long long)slots, (unsigned long long)p->claim_n);
+	return SHMRING_OK;
+}
+
+int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts, uint32_t n)
+{
+	shmring *r = p->ring;
+	int status = check_usable(r);
+	uint8_t flags = r->options & OPT_CHECKSUM ? FLAG_CHECKSUM : 0;
+	uint64_t seq = p->claim_lo + p->claim_n;
+	uint64_t bytes = 0;
+	uint64_t time;
+
+	if (status)
+		return status;
+	if (p->claim_n == 0)
+		return no_claim(r);
+	status = check_parts(p, parts, n);
+	if (status)
+		return status;
+	time = message_time(r);
+	for (uint32_t i = n; i-- > 0;) {
+		const struct shmring_part *part = &parts[i];
+		uint32_t crc = 0;
+
+		seq -= part->slots;
+		if (flags)
+			crc = shmring_crc32c(0, slot_at(r, seq) + part->shift, part->length);
+		bytes += part->length;
+		fill_entry(control_at(r, seq), time, part->length, part->slots, (uint8_t)p->seat_index, part->kind,
+			   flags, part->shift, crc);
+		if (i) {
+			crash_order(); /* recovery knows an unpublished part by its seat */
+			store_relaxed(&control_at(r, seq)->published, seq + 1); /* the first store publishes it */
+		}
+	}
+	publish(r, seq);
+	count(&p->seat->counters.messages, n);
+	count(&p->seat->counters.bytes, bytes);
+	claim_done(p);
+	return SHMRING_OK;
+}
+
 int shmring_abort(shmring_producer *p)
 {
 	int status = check_usable(p->ring);

@@ -217,6 +217,14 @@ static int scan(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_mess
 	return SHMRING_OK;
 }
 
+int shmring_measure(const shmring *r, uint64_t from, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
+		    uint64_t *end, uint32_t *messages)
+{
+	int status = check_usable(r);
+
+	return status ? status : scan(r, from, limit, max_messages, max_slots, end, messages);
+}
+
 /* Marks the last taker's take as done; `t` is where it ended. */
 static void confirm(shmring_member *m, uint32_t last, uint64_t t)
 {

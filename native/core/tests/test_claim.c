@@ -62,6 +62,47 @@ TEST(what_a_claim_refuses)
 	ring_end(r);
 }
 
+TEST(parts_of_a_claim_become_readable_at_once)
+{
+	const struct shmring_part parts[] = {{1, 10, 0, KIND_BYTES}, {3, 890, 10, 7}, {2, 0, 0, KIND_BYTES}};
+	struct shmring_message message;
+	struct shmring_lease lease;
+	uint32_t messages;
+	uint64_t at, end;
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .checksum = true});
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	for (int round = 0; round < 1000; round++) {
+		int64_t lo = shmring_next(p, 6);
+
+		NEED(lo >= 0);
+		memset(shmring_slot(r, (uint64_t)lo), round & 255, 6 * SLOT_BYTES);
+		CHECK_IS(shmring_publish_parts(p, parts, 2), SHMRING_E_INVALID); /* not the whole claim */
+		CHECK_IS(shmring_take(m, 10, 10, &lease), SHMRING_UNAVAILABLE);
+		CHECK_IS(shmring_publish_parts(p, parts, 3), SHMRING_OK);
+		CHECK_IS(shmring_measure(r, (uint64_t)lo, UINT64_MAX, 2, 100, &end, &messages), SHMRING_OK);
+		CHECK(end == (uint64_t)lo + 4 && messages == 2);
+		CHECK_IS(shmring_take(m, 10, 10, &lease), SHMRING_OK);
+		CHECK(lease.first == (uint64_t)lo && lease.end == lease.first + 6 && lease.messages == 3);
+		at = lease.first;
+		for (int i = 0; i < 3; i++) {
+			NEED(shmring_read(r, &at, lease.end, &message) == SHMRING_OK);
+			CHECK(message.slots == parts[i].slots && message.length == parts[i].length &&
+			      message.kind == parts[i].kind);
+			CHECK(!message.length || *(const uint8_t *)message.data == (round & 255));
+		}
+		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
+	}
+	CHECK_IS(shmring_next(p, 3), 6000);
+	CHECK_IS(shmring_publish_parts(p, &(struct shmring_part){3, 900, 1, 0}, 1), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_publish_parts(p, &(struct shmring_part){0, 0, 0, 0}, 1), SHMRING_E_INVALID);
+	CHECK_IS(shmring_publish_parts(p, &(struct shmring_part){3, 900, 0, 0}, 1), SHMRING_OK);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
 TEST(slots_for)
 {
 	CHECK_IS(shmring_slots_for(0, false), 1);
@@ -289,6 +330,7 @@ int main(void)
 	check_begin();
 	RUN(numbers_follow_each_other_and_none_is_burned_when_full);
 	RUN(what_a_claim_refuses);
+	RUN(parts_of_a_claim_become_readable_at_once);
 	RUN(slots_for);
 	RUN(a_batch_is_one_run_and_what_was_claimed_beyond_it_is_aborted);
 	RUN(messages_run_over_the_end_of_the_slots);
