@@ -40,7 +40,7 @@ $(VENV)/bench: $(VENV)/installed
 	@touch $@
 
 $(VENV)/lint: pyproject.toml constraints.txt $(VENV)/bin/python
-	@$(PIP) -c constraints.txt ruff pyright clang-format
+	@$(PIP) -c constraints.txt ruff pyright clang-format pyarrow-stubs pandas-stubs
 	@touch $@
 
 # --- what one does with it ---------------------------------------------------------
