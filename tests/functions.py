@@ -141,3 +141,13 @@ class NeverLoads:
 class FailsToLoad:
     def __init__(self) -> None:
         raise FileNotFoundError("the model is not where it was")
+
+
+def through_and_worker(name: str) -> object:
+    """What mapInArrow runs in Spark's worker: through(), and the worker's pid beside it."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in shmring.spark.through(name)(batches):
+            yield with_pid(batch)
+
+    return run

@@ -27,7 +27,7 @@ def jar_path() -> str:
             f"this installation of shmring has no jar ({jar}): it was built where javac or Spark's "
             "jars were missing. Install a JDK (openjdk-17-jdk-headless) and pyspark, then build "
             "shmring again with -C cmake.define.SHMRING_JVM=ON "
-            '-C cmake.define.SHMRING_PYSPARK_JARS="$(python -c \'import os, pyspark; '
+            "-C cmake.define.SHMRING_PYSPARK_JARS=\"$(python -c 'import os, pyspark; "
             'print(os.path.join(pyspark.__path__[0], "jars"))\')"'
         )
     return str(jar)

@@ -41,7 +41,7 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
         for answer in run(_as_batch(_as_tuple(each)) for each in arguments):
             yield answer.column(0)
 
-    return _udf("arrow_udf", call, pa.Array, return_type)
+    return _udf("arrow_udf", name, call, pa.Array, return_type)
 
 
 def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
@@ -58,11 +58,12 @@ def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
         for answer in run(batches):
             yield _to_pandas(answer.column(0))
 
-    return _udf("pandas_udf", call, pd.Series, return_type)
+    return _udf("pandas_udf", name, call, pd.Series, return_type)
 
 
-def _udf(maker: str, call: Any, kind: Any, return_type: str | DataType) -> Any:
+def _udf(maker: str, name: str, call: Any, kind: Any, return_type: str | DataType) -> Any:
     functions: Any = import_module("pyspark.sql.functions")
+    call.__name__ = name
     # Spark reads from the annotations that it is to pass an iterator; this one
     # serves for several columns too.
     call.__annotations__ = {"arguments": Iterator[kind], "return": Iterator[kind]}

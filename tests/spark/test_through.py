@@ -1,0 +1,186 @@
+"""mapInArrow through a sidecar, on a real Spark."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import threading
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import functions
+
+from shmring.spark import metrics, through
+
+
+def test_rows_go_through_the_sidecar_and_back(spark, serve, name):
+    serve("double", workers=2)
+    frame = spark.range(100_000, numPartitions=4).withColumnRenamed("id", "x")
+    result = frame.mapInArrow(through(name), "x long")
+    assert result.agg(functions.count("*"), functions.sum("x")).first() == (
+        100_000,
+        2 * sum(range(100_000)),
+    )
+
+
+def test_order_within_a_partition_is_kept(spark, serve, name):
+    sidecar = serve("with_pid", workers=3)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
+    try:
+        frame = spark.range(20_000, numPartitions=2)
+        rows = frame.mapInArrow(through(name, in_flight=5), "id long, pid long").collect()
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert [row.id for row in rows] == list(range(20_000))
+    pids = {row.pid for row in rows}
+    assert len(pids) > 1
+    assert pids <= set(sidecar.pids)
+
+
+def test_every_type_that_spark_has_survives(spark, serve, name):
+    serve("identity")
+    frame = spark.sql(
+        """
+        select id, cast(id as string) s, cast(cast(id as string) as binary) b, id % 2 = 0 flag,
+            cast(id as decimal(20, 3)) d, date'2024-02-29' day,
+            timestamp'2024-02-29 12:00:00' at, array(id, null) list,
+            map('k', id) m, struct(id, array(cast(id as string)) inner) st,
+            if(id % 3 = 0, null, id) n
+        from range(1000)
+        """
+    )
+    result = frame.mapInArrow(through(name), frame.schema)
+    assert result.collect() == frame.collect()
+
+
+def test_empty_partitions_and_empty_answers(spark, serve, name):
+    serve("identity")
+    frame = spark.range(10, numPartitions=8).where("id > 100")
+    assert frame.mapInArrow(through(name), "id long").collect() == []
+
+
+def test_function_may_drop_or_multiply_rows(spark, serve, name):
+    serve("twice")
+    result = spark.range(1000).mapInArrow(through(name), "id long")
+    assert result.count() == 2000
+
+
+def test_metrics_are_summed_over_the_tasks(spark, serve, name):
+    serve("identity")
+    total = metrics(spark.sparkContext)
+    for _ in range(2):
+        frame = spark.range(30_000, numPartitions=3)
+        frame.mapInArrow(through(name, metrics=total), "id long").count()
+    assert total.value.rows == 60_000
+    assert total.value.requests == total.value.answers == 6
+    assert total.value.answer_bytes >= total.value.request_bytes > 60_000 * 8
+
+
+def test_workers_of_spark_are_used_again_and_leave_nothing_between(spark, serve, name, reply_rings):
+    from functions import through_and_worker
+
+    serve("identity")
+    pids = []
+    for _ in range(2):
+        frame = spark.range(100, numPartitions=1).mapInArrow(
+            through_and_worker(name), "id long, pid long"
+        )
+        pids.append({row.pid for row in frame.collect()})
+        assert not reply_rings()
+    assert len(pids[0] | pids[1]) <= 2  # local[2] has two of them
+
+
+def test_limit_leaves_nothing(spark, serve, name, reply_rings, until):
+    serve("identity")
+    frame = spark.range(10_000_000, numPartitions=2).mapInArrow(through(name), "id long")
+    assert len(frame.limit(1).collect()) == 1
+    until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+def test_what_is_shipped_to_the_workers_is_small():
+    assert len(pickle.dumps(through("scorer"))) < 500
+
+
+# --- when something goes wrong ------------------------------------------------------------------
+
+
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, reply_rings, until):
+    serve("fail_on_seven")
+    frame = spark.range(100, numPartitions=2).mapInArrow(through(name), "id long")
+    with pytest.raises(PythonException) as caught:
+        frame.collect()
+    text = str(caught.value)
+    assert "SidecarError" in text
+    assert "seven is not allowed" in text
+    assert "in fail_on_seven" in text
+    until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+def test_sidecar_that_is_not_there_fails_the_job_in_words(spark, name):
+    frame = spark.range(10).mapInArrow(through(name, patience=0.1), "id long")
+    with pytest.raises(PythonException, match=f'no sidecar "{name}" on this host'):
+        frame.collect()
+
+
+@pytest.mark.kill
+def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
+    spark, serve, name, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
+    serve("die_once", workers=2)
+    frame = spark.range(100_000, numPartitions=4).mapInArrow(through(name, patience=60), "id long")
+    assert frame.agg(functions.sum("id")).first()[0] == sum(range(100_000))
+    assert (tmp_path / "marker").exists()
+
+
+@pytest.mark.kill
+def test_sidecar_that_ends_during_the_job_fails_it_in_words(
+    spark, serve, name, monkeypatch, tmp_path, thread, until, reply_rings
+):
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    sidecar = serve("wait_for_marker", workers=2)
+    frame = spark.range(1000, numPartitions=2).mapInArrow(through(name, patience=0.5), "id long")
+    collecting = thread(frame.collect)
+    until(marker.with_suffix(".begun").exists)
+    for pid in sidecar.pids:
+        os.kill(pid, signal.SIGKILL)
+    sidecar.stop()
+    with pytest.raises(PythonException, match="has no living worker"):
+        collecting.outcome()
+    until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+@pytest.mark.kill
+def test_cancelled_job_leaves_no_file_and_no_process(
+    spark, serve, name, monkeypatch, tmp_path, until, reply_rings
+):
+    """The tasks wait in the client: Spark kills their workers, whose `finally` never runs."""
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    sidecar = serve("wait_for_marker", workers=2)
+    failures = []
+
+    def run():
+        spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
+        try:
+            spark.range(1000, numPartitions=2).mapInArrow(through(name), "id long").collect()
+        except Exception as error:
+            failures.append(error)
+
+    job = threading.Thread(target=run)
+    job.start()
+    until(lambda: marker.with_suffix(".begun").exists() and len(reply_rings()) == 2)
+    clients = [int(ring.split(".")[-1].partition("-")[0]) for ring in reply_rings()]
+    spark.sparkContext.cancelJobGroup(name)
+    job.join(60)
+    assert not job.is_alive()
+    assert "cancel" in str(failures[0]).lower()
+    until(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in clients), "the clients' end")
+    marker.touch()
+    until(lambda: not reply_rings(), "the sweep")
+    # Sidecar and session go on as if nothing had been.
+    frame = spark.range(1000, numPartitions=2).mapInArrow(through(name), "id long")
+    assert frame.count() == 1000
+    assert sidecar.restarts == 0

@@ -1,0 +1,75 @@
+"""UDFs whose work a sidecar does, of one and of several columns."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import functions
+
+from shmring.spark import arrow_udf, metrics, pandas_udf
+
+MAKERS = {"arrow": arrow_udf, "pandas": pandas_udf}
+
+
+@pytest.fixture(params=MAKERS.values(), ids=MAKERS.keys())
+def make(request):
+    return request.param
+
+
+@pytest.fixture
+def frame(spark):
+    return spark.range(2000, numPartitions=3).selectExpr(
+        "id", "id * 10 tens", "if(id % 3 = 0, null, id) gaps", "cast(id as string) s"
+    )
+
+
+def test_udf_of_one_column(serve, name, make, frame):
+    serve("double", workers=2)
+    double = make(name, "long")
+    assert [r[0] for r in frame.select(double("id")).collect()] == [2 * i for i in range(2000)]
+
+
+def test_udf_of_several_columns(serve, name, make, frame):
+    serve("total", workers=2)
+    total = make(name, "double")
+    rows = frame.select(total("id", "tens", "gaps")).collect()
+    assert [r[0] for r in rows] == [i * 11 + (i if i % 3 else 0) for i in range(2000)]
+
+
+def test_udf_of_text_and_nulls(serve, name, make, frame):
+    serve("identity")
+    same = make(name, "string")
+    text = functions.when(functions.col("id") % 2 == 0, functions.col("s"))
+    rows = frame.select(same(text)).collect()
+    assert [r[0] for r in rows] == [None if i % 2 else str(i) for i in range(2000)]
+
+
+def test_udf_of_structs(serve, name, make, frame):
+    serve("identity")
+    same = make(name, "id long, s string")
+    rows = frame.select(same(functions.struct("id", "s"))).collect()
+    assert [tuple(r[0]) for r in rows] == [(i, str(i)) for i in range(2000)]
+
+
+def test_udf_beside_other_columns_and_in_sql(spark, serve, name, make, frame):
+    serve("double")
+    frame.createOrReplaceTempView("numbers")
+    spark.udf.register("doubled", make(name, "long"))
+    rows = spark.sql("select id, doubled(tens) t from numbers where doubled(id) > 3990").collect()
+    assert [tuple(r) for r in rows] == [(i, 20 * i) for i in range(1996, 2000)]
+
+
+def test_udf_is_named_after_its_sidecar(serve, name, make, frame):
+    assert frame.select(make(name, "long")("id")).columns == [f"{name}(id)"]
+
+
+def test_udf_takes_the_options_of_through(spark, serve, name, make, frame):
+    serve("identity")
+    total = metrics(spark.sparkContext)
+    frame.select(functions.sum(make(name, "long", metrics=total, in_flight=1)("id"))).collect()
+    assert total.value.rows == 2000
+
+
+def test_exception_of_the_function_reaches_the_job(serve, name, make, frame):
+    serve("fail_on_seven")
+    with pytest.raises(Exception, match="seven is not allowed"):
+        frame.select(make(name, "long")("id")).collect()
