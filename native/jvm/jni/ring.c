@@ -139,6 +139,37 @@ NATIVE(jlong, join)
 	return to_handle(member);
 }
 
+/* end, messages */
+NATIVE(void, measure)
+(JNIEnv *env, jclass class UNUSED, jlong ring, jlong from, jlong limit, jint max_messages, jlong max_slots,
+ jlongArray result)
+{
+	uint32_t messages;
+	uint64_t end;
+	int status = shmring_measure(from_handle(ring), (uint64_t)from, (uint64_t)limit, (uint32_t)max_messages,
+				     (uint64_t)max_slots, &end, &messages);
+
+	if (answer(env, status) == SHMRING_OK)
+		(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)end, (jlong)messages});
+}
+
+/* Sums over the living producers: messages, bytes, waits for room. */
+NATIVE(void, producerCounters)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray result)
+{
+	struct shmring_info info;
+	struct shmring_seat_info seat;
+	jlong words[3] = {0};
+
+	shmring_get_info(from_handle(ring), &info);
+	for (uint32_t i = 0; i < info.participants; i++)
+		if (shmring_seat_info(from_handle(ring), i, &seat) == SHMRING_OK && seat.role == 1) {
+			words[0] += (jlong)seat.messages;
+			words[1] += (jlong)seat.bytes;
+			words[2] += (jlong)seat.full_waits;
+		}
+	(*env)->SetLongArrayRegion(env, result, 0, 3, words);
+}
+
 /* The queue table's slot number and reference count of a held message. */
 NATIVE(void, row)(JNIEnv *env, jclass class UNUSED, jlong handle, jlong sequence, jlongArray result)
 {

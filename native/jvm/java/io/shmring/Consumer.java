@@ -64,6 +64,24 @@ public final class Consumer implements AutoCloseable {
     return Ring.available(handle());
   }
 
+  /**
+   * Moves the branch on to `sequence`, an end of a message, and releases what lies before it
+   * unread.
+   */
+  public synchronized void advance(String branch, long sequence) throws InterruptedException {
+    while (true) {
+      long position = ring.branch(branch).map(BranchInfo::position).orElse(sequence);
+      if (position >= sequence) {
+        return;
+      }
+      Ring.Reach reach = ring.measure(position, sequence, Integer.MAX_VALUE, sequence - position);
+      if (reach.messages() == 0) {
+        return; // nothing but aborted claims
+      }
+      poll(reach.messages(), sequence - position, Duration.ZERO).ifPresent(Lease::close);
+    }
+  }
+
   /** Releases whatever is still held and gives the seat back. */
   @Override
   public synchronized void close() {

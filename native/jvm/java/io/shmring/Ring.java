@@ -191,6 +191,31 @@ public final class Ring implements AutoCloseable {
     return new Range(this, first, end);
   }
 
+  /** How far a take of messages from one place on would reach. */
+  public record Reach(long end, int messages) {}
+
+  /**
+   * Looks how far a take would reach, without taking anything.
+   *
+   * @param from where it would begin; a branch must stand there or before
+   * @param limit where it would end at the latest, at most {@link Consumer#available()}
+   */
+  public synchronized Reach measure(long from, long limit, int maxMessages, long maxSlots) {
+    long[] words = new long[2];
+    measure(handle(), from, limit, maxMessages, maxSlots, words);
+    return new Reach(words[0], (int) words[1]);
+  }
+
+  /** What the producers that are here have done: messages, bytes, and waits for room. */
+  public synchronized ProducerCounters producerCounters() {
+    long[] words = new long[3];
+    producerCounters(handle(), words);
+    return new ProducerCounters(words[0], words[1], words[2]);
+  }
+
+  /** Counters of living producers, summed up. */
+  public record ProducerCounters(long messages, long bytes, long waits) {}
+
   /** The slot number of a held message, and how many branches still have to release it. */
   public synchronized long[] slotAndReferences(long id) {
     long[] words = new long[2];
@@ -320,6 +345,11 @@ public final class Ring implements AutoCloseable {
   static native long available(long member);
 
   static native void lapsed(long member, long[] range);
+
+  private static native void measure(
+      long ring, long from, long limit, int maxMessages, long maxSlots, long[] result);
+
+  private static native void producerCounters(long ring, long[] result);
 
   private static native void row(long ring, long sequence, long[] result);
 

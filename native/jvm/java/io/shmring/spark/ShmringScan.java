@@ -4,6 +4,7 @@ import java.util.Arrays;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -37,6 +38,11 @@ final class ShmringScan implements Scan {
   @Override
   public Batch toBatch() {
     return new ShmringBatch(schema, columns, options);
+  }
+
+  @Override
+  public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
+    return new ShmringStream(schema, columns, options, checkpointLocation);
   }
 
   @Override

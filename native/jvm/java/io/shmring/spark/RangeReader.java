@@ -1,0 +1,81 @@
+package io.shmring.spark;
+
+import io.shmring.Message;
+import io.shmring.Range;
+import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** Reads messages that the stream's branch holds, and takes none. */
+final class RangeReader implements PartitionReader<ColumnarBatch> {
+  private final ReadMetrics metrics = new ReadMetrics();
+  private final Ring ring;
+  private final Range range;
+  private final RingColumns columns;
+  private final Iterator<Message> messages;
+  private final boolean zeroCopy;
+  private ColumnarBatch batch;
+
+  RangeReader(RangePartition partition, RangeReaderFactory factory) {
+    this.ring = Ring.attach(partition.ring());
+    this.zeroCopy = factory.zeroCopy();
+    try {
+      if (!ring.info().uuid().equals(partition.uuid())) {
+        throw new RingException(
+            Status.NOT_FOUND,
+            String.format(
+                "ring \"%s\" is not the one that this batch was planned with: it was replaced, or"
+                    + " this executor is on another host",
+                ring.name()));
+      }
+      this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
+      this.range = ring.range(partition.first(), partition.end());
+    } catch (RuntimeException error) {
+      ring.close();
+      throw error;
+    }
+    this.messages = range.iterator();
+  }
+
+  @Override
+  public boolean next() {
+    List<Message> taken = new ArrayList<>();
+    long bytes = 0;
+    while (taken.size() < columns.messagesPerBatch() && messages.hasNext()) {
+      Message message = messages.next();
+      if (!message.isEnd()) {
+        taken.add(message);
+        bytes += message.length();
+      }
+    }
+    if (taken.isEmpty()) {
+      return false;
+    }
+    batch = zeroCopy ? columns.map(taken, () -> {}) : columns.copy(taken);
+    range.confirm(taken.get(0).id());
+    metrics.count(taken.size(), bytes);
+    return true;
+  }
+
+  @Override
+  public ColumnarBatch get() {
+    return batch;
+  }
+
+  @Override
+  public CustomTaskMetric[] currentMetricsValues() {
+    return metrics.values();
+  }
+
+  @Override
+  public void close() {
+    range.close();
+    ring.close();
+  }
+}

@@ -1,0 +1,140 @@
+package io.shmring.spark;
+
+import io.shmring.BranchInfo;
+import io.shmring.BranchOptions;
+import io.shmring.Consumer;
+import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
+import io.shmring.spark.RingOffset.Position;
+import java.util.Optional;
+import java.util.UUID;
+
+/**
+ * A stream's place in one ring, kept by the driver: an exclusive branch that stands where the last
+ * committed batch ended. It holds all that comes behind, so that the tasks read without taking, and
+ * a driver that dies leaves nothing but the branch where it stood.
+ */
+final class StreamRing implements AutoCloseable {
+  private final String name;
+  private final String branch;
+  private final Ring ring;
+  private final Consumer consumer;
+  private final long lowest;
+  private long target = Long.MAX_VALUE;
+
+  /**
+   * @param start where the stream goes on; empty if it begins
+   */
+  StreamRing(String name, String branch, Optional<Position> start, ReadOptions options) {
+    this.name = name;
+    this.branch = branch;
+    this.ring = Ring.attach(name);
+    try {
+      BranchOptions begin =
+          start
+              .filter(position -> position.uuid().equals(uuid()))
+              .map(position -> BranchOptions.at(position.sequence()))
+              .orElse(start.isPresent() ? BranchOptions.EARLIEST : options.branchOptions());
+      this.consumer = ring.consumer(branch, begin.asExclusive(), "spark stream");
+      this.lowest = ring.branch(branch).map(BranchInfo::position).orElseThrow();
+    } catch (RuntimeException error) {
+      ring.close();
+      throw error;
+    }
+  }
+
+  /** What is wrong with going on at `start`; empty if nothing is lost. */
+  Optional<String> loss(Position start) {
+    if (!start.uuid().equals(uuid())) {
+      return Optional.of(
+          String.format(
+              "ring \"%s\" was replaced by another one of the same name (%s, not %s)",
+              name, uuid(), start.uuid()));
+    }
+    if (start.sequence() < lowest) {
+      return Optional.of(
+          String.format(
+              "ring \"%s\": the messages %d to %d are gone",
+              name, start.sequence(), lowest - 1));
+    }
+    return Optional.empty();
+  }
+
+  /** Where a new stream begins. */
+  Position begin() {
+    return new Position(uuid(), lowest);
+  }
+
+  /** The end of what can be read, at most the target of a stream that reads what is there. */
+  long available() {
+    ring.recover();
+    return Math.min(consumer.available(), target);
+  }
+
+  void stopHere() {
+    target = Math.min(target, available());
+  }
+
+  /** The end of the next batch. */
+  Position next(Position start, long maxMessages, long maxSlots) {
+    long from = start.in(uuid(), lowest);
+    long limit = available();
+    long end = from;
+    while (end < limit && maxMessages > 0 && (end == from || end - from < maxSlots)) {
+      int most = (int) Math.min(maxMessages, Integer.MAX_VALUE);
+      Ring.Reach reach = ring.measure(end, limit, most, maxSlots - (end - from));
+      if (reach.messages() == 0 || (end > from && reach.end() - from > maxSlots)) {
+        break;
+      }
+      checkSize(end, reach, maxSlots);
+      end = reach.end();
+      maxMessages -= reach.messages();
+    }
+    return new Position(uuid(), end);
+  }
+
+  /** A message that leaves no room for the next one would end the stream for good. */
+  private void checkSize(long first, Ring.Reach reach, long maxSlots) {
+    long slots = reach.end() - first;
+    if (maxSlots < Long.MAX_VALUE && reach.messages() == 1 && slots > ring.info().slots() / 2) {
+      throw new RingException(
+          Status.TOO_LARGE,
+          String.format(
+              "ring \"%s\": message %d takes %d of %d slots, and Spark releases it only when the"
+                  + " next one is there, for which there is no room; create the ring with more"
+                  + " slots",
+              name, first, slots, ring.info().slots()));
+    }
+  }
+
+  RangePartition partition(Position start, Position end) {
+    long first = start.in(uuid(), lowest);
+    long last = end.uuid().equals(uuid()) ? Math.max(end.sequence(), first) : first;
+    return new RangePartition(name, uuid(), Hosts.here(), first, last);
+  }
+
+  void commit(Position end) throws InterruptedException {
+    if (end.uuid().equals(uuid())) {
+      consumer.advance(branch, end.sequence());
+    }
+  }
+
+  UUID uuid() {
+    return ring.info().uuid();
+  }
+
+  Ring ring() {
+    return ring;
+  }
+
+  long slots() {
+    return ring.info().slots();
+  }
+
+  @Override
+  public void close() {
+    consumer.close();
+    ring.close();
+  }
+}
