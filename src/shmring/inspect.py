@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from shmring.ring import Ring
 
-__all__ = ["Row", "filled_rows", "stats", "table"]
+__all__ = ["Row", "filled_rows", "held_since", "stats", "table"]
 
 # slot, message_id, time in ns, length, reference_count, kind, message
 Row = tuple[int, int, int, int, int, int, bytes]
@@ -76,6 +76,13 @@ def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
     )
 
 
+def held_since(ring: Ring, branches: list[dict[str, Any]]) -> int:
+    """The lowest sequence still held; the ring's own floor moves only when a producer needs it."""
+    floor = ring.floor
+    held = [b["released"] for b in branches if not b["lapse"]]
+    return max(floor, min(held)) if held else floor
+
+
 def stats(ring: Ring) -> dict[str, Any]:
     """Positions and counters as they stand.
 
@@ -87,18 +94,18 @@ def stats(ring: Ring) -> dict[str, Any]:
     behind the producers) and ``totals`` of the participants' counters by role
     """
     claimed = ring.claimed
-    floor = ring.floor
     seats = ring.seats()
     branches = [
         branch | {"lag": max(0, claimed - branch["position"])} for branch in ring.branches()
     ]
+    floor = held_since(ring, branches)
     return {
         "name": ring.name,
         "path": ring.path,
         "slots": ring.slots,
         "claimed": claimed,
         "floor": floor,
-        "used": claimed - floor,
+        "used": max(0, claimed - floor),
         "branches": branches,
         "participants": seats,
         "totals": {

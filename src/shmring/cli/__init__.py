@@ -14,6 +14,7 @@ import click
 import shmring
 from shmring.cli.consume import consume
 from shmring.cli.errors import exit_on_error, take_signals
+from shmring.cli.journal import journal
 from shmring.cli.look import stat, table
 from shmring.cli.output import set_json
 from shmring.cli.produce import produce
@@ -63,6 +64,7 @@ for _command in (
     consume,
     table,
     sidecar,
+    journal,
     ls,
     gc,
     recover,

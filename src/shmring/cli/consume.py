@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["consume"]
 
+_LULL = 0.001  # seconds without a message after which what was written is flushed
 _SLICE = 0.2  # seconds of one wait, after which a signal is looked for
 
 
@@ -196,7 +197,7 @@ def _next(
 ) -> shmring.Lease | None:
     """The next message; None if there is none and it is time to stop."""
     try:
-        return inp.lease(timeout=0)
+        return inp.lease(timeout=0 if until == "empty" else _LULL)
     except EndOfStream:
         raise
     except Empty:

@@ -172,15 +172,16 @@ def ls() -> None:
 def _listing(name: str) -> dict[str, Any]:
     try:
         with shmring.attach(name, read_only=True, foreign_owner=True) as ring:
-            seats = ring.seats()
+            stats = ring.stats()
+            seats = stats["participants"]
             alive = sum(s["alive"] for s in seats)
             return {
                 "name": name,
                 "path": ring.path,
                 "slots": ring.slots,
                 "file_bytes": ring.info.file_bytes,
-                "used": ring.claimed - ring.floor,
-                "branches": len(ring.branches()),
+                "used": stats["used"],
+                "branches": len(stats["branches"]),
                 "alive": alive,
                 "dead": len(seats) - alive,
             }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from importlib import import_module
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 from shmring.cli.output import message_fields, to_json
 
@@ -67,11 +68,18 @@ class Count(_Plain):
         pass
 
 
+def _stdout() -> IO[bytes]:
+    out: Any = sys.stdout.buffer
+    if isinstance(out, io.RawIOBase):  # with PYTHONUNBUFFERED each write is a call, maybe in part
+        return open(out.fileno(), "wb", closefd=False)
+    return out
+
+
 class Lines(_Plain):
     """stdout: each message and what ends it, or a line of JSON; a line of JSON for each row."""
 
     def __init__(self, ending: bytes, *, as_json: bool) -> None:
-        self._out = sys.stdout.buffer
+        self._out = _stdout()
         self._ending = ending
         self._as_json = as_json
 
@@ -153,7 +161,7 @@ class Tabular(_Plain):
 
     def _open(self, schema: pa.Schema) -> Any:
         self._schema = schema
-        target = sys.stdout.buffer if self._file == "-" else self._file
+        target = _stdout() if self._file == "-" else self._file
         if self._csv:
             return import_module("pyarrow.csv").CSVWriter(target, schema)
         return import_module("pyarrow.parquet").ParquetWriter(target, schema)
