@@ -98,6 +98,9 @@ class Journal:
         self._ring = ring
         self._retention = retention
         self._stop = threading.Event()
+        # Not Thread.join(): when a signal's exception interrupts that, Python 3.11 takes the thread
+        # for ended, and the next join() returns at once.
+        self._ended = threading.Event()
         self._forgot = time.monotonic()
         with ExitStack() as stack:
             self._log = JournalLog(
@@ -111,8 +114,7 @@ class Journal:
             self._inp = _join(ring, self._log, allow_gap=allow_gap)
             self._inp.end_markers = True
             stack.pop_all()
-        self._thread = threading.Thread(target=self._run, name="shmring-journal", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="shmring-journal", daemon=True).start()
 
     @property
     def recovered(self) -> str | None:
@@ -127,12 +129,11 @@ class Journal:
     @property
     def running(self) -> bool:
         """Whether it still writes."""
-        return self._thread.is_alive()
+        return not self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has stopped, by close() elsewhere or by an error; whether it has."""
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+        return self._ended.wait(timeout)
 
     def close(self) -> None:
         """Put on disk what has been taken, and leave; the branch keeps its place.
@@ -142,7 +143,7 @@ class Journal:
         the error that had stopped it before
         """
         self._stop.set()
-        self._thread.join()
+        self._ended.wait()
         error, self.error = self.error, None
         if error is not None:
             raise error
@@ -175,6 +176,7 @@ class Journal:
             _let_go(error)
         finally:
             self._log.close()
+            self._ended.set()
 
     def _gather(self) -> None:
         """Write what is there, sync once, and release it."""

@@ -6,6 +6,7 @@ Nothing here needs the ring that was journalled, nor its journal to have stopped
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import os
 from collections.abc import Iterator
@@ -33,21 +34,57 @@ if TYPE_CHECKING:
 __all__ = ["Message", "Verified", "replay", "replay_batches", "restore", "truncate", "verify"]
 
 KIND_END = 2
+_BATCH_KINDS = (3, 4)  # shmring.batches.KIND_ARROW_*, not imported because that imports pyarrow
 _DISK = OsDisk()
 
 
 class Message(NamedTuple):
-    """One message of a journal; `data` is the file's own memory, mapped, not copied."""
+    """One message of a journal; `data` is the file's own memory, mapped, not copied.
+
+    `schema` is the Arrow schema of the ring that it came through, as an IPC message; empty if that
+    had none.
+    """
 
     message_id: int
     time: int
     kind: int
     data: memoryview
+    schema: bytes
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is an Arrow record batch."""
+        return self.kind in _BATCH_KINDS
+
+    def batch(self) -> pa.RecordBatch:
+        """The record batch that it is, mapped and not copied.
+
+        Raises
+        ------
+        Damaged : it is none
+        """
+        import pyarrow as pa
+
+        from shmring.batches import KIND_ARROW_BATCH, decode_batch
+
+        schema = None
+        if self.kind == KIND_ARROW_BATCH and self.schema:
+            schema = _read_schema(self.schema)
+        return decode_batch(
+            pa.py_buffer(self.data), schema, ring="journal", message_id=self.message_id
+        )
+
+
+@functools.lru_cache(maxsize=16)
+def _read_schema(serialized: bytes) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(serialized))
 
 
 @dataclass(slots=True)
 class Verified:
-    """What a journal holds: sequences from `first` to `end`, and its counts."""
+    """What a journal holds: sequences from `first` to `end`, its counts, when it was written."""
 
     first: int = 0
     end: int = 0
@@ -55,6 +92,8 @@ class Verified:
     records: int = 0
     messages: int = 0
     nbytes: int = 0
+    oldest_ns: int = 0
+    newest_ns: int = 0
 
 
 class _OpenSegment:
@@ -90,13 +129,14 @@ class _OpenSegment:
     def messages(self, record: Record) -> Iterator[Message]:
         payload = self.payload(record)
         entries = self.file.read(record.messages * ENTRY.size, record.entries)
+        first, schema = record.first, self.segment.schema
         for time_ns, slot, length, kind, shift in ENTRY.iter_unpack(entries):
             begin = slot * SLOT_BYTES + shift
             if begin + length > len(payload):
                 raise Damaged(
                     f"{self.segment.path}: message {record.first + slot} reaches beyond its record"
                 )
-            yield Message(record.first + slot, time_ns, kind, payload[begin : begin + length])
+            yield Message(first + slot, time_ns, kind, payload[begin : begin + length], schema)
 
 
 def _segments(path: str, from_: int = 0) -> Iterator[_OpenSegment]:
@@ -143,15 +183,6 @@ def _records(path: str, from_: int, until: int | None) -> Iterator[tuple[_OpenSe
                 yield opened, record
 
 
-def _messages(path: str, from_: int, until: int | None) -> Iterator[tuple[Segment, Message]]:
-    for opened, record in _records(path, from_, until):
-        for message in opened.messages(record):
-            if until is not None and message.message_id >= until:
-                return
-            if message.message_id >= from_:
-                yield opened.segment, message
-
-
 def replay(
     path: str | os.PathLike[str], *, from_: int = 0, until: int | None = None
 ) -> Iterator[Message]:
@@ -169,8 +200,12 @@ def replay(
     JournalGap : it does not reach back to `from_`
     Damaged : what had been on disk is unreadable; all before it has been given
     """
-    for _, message in _messages(os.fspath(path), from_, until):
-        yield message
+    for opened, record in _records(os.fspath(path), from_, until):
+        for message in opened.messages(record):
+            if until is not None and message.message_id >= until:
+                return
+            if message.message_id >= from_:
+                yield message
 
 
 def replay_batches(
@@ -182,22 +217,9 @@ def replay_batches(
     ------
     Damaged : a message is no Arrow batch
     """
-    import pyarrow as pa
-
-    from shmring.arrow import KIND_ARROW_BATCH, decode_batch
-
-    schemas: dict[bytes, pa.Schema] = {}
-    for segment, message in _messages(os.fspath(path), from_, until):
-        if message.kind == KIND_END:
-            continue
-        schema = None
-        if message.kind == KIND_ARROW_BATCH and segment.schema:
-            if segment.schema not in schemas:
-                schemas[segment.schema] = pa.ipc.read_schema(pa.py_buffer(segment.schema))
-            schema = schemas[segment.schema]
-        yield decode_batch(
-            pa.py_buffer(message.data), schema, ring=segment.path, message_id=message.message_id
-        )
+    for message in replay(path, from_=from_, until=until):
+        if message.kind != KIND_END:
+            yield message.batch()
 
 
 def verify(path: str | os.PathLike[str]) -> Verified:
@@ -220,6 +242,8 @@ def verify(path: str | os.PathLike[str]) -> Verified:
         found.end = segment.first
         for record in walk(opened.file, segment, last=opened.last):
             found.end = record.end
+            found.oldest_ns = found.oldest_ns or record.written_ns
+            found.newest_ns = record.written_ns
             found.records += 1
             found.messages += record.messages
     return found

@@ -1,0 +1,239 @@
+"""``shmring journal``: keep a ring's messages on disk, and read, check and cut what was kept."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import suppress
+from typing import Any
+
+import click
+
+from shmring.cli.errors import Terminated, complain
+from shmring.cli.options import Place, binary_count, creation_options, json_option
+from shmring.cli.output import as_time, emit, size, wants_json
+from shmring.cli.sinks import Lines
+
+__all__ = ["journal"]
+
+_SLICE = 0.5  # seconds between looks at whether it still writes
+
+directory = click.argument("directory", metavar="DIR")
+sequence = click.IntRange(0)
+
+
+def place_of(ring: str) -> Place:
+    """A ring's name, or the path of its file if there is a / in it."""
+    return Place(None, ring) if "/" in ring else Place(ring, None)
+
+
+@click.group()
+def journal() -> None:
+    """Put a ring's messages on disk; read, check and cut what is there.
+
+    \b
+        shmring journal run orders /var/lib/orders
+        shmring journal cat /var/lib/orders --from 1000
+    """
+
+
+@journal.command()
+@click.argument("ring")
+@directory
+@click.option(
+    "--segment",
+    "segment_bytes",
+    type=binary_count,
+    default="64M",
+    show_default=True,
+    metavar="SIZE",
+    help="Begin a new file at this size.",
+)
+@click.option("--max-bytes", type=binary_count, metavar="SIZE", help="Forget the oldest beyond it.")
+@click.option("--max-age", type=click.FloatRange(0), metavar="SECONDS", help="Forget older files.")
+@click.option(
+    "--consumed-by",
+    multiple=True,
+    metavar="BRANCH",
+    help="Keep what this branch has not released; alone, forget what it has. Repeatable.",
+)
+@click.option("--allow-gap", is_flag=True, help="Go on although messages were lost in between.")
+@json_option
+def run(
+    ring: str,
+    directory: str,
+    segment_bytes: int,
+    max_bytes: int | None,
+    max_age: float | None,
+    consumed_by: tuple[str, ...],
+    allow_gap: bool,
+) -> None:
+    """Write every message of RING to DIR until Ctrl-C or SIGTERM.
+
+    What was taken is put on disk before it ends; the branch "journal" keeps its place, and holds
+    producers once the ring is full. Start it again and nothing is missing.
+    """
+    from shmring.durable import Journal, Retention
+
+    retention = None
+    if max_bytes is not None or max_age is not None or consumed_by:
+        retention = Retention(max_bytes=max_bytes, max_age=max_age, consumed_by=consumed_by)
+    with place_of(ring).attach() as attached:
+        running = Journal(
+            attached,
+            directory,
+            segment_bytes=segment_bytes,
+            retention=retention,
+            allow_gap=allow_gap,
+        )
+        try:
+            _announce(ring, running)
+            with suppress(KeyboardInterrupt, Terminated):  # how it ends
+                _watch(running)
+        finally:
+            # What is taken goes to disk within moments; a second Ctrl-C must not come between.
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+            running.close()
+        _conclude(running)
+
+
+def _announce(ring: str, running: Any) -> None:
+    if running.recovered:
+        complain(running.recovered)
+    if wants_json():
+        emit({"event": "ready", "sequence": running.durable, "recovered": running.recovered})
+    else:
+        click.echo(
+            f'journal of ring "{ring}" goes on at sequence {running.durable} in {running.path}',
+            err=True,
+        )
+
+
+def _watch(running: Any) -> None:
+    said: str | None = None
+    while not running.wait(_SLICE):
+        problem = str(running.error) if running.error else None
+        if problem is not None and problem != said:
+            complain(f"{problem} (it goes on when there is space)")
+        said = problem
+
+
+def _conclude(running: Any) -> None:
+    counts = {
+        "sequence": running.durable,
+        "messages": running.messages,
+        "bytes": running.bytes_written,
+        "syncs": running.syncs,
+    }
+    if wants_json():
+        emit({"event": "end", **counts})
+    else:
+        click.echo(
+            f"journalled {running.messages:,} messages, {size(running.bytes_written)} in "
+            f"{running.syncs:,} syncs, up to sequence {running.durable}",
+            err=True,
+        )
+
+
+@journal.command()
+@directory
+@click.option("--from", "first", type=sequence, default=0, metavar="SEQUENCE", help="Begin here.")
+@click.option("--until", type=sequence, metavar="SEQUENCE", help="Stop before this one.")
+@click.option("--null", is_flag=True, help="End each message with a null byte, not a newline.")
+@json_option
+def cat(directory: str, first: int, until: int | None, null: bool) -> None:
+    """Print the messages of a journal, a line each; Arrow batches as a line of JSON a row.
+
+    A journal may be writing there. End markers are left out.
+    """
+    from shmring.durable import replay
+    from shmring.durable.journal_reader import KIND_END
+
+    with Lines(b"\0" if null else b"\n", as_json=wants_json()) as sink:
+        out: Any = sink  # a journal's message has what it wants of a lease
+        for message in replay(directory, from_=first, until=until):
+            if message.kind == KIND_END:
+                continue
+            if message.is_batch:
+                out.batch(message.batch())
+            else:
+                out.message(message)
+
+
+@journal.command()
+@directory
+@json_option
+def verify(directory: str) -> None:
+    """Read a whole journal and compare it with its checksums; status 1 says where it is damaged."""
+    from shmring.durable import verify
+
+    begun = time.monotonic()
+    found = verify(directory)
+    if wants_json():
+        emit(
+            {
+                "first": found.first,
+                "end": found.end,
+                "segments": found.segments,
+                "records": found.records,
+                "messages": found.messages,
+                "bytes": found.nbytes,
+                "oldest_ns": found.oldest_ns,
+                "newest_ns": found.newest_ns,
+            }
+        )
+        return
+    print(
+        f"{directory}: good. Sequences {found.first} to {found.end}, {found.messages:,} messages "
+        f"in {found.records:,} records, {found.segments} files, {size(found.nbytes)}"
+    )
+    if found.records:
+        print(f"written from {as_time(found.oldest_ns)} to {as_time(found.newest_ns)}")
+    click.echo(f"read in {time.monotonic() - begun:.1f} s", err=True)
+
+
+@journal.command()
+@directory
+@click.option(
+    "--at",
+    type=sequence,
+    metavar="SEQUENCE",
+    help="End there, or at the end of the record before it.  [default: at the first damage]",
+)
+@json_option
+def truncate(directory: str, at: int | None) -> None:
+    """Cut a journal off at the first damage, or at a sequence.
+
+    Every file that changes is kept beside the new one as *.broken. Refused while a journal writes
+    there.
+    """
+    from shmring.durable import truncate
+
+    end = truncate(directory, at=at)
+    if wants_json():
+        emit({"end": end})
+    else:
+        print(f"{directory} ends at sequence {end} now")
+
+
+@journal.command()
+@directory
+@click.argument("ring")
+@creation_options
+@json_option
+def restore(directory: str, ring: str, slots: int | None) -> None:
+    """Make RING again, to go on where the journal in DIR ends: same schema, next sequence.
+
+    The messages stay in the journal. `shmring journal run RING DIR` goes on with it.
+    """
+    from shmring.durable import restore
+
+    place = place_of(ring)
+    options: dict[str, Any] = {} if slots is None else {"slots": slots}
+    with restore(directory, place.name, ring_path=place.path, **options) as made:
+        found = made.info.first_sequence
+        if wants_json():
+            emit({"path": made.path, "slots": made.slots, "first_sequence": found})
+        else:
+            print(f'created ring "{ring}" of {made.slots:,} slots, next sequence {found}')

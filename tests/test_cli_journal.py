@@ -1,0 +1,172 @@
+"""``shmring journal``: run, cat, verify, truncate and restore, as one calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import shmring
+from shmring.durable import replay
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(shmring.__file__).parent.parent)}
+COMMAND = [sys.executable, "-m", "shmring", "journal"]
+
+
+def call(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@contextmanager
+def running(ring: shmring.Ring, path: Path, *options: object) -> Iterator[subprocess.Popen[str]]:
+    """`journal run`, from when it is ready on."""
+    process = subprocess.Popen(
+        [*COMMAND, "run", str(ring.name), str(path), *map(str, options), "--json"],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        ready = process.stdout.readline()
+        assert ready, process.communicate()[1]
+        assert json.loads(ready)["event"] == "ready"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals) -> dict[str, object]:
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (0, "")
+    found: dict[str, object] = json.loads(output)
+    return found
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_run_journals_until_it_is_told_to_end(
+    ring: shmring.Ring, tmp_path: Path, number: signal.Signals
+) -> None:
+    with running(ring, tmp_path) as process, ring.producer() as out:
+        out.push_many([b"%d" % i for i in range(500)], durable=True)
+        out.push(b"taken, but not waited for")
+        found = end(process, number)
+    assert found["event"] == "end"
+    assert found["sequence"] == found["messages"] == len(list(replay(tmp_path)))
+    assert [b["members"] for b in ring.branches()] == [0]
+
+
+def test_a_run_that_was_killed_goes_on_where_it_was(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.producer() as out:
+        for i in range(3):
+            with running(ring, tmp_path):
+                out.push(b"%d" % i, durable=True)
+        out.push(b"between")
+        with running(ring, tmp_path) as process:
+            out.push(b"last", durable=True)
+            end(process, signal.SIGTERM)
+    assert call("cat", tmp_path).stdout.split() == ["0", "1", "2", "between", "last"]
+
+
+def test_run_says_that_the_disk_is_not_to_be_had(ring: shmring.Ring, tmp_path: Path) -> None:
+    with running(ring, tmp_path):
+        second = call("run", ring.name, tmp_path)
+    assert second.returncode == 1
+    assert "is open in process" in second.stderr
+    missing = call("run", "no-such-ring", tmp_path)
+    assert missing.returncode == 1
+    assert 'no ring "no-such-ring"' in missing.stderr
+
+
+def test_cat_prints_what_is_asked_for(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.journal(tmp_path), ring.producer() as out:
+        out.push_many([b"%d" % i for i in range(10)])
+        out.push_end()
+        out.push(b"\xff", durable=True)
+    assert call("cat", tmp_path, "--from", 3, "--until", 6).stdout == "3\n4\n5\n"
+    assert call("cat", tmp_path, "--null", "--until", 2).stdout == "0\x001\x00"
+    lines = call("cat", tmp_path, "--json", "--from", 9).stdout.splitlines()
+    shown = [json.loads(line) for line in lines]
+    assert [s["message_id"] for s in shown] == [9, 11]
+    assert shown[0]["message"] == "9"
+    assert shown[1]["message_base64"] == "/w=="
+    assert all(s["time_ns"] for s in shown)
+
+
+def test_cat_prints_a_line_for_each_row_of_a_batch(name: str, tmp_path: Path) -> None:
+    schema = pa.schema({"n": pa.int64()})
+    with (
+        shmring.create(name, slots=1024, schema=schema, temporary=True) as ring,
+        ring.journal(tmp_path),
+        ring.arrow_writer() as writer,
+        ring.producer() as out,
+    ):
+        writer.write(pa.record_batch({"n": [1, 2]}))
+        out.wait_durable(ring.claimed - 1)
+    assert call("cat", tmp_path).stdout == '{"n": 1}\n{"n": 2}\n'
+
+
+def test_verify_and_truncate_find_and_cut_damage(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.journal(tmp_path), ring.producer() as out:
+        for i in range(20):
+            out.push(b"%d" % i, durable=True)
+    good = call("verify", tmp_path, "--json")
+    found = json.loads(good.stdout)
+    assert (found["first"], found["end"], found["messages"]) == (0, 20, 20)
+    assert found["oldest_ns"] <= found["newest_ns"]
+    assert "Sequences 0 to 20, 20 messages" in call("verify", tmp_path).stdout
+
+    (segment,) = tmp_path.glob("*.journal")
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    bad = call("verify", tmp_path)
+    assert bad.returncode == 1
+    assert "is damaged; `shmring journal truncate`" in bad.stderr
+    cut = json.loads(call("truncate", tmp_path, "--json").stdout)["end"]
+    assert 0 < cut < 20
+    assert call("cat", tmp_path).stdout.split() == [str(i) for i in range(cut)]
+    assert call("truncate", tmp_path, "--at", 5).stdout == f"{tmp_path} ends at sequence 5 now\n"
+
+
+def test_a_restored_ring_goes_on_with_its_journal(name: str, tmp_path: Path) -> None:
+    with (
+        shmring.create(name, slots=1024) as ring,
+        ring.journal(tmp_path),
+        ring.producer() as out,
+    ):
+        out.push(b"before", durable=True)
+    shmring.unlink(name)
+    restored = call("restore", tmp_path, name, "--slots", 2048, "--json")
+    assert json.loads(restored.stdout)["first_sequence"] == 1
+    try:
+        with shmring.attach(name) as ring, running(ring, tmp_path), ring.producer() as out:
+            assert out.push(b"after", durable=True) == 1
+    finally:
+        shmring.unlink(name)
+    assert call("cat", tmp_path).stdout.split() == ["before", "after"]
+
+
+def test_what_is_no_journal_is_said_to_be_none(tmp_path: Path) -> None:
+    for command in ("cat", "verify", "truncate"):
+        answer = call(command, tmp_path)
+        assert answer.returncode == 1
+        assert "holds no journal" in answer.stderr
