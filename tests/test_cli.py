@@ -1,0 +1,382 @@
+"""The command line: cheap commands in this process, pairs and signals with real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner, Result
+
+import shmring
+from shmring.cli import app
+
+PATIENCE = 20.0
+
+
+def run(*arguments: object, input: bytes = b"") -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments], input=input)
+
+
+def good(*arguments: object, input: bytes = b"") -> str:
+    result = run(*arguments, input=input)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture(autouse=True)
+def _unlinked(name: str) -> Iterator[None]:
+    yield
+    if name in shmring.rings():
+        shmring.unlink(name)
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts the command line as a process of its own."""
+    started: list[subprocess.Popen[bytes]] = []
+    source = str(Path(shmring.__file__).parent.parent)
+    path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+
+    def start(*arguments: object) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "shmring", *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def members(name: str) -> list[dict[str, Any]]:
+    if name not in shmring.rings():
+        return []
+    try:
+        with shmring.attach(name, read_only=True) as ring:
+            return [s for s in ring.seats() if s["role"] == "member"]
+    except shmring.NotARing:  # it is being made
+        return []
+
+
+# --- the pair -----------------------------------------------------------------------------------
+
+
+def test_what_is_produced_first_waits_for_its_consumer(name: str) -> None:
+    good("produce", name, "--end", input=b"hello\nworld\n")
+    assert good("consume", name) == "hello\nworld\n"
+
+
+def test_a_consumer_that_comes_first_gets_all(
+    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
+) -> None:
+    consumer = start("consume", name)
+    until(lambda: members(name), "the consumer's seat")
+    good("produce", name, "--end", input=b"hello\n")
+    assert consumer.communicate(timeout=PATIENCE) == (b"hello\n", b"")
+    assert consumer.returncode == 0
+
+
+def test_more_than_the_ring_holds_passes_in_order(
+    name: str, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    lines = b"".join(b"%d\n" % i for i in range(20_000))
+    producer = start("produce", name, "--slots", 1024, "--end")
+    consumer = start("consume", name, "--slots", 1024)
+    assert producer.stdin is not None
+    producer.stdin.write(lines)
+    producer.stdin.close()
+    producer.stdin = None
+    assert consumer.communicate(timeout=PATIENCE) == (lines, b"")
+    assert producer.communicate(timeout=PATIENCE) == (b"", b"")
+
+
+def test_a_line_is_passed_on_before_the_next_one_comes(
+    name: str, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    producer, consumer = start("produce", name), start("consume", name)
+    assert producer.stdin is not None
+    assert consumer.stdout is not None
+    for line in (b"one\n", b"two\n"):
+        producer.stdin.write(line)
+        producer.stdin.flush()
+        assert consumer.stdout.readline() == line
+
+
+# --- messages -----------------------------------------------------------------------------------
+
+
+def test_chunks_are_binary_and_the_last_one_may_be_short(name: str) -> None:
+    data = bytes(range(256)) * 5
+    assert json.loads(good("produce", name, "--size", "1k", "--json", input=data)) == {
+        "messages": 2,
+        "bytes": 1280,
+        "seconds": 0.0,
+    } | {"seconds": pytest.approx(0, abs=PATIENCE)}
+    result = run("consume", name, "--raw", "--until", "empty")
+    assert result.stdout_bytes == data
+
+
+def test_null_ends_messages_that_have_newlines(name: str) -> None:
+    good("produce", name, "--null", input=b"a\nb\0\0c")
+    assert good("consume", name, "--null", "--until", "empty") == "a\nb\0\0c\0"
+
+
+def test_a_line_longer_than_every_read_is_one_message(name: str) -> None:
+    line = b"x" * 200_000
+    good("produce", name, input=line + b"\nshort")
+    assert good("consume", name, "--until", "empty") == line.decode() + "\nshort\n"
+
+
+def test_json_tells_text_from_bytes(name: str) -> None:
+    good("produce", name, input=b"text\n\xff\xfe\n")
+    rows = [
+        json.loads(line)
+        for line in good("consume", name, "--until", "empty", "--json").split("\n")
+        if line
+    ]
+    assert [row.get("message") for row in rows] == ["text", None]
+    assert rows[1]["message_base64"] == "//4="
+    assert [row["message_id"] for row in rows] == [0, 1]
+
+
+def test_branches_see_all_and_limit_leaves_the_rest(name: str) -> None:
+    good("create", name, "--branch", "billing", "--branch", "audit")
+    good("produce", name, "--generate", 10, "--size", 4)
+    assert good("consume", name, "--branch", "billing", "--limit", 1) == "0...\n"
+    assert good("consume", name, "--branch", "billing", "--until", "empty", "--count") == "9\n"
+    assert good("consume", name, "--branch", "audit", "--until", "empty", "--count") == "10\n"
+
+
+def test_a_full_ring_is_given_up_on_in_time_or_drops(name: str) -> None:
+    good("create", name, "--slots", 1024, "--branch", "slow")
+    result = run("produce", name, "--generate", 2000, "--timeout", 0)
+    assert result.exit_code == 1
+    assert name in result.stderr
+    counts = json.loads(good("produce", name, "--generate", 1000, "--drop", "--json"))
+    assert counts["messages"] + counts["dropped"] == 1000
+    assert counts["dropped"] > 0
+
+
+def test_a_branch_that_may_lapse_counts_what_it_lost(name: str) -> None:
+    good("create", name, "--slots", 1024)
+    with shmring.attach(name) as ring:
+        ring.subscribe("fast", lapse=True)
+    good("produce", name, "--generate", 3000, "--branch", "fast")
+    counts = json.loads(
+        good("consume", name, "--branch", "fast", "--until", "empty", "--count", "--json")
+    )
+    assert counts["lost"] > 0
+    assert counts["lost"] + counts["messages"] == 3000
+
+
+# --- Arrow --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def table() -> pa.Table:
+    return pa.table({"id": range(5000), "name": [f"n{i}" for i in range(5000)]})
+
+
+@pytest.mark.parametrize("made_before", [False, True])
+def test_parquet_goes_through(
+    name: str, tmp_path: Path, table: pa.Table, made_before: bool
+) -> None:
+    if made_before:  # without a schema: each message has its own
+        good("create", name)
+    pa.parquet.write_table(table, tmp_path / "in.parquet")
+    source = ["--parquet", tmp_path / "in.parquet", "--batch-rows", 1000]
+    counts = json.loads(good("produce", name, *source, "--end", "--json"))
+    assert (counts["rows"], counts["batches"]) == (5000, 5)
+    good("consume", name, "--parquet", tmp_path / "out.parquet")
+    assert pa.parquet.read_table(tmp_path / "out.parquet").equals(table)
+
+
+def test_csv_goes_through(name: str, tmp_path: Path, table: pa.Table) -> None:
+    pa.csv.write_csv(table, tmp_path / "in.csv")
+    good("produce", name, "--csv", tmp_path / "in.csv", "--end")
+    good("consume", name, "--csv", tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_bytes() == (tmp_path / "in.csv").read_bytes()
+
+
+def test_messages_become_rows_of_a_file(name: str, tmp_path: Path) -> None:
+    good("produce", name, input=b"a\n\xff\n")
+    good("consume", name, "--until", "empty", "--parquet", tmp_path / "out.parquet")
+    found = pa.parquet.read_table(tmp_path / "out.parquet")
+    assert found.column_names == ["message_id", "time", "message"]
+    assert found["message"].to_pylist() == [b"a", b"\xff"]
+
+
+def test_a_file_does_not_mix_batches_with_messages(name: str, tmp_path: Path) -> None:
+    good("produce", name, "--csv", "-", input=b"id\n1\n")
+    good("produce", name, input=b"text\n")
+    result = run("consume", name, "--until", "empty", "--parquet", tmp_path / "out.parquet")
+    assert result.exit_code == 1
+    assert "message_id" in result.stderr
+
+
+# --- looking on ---------------------------------------------------------------------------------
+
+
+def test_info_stat_ls_and_table_say_the_same_as_the_api(name: str) -> None:
+    good("create", name, "--slots", 2048, "--mode", 640, "--branch", "b")
+    good("produce", name, "--generate", 3)
+    info = json.loads(good("info", name, "--json"))
+    assert (info["slots"], info["mode"], info["schema"]) == (2048, 0o640, None)
+    stat = json.loads(good("--json", "stat", name))
+    assert (stat["claimed"], stat["used"], stat["branches"][0]["lag"]) == (3, 3, 3)
+    assert name in good("ls")
+    rows = [json.loads(line) for line in good("table", name, "--json").splitlines()]
+    assert [row["reference_count"] for row in rows] == [1, 1, 1]
+    assert json.loads(good("table", name, "--json", "--limit", 1)) == rows[-1]
+
+
+def test_table_writes_csv_and_parquet(name: str, tmp_path: Path) -> None:
+    good("produce", name, "--generate", 2, "--size", 2)
+    assert [line.split(",")[3] for line in good("table", name, "--csv", "-").splitlines()] == [
+        "message",
+        "0.",
+        "1.",
+    ]
+    good("table", name, "--parquet", tmp_path / "t.parquet")
+    with shmring.attach(name) as ring:
+        assert pa.parquet.read_table(tmp_path / "t.parquet").equals(ring.table())
+
+
+def test_top_shows_what_passes_a_second(name: str) -> None:
+    good("produce", name, "--generate", 5)
+    assert "default" in good("top", name, "--times", 1)
+    looks = good("top", name, "--times", 2, "--interval", 0.05, "--json").splitlines()
+    assert [json.loads(look)["slots_per_s"] for look in looks] == [0, 0]
+
+
+def test_a_ring_whose_users_died_is_recovered_and_swept(
+    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
+) -> None:
+    consumer = start("consume", name)
+    until(lambda: members(name), "the consumer's seat")
+    assert json.loads(good("gc", name, "--dry-run", "--json"))["would_sweep"] == []
+    consumer.kill()
+    consumer.wait(PATIENCE)
+    assert json.loads(good("gc", name, "--dry-run", "--json"))["would_sweep"] == [name]
+    assert good("gc", name) == f"{name}\n"
+    assert name not in shmring.rings()
+
+
+# --- ends ---------------------------------------------------------------------------------------
+
+
+def test_rubbish_is_told_in_one_line_with_status_1(tmp_path: Path) -> None:
+    rubbish = tmp_path / "rubbish"
+    rubbish.write_bytes(os.urandom(100_000))
+    result = run("info", rubbish)
+    assert result.exit_code == 1
+    assert "not a shmring ring" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["info", "stat", "table", "top", "recover", "unlink"])
+def test_a_ring_that_is_not_there_is_status_1(name: str, command: str) -> None:
+    result = run(command, name)
+    assert result.exit_code == 1
+    assert f'no ring "{name}"' in result.stderr
+    assert name not in shmring.rings()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bogus"],
+        ["info"],
+        ["create", "x", "--slots", "many"],
+        ["create", "x", "--slots", "1024", "--bytes", "1M"],
+        ["create", "x", "--mode", "rw"],
+        ["produce", "x", "--file", "f", "--generate", "1"],
+        ["produce", "x", "--drop", "--timeout", "1"],
+        ["produce", "x", "--size", "0"],
+        ["consume", "x", "--raw", "--json"],
+        ["consume", "x", "--count", "--csv", "-"],
+        ["consume", "x", "--start", "middle"],
+        ["table", "x", "--csv", "-", "--json"],
+        ["sidecar", "module"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_status_2_and_makes_nothing(arguments: list[str]) -> None:
+    before = shmring.rings()
+    assert run(*arguments).exit_code == 2
+    assert set(shmring.rings()) <= {*before, *shmring.rings()} - {"x"}
+
+
+def test_a_file_that_is_not_there_is_status_1_and_makes_no_ring(name: str) -> None:
+    for option in ("--parquet", "--csv", "--file"):
+        result = run("produce", name, option, "/nonexistent/file")
+        assert result.exit_code == 1
+        assert "/nonexistent/file" in result.stderr
+        assert name not in shmring.rings()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_waiting_consumer_with_what_it_had_written(
+    name: str,
+    number: signal.Signals,
+    tmp_path: Path,
+    start: Callable[..., subprocess.Popen[bytes]],
+    until: Callable[..., None],
+) -> None:
+    file = tmp_path / "out.parquet"
+    consumer = start("consume", name, "--parquet", file)
+    until(lambda: members(name), "the consumer's seat")
+    good("produce", name, "--generate", 3)
+    until(lambda: members(name)[0]["messages"] == 3, "the messages' arrival")
+    consumer.send_signal(number)
+    assert consumer.communicate(timeout=PATIENCE) == (b"", b"")
+    assert consumer.returncode == 128 + number
+    assert pa.parquet.read_table(file).num_rows == 3
+    assert members(name) == []
+
+
+def test_a_reader_that_leaves_the_pipe_ends_it_quietly(
+    name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
+) -> None:
+    consumer = start("consume", name, "--until", "never")
+    until(lambda: members(name), "the consumer's seat")
+    assert consumer.stdout is not None
+    consumer.stdout.close()
+    consumer.stdout = None
+    good("produce", name, input=b"nobody reads this\n")
+    assert consumer.communicate(timeout=PATIENCE)[1] == b""
+    assert consumer.returncode == 128 + signal.SIGPIPE
+
+
+def test_starting_the_command_line_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, shmring.cli; "
+        "print([m for m in ('pyarrow', 'numpy', 'rich', 'pyspark') if m in sys.modules])"
+    )
+    source = str(Path(shmring.__file__).parent.parent)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "[]\n"
