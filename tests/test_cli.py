@@ -124,11 +124,8 @@ def test_a_line_is_passed_on_before_the_next_one_comes(
 
 def test_chunks_are_binary_and_the_last_one_may_be_short(name: str) -> None:
     data = bytes(range(256)) * 5
-    assert json.loads(good("produce", name, "--size", "1k", "--json", input=data)) == {
-        "messages": 2,
-        "bytes": 1280,
-        "seconds": 0.0,
-    } | {"seconds": pytest.approx(0, abs=PATIENCE)}
+    counts = json.loads(good("produce", name, "--size", "1k", "--json", input=data))
+    assert (counts["messages"], counts["bytes"]) == (2, 1280)
     result = run("consume", name, "--raw", "--until", "empty")
     assert result.stdout_bytes == data
 
@@ -146,11 +143,8 @@ def test_a_line_longer_than_every_read_is_one_message(name: str) -> None:
 
 def test_json_tells_text_from_bytes(name: str) -> None:
     good("produce", name, input=b"text\n\xff\xfe\n")
-    rows = [
-        json.loads(line)
-        for line in good("consume", name, "--until", "empty", "--json").split("\n")
-        if line
-    ]
+    lines = good("consume", name, "--until", "empty", "--json").splitlines()
+    rows = [json.loads(line) for line in lines]
     assert [row.get("message") for row in rows] == ["text", None]
     assert rows[1]["message_base64"] == "//4="
     assert [row["message_id"] for row in rows] == [0, 1]
@@ -319,9 +313,8 @@ def test_a_ring_that_is_not_there_is_status_1(name: str, command: str) -> None:
     ids=" ".join,
 )
 def test_wrong_usage_is_status_2_and_makes_nothing(arguments: list[str]) -> None:
-    before = shmring.rings()
     assert run(*arguments).exit_code == 2
-    assert set(shmring.rings()) <= {*before, *shmring.rings()} - {"x"}
+    assert "x" not in shmring.rings()
 
 
 def test_a_file_that_is_not_there_is_status_1_and_makes_no_ring(name: str) -> None:

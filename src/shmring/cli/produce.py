@@ -116,26 +116,28 @@ def produce(
     )
     with ExitStack() as stack:
         batches: Batches | None = None
+        messages: Iterator[list[bytes]] = iter(())
         if parquet is not None:
             batches = parquet_batches(parquet, batch_rows)
         elif csv is not None:
             batches = csv_batches(stack.enter_context(opened(csv)), batch_rows)
-        ring = stack.enter_context(
-            place.open(slots=slots, schema=None if batches is None else batches.schema)
-        )
+        elif generate is not None:
+            messages = generated(generate, _SLOT_BYTES if size is None else size)
+        else:
+            source = stack.enter_context(opened(file or "-"))
+            if size is not None:
+                messages = chunks(source, size)
+            else:
+                messages = separated(source, b"\0" if null else b"\n")
+        # The source comes first: without one no ring is made.
+        schema = None if batches is None else batches.schema
+        ring = stack.enter_context(place.open(slots=slots, schema=schema))
         if branch is not None or not ring.branches():
             ring.subscribe(branch or DEFAULT_BRANCH, start="earliest")
         if batches is not None:
             meter = _push_batches(ring, batches, how)
-        elif generate is not None:
-            messages = generated(generate, _SLOT_BYTES if size is None else size)
-            meter = _push_messages(ring, messages, how, total=generate)
         else:
-            source = stack.enter_context(opened(file or "-"))
-            messages = separated(source, b"\0" if null else b"\n")
-            if size is not None:
-                messages = chunks(source, size)
-            meter = _push_messages(ring, messages, how)
+            meter = _push_messages(ring, messages, how, total=generate)
     if wants_json():
         emit(meter.summary())
 
@@ -190,7 +192,7 @@ def _why_waiting(ring: shmring.Ring) -> str:
 
 
 def _push_messages(
-    ring: shmring.Ring, messages: Iterator[list[bytes]], how: Pushing, total: int | None = None
+    ring: shmring.Ring, messages: Iterator[list[bytes]], how: Pushing, *, total: int | None
 ) -> Meter:
     # A timeout, even None, would overrule when_full.
     waiting: dict[str, Any] = {} if how.drop else {"timeout": how.timeout}
