@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -47,12 +48,12 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     source = str(Path(shmring.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
 
-    def start(*arguments: object) -> subprocess.Popen[bytes]:
+    def start(*arguments: object, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", "shmring", *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr,
             env={**os.environ, "PYTHONPATH": path},
         )
         started.append(process)
@@ -356,6 +357,26 @@ def test_a_reader_that_leaves_the_pipe_ends_it_quietly(
     good("produce", name, input=b"nobody reads this\n")
     assert consumer.communicate(timeout=PATIENCE)[1] == b""
     assert consumer.returncode == 128 + signal.SIGPIPE
+
+
+def test_a_terminal_sees_progress_and_a_file_does_not(
+    name: str, start: Callable[..., subprocess.Popen[bytes]]
+) -> None:
+    terminal, stderr = pty.openpty()
+    producer = start("produce", name, "--generate", 3, "--size", 9, stderr=stderr)
+    os.close(stderr)
+    assert producer.wait(PATIENCE) == 0
+    assert b"produced 3 messages, 27 B" in os.read(terminal, 65536)
+    os.close(terminal)
+    assert run("produce", name, "--generate", 3).output == ""
+
+
+def test_nothing_in_time_is_status_1(name: str) -> None:
+    result = run("consume", name, "--timeout", 0.01)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        'shmring: branch "default": no message within 0.01 s\n',
+    )
 
 
 def test_starting_the_command_line_imports_nothing_heavy() -> None:

@@ -213,7 +213,7 @@ def _next(
             raise
         except Empty:
             if left == 0:
-                raise
+                raise Empty(f'branch "{inp.branch}": no message within {timeout} s') from None
     return None
 
 

@@ -248,7 +248,7 @@ def _moving_line(line: Callable[[], str], *, bar: bool) -> Progress:
             return Text(line())
 
     return Progress(
-        BarColumn() if bar else SpinnerColumn(),
+        BarColumn(bar_width=15) if bar else SpinnerColumn(),
         Line(),
         console=Console(stderr=True),
         transient=True,

@@ -13,7 +13,7 @@ import click
 import shmring
 from shmring.cli.look import BRANCH_COLUMNS, branch_rows, seat_state
 from shmring.cli.options import Place, json_option, ring_argument
-from shmring.cli.output import console, emit, make_table, print_lines, size, wants_json
+from shmring.cli.output import clean, console, emit, make_table, print_lines, size, wants_json
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -101,12 +101,15 @@ def _show_live(place: Place, looks: Iterator[dict[str, Any]]) -> None:
 
 def _draw(place: Place, stats: dict[str, Any]) -> Group:
     from rich.console import Group
+    from rich.text import Text
 
     used, slots = stats["used"], stats["slots"]
     seats = [s for s in stats["participants"] if s["role"] != "attached"]
     return Group(
-        f"{place.label}: {used:,} of {slots:,} slots in use ({100 * used / slots:.1f} %), "
-        f"{stats['slots_per_s']:,} claimed a second\n",
+        Text(
+            f"{clean(place.label)}: {used:,} of {slots:,} slots in use "
+            f"({100 * used / slots:.1f} %), {stats['slots_per_s']:,} claimed a second\n"
+        ),
         make_table(
             (*BRANCH_COLUMNS, "slots/s"),
             [
