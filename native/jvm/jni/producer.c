@@ -1,5 +1,5 @@
 /* Producers: claims are filled through addresses that Java bounds. */
-#include <string.h>
+#include <stdlib.h>
 
 #include "glue.h"
 
@@ -34,6 +34,36 @@ NATIVE(jint, publish)(JNIEnv *env, jclass class UNUSED, jlong producer, jint len
 {
 	return answer(env,
 		      shmring_publish(from_handle(producer), (uint32_t)length, (uint8_t)kind, (uint8_t)shift));
+}
+
+/* The claim as one message a part; the arrays have one length, Java has seen to that. */
+NATIVE(jint, publishParts)
+(JNIEnv *env, jclass class UNUSED, jlong producer, jintArray slots, jintArray lengths, jintArray shifts, jint kind)
+{
+	jsize count = (*env)->GetArrayLength(env, slots);
+	struct shmring_part *parts = malloc((size_t)count * sizeof *parts);
+	jint *numbers = malloc((size_t)count * 3 * sizeof *numbers);
+	int status;
+
+	if (parts && numbers) {
+		(*env)->GetIntArrayRegion(env, slots, 0, count, numbers);
+		(*env)->GetIntArrayRegion(env, lengths, 0, count, numbers + count);
+		(*env)->GetIntArrayRegion(env, shifts, 0, count, numbers + 2 * (size_t)count);
+		for (jsize i = 0; i < count; i++)
+			parts[i] = (struct shmring_part){
+			    .slots = (uint32_t)numbers[i],
+			    .length = (uint32_t)numbers[count + i],
+			    .shift = (uint8_t)numbers[2 * count + i],
+			    .kind = (uint8_t)kind,
+			};
+		status = answer(env, shmring_publish_parts(from_handle(producer), parts, (uint32_t)count));
+	} else {
+		status = SHMRING_E_NO_MEMORY;
+		throw_status(env, status, "out of memory");
+	}
+	free(parts);
+	free(numbers);
+	return status;
 }
 
 NATIVE(jint, abort)(JNIEnv *env, jclass class UNUSED, jlong producer)

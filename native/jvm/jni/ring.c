@@ -170,13 +170,46 @@ NATIVE(void, producerCounters)(JNIEnv *env, jclass class UNUSED, jlong ring, jlo
 	(*env)->SetLongArrayRegion(env, result, 0, 3, words);
 }
 
+static uint64_t slot_index(const shmring *ring, uint64_t sequence)
+{
+	const uint8_t *first = shmring_slot(ring, 0); /* sequence 0 has slot 0 in every order */
+	const uint8_t *slot = shmring_slot(ring, sequence);
+
+	return (uint64_t)(slot - first) / SHMRING_SLOT_BYTES;
+}
+
+/* Whether a living participant has this name. */
+NATIVE(jboolean, hasParticipant)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray name)
+{
+	struct shmring_info info;
+	struct shmring_seat_info seat;
+	struct text text;
+
+	if (!text_load(env, name, &text))
+		return JNI_FALSE;
+	shmring_get_info(from_handle(ring), &info);
+	for (uint32_t i = 0; i < info.participants; i++)
+		if (shmring_seat_info(from_handle(ring), i, &seat) == SHMRING_OK && seat.alive &&
+		    strcmp(seat.name, text.chars) == 0)
+			return JNI_TRUE;
+	return JNI_FALSE;
+}
+
+/* Whether a message begins at this sequence, and can still be seen. */
+NATIVE(jboolean, isMessage)(JNIEnv *env, jclass class UNUSED, jlong handle, jlong sequence)
+{
+	const shmring *ring = from_handle(handle);
+	struct shmring_row row;
+
+	(void)answer(env, shmring_table_row(ring, slot_index(ring, (uint64_t)sequence), &row, NULL, 0));
+	return row.filled && row.message_id == (uint64_t)sequence;
+}
+
 /* The queue table's slot number and reference count of a held message. */
 NATIVE(void, row)(JNIEnv *env, jclass class UNUSED, jlong handle, jlong sequence, jlongArray result)
 {
 	const shmring *ring = from_handle(handle);
-	const uint8_t *first = shmring_slot(ring, 0); /* sequence 0 has slot 0 in every order */
-	const uint8_t *slot = shmring_slot(ring, (uint64_t)sequence);
-	uint64_t index = (uint64_t)(slot - first) / SHMRING_SLOT_BYTES;
+	uint64_t index = slot_index(ring, (uint64_t)sequence);
 	struct shmring_row row;
 
 	if (answer(env, shmring_table_row(ring, index, &row, NULL, 0)) == SHMRING_OK)

@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.Objects;
 
 /** Room for one message, to be filled and committed. Closed without a commit, it is aborted. */
-public final class Claim implements AutoCloseable {
+public final class Claim implements AutoCloseable, OpenClaim {
   private final Producer producer;
   private final long id;
   private final long address;
@@ -82,8 +82,8 @@ public final class Claim implements AutoCloseable {
     }
   }
 
-  /** The producer was closed, which has aborted the claim or will. */
-  void end() {
+  @Override
+  public void end() {
     open = false;
   }
 

@@ -15,7 +15,7 @@ public final class Producer implements AutoCloseable {
 
   private final Ring ring;
   private long handle;
-  private Optional<Claim> open = Optional.empty();
+  private Optional<OpenClaim> open = Optional.empty();
 
   Producer(Ring ring, long handle) {
     this.ring = ring;
@@ -86,13 +86,57 @@ public final class Producer implements AutoCloseable {
           int shift = align < 0 ? 0 : (int) (-(slot + align) & 63);
           Claim claim = new Claim(this, sequence, slot + shift, length, shift);
           open = Optional.of(claim);
-          return open;
+          return Optional.of(claim);
         }
       }
       if (!retry(sequence, slots, deadline)) {
         return Optional.empty();
       }
     }
+  }
+
+  /**
+   * Claims room for several messages that become readable all at once.
+   *
+   * @param lengths of the messages
+   * @param aligns for each message the byte that shall lie on a 64-byte boundary, or -1
+   */
+  public Optional<BulkClaim> claimAll(int[] lengths, int[] aligns, Duration timeout)
+      throws InterruptedException {
+    int[] slots = new int[lengths.length];
+    long sum = 0;
+    for (int i = 0; i < lengths.length; i++) {
+      slots[i] = (int) checkedSlots(lengths[i], aligns[i] >= 0);
+      sum += slots[i];
+    }
+    if (sum > ring.info().slots()) {
+      throw new RingException(
+          Status.TOO_LARGE,
+          String.format(
+              "ring \"%s\" has %d slots, these messages need %d",
+              ring.name(), ring.info().slots(), sum));
+    }
+    long deadline = Deadline.in(timeout);
+    while (true) {
+      long sequence;
+      synchronized (this) {
+        sequence = Ring.next(handle(), (int) sum);
+        if (sequence >= 0) {
+          long slot = Ring.slotAddress(ring.handle(), sequence);
+          BulkClaim claim = new BulkClaim(this, sequence, slot, slots, lengths, aligns);
+          open = Optional.of(claim);
+          return Optional.of(claim);
+        }
+      }
+      if (!retry(sequence, sum, deadline)) {
+        return Optional.empty();
+      }
+    }
+  }
+
+  /** How many slots a message takes that is aligned, or not, as by {@link #claimAligned}. */
+  public static long slotsFor(long length, boolean aligned) {
+    return Ring.slotsFor(length, aligned);
   }
 
   private long checkedSlots(long length, boolean aligned) {
@@ -130,7 +174,7 @@ public final class Producer implements AutoCloseable {
   @Override
   public synchronized void close() {
     if (handle != 0) {
-      open.ifPresent(Claim::end);
+      open.ifPresent(OpenClaim::end);
       open = Optional.empty();
       Ring.closeProducer(handle);
       handle = 0;
@@ -146,6 +190,11 @@ public final class Producer implements AutoCloseable {
     Objects.checkFromToIndex(0, length, claim.length());
     Objects.checkFromToIndex(0, kind, 255);
     Ring.publish(handle(), (int) length, kind, claim.shift());
+    open = Optional.empty();
+  }
+
+  synchronized void publishAll(int[] slots, int[] lengths, int[] shifts, int kind) {
+    Ring.publishParts(handle(), slots, lengths, shifts, kind);
     open = Optional.empty();
   }
 

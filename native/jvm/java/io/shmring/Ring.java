@@ -216,6 +216,29 @@ public final class Ring implements AutoCloseable {
   /** Counters of living producers, summed up. */
   public record ProducerCounters(long messages, long bytes, long waits) {}
 
+  /** Whether somebody who is alive takes part under this name; 55 bytes of it are kept. */
+  public synchronized boolean hasParticipant(String name) {
+    return hasParticipant(handle(), utf8(name));
+  }
+
+  /** What became of a sequence that a claim began with. */
+  public enum Fate {
+    /** A message begins there. */
+    PUBLISHED,
+    /** It was not published, and will not be unless its producer lives. */
+    NOT_PUBLISHED,
+    /** Its slot may have been used again since. */
+    UNKNOWN
+  }
+
+  public synchronized Fate fate(long sequence) {
+    recover(handle());
+    if (isMessage(handle(), sequence)) {
+      return Fate.PUBLISHED;
+    }
+    return floor(handle()) > sequence ? Fate.UNKNOWN : Fate.NOT_PUBLISHED;
+  }
+
   /** The slot number of a held message, and how many branches still have to release it. */
   public synchronized long[] slotAndReferences(long id) {
     long[] words = new long[2];
@@ -318,6 +341,9 @@ public final class Ring implements AutoCloseable {
 
   static native int publish(long producer, int length, int kind, int shift);
 
+  static native int publishParts(
+      long producer, int[] slots, int[] lengths, int[] shifts, int kind);
+
   static native int abort(long producer);
 
   static native long push(
@@ -345,6 +371,10 @@ public final class Ring implements AutoCloseable {
   static native long available(long member);
 
   static native void lapsed(long member, long[] range);
+
+  private static native boolean hasParticipant(long ring, byte[] name);
+
+  private static native boolean isMessage(long ring, long sequence);
 
   private static native void measure(
       long ring, long from, long limit, int maxMessages, long maxSlots, long[] result);

@@ -1,0 +1,80 @@
+package io.shmring.spark;
+
+import java.util.Arrays;
+import java.util.stream.Collectors;
+import org.apache.spark.sql.connector.write.BatchWrite;
+import org.apache.spark.sql.connector.write.LogicalWriteInfo;
+import org.apache.spark.sql.connector.write.Write;
+import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
+import org.apache.spark.sql.internal.connector.SupportsStreamingUpdateAsAppend;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/** A write of rows into a ring; updates of a stream are appended. */
+final class ShmringWrite implements SupportsStreamingUpdateAsAppend, Write {
+  private final LogicalWriteInfo info;
+  private final WriteOptions options;
+
+  /**
+   * @param table what the ring holds
+   */
+  ShmringWrite(LogicalWriteInfo info, StructType table) {
+    this.info = info;
+    this.options = WriteOptions.of(info.options());
+    if (table.equals(RingTypes.QUEUE_TABLE)) {
+      checkMessage(info.schema());
+    } else {
+      checkColumns(info.schema(), table);
+    }
+  }
+
+  private void checkMessage(StructType rows) {
+    boolean right =
+        rows.length() == 1
+            && (rows.fields()[0].dataType().equals(DataTypes.BinaryType)
+                || rows.fields()[0].dataType().equals(DataTypes.StringType));
+    if (!right) {
+      throw new IllegalArgumentException(
+          String.format(
+              "ring \"%s\" holds bytes: write one column of type binary or string, not%n%s",
+              options.ring(), rows.treeString()));
+    }
+  }
+
+  private void checkColumns(StructType rows, StructType table) {
+    if (!columns(rows).equals(columns(table))) {
+      throw new IllegalArgumentException(
+          String.format(
+              "ring \"%s\" has the columns%n%s%nand these rows are%n%s%nselect and cast them so that"
+                  + " they agree",
+              options.ring(), columns(table), columns(rows)));
+    }
+  }
+
+  private static String columns(StructType type) {
+    return Arrays.stream(type.fields())
+        .map((StructField field) -> field.name() + " " + field.dataType().catalogString())
+        .collect(Collectors.joining(", "));
+  }
+
+  @Override
+  public Write build() {
+    return this;
+  }
+
+  @Override
+  public String description() {
+    return "shmring " + options.ring();
+  }
+
+  @Override
+  public BatchWrite toBatch() {
+    return new ShmringBatchWrite(options, info.schema());
+  }
+
+  @Override
+  public StreamingWrite toStreaming() {
+    return new ShmringStreamingWrite(options, info.schema(), info.queryId());
+  }
+}

@@ -1,0 +1,14 @@
+package io.shmring.spark;
+
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+
+/**
+ * The messages that one task has written, one behind the other in a file.
+ *
+ * @param path empty if there are none
+ * @param lengths of the messages
+ * @param aligns for each the byte that shall lie on a 64-byte boundary, or -1
+ */
+record StagedFile(String path, int[] lengths, int[] aligns) implements WriterCommitMessage {
+  private static final long serialVersionUID = 1L;
+}

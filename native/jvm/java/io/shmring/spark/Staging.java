@@ -1,0 +1,76 @@
+package io.shmring.spark;
+
+import io.shmring.Ring;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.DirectoryStream;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+
+/**
+ * The folder beside a ring in which a job's tasks leave their messages until it commits. It belongs
+ * to the participant whose name it bears: when that one is dead, whoever comes next removes it.
+ */
+final class Staging {
+  private static final String PREFIX = ".shmring-staging-";
+
+  private Staging() {}
+
+  /** The name of a job's participant. */
+  static String owner(String job) {
+    return "spark write " + job;
+  }
+
+  /** Makes a job's folder; its participant is there already. */
+  static Path make(Ring ring, String job) {
+    Path folder = ring.path().resolveSibling(prefix(ring) + job);
+    try {
+      Files.createDirectory(
+          folder,
+          PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+    } catch (FileAlreadyExistsException error) {
+      throw new IllegalStateException("job " + job + " writes already", error);
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+    return folder;
+  }
+
+  /** Removes what jobs have left whose driver is dead. */
+  static void sweep(Ring ring) {
+    String prefix = prefix(ring);
+    try (DirectoryStream<Path> found =
+        Files.newDirectoryStream(
+            ring.path().getParent(), path -> path.getFileName().toString().startsWith(prefix))) {
+      for (Path folder : found) {
+        String job = folder.getFileName().toString().substring(prefix.length());
+        if (!ring.hasParticipant(owner(job))) {
+          remove(folder);
+        }
+      }
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  /** A task that is on its way out may still put a file there; then the next sweep takes it. */
+  static void remove(Path folder) {
+    try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
+      for (Path file : files) {
+        Files.deleteIfExists(file);
+      }
+      Files.deleteIfExists(folder);
+    } catch (NoSuchFileException | java.nio.file.DirectoryNotEmptyException error) {
+      return;
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  private static String prefix(Ring ring) {
+    return PREFIX + ring.path().getFileName() + "-";
+  }
+}
