@@ -359,7 +359,7 @@ class Ring:
 
     @property
     def floor(self) -> int:
-        """The lowest sequence that is still held; all below may be overwritten."""
+        """What producers may overwrite up to; they raise it only when they need room."""
         return self.core.floor
 
     def branches(self) -> list[dict[str, Any]]:
