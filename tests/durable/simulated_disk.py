@@ -92,6 +92,10 @@ class _SimulatedFile:
         self._inode.pending.append((nbytes, None))
         self._disk.step("truncate")
 
+    def map(self) -> memoryview:
+        assert self._open
+        return memoryview(bytes(self._inode.now))
+
     def close(self) -> None:
         self._open = False
 

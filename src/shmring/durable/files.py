@@ -9,6 +9,7 @@ those of POSIX and no more: what was written is safe after ``File.sync``, a name
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -46,6 +47,10 @@ class File(Protocol):
 
     def truncate(self, nbytes: int) -> None:
         """Cut the file to this size."""
+        ...
+
+    def map(self) -> memoryview:
+        """Return the contents as they are now, valid even when the file is closed and removed."""
         ...
 
     def close(self) -> None:
@@ -111,11 +116,11 @@ def _no_space(error: OSError, path: str) -> NoSpace:
 
 
 class _OsFile:
-    def __init__(self, path: str, flags: int) -> None:
+    def __init__(self, path: str, flags: int, mode: int) -> None:
         self._path = path
         self._fd = -1
         try:
-            self._fd = os.open(path, flags | os.O_CLOEXEC, 0o666)
+            self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
         except OSError as error:
             if _is_full(error):
                 raise _no_space(error, path) from error
@@ -165,6 +170,9 @@ class _OsFile:
     def truncate(self, nbytes: int) -> None:
         os.ftruncate(self._fd, nbytes)
 
+    def map(self) -> memoryview:
+        return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ))
+
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -175,14 +183,22 @@ class _OsFile:
 
 
 class OsDisk:
-    """The real disk."""
+    """The real disk.
+
+    Parameters
+    ----------
+    mode : of files that it makes, before the umask
+    """
 
     parallel = True
+
+    def __init__(self, mode: int = 0o666) -> None:
+        self._mode = mode
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
         """Open a file; ``create`` makes it, or empties the one that is there."""
         flags = os.O_RDWR if write or create else os.O_RDONLY
-        return _OsFile(path, flags | (os.O_CREAT | os.O_TRUNC if create else 0))
+        return _OsFile(path, flags | (os.O_CREAT | os.O_TRUNC if create else 0), self._mode)
 
     def rename(self, source: str, target: str) -> None:
         """Put source in target's place in one step."""

@@ -8,6 +8,7 @@ sync covers all that was gathered while the one before it ran.
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import threading
@@ -26,13 +27,15 @@ from shmring.durable.segments import ENTRY
 from shmring.errors import Empty, JournalGap, NoSpace
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from shmring._shmring import Batch
     from shmring.ring import Consumer, Ring
 
 __all__ = ["Journal", "Retention"]
 
 _LOG = logging.getLogger("shmring.durable")
-# A gathering ends here: more would delay the first of those who wait for the sync.
+# A gathering ends here, or at a third of the ring: one part is synced, one written, one filled.
 _GATHER_BYTES = 8 << 20
 _GATHER_MESSAGES = 16_384
 _IDLE = 0.1  # seconds between looks at stop() and at the retention
@@ -57,7 +60,7 @@ class Retention:
 
 
 class Journal:
-    """Writes a ring's messages to disk in a thread of its own; made by :meth:`Ring.journal`.
+    """Writes a ring's messages to disk in threads of its own; made by :meth:`Ring.journal`.
 
     Parameters
     ----------
@@ -97,14 +100,19 @@ class Journal:
         self.error: Exception | None = None
         self._ring = ring
         self._retention = retention
+        self._pid = os.getpid()
+        self._gather_bytes = min(_GATHER_BYTES, ring.slots * SLOT_BYTES // 3)
+        self._sync_thread: threading.Thread | None = None
+        self._sync_error: Exception | None = None
         self._stop = threading.Event()
         # Not Thread.join(): when a signal's exception interrupts that, Python 3.11 takes the thread
         # for ended, and the next join() returns at once.
         self._ended = threading.Event()
         self._forgot = time.monotonic()
+        self._disk = disk or OsDisk(ring.info.mode)
         with ExitStack() as stack:
             self._log = JournalLog(
-                disk or OsDisk(),
+                self._disk,
                 os.path.abspath(self.path),
                 uuid=bytes.fromhex(ring.info.uuid),
                 schema=ring.schema_bytes or b"",
@@ -112,9 +120,10 @@ class Journal:
             )
             stack.callback(self._log.close)
             self._inp = _join(ring, self._log, allow_gap=allow_gap)
+            stack.callback(self._inp.close)
             self._inp.end_markers = True
+            threading.Thread(target=self._run, name="shmring-journal", daemon=True).start()
             stack.pop_all()
-        threading.Thread(target=self._run, name="shmring-journal", daemon=True).start()
 
     @property
     def recovered(self) -> str | None:
@@ -128,12 +137,12 @@ class Journal:
 
     @property
     def running(self) -> bool:
-        """Whether it still writes."""
-        return not self._ended.is_set()
+        """Whether it still writes; never in a forked child, which has no thread of it."""
+        return self._pid == os.getpid() and not self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has stopped, by close() elsewhere or by an error; whether it has."""
-        return self._ended.wait(timeout)
+        return not self.running or self._ended.wait(timeout)
 
     def close(self) -> None:
         """Put on disk what has been taken, and leave; the branch keeps its place.
@@ -142,6 +151,8 @@ class Journal:
         ------
         the error that had stopped it before
         """
+        if self._pid != os.getpid():
+            return  # the parent's journal
         self._stop.set()
         self._ended.wait()
         error, self.error = self.error, None
@@ -159,13 +170,16 @@ class Journal:
     ) -> None:
         self.close()
 
-    # --- the thread -----------------------------------------------------------------------------
+    # --- the threads ----------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            while not self._stop.is_set():
-                self._gather()
-                self._forget()
+            try:
+                while not self._stop.is_set():
+                    self._gather()
+                    self._forget()
+            finally:
+                self._await_sync()
             self._inp.close()
         except Exception as error:
             # After a failed write or sync nobody knows what is on disk: what is leased stays
@@ -179,21 +193,50 @@ class Journal:
             self._ended.set()
 
     def _gather(self) -> None:
-        """Write what is there, sync once, and release it."""
+        """Write what is there, have it synced, and released then."""
         taken: list[Batch] = []
         nbytes = 0
-        while nbytes < _GATHER_BYTES:
+        while nbytes < self._gather_bytes:
             try:
                 batch = self._inp.lease_many(_GATHER_MESSAGES, timeout=0 if taken else _IDLE)
             except Empty:
                 break
             taken.append(batch)
             nbytes += self._write(batch)
+        if not taken:
+            if self._sync_thread is not None and not self._sync_thread.is_alive():
+                self._await_sync()
+            return
+        self._await_sync()
+        if nbytes < self._gather_bytes or not self._disk.parallel:
+            # Nobody has more to write, but somebody may wait for this.
+            self._sync(taken)
+            return
+        self._sync_thread = threading.Thread(
+            target=self._sync_aside, args=(taken,), name="shmring-journal-sync", daemon=True
+        )
+        self._sync_thread.start()
+
+    def _sync(self, taken: list[Batch]) -> None:
         if self._log.durable < self._log.end:
             self._log.sync()
             self.syncs += 1
         for batch in taken:
             batch.release()
+
+    def _sync_aside(self, taken: list[Batch]) -> None:
+        try:
+            self._sync(taken)
+        except Exception as error:
+            self._sync_error = error
+
+    def _await_sync(self) -> None:
+        """Return when no sync is under way; raise what it has raised."""
+        if self._sync_thread is not None:
+            self._sync_thread.join()
+            self._sync_thread = None
+        if self._sync_error is not None:
+            raise self._sync_error
 
     def _write(self, batch: Batch) -> int:
         first, end = batch.first, batch.end
@@ -270,10 +313,11 @@ def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
     return ring.consumer(JOURNAL_BRANCH, start=begin, exclusive=True, name="journal")  # pyright: ignore[reportArgumentType]
 
 
-def _entries(batch: Batch) -> bytes:
+@functools.cache
+def _entry_type() -> np.dtype[np.void]:
     import numpy as np
 
-    kind = np.dtype(
+    return np.dtype(
         {
             "names": ["time", "slot", "length", "kind", "shift"],
             "formats": ["<u8", "<u4", "<u4", "u1", "u1"],
@@ -281,7 +325,12 @@ def _entries(batch: Batch) -> bytes:
             "itemsize": ENTRY.size,
         }
     )
-    entries = np.zeros(len(batch), kind)
+
+
+def _entries(batch: Batch) -> bytes:
+    import numpy as np
+
+    entries = np.zeros(len(batch), _entry_type())
     slot = batch.message_ids - np.uint64(batch.first)
     entries["time"] = batch.times
     entries["slot"] = slot

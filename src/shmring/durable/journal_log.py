@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import threading
 import time
 from dataclasses import dataclass
 
@@ -12,11 +14,12 @@ from shmring.durable.segments import (
     Segment,
     encode_record,
     encode_segment,
-    find_record,
     open_segment,
+    salt_of,
     segment_names,
     segment_path,
     walk,
+    was_begun,
 )
 from shmring.errors import Damaged
 
@@ -60,7 +63,10 @@ class JournalLog:
         self._uuid = uuid
         self._schema = schema
         self._segment_bytes = segment_bytes
+        # Held by a sync while it runs; append() goes on meanwhile, but for a change of files.
+        self._sync_lock = threading.Lock()
         self._file: File | None = None
+        self._salt = 0
         self._offset = 0
         self._path = ""
         self._kept: list[_Kept] = []
@@ -81,11 +87,12 @@ class JournalLog:
                     f"{segment_path(self.directory, names[-1])}: a segment that had been on disk "
                     f"has no header any more"
                 )
+        older: list[_Kept] = []
         for first, behind in itertools.pairwise(names):
             path = segment_path(self.directory, first)
-            file = self._disk.open(path, write=False)
-            self._kept.append(_Kept(path, behind, file.size(), 0))
-            file.close()
+            with contextlib.closing(self._disk.open(path, write=False)) as file:
+                older.append(_Kept(path, behind, file.size(), 0))
+        self._kept[:0] = older
 
     def _adopt(self, first: int) -> bool:
         """Go on behind the last good record of the newest segment; False if it was never begun."""
@@ -95,8 +102,7 @@ class JournalLog:
             try:
                 segment = open_segment(file, path)
             except Damaged:
-                # Its header is synced before its first record: it has none, or is damaged.
-                if any(find_record(file, 0, file.size())):
+                if was_begun(file):
                     raise
                 self.torn = f"{path}: was being made when the writer died, and was removed"
                 self._remove(path)
@@ -129,7 +135,7 @@ class JournalLog:
         self.durable = self.end
         self._path = segment.path
         if self.same_ring:
-            self._file = file
+            self._file, self._salt = file, segment.salt
         else:
             self._kept.append(_Kept(segment.path, self.end, self._offset, time.time_ns()))
         return True
@@ -153,6 +159,7 @@ class JournalLog:
         assert file is not None
         parts, following = encode_record(
             self._offset,
+            salt=self._salt,
             first=first,
             end=end,
             synced=self.durable,
@@ -171,8 +178,7 @@ class JournalLog:
         return nbytes
 
     def _roll(self, first: int) -> None:
-        if self._file is not None:
-            self.sync()
+        self.sync()
         path = segment_path(self.directory, first)
         file = self._disk.open(path, create=True)
         try:
@@ -184,16 +190,20 @@ class JournalLog:
             file.close()
             self._disk.remove(path)
             raise
-        if self._file is not None:
-            self._file.close()
-            self._kept.append(_Kept(self._path, first, self._offset, time.time_ns()))
-        self._file, self._path, self._offset = file, path, len(header)
+        with self._sync_lock:
+            if self._file is not None:
+                self._file.close()
+                self._kept.append(_Kept(self._path, first, self._offset, time.time_ns()))
+            self._file, self._path, self._offset = file, path, len(header)
+            self._salt = salt_of(header)
 
     def sync(self) -> None:
-        """Return when every record is on disk."""
-        if self._file is not None:
-            self._file.sync()
-        self.durable = self.end
+        """Return when every record written so far is on disk; for any thread."""
+        with self._sync_lock:
+            end = self.end
+            if self._file is not None:
+                self._file.sync()
+            self.durable = end
 
     def forget(self, *, max_bytes: int | None, max_age: float | None, consumed: int | None) -> None:
         """Remove the oldest segments as :class:`Retention` says; never the newest."""
@@ -210,6 +220,8 @@ class JournalLog:
             ):
                 return
             self._disk.remove(oldest.path)
+            # One at a time: a crash must not bring an older one back without the next.
+            self._disk.sync_directory(self.directory)
             total -= oldest.nbytes
             del self._kept[0]
 
@@ -218,9 +230,8 @@ class JournalLog:
         kept = self._kept[index]
         if not kept.ended_ns:
             behind = self._kept[index + 1].path if index + 1 < len(self._kept) else self._path
-            file = self._disk.open(behind, write=False)
-            kept.ended_ns = open_segment(file, behind).created_ns
-            file.close()
+            with contextlib.closing(self._disk.open(behind, write=False)) as file:
+                kept.ended_ns = open_segment(file, behind).created_ns
         return kept.ended_ns
 
     def close(self) -> None:

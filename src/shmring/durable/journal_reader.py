@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import mmap
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import SLOT_BYTES, crc32c
-from shmring.durable.files import File, OsDisk, replace_file
+from shmring.durable.files import Disk, File, OsDisk, replace_file
 from shmring.durable.segments import (
     ENTRY,
     Record,
-    Segment,
     open_segment,
     segment_names,
     segment_path,
     walk,
+    was_begun,
 )
 from shmring.errors import Damaged, JournalGap
 
@@ -33,9 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Message", "Verified", "replay", "replay_batches", "restore", "truncate", "verify"]
 
-KIND_END = 2
+KIND_END = 2  # shmring's mark of the end of a stream
 _BATCH_KINDS = (3, 4)  # shmring.batches.KIND_ARROW_*, not imported because that imports pyarrow
-_DISK = OsDisk()
 
 
 class Message(NamedTuple):
@@ -99,47 +97,60 @@ class Verified:
 class _OpenSegment:
     """One segment, open for reading; what it maps stays valid when the journal forgets it."""
 
-    def __init__(self, path: str, *, last: bool) -> None:
+    def __init__(self, disk: Disk, path: str, *, last: bool) -> None:
         self.last = last
-        self.file: File = _DISK.open(path, write=False)
-        self._raw = open(path, "rb")  # noqa: SIM115
+        self.file = disk.open(path, write=False)
         self._map = memoryview(b"")
         try:
-            self.segment: Segment = open_segment(self.file, path)
+            self.segment = open_segment(self.file, path)
+        except Damaged:
+            try:
+                if not last or was_begun(self.file):
+                    raise
+            finally:
+                self.file.close()
+            raise _NotBegun from None
         except BaseException:
-            self.close()
+            self.file.close()
             raise
 
     def close(self) -> None:
-        self._raw.close()
         self.file.close()
 
-    def payload(self, record: Record) -> memoryview:
+    def records(self) -> Iterator[Record]:
+        # The next writer cuts a torn end off, and mapped memory behind an end may not be touched:
+        # there, look before mapping.
+        if self.last:
+            return walk(self.file, self.segment, last=True)
+        return walk(self.file, self.segment, last=False, is_whole=self._is_whole)
+
+    def _is_whole(self, file: File, record: Record) -> bool:
+        return crc32c(self._payload(record)) == record.payload_crc
+
+    def _payload(self, record: Record) -> memoryview:
         end = record.payload + record.payload_bytes
         if end > len(self._map):
-            self._map = memoryview(mmap.mmap(self._raw.fileno(), 0, access=mmap.ACCESS_READ))
-        payload = self._map[record.payload : end]
-        if crc32c(payload) != record.payload_crc:
-            raise Damaged(
-                f"{self.segment.path}: the payload at byte {record.payload} (sequence "
-                f"{record.first}) does not match its checksum"
-            )
-        return payload
+            self._map = self.file.map()
+        return self._map[record.payload : end]
 
     def messages(self, record: Record) -> Iterator[Message]:
-        payload = self.payload(record)
+        payload = self._payload(record)
         entries = self.file.read(record.messages * ENTRY.size, record.entries)
         first, schema = record.first, self.segment.schema
         for time_ns, slot, length, kind, shift in ENTRY.iter_unpack(entries):
             begin = slot * SLOT_BYTES + shift
             if begin + length > len(payload):
                 raise Damaged(
-                    f"{self.segment.path}: message {record.first + slot} reaches beyond its record"
+                    f"{self.segment.path}: message {first + slot} reaches beyond its record"
                 )
             yield Message(first + slot, time_ns, kind, payload[begin : begin + length], schema)
 
 
-def _segments(path: str, from_: int = 0) -> Iterator[_OpenSegment]:
+class _NotBegun(Exception):
+    """The newest segment has no header yet, and so no records."""
+
+
+def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[_OpenSegment]:
     """The segments that reach beyond a sequence, in order; the oldest kept first for 0.
 
     Raises
@@ -149,7 +160,7 @@ def _segments(path: str, from_: int = 0) -> Iterator[_OpenSegment]:
     """
     reached = from_
     while True:
-        names = segment_names(_DISK, path)
+        names = segment_names(disk, path)
         if not names:
             raise FileNotFoundError(f"{path} holds no journal")
         if reached and names[0] > reached:
@@ -160,13 +171,11 @@ def _segments(path: str, from_: int = 0) -> Iterator[_OpenSegment]:
         at = max((first for first in names if first <= reached), default=names[0])
         last = at == names[-1]
         try:
-            opened = _OpenSegment(segment_path(path, at), last=last)
+            opened = _OpenSegment(disk, segment_path(path, at), last=last)
         except FileNotFoundError:
             continue  # forgotten since
-        except Damaged:
-            if last and len(names) > 1 and os.path.getsize(segment_path(path, at)) == 0:
-                return  # it is being made
-            raise
+        except _NotBegun:
+            return
         with contextlib.closing(opened):
             yield opened
         if last:
@@ -174,17 +183,12 @@ def _segments(path: str, from_: int = 0) -> Iterator[_OpenSegment]:
         reached = min(first for first in names if first > at)
 
 
-def _records(path: str, from_: int, until: int | None) -> Iterator[tuple[_OpenSegment, Record]]:
-    for opened in _segments(path, from_):
-        for record in walk(opened.file, opened.segment, last=opened.last, payload=False):
-            if until is not None and record.first >= until:
-                return
-            if record.end > from_:
-                yield opened, record
-
-
 def replay(
-    path: str | os.PathLike[str], *, from_: int = 0, until: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    from_: int = 0,
+    until: int | None = None,
+    disk: Disk | None = None,
 ) -> Iterator[Message]:
     """The messages of a journal again, in order, end markers (kind 2) included.
 
@@ -192,7 +196,9 @@ def replay(
     ----------
     path : the journal's directory; a journal may be writing there
     from_ : sequence to begin at; 0 begins with the oldest that is kept
-    until : sequence to stop before; None goes to the end
+    until : sequence to stop before; None goes to the end, which a running journal may have written
+        but not synced yet
+    disk : for tests
 
     Raises
     ------
@@ -200,12 +206,17 @@ def replay(
     JournalGap : it does not reach back to `from_`
     Damaged : what had been on disk is unreadable; all before it has been given
     """
-    for opened, record in _records(os.fspath(path), from_, until):
-        for message in opened.messages(record):
-            if until is not None and message.message_id >= until:
+    for opened in _segments(disk or OsDisk(), os.fspath(path), from_):
+        for record in opened.records():
+            if until is not None and record.first >= until:
                 return
-            if message.message_id >= from_:
-                yield message
+            if record.end <= from_:
+                continue
+            for message in opened.messages(record):
+                if until is not None and message.message_id >= until:
+                    return
+                if message.message_id >= from_:
+                    yield message
 
 
 def replay_batches(
@@ -222,7 +233,7 @@ def replay_batches(
             yield message.batch()
 
 
-def verify(path: str | os.PathLike[str]) -> Verified:
+def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verified:
     """Read everything and compare it with its checksums.
 
     Raises
@@ -231,7 +242,7 @@ def verify(path: str | os.PathLike[str]) -> Verified:
     Damaged : says where
     """
     found = Verified()
-    for opened in _segments(os.fspath(path)):
+    for opened in _segments(disk or OsDisk(), os.fspath(path)):
         segment = opened.segment
         if not found.segments:
             found.first = segment.first
@@ -240,7 +251,7 @@ def verify(path: str | os.PathLike[str]) -> Verified:
         found.segments += 1
         found.nbytes += opened.file.size()
         found.end = segment.first
-        for record in walk(opened.file, segment, last=opened.last):
+        for record in opened.records():
             found.end = record.end
             found.oldest_ns = found.oldest_ns or record.written_ns
             found.newest_ns = record.written_ns
@@ -265,27 +276,27 @@ def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
     ------
     Locked : a journal is writing there
     """
+    disk = OsDisk()
     where = os.fspath(path)
-    names = segment_names(_DISK, where)
+    names = segment_names(disk, where)
     if not names:
         raise FileNotFoundError(f"{where} holds no journal")
-    lock = _DISK.lock(os.path.join(where, "lock"), f"journal {where}", 0)
+    lock = disk.lock(os.path.join(where, "lock"), f"journal {where}", 0)
     try:
         end = names[0]
         for i, first in enumerate(names):
-            offset, end, whole = _good_part(segment_path(where, first), end, at)
+            offset, end, whole = _good_part(disk, segment_path(where, first), end, at)
             if not whole:
                 _cut(where, names[i:], offset)
                 break
-        _DISK.sync_directory(where)
         return end
     finally:
         lock.release()
 
 
-def _good_part(path: str, end: int, at: int | None) -> tuple[int, int, bool]:
+def _good_part(disk: Disk, path: str, end: int, at: int | None) -> tuple[int, int, bool]:
     """How far a segment is good and wanted: offset, sequence, and whether that is all of it."""
-    with contextlib.closing(_DISK.open(path, write=False)) as file:
+    with contextlib.closing(disk.open(path, write=False)) as file:
         offset = 0
         try:
             segment = open_segment(file, path)
@@ -302,18 +313,21 @@ def _good_part(path: str, end: int, at: int | None) -> tuple[int, int, bool]:
 def _cut(directory: str, names: list[int], offset: int) -> None:
     """Shorten the first of these segments and take the others away.
 
-    Readers may have them mapped: files are replaced, never shortened.
+    The last goes first, so that a crash in between leaves no hole.  Readers may have them mapped:
+    files are replaced, never shortened.
     """
-    for i, first in enumerate(names):
+    for first in reversed(names):
         path = segment_path(directory, first)
-        if i or not offset:
-            os.replace(path, path + ".broken")
+        disk = OsDisk(os.stat(path).st_mode & 0o777)
+        if first != names[0] or not offset:
+            disk.rename(path, path + ".broken")
+            disk.sync_directory(directory)
             continue
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path + ".broken")
         os.link(path, path + ".broken")
-        with contextlib.closing(_DISK.open(path, write=False)) as file:
-            replace_file(_DISK, path, [file.read(offset, 0)])
+        with contextlib.closing(disk.open(path, write=False)) as file:
+            replace_file(disk, path, [file.read(offset, 0)])
 
 
 def restore(
@@ -342,7 +356,7 @@ def restore(
     from shmring.ring import create
 
     serialized = b""
-    for opened in _segments(os.fspath(path)):
+    for opened in _segments(OsDisk(), os.fspath(path)):
         serialized = opened.segment.schema
     schema = pa.ipc.read_schema(pa.py_buffer(serialized)) if serialized else None
     end = verify(path).end

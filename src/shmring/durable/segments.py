@@ -4,9 +4,10 @@ Every number is little-endian.  A segment is named by its first sequence, ``%020
 
     segment header, 64 bytes                  record header, 64 bytes
      0  8  b"SHMRJNL1"                         0  4  b"\\xabJR1"
-     8  4  CRC32C of bytes 12 to 64 and        4  4  CRC32C of bytes 8 to 64 and the entries
-           the schema                          8  8  sequence of its first slot
-    12  4  version, 1                         16  8  sequence behind its last slot
+     8  4  CRC32C of bytes 12 to 64 and        4  4  CRC32C of bytes 8 to 64 and the entries,
+           the schema                                begun with the segment's (its bytes 8 to 12)
+    12  4  version, 1                          8  8  sequence of its first slot
+                                              16  8  sequence behind its last slot
     16 16  uuid of the ring                   24  8  all below this sequence was on disk
     32  8  sequence of its first record              when this record was written
     40  8  made when, ns since 1970           32  8  bytes of payload
@@ -26,14 +27,15 @@ Every number is little-endian.  A segment is named by its first sequence, ``%020
 A segment is synced as a whole before the next one is made, and its header before its first
 record.  Records that were written together may be torn together: what stands behind the last good
 record counts as never written, unless a record behind it says that it had been on disk.  Then, and
-in any segment but the last, it is damage.
+in any segment but the last, it is damage.  The checksum of a segment's header differs from that of
+any other, so a record that was copied (a journal may be what a message holds) never counts as one.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shmring._shmring import SLOT_BYTES, crc32c
@@ -46,12 +48,12 @@ __all__ = [
     "Segment",
     "encode_record",
     "encode_segment",
-    "find_record",
     "open_segment",
-    "parse_record",
+    "salt_of",
     "segment_names",
     "segment_path",
     "walk",
+    "was_begun",
 ]
 
 SUFFIX = ".journal"
@@ -82,6 +84,7 @@ class Segment:
     created_ns: int
     schema: bytes
     records: int
+    salt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +150,26 @@ def open_segment(file: File, path: str) -> Segment:
     schema = file.read(schema_bytes, _SEGMENT.size) if schema_bytes <= _MAX_SCHEMA else b""
     if crc != crc32c(schema, crc32c(header[12:])):
         raise Damaged(f"{path}: the header at byte 0 does not match its checksum")
-    return Segment(path, uuid, first, created_ns, schema, _round_up(_SEGMENT.size + schema_bytes))
+    records = _round_up(_SEGMENT.size + schema_bytes)
+    return Segment(path, uuid, first, created_ns, schema, records, crc)
+
+
+def salt_of(header: bytes) -> int:
+    """The salt of a segment that begins with what encode_segment() gave."""
+    return int.from_bytes(header[8:12], "little")
+
+
+def was_begun(file: File) -> bool:
+    """Whether a segment whose header is unreadable had records; a header is synced before them."""
+    size = file.size()
+    pieces = (file.read(_SEARCH_BYTES, at) for at in range(0, size, _SEARCH_BYTES))
+    return any(True for piece in pieces for _ in _aligned(piece))
 
 
 def encode_record(
     offset: int,
     *,
+    salt: int,
     first: int,
     end: int,
     synced: int,
@@ -187,7 +204,7 @@ def encode_record(
         payload - offset,
         written_ns,
     )
-    crc = crc32c(entries, crc32c(header[8:]))
+    crc = crc32c(entries, crc32c(header[8:], salt))
     following = _round_up(payload + nbytes)
     head = header[:4] + crc.to_bytes(4, "little") + header[8:] + entries
     return [
@@ -197,7 +214,7 @@ def encode_record(
     ], following
 
 
-def parse_record(file: File, offset: int, size: int) -> Record | None:
+def _parse_record(file: File, offset: int, size: int, salt: int) -> Record | None:
     """The record at an offset, if a whole one with a good header and good entries stands there."""
     header = file.read(_RECORD.size, offset)
     if len(header) < _RECORD.size or header[:4] != _RECORD_MAGIC:
@@ -212,34 +229,44 @@ def parse_record(file: File, offset: int, size: int) -> Record | None:
     if payload < _RECORD.size + entries_bytes or record.payload + nbytes > size or end <= first:
         return None
     entries = file.read(entries_bytes, record.entries)
-    return record if crc == crc32c(entries, crc32c(header[8:])) else None
+    return record if crc == crc32c(entries, crc32c(header[8:], salt)) else None
 
 
 def _is_whole(file: File, record: Record) -> bool:
     return crc32c(file.read(record.payload_bytes, record.payload)) == record.payload_crc
 
 
-def find_record(file: File, offset: int, size: int) -> Iterator[Record]:
+def _aligned(piece: bytes) -> Iterator[int]:
+    """Where a record may begin in what was read from an aligned offset."""
+    found = piece.find(_RECORD_MAGIC)
+    while found >= 0:
+        if found % _ALIGN == 0:
+            yield found
+        found = piece.find(_RECORD_MAGIC, found + 1)
+
+
+def _find_records(file: File, offset: int, size: int, salt: int) -> Iterator[Record]:
     """The whole records that stand anywhere behind an offset."""
-    at = _round_up(offset)
-    while at < size:
-        piece = file.read(_SEARCH_BYTES, at)
-        begin = piece.find(_RECORD_MAGIC)
-        while begin >= 0:
-            found = None if begin % _ALIGN else parse_record(file, at + begin, size)
-            if found is not None and _is_whole(file, found):
-                yield found
-            begin = piece.find(_RECORD_MAGIC, begin + 1)
-        at += _SEARCH_BYTES
+    for at in range(_round_up(offset), size, _SEARCH_BYTES):
+        for found in _aligned(file.read(_SEARCH_BYTES, at)):
+            record = _parse_record(file, at + found, size, salt)
+            if record is not None and _is_whole(file, record):
+                yield record
 
 
-def walk(file: File, segment: Segment, *, last: bool, payload: bool = True) -> Iterator[Record]:
+def walk(
+    file: File,
+    segment: Segment,
+    *,
+    last: bool,
+    is_whole: Callable[[File, Record], bool] = _is_whole,
+) -> Iterator[Record]:
     """The records of a segment in order.
 
     Parameters
     ----------
     last : whether it is the newest segment, whose end may be torn
-    payload : compare each payload with its checksum, too
+    is_whole : whether a record's payload matches its checksum
 
     Raises
     ------
@@ -249,10 +276,11 @@ def walk(file: File, segment: Segment, *, last: bool, payload: bool = True) -> I
     offset = segment.records
     expected = segment.first
     while offset < size:
-        record = parse_record(file, offset, size)
-        if record is None or record.first < expected or (payload and not _is_whole(file, record)):
+        record = _parse_record(file, offset, size, segment.salt)
+        if record is None or record.first < expected or not is_whole(file, record):
             if not last or any(
-                later.synced > expected for later in find_record(file, offset + 1, size)
+                later.synced > expected
+                for later in _find_records(file, offset + 1, size, segment.salt)
             ):
                 raise Damaged(
                     f"{segment.path}: the record at byte {offset} (sequence {expected}) is "
