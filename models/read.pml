@@ -1,0 +1,342 @@
+/* Take, release, confirm; death at any step; recovery, adoption, and death in
+ * either. docs/protocol.md P5, P7, P10, and what P4 reads of them.
+ *
+ * Two members share a branch and may die; a third one clears up after them, and
+ * takes when it is alone. A range table is a set of
+ * sequences here (bit s: s is recorded), a STEP one access to shared words.
+ */
+#define MEMBERS 3
+#define SLOTS 2
+#ifndef LAST
+#define LAST 3 /* sequences: more than the ring has slots */
+#endif
+#ifndef KILLS
+#define KILLS 2
+#endif
+#define NONE 255
+#define FREE 0
+#define ACTIVE 1
+#define ORPHAN 2
+
+#define BIT(s) (1 << (s))
+#define RANGE(lo, hi) ((1 << (hi)) - (1 << (lo)))
+#define LOWEST(set) ((set) == 0 -> NONE : ((set) & 1 -> 0 : ((set) & 2 -> 1 : ((set) & 4 -> 2 : 3))))
+
+byte content[SLOTS]; /* sequence + 1 of the message in the slot */
+byte claim_word; /* one producer publishes as it claims: claim.pml does the rest */
+byte floor_word;
+
+byte taken, taker = NONE; /* one word */
+byte orphans;
+byte moves;
+
+byte state[MEMBERS];
+bool locked[MEMBERS];
+bool is_member[MEMBERS];
+byte hold[MEMBERS];
+byte take_lo[MEMBERS];
+byte take_end[MEMBERS];
+bool pending[MEMBERS];
+byte ranges[MEMBERS];
+byte adopt_from[MEMBERS]; /* seat + 1 */
+byte adopt_lo[MEMBERS];
+
+byte admin = NONE;
+byte kills;
+
+/* What must be true. */
+byte held[MEMBERS]; /* given to the member's user and not yet given back */
+byte released; /* given back by a living user */
+
+#define MAY_DIE(me) (me < 2 && kills < KILLS)
+#define STEP(action) \
+	if \
+	:: atomic { action } \
+	:: atomic { MAY_DIE(me) -> kills++; goto dead } \
+	fi
+#define DEAD(i) (state[i] == ACTIVE && !locked[i])
+#define ANY_DEAD (DEAD(0) || DEAD(1))
+
+inline give(set)
+{
+	assert((released & (set)) == 0);
+	assert(((held[0] | held[1] | held[2]) & (set)) == 0);
+	held[me] = held[me] | (set)
+}
+
+inline count_orphans()
+{
+	STEP(orphans = (state[0] == ORPHAN) + (state[1] == ORPHAN))
+}
+
+/* Under the admin lock: seat i is dead. */
+inline settle(i)
+{
+	STEP(t = taken; last = taker);
+	STEP(end = take_end[i]);
+	if
+	:: adopt_from[i] ->
+		if
+		:: ranges[adopt_from[i] - 1] & BIT(adopt_lo[i]) ->
+			STEP(ranges[i] = ranges[i] & ~BIT(adopt_lo[i]))
+		:: else
+		fi;
+		STEP(adopt_from[i] = 0)
+	:: else
+	fi;
+	if
+	:: pending[i] ->
+#ifndef BREAK_KEEP_PENDING
+		if
+		:: t == end && last == i
+		:: else -> STEP(ranges[i] = ranges[i] & ~RANGE(take_lo[i], end))
+		fi;
+#endif
+		STEP(pending[i] = false)
+	:: else
+	fi;
+	if
+	:: ranges[i] ->
+		STEP(hold[i] = LOWEST(ranges[i]));
+		STEP(orphans++);
+		STEP(state[i] = ORPHAN)
+	:: else ->
+		STEP(is_member[i] = false);
+		STEP(hold[i] = NONE);
+		STEP(state[i] = FREE)
+	fi;
+	count_orphans()
+}
+
+inline recover()
+{
+	do
+	:: DEAD(0) -> settle(0)
+	:: DEAD(1) -> settle(1)
+	:: !ANY_DEAD -> break
+	od
+}
+
+/* Under the admin lock: moves the oldest message of an orphan to this member. */
+inline adopt(from)
+{
+	lo = LOWEST(ranges[from]);
+	STEP(adopt_lo[me] = lo);
+#ifndef BREAK_ADOPT_UNANNOUNCED
+	STEP(adopt_from[me] = from + 1);
+#endif
+#ifdef BREAK_STRIKE_FIRST
+	STEP(ranges[from] = ranges[from] & ~BIT(lo));
+	STEP(hold[from] = LOWEST(ranges[from]));
+#endif
+	STEP(ranges[me] = ranges[me] | BIT(lo));
+	STEP(hold[me] = (lo < hold[me] -> lo : hold[me]));
+#ifndef BREAK_NO_MOVES
+	STEP(moves = (moves + 1) % 4);
+#endif
+#ifndef BREAK_STRIKE_FIRST
+	STEP(ranges[from] = ranges[from] & ~BIT(lo));
+	STEP(hold[from] = LOWEST(ranges[from]));
+#endif
+	STEP(adopt_from[me] = 0; give(BIT(lo)));
+	if
+	:: ranges[from] == 0 ->
+		STEP(is_member[from] = false);
+		STEP(hold[from] = NONE);
+		STEP(state[from] = FREE)
+	:: else
+	fi;
+	count_orphans()
+}
+
+#define READABLE(s) (content[(s) % SLOTS] == (s) + 1)
+#define ALONE (!locked[0] && !locked[1])
+
+proctype member(byte me)
+{
+	byte t, last, end, lo;
+	bool won;
+
+again:
+	atomic { t = 0; last = 0; end = 0; lo = 0; won = false }
+	if
+	:: STEP((ANY_DEAD || orphans) && admin == NONE && (me != 2 || ALONE) -> admin = me); /* adopts, or waits and looks for the dead */
+		recover();
+		if
+		:: state[0] == ORPHAN && ranges[0] -> adopt(0)
+		:: state[1] == ORPHAN && ranges[1] -> adopt(1)
+		:: (state[0] == ORPHAN && !ranges[0]) -> /* who emptied it died */
+			STEP(is_member[0] = false);
+			STEP(hold[0] = NONE);
+			STEP(state[0] = FREE);
+			count_orphans()
+		:: (state[1] == ORPHAN && !ranges[1]) ->
+			STEP(is_member[1] = false);
+			STEP(hold[1] = NONE);
+			STEP(state[1] = FREE);
+			count_orphans()
+		:: state[0] != ORPHAN && state[1] != ORPHAN -> count_orphans()
+		fi;
+		STEP(admin = NONE);
+		goto again
+	:: held[me] -> /* gives one message back */
+		if
+		:: held[me] & 1 -> lo = 0
+		:: held[me] & 2 -> lo = 1
+		:: held[me] & 4 -> lo = 2
+		:: held[me] & 8 -> lo = 3
+		fi;
+		assert(READABLE(lo));
+		STEP(ranges[me] = ranges[me] & ~BIT(lo);
+			held[me] = held[me] & ~BIT(lo);
+			released = released | BIT(lo));
+		STEP(hold[me] = LOWEST(ranges[me]));
+		goto again
+	:: STEP(taken < LAST && READABLE(taken) && (me != 2 || ALONE) -> t = taken; last = taker)
+	fi;
+	STEP(if
+	     :: READABLE(t) -> end = t + 1
+	     :: READABLE(t) && READABLE(t + 1) && t + 2 <= LAST -> end = t + 2
+	     :: !READABLE(t) -> end = t
+	     fi);
+	if
+	:: end == t -> goto again
+	:: else
+	fi;
+	STEP(take_lo[me] = t; take_end[me] = end; pending[me] = true);
+	STEP(ranges[me] = ranges[me] | RANGE(t, end));
+#ifndef BREAK_HOLD_LATE
+	STEP(hold[me] = (hold[me] == NONE -> t : hold[me]));
+#endif
+#ifndef BREAK_NO_CONFIRM
+	if
+	:: last != NONE && last != me ->
+		STEP(pending[last] = (pending[last] && take_end[last] != t))
+	:: else
+	fi;
+#endif
+	STEP(won = (taken == t && taker == last);
+		if
+		:: won -> taken = end; taker = me
+		:: else
+		fi);
+#ifdef BREAK_HOLD_LATE
+	STEP(hold[me] = (hold[me] == NONE -> t : hold[me]));
+#endif
+	if
+	:: won ->
+		STEP(pending[me] = false; give(RANGE(t, end)))
+	:: else ->
+		STEP(ranges[me] = ranges[me] & ~RANGE(t, end));
+		STEP(pending[me] = false);
+		STEP(hold[me] = LOWEST(ranges[me]))
+	fi;
+	goto again;
+
+dead:
+	atomic {
+		locked[me] = false;
+		held[me] = 0;
+		if
+		:: admin == me -> admin = NONE
+		:: else
+		fi;
+		t = 0; last = 0; end = 0; lo = 0; won = false
+	}
+}
+
+active proctype producer()
+{
+	byte old;
+
+	do
+	:: atomic {
+		claim_word < LAST && claim_word < floor_word + SLOTS;
+		if
+		:: claim_word >= SLOTS ->
+			old = claim_word - SLOTS; /* this message is overwritten */
+			assert(released & BIT(old));
+			old = 0
+		:: else
+		fi;
+		content[claim_word % SLOTS] = claim_word + 1;
+		claim_word++
+	   }
+	od
+}
+
+/* Who wants the floor higher. Besides when it can rise, he looks in vain at any
+ * two moments. */
+#define CAN_RISE (floor_word < taken && floor_word < hold[0] && floor_word < hold[1] && floor_word < hold[2])
+
+#ifndef FLOOR_BY_STEPS
+active proctype advancer()
+{
+	do
+	:: atomic { CAN_RISE -> floor_word++ }
+	od
+}
+#else
+active proctype advancer()
+{
+	byte low, before, i;
+	byte vain = 2;
+
+again:
+	atomic {
+		low = 0; before = 0; i = 0;
+		floor_word < LAST;
+		if
+		:: CAN_RISE
+		:: vain -> vain--
+		fi
+	}
+	before = moves;
+#ifdef BREAK_HOLDS_FIRST
+	low = NONE;
+#else
+	low = taken;
+#endif
+	do
+	:: i == MEMBERS -> break
+	:: else -> atomic { low = (is_member[i] && hold[i] < low -> hold[i] : low); i++ }
+	od;
+#ifdef BREAK_HOLDS_FIRST
+	low = (taken < low -> taken : low);
+#endif
+	if
+	:: moves != before -> vain = (vain -> vain : 1); goto again
+	:: else
+	fi;
+	atomic {
+		floor_word = (floor_word < low -> low : floor_word);
+		goto again
+	}
+}
+#endif
+
+/* When nothing moves any more, every message has been released by somebody. */
+active proctype watcher()
+{
+	atomic {
+		timeout;
+		assert(claim_word == LAST && taken == LAST);
+		assert(released == RANGE(0, LAST));
+		assert(orphans == 0 && !ANY_DEAD && admin == NONE);
+		assert(hold[0] == NONE && hold[1] == NONE && hold[2] == NONE)
+	}
+}
+
+init {
+	atomic {
+		byte i;
+
+		for (i : 0 .. MEMBERS - 1) {
+			state[i] = ACTIVE;
+			locked[i] = true;
+			is_member[i] = true;
+			hold[i] = NONE;
+			run member(i)
+		}
+	}
+}
