@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -273,3 +275,55 @@ def test_a_journal_killed_again_and_again_misses_and_repeats_nothing(
     found = list(replay(tmp_path))
     assert [bytes(m.data) for m in found] == [b"%d" % i for i in range(sent + 1)]
     assert set(acknowledged) <= {m.message_id for m in found}
+
+
+def test_a_forked_child_leaves_the_journal_to_its_parent(
+    ring: shmring.Ring, tmp_path: Path
+) -> None:
+    with ring.journal(tmp_path) as journal, ring.producer() as out:
+        pid = os.fork()
+        if pid == 0:
+            journal.close()
+            os._exit(journal.running or not journal.wait(20))
+        assert os.waitpid(pid, 0)[1] == 0
+        out.push(b"x", durable=True)
+        assert journal.running
+    assert stored(tmp_path) == [b"x"]
+
+
+def test_the_files_have_the_mode_of_the_ring(ring: shmring.Ring, tmp_path: Path) -> None:
+    with ring.journal(tmp_path, segment_bytes=1000), ring.producer() as out:
+        for _ in range(10):
+            out.push(bytes(300), durable=True)
+    modes = {path.stat().st_mode & 0o777 for path in tmp_path.glob("*.journal")}
+    assert modes == {0o600}
+
+
+@pytest.mark.parametrize("nbytes", [300, 100_000])
+def test_a_reader_keeps_up_with_a_journal_that_forgets(
+    ring: shmring.Ring, tmp_path: Path, thread: Callable[..., Any], nbytes: int
+) -> None:
+    """Replays run all the time while segments are written and removed."""
+    stop = threading.Event()
+
+    def read() -> int:
+        replays = 0
+        while not stop.is_set():
+            with contextlib.suppress(FileNotFoundError, JournalGap):
+                before = None
+                for message in replay(tmp_path):
+                    number = int.from_bytes(message.data[:8], "little")
+                    assert before is None or number == before + 1
+                    assert bytes(message.data[8:]) == bytes([number % 251]) * (nbytes - 8)
+                    before = number
+                replays += 1
+        return replays
+
+    keep = Retention(max_bytes=20 * nbytes)
+    with ring.journal(tmp_path, segment_bytes=5 * nbytes, retention=keep), ring.producer() as out:
+        reader = thread(read)
+        for number in range(1000):
+            out.push(number.to_bytes(8, "little") + bytes([number % 251]) * (nbytes - 8))
+        out.wait_durable(ring.claimed - 1)
+        stop.set()
+        assert reader.outcome() > 0

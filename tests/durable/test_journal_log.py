@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -11,63 +12,88 @@ from simulated_disk import SimulatedDisk
 from shmring.durable import replay, truncate, verify
 from shmring.durable.files import Disk, OsDisk
 from shmring.durable.journal_log import JournalLog
-from shmring.durable.segments import ENTRY, open_segment, segment_names, segment_path, walk
+from shmring.durable.segments import (
+    ENTRY,
+    encode_record,
+    encode_segment,
+    salt_of,
+    segment_names,
+    segment_path,
+)
 from shmring.errors import Damaged, Locked, NoSpace, VersionMismatch
 
 UUID = bytes(range(16))
+SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "4"))
 Contents = list[tuple[int, bytes]]
 
 
-def open_log(disk: Disk, directory: str = "/j", segment_bytes: int = 3000) -> JournalLog:
-    return JournalLog(disk, directory, uuid=UUID, schema=b"", segment_bytes=segment_bytes)
+def open_log(
+    disk: Disk, directory: str = "/j", segment_bytes: int = 3000, uuid: bytes = UUID
+) -> JournalLog:
+    return JournalLog(disk, directory, uuid=uuid, schema=b"", segment_bytes=segment_bytes)
 
 
 def append(log: JournalLog, rng: random.Random) -> Contents:
     """A record of one to three one-slot messages, sometimes behind an aborted claim."""
     first = log.end + (rng.random() < 0.2)
     messages = [(first + i, rng.randbytes(rng.randrange(301))) for i in range(rng.randint(1, 3))]
-    entries = b"".join(ENTRY.pack(7, i, len(m), 0, 0) for i, (_, m) in enumerate(messages))
-    slots = b"".join(m.ljust(300, b"\0") for _, m in messages)
-    log.append(first, first + len(messages), entries, [slots], first * 300)
+    write(log, messages)
     return messages
 
 
+def write(log: JournalLog, messages: Contents) -> None:
+    """A record of one-slot messages without gaps."""
+    first = messages[0][0]
+    entries = b"".join(ENTRY.pack(7, i, len(m), 0, 0) for i, (_, m) in enumerate(messages))
+    slots = b"".join(m.ljust(300, b"\0") for _, m in messages)
+    log.append(first, first + len(messages), entries, [slots], first * 300)
+
+
 def contents(disk: Disk, directory: str = "/j") -> Contents:
-    """What a reader finds, by the format's rules alone."""
-    found: Contents = []
-    names = segment_names(disk, directory)
-    for first in names:
-        file = disk.open(segment_path(directory, first), write=False)
-        segment = open_segment(file, segment_path(directory, first))
-        for record in walk(file, segment, last=first == names[-1]):
-            entries = file.read(record.messages * ENTRY.size, record.entries)
-            payload = file.read(record.payload_bytes, record.payload)
-            for _, slot, length, _, shift in ENTRY.iter_unpack(entries):
-                begin = slot * 300 + shift
-                found.append((record.first + slot, payload[begin : begin + length]))
-        file.close()
-    return found
+    """What a reader finds."""
+    try:
+        return [(m.message_id, bytes(m.data)) for m in replay(directory, disk=disk)]
+    except FileNotFoundError:
+        return []
 
 
 class Workload:
-    """Appends and syncs, and at every step reopens what a crash might leave."""
+    """Appends, syncs and forgets, and at every step reopens what a crash might leave.
 
-    def __init__(self, seed: int) -> None:
+    Parameters
+    ----------
+    forgets : forget what has been consumed, a few records behind the end
+    rings : go on with another ring now and then, as after restore()
+    """
+
+    def __init__(self, seed: int, *, forgets: bool = False, rings: bool = False) -> None:
         self.rng = random.Random(seed)
         self.disk = SimulatedDisk()
         self.disk.on_step = self.check
         self.written: Contents = []
         self.pending: Contents = []
         self.durable = 0
+        self.kept = 0
         self.checked = 0
+        self.uuid = UUID
+        self.forgets = forgets
+        self.rings = rings
 
     def run(self) -> None:
         log = open_log(self.disk)
-        for _ in range(12):
+        for i in range(12):
             for _ in range(self.rng.randint(1, 3)):
                 self.append(log)
             log.sync()
             self.durable = len(self.written)
+            if self.forgets:
+                consumed = self.written[max(0, self.durable - 8)][0]
+                self.kept = max(0, self.durable - 8)
+                log.forget(max_bytes=None, max_age=None, consumed=consumed)
+            if self.rings and i % 3 == 2:
+                log.close()
+                self.uuid = bytes([i]) * 16
+                log = open_log(self.disk, uuid=self.uuid)
         log.close()
 
     def append(self, log: JournalLog) -> None:
@@ -80,18 +106,26 @@ class Workload:
 
     def check(self) -> None:
         for image in self.disk.crashes(random.Random(self.disk.steps), 4):
-            log = open_log(image)
+            before = contents(image)
+            log = open_log(image, uuid=self.uuid)
             found = contents(image)
-            everything = self.written + self.pending
-            assert found == everything[: len(found)]
-            assert len(found) >= self.durable
+            assert found == before
+            self.compare(found)
             more = append(log, random.Random(1))
             log.sync()
             log.close()
             for again in image.crashes(random.Random(2), 1):
-                open_log(again).close()
+                open_log(again, uuid=self.uuid).close()
                 assert contents(again) == found + more
             self.checked += 1
+
+    def compare(self, found: Contents) -> None:
+        """All that was synced and may not be forgotten, a prefix of the rest, and no hole."""
+        everything = self.written + self.pending
+        skipped = everything.index(found[0]) if found else self.durable
+        assert skipped <= self.kept
+        assert found == everything[skipped : skipped + len(found)]
+        assert skipped + len(found) >= self.durable
 
 
 class _Dry:
@@ -104,9 +138,14 @@ class _Dry:
         pass
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_crash_at_any_step_leaves_all_that_was_synced_and_a_prefix_of_the_rest(seed: int) -> None:
-    workload = Workload(seed)
+@pytest.mark.parametrize("arrangement", ["plain", "forgets", "rings", "both"])
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_a_crash_at_any_step_leaves_all_that_was_synced_and_a_prefix_of_the_rest(
+    seed: int, arrangement: str
+) -> None:
+    workload = Workload(
+        seed, forgets=arrangement in ("forgets", "both"), rings=arrangement in ("rings", "both")
+    )
     workload.run()
     assert workload.checked > 100
 
@@ -226,3 +265,67 @@ def test_forgetting_goes_by_size_age_and_what_was_consumed(tmp_path: Path) -> No
     log.forget(max_bytes=None, max_age=0, consumed=None)
     assert segment_names(OsDisk(), str(tmp_path)) == names[-1:]
     log.close()
+
+
+def test_a_replay_before_the_next_writer_ends_at_a_torn_record(tmp_path: Path) -> None:
+    written = filled(tmp_path, records=4, segment_bytes=1 << 20)
+    (segment,) = tmp_path.glob("*.journal")
+    data = bytearray(segment.read_bytes())
+    data[-300:-100] = bytes(200)
+    segment.write_bytes(data)
+    found = contents(OsDisk(), str(tmp_path))
+    assert found == written[: len(found)]
+    assert 0 < len(found) < len(written)
+    assert verify(tmp_path).messages == len(found)
+
+
+def test_a_journal_inside_a_message_is_no_record_of_this_one(tmp_path: Path) -> None:
+    """Its records stand at the right place and say that they had been on disk."""
+    begun = len(encode_segment(UUID, 0, 0, b""))
+    other = encode_segment(bytes(16), 0, 1, b"")
+    parts, _ = encode_record(
+        0,
+        salt=salt_of(other),
+        first=90,
+        end=91,
+        synced=90,
+        entries=ENTRY.pack(0, 0, 0, 0, 0),
+        slots=[bytes(40)],
+        slot_address=0,
+        written_ns=0,
+    )
+    inside = b"".join(parts)
+    log = open_log(OsDisk(), str(tmp_path))
+    # The payload begins at a multiple of 64 because the slot does.
+    log.append(0, 1, ENTRY.pack(0, 0, len(inside), 0, 0), [inside.ljust(300, b"\0")], 0)
+    log.close()
+    (segment,) = tmp_path.glob("*.journal")
+    data = bytearray(segment.read_bytes())
+    assert data.index(inside) % 64 == 0
+    data[begun + 8] ^= 1  # the record around it is torn
+    segment.write_bytes(data)
+    log = open_log(OsDisk(), str(tmp_path))
+    assert (log.end, log.torn is None) == (0, False)
+    log.close()
+
+
+def test_a_new_ring_forgets_the_oldest_segments_of_the_one_before(tmp_path: Path) -> None:
+    filled(tmp_path, records=20)
+    names = segment_names(OsDisk(), str(tmp_path))
+    assert len(names) > 2
+    log = open_log(OsDisk(), str(tmp_path), uuid=bytes(16))
+    log.forget(max_bytes=None, max_age=None, consumed=names[1])
+    assert segment_names(OsDisk(), str(tmp_path)) == names[1:]
+    log.close()
+
+
+def test_a_segment_that_was_never_begun_is_the_end_for_readers_too(tmp_path: Path) -> None:
+    written = filled(tmp_path)
+    end = verify(tmp_path).end
+    for torn in (b"", b"SHMRJNL1", bytes(70)):
+        Path(segment_path(str(tmp_path), end)).write_bytes(torn)
+        assert contents(OsDisk(), str(tmp_path)) == written
+        assert verify(tmp_path).end == end
+    (tmp_path / "new").mkdir()
+    Path(segment_path(str(tmp_path / "new"), 0)).write_bytes(b"")
+    assert contents(OsDisk(), str(tmp_path / "new")) == []
