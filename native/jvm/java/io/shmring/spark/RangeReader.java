@@ -8,6 +8,7 @@ import io.shmring.Status;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.UUID;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -23,17 +24,9 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   private ColumnarBatch batch;
 
   RangeReader(RangePartition partition, RangeReaderFactory factory) {
-    this.ring = Ring.attach(partition.ring());
+    this.ring = attach(partition.ring(), partition.uuid());
     this.zeroCopy = factory.zeroCopy();
     try {
-      if (!ring.info().uuid().equals(partition.uuid())) {
-        throw new RingException(
-            Status.NOT_FOUND,
-            String.format(
-                "ring \"%s\" is not the one that this batch was planned with: it was replaced, or"
-                    + " this executor is on another host",
-                ring.name()));
-      }
       this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
       this.range = ring.range(partition.first(), partition.end());
     } catch (RuntimeException error) {
@@ -41,6 +34,21 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
       throw error;
     }
     this.messages = range.iterator();
+  }
+
+  /** Attaches to the ring that was planned with, and no other one of its name. */
+  static Ring attach(String name, UUID uuid) {
+    Ring ring = Ring.attach(name);
+    if (!ring.info().uuid().equals(uuid)) {
+      ring.close();
+      throw new RingException(
+          Status.NOT_FOUND,
+          String.format(
+              "ring \"%s\" is not the one that this batch was planned with: it was replaced, or this"
+                  + " executor is on another host",
+              name));
+    }
+    return ring;
   }
 
   @Override

@@ -4,6 +4,7 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.Serializable;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
@@ -17,8 +18,15 @@ final class RingOffset extends Offset {
   /**
    * @param uuid of the ring; one that was made anew under the same name counts from the beginning
    * @param sequence everything below has been read
+   * @param rows that have been read behind it: a real-time batch may end inside a message
    */
-  record Position(UUID uuid, long sequence) {
+  record Position(UUID uuid, long sequence, long rows) implements Serializable {
+    private static final long serialVersionUID = 1L;
+
+    Position(UUID uuid, long sequence) {
+      this(uuid, sequence, 0);
+    }
+
     /** The place in the ring with this uuid where this one is: `lowest` in another ring. */
     long in(UUID ring, long lowest) {
       return uuid.equals(ring) ? Math.max(sequence, lowest) : lowest;
@@ -43,7 +51,8 @@ final class RingOffset extends Offset {
             ring.getKey(),
             new Position(
                 UUID.fromString(ring.getValue().required("uuid").textValue()),
-                ring.getValue().required("sequence").longValue()));
+                ring.getValue().required("sequence").longValue(),
+                ring.getValue().path("rows").longValue()));
       }
     } catch (JsonProcessingException | RuntimeException error) {
       throw new IllegalArgumentException("not an offset of a shmring stream: " + json, error);
@@ -59,10 +68,13 @@ final class RingOffset extends Offset {
   public String json() {
     ObjectNode json = JSON.createObjectNode();
     positions.forEach(
-        (ring, position) ->
-            json.putObject(ring)
-                .put("uuid", position.uuid().toString())
-                .put("sequence", position.sequence()));
+        (ring, position) -> {
+          ObjectNode node = json.putObject(ring);
+          node.put("uuid", position.uuid().toString()).put("sequence", position.sequence());
+          if (position.rows() > 0) {
+            node.put("rows", position.rows());
+          }
+        });
     return json.toString();
   }
 }

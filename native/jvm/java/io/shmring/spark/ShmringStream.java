@@ -36,6 +36,7 @@ class ShmringStream implements MicroBatchStream, SupportsTriggerAvailableNow, Re
   private final String branch;
   private final Map<String, StreamRing> rings = new TreeMap<>();
   private boolean availableNow;
+  private boolean stopped;
 
   /**
    * @param checkpoint the stream's own folder, which names its branch
@@ -132,29 +133,39 @@ class ShmringStream implements MicroBatchStream, SupportsTriggerAvailableNow, Re
     return new RangeReaderFactory(schema, columns, options.zeroCopy());
   }
 
+  /** Spark also commits after stop() where it tracks progress asynchronously. */
   @Override
-  public void commit(Offset end) {
-    RingOffset offset = RingOffset.of(end);
+  public synchronized void commit(Offset end) {
+    boolean late = stopped;
+    stopped = false;
     try {
       for (String name : options.rings()) {
-        Optional<Position> position = offset.position(name);
+        Optional<Position> position = RingOffset.of(end).position(name);
         if (position.isPresent()) {
           open(name, position).commit(position.get());
         }
       }
     } catch (InterruptedException error) {
-      Thread.currentThread().interrupt();
+      Thread.currentThread().interrupt(); // the next commit makes up for this one
+    } finally {
+      if (late) {
+        stop();
+      }
     }
   }
 
   @Override
   public synchronized void stop() {
+    stopped = true;
     rings.values().forEach(StreamRing::close);
     rings.clear();
   }
 
   /** Attaches to a ring when it is first asked for: then it is known where the stream goes on. */
   synchronized StreamRing open(String name, Optional<Position> start) {
+    if (stopped) {
+      throw new IllegalStateException("the stream was stopped");
+    }
     StreamRing ring = rings.get(name);
     if (ring == null) {
       ring = new StreamRing(name, branch, start, options);

@@ -7,8 +7,10 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.spark.RingOffset.Position;
+import java.time.Duration;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * A stream's place in one ring, kept by the driver: an exclusive branch that stands where the last
@@ -16,6 +18,9 @@ import java.util.UUID;
  * a driver that dies leaves nothing but the branch where it stood.
  */
 final class StreamRing implements AutoCloseable {
+  private static final int JOIN_ATTEMPTS = 100;
+  private static final Duration JOIN_PAUSE = Duration.ofMillis(100);
+
   private final String name;
   private final String branch;
   private final Ring ring;
@@ -36,11 +41,25 @@ final class StreamRing implements AutoCloseable {
               .filter(position -> position.uuid().equals(uuid()))
               .map(position -> BranchOptions.at(position.sequence()))
               .orElse(start.isPresent() ? BranchOptions.EARLIEST : options.branchOptions());
-      this.consumer = ring.consumer(branch, begin.asExclusive(), "spark stream");
+      this.consumer = join(begin.asExclusive());
       this.lowest = ring.branch(branch).map(BranchInfo::position).orElseThrow();
     } catch (RuntimeException error) {
       ring.close();
       throw error;
+    }
+  }
+
+  /** A query that was stopped just now may take a moment to leave. */
+  private Consumer join(BranchOptions begin) {
+    for (int attempt = 1; ; attempt++) {
+      try {
+        return ring.consumer(branch, begin, "spark stream");
+      } catch (RingException error) {
+        if (error.status() != Status.SECOND_MEMBER || attempt == JOIN_ATTEMPTS) {
+          throw error;
+        }
+        LockSupport.parkNanos(JOIN_PAUSE.toNanos());
+      }
     }
   }
 
@@ -109,9 +128,24 @@ final class StreamRing implements AutoCloseable {
   }
 
   RangePartition partition(Position start, Position end) {
+    if (start.rows() > 0) {
+      throw new IllegalStateException(
+          String.format(
+              "ring \"%s\": the last real-time batch ended %d rows inside message %d; go on in"
+                  + " real-time mode",
+              name, start.rows(), start.sequence()));
+    }
     long first = start.in(uuid(), lowest);
     long last = end.uuid().equals(uuid()) ? Math.max(end.sequence(), first) : first;
     return new RangePartition(name, uuid(), Hosts.here(), first, last);
+  }
+
+  RealTimePartition realTime(Optional<Position> start) {
+    return new RealTimePartition(name, start.filter(this::isHere).orElseGet(this::begin), Hosts.here());
+  }
+
+  private boolean isHere(Position position) {
+    return position.uuid().equals(uuid()) && position.sequence() >= lowest;
   }
 
   void commit(Position end) throws InterruptedException {
