@@ -1,0 +1,37 @@
+"""A data source in Python, for clusters where the jar cannot be added.
+
+It is ``format("shmring_py")``: Spark refuses to register a Python data source under a name that a
+jar has, so with the jar's name this one would work or fail by what else is on the class path.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from shmring.spark.source_columns import schema_of
+from shmring.spark.source_options import ReadOptions
+from shmring.spark.source_read import RingReader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["RingSource"]
+
+
+class RingSource(DataSource):
+    """``format("shmring_py")``; the options are those of the jar's ``format("shmring")``."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in ``format()``."""
+        return "shmring_py"
+
+    def schema(self) -> StructType:
+        """The rings' common schema."""
+        return schema_of(ReadOptions.of(self.options).rings)
+
+    def reader(self, schema: StructType) -> RingReader:
+        """For ``spark.read``."""
+        return RingReader(ReadOptions.of(self.options), schema)

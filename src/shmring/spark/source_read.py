@@ -1,0 +1,213 @@
+"""Batch reads of the Python data source: a task a ring."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from shmring.errors import Empty, RingNotFound, ShmringError
+from shmring.spark.source_columns import KIND_END, Columns, Taken
+from shmring.spark.source_options import ReadOptions, attach_ring, is_here
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from shmring._shmring import Batch
+    from shmring.ring import Consumer, Ring
+
+__all__ = ["RingReader", "check_file", "own_branch", "taken_of", "task_name"]
+
+_SLICE = 0.5  # seconds between looks at whether there is still something to wait for
+# Spark kills a cancelled worker that is blocked after four seconds.
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class RingPartition(InputPartition):
+    """A ring to be read by one task.
+
+    Parameters
+    ----------
+    ring : its name or path
+    read : names this read among others of the branch
+    released : how far the branch had released when the read was planned; -1 if that is unknown
+    """
+
+    ring: str
+    read: str
+    released: int
+
+
+class RingReader(DataSourceReader):
+    """Takes messages from a branch until it is empty, or the end marker comes."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """A partition a ring; their branches hold messages from now on."""
+        return [
+            RingPartition(ring, uuid.uuid4().hex[:12], self._subscribe(ring))
+            for ring in self._options.rings
+        ]
+
+    def _subscribe(self, name: str) -> int:
+        branch = self._options.branch
+        if not branch or not is_here(name):
+            return -1
+        with attach_ring(name) as ring:
+            ring.subscribe(branch, start=self._options.start)
+            return _released(ring, branch)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """What the task of a partition does."""
+        assert isinstance(partition, RingPartition)
+        with attach_ring(partition.ring) as ring:
+            columns = Columns(partition.ring, ring.schema, self._schema)
+            if self._options.branch:
+                _await_other_attempts(ring, partition)
+                self._check_attempt(ring, partition)
+            consumer = self._join(ring, partition)
+            try:
+                yield from self._read(ring, consumer, columns)
+            except BaseException:
+                # LIMIT, a failure, the end of the job: what was not handed over in full goes back.
+                consumer.abandon()
+                raise
+            consumer.close()
+
+    def _join(self, ring: Ring, partition: RingPartition) -> Consumer:
+        options = self._options
+        if options.branch:
+            name = f"spark read {partition.read}"
+            consumer = ring.consumer(options.branch, start=options.start, name=name)
+        else:
+            consumer = ring.consumer(
+                own_branch(),
+                start=options.start,
+                exclusive=True,
+                ephemeral=True,
+                name=task_name(),
+            )
+        consumer.end_markers = True
+        return consumer
+
+    def _check_attempt(self, ring: Ring, partition: RingPartition) -> None:
+        """What an attempt before this one has released cannot be taken back."""
+        context = TaskContext.get()
+        if context is None or context.attemptNumber() == 0 or partition.released < 0:
+            return
+        released = _released(ring, self._options.branch)
+        if released > partition.released:
+            raise ShmringError(
+                f'ring "{partition.ring}": branch "{self._options.branch}" has moved on from '
+                f"{partition.released} to {released} since this read was planned, and this is "
+                f"attempt {context.attemptNumber()}: rows would be missing from its result. Read "
+                f'it again, or with .option("release", "task")'
+            )
+
+    def _read(self, ring: Ring, consumer: Consumer, columns: Columns) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        end = ring.claimed
+        left = options.max_messages
+        held: list[Batch] = []
+        while left > 0:
+            lease = self._take(ring, consumer, min(columns.messages_per_batch, left))
+            if lease is None:
+                return
+            messages, ended = taken_of(lease)
+            left -= len(messages)
+            yield from columns.batches(messages, ring)
+            if options.branch and options.release_at_end:
+                held.append(lease)  # dropped, it would be released
+            else:
+                lease.release()
+            if ended if options.until_end else lease.end >= end:
+                return
+
+    def _take(self, ring: Ring, consumer: Consumer, count: int) -> Batch | None:
+        """The next messages; None if there are none and this read does not wait for more."""
+        options = self._options
+        deadline = None if options.timeout is None else time.monotonic() + options.timeout
+        while True:
+            left = _SLICE if deadline is None else min(_SLICE, deadline - time.monotonic())
+            try:
+                return consumer.lease_many(count, timeout=max(left, 0) if options.until_end else 0)
+            except Empty:
+                if not options.until_end:
+                    return None
+                check_file(ring)
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise Empty(
+                        f'ring "{ring.name or ring.path}": no message and no end marker in '
+                        f"{options.timeout:g} s"
+                    ) from None
+
+
+def taken_of(lease: Batch) -> tuple[list[Taken], bool]:
+    """Copies of the messages up to an end marker, and whether there was one."""
+    ids, times, kinds = lease.message_ids.tolist(), lease.times.tolist(), lease.kinds.tolist()
+    count = kinds.index(KIND_END) if KIND_END in kinds else len(kinds)
+    taken = [Taken(ids[i], times[i], kinds[i], bytes(lease[i])) for i in range(count)]
+    return taken, count < len(kinds)
+
+
+def own_branch() -> str:
+    """A name for a branch that one task has to itself."""
+    return f"spark-{uuid.uuid4().hex}"
+
+
+def task_name() -> str:
+    """What a task is called among the ring's participants."""
+    context = TaskContext.get()
+    return f"spark task {context.taskAttemptId()}" if context else "spark task"
+
+
+def check_file(ring: Ring) -> None:
+    """See to it that nobody waits for a ring that was unlinked.
+
+    Raises
+    ------
+    RingNotFound : it was, or another one has taken its name
+    """
+    try:
+        with attach_ring(ring.path, read_only=True) as now:
+            if now.info.uuid == ring.info.uuid:
+                return
+    except RingNotFound:
+        pass
+    raise RingNotFound(
+        f'ring "{ring.name or ring.path}" was unlinked while it was read; what was in it is lost'
+    )
+
+
+def _released(ring: Ring, branch: str) -> int:
+    return next((b["released"] for b in ring.branches() if b["name"] == branch), -1)
+
+
+def _await_other_attempts(ring: Ring, partition: RingPartition) -> None:
+    """Two attempts of one task would each get a part of the rows.
+
+    A cancelled one may still run for some seconds after its task was started again.
+    """
+    name = f"spark read {partition.read}"
+    deadline = time.monotonic() + _PATIENCE
+    while any(
+        seat["alive"] and seat["name"] == name and seat["pid"] != os.getpid()
+        for seat in ring.seats()
+    ):
+        if time.monotonic() > deadline:
+            raise ShmringError(
+                f'ring "{partition.ring}": another attempt of this task is reading branch '
+                f'"{partition.ring}"; do without spark.speculation, or without a named branch'
+            )
+        time.sleep(0.05)
