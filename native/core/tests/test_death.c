@@ -986,10 +986,13 @@ static int fork_and_claim(struct puppet *c)
 		return 1;
 	pid = fork();
 	if (pid == 0) { /* keeps the mapping, and does nothing */
+		store_release(&c->n, 1);
 		for (int i = 0; i < 3000; i++)
 			nap_ms(1);
 		_exit(0);
 	}
+	while (!load_acquire(&c->n)) /* its copy of the locks is closed before fork() returns there */
+		nap_ms(1);
 	c->lo = (uint64_t)pid;
 	return 0;
 }
@@ -1166,7 +1169,7 @@ static int soak_produce(void *argument)
 		}
 		NEED(shmring_publish_ones(p, (uint64_t)lo + n - 1, lengths, 0) == SHMRING_OK);
 		for (uint32_t i = 0; i < n; i++)
-			w->s->seen[w->id][number + i] |= 0x80; /* it was committed */
+			__atomic_fetch_or(&w->s->seen[w->id][number + i], 0x80, __ATOMIC_RELAXED); /* committed */
 		number += n;
 		store_release(&w->s->committed[w->id], number);
 	}
