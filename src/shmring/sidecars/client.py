@@ -14,6 +14,7 @@ from typing import Self
 import pyarrow as pa
 
 import shmring
+from shmring._shmring import slots_for
 from shmring.batches import BatchEncoder, decode_batch
 from shmring.errors import (
     Damaged,
@@ -72,10 +73,10 @@ class _Mailbox:
         self.ring = shmring.create(self.name, slots=slots, temporary=True)
         self.inbox = self.ring.consumer("client", start="earliest", exclusive=True)
 
-    def is_crowded(self) -> bool:
-        """Whether what is held, and all that came after it, takes half of the ring."""
+    def room(self) -> int:
+        """Slots that workers may fill before what is held has to go."""
         hold = self.inbox.hold
-        return hold is not None and self.inbox.position - hold > self.ring.slots // 2
+        return self.ring.slots - (0 if hold is None else self.inbox.position - hold)
 
     def refusals(self) -> int:
         """How often workers have found it full."""
@@ -154,6 +155,7 @@ class SidecarClient:
         # Where the batches lay that the caller got last: it may still use those.
         self._recent: deque[int] = deque(maxlen=3)
         self._first = True
+        self._largest = 0  # message that has come, in slots
         self._last_sign = self._last_look = time.monotonic()
         self._dead_since: float | None = None
         self._refusals = 0
@@ -301,7 +303,8 @@ class SidecarClient:
             self._dead_since = None
             with lease:
                 self._take(lease)
-            if self._mailbox.is_crowded():
+                self._largest = max(self._largest, slots_for(len(lease), True))
+            if self._mailbox.room() < self._largest:
                 self._spill()
         return arrived
 
@@ -352,7 +355,7 @@ class SidecarClient:
         hold = self._mailbox.inbox.hold
         if hold is None or len(self._recent) < 3 or hold >= self._recent[0]:
             return
-        if self._mailbox.is_crowded():
+        if self._mailbox.room() < self._reply_slots // 2:
             self._copy = True
             while any(not request.complete for request in self._waiting.values()):
                 self._advance()
@@ -382,11 +385,15 @@ class SidecarClient:
     def _look(self) -> None:
         """See to it that this wait has an end."""
         now = time.monotonic()
-        if now - self._last_look < _LOOK_EVERY:
+        elapsed = now - self._last_look
+        if elapsed < _LOOK_EVERY:
             return
         self._last_look = now
         before, self._refusals = self._refusals, self._mailbox.refusals()
-        if self._refusals > before and self._mailbox.is_crowded():
+        # Refused just now, that is, and not while the caller was away. In half of
+        # the ring there is room for any answer.
+        refused = self._refusals > before and elapsed < 2 * _LOOK_EVERY
+        if refused and self._mailbox.room() <= self._reply_slots // 2 and not self._spill():
             self._start_over()
         if any(seat["alive"] and seat["role"] == "member" for seat in self._requests.seats()):
             self._dead_since = None
