@@ -1,23 +1,40 @@
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
-import io.shmring.Kind;
 import io.shmring.Lease;
 import io.shmring.Message;
 import io.shmring.Producer;
 import io.shmring.Ring;
+import io.shmring.arrow.ArrowConsumer;
+import io.shmring.arrow.ArrowProducer;
+import io.shmring.arrow.RingSchema;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.Optional;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.memory.RootAllocator;
+import org.apache.arrow.vector.BigIntVector;
+import org.apache.arrow.vector.VarCharVector;
+import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** One side of a pair: `produce RING COUNT` or `consume RING`, messages of every length. */
+/** One side of a pair: `produce|consume bytes|arrow RING COUNT`. */
 public final class Peer {
+  private static final Duration PATIENCE = Duration.ofSeconds(60);
+  private static final int ROWS = 100;
+
   private Peer() {}
 
   public static void main(String[] arguments) throws Exception {
-    try (Ring ring = Ring.attach(arguments[1])) {
-      switch (arguments[0]) {
-        case "produce" -> produce(ring, Integer.parseInt(arguments[2]));
-        case "consume" -> consume(ring);
+    int count = Integer.parseInt(arguments[3]);
+    try (Ring ring = Ring.attach(arguments[2]);
+        BufferAllocator allocator = new RootAllocator()) {
+      switch (arguments[0] + " " + arguments[1]) {
+        case "produce bytes" -> produce(ring, count);
+        case "consume bytes" -> consume(ring, count);
+        case "produce arrow" -> produceArrow(ring, count, allocator);
+        case "consume arrow" -> consumeArrow(ring, count, allocator);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
+      check(allocator.getAllocatedMemory() == 0, "memory stays allocated");
     }
   }
 
@@ -30,21 +47,16 @@ public final class Peer {
     }
   }
 
-  private static void consume(Ring ring) throws Exception {
-    int i = 0;
+  private static void consume(Ring ring, int count) throws Exception {
     try (Consumer consumer = ring.consumer("pair", BranchOptions.EARLIEST)) {
-      while (true) {
-        try (Lease lease = consumer.take()) {
+      for (int i = 0; i <= count; i++) {
+        try (Lease lease = consumer.poll(PATIENCE).orElseThrow()) {
           Message message = lease.message();
-          if (message.kind() == Kind.END) {
-            System.out.println(i);
-            return;
-          }
-          String expected = new String(message(i++), StandardCharsets.US_ASCII);
-          String found = new String(message.bytes(), StandardCharsets.US_ASCII);
-          if (!found.equals(expected)) {
-            throw new AssertionError("message " + message.id() + " is " + found);
-          }
+          check(message.isEnd() == (i == count), "the end comes at " + i);
+          check(
+              message.isEnd() || new String(message.bytes(), StandardCharsets.US_ASCII)
+                  .equals(new String(message(i), StandardCharsets.US_ASCII)),
+              "message " + i);
         }
       }
     }
@@ -55,5 +67,52 @@ public final class Peer {
     String number = Integer.toString(i);
     return (number + ".".repeat(Math.max(i % 700 - number.length(), 0)))
         .getBytes(StandardCharsets.US_ASCII);
+  }
+
+  /** Batch k has the rows (k * 100 + i, "s" + i), where every tenth text is null. */
+  private static void produceArrow(Ring ring, int count, BufferAllocator allocator)
+      throws Exception {
+    try (VectorSchemaRoot root =
+            VectorSchemaRoot.create(RingSchema.of(ring).orElseThrow().stored(), allocator);
+        ArrowProducer producer = new ArrowProducer(ring, "java")) {
+      BigIntVector number = (BigIntVector) root.getVector("number");
+      VarCharVector text = (VarCharVector) root.getVector("text");
+      for (int k = 0; k < count; k++) {
+        for (int i = 0; i < ROWS; i++) {
+          number.setSafe(i, k * (long) ROWS + i);
+          text.setSafe(i, ("s" + i).getBytes(StandardCharsets.US_ASCII));
+          if (i % 10 == 0) {
+            text.setNull(i);
+          }
+        }
+        root.setRowCount(ROWS);
+        producer.write(root, PATIENCE).orElseThrow();
+      }
+      producer.end();
+    }
+  }
+
+  private static void consumeArrow(Ring ring, int count, BufferAllocator allocator)
+      throws Exception {
+    try (ArrowConsumer consumer =
+        new ArrowConsumer(ring, "pair", BranchOptions.EARLIEST, allocator)) {
+      for (int k = 0; k < count; k++) {
+        VectorSchemaRoot root = consumer.read(PATIENCE).orElseThrow();
+        check(root.getRowCount() == ROWS, "rows of batch " + k);
+        for (int i = 0; i < ROWS; i++) {
+          Object text = root.getVector("text").getObject(i);
+          check(root.getVector("number").getObject(i).equals(k * (long) ROWS + i), "number " + i);
+          check(i % 10 == 0 ? text == null : text.toString().equals("s" + i), "text " + i);
+        }
+      }
+      Optional<VectorSchemaRoot> none = consumer.read(PATIENCE);
+      check(none.isEmpty() && consumer.ended(), "the end comes last");
+    }
+  }
+
+  private static void check(boolean condition, String what) {
+    if (!condition) {
+      throw new AssertionError(what);
+    }
   }
 }

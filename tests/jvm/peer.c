@@ -1,9 +1,15 @@
-/* One side of a pair: `produce RING COUNT` or `consume RING`, messages of every length. */
+/* One side of a pair: `produce|consume bytes RING COUNT`, or `produce|consume arrow RING FILE...`
+ * with a file for each message, from which it comes or into which it goes: C knows nothing of
+ * Arrow but the bytes. */
 #include <shmring.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { BYTES = 0, END = 2, ARROW_BATCH = 3, MOST = 1 << 20 };
+
+static char expected[MOST];
 
 static void check(int status)
 {
@@ -14,76 +20,109 @@ static void check(int status)
 }
 
 /* i, then as many dots as make i mod 700 bytes. */
-static size_t message(int i, char *bytes)
+static uint32_t numbered(int i)
 {
-	int number = sprintf(bytes, "%d", i);
-	int length = i % 700 > number ? i % 700 : number;
+	uint32_t number = (uint32_t)sprintf(expected, "%d", i);
+	uint32_t length = (uint32_t)i % 700 > number ? (uint32_t)i % 700 : number;
 
-	memset(bytes + number, '.', (size_t)(length - number));
-	return (size_t)length;
+	memset(expected + number, '.', length - number);
+	return length;
 }
 
-static void push(shmring_producer *producer, const void *data, size_t length, uint8_t kind)
+static uint32_t from_file(const char *path)
 {
-	uint64_t id;
+	FILE *file = fopen(path, "rb");
+	size_t length = file ? fread(expected, 1, MOST, file) : 0;
+
+	if (!file || !length)
+		exit(2);
+	fclose(file);
+	return (uint32_t)length;
+}
+
+/* An Arrow body, which begins behind the metadata, lies on a 64-byte boundary. */
+static void push(shmring *ring, shmring_producer *producer, uint32_t length, uint8_t kind)
+{
+	uint32_t slots = (uint32_t)shmring_slots_for(length, kind == ARROW_BATCH);
+	uint32_t metadata = 0;
+	uint8_t shift = 0;
+	int64_t sequence;
+	char *slot;
+
+	while ((sequence = shmring_next(producer, slots)) < 0)
+		if (sequence == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_space(producer, slots, INT64_MAX, SHMRING_WAIT_DEFAULT);
+		else if (sequence != SHMRING_CONTENDED)
+			check((int)sequence);
+	slot = shmring_slot(ring, (uint64_t)sequence);
+	if (kind == ARROW_BATCH) {
+		memcpy(&metadata, expected + 4, 4);
+		shift = (uint8_t)(-((uintptr_t)slot + 8 + metadata) % 64);
+	}
+	memcpy(slot + shift, expected, length);
+	check(shmring_publish(producer, length, kind, shift));
+}
+
+static bool is_expected(const struct shmring_message *found, int i, uint8_t kind)
+{
+	return kind == END || (found->length == numbered(i) && memcmp(found->data, expected, found->length) == 0);
+}
+
+static void to_file(const char *path, const struct shmring_message *found)
+{
+	FILE *file = fopen(path, "wb");
+
+	if (!file || fwrite(found->data, 1, found->length, file) != found->length || fclose(file))
+		exit(2);
+}
+
+static void take(shmring *ring, shmring_member *member, int i, uint8_t kind, const char *path)
+{
+	struct shmring_message found;
+	struct shmring_lease lease;
 	int status;
 
-	while ((status = shmring_push(producer, data, length, kind, &id)) == SHMRING_UNAVAILABLE ||
-	       status == SHMRING_CONTENDED)
-		(void)shmring_wait_space(producer, shmring_slots_for(length, false), INT64_MAX,
-					 SHMRING_WAIT_DEFAULT);
-	check(status);
-}
-
-static void produce(shmring *ring, int count)
-{
-	shmring_producer *producer;
-	char bytes[1024];
-
-	check(shmring_producer_open(ring, "c", &producer));
-	for (int i = 0; i < count; i++)
-		push(producer, bytes, message(i, bytes), 0);
-	push(producer, NULL, 0, 2);
-	shmring_producer_close(producer);
-}
-
-static void consume(shmring *ring)
-{
-	struct shmring_branch_options options = {.start = SHMRING_EARLIEST};
-	shmring_member *member;
-	struct shmring_lease lease;
-	struct shmring_message found = {0};
-	char expected[1024];
-
-	check(shmring_join(ring, "pair", &options, "c", &member));
-	for (int i = 0; found.kind != 2; i++) {
-		int status;
-
-		while ((status = shmring_take(member, 1, UINT64_MAX, &lease)) == SHMRING_UNAVAILABLE ||
-		       status == SHMRING_CONTENDED)
+	while ((status = shmring_take(member, 1, UINT64_MAX, &lease)) != SHMRING_OK)
+		if (status == SHMRING_UNAVAILABLE)
 			(void)shmring_wait_message(member, INT64_MAX, SHMRING_WAIT_DEFAULT);
-		check(status);
-		check(shmring_read(ring, &(uint64_t){lease.first}, lease.end, &found));
-		if (found.kind == 2)
-			printf("%d\n", i);
-		else if (found.length != message(i, expected) || memcmp(found.data, expected, found.length))
-			exit(2);
-		check(shmring_release(member, lease.first, lease.end));
+		else if (status != SHMRING_CONTENDED)
+			check(status);
+	check(shmring_read(ring, &(uint64_t){lease.first}, lease.end, &found));
+	if (found.kind != kind || (kind != ARROW_BATCH && !is_expected(&found, i, kind))) {
+		fprintf(stderr, "message %llu differs\n", (unsigned long long)found.message_id);
+		exit(3);
 	}
-	shmring_member_close(member);
+	if (kind == ARROW_BATCH)
+		to_file(path, &found);
+	check(shmring_release(member, lease.first, lease.end));
 }
 
 int main(int argc, char **argv)
 {
+	struct shmring_branch_options options = {.start = SHMRING_EARLIEST};
+	bool arrow = argc > 4 && strcmp(argv[2], "arrow") == 0;
+	int count = arrow ? argc - 4 : atoi(argv[4]);
+	uint8_t kind = arrow ? ARROW_BATCH : BYTES;
+	shmring_producer *producer = NULL;
+	shmring_member *member = NULL;
 	shmring *ring;
 
-	if (argc < 3)
-		return 3;
-	check(shmring_attach(argv[2], 0, &ring));
+	check(shmring_attach(argv[3], 0, &ring));
 	if (strcmp(argv[1], "produce") == 0)
-		produce(ring, atoi(argv[3]));
+		check(shmring_producer_open(ring, "c", &producer));
 	else
-		consume(ring);
+		check(shmring_join(ring, "pair", &options, "c", &member));
+	for (int i = 0; i < count; i++)
+		if (producer)
+			push(ring, producer, arrow ? from_file(argv[4 + i]) : numbered(i), kind);
+		else
+			take(ring, member, i, kind, arrow ? argv[4 + i] : "");
+	if (producer)
+		push(ring, producer, 0, END);
+	else
+		take(ring, member, 0, END, "");
+	shmring_producer_close(producer);
+	shmring_member_close(member);
 	shmring_close(ring);
 	return 0;
 }

@@ -1,0 +1,76 @@
+"""C, Python and Java: each as the producer and as the consumer of each other, bytes and Arrow."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import shmring
+
+HERE = Path(__file__).parent
+LANGUAGES = ("c", "python", "java")
+MESSAGES = 3000
+BATCHES = 50
+
+spec = importlib.util.spec_from_file_location("jvm_peer", HERE / "peer.py")
+assert spec is not None
+assert spec.loader is not None
+peer = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(peer)
+
+Start = Callable[[str, str, str, str], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """What C writes, each a batch; it leaves in them what it reads."""
+    files = [tmp_path / f"{k}.arrow" for k in range(BATCHES)]
+    for k, file in enumerate(files):
+        file.write_bytes(peer.batch(k).serialize())
+    return files
+
+
+@pytest.fixture
+def start(
+    java: Callable[..., list[str]], c_peer: Path, environment: dict[str, str], files: list[Path]
+) -> Start:
+    def run(language: str, act: str, kind: str, ring: str) -> subprocess.Popen[bytes]:
+        count = MESSAGES if kind == "bytes" else BATCHES
+        if language == "c":
+            what = [str(MESSAGES)] if kind == "bytes" else [str(file) for file in files]
+            command = [str(c_peer), act, kind, f"/dev/shm/shmring.{ring}", *what]
+        elif language == "python":
+            command = [sys.executable, str(HERE / "peer.py"), act, kind, ring, str(count)]
+        else:
+            command = java("Peer", act, kind, ring, count)
+        return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["bytes", "arrow"])
+@pytest.mark.parametrize("consumer", LANGUAGES)
+@pytest.mark.parametrize("producer", LANGUAGES)
+def test_what_one_language_writes_each_other_reads(
+    name: str, start: Start, files: list[Path], producer: str, consumer: str, kind: str
+) -> None:
+    schema = peer.SCHEMA if kind == "arrow" else None
+    # Smaller than what goes through it: both sides wait for each other.
+    with shmring.create(name, slots=1024, schema=schema, temporary=True) as ring:
+        ring.subscribe("pair", start="earliest")
+        peers = [start(producer, "produce", kind, name), start(consumer, "consume", kind, name)]
+        for process in peers:
+            try:
+                _, errors = process.communicate(timeout=60)
+            finally:
+                process.kill()
+            assert process.returncode == 0, errors.decode()
+        assert ring.branches()[0]["position"] == ring.claimed
+    found = [pa.ipc.read_record_batch(pa.py_buffer(f.read_bytes()), peer.SCHEMA) for f in files]
+    assert found == [peer.batch(k) for k in range(BATCHES)]
