@@ -53,9 +53,11 @@ class Killed:
         os.close(writer)
         try:
             with os.fdopen(reader) as told:
-                time.sleep(self.rng.random() ** 2 * 0.03)
+                # So many lines, however slow the disk is, and then at any moment of a flush.
+                lines = [told.readline() for _ in range(self.rng.randrange(1, 12))]
+                time.sleep(self.rng.random() ** 2 * 0.003)
                 os.kill(pid, signal.SIGKILL)
-                return told.read().splitlines()
+                return "".join([*lines, told.read()]).splitlines()
         finally:
             os.waitpid(pid, 0)
 

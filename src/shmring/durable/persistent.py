@@ -32,6 +32,7 @@ from typing import Literal
 from shmring.durable.compaction import snapshot
 from shmring.durable.data_files import DataFile, DataFiles
 from shmring.durable.files import Disk, OsDisk
+from shmring.durable.group_commit import GroupCommit
 from shmring.durable.recovery import recover
 from shmring.durable.session import Item, Run, Session, Transaction, items_of
 from shmring.durable.transaction_log import Body, TransactionLog
@@ -95,11 +96,11 @@ class PersistentQueue:
         self._log_size = log_size
         self._log_reserve = log_reserve
         self._pid = os.getpid()
+        self._group = GroupCommit(self._commit)
         # Held while a group is written; taken before _lock, never the other way round.
         self._commit_lock = threading.Lock()
         # Guards what follows it; held for moments only.
         self._lock = threading.Lock()
-        self._waiting: list[Transaction] = []
         self._returned: list[tuple[int, Item]] = []
         self._taken: dict[int, Item] = {}
         self._abandoned: deque[tuple[list[Item], list[Run]]] = deque()
@@ -194,6 +195,10 @@ class PersistentQueue:
             self._taken[item.number] = item
             return item
 
+    def commit(self, transaction: Transaction) -> None:
+        """Commit, together with whatever else waits for it."""
+        self._group.commit(transaction)
+
     def give_back(self, items: list[Item]) -> None:
         """Return items to the front, where their numbers put them in their old order."""
         with self._lock:
@@ -236,35 +241,11 @@ class PersistentQueue:
         _log.warning("%s", self.recovered)
         return None
 
-    def commit(self, transaction: Transaction) -> None:
-        """Commit, together with whatever else waits for it."""
-        with self._lock:
-            self._waiting.append(transaction)
-        try:
-            with self._commit_lock:
-                self._lead(transaction)
-        except BaseException:
-            with self._lock:
-                if transaction in self._waiting:
-                    self._waiting.remove(transaction)
-                    raise
-            # Interrupted, but another thread has it in hand: its outcome counts.
-            with self._commit_lock:
-                raise
-        if transaction.error is not None:
-            raise transaction.error
-
-    def _lead(self, transaction: Transaction) -> None:
-        if transaction.done:
-            return
-        with self._lock:
-            group, self._waiting = self._waiting, []
-        if transaction not in group:
-            # A leader that was interrupted between taking its group and writing it.
-            group.append(transaction)
-        self._commit_group(group)
-        if self._should_rewrite():
-            self._rewrite_log()
+    def _commit(self, group: list[Transaction]) -> None:
+        with self._commit_lock:
+            self._commit_group(group)
+            if self._should_rewrite():
+                self._rewrite_log()
 
     def _commit_group(self, group: list[Transaction], *, reclaimed: bool = False) -> None:
         if self._failure is not None or not self.is_open:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from shmring.durable.data_files import DataFile
 from shmring.durable.files import Buffer
+from shmring.durable.group_commit import Waiting
 from shmring.errors import MessageTooLarge, NoSpace
 
 if TYPE_CHECKING:
@@ -43,26 +44,17 @@ class Run:
     table: list[int]
 
 
-@dataclass(slots=True, eq=False)
-class Transaction:
+class Transaction(Waiting):
     """What one flush wants committed, and how that went."""
 
-    runs: list[Run]
-    inline: list[bytes]
-    table: list[int]
-    taken: list[Item]
-    done: bool = False
-    error: BaseException | None = None
-
-    def finish(self, error: BaseException | None) -> None:
-        """Record the outcome."""
-        self.error = error
-        self.done = True
-
-    @property
-    def committed(self) -> bool:
-        """Whether it is in the queue now."""
-        return self.done and self.error is None
+    def __init__(
+        self, runs: list[Run], inline: list[bytes], table: list[int], taken: list[Item]
+    ) -> None:
+        super().__init__()
+        self.runs = runs
+        self.inline = inline
+        self.table = table
+        self.taken = taken
 
 
 @dataclass(slots=True)

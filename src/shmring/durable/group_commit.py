@@ -1,0 +1,116 @@
+"""Group commit: threads that commit at the same time share one write and one sync.
+
+One of those who wait leads: it commits for all of them, then wakes them and the next leader.  So
+those who come while a sync runs go into the next one together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+__all__ = ["GroupCommit", "Waiting"]
+
+T = TypeVar("T", bound="Waiting")
+
+
+class Waiting:
+    """What one thread wants committed; `error` says how that went."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: BaseException | None = None
+        self._turn = threading.Lock()
+        self._turn.acquire()
+
+    @property
+    def committed(self) -> bool:
+        """Whether it is done, and well."""
+        return self.done and self.error is None
+
+    def finish(self, error: BaseException | None) -> None:
+        """Record the outcome."""
+        self.error = error
+        self.done = True
+        self.wake()
+
+    def wait(self) -> None:
+        """Return when it is done, or when it is its turn to lead the others."""
+        if not self.done:
+            self._turn.acquire()
+
+    def wake(self) -> None:
+        """Let wait() return."""
+        with suppress(RuntimeError):  # woken already
+            self._turn.release()
+
+
+class GroupCommit(Generic[T]):
+    """Lets one thread commit for all that wait.
+
+    Parameters
+    ----------
+    commit : commits a group, and finishes each of it unless it is interrupted
+    """
+
+    def __init__(self, commit: Callable[[list[T]], None]) -> None:
+        self._commit = commit
+        self._lock = threading.Lock()
+        self._waiting: list[T] = []
+        self._leader: T | None = None
+
+    def commit(self, wanted: T) -> None:
+        """Return when it is done, or raise its error."""
+        try:
+            with self._lock:
+                self._waiting.append(wanted)
+                if self._leader is None:
+                    self._leader = wanted
+            if self._leader is not wanted:
+                wanted.wait()
+            if not wanted.done:
+                self._lead()
+                self._hand_on()
+        except BaseException:
+            self._withdraw(wanted)
+            raise
+        if wanted.error is not None:
+            raise wanted.error
+
+    def _lead(self) -> None:
+        group: list[T] = []
+        try:
+            with self._lock:
+                group = self._waiting
+                self._waiting = []
+            if group:
+                self._commit(group)
+        finally:
+            # Interrupted between taking the group and writing it: it is the next one's.
+            left = [each for each in group if not each.done]
+            if left:
+                with self._lock:
+                    self._waiting = left + [each for each in self._waiting if each not in left]
+
+    def _hand_on(self) -> None:
+        with self._lock:
+            following = self._waiting[0] if self._waiting else None
+            if following is not None:
+                # First, so that an interrupt in between may give two leaders, but never none.
+                following.wake()
+            self._leader = following
+
+    def _withdraw(self, wanted: T) -> None:
+        """After an interrupt: take it back, unless another thread has it; then that one counts."""
+        while True:
+            with self._lock:
+                waiting = wanted in self._waiting
+                if waiting:
+                    self._waiting.remove(wanted)
+            if waiting or wanted.done:
+                break
+            wanted.wait()
+        if self._leader is wanted:
+            self._hand_on()

@@ -1,0 +1,139 @@
+"""Group commit: who shares a sync, and what an interrupt does to the others."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from simulated_disk import SimulatedDisk
+
+from shmring.durable import PersistentQueue
+from shmring.durable.group_commit import GroupCommit, Waiting
+from shmring.errors import Closed
+
+
+def test_those_who_come_while_a_group_is_committed_share_the_next(
+    thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    groups: list[int] = []
+    first, go_on = threading.Event(), threading.Event()
+
+    def commit(group: list[Waiting]) -> None:
+        groups.append(len(group))
+        first.set()
+        assert go_on.wait(20)
+        for each in group:
+            each.finish(None)
+
+    shared = GroupCommit(commit)
+    threads = [thread(shared.commit, Waiting())]
+    assert first.wait(20)
+    threads += [thread(shared.commit, Waiting()) for _ in range(9)]
+    until(lambda: len(shared._waiting) == 9)
+    go_on.set()
+    for each in threads:
+        each.outcome()
+    assert groups == [1, 9]
+
+
+def test_one_error_of_a_group_is_only_its_own(thread: Callable[..., Any]) -> None:
+    def commit(group: list[Waiting]) -> None:
+        for each in group:
+            each.finish(ValueError("mine") if each is bad else None)
+
+    bad = Waiting()
+    shared = GroupCommit(commit)
+    others = [thread(shared.commit, Waiting()) for _ in range(5)]
+    failing = thread(shared.commit, bad)
+    for other in others:
+        other.outcome()
+    try:
+        failing.outcome()
+    except ValueError as error:
+        assert str(error) == "mine"  # noqa: PT017
+    else:
+        raise AssertionError("nothing was raised")
+
+
+class Interrupted(BaseException):
+    pass
+
+
+class Flushes:
+    """Numbered items of one thread: tried, and known to be committed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tried: list[bytes] = []
+        self.known: list[bytes] = []
+
+    def flush(self, q: PersistentQueue) -> None:
+        with q.session() as s:
+            item = b"%s %d" % (self.name.encode(), len(self.tried))
+            self.tried.append(item)
+            s.enqueue(item)
+            s.flush()
+        self.known.append(item)
+
+
+def flush_until_closed(flushes: Flushes, q: PersistentQueue, stop: threading.Event) -> None:
+    with contextlib.suppress(Closed):
+        while not stop.is_set():
+            flushes.flush(q)
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("SHMRING_KILLS", "80"))))
+def test_an_interrupt_anywhere_in_a_flush_stops_no_other_thread_and_loses_nothing(
+    seed: int,
+) -> None:
+    """It may close the queue, if it comes in the middle of writing; then it says so to all."""
+    armed = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal armed
+        # Python drops what is raised in __del__; the timer comes again.
+        if armed and frame is not None and frame.f_code.co_name != "__del__":
+            armed = False
+            raise Interrupted
+
+    disk = SimulatedDisk()
+    q = PersistentQueue("/q", disk=disk)
+    stop = threading.Event()
+    mine, *others = (Flushes(name) for name in ("mine", "a", "b", "c"))
+    threads = [
+        threading.Thread(target=flush_until_closed, args=(each, q, stop), daemon=True)
+        for each in others
+    ]
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for each in threads:
+            each.start()
+        signal.setitimer(signal.ITIMER_REAL, 1e-4 + random.Random(seed).random() * 3e-3, 1e-4)
+        with contextlib.suppress(Interrupted, Closed):
+            armed = True
+            while True:
+                mine.flush(q)
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        stop.set()
+        for each in threads:
+            each.join(20)
+    assert not any(each.is_alive() for each in threads)
+    with contextlib.suppress(Closed):
+        q.close()
+    with PersistentQueue("/q", disk=disk) as q, q.session() as s:
+        found = list(iter(s.dequeue, None))
+    assert len(found) == len(set(found))
+    for flushes in (mine, *others):
+        own = [item for item in found if item.startswith(flushes.name.encode())]
+        assert own[: len(flushes.known)] == flushes.known
+        assert set(own) <= set(flushes.tried)
