@@ -6,13 +6,17 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import shmring
-from shmring.spark.jvm import jar_path
+from shmring.spark.jvm import configure, jar_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
 SOURCE = str(Path(shmring.__file__).parent.parent)
@@ -68,3 +72,63 @@ def environment() -> dict[str, str]:
     """Of processes that import shmring, and of Spark's Python workers."""
     path = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(
+                # PySpark says so of every pandas that is newer than itself, and works.
+                pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
+            )
+
+
+def _end_jvm() -> None:
+    """The JVM outlives its session, and knows only the jars it was started with."""
+    from pyspark import SparkContext
+
+    gateway = SparkContext._gateway
+    if gateway is not None and SparkContext._active_spark_context is None:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        gateway.proc.wait(60)
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+
+
+@pytest.fixture(scope="module")
+def spark(environment: dict[str, str]) -> Iterator[SparkSession]:
+    """A session with the jar, in a JVM of its own."""
+    from pyspark.sql import SparkSession
+
+    _end_jvm()
+    before = os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = environment["PYSPARK_PYTHON"]
+    builder = SparkSession.builder.master("local[2]").appName("shmring")
+    options = {
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    for option, value in options.items():
+        builder = builder.config(option, value)
+    session = configure(builder).getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+    _end_jvm()
+    if before is None:
+        del os.environ["PYSPARK_PYTHON"]
+    else:
+        os.environ["PYSPARK_PYTHON"] = before
+
+
+@pytest.fixture
+def allocated(spark: SparkSession) -> Callable[[], int]:
+    """Bytes that Arrow's allocator in the JVM has given out."""
+    jvm = spark._jvm
+    assert jvm is not None
+    return jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator().getAllocatedMemory

@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -34,6 +35,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   private final Ring ring;
   private final Consumer consumer;
   private final RingColumns columns;
+  private final AtomicInteger lent = new AtomicInteger(); // leases that vectors lie over
   private final boolean holding;
   private final long end;
   private long left;
@@ -128,7 +130,14 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     if (messages.isEmpty()) {
       release(lease);
     } else if (options.zeroCopy()) {
-      batch = columns.map(messages, () -> release(lease));
+      lent.incrementAndGet();
+      batch =
+          columns.map(
+              messages,
+              () -> {
+                lent.decrementAndGet();
+                release(lease);
+              });
     } else {
       batch = columns.copy(messages);
       release(lease);
@@ -155,6 +164,9 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
           return lease;
         }
         metrics.waited();
+        if (lent.get() > 0) {
+          System.gc(); // the producers may wait for what nobody looks at any more
+        }
         waited += SLICE_MILLIS;
         checkPatience(waited);
       }

@@ -1,0 +1,426 @@
+"""spark.read.format("shmring")."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import shmring
+
+SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string()), ("half", pa.float64())])
+
+
+def batch(k: int, rows: int = 100) -> pa.RecordBatch:
+    numbers = range(k * rows, (k + 1) * rows)
+    return pa.record_batch(
+        [
+            pa.array(numbers, pa.int64()),
+            pa.array([None if n % 10 == 0 else f"text {n}" for n in numbers]),
+            pa.array([n / 2 for n in numbers]),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def fill(ring: shmring.Ring, batches: int) -> None:
+    with ring.arrow_writer() as writer:
+        for k in range(batches):
+            writer.write(batch(k))
+
+
+@pytest.fixture
+def read(spark: SparkSession, allocated: Callable[[], int]) -> Callable[..., DataFrame]:
+    def read(ring: str, **options: object) -> DataFrame:
+        reader = spark.read.format("shmring").option("ring", ring)
+        return reader.options(**{key: str(value) for key, value in options.items()}).load()
+
+    return read
+
+
+@pytest.fixture
+def ring(name: str) -> shmring.Ring:
+    with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
+        yield ring
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_allocated(allocated: Callable[[], int]) -> None:
+    yield
+    assert allocated() == 0
+
+
+def failure(act: Callable[[], object]) -> str:
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        act()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("copy", ["true", "false"])
+def test_every_type_comes_as_it_was_written(
+    name: str, read: Callable[..., DataFrame], copy: str
+) -> None:
+    now = datetime.datetime(2026, 5, 4, 3, 2, 1, 99)
+    values = {
+        "flag": ([True, None, False], pa.bool_()),
+        "byte": ([1, None, -128], pa.int8()),
+        "short": ([1, None, -32768], pa.int16()),
+        "int": ([1, None, -(2**31)], pa.int32()),
+        "long": ([1, None, -(2**63)], pa.int64()),
+        "float": ([0.5, None, float("inf")], pa.float32()),
+        "double": ([0.1, None, -1e308], pa.float64()),
+        "text": (["", None, "ä€😀"], pa.string()),
+        "large": (["", None, "x" * 500], pa.large_string()),
+        "bytes": ([b"", None, b"\0\xff"], pa.binary()),
+        "day": ([datetime.date(1969, 1, 1), None, datetime.date(2026, 1, 1)], pa.date32()),
+        "at": ([now, None, now], pa.timestamp("us")),
+        "price": ([decimal.Decimal("1.50"), None, decimal.Decimal("-9.99")], pa.decimal128(9, 2)),
+        "list": ([[1, None], None, []], pa.list_(pa.int32())),
+        "nested": ([[["a"], []], None, [None]], pa.list_(pa.list_(pa.string()))),
+        "row": (
+            [{"a": 1, "b": "x"}, None, {"a": None, "b": None}],
+            pa.struct([("a", pa.int64()), ("b", pa.string())]),
+        ),
+        "map": ([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+        "full": ([1, 2, 3], pa.int64()),  # no null: no validity buffer
+        "void": ([None, None, None], pa.null()),
+    }
+    schema = pa.schema([(column, kind) for column, (_, kind) in values.items()])
+    table = pa.table([pa.array(v, kind) for v, kind in values.values()], schema=schema)
+    with shmring.create(name, schema=schema, temporary=True) as ring:
+        with ring.arrow_writer() as writer:
+            writer.write(table)
+            writer.write(table.slice(0, 0))
+            writer.write(table.slice(1, 2))
+        rows = read(name, copy=copy).collect()
+    expected = table.to_pylist() + table.slice(1, 2).to_pylist()
+    for row in expected:
+        row["map"] = None if row["map"] is None else dict(row["map"])
+    assert [row.asDict(recursive=True) for row in rows] == expected
+
+
+def test_compressed_and_dictionary_encoded_batches_are_read(
+    name: str, read: Callable[..., DataFrame]
+) -> None:
+    schema = pa.schema([("word", pa.dictionary(pa.int32(), pa.string())), ("n", pa.int64())])
+    words = pa.array(["a", None, "b"] * 1000).dictionary_encode()
+    table = pa.table([words, pa.array(range(3000))], schema=schema)
+    with shmring.create(name, schema=schema, temporary=True) as ring:
+        for compression in (None, "lz4", "zstd"):
+            with ring.arrow_writer(compression=compression) as writer:
+                writer.write(table)
+        rows = read(name).collect()
+        only = read(name).select("word").distinct().collect()
+    assert [r["word"] for r in rows] == ["a", None, "b"] * 3000
+    assert [r["n"] for r in rows] == list(range(3000)) * 3
+    assert {r["word"] for r in only} == {"a", "b", None}
+
+
+@pytest.mark.parametrize("copy", ["true", "false"])
+def test_large_batches_and_an_order_of_their_own_come_whole(
+    name: str, read: Callable[..., DataFrame], copy: str
+) -> None:
+    schema = pa.schema([("n", pa.int64()), ("s", pa.string())])
+    n = 100_000  # written as a stream: larger than what is copied in
+    table = pa.table([pa.array(range(n)), pa.array([f"{i:08}" for i in range(n)])], schema=schema)
+    with shmring.create(name, slots=32768, schema=schema, temporary=True) as ring:
+        with ring.arrow_writer() as writer:
+            writer.write(table)
+        frame = read(name, copy=copy)
+        assert frame.selectExpr("sum(n)", "sum(cast(s as bigint))").collect() == [
+            (n * (n - 1) // 2, n * (n - 1) // 2)
+        ]
+        assert frame.select("s").where("n = 77777").collect() == [("00077777",)]
+        assert frame.count() == n
+
+
+def test_only_the_columns_that_are_asked_for_are_touched(
+    ring: shmring.Ring, read: Callable[..., DataFrame]
+) -> None:
+    message = bytearray(batch(0).serialize())
+    whole = pa.ipc.read_record_batch(pa.py_buffer(message), SCHEMA)
+    offsets = whole["text"].buffers()[1].address - pa.py_buffer(message).address
+    struct.pack_into("<i", message, offsets + 40, 2**31 - 1)  # an offset beyond its column
+    with ring.producer() as producer, producer.claim(len(message)) as claim:
+        claim.buffer[:] = message
+        claim.commit(kind=3)
+    assert read(ring.name).selectExpr("sum(number)", "sum(half)").collect() == [(4950, 2475.0)]
+    text = failure(lambda: read(ring.name).select("text").collect())
+    assert "message 0 holds no readable Arrow batch" in text
+    assert 'column "text": offset' in text
+
+
+@pytest.mark.parametrize("damage", ["kind", "length", "metadata", "body"])
+def test_a_damaged_message_is_an_error_and_no_crash(
+    ring: shmring.Ring, read: Callable[..., DataFrame], damage: str
+) -> None:
+    message = bytearray(batch(0).serialize())
+    if damage == "length":
+        struct.pack_into("<i", message, 4, 2**30)
+    elif damage == "metadata":
+        message[12:300] = os.urandom(288)
+    elif damage == "body":
+        del message[-500:]
+    with ring.producer() as producer, producer.claim(len(message)) as claim:
+        claim.buffer[:] = message
+        claim.commit(kind=0 if damage == "kind" else 3)
+    assert "message 0 holds no readable Arrow batch" in failure(read(ring.name).collect)
+    assert "message 0" in failure(read(ring.name, copy="false").collect)
+
+
+def test_a_ring_of_bytes_is_the_queue_table(name: str, read: Callable[..., DataFrame]) -> None:
+    with (
+        shmring.create(name, slots=1024, clock="precise", temporary=True) as ring,
+        ring.producer() as producer,
+    ):
+        ring.subscribe("one", start="earliest")
+        producer.push_many([b"%d" % i for i in range(1500 % 1024)])
+        producer.push(b"x" * 1000)
+        rows = read(name).collect()
+        table = ring.table()
+        assert read(name).columns == table.column_names
+        for column in ("slot", "message_id"):
+            assert [r[column] for r in rows] == table[column].to_pylist()
+        assert [bytes(r["message"])[:300] for r in rows] == table["message"].to_pylist()
+        assert [r["reference_count"] for r in rows] == [2] * len(rows)  # this reader is one
+        assert read(name).selectExpr("max(length(message))").collect() == [(1000,)]
+        at = read(name).selectExpr("min(time)").collect()[0][0].replace(tzinfo=datetime.UTC)
+        age = datetime.datetime.now(datetime.UTC) - at
+        assert datetime.timedelta(0) <= age < datetime.timedelta(minutes=5)
+
+
+def test_scattered_rings_and_rings_without_a_clock_are_read(
+    name: str, read: Callable[..., DataFrame]
+) -> None:
+    with (
+        shmring.create(name, scattered=True, checksum=True, clock="off", temporary=True) as ring,
+        ring.producer() as producer,
+    ):
+        for i in range(100):
+            producer.push(b"%d" % i)
+        rows = read(name).collect()
+        assert [r["slot"] for r in rows] == ring.table()["slot"].to_pylist() or sorted(
+            r["slot"] for r in rows
+        ) == sorted(ring.table()["slot"].to_pylist())
+        assert {r["time"] for r in rows} == {None}
+
+
+def test_a_read_without_a_branch_consumes_nothing(
+    ring: shmring.Ring, read: Callable[..., DataFrame]
+) -> None:
+    fill(ring, 20)
+    frame = read(ring.name)
+    assert frame.count() == frame.count() == 2000
+    assert ring.branches() == []
+
+
+def test_a_read_from_a_branch_consumes_what_it_has_read(
+    ring: shmring.Ring, read: Callable[..., DataFrame]
+) -> None:
+    ring.subscribe("b", start="earliest")
+    fill(ring, 20)
+    assert read(ring.name, branch="b", maxMessages=5).agg({"number": "max"}).collect() == [(499,)]
+    assert read(ring.name, branch="b").agg({"number": "min"}).collect() == [(500,)]
+    assert read(ring.name, branch="b").count() == 0
+    branch = ring.branches()[0]
+    assert branch["released"] == ring.claimed
+    assert branch["members"] == 0
+
+
+def test_a_new_branch_begins_where_it_is_told_to(
+    ring: shmring.Ring, read: Callable[..., DataFrame]
+) -> None:
+    fill(ring, 4)
+    half = ring.claimed // 2
+    assert read(ring.name, branch="a", start="latest").count() == 0
+    assert read(ring.name, branch="b", start=half).count() == 200
+    assert read(ring.name, branch="c", start="earliest").count() == 400
+
+
+def test_a_task_that_fails_hands_its_messages_back(
+    ring: shmring.Ring, read: Callable[..., DataFrame]
+) -> None:
+    ring.subscribe("b", start="earliest")
+    fill(ring, 20)
+    frame = read(ring.name, branch="b")
+    assert "boom" in failure(frame.selectExpr("if(number = 1500, raise_error('boom'), 0)").collect)
+    assert ring.branches()[0]["released"] == 0
+    assert frame.selectExpr("count(*)", "sum(number)").collect() == [(2000, 1999 * 1000)]
+
+
+def test_limit_takes_no_more_than_it_needs(
+    ring: shmring.Ring, read: Callable[..., DataFrame]
+) -> None:
+    ring.subscribe("b", start="earliest")
+    fill(ring, 20)
+    assert len(read(ring.name, branch="b").limit(1).collect()) == 1
+    assert read(ring.name, branch="b").agg({"number": "min"}).collect()[0][0] <= 300
+    assert len(ring.seats()) == 1
+
+
+def test_until_end_waits_for_the_end_marker(
+    ring: shmring.Ring, read: Callable[..., DataFrame], thread: Callable[..., object]
+) -> None:
+    ring.subscribe("b", start="earliest")
+    batches = 500  # several times what the ring holds
+
+    def write() -> None:
+        with ring.arrow_writer() as writer:
+            for k in range(batches):
+                writer.write(batch(k))
+            writer.end()
+
+    writing = thread(write)
+    frame = read(ring.name, branch="b", until="end", timeout=60)
+    assert frame.selectExpr("count(*)", "max(number)").collect() == [(50_000, 49_999)]
+    writing.outcome()
+
+
+def test_a_writer_that_stays_away_is_a_timeout(
+    ring: shmring.Ring, read: Callable[..., DataFrame]
+) -> None:
+    text = failure(read(ring.name, until="end", timeout=0.2).collect)
+    assert "no message and no end marker in 0.2 s" in text
+
+
+@pytest.mark.parametrize("copy", ["true", "false"])
+def test_more_than_the_ring_holds_can_be_read_either_way(
+    name: str, read: Callable[..., DataFrame], thread: Callable[..., object], copy: str
+) -> None:
+    with shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring:
+        ring.subscribe("b", start="earliest")
+        rows, batches = 10_000, 200
+
+        def write() -> None:
+            with ring.arrow_writer() as writer:
+                for k in range(batches):
+                    writer.write(batch(k, rows))
+                writer.end()
+
+        writing = thread(write)
+        frame = read(name, branch="b", until="end", timeout=60, copy=copy)
+        expected = rows * batches
+        assert frame.selectExpr("count(text)", "sum(number)").collect() == [
+            (expected - expected // 10, expected * (expected - 1) // 2)
+        ]
+        writing.outcome()
+
+
+def test_several_rings_are_a_partition_each(name: str, read: Callable[..., DataFrame]) -> None:
+    rings = [shmring.create(f"{name}-{i}", schema=SCHEMA, temporary=True) for i in range(3)]
+    try:
+        for i, ring in enumerate(rings):
+            with ring.arrow_writer() as writer:
+                writer.write(batch(i))
+        assert read(f"{name}-*").rdd.getNumPartitions() == 3
+        assert read(f"{name}-*").count() == 300
+        assert read(f"{name}-0, {name}-2").agg({"number": "max"}).collect() == [(299,)]
+        assert read(rings[1].path).agg({"number": "min"}).collect() == [(100,)]
+        with shmring.create(f"{name}-3", temporary=True):
+            assert "differ" in failure(lambda: read(f"{name}-*"))
+    finally:
+        for ring in rings:
+            ring.close()
+
+
+def test_errors_say_what_is_wrong(
+    name: str, read: Callable[..., DataFrame], spark: SparkSession, tmp_path: Path
+) -> None:
+    assert f'no ring "{name}" on this host' in failure(lambda: read(name))
+    assert "matches" in failure(lambda: read(f"{name}*"))
+    assert 'needs .option("ring", NAME)' in failure(lambda: spark.read.format("shmring").load())
+    other = tmp_path / "file"
+    other.write_bytes(b"x" * 100_000)
+    assert "is not a shmring ring" in failure(lambda: read(str(other)))
+    with shmring.create(name, schema=pa.schema([("t", pa.time64("ns"))]), temporary=True):
+        text = failure(lambda: read(name))
+        assert "t" in text
+    with shmring.create(name, schema=SCHEMA, temporary=True):
+        for option, value in (
+            ("start", "never"),
+            ("until", "dawn"),
+            ("release", "later"),
+            ("maxMessages", 0),
+            ("timeout", -1),
+        ):
+            assert option in failure(lambda o=option, v=value: read(name, **{o: v}).count())
+
+
+def test_a_ring_of_another_layout_version_is_refused(
+    name: str, read: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    with shmring.create(path=tmp_path / "ring", slots=1024, temporary=True) as ring:
+        file = Path(ring.path)
+        content = bytearray(file.read_bytes())
+        struct.pack_into("<H", content, 8, 99)
+        newer = tmp_path / "newer"
+        newer.write_bytes(content)
+    text = failure(lambda: read(str(newer)))
+    assert "99" in text
+
+
+def test_a_ring_that_is_unlinked_under_a_query_serves_it_to_its_end(
+    name: str, read: Callable[..., DataFrame]
+) -> None:
+    with shmring.create(name, schema=SCHEMA) as ring:
+        fill(ring, 10)
+        frame = read(name)
+        assert frame.count() == 1000
+        shmring.unlink(name)
+    assert f'no ring "{name}"' in failure(frame.count)
+    raw = pa.schema([("other", pa.int64())])
+    with shmring.create(name, schema=raw, temporary=True):
+        assert "replaced by one with another schema" in failure(frame.count)
+
+
+def test_columns_go_to_python_functions_and_stay_what_they_were(
+    name: str, read: Callable[..., DataFrame]
+) -> None:
+    from pyspark.sql.functions import arrow_udf
+
+    @arrow_udf("long")
+    def double(numbers: pa.Array) -> pa.Array:
+        return pa.compute.multiply(numbers, 2)
+
+    with shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring:
+        with ring.arrow_writer() as writer:
+            for k in range(200):
+                writer.write(batch(k, 500))
+        for copy in ("true", "false"):
+            frame = read(name, copy=copy)
+            result = frame.select("number", "text", double("number").alias("twice"))
+            assert result.where("twice != 2 * number").count() == 0
+            assert result.selectExpr("sum(twice)", "count(text)").collect() == [
+                (100_000 * 99_999, 90_000)
+            ]
+
+
+def test_what_was_read_is_in_the_metrics(
+    ring: shmring.Ring, read: Callable[..., DataFrame], spark: SparkSession
+) -> None:
+    fill(ring, 7)
+    frame = read(ring.name)
+    frame.collect()
+    store = spark._jsparkSession.sharedState().statusStore()
+    last = store.executionsList().last()
+    names = {metric.accumulatorId(): metric.name() for metric in _list(spark, last.metrics())}
+    values = _dict(spark, store.executionMetrics(last.executionId()))
+    found = {names[key]: value for key, value in values.items() if key in names}
+    assert found["messages taken from rings"] == "7"
+
+
+def _list(spark: SparkSession, scala: object) -> list[object]:
+    return list(spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala))
+
+
+def _dict(spark: SparkSession, scala: object) -> dict[object, object]:
+    return dict(spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(scala))
