@@ -203,6 +203,14 @@ PyObject *producer_wait_durable(PyObject *self, PyObject *const *args, Py_ssize_
 PyObject *producer_push_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* claim.c */
+/* Where a message begins in its slot; `align` is the byte of it that is to lie on
+ * a 64-byte boundary, or -1. */
+static inline uint8_t shift_for(const void *slot, int64_t align)
+{
+	return align < 0 ? 0 : (uint8_t)(-((uintptr_t)slot + (uintptr_t)align) % 64);
+}
+
+bool parse_align(PyObject *value, int64_t *align);
 PyObject *producer_claim(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 extern PyType_Spec claim_spec;
 

@@ -13,7 +13,6 @@ struct claim {
 	bool open;
 };
 
-/* `align` is the byte of the message that is to lie on a 64-byte boundary; -1: none. */
 static PyObject *claim_new(struct producer *producer, uint64_t message_id, size_t nbytes, int64_t align)
 {
 	struct ring *ring = producer->handle.ring;
@@ -26,7 +25,7 @@ static PyObject *claim_new(struct producer *producer, uint64_t message_id, size_
 	}
 	self->producer = (struct producer *)Py_NewRef((PyObject *)producer);
 	self->message_id = message_id;
-	self->shift = align < 0 ? 0 : (uint8_t)(-((uintptr_t)slot + (uintptr_t)align) % 64);
+	self->shift = shift_for(slot, align);
 	self->data = slot + self->shift;
 	self->nbytes = nbytes;
 	self->open = true;
@@ -34,7 +33,7 @@ static PyObject *claim_new(struct producer *producer, uint64_t message_id, size_
 	return (PyObject *)self;
 }
 
-static bool parse_align(PyObject *value, int64_t *align)
+bool parse_align(PyObject *value, int64_t *align)
 {
 	if (value == Py_None)
 		return true;

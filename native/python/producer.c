@@ -153,44 +153,72 @@ PyObject *producer_full(struct producer *self, uint64_t messages, const struct p
 
 /* --- push ------------------------------------------------------------------------ */
 
+struct pushing {
+	const void *data;
+	size_t length;
+	int64_t align; /* -1: none */
+	uint8_t kind;
+	bool durable;
+};
+
+static int push_once(struct producer *self, const struct pushing *m, uint64_t *message_id)
+{
+	int64_t lo;
+	uint8_t *slot;
+	uint8_t shift;
+	int status;
+
+	if (m->align < 0 || m->length > UINT32_MAX)
+		return shmring_push(self->core, m->data, m->length, m->kind, message_id);
+	lo = shmring_next(self->core, (uint32_t)shmring_slots_for(m->length, true));
+	if (lo < 0)
+		return (int)lo;
+	slot = shmring_slot(self->handle.ring->core, (uint64_t)lo);
+	shift = shift_for(slot, m->align);
+	memcpy(slot + shift, m->data, m->length);
+	*message_id = (uint64_t)lo;
+	status = shmring_publish(self->core, (uint32_t)m->length, m->kind, shift);
+	if (status) /* a scattered ring's messages have one slot */
+		(void)shmring_abort(self->core);
+	return status;
+}
+
 /* A large copy, without the GIL; `busy` keeps other threads out meanwhile. */
-static int push_large(struct producer *self, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
+static int push_large(struct producer *self, const struct pushing *m, uint64_t *message_id)
 {
 	int status;
 
 	self->busy = true;
 	handle_pin(&self->handle);
-	Py_BEGIN_ALLOW_THREADS status = shmring_push(self->core, data, length, kind, message_id);
+	Py_BEGIN_ALLOW_THREADS status = push_once(self, m, message_id);
 	Py_END_ALLOW_THREADS self->busy = false;
 	handle_unpin(&self->handle);
 	return status;
 }
 
-static PyObject *push_bytes(struct producer *self, const void *data, size_t length, uint8_t kind, int64_t timeout,
-			    bool durable)
+static PyObject *push_bytes(struct producer *self, const struct pushing *m, int64_t timeout)
 {
 	struct patience patience = {.timeout = timeout};
 	uint64_t message_id;
 	uint32_t journal = 0;
 	enum retry retry;
 
-	if (durable && !journal_find(self, &journal))
+	if (m->durable && !journal_find(self, &journal))
 		return NULL;
-
 	do {
 		int status;
 
 		if (self->busy)
 			status = STATUS_BUSY;
-		else if (length < GIL_FREE_BYTES || self->claimed)
-			status = shmring_push(self->core, data, length, kind, &message_id);
+		else if (m->length < GIL_FREE_BYTES || self->claimed)
+			status = push_once(self, m, &message_id);
 		else
-			status = push_large(self, data, length, kind, &message_id);
+			status = push_large(self, m, &message_id);
 		if (status == SHMRING_OK)
-			return durable && !journal_await(self, journal, message_id, &patience)
+			return m->durable && !journal_await(self, journal, message_id, &patience)
 				   ? NULL
 				   : PyLong_FromUnsignedLongLong(message_id);
-		retry = producer_retry(self, status, shmring_slots_for(length, false), &patience);
+		retry = producer_retry(self, status, shmring_slots_for(m->length, m->align >= 0), &patience);
 	} while (retry == RETRY_AGAIN);
 	return retry == RETRY_OVER ? producer_full(self, 1, &patience) : NULL;
 }
@@ -218,8 +246,8 @@ static bool get_bytes(PyObject *data, Py_buffer *buffer)
 static PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;
+	struct pushing m = {.align = -1, .kind = KIND_BYTES};
 	int64_t timeout = self->timeout;
-	uint8_t kind = KIND_BYTES;
 	int durable = 0;
 	PyObject *data;
 	PyObject *result;
@@ -229,10 +257,10 @@ static PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t n
 		data = args[0];
 	} else {
 		const struct names *names = &self->handle.ring->state->names;
-		PyObject *const order[] = {NULL, names->timeout, names->kind, names->durable};
-		PyObject *sorted[4] = {NULL};
+		PyObject *const order[] = {NULL, names->timeout, names->kind, names->durable, names->align};
+		PyObject *sorted[5] = {NULL};
 
-		if (!arguments_sort("push", args, nargs, kwnames, order, 1, 4, sorted))
+		if (!arguments_sort("push", args, nargs, kwnames, order, 1, 5, sorted))
 			return NULL;
 		data = sorted[0];
 		if (!data) {
@@ -240,17 +268,23 @@ static PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t n
 			return NULL;
 		}
 		if ((sorted[1] && !parse_timeout(sorted[1], &timeout)) ||
-		    (sorted[2] && !parse_kind(sorted[2], &kind)) ||
-		    (sorted[3] && (durable = PyObject_IsTrue(sorted[3])) < 0))
+		    (sorted[2] && !parse_kind(sorted[2], &m.kind)) ||
+		    (sorted[3] && (durable = PyObject_IsTrue(sorted[3])) < 0) ||
+		    (sorted[4] && !parse_align(sorted[4], &m.align)))
 			return NULL;
+		m.durable = durable;
 	}
-	if (PyBytes_CheckExact(data) && !self->handle.closed)
-		return push_bytes(self, PyBytes_AsString(data), (size_t)Py_SIZE(data), kind, timeout, durable);
+	if (PyBytes_CheckExact(data) && !self->handle.closed) {
+		m.data = PyBytes_AsString(data);
+		m.length = (size_t)Py_SIZE(data);
+		return push_bytes(self, &m, timeout);
+	}
 	/* Usable is asked last: getting the buffer may run any code. */
 	if (!get_bytes(data, &buffer))
 		return NULL;
-	result = producer_usable(self) ? push_bytes(self, buffer.buf, (size_t)buffer.len, kind, timeout, durable)
-				       : NULL;
+	m.data = buffer.buf;
+	m.length = (size_t)buffer.len;
+	result = producer_usable(self) ? push_bytes(self, &m, timeout) : NULL;
 	PyBuffer_Release(&buffer);
 	return result;
 }
@@ -265,7 +299,7 @@ static PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize
 	if (!arguments_sort("push_end", args, nargs, kwnames, order, 0, 1, sorted) ||
 	    (sorted[0] && !parse_timeout(sorted[0], &timeout)) || !producer_usable(self))
 		return NULL;
-	return push_bytes(self, "", 0, KIND_END, timeout, false);
+	return push_bytes(self, &(struct pushing){.data = "", .align = -1, .kind = KIND_END}, timeout);
 }
 
 /* --- low level ------------------------------------------------------------------- */
@@ -374,14 +408,15 @@ static PyObject *producer_repr(PyObject *op)
 }
 
 PyDoc_STRVAR(push_doc,
-	     "push($self, data, /, *, timeout=None, kind=0, durable=False)\n--\n\n"
+	     "push($self, data, /, *, timeout=None, kind=0, durable=False, align=None)\n--\n\n"
 	     "Publish one message.\n\n"
 	     "Parameters\n----------\n"
 	     "data : bytes, or any contiguous object with the buffer protocol; any size the ring can hold\n"
 	     "timeout : seconds to wait for free slots; None waits for ever, 0 does not wait.\n"
 	     "    Not given, the producer's `when_full` decides\n"
 	     "kind : 0, or 3 to 255: a mark that travels with the message\n"
-	     "durable : return when the ring's journal has it on disk\n\n"
+	     "durable : return when the ring's journal has it on disk\n"
+	     "align : as of claim()\n\n"
 	     "Returns\n-------\n"
 	     "message_id; -1 if the ring was full and the producer drops (when_full=\"drop\")\n\n"
 	     "Raises\n------\n"

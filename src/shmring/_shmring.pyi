@@ -165,7 +165,14 @@ class Producer(_Closing):
     @property
     def closed(self) -> bool: ...
     def push(
-        self, data: Buffer, /, *, timeout: float | None = ..., kind: int = 0, durable: bool = False
+        self,
+        data: Buffer,
+        /,
+        *,
+        timeout: float | None = ...,
+        kind: int = 0,
+        durable: bool = False,
+        align: int | None = None,
     ) -> int: ...
     def push_many(
         self,

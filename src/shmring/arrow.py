@@ -112,7 +112,7 @@ class ArrowWriter:
             batch = given.cast(self.schema) if cast else given
             for piece in self._encoder.pieces(batch, self._ring.slots, ring=self._label):
                 message_id = self._encoder.push(
-                    self._producer, piece, kind=self._kind, timeout=timeout
+                    self._producer, *piece, kind=self._kind, timeout=timeout
                 )
         return message_id
 

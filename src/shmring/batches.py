@@ -68,10 +68,10 @@ class BatchEncoder:
 
     def pieces(
         self, batch: pa.RecordBatch, slots: int, *, ring: str, prefix: int = 0
-    ) -> Iterator[pa.RecordBatch]:
-        """The batch, cut by rows into pieces of which two fit a ring at once.
+    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+        """The batch, cut by rows into pieces of which two fit a ring at once, and their sizes.
 
-        So a reader may hold one piece while the next is written.
+        So a reader may hold one piece while the next is written. Sizes are bytes of IPC.
 
         Parameters
         ----------
@@ -91,6 +91,7 @@ class BatchEncoder:
         self,
         producer: Producer,
         batch: pa.RecordBatch,
+        nbytes: int,
         *,
         prefix: bytes = b"",
         kind: int | None = None,
@@ -100,6 +101,7 @@ class BatchEncoder:
 
         Parameters
         ----------
+        batch, nbytes : as :meth:`pieces` gives them
         prefix : bytes that stand before the IPC messages
         kind : of the message; None chooses between the two Arrow kinds, and
             leaves the schema out where the kind says that the ring has it
@@ -116,10 +118,12 @@ class BatchEncoder:
         """
         if not self._plain:
             return self._push_general(producer, batch, prefix, kind, timeout)
-        nbytes = pa.ipc.get_record_batch_size(batch)
         if nbytes > SMALL_BATCH:
             return self._push_large(producer, batch, nbytes, prefix, kind, timeout)
         message = batch.serialize()
+        if kind is None and not prefix:
+            align = _metadata_bytes(message)
+            return producer.push(message, kind=KIND_ARROW_BATCH, align=align, timeout=timeout)
         head = prefix if kind is None else prefix + self._schema_message
         return _push_parts(
             producer,
@@ -269,14 +273,17 @@ def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     )
 
 
-def _split_rows(batch: pa.RecordBatch, limit: int, ring: str) -> Iterator[pa.RecordBatch]:
-    """The batch in slices of at most `limit` bytes of IPC each, in order."""
-    if pa.ipc.get_record_batch_size(batch) <= limit:
-        yield batch
+def _split_rows(
+    batch: pa.RecordBatch, limit: int, ring: str
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """The batch in slices of at most `limit` bytes of IPC each, in order, with their sizes."""
+    nbytes = pa.ipc.get_record_batch_size(batch)
+    if nbytes <= limit:
+        yield batch, nbytes
     elif batch.num_rows <= 1:
         raise MessageTooLarge(
-            f'ring "{ring}": one row needs {pa.ipc.get_record_batch_size(batch)} bytes, a message '
-            f"may have {max(limit, 0)}; create the ring with more slots"
+            f'ring "{ring}": one row needs {nbytes} bytes, a message may have {max(limit, 0)}; '
+            f"create the ring with more slots"
         )
     else:
         middle = batch.num_rows // 2

@@ -100,6 +100,7 @@ class _Request:
     number: int
     encoder: BatchEncoder
     batch: pa.RecordBatch
+    nbytes: int
     sent: bool = False
     deaths: int = 0
     pieces: list[_Piece] = field(default_factory=list[_Piece])
@@ -202,12 +203,12 @@ class SidecarClient:
             for batch in batches:
                 if encoder is None or not batch.schema.equals(encoder.schema):
                     encoder = BatchEncoder(batch.schema)
-                for piece in encoder.pieces(
+                for piece, nbytes in encoder.pieces(
                     batch, self._requests.slots, ring=self._requests.path, prefix=HEAD_BYTES
                 ):
                     while len(self._waiting) >= self._in_flight:
                         yield from self._next_answer()
-                    self._send(encoder, piece)
+                    self._send(encoder, piece, nbytes)
                     while self._waiting and self._head().complete:
                         yield from self._next_answer()
             while self._waiting:
@@ -223,14 +224,14 @@ class SidecarClient:
     def _head(self) -> _Request:
         return next(iter(self._waiting.values()))
 
-    def _send(self, encoder: BatchEncoder, batch: pa.RecordBatch) -> None:
+    def _send(self, encoder: BatchEncoder, batch: pa.RecordBatch, nbytes: int) -> None:
         self._make_room()
-        request = _Request(self._number, encoder, batch)
+        request = _Request(self._number, encoder, batch, nbytes)
         self._waiting[self._number] = request
         self._number += 1
         self.metrics.requests += 1
         self.metrics.rows += batch.num_rows
-        self.metrics.request_bytes += HEAD_BYTES + pa.ipc.get_record_batch_size(batch)
+        self.metrics.request_bytes += HEAD_BYTES + nbytes
         self._last_sign = time.monotonic()
         while not request.sent:
             self._advance()
@@ -277,7 +278,12 @@ class SidecarClient:
         prefix = Head(request.number, self._mailbox.name, self._task).pack()
         try:
             request.encoder.push(
-                self._producer, request.batch, prefix=prefix, kind=KIND_REQUEST, timeout=_SLICE
+                self._producer,
+                request.batch,
+                request.nbytes,
+                prefix=prefix,
+                kind=KIND_REQUEST,
+                timeout=_SLICE,
             )
         except Full:
             # The workers may be waiting for room among our answers.

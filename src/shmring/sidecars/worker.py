@@ -249,7 +249,7 @@ class Worker:
             while ready is not None:
                 following = next(pieces, None)
                 flags = FLAG_LAST if following is None else 0
-                yield self._push_batch(client, head.answer(piece, flags), ready)
+                yield self._push_batch(client, head.answer(piece, flags), *ready)
                 ready = following
                 piece += 1
             if piece == 0:
@@ -260,7 +260,7 @@ class Worker:
             text = traceback.format_exc().encode()[-_TRACEBACK_BYTES:]
             yield push(head.answer(0, FLAG_ERROR | FLAG_LAST), text)
 
-    def _pieces(self, client: _Client, result: Any) -> Iterator[pa.RecordBatch]:
+    def _pieces(self, client: _Client, result: Any) -> Iterator[tuple[pa.RecordBatch, int]]:
         if result is None:
             return
         parts = cast("Iterator[Any]", result) if isinstance(result, Iterator) else (result,)
@@ -271,11 +271,12 @@ class Worker:
                     batch, client.ring.slots, ring=client.ring.path, prefix=HEAD_BYTES
                 )
 
-    def _push_batch(self, client: _Client, head: Head, batch: pa.RecordBatch) -> Push:
+    def _push_batch(self, client: _Client, head: Head, batch: pa.RecordBatch, nbytes: int) -> Push:
         return partial(
             client.encoder_for(batch).push,
             client.producer,
             batch,
+            nbytes,
             prefix=head.pack(),
             kind=KIND_REPLY,
             timeout=0,

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSource
 from shmring.spark.source_columns import schema_of
 from shmring.spark.source_options import ReadOptions
 from shmring.spark.source_read import RingReader
+from shmring.spark.source_stream import RingStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -35,3 +36,7 @@ class RingSource(DataSource):
     def reader(self, schema: StructType) -> RingReader:
         """For ``spark.read``."""
         return RingReader(ReadOptions.of(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> RingStreamReader:
+        """For ``spark.readStream``."""
+        return RingStreamReader(ReadOptions.of(self.options), schema)

@@ -28,6 +28,9 @@ __all__ = ["QUEUE_TABLE", "Columns", "Taken", "schema_of"]
 
 KIND_END = 2
 
+# The stubs leave the types of arrays open, which strict checking refuses.
+_pa: Any = pa
+
 QUEUE_TABLE = StructType(
     [
         StructField("slot", LongType(), nullable=False),
@@ -161,16 +164,16 @@ class Columns:
             array: Any
             match field.name:
                 case "slot":
-                    array = pa.array([slot for slot, _ in held], field.type)
+                    array = _pa.array([slot for slot, _ in held], field.type)
                 case "message_id":
-                    array = pa.array(ids, field.type)
+                    array = _pa.array(ids, field.type)
                 case "time":
                     times = np.array([message.time for message in messages], np.int64)
-                    array = pa.array(times // 1000, field.type, mask=times == 0)
+                    array = _pa.array(times // 1000, field.type, mask=times == 0)
                 case "message":
-                    array = pa.array([message.data for message in messages], field.type)
+                    array = _pa.array([message.data for message in messages], field.type)
                 case _:
-                    array = pa.array([count for _, count in held], field.type)
+                    array = _pa.array([count for _, count in held], field.type)
             arrays.append(array)
         return pa.record_batch(arrays, schema=self._target)
 

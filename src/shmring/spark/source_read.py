@@ -47,7 +47,12 @@ class RingPartition(InputPartition):
 
 
 class RingReader(DataSourceReader):
-    """Takes messages from a branch until it is empty, or the end marker comes."""
+    """Takes messages from a branch until it is empty, or the end marker comes.
+
+    Spark does not tell a Python worker how its task has ended. So messages of a named branch are
+    released when the last row was handed over; what ends the read before that hands them all back.
+    A task that fails after that and is tried again says that rows would be missing.
+    """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -74,7 +79,7 @@ class RingReader(DataSourceReader):
         with attach_ring(partition.ring) as ring:
             columns = Columns(partition.ring, ring.schema, self._schema)
             if self._options.branch:
-                _await_other_attempts(ring, partition)
+                _await_other_attempts(ring, partition, self._options.branch)
                 self._check_attempt(ring, partition)
             consumer = self._join(ring, partition)
             try:
@@ -124,7 +129,8 @@ class RingReader(DataSourceReader):
             lease = self._take(ring, consumer, min(columns.messages_per_batch, left))
             if lease is None:
                 return
-            messages, ended = taken_of(lease)
+            messages = taken_of(lease)
+            ended = not messages  # an end marker comes alone
             left -= len(messages)
             yield from columns.batches(messages, ring)
             if options.branch and options.release_at_end:
@@ -153,12 +159,14 @@ class RingReader(DataSourceReader):
                     ) from None
 
 
-def taken_of(lease: Batch) -> tuple[list[Taken], bool]:
-    """Copies of the messages up to an end marker, and whether there was one."""
+def taken_of(lease: Batch) -> list[Taken]:
+    """Copies of the messages, without end markers."""
     ids, times, kinds = lease.message_ids.tolist(), lease.times.tolist(), lease.kinds.tolist()
-    count = kinds.index(KIND_END) if KIND_END in kinds else len(kinds)
-    taken = [Taken(ids[i], times[i], kinds[i], bytes(lease[i])) for i in range(count)]
-    return taken, count < len(kinds)
+    return [
+        Taken(ids[i], times[i], kind, bytes(lease[i]))
+        for i, kind in enumerate(kinds)
+        if kind != KIND_END
+    ]
 
 
 def own_branch() -> str:
@@ -194,7 +202,7 @@ def _released(ring: Ring, branch: str) -> int:
     return next((b["released"] for b in ring.branches() if b["name"] == branch), -1)
 
 
-def _await_other_attempts(ring: Ring, partition: RingPartition) -> None:
+def _await_other_attempts(ring: Ring, partition: RingPartition, branch: str) -> None:
     """Two attempts of one task would each get a part of the rows.
 
     A cancelled one may still run for some seconds after its task was started again.
@@ -208,6 +216,6 @@ def _await_other_attempts(ring: Ring, partition: RingPartition) -> None:
         if time.monotonic() > deadline:
             raise ShmringError(
                 f'ring "{partition.ring}": another attempt of this task is reading branch '
-                f'"{partition.ring}"; do without spark.speculation, or without a named branch'
+                f'"{branch}"; do without spark.speculation, or without a named branch'
             )
         time.sleep(0.05)
