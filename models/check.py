@@ -58,8 +58,13 @@ MODELS = (
     ),
     Model(
         "wake",
-        ("PRODUCERS=1 MESSAGES=3", "PRODUCERS=2 MESSAGES=2"),
+        ("PRODUCERS=2 MESSAGES=2",),
         {"PRODUCERS=2 MESSAGES=2": "LOOK_FIRST LOOK_ONCE FUTEX_LATE NO_HEAVY"},
+    ),
+    Model(
+        "space",
+        ("WITHOUT=1", "WITHOUT=2"),
+        {"WITHOUT=1": "TAKEN_WHERE_HOLDS_GATE WISH_LATE WISH_FIRST NO_HEAVY"},
     ),
 )
 
