@@ -1,0 +1,237 @@
+"""df.write.format("shmring") and writeStream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import shmring
+
+SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays(allocated: Callable[[], int]) -> Iterator[None]:
+    before = beside()
+    yield
+    assert beside() == before
+    assert allocated() == 0
+
+
+def beside() -> set[str]:
+    """What a write keeps beside its ring while it runs."""
+    return {f for f in os.listdir("/dev/shm") if f.startswith(".shmring-staging-")}
+
+
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    with shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring:
+        yield ring
+    for record in Path("/dev/shm").glob(f".shmring-sink-shmring.{name}-*"):
+        record.unlink()
+
+
+def rows(spark: SparkSession, count: int, partitions: int = 4) -> DataFrame:
+    return spark.range(0, count, 1, partitions).selectExpr("id", "concat('text ', id) text")
+
+
+def save(frame: DataFrame, ring: str, **options: object) -> None:
+    writer = frame.write.format("shmring").option("ring", ring).mode("append")
+    writer.options(**{key: str(value) for key, value in options.items()}).save()
+
+
+def read(ring: shmring.Ring, branch: str) -> list[int]:
+    with ring.arrow_reader(branch, until="empty", copy=True) as reader:
+        return [number for batch in reader for number in batch["id"].to_pylist()]
+
+
+def failure(act: Callable[[], object]) -> str:
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        act()
+    return str(caught.value)
+
+
+def test_rows_come_in_the_order_of_their_partitions(
+    ring: shmring.Ring, spark: SparkSession
+) -> None:
+    ring.subscribe("b", start="earliest")
+    save(rows(spark, 50_000), ring.name, batchRows=700, endMarker="true")
+    with ring.arrow_reader("b", start="earliest", copy=True) as reader:
+        table = pa.Table.from_batches(list(reader))
+    assert table["id"].to_pylist() == list(range(50_000))
+    assert table["text"].to_pylist() == [f"text {i}" for i in range(50_000)]
+    assert [seat["role"] for seat in ring.seats()] == ["attached"]
+
+
+def test_rows_are_readable_when_the_job_commits_and_not_before(
+    ring: shmring.Ring, spark: SparkSession, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    ring.subscribe("b", start="earliest")
+    seen: list[int] = []
+    slow = rows(spark, 40, 4).selectExpr(
+        # Each row takes its time: the first partitions are done long before the last.
+        "id",
+        "concat(text, java_method('java.util.concurrent.TimeUnit', 'valueOf', 'SECONDS'))  text",
+    )
+    writing = thread(save, slow, ring.name, batchRows=1)
+    until(lambda: beside() or not writing.is_alive(), "the staging folder")
+    while writing.is_alive():
+        seen.append(ring.claimed)
+    writing.outcome()
+    assert len(set(seen) - {0}) <= 1  # nothing, then everything
+    assert sorted(read(ring, "b")) == list(range(40))
+
+
+def test_a_failed_job_leaves_nothing(ring: shmring.Ring, spark: SparkSession) -> None:
+    ring.subscribe("b", start="earliest")
+    bad = rows(spark, 10_000).selectExpr("id", "if(id = 9999, raise_error('boom'), text) text")
+    assert "boom" in failure(lambda: save(bad, ring.name))
+    assert ring.claimed == 0
+    assert [seat["role"] for seat in ring.seats()] == ["attached"]
+    save(rows(spark, 10), ring.name)
+    assert read(ring, "b") == list(range(10))
+
+
+def test_jobs_write_side_by_side(
+    ring: shmring.Ring, spark: SparkSession, thread: Callable[..., Any]
+) -> None:
+    ring.subscribe("b", start="earliest")
+    frames = [rows(spark, 1000).selectExpr(f"id + {k}000 id", "text") for k in range(4)]
+    for writing in [thread(save, frame, ring.name) for frame in frames]:
+        writing.outcome()
+    found = read(ring, "b")
+    assert sorted(found) == list(range(4000))
+    blocks = [found[k : k + 1000] for k in range(0, 4000, 1000)]
+    assert all(block == list(range(block[0], block[0] + 1000)) for block in blocks)
+
+
+def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(
+    name: str, spark: SparkSession, thread: Callable[..., Any]
+) -> None:
+    with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
+        assert "cannot become readable at once" in failure(
+            lambda: save(rows(spark, 50_000), name, batchRows=500, atomic="true")
+        )
+        assert ring.claimed == 0
+        ring.subscribe("b", start="earliest")
+
+        def collect() -> list[int]:
+            with ring.arrow_reader("b", copy=True, timeout=60) as reader:
+                return [number for batch in reader for number in batch["id"].to_pylist()]
+
+        reading = thread(collect)
+        save(rows(spark, 50_000), name, batchRows=500, endMarker="true")
+        assert reading.outcome() == list(range(50_000))
+
+
+def test_a_full_ring_that_nobody_reads_fails_the_job(name: str, spark: SparkSession) -> None:
+    with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
+        ring.subscribe("b", start="earliest")
+        with ring.producer() as producer:
+            producer.push(b"x" * 300 * 900)
+        text = failure(lambda: save(rows(spark, 5000), name, batchRows=500, timeout=0.2))
+        assert "does somebody read it?" in text
+        assert ring.claimed == 900
+
+
+def test_a_message_too_large_for_the_ring_is_an_error(name: str, spark: SparkSession) -> None:
+    with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True):
+        large = spark.range(1).selectExpr("id", "repeat('x', 200000) text")
+        assert "more than half of the ring" in failure(lambda: save(large, name))
+
+
+def test_a_ring_of_bytes_takes_one_column(name: str, spark: SparkSession) -> None:
+    with shmring.create(name, slots=65536, temporary=True) as ring:
+        ring.subscribe("b", start="earliest")
+        save(rows(spark, 1000).selectExpr("text message"), name)
+        save(rows(spark, 3).selectExpr("cast(repeat(text, 100000) as binary) bytes"), name)
+        with ring.consumer("b") as consumer:
+            found = [consumer.pop(timeout=0) for _ in range(1003)]
+        assert found[:1000] == [b"text %d" % i for i in range(1000)]
+        assert found[1000:] == [b"text %d" % i * 100_000 for i in range(3)]
+        assert "one column" in failure(lambda: save(rows(spark, 3), name))
+
+
+def test_rows_that_do_not_fit_the_schema_are_refused(
+    ring: shmring.Ring, spark: SparkSession
+) -> None:
+    failure(lambda: save(spark.range(3), ring.name))
+    failure(lambda: save(spark.range(3).selectExpr("id", "id other"), ring.name))
+    assert "one ring" in failure(lambda: save(rows(spark, 3), f"{ring.name},{ring.name}2"))
+    query = spark.readStream.format("rate").load().writeStream.format("shmring")
+    assert "select and cast" in failure(
+        lambda: query.option("ring", ring.name).option("checkpointLocation", "/tmp/none").start()
+    )
+    assert ring.claimed == 0
+
+
+def test_what_a_dead_driver_has_staged_is_swept_by_the_next(
+    ring: shmring.Ring, spark: SparkSession
+) -> None:
+    left = Path(f"/dev/shm/.shmring-staging-shmring.{ring.name}-dead")
+    left.mkdir()
+    (left / "0-1").write_bytes(b"rows")
+    save(rows(spark, 3), ring.name)
+    assert not left.exists()
+
+
+def test_an_epoch_that_is_written_again_is_readable_once(
+    ring: shmring.Ring, spark: SparkSession, tmp_path: Path
+) -> None:
+    ring.subscribe("b", start="earliest")
+
+    def run() -> None:
+        frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
+        query = (
+            frame.selectExpr("value id", "'x' text")
+            .writeStream.format("shmring")
+            .option("ring", ring.name)
+            .option("checkpointLocation", str(tmp_path))
+            .start()
+        )
+        try:
+            before = ring.claimed
+            while ring.claimed == before:
+                assert query.isActive
+        finally:
+            query.stop()
+
+    run()
+    epochs = sorted((tmp_path / "commits").iterdir(), key=lambda file: file.name)
+    run()
+    for file in (tmp_path / "commits").iterdir():  # Spark forgets all but the first
+        if file.name not in ("0", ".0.crc"):
+            file.unlink()
+    offsets = [int(f.name) for f in (tmp_path / "offsets").iterdir() if f.name.isdigit()]
+    for number in offsets:
+        if number > 1:
+            (tmp_path / "offsets" / str(number)).unlink()
+            (tmp_path / "offsets" / f".{number}.crc").unlink()
+    run()
+    assert epochs
+    found = read(ring, "b")
+    assert len(found) == len(set(found))
+    assert found == list(range(len(found)))
+
+
+def test_an_epoch_larger_than_half_the_ring_is_refused(
+    name: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
+        frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100_000).load()
+        query = (
+            frame.selectExpr("value id", "'x' text")
+            .writeStream.format("shmring")
+            .options(ring=name, batchRows="1000", checkpointLocation=str(tmp_path))
+            .start()
+        )
+        assert "give the query smaller batches" in failure(lambda: query.awaitTermination(60))
+        assert ring.claimed == 0
