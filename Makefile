@@ -100,6 +100,7 @@ explore: $(BIN)/cmake ## run the core through every interleaving of small cases
 	@$(CMAKE) -S . -B build/proofs -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_EXPLORE=ON > /dev/null
 	@$(CMAKE) --build build/proofs > build/proofs.log || { cat build/proofs.log; exit 1; }
+	@$(BIN)/python native/explore/broken.py native/core native/explore build/proofs/broken
 	@build/proofs/native/explore/explore
 
 .PHONY: clean

@@ -6,18 +6,18 @@ static uint32_t branch(const char *name, struct shmring_branch_options o)
 	uint32_t id;
 
 	o.start = SHMRING_EARLIEST;
-	MUST(shmring_subscribe(&world.handle[BEFORE], name, &o, &id) == SHMRING_OK);
+	MUST(shmring_subscribe(&handles[BEFORE], name, &o, &id) == SHMRING_OK);
 	return id;
 }
 
 static void open_producer(int i)
 {
-	MUST(shmring_producer_open(&world.handle[i], "p", &world.producer[i]) == SHMRING_OK);
+	MUST(shmring_producer_open(&handles[i], "p", &world.producer[i]) == SHMRING_OK);
 }
 
 static void join(int i, const char *name)
 {
-	MUST(shmring_join(&world.handle[i], name, NULL, "m", &world.member[i]) == SHMRING_OK);
+	MUST(shmring_join(&handles[i], name, NULL, "m", &world.member[i]) == SHMRING_OK);
 }
 
 /* What is there before is marked as known to the checks. */
@@ -26,12 +26,19 @@ static void push_before(uint64_t from, uint64_t to)
 	shmring_producer *p;
 	uint64_t id;
 
-	MUST(shmring_producer_open(&world.handle[BEFORE], "before", &p) == SHMRING_OK);
+	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);
 	for (uint64_t number = from; number < to; number++) {
 		MUST(shmring_push(p, &number, 8, KIND_BYTES, &id) == SHMRING_OK);
 		world.ghost.committed[number] = 1;
 	}
 	shmring_producer_close(p);
+}
+
+static void produce_and_leave(int me)
+{
+	produce(me);
+	shmring_producer_close(world.producer[me]);
+	world.producer[me] = NULL;
 }
 
 /* Every actor that pushes gets a producer, every one that consumes a member. */
@@ -42,16 +49,40 @@ static void seat_actors(void)
 	for (int i = 0; i < THREADS; i++) {
 		const struct actor *a = &exploring->actor[i];
 
-		if (a->body == produce || a->body == produce_batch)
+		if (a->body == produce || a->body == produce_batch || a->body == produce_asleep ||
+		    a->body == produce_and_leave)
 			open_producer(i);
-		if (a->body == consume)
+		if (a->body == consume || a->body == consume_asleep || a->body == take_and_abandon)
 			join(i, names[a->branch]);
 	}
 }
 
+/* --- what is there before ---------------------------------------------------------- */
+
 static void one_branch(void)
 {
 	(void)branch("a", (struct shmring_branch_options){0});
+	seat_actors();
+}
+
+static void two_branches(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	(void)branch("b", (struct shmring_branch_options){0});
+	seat_actors();
+}
+
+static void a_chain(void)
+{
+	uint32_t a = branch("a", (struct shmring_branch_options){0});
+
+	(void)branch("b", (struct shmring_branch_options){.upstream = UINT64_C(1) << a});
+	seat_actors();
+}
+
+static void an_exclusive_branch(void)
+{
+	(void)branch("a", (struct shmring_branch_options){.exclusive = true});
 	seat_actors();
 }
 
@@ -62,26 +93,277 @@ static void three_waiting(void)
 	seat_actors();
 }
 
+static void two_waiting(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	push_before(0, 2);
+	seat_actors();
+}
+
+/* One who died before holds [0, 2); 2 waits. */
+static void an_orphan(void)
+{
+	shmring *dead = &handles[THREADS - 1];
+	struct shmring_lease l;
+	shmring_member *m;
+	int status;
+
+	(void)branch("a", (struct shmring_branch_options){0});
+	push_before(0, 3);
+	status = shmring_join(dead, "a", NULL, "dead", &m);
+	MUST(status == SHMRING_OK && shmring_take(m, 2, 2, &l) == SHMRING_OK);
+	world.ghost.delivered[0][0] = world.ghost.delivered[0][1] = 1;
+	world.ghost.member_died[0] = 1;
+	explore_kill_handle(THREADS - 1);
+	world.deaths = exploring->dead_before;
+	seat_actors();
+}
+
+/* Dead before: a producer whose claim of two slots is half filled, behind it a
+ * living one's message. */
+static void a_hole(void)
+{
+	shmring *dead = &handles[THREADS - 1];
+	shmring_producer *p;
+
+	(void)branch("a", (struct shmring_branch_options){0});
+	MUST(shmring_producer_open(dead, "dead", &p) == SHMRING_OK);
+	MUST(shmring_next(p, 2) == 0);
+	memory.control[1].published = 2;
+	memory.control[1].seat = (uint8_t)p->seat_index;
+	push_before(0, 1);
+	seat_actors();
+	explore_kill_handle(THREADS - 1);
+	world.deaths = exploring->dead_before;
+}
+
+/* Nothing gates: the ring is full of what nobody reads. */
+static void a_full_ring(void)
+{
+	push_before(0, exploring->slots);
+	memset(world.ghost.committed, 0, sizeof world.ghost.committed);
+	seat_actors();
+}
+
+static void a_lapsing_branch(void)
+{
+	(void)branch("a", (struct shmring_branch_options){.lapse = true});
+	seat_actors();
+}
+
+/* --- what else the threads do --------------------------------------------------------- */
+
+/* Subscribes at the floor while it moves, reads what it can, and leaves. */
+static void visit(int me)
+{
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .ephemeral = true};
+
+	MUST(shmring_join(&handles[me], "v", &o, "visitor", &world.member[me]) == SHMRING_OK);
+	take_what_is_there(me);
+	shmring_member_close(world.member[me]);
+	world.member[me] = NULL;
+}
+
+static void unsubscribe(int me)
+{
+	MUST(shmring_unsubscribe(&handles[me], "a") == SHMRING_OK);
+	world.ghost.lost[0] = 1;
+}
+
+static void recover(int me)
+{
+	int status = shmring_recover(&handles[me], NULL);
+
+	MUST(status == SHMRING_OK || status == SHMRING_CONTENDED);
+}
+
+/* --- the cases ---------------------------------------------------------------------------- */
+
+#define PUSHES(first, last) .body = produce, .from = first, .to = (last) + 1
+#define PUSHES_RUN(first, last) .body = produce_batch, .from = first, .to = (last) + 1
+#define SERVES .body = consume, .stays = true
+#define SERVES_BRANCH(b) .body = consume, .stays = true, .branch = b
+
 const struct exploration explorations[] = {
-    {.name = "one producer laps one member",
+    {.name = "a producer laps a member",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
-     .actor = {{.body = produce, .from = 0, .to = 3}, {.body = consume, .stays = true}}},
-    {.name = "two producers and a member, one producer may die",
+     .actor = {{PUSHES(0, 3)}, {SERVES}}},
+    {.name = "a single producer laps an exclusive member",
+     .slots = 2,
+     .options = OPT_SINGLE_PRODUCER,
+     .before = an_exclusive_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 3)}, {SERVES}}},
+    {.name = "two producers and a member; a producer may die",
      .slots = 2,
      .deaths = 1,
      .before = one_branch,
      .keeps = 1,
-     .actor = {{.body = produce, .from = 0, .to = 1, .mortal = true},
-	       {.body = produce, .from = 1, .to = 2},
-	       {.body = consume, .stays = true}}},
-    {.name = "two members share, one may die",
+     .actor = {{PUSHES(0, 0), .mortal = true}, {PUSHES(1, 1)}, {SERVES}}},
+    {.name = "two producers lap a member; a producer may die",
+     .slots = 2,
+     .deaths = 1,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 1), .mortal = true}, {PUSHES(2, 2)}, {SERVES}}},
+    {.name = "producers of two sizes and a member; both may die",
+     .slots = 4,
+     .deaths = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 0), .slots = 2, .mortal = true}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
+    {.name = "a run of two, a message of two slots; both may die",
+     .slots = 4,
+     .deaths = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES_RUN(0, 1), .mortal = true}, {PUSHES(2, 2), .slots = 2, .mortal = true}, {SERVES}}},
+    {.name = "a run shorter than its claim; its producer may die",
+     .slots = 4,
+     .deaths = 1,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES_RUN(0, 1), .slots = 3, .mortal = true}, {PUSHES(2, 2)}, {SERVES}}},
+    {.name = "two members share; one may die",
      .slots = 4,
      .deaths = 1,
      .before = three_waiting,
      .keeps = 1,
-     .actor = {{.body = consume, .stays = true, .mortal = true}, {.body = consume, .stays = true}}},
+     .actor = {{SERVES, .mortal = true}, {SERVES}}},
+    {.name = "two members share; both may die",
+     .slots = 4,
+     .deaths = 2,
+     .before = three_waiting,
+     .keeps = 1,
+     .actor = {{SERVES, .mortal = true}, {SERVES, .mortal = true}}},
+    {.name = "three members share; one may die",
+     .slots = 4,
+     .deaths = 1,
+     .whole_entries = true,
+     .before = two_waiting,
+     .keeps = 1,
+     .actor = {{SERVES, .mortal = true}, {SERVES}, {SERVES}}},
+    {.name = "two producers and two members",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 0)}, {PUSHES(1, 1)}, {SERVES}, {SERVES}}},
+    {.name = "a producer and two members; a member may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 1)}, {SERVES, .mortal = true}, {SERVES}}},
+    {.name = "a producer laps two branches",
+     .slots = 2,
+     .before = two_branches,
+     .keeps = 2,
+     .actor = {{PUSHES(0, 2)}, {SERVES_BRANCH(0)}, {SERVES_BRANCH(1)}}},
+    {.name = "a producer laps a chain of two branches",
+     .slots = 2,
+     .before = a_chain,
+     .keeps = 2,
+     .actor = {{PUSHES(0, 2)}, {SERVES_BRANCH(0)}, {SERVES_BRANCH(1)}}},
+    {.name = "a chain whose first member may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = a_chain,
+     .keeps = 2,
+     .actor = {{PUSHES(0, 1)}, {SERVES_BRANCH(0), .mortal = true}, {SERVES_BRANCH(1)}}},
+    {.name = "leases of the dead: two adopt, one may die",
+     .slots = 4,
+     .deaths = 2,
+     .dead_before = 1,
+     .before = an_orphan,
+     .keeps = 1,
+     .actor = {{SERVES, .mortal = true}, {SERVES}}},
+    {.name = "leases of the dead while a producer laps; an adopter may die",
+     .slots = 4,
+     .deaths = 2,
+     .dead_before = 1,
+     .whole_entries = true,
+     .before = an_orphan,
+     .keeps = 1,
+     .actor = {{PUSHES(3, 3)}, {SERVES, .mortal = true}, {SERVES}}},
+    {.name = "a hole: two recover, one may die; a producer goes on",
+     .slots = 4,
+     .deaths = 2,
+     .dead_before = 1,
+     .before = a_hole,
+     .keeps = 1,
+     .actor = {{.body = recover, .mortal = true}, {PUSHES(1, 1)}, {SERVES}}},
+    {.name = "a member hands its leases back",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 1)}, {.body = take_and_abandon}, {SERVES}}},
+    {.name = "a visitor subscribes where a producer overwrites",
+     .slots = 2,
+     .whole_entries = true,
+     .before = a_full_ring,
+     .actor = {{PUSHES(2, 4)}, {.body = visit}}},
+    {.name = "a visitor subscribes where a member holds producers; it may die",
+     .slots = 2,
+     .deaths = 1,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 1)}, {SERVES}, {.body = visit, .mortal = true}}},
+    {.name = "a branch that lapses", .slots = 2, .before = a_lapsing_branch, .actor = {{PUSHES(0, 3)}, {SERVES}}},
+    {.name = "a branch that lapses, two producers",
+     .slots = 2,
+     .whole_entries = true,
+     .before = a_lapsing_branch,
+     .actor = {{PUSHES(0, 1)}, {PUSHES(2, 2)}, {SERVES}}},
+    {.name = "a branch is dropped while it is read and gates",
+     .slots = 2,
+     .whole_entries = true,
+     .before = one_branch,
+     .actor = {{PUSHES(0, 2)}, {SERVES_BRANCH(0)}, {.body = unsubscribe}}},
+    {.name = "a drop that may die half-way",
+     .slots = 2,
+     .deaths = 1,
+     .before = a_chain,
+     .actor = {{PUSHES(0, 1)}, {SERVES_BRANCH(1)}, {.body = unsubscribe, .mortal = true}}},
+    {.name = "a producer leaves while another one recovers",
+     .slots = 2,
+     .deaths = 1,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{.body = produce_and_leave, .from = 0, .to = 1}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
+    {.name = "asleep: a producer and a member wake each other",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{.body = produce_asleep, .from = 0, .to = 3}, {.body = consume_asleep, .stays = true}}},
+    {.name = "asleep: two producers and a member",
+     .slots = 2,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{.body = produce_asleep, .from = 0, .to = 2},
+	       {.body = produce_asleep, .from = 2, .to = 3},
+	       {.body = consume_asleep, .stays = true}}},
+    {.name = "asleep: a producer and two members",
+     .slots = 2,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{.body = produce_asleep, .from = 0, .to = 2},
+	       {.body = consume_asleep, .stays = true},
+	       {.body = consume_asleep, .stays = true}}},
+    {.name = "asleep: a chain of two branches",
+     .slots = 2,
+     .whole_entries = true,
+     .before = a_chain,
+     .keeps = 2,
+     .actor = {{.body = produce_asleep, .from = 0, .to = 2},
+	       {.body = consume_asleep, .stays = true},
+	       {.body = consume_asleep, .branch = 1, .stays = true}}},
 };
 
 const size_t exploration_count = sizeof explorations / sizeof *explorations;

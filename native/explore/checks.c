@@ -13,7 +13,7 @@ static uint64_t payload(uint64_t sequence)
 {
 	uint64_t number;
 
-	memcpy(&number, slot_at(&world.handle[AFTER], sequence), sizeof number);
+	memcpy(&number, slot_at(&handles[AFTER], sequence), sizeof number);
 	return number;
 }
 
@@ -24,43 +24,62 @@ static void wait_for_others(int me)
 	unsigned found = 0;
 
 	if (world.deaths)
-		(void)shmring_recover(&world.handle[me], &found);
+		(void)shmring_recover(&handles[me], &found);
 	if (!found)
 		explore_wait();
 }
 
 /* --- producers -------------------------------------------------------------------------- */
 
-static uint64_t claim(int me, uint32_t slots)
+static void wait_or_sleep_for_space(int me, uint32_t slots, bool sleeps)
+{
+	if (sleeps)
+		(void)shmring_wait_space(world.producer[me], slots, INT64_MAX, SHMRING_WAIT_FUTEX);
+	else
+		wait_for_others(me);
+}
+
+static uint64_t claim(int me, uint32_t slots, bool sleeps)
 {
 	for (;;) {
 		int64_t lo;
 
 		explore_look();
 		lo = shmring_next(world.producer[me], slots);
-		if (lo >= 0)
+		if (lo >= 0) {
+			explore_found();
 			return (uint64_t)lo;
+		}
 		MUST(lo == SHMRING_CONTENDED || lo == SHMRING_UNAVAILABLE);
 		if (lo == SHMRING_UNAVAILABLE)
-			wait_for_others(me);
+			wait_or_sleep_for_space(me, slots, sleeps);
 	}
 }
 
 static void fill(int me, uint64_t sequence, uint64_t number)
 {
-	memcpy(slot_at(&world.handle[me], sequence), &number, sizeof number);
+	memcpy(slot_at(&handles[me], sequence), &number, sizeof number);
 }
 
-/* Each number a message of its own. */
-void produce(int me)
+static void produce_each(int me, bool sleeps)
 {
 	const struct actor *a = &exploring->actor[me];
 
 	for (uint64_t number = a->from; number < a->to; number++) {
-		fill(me, claim(me, a->slots ? a->slots : 1), number);
+		fill(me, claim(me, a->slots ? a->slots : 1, sleeps), number);
 		MUST(shmring_publish(world.producer[me], 8, KIND_BYTES, 0) == SHMRING_OK);
 		ghost()->committed[number] = 1;
 	}
+}
+
+void produce(int me)
+{
+	produce_each(me, false);
+}
+
+void produce_asleep(int me)
+{
+	produce_each(me, true);
 }
 
 /* All numbers in one run; what is claimed beyond them is given up. */
@@ -68,7 +87,7 @@ void produce_batch(int me)
 {
 	const struct actor *a = &exploring->actor[me];
 	uint32_t n = (uint32_t)(a->to - a->from);
-	uint64_t lo = claim(me, a->slots > n ? a->slots : n);
+	uint64_t lo = claim(me, a->slots > n ? a->slots : n, false);
 
 	for (uint64_t i = 0; i < n; i++)
 		fill(me, lo + i, a->from + i);
@@ -132,6 +151,8 @@ static int take_one(shmring_member *m, uint32_t messages, uint64_t *last_seen)
 	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
 	int status = shmring_take(m, messages, SMALL_SLOTS, &l);
 
+	if (status != SHMRING_UNAVAILABLE)
+		explore_found();
 	if (status == SHMRING_OK)
 		give_back(m, &l, sequences, numbers, deliver(m, &l, last_seen, sequences, numbers));
 	if (status == SHMRING_LAPSED)
@@ -139,8 +160,7 @@ static int take_one(shmring_member *m, uint32_t messages, uint64_t *last_seen)
 	return status;
 }
 
-/* Serves until its branch is dropped. */
-void consume(int me)
+static void serve(int me, bool sleeps)
 {
 	const struct actor *a = &exploring->actor[me];
 
@@ -149,13 +169,49 @@ void consume(int me)
 
 		explore_look();
 		status = take_one(world.member[me], a->slots ? a->slots : 1, &ghost()->last_seen[me]);
-		if (status == SHMRING_UNAVAILABLE)
-			wait_for_others(me);
-		else if (status == SHMRING_E_DROPPED)
+		if (status == SHMRING_E_DROPPED)
 			return;
-		else
-			MUST(status == SHMRING_OK || status == SHMRING_CONTENDED || status == SHMRING_LAPSED);
+		MUST(status == SHMRING_OK || status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED ||
+		     status == SHMRING_LAPSED);
+		if (status == SHMRING_UNAVAILABLE && sleeps)
+			(void)shmring_wait_message(world.member[me], INT64_MAX, SHMRING_WAIT_FUTEX);
+		else if (status == SHMRING_UNAVAILABLE)
+			wait_for_others(me);
 	}
+}
+
+void consume(int me)
+{
+	serve(me, false);
+}
+
+void consume_asleep(int me)
+{
+	serve(me, true);
+}
+
+void take_what_is_there(int me)
+{
+	int status;
+
+	do
+		status = take_one(world.member[me], 1, &ghost()->last_seen[me]);
+	while (status == SHMRING_OK || status == SHMRING_CONTENDED);
+	MUST(status == SHMRING_UNAVAILABLE);
+}
+
+/* Takes one message, and leaves as if it had died with it. */
+void take_and_abandon(int me)
+{
+	shmring_member *m = world.member[me];
+	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
+	struct shmring_lease l;
+
+	if (shmring_take(m, 1, SMALL_SLOTS, &l) == SHMRING_OK)
+		(void)deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
+	ghost()->member_died[m->branch_index] = 1;
+	shmring_member_abandon(m);
+	world.member[me] = NULL;
 }
 
 /* --- the end ----------------------------------------------------------------------------------- */
@@ -172,7 +228,7 @@ static void check_that_waiters_have_nothing(void)
 		shmring_member *m = world.member[i];
 		struct shmring_lease l;
 
-		if (m && world.thread[i].status == PARKED)
+		if (m && (world.thread[i].status == PARKED || world.thread[i].status == SLEEPING))
 			MUST(shmring_take(m, 1, SMALL_SLOTS, &l) == SHMRING_UNAVAILABLE);
 	}
 }
@@ -220,14 +276,14 @@ static void check_seats(void)
 		const struct seat *s = &memory.seats[i];
 
 		MUST(s->id.state != SEAT_ORPHAN);
-		MUST(s->id.state != SEAT_ACTIVE || seat_alive(&world.handle[AFTER], i));
+		MUST(s->id.state != SEAT_ACTIVE || seat_alive(&handles[AFTER], i));
 	}
 }
 
 /* The order in which `then` branches are drained: upstreams first. */
 void check_end(void)
 {
-	shmring *r = &world.handle[AFTER];
+	shmring *r = &handles[AFTER];
 	shmring_member *m[SMALL_BRANCHES] = {0};
 	shmring_producer *p;
 	uint32_t branches = 0;

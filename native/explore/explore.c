@@ -10,13 +10,12 @@
 #error "the explorer switches stacks on x86-64 only"
 #endif
 
-enum { STACK = 65536 };
-
 struct memory memory;
 struct world world;
+shmring handles[HANDLES];
 const struct exploration *exploring;
 
-static _Alignas(64) uint8_t stacks[THREADS][STACK];
+_Alignas(64) uint8_t stacks[THREADS][STACK];
 static void *explorer_stack;
 static int running = -1;
 
@@ -52,7 +51,7 @@ static void give_way(void)
 static void thread_main(void)
 {
 	exploring->actor[running].body(running);
-	world.thread[running].status = FINISHED;
+	world.thread[running] = (struct thread){.status = FINISHED};
 	give_way();
 	abort();
 }
@@ -76,6 +75,11 @@ static void run(int i)
 	running = -1;
 }
 
+bool thread_has_stack(int i)
+{
+	return world.thread[i].status < FINISHED;
+}
+
 bool explore_is_on(void)
 {
 	return running >= 0;
@@ -95,35 +99,45 @@ static size_t word_of(const volatile void *address)
 	return offset < sizeof memory ? offset / 8 : MEMORY_WORDS;
 }
 
-static void note_access(int thread, size_t word, enum explore_access access)
+/* The words of a control entry but `published`, where the case says so. */
+static bool is_left_whole(size_t word)
 {
-	uint8_t *users = access == EXPLORE_WRITE ? writers : readers;
+	size_t first = offsetof(struct memory, control) / 8, last = offsetof(struct memory, slots) / 8;
+
+	return exploring->whole_entries && word >= first && word < last &&
+	       (word - first) % (sizeof(struct control) / 8) != 0;
+}
+
+static void note_access(int thread, size_t word, uint8_t *users)
+{
+	uint32_t all;
 
 	if (users[word] >> thread & 1)
 		return;
 	users[word] |= (uint8_t)(1 << thread);
-	if (!shared[word] && writers[word] &&
-	    (readers[word] | writers[word]) & ((readers[word] | writers[word]) - 1)) {
+	all = readers[word] | writers[word];
+	if (!shared[word] && !is_left_whole(word) && writers[word] && all & (all - 1)) {
 		shared[word] = true;
 		more_is_shared = true;
 	}
 }
 
-void explore_point(const volatile void *address, enum explore_access access, const char *function, int line)
+void explore_point(const volatile void *address, const char *function, int line)
 {
 	size_t word = word_of(address);
 	struct thread *t;
 
 	if (running < 0 || word == MEMORY_WORDS)
 		return;
-	note_access(running, word, access);
+	note_access(running, word, readers);
 	t = &world.thread[running];
 	if (shared[word]) {
 		t->function = function;
 		t->line = line;
 		give_way();
 	}
-	t->looked_at[word / 64] |= UINT64_C(1) << (word % 64);
+	if (t->looking && shared[word])
+		t->looked_at[word / 64] |= UINT64_C(1) << (word % 64);
 }
 
 static void changed_by(int thread, size_t word)
@@ -139,20 +153,48 @@ static void changed_by(int thread, size_t word)
 	}
 }
 
-void explore_changed(const volatile void *address)
+/* Nobody acts on a seat's counters: if they counted, no state would come twice. */
+static bool is_counter(size_t word)
+{
+	size_t first = offsetof(struct memory, seats) / 8, n = sizeof(struct seat) / 8;
+	size_t in_seat = (word - first) % n, counters = offsetof(struct seat, counters) / 8;
+
+	return word >= first && word < first + SMALL_SEATS * n && in_seat >= counters &&
+	       in_seat < counters + CELL / 8;
+}
+
+bool explore_changes(const volatile void *address)
 {
 	size_t word = word_of(address);
 
-	if (word < MEMORY_WORDS)
-		changed_by(running, word);
+	if (word == MEMORY_WORDS || running < 0)
+		return true;
+	if (is_counter(word))
+		return false;
+	if (!state_includes((const void *)(uintptr_t)address))
+		explore_violation("a word changes that is no part of the state");
+	note_access(running, word, writers);
+	changed_by(running, word);
+	return true;
+}
+
+static void look(struct thread *t, bool on)
+{
+	memset(t->looked_at, 0, sizeof t->looked_at);
+	t->stale = false;
+	t->looking = on;
 }
 
 void explore_look(void)
 {
-	if (running < 0)
-		return;
-	memset(world.thread[running].looked_at, 0, sizeof world.thread[running].looked_at);
-	world.thread[running].stale = false;
+	if (running >= 0)
+		look(&world.thread[running], true);
+}
+
+void explore_found(void)
+{
+	if (running >= 0)
+		look(&world.thread[running], false);
 }
 
 void explore_wait(void)
@@ -168,6 +210,17 @@ void explore_wait(void)
 		t->line = 0;
 		give_way();
 	}
+	look(t, false);
+}
+
+void explore_wait_for(const void *address)
+{
+	struct thread *t = &world.thread[running];
+	size_t word = word_of(address);
+
+	look(t, true);
+	t->looked_at[word / 64] = UINT64_C(1) << (word % 64);
+	explore_wait();
 }
 
 void explore_sleep_on(const uint32_t *word)
@@ -201,141 +254,17 @@ static void die(int i)
 {
 	const struct actor *a = &exploring->actor[i];
 
-	world.thread[i].status = DEAD;
+	world.thread[i] = (struct thread){.status = DEAD};
 	world.deaths++;
 	if (world.member[i])
 		world.ghost.member_died[a->branch] = 1;
 	explore_kill_handle(i);
-}
-
-/* --- states ------------------------------------------------------------------------------ */
-
-struct region {
-	void *start;
-	size_t bytes;
-};
-
-static struct region regions[128];
-static size_t region_count;
-
-static void add_region(void *start, size_t bytes)
-{
-	regions[region_count++] = (struct region){start, bytes};
-}
-
-/* All that makes a state, the stacks apart. The seats' counters are left out:
- * nobody acts on them, and with them no state would come twice. */
-static void make_regions(void)
-{
-	region_count = 0;
-	add_region(&memory.cursors, offsetof(struct cursors, branch) + SMALL_BRANCHES * sizeof(struct branch));
-	for (int i = 0; i < SMALL_SEATS; i++) {
-		add_region(&memory.seats[i], offsetof(struct seat, counters));
-		add_region(&memory.seats[i].range, sizeof memory.seats[i].range);
+	/* Whoever waits looks for the dead from time to time. */
+	for (int k = 0; k < THREADS; k++) {
+		world.thread[k].stale |= world.thread[k].looking;
+		if (world.thread[k].status == PARKED)
+			world.thread[k].status = READY;
 	}
-	add_region(memory.control, exploring->slots * sizeof *memory.control);
-	for (uint32_t i = 0; i < exploring->slots; i++)
-		add_region(memory.slots + (size_t)i * SLOT_BYTES, 8);
-	add_region(memory.lock, sizeof memory.lock);
-	add_region(&world, sizeof world);
-}
-
-static size_t stack_used(int i)
-{
-	return (size_t)(stacks[i] + STACK - (uint8_t *)world.thread[i].stack_pointer);
-}
-
-static bool has_stack(int i)
-{
-	return world.thread[i].status < FINISHED;
-}
-
-static uint8_t *save_state(size_t *size)
-{
-	uint8_t *state, *p;
-
-	*size = 0;
-	for (size_t i = 0; i < region_count; i++)
-		*size += regions[i].bytes;
-	for (int i = 0; i < THREADS; i++)
-		*size += has_stack(i) ? stack_used(i) : 0;
-	p = state = malloc(*size);
-	if (!state)
-		abort();
-	for (size_t i = 0; i < region_count; p += regions[i++].bytes)
-		memcpy(p, regions[i].start, regions[i].bytes);
-	for (int i = 0; i < THREADS; i++)
-		if (has_stack(i)) {
-			memcpy(p, world.thread[i].stack_pointer, stack_used(i));
-			p += stack_used(i);
-		}
-	return state;
-}
-
-static void restore_state(const uint8_t *p)
-{
-	for (size_t i = 0; i < region_count; p += regions[i++].bytes)
-		memcpy(regions[i].start, p, regions[i].bytes);
-	for (int i = 0; i < THREADS; i++)
-		if (has_stack(i)) {
-			memcpy(world.thread[i].stack_pointer, p, stack_used(i));
-			p += stack_used(i);
-		}
-}
-
-static uint64_t hash_bytes(uint64_t h, const uint8_t *p, size_t n)
-{
-	for (; n >= 8; n -= 8, p += 8) {
-		uint64_t word;
-
-		memcpy(&word, p, 8);
-		h = (h ^ word) * UINT64_C(0x9e3779b97f4a7c15);
-		h ^= h >> 29;
-	}
-	for (; n; n--, p++)
-		h = (h ^ *p) * UINT64_C(0x9e3779b97f4a7c15);
-	return h;
-}
-
-/* --- states seen before ---------------------------------------------------------------------- */
-
-static uint64_t *seen;
-static size_t seen_room, seen_count;
-
-static void seen_clear(void)
-{
-	free(seen);
-	seen_room = 1 << 16;
-	seen_count = 0;
-	seen = calloc(seen_room, sizeof *seen);
-	if (!seen)
-		abort();
-}
-
-static bool seen_add(uint64_t hash)
-{
-	size_t i;
-
-	hash += hash == 0;
-	for (i = hash & (seen_room - 1); seen[i]; i = (i + 1) & (seen_room - 1))
-		if (seen[i] == hash)
-			return false;
-	seen[i] = hash;
-	if (++seen_count * 2 > seen_room) {
-		uint64_t *old = seen;
-		size_t n = seen_room;
-
-		seen_room *= 2;
-		seen_count = 0;
-		seen = calloc(seen_room, sizeof *seen);
-		if (!seen)
-			abort();
-		for (i = 0; i < n; i++)
-			if (old[i])
-				(void)seen_add(old[i]);
-		free(old);
-	}
-	return true;
 }
 
 /* --- the exploration --------------------------------------------------------------------------- */
@@ -345,7 +274,6 @@ enum { CHOICES = 2 * THREADS };
 
 struct node {
 	uint8_t *state;
-	size_t size;
 	uint32_t choices;
 	int chosen;
 	const char *function;
@@ -354,6 +282,21 @@ struct node {
 
 static struct node *path;
 static size_t depth, path_room, deepest;
+
+#define RUNNING ((1u << THREADS) - 1)
+
+static void take_choice(struct node *n, int c)
+{
+	const struct thread *t = &world.thread[c % THREADS];
+
+	n->chosen = c;
+	n->function = t->function;
+	n->line = t->line;
+	if (c < THREADS)
+		run(c);
+	else
+		die(c - THREADS);
+}
 
 static uint32_t choices(void)
 {
@@ -364,7 +307,7 @@ static uint32_t choices(void)
 
 		if (t->status == READY)
 			set |= 1u << i;
-		if (has_stack(i) && exploring->actor[i].mortal && world.deaths < exploring->deaths)
+		if (thread_has_stack(i) && exploring->actor[i].mortal && world.deaths < exploring->deaths)
 			set |= 1u << (i + THREADS);
 	}
 	return set;
@@ -398,7 +341,7 @@ void explore_violation(const char *format, ...)
 	_exit(1);
 }
 
-static void push_node(uint32_t set)
+static struct node *add_node(void)
 {
 	if (depth == path_room) {
 		path_room = path_room ? path_room * 2 : 1024;
@@ -406,9 +349,17 @@ static void push_node(uint32_t set)
 		if (!path)
 			abort();
 	}
-	path[depth] = (struct node){.choices = set, .chosen = -1};
-	path[depth].state = save_state(&path[depth].size);
-	if (++depth > deepest)
+	path[depth] = (struct node){.chosen = -1};
+	return &path[depth++];
+}
+
+static void push_node(uint32_t set)
+{
+	struct node *n = add_node();
+
+	n->choices = set;
+	n->state = state_save();
+	if (depth > deepest)
 		deepest = depth;
 }
 
@@ -416,7 +367,7 @@ static void push_node(uint32_t set)
 static void at_the_end(void)
 {
 	for (int i = 0; i < THREADS; i++)
-		if (has_stack(i) && !exploring->actor[i].stays)
+		if (thread_has_stack(i) && !exploring->actor[i].stays)
 			explore_violation("thread %d waits for ever", i);
 	check_end();
 }
@@ -424,30 +375,20 @@ static void at_the_end(void)
 static void choose(struct node *n)
 {
 	int c = __builtin_ctz(n->choices);
-	int i = c % THREADS;
 
-	restore_state(n->state);
+	state_restore(n->state);
 	n->choices &= n->choices - 1;
-	n->chosen = c;
-	n->function = world.thread[i].function;
-	n->line = world.thread[i].line;
-	if (c < THREADS)
-		run(i);
-	else
-		die(i);
+	take_choice(n, c);
 }
 
 static void arrive(uint64_t *ends)
 {
 	uint32_t set = choices();
-	size_t size;
-	uint8_t *state = save_state(&size);
-	bool new_state = seen_add(hash_bytes(0, state, size));
 
-	free(state);
-	if (!new_state)
+	/* Who waits for a word that was not known to be shared was not woken. */
+	if (more_is_shared || !state_is_new())
 		return;
-	if (set & ((1u << THREADS) - 1)) {
+	if (set & RUNNING) {
 		push_node(set);
 		return;
 	}
@@ -462,12 +403,46 @@ static void note_deaths(void)
 	for (int i = 0; i < THREADS; i++)
 		for (size_t k = 0; exploring->actor[i].mortal && k < SMALL_SEATS + 1; k++)
 			if (memory.lock[k] == (uint64_t)i + 1)
-				note_access(i, word_of(&memory.lock[k]), EXPLORE_WRITE);
+				note_access(i, word_of(&memory.lock[k]), writers);
+}
+
+static void begin(const struct exploration *e)
+{
+	world_make(e);
+	note_deaths();
+	for (int i = 0; i < THREADS; i++)
+		thread_make(i);
+}
+
+/* A few thousand random ways first: they find most of the shared words, so that
+ * the exploration need not begin anew so often. */
+enum { WALKS = 3000 };
+
+static void walk_at_random(const struct exploration *e)
+{
+	uint64_t seed = 88172645463325252;
+
+	for (int walk = 0; walk < WALKS; walk++) {
+		uint32_t set;
+
+		begin(e);
+		while ((set = choices()) & RUNNING) {
+			seed ^= seed << 13;
+			seed ^= seed >> 7;
+			seed ^= seed << 17;
+			if (seed % 16) /* deaths are rare */
+				set &= RUNNING;
+			for (uint64_t skip = (seed >> 8) % (uint64_t)__builtin_popcount(set); skip; skip--)
+				set &= set - 1;
+			take_choice(add_node(), __builtin_ctz(set));
+		}
+		depth = 0;
+	}
 }
 
 static void explore(const struct exploration *e, uint64_t *all_states)
 {
-	uint64_t steps = 0, ends = 0, passes = 0;
+	uint64_t steps, ends;
 	struct timespec start, now;
 
 	clock_gettime(CLOCK_MONOTONIC, &start);
@@ -476,18 +451,16 @@ static void explore(const struct exploration *e, uint64_t *all_states)
 	memset(readers, 0, sizeof readers);
 	memset(writers, 0, sizeof writers);
 	memset(shared, 0, sizeof shared);
+	begin(e);
+	state_describe();
+	walk_at_random(e);
 	do {
 		more_is_shared = false;
-		passes++;
 		steps = ends = 0;
 		while (depth)
 			free(path[--depth].state);
-		seen_clear();
-		world_make(e);
-		make_regions();
-		note_deaths();
-		for (int i = 0; i < THREADS; i++)
-			thread_make(i);
+		state_forget_all();
+		begin(e);
 		arrive(&ends);
 		while (depth && !more_is_shared) {
 			if (path[depth - 1].choices == 0) {
@@ -500,9 +473,10 @@ static void explore(const struct exploration *e, uint64_t *all_states)
 		}
 	} while (more_is_shared);
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	printf("%-60s %9zu states %10" PRIu64 " steps %7" PRIu64 " ends, depth %zu, %ld s\n", e->name, seen_count,
-	       steps, ends, deepest, (long)(now.tv_sec - start.tv_sec));
-	*all_states += seen_count;
+	printf("%-62s %9zu states %10" PRIu64 " steps %6" PRIu64 " ends %4zu deep %4ld s%s\n", e->name,
+	       state_count(), steps, ends, deepest, (long)(now.tv_sec - start.tv_sec),
+	       e->whole_entries ? " (entries whole)" : "");
+	*all_states += state_count();
 }
 
 int main(int argc, char **argv)

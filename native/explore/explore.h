@@ -19,7 +19,8 @@
 #include "internal.h"
 
 enum {
-	THREADS = 5,
+	THREADS = 4,
+	STACK = 65536,
 	SMALL_SEATS = 6,
 	SMALL_SLOTS = 8,
 	SMALL_BRANCHES = 3,
@@ -27,7 +28,7 @@ enum {
 	HANDLES = THREADS + 2, /* one for what is there before, one for what comes after */
 	BEFORE = THREADS,
 	AFTER = THREADS + 1,
-	HEAP = 1024,
+	HEAP = 1024, /* bytes for each handle's producers and members */
 };
 
 struct memory {
@@ -45,6 +46,7 @@ enum thread_status { READY, PARKED, SLEEPING, FINISHED, DEAD };
 struct thread {
 	void *stack_pointer;
 	enum thread_status status;
+	bool looking; /* between explore_look() and explore_found() */
 	bool stale; /* something that it has read since explore_look() has changed */
 	const uint32_t *sleeps_on;
 	/* The access it stands before. */
@@ -65,7 +67,6 @@ struct ghost {
 
 struct world {
 	struct thread thread[THREADS];
-	shmring handle[HANDLES];
 	struct shmring_producer *producer[HANDLES];
 	struct shmring_member *member[HANDLES];
 	int outsider; /* the handle that acts while no thread runs */
@@ -88,7 +89,9 @@ struct exploration {
 	const char *name;
 	uint32_t slots;
 	uint32_t options;
-	uint32_t deaths; /* at most */
+	uint32_t deaths; /* at most, those of before included */
+	uint32_t dead_before;
+	bool whole_entries; /* the filling and the reading of a control entry are not interleaved */
 	void (*before)(void); /* makes branches, members and producers */
 	uint32_t keeps; /* branches below this stood from the beginning: nothing is lost there */
 	void (*after)(void); /* checks beyond the common ones */
@@ -97,15 +100,18 @@ struct exploration {
 
 extern struct memory memory;
 extern struct world world;
+extern shmring handles[HANDLES]; /* the own seats are all that changes in them */
 extern const struct exploration *exploring;
 
 extern const struct exploration explorations[];
 extern const size_t exploration_count;
 
-/* A thread looks; if there is nothing to do it waits until something that it
- * has seen since has changed. */
+/* A thread looks; what it finds it works on, or it waits until something that
+ * it has seen since it began to look has changed. */
 void explore_look(void);
+void explore_found(void);
 void explore_wait(void);
+void explore_wait_for(const void *address); /* until this word changes */
 bool explore_is_on(void); /* false before and after: nothing is interleaved then */
 int explore_thread(void); /* who runs */
 void explore_wake(const uint32_t *word);
@@ -119,6 +125,19 @@ void explore_violation(const char *format, ...) __attribute__((format(printf, 1,
 			explore_violation("%s:%d: not true: %s", __FILE__, __LINE__, #condition);                 \
 	} while (0)
 
+/* explore.c */
+extern uint8_t stacks[THREADS][STACK];
+bool thread_has_stack(int i);
+
+/* states.c */
+void state_describe(void); /* after the ring has been made */
+bool state_includes(const void *address);
+uint8_t *state_save(void); /* to be freed */
+void state_restore(const uint8_t *state);
+bool state_is_new(void);
+size_t state_count(void);
+void state_forget_all(void);
+
 /* system.c */
 void world_make(const struct exploration *e);
 
@@ -126,6 +145,10 @@ void world_make(const struct exploration *e);
 void check_end(void);
 void produce(int me);
 void produce_batch(int me);
+void produce_asleep(int me); /* waits by shmring_wait_space() */
 void consume(int me);
+void consume_asleep(int me); /* waits by shmring_wait_message() */
+void take_what_is_there(int me);
+void take_and_abandon(int me);
 
 #endif

@@ -13,36 +13,33 @@
 #include <time.h>
 #include <unistd.h>
 
-enum explore_access { EXPLORE_READ, EXPLORE_WRITE };
-
 /* Before an access: returns when it is this thread's turn. */
-void explore_point(const volatile void *address, enum explore_access access, const char *function, int line);
-/* After one that has changed the word. */
-void explore_changed(const volatile void *address);
+void explore_point(const volatile void *address, const char *function, int line);
+/* Before the word takes another value; a store of the same value is a read. False
+ * if it is to keep its value. */
+bool explore_changes(const volatile void *address);
 
-#define EXPLORE_AT(p, access) explore_point((p), (access), __func__, __LINE__)
+#define EXPLORE_AT(p) explore_point((p), __func__, __LINE__)
 #define EXPLORE_LOAD(p) (*(const volatile __typeof__(*(p)) *)(p))
 
 #define EXPLORE_SET(p, value)                                                                                     \
 	do {                                                                                                      \
-		if (EXPLORE_LOAD(p) != (value)) {                                                                 \
+		if (EXPLORE_LOAD(p) != (value) && explore_changes(p))                                             \
 			*(volatile __typeof__(p))(p) = (value);                                                   \
-			explore_changed(p);                                                                       \
-		}                                                                                                 \
 	} while (0)
 
 /* The operand first: it may be an access itself. */
 #define EXPLORE_STORE(p, v)                                                                                       \
 	({                                                                                                        \
 		__typeof__(*(p)) explore_v = (__typeof__(*(p)))(v);                                               \
-		EXPLORE_AT(p, EXPLORE_WRITE);                                                                     \
+		EXPLORE_AT(p);                                                                                    \
 		EXPLORE_SET(p, explore_v);                                                                        \
 	})
 
 #define EXPLORE_FETCH(p, operator, v)                                                                             \
 	({                                                                                                        \
 		__typeof__(*(p)) explore_v = (__typeof__(*(p)))(v);                                               \
-		EXPLORE_AT(p, EXPLORE_WRITE);                                                                     \
+		EXPLORE_AT(p);                                                                                    \
 		__typeof__(*(p)) explore_old = EXPLORE_LOAD(p);                                                   \
 		explore_v = (__typeof__(*(p)))(explore_old operator explore_v);                                   \
 		EXPLORE_SET(p, explore_v);                                                                        \
@@ -52,7 +49,7 @@ void explore_changed(const volatile void *address);
 #define EXPLORE_CAS(p, expected, desired)                                                                         \
 	({                                                                                                        \
 		__typeof__(*(p)) explore_v = (desired);                                                           \
-		EXPLORE_AT(p, EXPLORE_WRITE);                                                                     \
+		EXPLORE_AT(p);                                                                                    \
 		bool explore_same = EXPLORE_LOAD(p) == *(expected);                                               \
 		if (explore_same)                                                                                 \
 			EXPLORE_SET(p, explore_v);                                                                \
@@ -61,7 +58,7 @@ void explore_changed(const volatile void *address);
 		explore_same;                                                                                     \
 	})
 
-#define load_relaxed(p) (EXPLORE_AT(p, EXPLORE_READ), EXPLORE_LOAD(p))
+#define load_relaxed(p) (EXPLORE_AT(p), EXPLORE_LOAD(p))
 #define load_acquire(p) load_relaxed(p)
 #define store_relaxed(p, v) EXPLORE_STORE(p, v)
 #define store_release(p, v) EXPLORE_STORE(p, v)

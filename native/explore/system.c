@@ -92,13 +92,12 @@ long explore_syscall(long number, ...)
 	return 0;
 }
 
-/* Only who waits for the admin lock naps. */
+/* Only who has found the admin lock taken naps. */
 int explore_sleep(const struct timespec *time, struct timespec *left)
 {
 	(void)time;
 	(void)left;
-	explore_wait();
-	explore_look();
+	explore_wait_for(&memory.lock[SMALL_SEATS]);
 	return 0;
 }
 
@@ -120,7 +119,7 @@ FILE *explore_fopen(const char *path, const char *mode)
 
 static void handle_make(int i, const struct exploration *e)
 {
-	shmring *r = &world.handle[i];
+	shmring *r = &handles[i];
 
 	*r = (shmring){
 	    .header = {.seats_offset = SEATS_OFFSET},

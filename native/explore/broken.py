@@ -1,0 +1,151 @@
+"""Break the protocol on purpose, one way at a time, and see that the explorer notices.
+
+Usage: broken.py CORE_DIRECTORY EXPLORE_DIRECTORY BUILD_DIRECTORY
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Break(NamedTuple):
+    """A change of the core that must not go unnoticed, and the case that shows it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    case: str
+
+
+BREAKS = [
+    Break(
+        "the intent is cleared before the publication",
+        "claim.c",
+        "\tpublish(r, lo);\n\tcount(&p->seat->counters.messages, 1);",
+        "\tstore_release(&p->seat->intent.lo, NONE);\n"
+        "\tpublish(r, lo);\n\tcount(&p->seat->counters.messages, 1);",
+        "two producers and a member; a producer may die",
+    ),
+    Break(
+        "the entry is published before it is filled",
+        "claim.c",
+        "\tfill_entry(control_at(r, lo), message_time(r),",
+        "\tpublish(r, lo);\n\tfill_entry(control_at(r, lo), message_time(r),",
+        "a producer laps a member",
+    ),
+    Break(
+        "recovery takes any n of the dead for the hole's",
+        "recover.c",
+        "&& passed_through(r, h, h + n))",
+        ")",
+        "producers of two sizes and a member; both may die",
+    ),
+    Break(
+        "recovery does not wait for the living at the same place",
+        "recover.c",
+        "\t\tif (seat_alive(r, i))\n\t\t\treturn 0;",
+        "\t\tif (seat_alive(r, i))\n\t\t\tcontinue;",
+        "two producers and a member; a producer may die",
+    ),
+    Break(
+        "recovery looks at the hole once only",
+        "recover.c",
+        "\t\tif (is_hole(r, h)) {\n\t\t\t/* A batch's",
+        "\t\tif (h < NONE) {\n\t\t\t/* A batch's",
+        "two producers and a member; a producer may die",
+    ),
+    Break(
+        "nobody confirms the last taker's take",
+        "read.c",
+        "\t\tconfirm(m, last, seen >> 8);",
+        "\t\t;",
+        "two members share; one may die",
+    ),
+    Break(
+        "a take that failed is done before its range is struck",
+        "read.c",
+        "\t\t(void)ranges_remove(s, &m->ranges_used, t, end); "
+        "/* a suffix or the whole: needs no entry */\n"
+        "\t\tcrash_order();\n\t\tstore_relaxed(&s->lease.take_end, word);",
+        "\t\tstore_relaxed(&s->lease.take_end, word);\n"
+        "\t\t(void)ranges_remove(s, &m->ranges_used, t, end);",
+        "two members share; one may die",
+    ),
+    Break(
+        "the hold is stored after the take",
+        "read.c",
+        "\tif (load_relaxed(&s->lease.hold) == NONE)\n\t\tstore_relaxed(&s->lease.hold, t);\n"
+        "\tlight_barrier(r->asymmetric); /* pairs with the heavy one in branch_drop() */",
+        "\tlight_barrier(r->asymmetric);",
+        "a producer laps a member",
+    ),
+    Break(
+        "an adoption is not marked",
+        "read.c",
+        "\tstore_relaxed(&s->lease.adopt_from, from + 1);",
+        "\t;",
+        "leases of the dead: two adopt, one may die",
+    ),
+    Break(
+        "the floor moves in one step",
+        "floor.c",
+        "\tif (!lapse) {\n\t\tlight_barrier(r->asymmetric);\n"
+        "\t\tagain = gate(r, &soft, &lapse);\n\t}",
+        "",
+        "a visitor subscribes where a producer overwrites",
+    ),
+    Break(
+        "a sleeper does not look again",
+        "wait.c",
+        "\treturn ready(w, slots) || futex(word, FUTEX_WAIT,",
+        "\treturn futex(word, FUTEX_WAIT,",
+        "asleep: a producer and a member wake each other",
+    ),
+    Break(
+        "a release wakes nobody",
+        "read.c",
+        "\twake_after_release(m->ring, m->branch, low);",
+        "",
+        "asleep: a producer and a member wake each other",
+    ),
+]
+
+
+def build(core: Path, explorer: Path, where: Path, broken: Break) -> Path:
+    """Compile the explorer over a copy of the core with this one change."""
+    source = where / "src"
+    shutil.rmtree(where, ignore_errors=True)
+    shutil.copytree(core / "src", source)
+    text = (source / broken.file).read_text()
+    if text.count(broken.old) != 1:
+        sys.exit(f"broken.py: {broken.file} has no longer what '{broken.name}' changes")
+    (source / broken.file).write_text(text.replace(broken.old, broken.new))
+    program = where / "explore"
+    files = [*explorer.glob("*.c"), *source.glob("*.c")]
+    command = ["cc", "-std=c11", "-O1", "-w", "-D_GNU_SOURCE", "-DSHMRING_EXPLORE"]
+    command += [f"-I{d}" for d in (explorer, source, core / "include")]
+    subprocess.run([*command, *map(str, files), "-o", str(program), "-lpthread"], check=True)
+    return program
+
+
+def main() -> int:
+    """Run every break; 0 if all of them were noticed."""
+    core, explorer, where = map(Path, sys.argv[1:4])
+    missed = 0
+    for broken in BREAKS:
+        program = build(core, explorer, where, broken)
+        run = subprocess.run([program, broken.case], capture_output=True, text=True, timeout=600)
+        noticed = run.returncode == 1
+        missed += not noticed
+        first = run.stdout.partition("\n")[0]
+        said = first.removeprefix(f"{broken.case}: ") if noticed else "NOT NOTICED"
+        print(f"{broken.name}: {said.replace(f'{explorer}/', '')}", flush=True)
+    print(f"explore: {len(BREAKS)} deliberate breaks, {missed} not noticed")
+    return missed != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
