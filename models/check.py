@@ -37,7 +37,8 @@ MODELS = (
         ),
         {
             "PRODUCERS=2 LAST=4 KILLS=2": "INTENT_LATE CLEAR_EARLY NO_EVIDENCE "
-            "IGNORE_THE_LIVING NO_SECOND_LOOK ROWS_ARE_EVIDENCE"
+            "IGNORE_THE_LIVING NO_SECOND_LOOK ROWS_ARE_EVIDENCE "
+            "LOOK_AGAIN_WITHOUT_A_HOLE"
         },
     ),
     Model(

@@ -183,10 +183,12 @@ again:
 	:: h != NONE -> is_hole()
 	:: else
 	fi;
+#ifndef BREAK_LOOK_AGAIN_WITHOUT_A_HOLE
 	if
 	:: !hole -> goto settled
 	:: else
 	fi;
+#endif
 	do
 	:: i == PRODUCERS -> break
 	:: else ->
