@@ -103,6 +103,13 @@ explore: $(BIN)/cmake ## run the core through every interleaving of small cases
 	@$(BIN)/python native/explore/broken.py native/core native/explore build/proofs/broken
 	@build/proofs/native/explore/explore
 
+.PHONY: soak
+soak: $(BIN)/cmake ## traffic with random kills and stops, every message accounted for: MINUTES=2
+	@$(CMAKE) -S . -B build/proofs -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_SOAK=ON > /dev/null
+	@$(CMAKE) --build build/proofs > build/proofs.log || { cat build/proofs.log; exit 1; }
+	@build/proofs/tests/soak/soak $$(($(MINUTES) * 60))
+
 .PHONY: clean
 clean: ## remove what make has made, the data apart
 	rm -rf build out .venv
