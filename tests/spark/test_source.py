@@ -117,9 +117,12 @@ def test_every_type_that_both_have_comes_through(read, name):
 
 
 def test_type_that_spark_lacks_is_named(read, name):
-    with shmring.create(name, schema=pa.schema([("n", pa.float16())]), temporary=True):
-        with pytest.raises(AnalysisException, match='column "n" has the Arrow type halffloat'):
-            read(name)
+    wrong = 'column "n" has the Arrow type halffloat'
+    with (
+        shmring.create(name, schema=pa.schema([("n", pa.float16())]), temporary=True),
+        pytest.raises(AnalysisException, match=wrong),
+    ):
+        read(name)
 
 
 def test_several_rings_are_read_by_list_and_by_pattern(read, name):
@@ -138,7 +141,7 @@ def test_several_rings_are_read_by_list_and_by_pattern(read, name):
             ring.close()
 
 
-# --- options ----------------------------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
 def test_named_branch_goes_on_where_it_stood(read, arrow):
@@ -195,7 +198,7 @@ def test_wrong_options_are_told(read, arrow, options, error):
         read(options.pop("ring"), **options)
 
 
-# --- tasks that fail --------------------------------------------------------------------------------
+# --- tasks that fail ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -236,9 +239,9 @@ def test_damaged_batch_fails_the_job_and_not_the_jvm(spark, read, name):
         with pytest.raises(PythonException, match="message 0 is damaged"):
             read(name).collect()
         with ring.producer() as out:
-            out.push(b"no batch", kind=3)
-        with pytest.raises(PythonException, match="message 4 holds no readable Arrow batch"):
-            read(name, start=4).collect()
+            bad = out.push(b"no batch", kind=3)
+        with pytest.raises(PythonException, match=f"message {bad} holds no readable Arrow batch"):
+            read(name, start=bad).collect()
     assert spark.range(3).count() == 3
 
 

@@ -82,8 +82,9 @@ class RingReader(DataSourceReader):
                 _await_other_attempts(ring, partition, self._options.branch)
                 self._check_attempt(ring, partition)
             consumer = self._join(ring, partition)
+            held: list[Batch] = []  # here, because a lease that is dropped is released
             try:
-                yield from self._read(ring, consumer, columns)
+                yield from self._read(ring, consumer, columns, held)
             except BaseException:
                 # LIMIT, a failure, the end of the job: what was not handed over in full goes back.
                 consumer.abandon()
@@ -120,23 +121,23 @@ class RingReader(DataSourceReader):
                 f'it again, or with .option("release", "task")'
             )
 
-    def _read(self, ring: Ring, consumer: Consumer, columns: Columns) -> Iterator[pa.RecordBatch]:
+    def _read(
+        self, ring: Ring, consumer: Consumer, columns: Columns, held: list[Batch]
+    ) -> Iterator[pa.RecordBatch]:
         options = self._options
         end = ring.claimed
         left = options.max_messages
-        held: list[Batch] = []
         while left > 0:
             lease = self._take(ring, consumer, min(columns.messages_per_batch, left))
             if lease is None:
                 return
+            held.append(lease)
             messages = taken_of(lease)
             ended = not messages  # an end marker comes alone
             left -= len(messages)
             yield from columns.batches(messages, ring)
-            if options.branch and options.release_at_end:
-                held.append(lease)  # dropped, it would be released
-            else:
-                lease.release()
+            if not (options.branch and options.release_at_end):
+                held.pop().release()
             if ended if options.until_end else lease.end >= end:
                 return
 
