@@ -1,81 +1,55 @@
 """How fast are the durable queues, beside plain writes, SQLite and persist-queue?
 
-Each question is asked of every contender in turn, several rounds in one run; a row gives the
-median and its ratio to the plain writes with the same syncs.  ``--json`` prints one row a line.
-
-    python benchmarks/durable.py [--json] [--full] [--rounds 5] [--dir DIR] [question ...]
+All sync as often: SQLite has synchronous=FULL, persist-queue's SQLiteQueue has what it comes with
+(WAL, FULL: one fdatasync a commit). persist-queue's file queue never syncs an item and is no peer.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
-import shutil
 import sqlite3
-import statistics
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from shmring.durable import AppendOnlyQueue, PersistentQueue
+from benchmarks.disk import folder
+from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 
-Contender = Callable[[Path], float]
+__all__ = ["bulk", "commits", "large"]
 
-
-@dataclass(frozen=True)
-class Size:
-    """How much work a run does."""
-
-    bulk_items: int
-    large_items: int
-    commits: int
+PLAIN = "plain writes"
+PERSIST_QUEUE = "persist-queue, SQLite"
+SQLITE = "SQLite, WAL"
 
 
-@dataclass(frozen=True)
-class Row:
-    """One result."""
-
-    question: str
-    contender: str
-    value: float
-    unit: str
-    ratio: float
-    least: float
-    most: float
-
-
-def import_persistqueue() -> Any:
-    """Return the module, or None where it is not installed."""
+def persist_queue(path: Path, **options: Any) -> Any:
+    """persist-queue's SQLite queue in a folder."""
     try:
         import persistqueue
-    except ImportError:
-        return None
-    return persistqueue
-
-
-PERSISTQUEUE = import_persistqueue()
+    except ImportError as error:
+        raise Unavailable(f"{error}; pip install persist-queue") from None
+    return persistqueue.SQLiteQueue(str(path), **options)
 
 
 def timed(work: Callable[[], object]) -> float:
+    """Seconds that it takes."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
 
 
 def items_of_7k(count: int) -> Iterator[bytes]:
+    """Items of 7,000 bytes, all different."""
     block = os.urandom(7000)
     for i in range(count):
         yield i.to_bytes(8, "little") + block[8:]
 
 
 def large_items(count: int) -> list[bytes]:
+    """Items of 512 KB to 1 MB; in memory they share nothing."""
     block = os.urandom(1 << 20)
     return [block[: (512 << 10) + i * 7919 % (512 << 10)] for i in range(count)]
 
@@ -109,6 +83,8 @@ def bulk_persistent(count: int, path: Path) -> float:
                 s.enqueue(item)
             s.flush()
 
+    from shmring.durable import PersistentQueue
+
     with PersistentQueue(path / "q") as q:
         return count * 7e-3 / timed(work)
 
@@ -118,6 +94,8 @@ def bulk_append_only(count: int, path: Path) -> float:
         for item in items_of_7k(count):
             q.enqueue(item)
         q.flush()
+
+    from shmring.durable import AppendOnlyQueue
 
     with AppendOnlyQueue(path / "q") as q:
         return count * 7e-3 / timed(work)
@@ -145,7 +123,7 @@ def bulk_sqlite(count: int, path: Path) -> float:
 
 
 def bulk_persistqueue(count: int, path: Path) -> float:
-    q = PERSISTQUEUE.SQLiteQueue(str(path), auto_commit=False)
+    q = persist_queue(path, auto_commit=False)
 
     def work() -> None:
         for item in items_of_7k(count):
@@ -189,6 +167,8 @@ def large_persistent(count: int, path: Path) -> float:
                     s.dequeue()
                 s.flush()
 
+    from shmring.durable import PersistentQueue
+
     with PersistentQueue(path / "q") as q:
         return sum(map(len, items)) / 1e6 / timed(work)
 
@@ -205,6 +185,8 @@ def large_append_only(count: int, path: Path) -> float:
             for _ in items[i : i + 8]:
                 q.dequeue()
             q.flush()
+
+    from shmring.durable import AppendOnlyQueue
 
     with AppendOnlyQueue(path / "q") as q:
         return sum(map(len, items)) / 1e6 / timed(work)
@@ -232,7 +214,7 @@ def large_sqlite(count: int, path: Path) -> float:
 
 def large_persistqueue(count: int, path: Path) -> float:
     items = large_items(count)
-    q = PERSISTQUEUE.SQLiteQueue(str(path), auto_commit=False)
+    q = persist_queue(path, auto_commit=False)
 
     def work() -> None:
         for i in range(0, count, 8):
@@ -250,181 +232,187 @@ def large_persistqueue(count: int, path: Path) -> float:
 # One item of 300 bytes a commit, in commits/s.
 
 ITEM = bytes(range(250)) + bytes(50)
+AT_A_TIME = 10  # commits between looks at the clock
 
 
-def commits_plain(count: int, path: Path) -> float:
+def _for(seconds: float, commit: Callable[[], object]) -> float:
+    """Commits a second."""
+    count = 0
+    begun = time.perf_counter()
+    while (took := time.perf_counter() - begun) < seconds:
+        for _ in range(AT_A_TIME):
+            commit()
+        count += AT_A_TIME
+    return count / took
+
+
+def commits_plain(seconds: float, path: Path) -> float:
     fd = os.open(path / "plain", os.O_CREAT | os.O_WRONLY)
 
-    def work() -> None:
-        for _ in range(count):
-            os.write(fd, ITEM)
-            os.fdatasync(fd)
+    def commit() -> None:
+        os.write(fd, ITEM)
+        os.fdatasync(fd)
 
-    seconds = timed(work)
+    rate = _for(seconds, commit)
     os.close(fd)
-    return count / seconds
+    return rate
 
 
-def commits_plain_in_place(count: int, path: Path) -> float:
-    fd = os.open(path / "plain", os.O_CREAT | os.O_WRONLY)
-    os.write(fd, bytes(count * len(ITEM)))
-    os.fsync(fd)
-
-    def work() -> None:
-        for i in range(count):
-            os.pwrite(fd, ITEM, i * len(ITEM))
-            os.fdatasync(fd)
-
-    seconds = timed(work)
-    os.close(fd)
-    return count / seconds
+def _in_threads(threads: int, work: Callable[[], float]) -> float:
+    """The sum of what each thread reaches."""
+    rates: list[float] = []
+    workers = [threading.Thread(target=lambda: rates.append(work())) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return sum(rates)
 
 
-def commits_persistent(count: int, path: Path, *, threads: int = 1, delayed: bool = False) -> float:
-    def commits() -> None:
+def commits_persistent(seconds: float, path: Path, *, threads: int, delayed: bool = False) -> float:
+    from shmring.durable import PersistentQueue
+
+    def work() -> float:
         with q.session() as s:
-            for _ in range(count // threads):
+
+            def commit() -> None:
                 s.enqueue(ITEM)
                 s.flush()
 
-    def work() -> None:
-        workers = [threading.Thread(target=commits) for _ in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-        q.sync()
+            return _for(seconds, commit)
 
     with PersistentQueue(path / "q", durability="delayed" if delayed else "sync") as q:
-        return count / timed(work)
+        return _in_threads(threads, work)
 
 
-def commits_append_only(count: int, path: Path) -> float:
-    def work() -> None:
-        for _ in range(count):
-            q.enqueue(ITEM)
-            q.flush()
+def commits_append_only(seconds: float, path: Path) -> float:
+    from shmring.durable import AppendOnlyQueue
+
+    def commit() -> None:
+        q.enqueue(ITEM)
+        q.flush()
 
     with AppendOnlyQueue(path / "q") as q:
-        return count / timed(work)
+        return _for(seconds, commit)
 
 
-def commits_sqlite(count: int, path: Path) -> float:
+def commits_sqlite(seconds: float, path: Path) -> float:
     db = open_sqlite(path)
-
-    def work() -> None:
-        for _ in range(count):
-            db.execute("INSERT INTO q (data) VALUES (?)", (ITEM,))
-
-    seconds = timed(work)
+    insert = "INSERT INTO q (data) VALUES (?)"
+    rate = _for(seconds, lambda: db.execute(insert, (ITEM,)))
     db.close()
-    return count / seconds
+    return rate
 
 
-def commits_persistqueue(count: int, path: Path) -> float:
-    q = PERSISTQUEUE.SQLiteQueue(str(path), auto_commit=True)
-
-    def work() -> None:
-        for _ in range(count):
-            q.put(ITEM)
-
-    return count / timed(work)
+def commits_persistqueue(seconds: float, path: Path, *, threads: int) -> float:
+    q = persist_queue(path, auto_commit=True, multithreading=True)
+    return _in_threads(threads, lambda: _for(seconds, lambda: q.put(ITEM)))
 
 
-def commits_persistqueue_file(count: int, path: Path) -> float:
-    q = PERSISTQUEUE.Queue(str(path / "q"), tempdir=str(path))
+def _row(
+    name: str,
+    unit: str,
+    run: Callable[[float, Path], float],
+    *targets: Target,
+    compare: tuple[str, ...] = (),
+) -> Row:
+    def sample(seconds: float) -> Sample:
+        with folder() as path:
+            return Sample(run(seconds, path))
 
-    def work() -> None:
-        for _ in range(count):
-            q.put(ITEM)
-
-    return count / timed(work)
-
-
-def questions(size: Size) -> dict[str, tuple[str, dict[str, Contender]]]:
-    """Return each question's unit and contenders; the first is what ratios refer to."""
-    bulk: dict[str, Contender] = {
-        "plain": partial(bulk_plain, size.bulk_items),
-        "PersistentQueue": partial(bulk_persistent, size.bulk_items),
-        "AppendOnlyQueue": partial(bulk_append_only, size.bulk_items),
-        "sqlite-wal": partial(bulk_sqlite, size.bulk_items),
-    }
-    large: dict[str, Contender] = {
-        "plain": partial(large_plain, size.large_items),
-        "PersistentQueue": partial(large_persistent, size.large_items),
-        "AppendOnlyQueue": partial(large_append_only, size.large_items),
-        "sqlite-wal": partial(large_sqlite, size.large_items),
-    }
-    n = size.commits
-    commits: dict[str, Contender] = {
-        "plain": partial(commits_plain, n),
-        "plain-in-place": partial(commits_plain_in_place, n),
-        "PersistentQueue": partial(commits_persistent, n),
-        "PersistentQueue-4-threads": partial(commits_persistent, n, threads=4),
-        "PersistentQueue-16-threads": partial(commits_persistent, n, threads=16),
-        "PersistentQueue-delayed": partial(commits_persistent, n, delayed=True),
-        "AppendOnlyQueue": partial(commits_append_only, n),
-        "sqlite-wal": partial(commits_sqlite, n),
-    }
-    if PERSISTQUEUE is not None:
-        bulk["persist-queue-sqlite"] = partial(bulk_persistqueue, size.bulk_items)
-        large["persist-queue-sqlite"] = partial(large_persistqueue, size.large_items)
-        commits["persist-queue-sqlite"] = partial(commits_persistqueue, n)
-        commits["persist-queue-file"] = partial(commits_persistqueue_file, n)
-    return {
-        "one-flush-of-7-kb-items": ("MB/s", bulk),
-        "large-items-in-and-out": ("MB/s", large),
-        "one-item-commits": ("commits/s", commits),
-    }
+    return Row(name, unit, sample, targets, compare=compare)
 
 
-def ask(
-    question: str, unit: str, contenders: dict[str, Contender], rounds: int, where: str
-) -> Iterator[Row]:
-    results: dict[str, list[float]] = {name: [] for name in contenders}
-    names = list(contenders)
-    for round_number in range(-1, rounds):
-        # Whoever comes first pays for memory that the machine has not touched yet, so the first
-        # round does not count and the order changes.
-        names = [*names[1:], names[0]]
-        for name in names:
-            path = Path(tempfile.mkdtemp(prefix="durable.", dir=where))
-            try:
-                value = contenders[name](path)
-                if round_number >= 0:
-                    results[name].append(value)
-            finally:
-                shutil.rmtree(path)
-            os.sync()
-    base = statistics.median(next(iter(results.values())))
-    for name, values in results.items():
-        value = statistics.median(values)
-        yield Row(question, name, value, unit, value / base, min(values), max(values))
+def _counted(count: int, work: Callable[[int, Path], float]) -> Callable[[float, Path], float]:
+    return lambda seconds, path: work(count, path)
 
 
-def main() -> None:
-    """Ask the questions named on the command line, or all."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
-    parser.add_argument("questions", nargs="*")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--full", action="store_true", help="100,000 and 5,000 items")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--dir", default=None, help="a directory on the disk to measure")
-    options = parser.parse_args()
-    size = Size(100_000, 5_000, 3_200) if options.full else Size(20_000, 200, 1_600)
-    for question, (unit, contenders) in questions(size).items():
-        if options.questions and question not in options.questions:
-            continue
-        for row in ask(question, unit, contenders, options.rounds, options.dir):
-            if options.json:
-                print(json.dumps(row.__dict__), flush=True)
-            else:
-                print(
-                    f"{row.question:26} {row.contender:28} {row.value:10.0f} {row.unit:10} "
-                    f"x {row.ratio:5.2f}   ({row.least:.0f} to {row.most:.0f})",
-                    flush=True,
-                )
+def bulk(settings: Settings) -> Question:
+    """Many items in one flush."""
+    count = 100_000 if settings.full else 2_000 if settings.quick else 20_000
+    targets = Target(0.7, PLAIN), Target(5.0, PERSIST_QUEUE), Target(1.0, SQLITE)
+
+    def row(name: str, work: Callable[[int, Path], float], *targets: Target) -> Row:
+        return _row(name, "MB/s", _counted(count, work), *targets)
+
+    return Question(
+        "bulk",
+        f"How fast are {count:,} items of 7 KB in one flush?",
+        [
+            row(PLAIN, bulk_plain),
+            row("PersistentQueue", bulk_persistent, *targets),
+            row("AppendOnlyQueue", bulk_append_only, *targets),
+            row(SQLITE, bulk_sqlite),
+            # It commits, and syncs, each put, whatever auto_commit says; so fewer do.
+            _row(PERSIST_QUEUE, "MB/s", _counted(count // 20, bulk_persistqueue)),
+        ],
+        warm_up=not settings.quick,
+    )
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def large(settings: Settings) -> Question:
+    """Large items in and out, a sync for each eight of them."""
+    count = 5_000 if settings.full else 24 if settings.quick else 200
+    targets = Target(0.7, PLAIN), Target(5.0, PERSIST_QUEUE), Target(1.0, SQLITE)
+
+    def row(name: str, work: Callable[[int, Path], float], *targets: Target) -> Row:
+        return _row(name, "MB/s", _counted(count, work), *targets)
+
+    return Question(
+        "large",
+        f"How fast are {count:,} items of 512 KB to 1 MB in and out, eight a flush?",
+        [
+            row(PLAIN, large_plain),
+            row("PersistentQueue", large_persistent, *targets),
+            row("AppendOnlyQueue", large_append_only, *targets),
+            row(SQLITE, large_sqlite),
+            row(PERSIST_QUEUE, large_persistqueue),
+        ],
+        warm_up=not settings.quick,
+    )
+
+
+def commits(settings: Settings) -> Question:
+    """One item a transaction: as fast as the disk syncs, unless syncs are shared."""
+    del settings
+    rate = "commits/s"
+    plain = f"{PLAIN}, a sync each"
+    others = f"{PERSIST_QUEUE}, 16 threads"
+    return Question(
+        "commits",
+        "How many transactions of one 300-byte item a second?",
+        [
+            _row(plain, rate, commits_plain),
+            _row(
+                "PersistentQueue",
+                rate,
+                partial(commits_persistent, threads=1),
+                Target(0.8, plain),
+                Target(5.0, PERSIST_QUEUE),
+                Target(1.0, SQLITE),
+            ),
+            _row(
+                "PersistentQueue, 4 threads",
+                rate,
+                partial(commits_persistent, threads=4),
+                compare=(plain,),
+            ),
+            _row(
+                "PersistentQueue, 16 threads",
+                rate,
+                partial(commits_persistent, threads=16),
+                Target(2.0, plain),
+                Target(5.0, others),
+            ),
+            _row(
+                "PersistentQueue, delayed",
+                rate,
+                partial(commits_persistent, threads=1, delayed=True),
+                compare=(plain,),
+            ),
+            _row("AppendOnlyQueue", rate, commits_append_only, Target(0.8, plain)),
+            _row(SQLITE, rate, commits_sqlite),
+            _row(PERSIST_QUEUE, rate, partial(commits_persistqueue, threads=1)),
+            _row(others, rate, partial(commits_persistqueue, threads=16)),
+        ],
+    )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from benchmarks.harness import Question, Settings
 
-# In the order of the report. Any module with question(settings) can stand here.
+# In the order of the report: a module, whose question(settings) it is, or module:function.
 QUESTIONS = {
     "limits": "benchmarks.limits",
     "native": "benchmarks.ring_native",
@@ -30,7 +30,18 @@ QUESTIONS = {
     "many": "benchmarks.many",
     "memory": "benchmarks.memory",
     "spark": "benchmarks.spark_sidecar",
+    "journal": "benchmarks.journal",
+    "bulk": "benchmarks.durable:bulk",
+    "large": "benchmarks.durable:large",
+    "commits": "benchmarks.durable:commits",
+    "table": "benchmarks.table_ring",
 }
+
+
+def _question(name: str, settings: Settings) -> Question:
+    module, _, function = QUESTIONS[name].partition(":")
+    question: Question = getattr(importlib.import_module(module), function or "question")(settings)
+    return question
 
 
 def _run_question(console: Console, question: Question, settings: Settings) -> None:
@@ -60,6 +71,7 @@ def _sweep() -> list[str]:
 @click.option("--rounds", type=click.IntRange(1), help="How often each row is measured. [5]")
 @click.option("--seconds", type=click.FloatRange(0.01), help="Length of one measurement. [0.5]")
 @click.option("--quick", is_flag=True, help="2 short rounds: to see that it works.")
+@click.option("--full", is_flag=True, help="Durable queues with 100,000 and 5,000 items.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all figures.")
 @click.option("--plot", "plot_path", type=click.Path(path_type=Path), help="Draw a PNG.")
 def main(
@@ -67,6 +79,7 @@ def main(
     rounds: int | None,
     seconds: float | None,
     quick: bool,
+    full: bool,
     json_path: Path | None,
     plot_path: Path | None,
 ) -> None:
@@ -81,6 +94,7 @@ def main(
         rounds=rounds or (2 if quick else 5),
         seconds=seconds or (0.15 if quick else 0.5),
         quick=quick,
+        full=full,
     )
     where = report.machine()
     console.print(
@@ -93,11 +107,7 @@ def main(
             f"[yellow]The machine is busy (load {where['load_before']:.1f}): figures will be low "
             f"and scattered.[/]"
         )
-    questions = [
-        importlib.import_module(module).question(settings)
-        for name, module in QUESTIONS.items()
-        if not names or name in names
-    ]
+    questions = [_question(name, settings) for name in QUESTIONS if not names or name in names]
     try:
         for question in questions:
             _run_question(console, question, settings)

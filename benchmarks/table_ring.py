@@ -1,42 +1,38 @@
-"""How fast is a TableRing, beside a naive queue table of INSERT and DELETE?
+"""How fast is a TableRing on PostgreSQL, beside a naive queue table of INSERT and DELETE?
 
-Every combination of queue, durability, connections and rows per call is one line of the answer:
-all connections push for so many seconds, then all pop what is there. Ratios are to the naive
-table with the same durability, connections and batch, in the same round; figures are medians.
+All connections, a process each, push for a while, then all pop what is there. A message costs its
+push and its pop: the figure is what the same connections sustain of both.
 
-    python benchmarks/table_ring.py [--json] [--seconds 0.5] [--rounds 3] [--database sqlite]
-
-PostgreSQL runs in a temporary directory of its own and is stopped afterwards.
+PostgreSQL runs in a temporary directory of its own, on a socket only, and is stopped afterwards.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
-import multiprocessing
-import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Generator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
 import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "durable"))
-from postgres import postgres
-
+from benchmarks.harness import Question, Row, Sample, Settings, Unavailable
+from benchmarks.oneway import Messages
+from benchmarks.payload import MESSAGE
+from benchmarks.processes import Gate, Role, run_together
 from shmring.durable.table_ring import TableRing
 from shmring.errors import Contended, Empty, Full
 
+__all__ = ["question"]
+
 SLOTS = 100_000
-MESSAGE = bytes(range(256)) + bytes(44)
-QUEUES = ("naive", "naive, skip locked", "ring", "ring, scattered")
-FORK = multiprocessing.get_context("fork")
+NAIVE, RING, SCATTERED = "naive table", "TableRing", "TableRing, scattered"
+CONNECTIONS = (1, 4, 16)
 
 
 @dataclass(frozen=True)
@@ -47,22 +43,10 @@ class Case:
     connections: int
     batch: int
 
-
-@dataclass(frozen=True)
-class Row:
-    """One result, in messages a second."""
-
-    database: str
-    queue: str
-    durability: str
-    connections: int
-    batch: int
-    push: float
-    pop: float
-    both: float
-    ratio_push: float
-    ratio_pop: float
-    ratio_both: float
+    def __str__(self) -> str:
+        rows = "one row" if self.batch == 1 else f"{self.batch} rows"
+        delayed = ", delayed commit" if self.durability == "delayed" else ""
+        return f"{rows} a call, {self.connections} connections{delayed}"
 
 
 class Client(Protocol):
@@ -100,50 +84,28 @@ class RingClient:
 class NaiveClient:
     """INSERT at the back, DELETE of the smallest id: what one writes first."""
 
-    def __init__(self, url: str, durability: Any, *, skip_locked: bool) -> None:
+    def __init__(self, url: str, durability: Any) -> None:
         engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
         self._connection = engine.connect()
-        self._insert = "INSERT INTO naive (time, message) VALUES (:time, :message)"
-        lock = ""
-        if engine.dialect.name == "sqlite":
-            self._run("PRAGMA busy_timeout = 10000")
-            self._run("PRAGMA journal_mode = WAL")
-            self._run(f"PRAGMA synchronous = {'FULL' if durability == 'sync' else 'NORMAL'}")
-        else:
-            self._run(f"SET synchronous_commit = {'on' if durability == 'sync' else 'off'}")
-            self._insert = (
-                "INSERT INTO naive (time, message)"
-                " SELECT %(time)s, unnest(CAST(%(message)s AS bytea[]))"
-            )
-            lock = " FOR UPDATE SKIP LOCKED" if skip_locked else " FOR UPDATE"
-        self._delete = (
-            "DELETE FROM naive WHERE id IN"
-            f" (SELECT id FROM naive ORDER BY id LIMIT {{}}{lock}) RETURNING message"
-        )
-        self._sqlite = engine.dialect.name == "sqlite"
+        self._run(f"SET synchronous_commit = {'on' if durability == 'sync' else 'off'}")
 
     def _run(self, sql: str, parameters: Any = None) -> sa.CursorResult[*tuple[Any, ...]]:
         return self._connection.exec_driver_sql(sql, parameters)
 
     def push(self, batch: int) -> int:
-        now = time.time_ns()
-        if not self._sqlite and batch == 1:
-            one = "INSERT INTO naive (time, message) VALUES (%(time)s, %(message)s)"
-            self._run(one, {"time": now, "message": MESSAGE})
-            return 1
-        if not self._sqlite:
-            self._run(self._insert, {"time": now, "message": [MESSAGE] * batch})
-            return batch
-        if batch > 1:
-            self._run("BEGIN IMMEDIATE")
-        self._run(self._insert, [{"time": now, "message": MESSAGE}] * batch)
-        if batch > 1:
-            self._run("COMMIT")
+        values = {"time": time.time_ns(), "message": MESSAGE if batch == 1 else [MESSAGE] * batch}
+        source = "%(message)s" if batch == 1 else "unnest(CAST(%(message)s AS bytea[]))"
+        self._run(f"INSERT INTO naive (time, message) SELECT %(time)s, {source}", values)
         return batch
 
     def pop(self, batch: int) -> int:
         while True:
-            found = len(self._run(self._delete.format(batch)).all())
+            found = len(
+                self._run(
+                    "DELETE FROM naive WHERE id IN (SELECT id FROM naive ORDER BY id"
+                    f" LIMIT {batch} FOR UPDATE) RETURNING message"
+                ).all()
+            )
             # None may mean that others took those it waited for.
             if found or not self._run("SELECT EXISTS (SELECT 1 FROM naive)").scalar_one():
                 return found
@@ -151,9 +113,7 @@ class NaiveClient:
 
 def client(queue: str, url: str, durability: Any) -> Client:
     """Open one connection to a queue."""
-    if queue.startswith("ring"):
-        return RingClient(url, durability)
-    return NaiveClient(url, durability, skip_locked="skip" in queue)
+    return NaiveClient(url, durability) if queue == NAIVE else RingClient(url, durability)
 
 
 def fresh(queue: str, url: str) -> None:
@@ -163,138 +123,104 @@ def fresh(queue: str, url: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             TableRing.drop(url)
         connection.exec_driver_sql("DROP TABLE IF EXISTS naive")
-        if queue.startswith("ring"):
-            TableRing.create(url, slots=SLOTS, scattered="scattered" in queue).close()
-        else:
-            kind = "INTEGER" if engine.dialect.name == "sqlite" else "BIGSERIAL"
-            blob = "BLOB" if engine.dialect.name == "sqlite" else "BYTEA"
+        if queue == NAIVE:
             connection.exec_driver_sql(
-                f"CREATE TABLE naive (id {kind} PRIMARY KEY, time BIGINT, message {blob})"
+                "CREATE TABLE naive (id BIGSERIAL PRIMARY KEY, time BIGINT, message BYTEA)"
             )
-        if engine.dialect.name != "sqlite":
-            # Both begin with a clean log, and with statistics.
-            connection.exec_driver_sql("VACUUM ANALYZE")
-            connection.exec_driver_sql("CHECKPOINT")
+        else:
+            TableRing.create(url, slots=SLOTS, scattered=queue == SCATTERED).close()
+        # All begin with a clean log, and with statistics.
+        connection.exec_driver_sql("VACUUM ANALYZE")
+        connection.exec_driver_sql("CHECKPOINT")
 
 
-def work(
-    queue: str, url: str, case: Case, verb: str, seconds: float, barrier: Any, answers: Any
-) -> None:
-    """One connection's share of a phase, in a process of its own."""
-    try:
-        connection = client(queue, url, case.durability)
-        call: Callable[[int], int] = connection.push if verb == "push" else connection.pop
-        barrier.wait(60)
-        begin = time.perf_counter()
-        moved = 0
-        while time.perf_counter() - begin < seconds:
-            try:
-                count = call(case.batch)
-            except Contended:
-                continue
-            moved += count
-            if not count:
-                break
-        answers.put((moved, time.perf_counter() - begin))
-    except BaseException as error:
-        barrier.abort()
-        answers.put(repr(error))
+def _work(gate: Gate, queue: str, url: str, case: Case, seconds: float) -> list[tuple[int, float]]:
+    """One connection's share: pushes, then pops."""
+    connection = client(queue, url, case.durability)
+    calls: list[Callable[[int], int]] = [connection.push, connection.pop]
+    found: list[tuple[int, float]] = []
+    for call in calls:
+        gate.wait()
+        found.append(_for(seconds, partial(call, case.batch)))
+    return found
 
 
-def phase(queue: str, url: str, case: Case, verb: str, seconds: float) -> float:
-    """Return the messages a second of all connections together."""
-    barrier, answers = FORK.Barrier(case.connections), FORK.Queue()
-    workers = [
-        FORK.Process(target=work, args=(queue, url, case, verb, seconds, barrier, answers))
-        for _ in range(case.connections)
-    ]
-    for worker in workers:
-        worker.start()
-    try:
-        found = [answers.get(timeout=seconds + 90) for _ in workers]
-    finally:
-        for worker in workers:
-            worker.join(5)
-            worker.kill()
-    if broken := [answer for answer in found if isinstance(answer, str)]:
-        raise RuntimeError(f"{queue} {verb}: {broken[0]}")
-    return sum(moved for moved, _ in found) / max(elapsed for _, elapsed in found)
+def _for(seconds: float, call: Callable[[], int]) -> tuple[int, float]:
+    """Messages moved, until the time is over or nothing more moves, and seconds."""
+    moved = 0
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        try:
+            count = call()
+        except Contended:
+            continue
+        moved += count
+        if not count:
+            break
+    return moved, time.perf_counter() - begun
 
 
-@contextlib.contextmanager
-def database(kind: str) -> Generator[str]:
-    """Lend the URL of a database that is gone afterwards."""
-    if kind == "postgresql":
-        with postgres() as server:
-            yield server.url
-    else:
-        with tempfile.TemporaryDirectory() as directory:
-            yield f"sqlite:///{directory}/bench.db"
-
-
-def measure(url: str, kind: str, case: Case, seconds: float, rounds: int) -> list[Row]:
-    """Measure all queues in turn, several rounds."""
-    queues = [queue for queue in QUEUES if kind == "postgresql" or "skip" not in queue]
-    found: dict[str, list[tuple[float, float, float]]] = {queue: [] for queue in queues}
-    for _ in range(rounds):
-        for queue in queues:
-            fresh(queue, url)
-            push, pop = (phase(queue, url, case, verb, seconds) for verb in ("push", "pop"))
-            # A message costs its push and its pop: what the same connections sustain of both.
-            found[queue].append((push, pop, 1 / (1 / push + 1 / pop)))
-    rows: list[Row] = []
-    for queue in queues:
-        figures = [statistics.median(values) for values in zip(*found[queue], strict=True)]
-        ratios = [
-            statistics.median(
-                own[k] / naive[k] for own, naive in zip(found[queue], found["naive"], strict=True)
-            )
-            for k in range(3)
-        ]
-        rows.append(Row(kind, queue, **asdict(case), **_figures(figures, ratios)))
-    return rows
-
-
-def _figures(figures: list[float], ratios: list[float]) -> dict[str, float]:
-    names = ("push", "pop", "both")
-    return {
-        **{name: round(value) for name, value in zip(names, figures, strict=True)},
-        **{f"ratio_{name}": round(value, 2) for name, value in zip(names, ratios, strict=True)},
-    }
-
-
-def main() -> None:
-    """Print a line a result."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
-    parser.add_argument("--seconds", type=float, default=0.5, help="length of each phase")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--database", choices=("postgresql", "sqlite"), default="postgresql")
-    parser.add_argument("--connections", type=int, nargs="+", default=[1, 2, 4, 8, 16])
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 100], help="rows a call")
-    parser.add_argument("--durability", nargs="+", default=["sync", "delayed"])
-    options = parser.parse_args()
-    if not options.json:
-        head = ["push/s", "pop/s", "both/s", "|", "ratio", "to", "naive:", "push", "pop", "both"]
-        print(f"{'queue':20} {'durability':10} conn batch " + " ".join(head))
-    with database(options.database) as url:
-        for durability in options.durability:
-            for batch in options.batch:
-                for connections in options.connections:
-                    case = Case(durability, connections, batch)
-                    for row in measure(
-                        url, options.database, case, options.seconds, options.rounds
-                    ):
-                        print(json.dumps(asdict(row)) if options.json else _line(row), flush=True)
-
-
-def _line(row: Row) -> str:
-    return (
-        f"{row.queue:20} {row.durability:10} {row.connections:4} {row.batch:5}"
-        f" {row.push:9.0f} {row.pop:9.0f} {row.both:9.0f}"
-        f" | {row.ratio_push:6.2f} {row.ratio_pop:6.2f} {row.ratio_both:6.2f}"
+def _sustained(found: list[list[tuple[int, float]]]) -> Sample:
+    push, pop = (
+        sum(moved for moved, _ in phase) / max(took for _, took in phase)
+        for phase in zip(*found, strict=True)
     )
+    return Sample(1 / (1 / push + 1 / pop), {"pushes/s": push, "pops/s": pop})
 
 
-if __name__ == "__main__":
-    main()
+class _Server:
+    """The PostgreSQL of this question, while it is asked."""
+
+    def __init__(self) -> None:
+        self.url = ""
+
+    @contextlib.contextmanager
+    def running(self) -> Generator[None]:
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "durable"))
+        from postgres import PostgresMissing, postgres
+
+        try:
+            with postgres() as server:
+                self.url = server.url
+                yield
+        except PostgresMissing as error:
+            raise Unavailable(str(error)) from None
+
+    def measure(self, queue: str, case: Case, seconds: float) -> Sample:
+        fresh(queue, self.url)
+        role = Role(_work, (queue, self.url, case, seconds))
+        return _sustained(run_together([*repeat(role, case.connections)], timeout=120))
+
+
+def _in_memory(seconds: float) -> Sample:
+    return Sample(Messages("ring", guess=5e6)(seconds).value * 1e6)
+
+
+def question(settings: Settings) -> Question:
+    """The naive table is what ratios refer to; the ring in shared memory stands beside it."""
+    server = _Server()
+    # Creating a table, and 16 processes that import SQLAlchemy, take longer than the measurement.
+    rounds = min(settings.rounds, 2)
+    cases = [Case("sync", n, 100) for n in CONNECTIONS]
+    cases += [Case("sync", 16, 1), Case("delayed", 16, 100)]
+    rows: list[Row] = []
+    for case in cases[:1] if settings.quick else cases:
+        naive = f"{NAIVE}, {case}"
+        for queue in (NAIVE, RING, SCATTERED):
+            rows.append(
+                Row(
+                    f"{queue}, {case}",
+                    "msg/s",
+                    partial(server.measure, queue, case),
+                    compare=() if queue == NAIVE else (naive,),
+                    rounds=rounds,
+                )
+            )
+    rows.append(Row("shmring.Ring, one at a time, two processes", "msg/s", _in_memory))
+    return Question(
+        "table",
+        "How fast are rings of rows on PostgreSQL?",
+        rows,
+        setup=server.running,
+        warm_up=False,
+    )

@@ -1,0 +1,213 @@
+"""What does it cost to have a ring's messages on disk?
+
+Producers and the journal are processes of their own. The plain writer does the journal's work
+again, without a ring: as many bytes in as many writes with as many syncs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import repeat
+from typing import Any
+
+from benchmarks.disk import folder
+from benchmarks.harness import Question, Row, Sample, Settings, Target
+from benchmarks.payload import (
+    BATCH,
+    DEFAULT_SLOTS,
+    MESSAGE,
+    MESSAGE_BYTES,
+    arrow_batch,
+    rows,
+    unique_name,
+)
+from benchmarks.processes import Gate, Role, run_together
+
+__all__ = ["question"]
+
+BATCH_BYTES = 1 << 20
+PLAIN_COMMITS = "plain: a 300-byte write and a sync each"
+
+
+@dataclass
+class Work:
+    """What the journal did in this round."""
+
+    nbytes: int = 0
+    writes: int = 1
+    syncs: int = 1
+
+
+def _journal(gate: Gate, name: str, path: str) -> Work:
+    """Run the journal until the producers are done."""
+    import shmring
+
+    with shmring.attach(name) as ring, ring.journal(path) as journal:
+        gate.wait()
+        gate.wait()
+    return Work(journal.bytes_written, journal.records, journal.syncs)
+
+
+def _push_runs(gate: Gate, name: str, seconds: float) -> tuple[float, int]:
+    import shmring
+
+    array = rows()
+    sent = 0
+    with shmring.attach(name) as ring, ring.producer() as out:
+        gate.wait()
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < seconds:
+            last = out.push_many(array) + BATCH - 1
+            sent += BATCH * MESSAGE_BYTES
+        out.wait_durable(last)
+        took = time.perf_counter() - begun
+        gate.wait()
+    return took, sent
+
+
+def _write_batches(gate: Gate, name: str, seconds: float) -> tuple[float, int]:
+    import shmring
+
+    batch = arrow_batch(BATCH_BYTES)
+    sent = 0
+    with (
+        shmring.attach(name) as ring,
+        ring.producer() as out,
+        ring.arrow_writer(batch.schema) as writer,
+    ):
+        gate.wait()
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < seconds:
+            last = writer.write(batch)
+            sent += BATCH_BYTES
+        out.wait_durable(last)
+        took = time.perf_counter() - begun
+        gate.wait()
+    return took, sent
+
+
+def _push_durably(gate: Gate, name: str, seconds: float) -> tuple[float, int]:
+    import shmring
+
+    pushed = 0
+    with shmring.attach(name) as ring, ring.producer() as out:
+        gate.wait()
+        begun = time.perf_counter()
+        while time.perf_counter() - begun < seconds:
+            out.push(MESSAGE, durable=True)
+            pushed += 1
+        took = time.perf_counter() - begun
+        gate.wait()
+    return took, pushed
+
+
+def _run(push: Callable[..., Any], producers: int, seconds: float) -> tuple[float, int, Work]:
+    """Seconds, what was sent, and what the journal did."""
+    import shmring
+
+    name = unique_name()
+    with folder() as path, shmring.create(name, slots=DEFAULT_SLOTS, temporary=True):
+        pinned = producers == 1
+        results = run_together(
+            [
+                Role(_journal, (name, str(path)), 1 if pinned else None),
+                *repeat(Role(push, (name, seconds), 0 if pinned else None), producers),
+            ]
+        )
+    work, *pushed = results
+    return max(took for took, _ in pushed), sum(sent for _, sent in pushed), work
+
+
+def _stream(push: Callable[..., Any], work: Work, seconds: float) -> Sample:
+    took, sent, done = _run(push, 1, seconds)
+    work.nbytes, work.writes, work.syncs = done.nbytes, done.writes, done.syncs
+    return Sample(sent / took / 1e6, {"MB a sync": done.nbytes / done.syncs / 1e6})
+
+
+def _write_plainly(gate: Gate, path: str, nbytes: int, writes: int, syncs: int) -> float:
+    data = os.urandom(nbytes // writes)
+    file = os.open(path, os.O_CREAT | os.O_WRONLY)
+    gate.wait()
+    begun = time.perf_counter()
+    synced = 0
+    for number in range(1, writes + 1):
+        os.write(file, data)
+        if number * syncs // writes > synced:
+            os.fdatasync(file)
+            synced += 1
+    took = time.perf_counter() - begun
+    os.close(file)
+    return took
+
+
+def _plain(work: Work, seconds: float) -> Sample:
+    del seconds
+    with folder() as path:
+        args = str(path / "plain"), work.nbytes, work.writes, work.syncs
+        (took,) = run_together([Role(_write_plainly, args, 1)])
+    return Sample(work.nbytes / took / 1e6)
+
+
+def _commit_plainly(gate: Gate, path: str, seconds: float) -> float:
+    file = os.open(path, os.O_CREAT | os.O_WRONLY)
+    gate.wait()
+    begun = time.perf_counter()
+    commits = 0
+    while (took := time.perf_counter() - begun) < seconds:
+        os.write(file, MESSAGE)
+        os.fdatasync(file)
+        commits += 1
+    os.close(file)
+    return commits / took
+
+
+def _plain_commits(seconds: float) -> Sample:
+    with folder() as path:
+        (rate,) = run_together([Role(_commit_plainly, (str(path / "plain"), seconds), 1)])
+    return Sample(rate)
+
+
+def _durable(producers: int, seconds: float) -> Sample:
+    took, pushed, work = _run(_push_durably, producers, seconds)
+    return Sample(pushed / took, {"messages a sync": pushed / work.syncs})
+
+
+def _pair(label: str, push: Callable[..., Any]) -> list[Row]:
+    work = Work()
+    plain = f"plain writes and syncs as for {label}"
+    return [
+        Row(f"journal, {label}", "MB/s", partial(_stream, push, work), (Target(0.8, plain),)),
+        Row(plain, "MB/s", partial(_plain, work)),
+    ]
+
+
+def _durable_row(producers: int, *targets: Target) -> Row:
+    many = f"{producers} producers" if producers > 1 else "1 producer"
+    return Row(
+        f"push(durable=True), {many}",
+        "msg/s",
+        partial(_durable, producers),
+        targets,
+        compare=(PLAIN_COMMITS,),
+    )
+
+
+def question(settings: Settings) -> Question:
+    """Streams against plain writes; then producers that wait for the disk at each message."""
+    del settings
+    return Question(
+        "journal",
+        "What does it cost to have a ring's messages on disk?",
+        [
+            *_pair(f"300-byte messages, {BATCH} a push", _push_runs),
+            *_pair("Arrow batches of 1 MB", _write_batches),
+            Row(PLAIN_COMMITS, "commits/s", _plain_commits),
+            _durable_row(1),
+            _durable_row(4, Target(1.5, "push(durable=True), 1 producer")),
+            _durable_row(16, Target(1.5, "push(durable=True), 4 producers")),
+        ],
+    )
