@@ -13,6 +13,7 @@ PACKAGE := $(shell find src -name '*.py' -o -name '*.pyi' 2>/dev/null)
 
 MINUTES ?= 2
 SECONDS ?= 60
+KILLS ?= 3000
 
 .PHONY: help
 help: ## list the targets
@@ -49,12 +50,25 @@ $(VENV)/lint: pyproject.toml constraints.txt $(VENV)/bin/python
 demo: $(VENV)/installed ## a real Spark job on real data through the ring, and what happened
 	$(BIN)/python spark_examples/score_lineitem.py
 
+.PHONY: demo-durable
+demo-durable: $(VENV)/installed ## kill everything with -9, start again: nothing committed is missing or double
+	$(BIN)/python spark_examples/durable_demo.py
+
+# Debian keeps the server's programs out of PATH; its name for what brings them is postgresql.
+.PHONY: postgresql
+postgresql:
+	@ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || scripts/need initdb postgresql
+
 .PHONY: test
-test: $(VENV)/installed ctest ## the C and the Python tests, Spark's included
+test: $(VENV)/installed ctest postgresql ## the C and the Python tests, Spark's included
 	$(BIN)/pytest
 
+.PHONY: kills
+kills: $(VENV)/installed ## kill the durable queues and the journal thousands of times
+	SHMRING_KILLS=$(KILLS) $(BIN)/pytest -m kill tests/durable
+
 .PHONY: bench
-bench: $(VENV)/bench ## every benchmark, side by side: a table, out/bench.json, out/bench.png
+bench: $(VENV)/bench postgresql ## every benchmark, side by side: a table, out/bench.json, out/bench.png
 	@mkdir -p out
 	$(BIN)/python benchmarks/run.py --json out/bench.json --plot out/bench.png
 
@@ -109,6 +123,14 @@ soak: $(BIN)/cmake ## traffic with random kills and stops, every message account
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_SOAK=ON > /dev/null
 	@$(CMAKE) --build build/proofs > build/proofs.log || { cat build/proofs.log; exit 1; }
 	@build/proofs/tests/soak/soak $$(($(MINUTES) * 60))
+
+.PHONY: fuzz
+fuzz: $(BIN)/cmake ## libFuzzer and sanitizers on attach, readers and table: SECONDS=60
+	@scripts/need clang clang
+	@CC=clang $(CMAKE) -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_FUZZ=ON > /dev/null
+	@$(CMAKE) --build build/fuzz > build/fuzz.log || { cat build/fuzz.log; exit 1; }
+	@native/fuzz/fuzz build/fuzz/native/fuzz $(SECONDS)
 
 .PHONY: clean
 clean: ## remove what make has made, the data apart
