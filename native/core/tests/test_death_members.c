@@ -1,0 +1,342 @@
+/* A member dies anywhere: what it held comes again, and nothing else. */
+#include "death.h"
+
+static const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
+
+TEST(what_a_dead_member_held_comes_again_and_nothing_else)
+{
+	struct puppet *c = puppet_new(take_and_die);
+
+	for (c->step = 0; c->step < 2; c->step++)
+		for (int early = 0; early < 2; early++) { /* the other member is there already, or comes later */
+			shmring *r = ring_new();
+			shmring_producer *p = producer_of(r);
+			shmring_member *m = NULL;
+			uint64_t got, again;
+			uint32_t id;
+
+			NEED(shmring_subscribe(r, "b", &earliest, &id) == SHMRING_OK);
+			for (uint64_t i = 0; i < 10; i++)
+				CHECK_IS(push_number(p, i), SHMRING_OK);
+			if (early)
+				m = member_of(r, "b");
+			c->n = 3;
+			puppet_die(c);
+			if (early)
+				CHECK_IS(recover(r), 2);
+			else
+				m = member_of(r, "b");
+			CHECK_IS(branch_released(r, m->branch, false), 0);
+			if (!early)
+				recover(r);
+			got = drain(m, &again);
+			CHECK_IS(got, c->step ? 0x3f3 : 0x3ff);
+			CHECK_IS(again, c->step ? 0x33 : 0x3f);
+			CHECK_IS(branch_released(r, m->branch, false), 10);
+			shmring_producer_close(p);
+			check_works(r, m);
+			CHECK_IS(seats_in_use(r), 2);
+			shmring_member_close(m);
+			ring_end(r);
+		}
+	munmap(c, sizeof *c);
+}
+
+/* A take of [0, 2) word by word, as shmring_take() does it. */
+enum { TAKE_MARKED = 1, TAKE_RECORDED, TAKE_HELD, TAKE_MOVED, TAKE_DONE, TAKE_STEPS };
+
+static int take_by_halves(struct puppet *c)
+{
+	struct seat *s;
+	uint64_t word;
+
+	c->m = member_of(c->r, "b");
+	s = c->m->seat;
+	word = TAKE_WORD(UINT64_C(2), c->m->branch_index);
+	if (c->step >= TAKE_MARKED) {
+		s->lease.take_lo = 0;
+		s->lease.take_end = word | TAKE_PENDING;
+	}
+	if (c->step >= TAKE_RECORDED) {
+		s->range[0].hi = 2;
+		s->range[0].lo = 0;
+	}
+	if (c->step >= TAKE_HELD)
+		s->lease.hold = 0;
+	if (c->step >= TAKE_MOVED)
+		store_release(&c->m->branch->taken.v, UINT64_C(2) << 8 | c->m->seat_index);
+	if (c->step >= TAKE_DONE)
+		s->lease.take_end = word;
+	return 0;
+}
+
+TEST(a_member_dies_at_each_step_of_a_take)
+{
+	struct puppet *c = puppet_new(take_by_halves);
+
+	/* others: 0 nobody takes before the recovery; 1 somebody does while it
+	 * lives; 2 somebody does after its death */
+	for (c->step = 0; c->step < TAKE_STEPS; c->step++)
+		for (int others = 0; others < 3; others++) {
+			shmring *r = ring_new();
+			shmring_producer *p = producer_of(r);
+			shmring_member *m = member_of(r, "b");
+			uint64_t got = 0, again, first = 0;
+			pid_t pid;
+
+			for (uint64_t i = 0; i < 6; i++)
+				CHECK_IS(push_number(p, i), SHMRING_OK);
+			c->stays = true;
+			pid = puppet_start(c);
+			if (others == 1)
+				first = drain(m, &again);
+			puppet_kill(c, pid);
+			if (others == 2)
+				first = drain(m, &again);
+			if (others)
+				CHECK_IS(first, c->step >= TAKE_MOVED ? 0x3c : 0x3f);
+			CHECK_IS(recover(r), 2);
+			got = drain(m, &again);
+			CHECK_IS(got & first, 0); /* nothing twice */
+			CHECK_IS(got | first, 0x3f);
+			CHECK_IS(again, c->step >= TAKE_MOVED ? 3 : 0);
+			shmring_producer_close(p);
+			check_works(r, m);
+			shmring_member_close(m);
+			ring_end(r);
+		}
+	munmap(c, sizeof *c);
+}
+
+/* The same seat may serve another branch by the time its former owner's take
+ * is confirmed there. */
+static int pend_in_another_branch(struct puppet *c)
+{
+	struct seat *s;
+
+	__atomic_store_n(&c->ready, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&c->go, __ATOMIC_ACQUIRE))
+		nap_ms(1);
+	c->m = member_of(c->r, "y");
+	s = c->m->seat;
+	s->lease.take_lo = 0;
+	s->lease.take_end = TAKE_WORD(UINT64_C(2), c->m->branch_index) | TAKE_PENDING;
+	s->range[0].hi = 2;
+	s->range[0].lo = 0;
+	s->lease.hold = 0;
+	c->n = c->m->seat_index;
+	__atomic_store_n(&c->gone, true, __ATOMIC_RELEASE);
+	return 0;
+}
+
+TEST(a_take_is_not_confirmed_for_another_branch)
+{
+	struct puppet *c = puppet_new(pend_in_another_branch);
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *x = member_of(r, "x"), *y = member_of(r, "y"), *former;
+	struct shmring_lease l;
+	uint64_t again;
+	uint32_t seat;
+	pid_t pid;
+
+	for (uint64_t i = 0; i < 6; i++)
+		CHECK_IS(push_number(p, i), SHMRING_OK);
+	/* `former` takes [0, 2) of x and leaves; its seat goes to the child's member. */
+	former = member_of(r, "x");
+	seat = former->seat_index;
+	NEED(shmring_take(former, 2, 2, &l) == SHMRING_OK && shmring_release(former, 0, 2) == SHMRING_OK);
+	/* The child's handle takes the next seat, its member then the one of `former`. */
+	c->step = seat;
+	c->stays = true;
+	snprintf(c->path, sizeof c->path, "%s", ring_path());
+	pid = puppet_start(c);
+	shmring_member_close(former);
+	__atomic_store_n(&c->go, true, __ATOMIC_RELEASE);
+	while (!__atomic_load_n(&c->gone, __ATOMIC_ACQUIRE))
+		nap_ms(1);
+	CHECK_IS(c->n, seat);
+	CHECK_IS(drain(x, &again), 0x3c); /* confirms the seat that took [0, 2) of x */
+	puppet_kill(c, pid);
+	CHECK_IS(recover(r), 2);
+	CHECK_IS(drain(y, &again), 0x3f);
+	CHECK_IS(again, 0);
+	shmring_member_close(x);
+	shmring_member_close(y);
+	shmring_producer_close(p);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+/* Adopting [0, 4) of an orphan, word by word. */
+enum { ADOPT_MARKED = 1, ADOPT_RECORDED, ADOPT_HELD, ADOPT_STRUCK, ADOPT_RAISED, ADOPT_DONE, ADOPT_STEPS };
+
+static int adopt_by_halves(struct puppet *c)
+{
+	struct seat *s, *dead = NULL;
+	uint32_t from = 0;
+
+	c->m = member_of(c->r, "b");
+	s = c->m->seat;
+	for (uint32_t i = 0; i < c->r->seat_count; i++)
+		if (c->r->seats[i].id.state == SEAT_ORPHAN)
+			dead = &c->r->seats[from = i];
+	if (!dead || dead->range[0].lo != 0)
+		return 1;
+	if (c->step >= ADOPT_MARKED) {
+		s->lease.adopt_lo = 0;
+		s->lease.adopt_hi = 4;
+		s->lease.adopt_from = from + 1;
+	}
+	if (c->step >= ADOPT_RECORDED) {
+		s->range[0].hi = 4;
+		s->range[0].lo = 0;
+	}
+	if (c->step >= ADOPT_HELD) {
+		s->lease.hold = 0;
+		c->m->branch->d.moves++;
+	}
+	if (c->step >= ADOPT_STRUCK)
+		dead->range[0].lo = c->n == 4 ? NONE : 4;
+	if (c->step >= ADOPT_RAISED)
+		dead->lease.hold = c->n == 4 ? NONE : 4;
+	if (c->step >= ADOPT_DONE)
+		s->lease.adopt_from = 0;
+	return 0;
+}
+
+TEST(a_member_dies_at_each_step_of_adopting_from_the_dead)
+{
+	struct puppet *c = puppet_new(adopt_by_halves), *d = puppet_new(take_and_die);
+
+	/* whole: it adopts all of the orphan's lease; recovered: before the other
+	 * member takes, or by that take itself */
+	for (c->step = 0; c->step < ADOPT_STEPS; c->step++)
+		for (int whole = 0; whole < 2; whole++)
+			for (int recovered = 0; recovered < 2; recovered++) {
+				shmring *r = ring_new();
+				shmring_producer *p = producer_of(r);
+				shmring_member *m = member_of(r, "b");
+				uint64_t got, again, later;
+
+				for (uint64_t i = 0; i < 8; i++)
+					CHECK_IS(push_number(p, i), SHMRING_OK);
+				d->n = whole ? 2 : 3; /* holds [0, 4) or [0, 6) */
+				puppet_die(d);
+				CHECK_IS(recover(r), 2);
+				c->n = whole ? 4 : 6;
+				puppet_die(c);
+				if (recovered)
+					CHECK_IS(recover(r), 2);
+				got = drain(m, &again);
+				recover(r);
+				got |= drain(m, &later);
+				CHECK_IS(got, 0xff);
+				CHECK_IS(again | later, whole ? 0xf : 0x3f);
+				CHECK_IS(again & later, 0);
+				CHECK_IS(branch_released(r, m->branch, false), 8);
+				shmring_producer_close(p);
+				check_works(r, m);
+				CHECK_IS(seats_in_use(r), 2);
+				shmring_member_close(m);
+				ring_end(r);
+			}
+	munmap(c, sizeof *c);
+	munmap(d, sizeof *d);
+}
+
+static int split_by_halves(struct puppet *c)
+{
+	struct shmring_lease l;
+	struct seat *s;
+
+	c->m = member_of(c->r, "b");
+	s = c->m->seat;
+	if (shmring_take(c->m, 8, 8, &l))
+		return 1;
+	/* release of [2, 4): the tail is recorded a second time first */
+	s->range[1].hi = 8;
+	s->range[1].lo = 4;
+	if (c->step)
+		s->range[0].hi = 2;
+	return 0;
+}
+
+TEST(a_member_dies_while_it_splits_a_lease)
+{
+	struct puppet *c = puppet_new(split_by_halves);
+
+	for (c->step = 0; c->step < 2; c->step++) {
+		shmring *r = ring_new();
+		shmring_producer *p = producer_of(r);
+		shmring_member *m = member_of(r, "b");
+		uint64_t again;
+
+		for (uint64_t i = 0; i < 8; i++)
+			CHECK_IS(push_number(p, i), SHMRING_OK);
+		puppet_die(c);
+		CHECK_IS(recover(r), 2);
+		CHECK_IS(drain(m, &again), c->step ? 0xf3 : 0xff);
+		CHECK_IS(again, c->step ? 0xf3 : 0xff);
+		shmring_producer_close(p);
+		check_works(r, m);
+		shmring_member_close(m);
+		ring_end(r);
+	}
+	munmap(c, sizeof *c);
+}
+
+static int join_and_die(struct puppet *c)
+{
+	struct shmring_branch_options o = {
+	    .start = SHMRING_EARLIEST, .exclusive = c->step == 1, .ephemeral = c->step == 2};
+	struct shmring_lease l;
+
+	c->m = member_with(c->r, "b", &o);
+	return shmring_take(c->m, 3, 3, &l);
+}
+
+TEST(branches_without_a_living_member_keep_or_go_by_their_policy)
+{
+	struct puppet *c = puppet_new(join_and_die);
+
+	for (c->step = 0; c->step < 3; c->step++) {
+		struct shmring_branch_options o = {
+		    .start = SHMRING_EARLIEST, .exclusive = c->step == 1, .ephemeral = c->step == 2};
+		shmring *r = ring_new();
+		shmring_producer *p = producer_of(r);
+		shmring_member *m;
+		struct shmring_branch_info info;
+		uint64_t again;
+		uint32_t id;
+
+		for (uint64_t i = 0; i < 6; i++)
+			CHECK_IS(push_number(p, i), SHMRING_OK);
+		puppet_die(c);
+		CHECK_IS(recover(r), 2);
+		CHECK_IS(shmring_find_branch(r, "b", &id), c->step == 2 ? SHMRING_E_NO_BRANCH : SHMRING_OK);
+		if (c->step < 2) {
+			CHECK_IS(shmring_branch_info(r, id, &info), SHMRING_OK);
+			CHECK(info.orphans == 1 && info.members == 0 && info.position == 3 && info.released == 0);
+		}
+		m = member_with(r, "b", &o);
+		CHECK_IS(drain(m, &again), 0x3f);
+		CHECK_IS(again, c->step == 2 ? 0 : 7);
+		shmring_member_close(m);
+		shmring_producer_close(p);
+		ring_end(r);
+	}
+	munmap(c, sizeof *c);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(what_a_dead_member_held_comes_again_and_nothing_else);
+	RUN(a_member_dies_at_each_step_of_a_take);
+	RUN(a_take_is_not_confirmed_for_another_branch);
+	RUN(a_member_dies_at_each_step_of_adopting_from_the_dead);
+	RUN(a_member_dies_while_it_splits_a_lease);
+	RUN(branches_without_a_living_member_keep_or_go_by_their_policy);
+	return check_summary();
+}

@@ -1,0 +1,126 @@
+/* A forked child has no part in the ring until it attaches. */
+#include "death.h"
+
+/* --- fork ------------------------------------------------------------------------------ */
+
+struct inherited {
+	shmring *r;
+	shmring_producer *p;
+	shmring_member *m;
+};
+
+static char fork_path[64];
+
+static int use_and_attach_again(void *argument)
+{
+	struct inherited copy = *(struct inherited *)argument;
+	shmring *own;
+	shmring_producer *p;
+
+	own = ring_again(fork_path);
+	p = producer_of(own);
+	if (push_number(p, 42))
+		return 1;
+	shmring_producer_close(p);
+	shmring_close(own);
+	{
+		struct shmring_lease l;
+		shmring_producer *q;
+		shmring_member *m;
+		uint64_t id;
+		uint32_t branch;
+
+		CHECK_IS(shmring_publish(copy.p, 8, 0, 0), SHMRING_E_FORKED);
+		CHECK_IS(shmring_publish_ones(copy.p, 0, NULL, 8), SHMRING_E_FORKED);
+		CHECK_IS(shmring_abort(copy.p), SHMRING_E_FORKED);
+		CHECK_IS(shmring_next(copy.p, 1), SHMRING_E_FORKED);
+		CHECK_IS(shmring_push(copy.p, "", 0, 0, &id), SHMRING_E_FORKED);
+		CHECK_IS(shmring_push_many(copy.p, "x", 1, 1, NULL, 1, &id), SHMRING_E_FORKED);
+		CHECK_IS(shmring_producer_available(copy.p), SHMRING_E_FORKED);
+		CHECK_IS(shmring_take(copy.m, 1, 1, &l), SHMRING_E_FORKED);
+		CHECK_IS(shmring_release(copy.m, 0, 1), SHMRING_E_FORKED);
+		CHECK_IS(shmring_wait_space(copy.p, 1, 0, 0), SHMRING_E_FORKED);
+		CHECK_IS(shmring_wait_message(copy.m, 0, 0), SHMRING_E_FORKED);
+		CHECK_IS(shmring_producer_open(copy.r, "x", &q), SHMRING_E_FORKED);
+		CHECK_IS(shmring_join(copy.r, "b", NULL, "x", &m), SHMRING_E_FORKED);
+		CHECK_IS(shmring_subscribe(copy.r, "c", NULL, &branch), SHMRING_E_FORKED);
+		CHECK_IS(shmring_unsubscribe(copy.r, "b"), SHMRING_E_FORKED);
+		CHECK_IS(shmring_follow(copy.r, 0, 0), SHMRING_E_FORKED);
+		CHECK_IS(shmring_recover(copy.r, NULL), SHMRING_E_FORKED);
+		CHECK(strstr(shmring_error_message(), "attach again") != NULL);
+		shmring_count_dropped(copy.p);
+		shmring_producer_close(copy.p);
+		shmring_member_close(copy.m);
+		shmring_close(copy.r);
+	}
+	return 0;
+}
+
+TEST(a_fork_in_the_middle_of_a_claim)
+{
+	shmring *r = ring_new(), *other = ring_again(ring_path());
+	struct inherited h = {r, producer_of(r), member_of(r, "b")};
+	uint64_t number = 1;
+	struct shmring_seat_info seat;
+
+	snprintf(fork_path, sizeof fork_path, "%s", ring_path());
+	CHECK_IS(shmring_next(h.p, 1), 0);
+	CHECK_IS(reap(spawn(use_and_attach_again, &h)), 0);
+	/* The child's end has not ended us. */
+	CHECK_IS(recover(other), 0);
+	CHECK_IS(shmring_seat_info(other, h.p->seat_index, &seat), SHMRING_OK);
+	CHECK(seat.alive && seat.claim == 0 && seat.dropped == 0);
+	memcpy(shmring_slot(r, 0), &number, 8);
+	CHECK_IS(shmring_publish(h.p, 8, 0, 0), SHMRING_OK);
+	CHECK_IS(pop_number(h.m), 1);
+	CHECK_IS(pop_number(h.m), 42);
+	shmring_member_close(h.m);
+	shmring_producer_close(h.p);
+	shmring_close(other);
+	ring_end(r);
+}
+
+static int fork_and_claim(struct puppet *c)
+{
+	pid_t pid;
+
+	c->p = producer_of(c->r);
+	if (shmring_next(c->p, 2) < 0)
+		return 1;
+	pid = fork();
+	if (pid == 0) { /* keeps the mapping, and does nothing */
+		store_release(&c->n, 1);
+		for (int i = 0; i < 3000; i++)
+			nap_ms(1);
+		_exit(0);
+	}
+	while (!load_acquire(&c->n)) /* its copy of the locks is closed before fork() returns there */
+		nap_ms(1);
+	c->lo = (uint64_t)pid;
+	return 0;
+}
+
+TEST(a_parent_is_dead_although_its_forked_child_lives)
+{
+	struct puppet *c = puppet_new(fork_and_claim);
+	shmring *r = ring_new();
+	shmring_member *m = member_of(r, "b");
+
+	puppet_die(c);
+	NEED((pid_t)c->lo > 0 && kill((pid_t)c->lo, 0) == 0);
+	CHECK_IS(recover(r), 2);
+	CHECK(is_published(r, 0));
+	kill((pid_t)c->lo, SIGKILL);
+	check_works(r, m);
+	shmring_member_close(m);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(a_fork_in_the_middle_of_a_claim);
+	RUN(a_parent_is_dead_although_its_forked_child_lives);
+	return check_summary();
+}

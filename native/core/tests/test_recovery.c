@@ -1,0 +1,257 @@
+/* Whoever recovers may die too, and who is stopped is not dead. */
+#include "death.h"
+
+static const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
+
+/* --- who recovers may die too --------------------------------------------------------- */
+
+enum {
+	HALF_HOLE_ENTRY, /* the aborted run is filled in, not published */
+	HALF_HOLE_INTENT, /* published, the dead intent stands */
+	HALF_ORPHAN, /* made, not counted */
+	HALF_MEMBER, /* struck from its branch, its seat not free */
+	HALF_DROPPING, /* a drop that had just begun */
+	HALF_DROPPED, /* ... that had got as far as an orphan without its bit */
+	HALF_BRANCH, /* announced in `active`, never made */
+	HALF_EPHEMERAL, /* made, its maker died before joining */
+	HALF_STEPS
+};
+
+static int recover_by_halves(struct puppet *c)
+{
+	shmring *r = c->r;
+	struct branch *b = &r->cursors->branch[0];
+	struct seat *producer = NULL, *member = NULL;
+	uint32_t member_index = 0;
+
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		struct seat *s = &r->seats[i];
+
+		if (s->id.state != SEAT_ACTIVE || seat_alive(r, i))
+			continue;
+		if (s->id.role == ROLE_PRODUCER)
+			producer = s;
+		if (s->id.role == ROLE_MEMBER)
+			member = s, member_index = i;
+	}
+	if (!producer || !member)
+		return 1;
+	switch (c->step) {
+	case HALF_HOLE_ENTRY:
+		control_at(r, producer->intent.lo)->run = 3;
+		control_at(r, producer->intent.lo)->kind = KIND_ABORTED;
+		control_at(r, producer->intent.lo)->flags = 0;
+		control_at(r, producer->intent.lo)->length = 0;
+		break;
+	case HALF_HOLE_INTENT:
+		publish_aborted(r, producer->intent.lo, 3, 0);
+		break;
+	case HALF_ORPHAN:
+		member->id.state = SEAT_ORPHAN;
+		break;
+	case HALF_MEMBER:
+		b->d.state = BRANCH_DROPPED;
+		b->d.members[0] &= ~(UINT64_C(1) << member_index);
+		break;
+	case HALF_DROPPING:
+		b->d.state = BRANCH_DROPPING;
+		break;
+	case HALF_DROPPED:
+		b->d.state = BRANCH_DROPPED;
+		member->id.state = SEAT_ORPHAN;
+		b->d.members[0] &= ~(UINT64_C(1) << member_index);
+		break;
+	case HALF_BRANCH:
+		r->cursors->branch[1].taken.v = NOBODY;
+		r->cursors->graph.active |= 2;
+		break;
+	default:
+		r->cursors->branch[1].taken.v = NOBODY;
+		memcpy(r->cursors->branch[1].d.name, "e", 2);
+		r->cursors->branch[1].d.options = BRANCH_EPHEMERAL;
+		r->cursors->graph.active |= 2;
+		r->cursors->branch[1].d.state = BRANCH_ACTIVE;
+	}
+	return 0;
+}
+
+TEST(a_recovery_that_was_killed_is_finished_by_the_next)
+{
+	struct puppet *c = puppet_new(recover_by_halves);
+	struct puppet *dead_producer = puppet_new(produce_and_die), *dead_member = puppet_new(take_and_die);
+
+	for (c->step = 0; c->step < HALF_STEPS; c->step++)
+		for (int by_join = 0; by_join < 2; by_join++) {
+			bool dropped =
+			    c->step == HALF_DROPPING || c->step == HALF_DROPPED || c->step == HALF_MEMBER;
+			shmring *r = ring_new();
+			shmring_producer *p = producer_of(r);
+			shmring_member *m;
+			uint64_t got, again;
+			uint32_t id;
+
+			NEED(shmring_subscribe(r, "b", &earliest, &id) == SHMRING_OK);
+			for (uint64_t i = 0; i < 6; i++)
+				CHECK_IS(push_number(p, i), SHMRING_OK);
+			dead_member->n = 2;
+			puppet_die(dead_member);
+			dead_producer->step = DIES_FILLED;
+			dead_producer->n = 3;
+			puppet_die(dead_producer);
+			puppet_die(c);
+			if (!by_join)
+				CHECK(recover(r) >= 4);
+			m = member_of(r, "b");
+			recover(r);
+			CHECK_IS(push_number(p, 9), SHMRING_OK);
+			got = drain(m, &again);
+			if (check_broken)
+				printf("  at step %d, by_join %d\n", (int)c->step, by_join);
+			if (dropped) {
+				CHECK(got & 1 << 9);
+			} else {
+				CHECK_IS(got, 0x23f);
+				CHECK_IS(again, 0xf);
+			}
+			shmring_producer_close(p);
+			check_works(r, m);
+			CHECK_IS(seats_in_use(r), 2);
+			CHECK_IS(load_relaxed(&r->cursors->graph.active), UINT64_C(1) << m->branch_index);
+			shmring_member_close(m);
+			ring_end(r);
+		}
+	munmap(c, sizeof *c);
+	munmap(dead_producer, sizeof *c);
+	munmap(dead_member, sizeof *c);
+}
+
+static int hold_the_admin_lock(struct puppet *c)
+{
+	return admin_try(c->r) ? 0 : 1;
+}
+
+TEST(the_admin_lock_falls_with_its_holder)
+{
+	struct puppet *c = puppet_new(hold_the_admin_lock);
+	shmring *r = ring_new();
+	shmring_member *m;
+	struct shmring_lease l;
+	pid_t pid;
+
+	c->stays = true;
+	pid = puppet_start(c);
+	CHECK(!admin_try(r));
+	puppet_kill(c, pid);
+	m = member_of(r, "b");
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
+	shmring_member_close(m);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+/* --- not dead -------------------------------------------------------------------------- */
+
+TEST(a_stopped_process_is_not_dead)
+{
+	struct puppet *c = puppet_new(produce_and_die);
+	shmring *r = ring_new();
+	shmring_member *m = member_of(r, "b");
+	pid_t pid;
+
+	c->step = DIES_CLAIMED;
+	c->n = 2;
+	c->stays = true;
+	pid = puppet_start(c);
+	kill(pid, SIGSTOP);
+	for (int i = 0; i < 20; i++) {
+		CHECK_IS(recover(r), 0);
+		CHECK_IS(shmring_wait_message(m, clock_ns() + 10000000, SHMRING_WAIT_FUTEX), SHMRING_TIMEOUT);
+	}
+	CHECK(!is_published(r, 0));
+	kill(pid, SIGCONT);
+	puppet_kill(c, pid);
+	CHECK_IS(recover(r), 2);
+	CHECK(is_published(r, 0));
+	check_works(r, m);
+	shmring_member_close(m);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+/* --- seats and branches run out ------------------------------------------------------------ */
+
+static int take_all_seats(struct puppet *c)
+{
+	shmring_producer *p;
+
+	for (uint32_t i = 0; i < 3; i++)
+		c->p = producer_of(c->r);
+	return shmring_producer_open(c->r, "one too many", &p) == SHMRING_E_LIMIT ? 0 : 1;
+}
+
+TEST(seats_run_out_and_come_back)
+{
+	struct puppet *c = puppet_new(take_all_seats);
+	shmring *r = NULL, *r2;
+	pid_t pid;
+
+	NEED(shmring_create(ring_path(), &(struct shmring_options){.slots = 1024, .participants = 4}) ==
+	     SHMRING_OK);
+	for (int round = 0; round < 3; round++) {
+		c->stays = true;
+		pid = puppet_start(c);
+		CHECK_IS(shmring_attach(ring_path(), 0, &r), SHMRING_E_LIMIT);
+		CHECK_IS(shmring_attach(ring_path(), SHMRING_READ_ONLY, &r2), SHMRING_OK);
+		shmring_close(r2);
+		puppet_kill(c, pid);
+		r = ring_again(ring_path()); /* finds no free seat and clears the dead away */
+		shmring_close(r);
+	}
+	munmap(c, sizeof *c);
+	unlink(ring_path());
+}
+
+static int make_all_branches(struct puppet *c)
+{
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .ephemeral = true};
+	char name[16];
+
+	for (int i = 0; i < 64; i++) {
+		snprintf(name, sizeof name, "e%d", i);
+		c->m = member_with(c->r, name, &o);
+	}
+	return 0;
+}
+
+TEST(branches_run_out_and_come_back)
+{
+	struct puppet *c = puppet_new(make_all_branches);
+	shmring *r = ring_new();
+	uint32_t id;
+	pid_t pid;
+
+	for (int round = 0; round < 2; round++) {
+		c->stays = true;
+		pid = puppet_start(c);
+		CHECK_IS(shmring_subscribe(r, "mine", NULL, &id), SHMRING_E_LIMIT);
+		puppet_kill(c, pid);
+		CHECK_IS(shmring_subscribe(r, "mine", NULL, &id), SHMRING_OK);
+		CHECK_IS(shmring_unsubscribe(r, "mine"), SHMRING_OK);
+		recover(r);
+		CHECK_IS(load_relaxed(&r->cursors->graph.active), 0);
+		CHECK_IS(seats_in_use(r), 1);
+	}
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(a_recovery_that_was_killed_is_finished_by_the_next);
+	RUN(the_admin_lock_falls_with_its_holder);
+	RUN(a_stopped_process_is_not_dead);
+	RUN(seats_run_out_and_come_back);
+	RUN(branches_run_out_and_come_back);
+	return check_summary();
+}

@@ -1,0 +1,211 @@
+/* The queue table: rows of live, dead and damaged rings, never a torn one. */
+#include "death.h"
+
+/* How many rows are filled; the text of the row that has `message_id`. */
+static unsigned rows(const shmring *r, uint64_t message_id, struct shmring_row *wanted, char *text)
+{
+	unsigned n = 0;
+
+	for (uint64_t i = 0; i < r->capacity; i++) {
+		struct shmring_row row;
+		char message[SLOT_BYTES] = {0};
+
+		CHECK_IS(shmring_table_row(r, i, &row, message, sizeof message), SHMRING_OK);
+		CHECK_IS(row.slot, i);
+		if (!row.filled)
+			continue;
+		n++;
+		if (row.message_id == message_id) {
+			*wanted = row;
+			memcpy(text, message, sizeof message);
+		}
+	}
+	return n;
+}
+
+static void push_text(shmring_producer *p, const char *text)
+{
+	uint64_t id;
+
+	CHECK_IS(shmring_push(p, text, strlen(text), KIND_BYTES, &id), SHMRING_OK);
+}
+
+TEST(a_row_says_what_was_pushed_and_who_still_has_to_release_it)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *a = member_of(r, "a"), *b = member_of(r, "b");
+	struct shmring_lease l;
+	struct shmring_row row = {0};
+	char text[SLOT_BYTES];
+
+	CHECK_IS(rows(r, 0, &row, text), 0);
+	push_text(p, "first");
+	push_text(p, "second");
+	CHECK_IS(rows(r, 1, &row, text), 2);
+	CHECK(row.message_id == 1 && row.length == 6 && row.kind == KIND_BYTES && row.time != 0);
+	CHECK(strcmp(text, "second") == 0);
+	CHECK_IS(row.reference_count, 2);
+	NEED(shmring_take(a, 2, 2, &l) == SHMRING_OK);
+	rows(r, 1, &row, text);
+	CHECK_IS(row.reference_count, 2); /* taken is not released */
+	NEED(shmring_release(a, 1, 2) == SHMRING_OK);
+	rows(r, 1, &row, text);
+	CHECK_IS(row.reference_count, 1); /* though the one before it is still held */
+	rows(r, 0, &row, text);
+	CHECK_IS(row.reference_count, 2);
+	NEED(shmring_release(a, 0, 1) == SHMRING_OK);
+	shmring_member_close(a);
+	shmring_member_close(b);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(messages_of_several_slots_are_one_row_and_cut_to_what_was_asked_for)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	struct shmring_row row;
+	char message[1000], copy[1000];
+	uint64_t id;
+
+	memset(message, 'x', sizeof message);
+	memset(copy, 0, sizeof copy);
+	CHECK_IS(shmring_push(p, message, sizeof message, KIND_BYTES, &id), SHMRING_OK);
+	CHECK_IS(rows(r, 0, &row, copy), 1);
+	CHECK_IS(shmring_table_row(r, 0, &row, copy, 10), SHMRING_OK);
+	CHECK_IS(row.length, 1000);
+	CHECK_IS(shmring_table_row(r, 0, &row, copy, sizeof copy), SHMRING_OK);
+	CHECK(memcmp(copy, message, sizeof copy) == 0);
+	CHECK_IS(shmring_table_row(r, r->capacity, &row, copy, 1), SHMRING_E_INVALID);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(what_is_not_committed_or_was_given_up_is_no_row)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r), *q = producer_of(r);
+	struct shmring_row row;
+	char text[SLOT_BYTES];
+
+	CHECK_IS(shmring_next(p, 5), 0);
+	fill_rows(r, 0, 5, 0, (uint8_t)p->seat_index); /* all but the store that publishes */
+	CHECK_IS(shmring_next(q, 2), 5);
+	CHECK_IS(rows(r, 0, &row, text), 0);
+	CHECK_IS(shmring_abort(q), SHMRING_OK);
+	CHECK_IS(rows(r, 0, &row, text), 0);
+	CHECK_IS(shmring_publish_ones(p, 4, NULL, 8), SHMRING_OK);
+	CHECK_IS(rows(r, 0, &row, text), 5);
+	shmring_producer_close(p);
+	shmring_producer_close(q);
+	ring_end(r);
+}
+
+TEST(what_may_be_overwritten_is_no_row)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+	struct shmring_row row;
+	char text[SLOT_BYTES];
+
+	for (uint64_t i = 0; i < 1500; i++)
+		CHECK(push_number(p, i) == SHMRING_OK && (i < 500 || pop_number(m) == (int64_t)(i - 500)));
+	CHECK_IS(rows(r, 1499, &row, text), shmring_claimed(r) - shmring_floor(r));
+	CHECK_IS(row.message_id, 1499);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_read_only_handle_sees_the_rows_of_a_ring_whose_users_are_dead)
+{
+	struct puppet *c = puppet_new(produce_and_die);
+	shmring *r;
+	struct shmring_row row;
+	char text[SLOT_BYTES];
+
+	NEED(shmring_create(ring_path(), &(struct shmring_options){.slots = 1024}) == SHMRING_OK);
+	c->step = DIES_DONE;
+	c->n = 1;
+	puppet_die(c);
+	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY, &r) == SHMRING_OK);
+	CHECK_IS(rows(r, 0, &row, text), 1);
+	CHECK_IS(row.reference_count, 0);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+TEST(a_damaged_entry_is_said_and_the_others_are_shown)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	struct shmring_row row;
+	char text[SLOT_BYTES];
+
+	push_text(p, "a");
+	push_text(p, "b");
+	push_text(p, "c");
+	control_at(r, 1)->run = 5000;
+	CHECK_IS(shmring_table_row(r, 0, &row, text, sizeof text), SHMRING_OK);
+	CHECK(row.filled);
+	CHECK_IS(shmring_table_row(r, 1, &row, text, sizeof text), SHMRING_E_DAMAGED);
+	CHECK(!row.filled && strstr(shmring_error_message(), "damaged"));
+	CHECK_IS(shmring_table_row(r, 2, &row, text, sizeof text), SHMRING_OK);
+	CHECK(row.filled);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+/* --- while a producer overwrites ----------------------------------------------------- */
+
+static int overwrite_for_ever(struct puppet *c)
+{
+	uint64_t words[SLOT_BYTES / 8], id;
+
+	c->p = producer_of(c->r);
+	__atomic_store_n(&c->ready, true, __ATOMIC_RELEASE);
+	for (uint64_t number = 0;; number++) {
+		for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+			words[i] = number;
+		NEED(shmring_push(c->p, words, sizeof words, KIND_BYTES, &id) == SHMRING_OK);
+	}
+}
+
+TEST(a_row_is_never_torn_while_its_slot_is_overwritten)
+{
+	struct puppet *c = puppet_new(overwrite_for_ever);
+	shmring *r = ring_new();
+	uint64_t words[SLOT_BYTES / 8], filled = 0, torn = 0;
+	struct shmring_row row;
+	pid_t pid = puppet_start(c);
+
+	for (unsigned round = 0; round < 300 * stress(); round++)
+		for (uint64_t i = 0; i < r->capacity; i++) {
+			CHECK_IS(shmring_table_row(r, i, &row, words, sizeof words), SHMRING_OK);
+			if (!row.filled)
+				continue;
+			filled++;
+			for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+				torn += words[k] != words[0];
+		}
+	puppet_kill(c, pid);
+	CHECK(filled > 0);
+	CHECK_IS(torn, 0);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(a_row_says_what_was_pushed_and_who_still_has_to_release_it);
+	RUN(messages_of_several_slots_are_one_row_and_cut_to_what_was_asked_for);
+	RUN(what_is_not_committed_or_was_given_up_is_no_row);
+	RUN(what_may_be_overwritten_is_no_row);
+	RUN(a_read_only_handle_sees_the_rows_of_a_ring_whose_users_are_dead);
+	RUN(a_damaged_entry_is_said_and_the_others_are_shown);
+	RUN(a_row_is_never_torn_while_its_slot_is_overwritten);
+	return check_summary();
+}
