@@ -89,6 +89,7 @@ def flush_until_closed(flushes: Flushes, q: PersistentQueue, stop: threading.Eve
             flushes.flush(q)
 
 
+@pytest.mark.kill
 @pytest.mark.parametrize("seed", range(int(os.environ.get("SHMRING_KILLS", "80"))))
 def test_an_interrupt_anywhere_in_a_flush_stops_no_other_thread_and_loses_nothing(
     seed: int,

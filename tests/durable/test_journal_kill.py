@@ -1,0 +1,135 @@
+"""The journal under SIGKILL at random moments, and on a real disk that is full.
+
+``SHMRING_KILLS`` sets the number of kills; the default keeps the run short.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import shmring
+from shmring.durable import replay
+from shmring.durable.journal_reader import KIND_END
+from shmring.errors import BranchNotFound, NoSpace, NotDurable
+
+KILLS = 20  # of one run
+RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "80")) // KILLS))
+
+
+def message(number: int) -> bytes:
+    return b"%d:" % number + bytes([number % 251]) * (number * 37 % 900)
+
+
+def numbers(path: Path) -> list[int]:
+    found: list[int] = []
+    for each in replay(path):
+        if each.kind == KIND_END:
+            continue
+        number = int(bytes(each.data).split(b":")[0])
+        assert bytes(each.data) == message(number)
+        found.append(number)
+    return found
+
+
+@contextlib.contextmanager
+def forked(work: Callable[[], object]) -> Iterator[Callable[[], None]]:
+    """Runs it in a child; yields what kills that."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    try:
+        yield lambda: os.kill(pid, signal.SIGKILL)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def push_numbers(ring: shmring.Ring, told: int) -> None:
+    """Push for ever; a number is pushed again only if nothing was published under it."""
+    number = 0
+    with ring.producer() as out:
+        while True:
+            try:
+                out.push(message(number), durable=True)
+            except BranchNotFound:
+                continue
+            except NotDurable as error:
+                number += error.message_id >= 0
+                continue
+            os.write(told, b"%d\n" % number)
+            number += 1
+
+
+@pytest.mark.kill
+@pytest.mark.parametrize("run", RUNS)
+def test_a_journal_killed_at_any_moment_misses_and_repeats_nothing(
+    ring: shmring.Ring, tmp_path: Path, run: int
+) -> None:
+    rng = random.Random(run)
+    reader, writer = os.pipe()
+    lines: list[str] = []
+    with os.fdopen(reader) as told, forked(lambda: push_numbers(ring, writer)):
+        os.close(writer)
+        for _ in range(KILLS):
+            with forked(lambda: ring.journal(tmp_path, segment_bytes=30_000).wait()) as kill:
+                lines += [told.readline() for _ in range(rng.randrange(1, 12))]
+                time.sleep(rng.random() ** 2 * 0.003)
+                kill()
+    with ring.journal(tmp_path), ring.producer() as out:
+        out.push_end()
+        out.wait_durable(ring.claimed - 1)
+    found = numbers(tmp_path)
+    assert found == list(range(len(found)))
+    assert {int(line) for line in lines} <= set(found)
+    assert len(lines) >= KILLS
+
+
+def test_a_full_disk_holds_the_producer_until_there_is_space(
+    ring: shmring.Ring, small_disk: Path, until: Callable[..., None]
+) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(1_500_000))
+    path = small_disk / "journal"
+    with ring.journal(path, segment_bytes=100_000) as journal, ring.producer() as out:
+        number = 0
+        with contextlib.suppress(shmring.Full):
+            while True:
+                out.push(message(number), timeout=0.5)
+                number += 1
+        until(lambda: journal.error is not None)
+        assert isinstance(journal.error, NoSpace)
+        assert numbers(path) == list(range(len(numbers(path))))
+        ballast.unlink()
+        out.push(message(number), durable=True)
+        assert journal.error is None
+    assert numbers(path) == list(range(number + 1))
+
+
+def test_a_journal_closed_on_a_full_disk_says_so_and_loses_nothing(
+    ring: shmring.Ring, small_disk: Path, until: Callable[..., None]
+) -> None:
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(2_050_000))
+    path = small_disk / "journal"
+    journal = ring.journal(path)
+    with ring.producer() as out:
+        for number in range(200):
+            out.push(message(number))
+        until(lambda: journal.error is not None)
+        with pytest.raises(NoSpace, match="disk is full"):
+            journal.close()
+        ballast.unlink()
+        with ring.journal(path):
+            out.wait_durable(ring.claimed - 1)
+    assert numbers(path) == list(range(200))
