@@ -156,17 +156,22 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 	uint64_t next = gate(r, &soft, &lapse);
 	uint64_t again = next;
 
-	if (soft) {
+	while (soft) {
 		/* Overwrite no more than is needed, but a sixteenth of the ring
 		 * at a time, so that the two steps are rare. */
 		uint64_t walked = walk_runs(r, floor, need + r->capacity / 16);
+		uint64_t now = load_acquire(&c->floor.v);
 
 		/* While the floor stands where the walk began, nothing the walk
 		 * has read can have been overwritten. */
-		if (load_acquire(&c->floor.v) != floor)
-			return load_acquire(&c->floor.v);
-		if (walked < next)
-			next = walked;
+		if (now == floor) {
+			if (walked < next)
+				next = walked;
+			break;
+		}
+		if (now >= need)
+			return now;
+		floor = now;
 	}
 	if (next <= floor || next > load_acquire(&c->claim.v))
 		return floor;

@@ -240,6 +240,7 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 	if (o->start == SHMRING_AT_SEQUENCE) {
 		if (o->sequence > load_acquire(&c->claim.v)) {
 			fetch_and_seq_cst(&c->graph.active, ~bit(id));
+			wake_producers(r); /* for a moment it held them */
 			return fail(SHMRING_E_INVALID,
 				    "ring \"%s\": sequence %llu lies ahead of the producers (%llu)", r->name,
 				    (unsigned long long)o->sequence,

@@ -345,6 +345,8 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	if (*status || end == lo) {
 		/* Damaged: it cannot be delivered; saying so once is enough. */
 		store_relaxed(&dead->range[k].lo, NONE);
+		store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
+		wake_branches(r, load_relaxed(&m->branch->d.followers));
 		return *status != SHMRING_OK;
 	}
 	store_relaxed(&s->lease.adopt_lo, lo);
