@@ -132,6 +132,10 @@ fuzz: $(BIN)/cmake ## libFuzzer and sanitizers on attach, readers and table: SEC
 	@$(CMAKE) --build build/fuzz > build/fuzz.log || { cat build/fuzz.log; exit 1; }
 	@native/fuzz/fuzz build/fuzz/native/fuzz $(SECONDS)
 
+.PHONY: aarch64
+aarch64: $(BIN)/cmake ## the core's C tests on aarch64, under qemu-user
+	@CMAKE=$(CMAKE) CTEST=$(BIN)/ctest scripts/aarch64 build/aarch64
+
 .PHONY: clean
 clean: ## remove what make has made, the data apart
 	rm -rf build out .venv

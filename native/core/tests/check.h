@@ -131,6 +131,25 @@ static inline shmring *ring_again(const char *path)
 	return r;
 }
 
+/* As if the ring had been made where membarrier(2) is not to be had. */
+static inline shmring *ring_without_membarrier(shmring *r)
+{
+	struct header h = r->header;
+	int fd = open(ring_path(), O_RDWR);
+
+	h.options |= OPT_FENCES;
+	h.magic = 0;
+	h.crc = 0;
+	h.crc = shmring_crc32c(0, &h, sizeof h);
+	h.magic = LAYOUT_MAGIC;
+	NEED(fd >= 0 && pwrite(fd, &h, sizeof h, 0) == sizeof h);
+	close(fd);
+	shmring_close(r);
+	r = ring_again(ring_path());
+	NEED(!r->asymmetric);
+	return r;
+}
+
 static inline shmring_producer *producer_of(shmring *r)
 {
 	shmring_producer *p = NULL;

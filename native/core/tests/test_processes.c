@@ -20,12 +20,16 @@ static int work(void *argument)
 	return 0;
 }
 
+static bool without_membarrier;
+
 static void run(const struct shmring_options *o, struct traffic *t, bool chained)
 {
 	pid_t children[MAX_PRODUCERS + 32];
 	uint32_t n = 0;
 	shmring *r = ring_with(o);
 
+	if (without_membarrier)
+		r = ring_without_membarrier(r);
 	traffic_branches(t, r, chained);
 	for (uint32_t i = 0; i < t->producers; i++)
 		children[n++] = spawn(work, &(struct worker){t, i, true});
@@ -93,6 +97,14 @@ TEST(every_way_of_waiting)
 	}
 }
 
+TEST(full_fences_where_there_is_no_membarrier)
+{
+	without_membarrier = true;
+	three_producers_three_branches_of_two();
+	every_way_of_waiting();
+	without_membarrier = false;
+}
+
 int main(void)
 {
 	check_begin();
@@ -102,5 +114,6 @@ int main(void)
 	RUN(a_chain_of_three_branches);
 	RUN(scattered_with_small_messages);
 	RUN(every_way_of_waiting);
+	RUN(full_fences_where_there_is_no_membarrier);
 	return check_summary();
 }
