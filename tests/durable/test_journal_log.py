@@ -316,6 +316,8 @@ def test_a_new_ring_forgets_the_oldest_segments_of_the_one_before(tmp_path: Path
     log = open_log(OsDisk(), str(tmp_path), uuid=bytes(16))
     log.forget(max_bytes=None, max_age=None, consumed=names[1])
     assert segment_names(OsDisk(), str(tmp_path)) == names[1:]
+    log.forget(max_bytes=None, max_age=None, consumed=1 << 40)
+    assert segment_names(OsDisk(), str(tmp_path)) == names[-1:]  # it says where to go on
     log.close()
 
 

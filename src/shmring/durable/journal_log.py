@@ -208,7 +208,7 @@ class JournalLog:
     def forget(self, *, max_bytes: int | None, max_age: float | None, consumed: int | None) -> None:
         """Remove the oldest segments as :class:`Retention` says; never the newest."""
         total = self._offset + sum(kept.nbytes for kept in self._kept)
-        while self._kept:
+        while len(self._kept) > (self._file is None):
             oldest = self._kept[0]
             if consumed is not None and oldest.end > consumed:
                 return

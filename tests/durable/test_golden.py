@@ -1,0 +1,47 @@
+"""Files of version 1 can be read for ever; tests/golden/durable/make.py wrote them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from shmring.durable import AppendOnlyQueue, PersistentQueue, replay, verify
+from shmring.durable.files import OsDisk
+from shmring.durable.journal_log import JournalLog
+from shmring.durable.segments import open_segment
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "durable"
+
+
+def test_a_persistent_queue_of_version_1(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "persistent", tmp_path / "q")
+    for _ in range(2):  # as it was, and as opening it has written it
+        with PersistentQueue(tmp_path / "q") as q:
+            assert q.recovered is None
+            with q.session() as s:
+                assert list(iter(s.dequeue, None)) == [bytes(40_000), b"second", b"last"]
+
+
+def test_an_append_only_queue_of_version_1_and_its_snapshot(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / "append_only", tmp_path / "q")
+    position = int((GOLDEN / "append_only.position").read_text())
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        assert list(q) == [b"b", b"c"]
+        with AppendOnlyQueue(tmp_path / "q", position=position) as view:
+            assert list(view) == [b"b"]
+
+
+def test_a_journal_of_version_1(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "journal", tmp_path / "j")
+    found = [(m.message_id, m.time, m.kind, bytes(m.data)) for m in replay(tmp_path / "j")]
+    assert found == [(10, 1000, 0, b"first"), (12, 2000, 7, b"x" * 400), (14, 3000, 2, b"")]
+    assert verify(tmp_path / "j").segments == 2
+    segment = open_segment(
+        OsDisk().open(str(tmp_path / "j" / f"{10:020d}.journal"), write=False), "golden"
+    )
+    assert (segment.uuid, segment.schema) == (bytes(range(16)), b"schema")
+    log = JournalLog(
+        OsDisk(), str(tmp_path / "j"), uuid=bytes(range(16)), schema=b"", segment_bytes=1000
+    )
+    assert (log.end, log.torn, log.same_ring) == (15, None, True)
+    log.close()
