@@ -17,7 +17,7 @@ KILLS ?= 3000
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 # --- setting up ------------------------------------------------------------------
 
@@ -108,6 +108,13 @@ format: $(VENV)/lint ## let the formatters have their way
 	$(BIN)/ruff check --fix --quiet || true
 	$(BIN)/ruff format --quiet
 	git ls-files '*.c' '*.h' | xargs $(BIN)/clang-format -i
+
+# --- proofs -------------------------------------------------------------------------
+
+.PHONY: model
+model: ## the protocol in Promela, checked exhaustively; about 5 minutes
+	@scripts/need spin spin gcc gcc
+	@$(PYTHON) models/check.py
 
 .PHONY: explore
 explore: $(BIN)/cmake ## run the core through every interleaving of small cases
