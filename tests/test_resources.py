@@ -1,0 +1,413 @@
+"""What the host may run out of, and what it may do to a process: the ring says so or goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import shmring
+
+# A user that is not root may make namespaces as the root of a user namespace.
+AS_ROOT = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+
+
+def in_namespace(*options: str, code: str, arguments: tuple[object, ...] = ()) -> str:
+    """Runs Python in namespaces of its own; what it prints."""
+    source = str(Path(shmring.__file__).parent.parent)
+    process = subprocess.run(
+        [
+            *("unshare", *AS_ROOT, *options, sys.executable, "-c", textwrap.dedent(code)),
+            *map(str, arguments),
+        ],
+        env={**os.environ, "PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
+
+
+# --- memory -----------------------------------------------------------------------------------
+
+
+def test_small_file_system_refuses_a_ring_or_holds_it_to_the_last_byte(tmp_path):
+    printed = in_namespace(
+        "--mount",
+        code="""
+            import os, subprocess, sys
+            import shmring
+            folder = sys.argv[1]
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
+            with shmring.create(path=f"{folder}/ring", slots=1024, participants=8) as ring:
+                try:
+                    shmring.create(path=f"{folder}/more", slots=2048)
+                except shmring.NoSpace as error:
+                    print("refused:", "fewer slots" in str(error), os.listdir(folder))
+                with open(f"{folder}/rest", "wb", buffering=0) as rest:
+                    try:
+                        while rest.write(bytes(4096)):
+                            pass
+                    except OSError as error:
+                        print("full:", error.strerror)
+                with ring.producer() as out, ring.consumer("a") as inp:
+                    for lap in range(3):
+                        for i in range(1024):
+                            out.push(bytes([lap]) * 300)
+                        for i in range(1024):
+                            assert inp.pop(timeout=1) == bytes([lap]) * 300
+                print("three laps")
+        """,
+        arguments=(tmp_path,),
+    )
+    assert printed.splitlines() == [
+        "refused: True ['ring']",
+        "full: No space left on device",
+        "three laps",
+    ]
+
+
+def test_without_file_descriptors_attach_is_an_error_and_nothing_leaks(name, child):
+    code = """
+        import os, resource, sys
+        import shmring
+        def count():
+            return len(os.listdir("/proc/self/fd"))
+        before = count()
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for room in range(2):  # attach opens two files: neither, or only one can be had
+            resource.setrlimit(resource.RLIMIT_NOFILE, (before - 1 + room, limits[1]))
+            try:
+                shmring.attach(sys.argv[1])
+            except shmring.ShmringError as error:
+                print("Too many open files" in str(error))
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            assert count() == before
+        shmring.attach(sys.argv[1]).close()
+        assert count() == before
+    """
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        lines = child(code, name).end().splitlines()
+        assert lines == ["True", "True"]
+        assert len(ring.seats()) == 1
+
+
+# --- users ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+def test_mode_is_what_was_asked_for_whatever_the_umask(name, umask):
+    for mode in (0o600, 0o660, 0o644):
+        with shmring.create(name, slots=1024, mode=mode, temporary=True) as ring:
+            assert stat.S_IMODE(os.stat(ring.path).st_mode) == mode
+
+
+AS_OTHER_USER = """
+    import os, sys
+    import shmring
+    name, group = sys.argv[1], int(sys.argv[2])
+    os.setgroups([])
+    os.setgid(group)
+    os.setuid(65534)
+    for options in ({}, {"foreign_owner": True}):
+        try:
+            with shmring.attach(name, **options) as ring, ring.producer() as out:
+                out.push(b"from the group")
+                print("pushed")
+        except shmring.PermissionRefused as error:
+            print("refused", "foreign_owner" in str(error))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="wants to become another user")
+def test_member_of_the_group_takes_part_once_it_says_that_it_trusts_the_owner(name, child):
+    with shmring.create(name, slots=1024, mode=0o660, temporary=True) as ring:
+        os.chown(ring.path, -1, 54321)
+        with ring.consumer("a") as inp:
+            assert child(AS_OTHER_USER, name, 54321).end().splitlines() == [
+                "refused True",
+                "pushed",
+            ]
+            assert inp.pop(timeout=1) == b"from the group"
+            assert child(AS_OTHER_USER, name, 54322).end().splitlines() == [
+                "refused False",
+                "refused False",
+            ]
+
+
+def test_link_planted_at_the_name_is_neither_followed_nor_removed(name, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    link = Path("/dev/shm") / f"shmring.{name}"
+    link.symlink_to(victim)
+    try:
+        with pytest.raises(shmring.RingExists):
+            shmring.create(name, slots=1024)
+        for call in (shmring.attach, shmring.open_or_create, shmring.gc):
+            with pytest.raises(shmring.PermissionRefused, match="symbolic link"):
+                call(name)
+        assert link.is_symlink()
+        assert victim.read_bytes() == b"precious"
+    finally:
+        link.unlink()
+
+
+# --- the life of a process --------------------------------------------------------------------
+
+
+def test_exec_in_the_middle_of_a_claim_counts_as_death(name, child, until):
+    code = """
+        import os, sys
+        import shmring
+        ring = shmring.attach(sys.argv[1])
+        slot = ring.producer().claim(100)
+        print("claimed", flush=True)
+        sys.stdin.readline()
+        os.execvp("cat", ["cat"])
+    """
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        process = child(code, name)
+        process.line()
+        out.push(b"behind it")
+        assert ring.recover() == 0
+        process.say()
+        assert inp.pop(timeout=10) == b"behind it"
+        assert process.process.poll() is None  # it lives, as another program
+        until(lambda: len(ring.seats()) == 3, "only the living have seats")
+
+
+def test_daemon_threads_and_leases_at_the_end_of_the_interpreter(name, child):
+    code = """
+        import sys, threading
+        import shmring
+        ring = shmring.attach(sys.argv[1])
+        started = threading.Barrier(3)
+        def push_for_ever():
+            out = ring.producer(when_full="drop")
+            started.wait()
+            while True:
+                out.push(b"x")
+        def read_for_ever():
+            inp = ring.consumer("noise")
+            started.wait()
+            while True:
+                with inp.lease():
+                    pass
+        for work in (push_for_ever, read_for_ever):
+            threading.Thread(target=work, daemon=True).start()
+        kept = ring.consumer("a").lease(timeout=5)
+        started.wait()
+    """
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        ring.subscribe("a")
+        ring.subscribe("noise")
+        with ring.producer() as out:
+            out.push(b"kept")
+            child(code, name).end()
+            ring.recover()
+            with ring.consumer("a") as inp:
+                assert inp.pop(timeout=5) == b"kept"
+                ring.drop_branch("noise")
+                out.push(b"last")
+                while inp.pop(timeout=5) != b"last":
+                    pass  # what the daemon thread has pushed
+            assert len(ring.seats()) == 2
+
+
+def test_signal_handlers_run_during_a_wait(ring):
+    seen = []
+
+    def handle(number, frame):
+        seen.append(number)
+        if len(seen) == 5:
+            raise InterruptedError("enough")
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        with ring.consumer("a") as inp:
+            signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+            with pytest.raises(InterruptedError, match="enough"):
+                inp.pop()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert len(seen) >= 5
+
+
+# --- clocks -----------------------------------------------------------------------------------
+
+# Each look at the wall clock goes an hour back, then a day ahead of the last.
+JUMPING_CLOCK = """
+#define _GNU_SOURCE
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t clock, struct timespec *time)
+{
+	static atomic_int calls;
+	int status = (int)syscall(SYS_clock_gettime, clock, time);
+	if (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE) {
+		int n = atomic_fetch_add(&calls, 1);
+		time->tv_sec += n % 2 ? -3600 : 86400 * (n % 7);
+	}
+	return status;
+}
+"""
+
+
+def test_wall_clock_that_jumps_changes_times_and_nothing_else(name, tmp_path, child, monkeypatch):
+    source, library = tmp_path / "clock.c", tmp_path / "clock.so"
+    source.write_text(JUMPING_CLOCK)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    code = """
+        import sys, threading
+        import shmring
+        with shmring.create(sys.argv[1], slots=1024, temporary=True) as ring:
+            with ring.producer() as out, ring.consumer("a") as inp:
+                for i in range(3000):
+                    out.push(b"%d" % i)
+                    assert inp.pop(timeout=10) == b"%d" % i
+                    assert shmring.gc() == []
+                try:
+                    inp.pop(timeout=0.01)
+                except shmring.Empty:
+                    print("timed out")
+                threading.Timer(0.05, out.push, [b"late"]).start()
+                print(inp.pop(timeout=20))
+                out.push(b"a"), out.push(b"b")
+                times = [row[2] for row in ring.rows()]
+                print(max(times) - min(times) > 3_600_000_000_000)
+    """
+    assert child(code, name).end().splitlines() == ["timed out", "b'late'", "True"]
+
+
+# --- gc ---------------------------------------------------------------------------------------
+
+
+def test_two_gcs_never_take_a_ring_from_those_who_make_and_use_it(name, child):
+    sweep = """
+        import sys
+        import shmring
+        print("sweeping", flush=True)
+        while not sys.stdin.closed and not __import__("select").select([sys.stdin], [], [], 0)[0]:
+            shmring.gc(sys.argv[1])
+    """
+    die = """
+        import os, signal, sys
+        import shmring
+        ring = shmring.open_or_create(sys.argv[1], slots=1024)
+        ring.producer().push(b"orphan")
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    sweepers = [child(sweep, name) for _ in range(2)]
+    for sweeper in sweepers:
+        sweeper.line()
+    victims = [child(die, name) for _ in range(3)]
+    turns = made = met = 0
+    deadline = time.monotonic() + 60
+    while (made < 100 or met < 100) and time.monotonic() < deadline:
+        try:
+            ring = shmring.create(name, slots=1024)
+            made += 1
+        except shmring.RingExists:
+            try:
+                ring = shmring.attach(name)
+                met += 1
+            except shmring.RingNotFound:
+                continue  # swept away between the two
+        turns += 1
+        with ring:
+            uuid = ring.info.uuid
+            with shmring.attach(name) as again, again.producer() as out, ring.consumer("a") as inp:
+                assert again.info.uuid == uuid
+                out.push(b"alive")
+                got = inp.pop(timeout=5)
+                assert got == b"alive" or (got == b"orphan" and inp.pop(timeout=5) == b"alive")
+            if turns % 2:
+                shmring.unlink(name)
+    for process in victims:
+        process.process.wait(20)
+    for sweeper in sweepers:
+        sweeper.say()
+        sweeper.end()
+    assert made >= 100
+    assert met >= 100
+    if name in shmring.rings():
+        shmring.unlink(name)
+
+
+# --- namespaces -------------------------------------------------------------------------------
+
+HOLD_AND_CLAIM = """
+import os, sys
+import shmring
+ring = shmring.attach(sys.argv[1])
+out, inp = ring.producer(), ring.consumer("a")
+lease = inp.lease(timeout=10)
+slot = out.claim(100)
+print("pid", os.getpid(), flush=True)
+sys.stdin.readline()
+"""
+
+IN_OTHER_PID_NAMESPACE = """
+    import os, sys
+    name, code, *options = sys.argv[1:]
+    os.execvp("unshare", ["unshare", *options, "--pid", "--fork", "--kill-child",
+                          sys.executable, "-u", "-c", code, name])
+"""
+
+
+def test_death_is_seen_across_pid_namespaces_and_life_too(name, child, until):
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        ring.subscribe("a")
+        with ring.producer() as out:
+            out.push(b"held")
+            process = child(IN_OTHER_PID_NAMESPACE, name, HOLD_AND_CLAIM, *AS_ROOT)
+            assert process.line() == "pid 1"  # its number says nothing here
+            out.push(b"behind")
+            for _ in range(100):
+                assert ring.recover() == 0  # it lives, and is waited for
+            process.kill()
+            with ring.consumer("a") as inp:
+                assert inp.pop(timeout=10) == b"held"
+                assert inp.pop(timeout=10) == b"behind"
+            until(lambda: len(ring.seats()) == 2, "only the living have seats")
+
+
+def test_all_seats_taken_by_the_dead_are_free_for_the_living(name, child):
+    code = """
+        import os, signal, sys
+        import shmring
+        ring = shmring.attach(sys.argv[1])
+        for _ in range(6):
+            ring.producer().claim(300)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    with shmring.create(name, slots=1024, participants=8, temporary=True) as ring:
+        for _ in range(3):
+            child(code, name).process.wait(20)
+            with ring.producer() as out, ring.consumer("a", start="latest") as inp:
+                out.push(b"next")
+                assert inp.pop(timeout=5) == b"next"
