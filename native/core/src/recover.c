@@ -268,6 +268,8 @@ static int reap_locked(int fd, const char *path)
 	} else {
 		int status = shmring_attach(path, SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER, &r);
 
+		if (status == SHMRING_E_NOT_FOUND) /* just unlinked: its maker needs no lock for that */
+			return 0;
 		if (status)
 			return status;
 		abandoned = all_dead(r);
@@ -275,7 +277,9 @@ static int reap_locked(int fd, const char *path)
 	}
 	if (!abandoned)
 		return 0;
-	return unlink(path) ? fail_errno("cannot unlink it", path) : 1;
+	if (unlink(path))
+		return errno == ENOENT ? 0 : fail_errno("cannot unlink it", path);
+	return 1;
 }
 
 int shmring_reap(const char *path)
