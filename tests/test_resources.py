@@ -289,7 +289,7 @@ def test_wall_clock_that_jumps_changes_times_and_nothing_else(name, tmp_path, ch
                 for i in range(3000):
                     out.push(b"%d" % i)
                     assert inp.pop(timeout=10) == b"%d" % i
-                    assert shmring.gc() == []
+                    assert shmring.gc(sys.argv[1]) == []
                 try:
                     inp.pop(timeout=0.01)
                 except shmring.Empty:
@@ -343,8 +343,8 @@ def test_two_gcs_never_take_a_ring_from_those_who_make_and_use_it(name, child):
             with shmring.attach(name) as again, again.producer() as out, ring.consumer("a") as inp:
                 assert again.info.uuid == uuid
                 out.push(b"alive")
-                got = inp.pop(timeout=5)
-                assert got == b"alive" or (got == b"orphan" and inp.pop(timeout=5) == b"alive")
+                while inp.pop(timeout=5) != b"alive":
+                    pass  # a victim's
             if turns % 2:
                 shmring.unlink(name)
     for process in victims:
