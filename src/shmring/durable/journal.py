@@ -37,7 +37,6 @@ __all__ = ["Journal", "Retention"]
 _LOG = logging.getLogger("shmring.durable")
 # A gathering ends here, or at a third of the ring: one part is synced, one written, one filled.
 _GATHER_BYTES = 8 << 20
-_GATHER_MESSAGES = 16_384
 _IDLE = 0.1  # seconds between looks at stop() and at the retention
 _RETRY = 0.25  # seconds before a full disk is tried again
 
@@ -102,6 +101,7 @@ class Journal:
         self._retention = retention
         self._pid = os.getpid()
         self._gather_bytes = min(_GATHER_BYTES, ring.slots * SLOT_BYTES // 3)
+        self._gather_messages = self._gather_bytes // SLOT_BYTES
         self._sync_thread: threading.Thread | None = None
         self._sync_error: Exception | None = None
         self._stop = threading.Event()
@@ -198,11 +198,14 @@ class Journal:
         nbytes = 0
         while nbytes < self._gather_bytes:
             try:
-                batch = self._inp.lease_many(_GATHER_MESSAGES, timeout=0 if taken else _IDLE)
+                batch = self._inp.lease_many(self._gather_messages, timeout=0 if taken else _IDLE)
             except Empty:
                 break
             taken.append(batch)
             nbytes += self._write(batch)
+            # As many as come to a gathering, if they are like these.
+            each = (batch.end - batch.first) * SLOT_BYTES // len(batch)
+            self._gather_messages = self._gather_bytes // each + 1
         if not taken:
             if self._sync_thread is not None and not self._sync_thread.is_alive():
                 self._await_sync()
