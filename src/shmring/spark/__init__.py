@@ -1,10 +1,19 @@
-"""Spark's side: Python workers send their batches through a sidecar.
+"""Spark's side: batches through a sidecar, rings as tables and streams, with and without a jar.
 
 Nothing here imports pyspark before it is used.
 """
 
 from shmring.spark.bridge import metrics, through
+from shmring.spark.jvm import configure, jar_path
 from shmring.spark.registration import register
 from shmring.spark.udf import arrow_udf, pandas_udf
 
-__all__ = ["arrow_udf", "metrics", "pandas_udf", "register", "through"]
+__all__ = [
+    "arrow_udf",
+    "configure",
+    "jar_path",
+    "metrics",
+    "pandas_udf",
+    "register",
+    "through",
+]
