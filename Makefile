@@ -116,19 +116,23 @@ model: ## the protocol in Promela, checked exhaustively; about 5 minutes
 	@scripts/need spin spin gcc gcc
 	@$(PYTHON) models/check.py
 
+.PHONY: build/proofs
+build/proofs: $(BIN)/cmake
+	@$(CMAKE) -S . -B $@ -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DSHMRING_KILLPOINTS=ON -DSHMRING_EXPLORE=ON -DSHMRING_SOAK=ON > /dev/null
+	@$(CMAKE) --build $@ > $@.log || { cat $@.log; exit 1; }
+
 .PHONY: explore
-explore: $(BIN)/cmake ## run the core through every interleaving of small cases
-	@$(CMAKE) -S . -B build/proofs -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_EXPLORE=ON > /dev/null
-	@$(CMAKE) --build build/proofs > build/proofs.log || { cat build/proofs.log; exit 1; }
+explore: build/proofs ## run the core through every interleaving of small cases
 	@$(BIN)/python native/explore/broken.py native/core native/explore build/proofs/broken
 	@build/proofs/native/explore/explore
 
+.PHONY: kill-points
+kill-points: build/proofs ## kill a process after every instruction of every operation
+	@build/proofs/native/killpoints/killpoints
+
 .PHONY: soak
-soak: $(BIN)/cmake ## traffic with random kills and stops, every message accounted for: MINUTES=2
-	@$(CMAKE) -S . -B build/proofs -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_SOAK=ON > /dev/null
-	@$(CMAKE) --build build/proofs > build/proofs.log || { cat build/proofs.log; exit 1; }
+soak: build/proofs ## traffic with random kills and stops, every message accounted for: MINUTES=2
 	@build/proofs/tests/soak/soak $$(($(MINUTES) * 60))
 
 .PHONY: fuzz

@@ -192,6 +192,20 @@ static void act_claim_commit(struct victim *v)
 	NEED(shmring_publish_ones(v->p, (uint64_t)lo + 3, NULL, 8) == SHMRING_OK);
 }
 
+static void act_publish_parts(struct victim *v)
+{
+	struct shmring_part parts[3] = {{1, 8, 0, KIND_BYTES}, {2, 8, 0, KIND_BYTES}, {1, 8, 0, KIND_BYTES}};
+	int64_t lo = shmring_next(v->p, 4);
+
+	NEED(lo >= 0);
+	for (uint64_t i = 0, at = (uint64_t)lo; i < 3; at += parts[i++].slots) {
+		uint64_t number = 10 + i;
+
+		memcpy(shmring_slot(v->r, at), &number, 8);
+	}
+	NEED(shmring_publish_parts(v->p, parts, 3) == SHMRING_OK);
+}
+
 static void act_claim_abort(struct victim *v)
 {
 	(void)claim_and_fill(v, 6, 4);
@@ -292,6 +306,11 @@ static void act_leave(struct victim *v)
 	shmring_member_close(v->m);
 	crash_order();
 	v->shared->released = 0xf;
+}
+
+static void act_abandon(struct victim *v)
+{
+	shmring_member_abandon(v->m);
 }
 
 static void act_attach(struct victim *v)
@@ -416,6 +435,12 @@ const struct operation operations[] = {
      .act = act_claim_commit,
      .pushes = FOUR_ROWS,
      .waiting = SIX},
+    {.name = "claim, publication of three parts",
+     .build = build_six,
+     .enter = enter_producer,
+     .act = act_publish_parts,
+     .pushes = BIT(10) | BIT(11) | BIT(12),
+     .waiting = SIX},
     {.name = "claim and abort",
      .build = build_six,
      .enter = enter_producer,
@@ -481,6 +506,12 @@ const struct operation operations[] = {
      .build = build_six,
      .enter = enter_with_leases,
      .act = act_leave,
+     .held = 0xf,
+     .waiting = SIX},
+    {.name = "leave with leases for others",
+     .build = build_six,
+     .enter = enter_with_leases,
+     .act = act_abandon,
      .held = 0xf,
      .waiting = SIX},
     {.name = "attach", .build = build_six, .enter = close_handle, .act = act_attach, .waiting = SIX},
