@@ -153,6 +153,52 @@ static PyObject *claim_commit(PyObject *op, PyObject *const *args, Py_ssize_t na
 	return claim_commit_bytes(self, nbytes, kind);
 }
 
+/* Lengths as parts that begin at a slot each; NULL with an exception set. */
+static struct shmring_part *parts_from(PyObject *lengths, uint32_t count)
+{
+	struct shmring_part *parts = PyMem_Calloc(count + 1, sizeof *parts);
+
+	if (!parts)
+		PyErr_NoMemory();
+	for (uint32_t i = 0; parts && i < count; i++) {
+		uint64_t length;
+
+		if (parse_count(PyTuple_GetItem(lengths, i), "length", UINT32_MAX, &length)) {
+			parts[i].length = (uint32_t)length;
+			parts[i].slots = (uint32_t)shmring_slots_for(length, false);
+		} else {
+			PyMem_Free(parts);
+			parts = NULL;
+		}
+	}
+	return parts;
+}
+
+static PyObject *claim_commit_many(PyObject *op, PyObject *object)
+{
+	struct claim *self = (struct claim *)op;
+	struct producer *producer = self->producer;
+	PyObject *lengths = PySequence_Tuple(object);
+	Py_ssize_t count = lengths ? PyTuple_Size(lengths) : 0;
+	struct shmring_part *parts = lengths ? parts_from(lengths, (uint32_t)count) : NULL;
+	PyObject *result = NULL;
+
+	Py_XDECREF(lengths);
+	if (parts && claim_usable(self)) {
+		int status = shmring_publish_parts(producer->core, parts, (uint32_t)count);
+
+		if (status) {
+			raise_status(producer->handle.ring, status);
+		} else {
+			self->open = false;
+			producer->claimed = false;
+			result = Py_NewRef(Py_None);
+		}
+	}
+	PyMem_Free(parts);
+	return result;
+}
+
 static PyObject *claim_abort_method(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct claim *self = (struct claim *)op;
@@ -209,6 +255,11 @@ static PyMethodDef methods[] = {
     {"commit", FASTCALL(claim_commit), METH_FASTCALL | METH_KEYWORDS,
      "commit($self, nbytes=None, /, *, kind=0)\n--\n\n"
      "Publish the message, or its first `nbytes` bytes. Do not write into views of it afterwards."},
+    {"commit_many", claim_commit_many, METH_O,
+     "commit_many($self, lengths, /)\n--\n\n"
+     "Publish the claim as several messages by one store: readers see all of them or none.\n\n"
+     "Each begins where a slot does, so the next lies ceil(length / 300) * 300 bytes on (300 for an empty\n"
+     "one), and their slots must make up the claim, which was made without `align`."},
     {"abort", claim_abort_method, METH_NOARGS, "abort($self, /)\n--\n\nGive the claim up: readers step over it."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(claim_exit), METH_FASTCALL, NULL},

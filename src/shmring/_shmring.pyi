@@ -1,7 +1,7 @@
 """The core for Python. Docstrings are in the extension: ``help(shmring.Producer)``."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self, TypedDict, final
 
@@ -201,6 +201,7 @@ class Claim(_Closing):
     @property
     def message_id(self) -> int: ...
     def commit(self, nbytes: int | None = None, /, *, kind: int = 0) -> None: ...
+    def commit_many(self, lengths: Iterable[int], /) -> None: ...
     def abort(self) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
