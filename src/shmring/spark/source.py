@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from shmring.spark.source_columns import schema_of
-from shmring.spark.source_options import ReadOptions
+from shmring.spark.source_options import ReadOptions, WriteOptions
 from shmring.spark.source_read import RingReader
 from shmring.spark.source_stream import RingStreamReader
+from shmring.spark.source_write import RingStreamWriter, RingWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,3 +41,18 @@ class RingSource(DataSource):
     def streamReader(self, schema: StructType) -> RingStreamReader:
         """For ``spark.readStream``."""
         return RingStreamReader(ReadOptions.of(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> RingWriter:
+        """For ``df.write.mode("append")``."""
+        _check_mode(overwrite)
+        return RingWriter(WriteOptions.of(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RingStreamWriter:
+        """For ``df.writeStream`` in append mode."""
+        _check_mode(overwrite)
+        return RingStreamWriter(WriteOptions.of(self.options), schema)
+
+
+def _check_mode(overwrite: bool) -> None:
+    if overwrite:
+        raise ValueError("a ring is appended to: what is in it cannot be overwritten")

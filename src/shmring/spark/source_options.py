@@ -84,20 +84,31 @@ class WriteOptions:
     ----------
     ring : name, or path of the ring file
     timeout : seconds that the commit of a job waits for room
-    staging : directory where a job's rows wait for its commit
+    atomic : a job that is too large to become readable at once is refused
+    end_marker : the job's last message is the end marker
+    in_doubt : what to do with an epoch of which nobody can say whether it was published
     """
 
     ring: str
-    timeout: float | None
-    staging: str
+    timeout: float
+    atomic: bool
+    end_marker: bool
+    in_doubt: str
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
         """Read them from Spark's."""
         rings = _ring_names(options)
         if len(rings) != 1:
-            raise ValueError(f"one ring is written at a time, not {', '.join(rings)}")
-        return cls(rings[0], _timeout(options), options.get("staging", SHM_FOLDER))
+            raise ValueError(f"a write goes into one ring, not into {', '.join(rings)}")
+        timeout = _timeout(options)
+        return cls(
+            ring=rings[0],
+            timeout=300.0 if timeout is None else timeout,
+            atomic=_choice(options, "atomic", "false", "true") == "true",
+            end_marker=_choice(options, "endMarker", "false", "true") == "true",
+            in_doubt=_choice(options, "inDoubt", "fail", "skip", "write"),
+        )
 
 
 def attach_ring(name: str, *, read_only: bool = False) -> Ring:
