@@ -163,6 +163,7 @@ static unsigned seats_in_use(const shmring *r)
 static void check(struct survivors *s, const struct operation *o, bool recover_first, bool arrive_late)
 {
 	const struct progress *v = s->victim;
+	uint64_t waiting = o->numbered ? 0 : SIX_WAITING;
 	uint64_t shown = visible_in_table(s->r), got = 0, again = 0, w_got = 0, none = 0, missing;
 	int status;
 
@@ -185,7 +186,7 @@ static void check(struct survivors *s, const struct operation *o, bool recover_f
 		s->b = member_of(s->r, "b");
 		got = 0;
 		(void)drain(s->b, &got, &none);
-		got = o->waiting;
+		got = waiting;
 	}
 
 	/* In flight: all of it or nothing, for everybody; for good once it was there. */
@@ -197,10 +198,10 @@ static void check(struct survivors *s, const struct operation *o, bool recover_f
 		s->arrived |= got & o->pushes;
 
 	/* The others: missing only if the child gave them back. */
-	missing = o->waiting & ~got;
+	missing = waiting & ~got;
 	CHECK_IS(missing & ~v->releasing, 0);
 	CHECK_IS(got & (v->released | s->gone), 0);
-	CHECK_IS(got & ~o->waiting & ~o->pushes, 0);
+	CHECK_IS(got & ~waiting & ~o->pushes, 0);
 	s->gone |= missing;
 	/* Redelivered: what somebody held, and nothing else. */
 	CHECK_IS(again & ~(o->takes | o->held), 0);

@@ -7,6 +7,9 @@
 
 #define BIT(number) (UINT64_C(1) << (number))
 
+/* What "b" has to release before the child acts. */
+#define SIX_WAITING (BIT(6) - 1)
+
 /* The child's side. Messages are numbers below 64; a mask has a bit for each.
  * What stands in `shared` outlives it. */
 struct progress {
@@ -48,7 +51,7 @@ struct operation {
 	uint64_t pushes; /* what it publishes, all in one step */
 	uint64_t takes; /* what it takes */
 	uint64_t held; /* what the dead, or the child when it enters, hold already */
-	uint64_t waiting; /* all that "b" has still to release, `held` included */
+	bool numbered; /* "b" has something else to release than the six */
 	uint64_t behind; /* what "w" has still to see */
 };
 
