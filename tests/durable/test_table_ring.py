@@ -41,7 +41,7 @@ def server() -> Generator[Postgres]:
         with postgres() as running:
             yield running
     except PostgresMissing as missing:
-        pytest.skip(str(missing))
+        pytest.fail(str(missing))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
