@@ -57,5 +57,5 @@ def consume_arrow(ring: shmring.Ring, count: int) -> None:
 
 if __name__ == "__main__":
     act, kind, name, count = sys.argv[1:]
-    with shmring.attach(name) as ring:
+    with shmring.attach(path=name) if "/" in name else shmring.attach(name) as ring:
         globals()[f"{act}_{kind}"](ring, int(count))

@@ -1,21 +1,25 @@
 package io.shmring.arrow;
 
 import java.lang.ref.Cleaner;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.arrow.memory.ArrowBuf;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.OwnershipTransferResult;
 import org.apache.arrow.memory.ReferenceManager;
 
 /**
- * The memory of one batch. It lives until the garbage collector finds no Arrow buffer over it, not
- * until somebody calls close(): Spark keeps vectors longer than the batch they came in, and nobody
- * tells when it drops them. So it can neither leak nor be used after it is gone.
+ * The memory of one batch. It is free when all vectors over it were closed, as Spark does when it
+ * has made rows of them, or when the garbage collector finds no buffer over it: columnar Python
+ * functions keep vectors longer than their batch, and nobody tells when they drop them. So it can
+ * neither leak nor be used after it is gone.
  */
 final class Block implements ReferenceManager {
   private static final Cleaner CLEANER = Cleaner.create();
 
   private final long address;
   private final long size;
+  private final AtomicInteger references = new AtomicInteger();
+  private final Cleaner.Cleanable cleanable;
 
   /**
    * @param whenUnused runs once when no buffer is left; must not refer to this block
@@ -23,9 +27,10 @@ final class Block implements ReferenceManager {
   Block(long address, long size, Runnable whenUnused) {
     this.address = address;
     this.size = size;
-    CLEANER.register(this, whenUnused);
+    this.cleanable = CLEANER.register(this, whenUnused);
   }
 
+  /** A buffer that nobody has a reference to yet. */
   ArrowBuf buffer(long offset, long length) {
     ArrowBuf buffer = new ArrowBuf(this, null, length, address + offset);
     buffer.writerIndex(length);
@@ -39,11 +44,13 @@ final class Block implements ReferenceManager {
 
   @Override
   public ArrowBuf retain(ArrowBuf source, BufferAllocator target) {
+    retain();
     return source;
   }
 
   @Override
   public OwnershipTransferResult transferOwnership(ArrowBuf source, BufferAllocator target) {
+    retain();
     return new OwnershipTransferResult() {
       @Override
       public boolean getAllocationFit() {
@@ -59,24 +66,32 @@ final class Block implements ReferenceManager {
 
   @Override
   public int getRefCount() {
-    return 1;
+    return references.get();
   }
 
   @Override
   public boolean release() {
-    return false;
+    return release(1);
   }
 
   @Override
   public boolean release(int decrement) {
-    return false;
+    boolean unused = references.addAndGet(-decrement) == 0;
+    if (unused) {
+      cleanable.clean();
+    }
+    return unused;
   }
 
   @Override
-  public void retain() {}
+  public void retain() {
+    retain(1);
+  }
 
   @Override
-  public void retain(int increment) {}
+  public void retain(int increment) {
+    references.addAndGet(increment);
+  }
 
   @Override
   public BufferAllocator getAllocator() {

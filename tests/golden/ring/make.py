@@ -1,0 +1,29 @@
+"""Wrote the ring files beside it, with layout 1.0; run it for a new layout, under new names."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+import tempfile
+from pathlib import Path
+
+import shmring
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1] / "jvm"))
+
+import peer  # noqa: E402
+
+MESSAGES = 500
+BATCHES = 5
+
+with tempfile.TemporaryDirectory() as folder:
+    for kind, schema in (("bytes", None), ("arrow", peer.SCHEMA)):
+        path = Path(folder) / kind
+        with shmring.create(path=path, slots=1024, participants=8, schema=schema) as ring:
+            if schema is None:
+                peer.produce_bytes(ring, MESSAGES)
+            else:
+                peer.produce_arrow(ring, BATCHES)
+        content = gzip.compress(path.read_bytes(), mtime=0)
+        (HERE / f"{kind}-1.0.ring.gz").write_bytes(content)
