@@ -49,8 +49,8 @@ static void seat_actors(void)
 	for (int i = 0; i < THREADS; i++) {
 		const struct actor *a = &exploring->actor[i];
 
-		if (a->body == produce || a->body == produce_batch || a->body == produce_asleep ||
-		    a->body == produce_and_leave)
+		if (a->body == produce || a->body == produce_batch || a->body == produce_parts ||
+		    a->body == produce_asleep || a->body == produce_and_leave)
 			open_producer(i);
 		if (a->body == consume || a->body == consume_asleep || a->body == take_and_abandon)
 			join(i, names[a->branch]);
@@ -227,6 +227,14 @@ const struct exploration explorations[] = {
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES_RUN(0, 1), .slots = 3, .mortal = true}, {PUSHES(2, 2)}, {SERVES}}},
+    {.name = "messages of two and of one slot by one store; both producers may die",
+     .slots = 4,
+     .deaths = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{.body = produce_parts, .from = 0, .to = 2, .slots = 2, .mortal = true},
+	       {PUSHES(2, 2), .mortal = true},
+	       {SERVES}}},
     {.name = "two members share; one may die",
      .slots = 4,
      .deaths = 1,

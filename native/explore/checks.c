@@ -96,6 +96,23 @@ void produce_batch(int me)
 		ghost()->committed[a->from + i] = 1;
 }
 
+/* The first number in the slots given, the others in one slot each; one store. */
+void produce_parts(int me)
+{
+	const struct actor *a = &exploring->actor[me];
+	uint32_t n = (uint32_t)(a->to - a->from), claimed = a->slots + n - 1;
+	uint64_t lo = claim(me, claimed, false), at = lo;
+	struct shmring_part parts[SMALL_SLOTS];
+
+	for (uint32_t i = 0; i < n; at += parts[i++].slots) {
+		parts[i] = (struct shmring_part){.slots = i ? 1 : a->slots, .length = 8, .kind = KIND_BYTES};
+		fill(me, at, a->from + i);
+	}
+	MUST(shmring_publish_parts(world.producer[me], parts, n) == SHMRING_OK);
+	for (uint32_t i = 0; i < n; i++)
+		ghost()->committed[a->from + i] = 1;
+}
+
 /* --- members ------------------------------------------------------------------------------- */
 
 /* Everything that a lease shows; `numbers` for the time when it is given back. */

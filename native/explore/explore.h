@@ -145,6 +145,7 @@ void world_make(const struct exploration *e);
 void check_end(void);
 void produce(int me);
 void produce_batch(int me);
+void produce_parts(int me);
 void produce_asleep(int me); /* waits by shmring_wait_space() */
 void consume(int me);
 void consume_asleep(int me); /* waits by shmring_wait_message() */
