@@ -7,7 +7,7 @@
 
 #include "shmring.h"
 
-#define NATIVE(type, name) JNIEXPORT type JNICALL Java_io_shmring_Ring_##name
+#define NATIVE(type, name) JNIEXPORT type JNICALL Java_io_shmring_Native_##name
 #define UNUSED __attribute__((unused))
 
 /* Java sees handles as numbers; 0 never arrives here, Ring.java checks. */

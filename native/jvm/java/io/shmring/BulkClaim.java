@@ -43,7 +43,7 @@ public final class BulkClaim implements AutoCloseable, OpenClaim {
   public void fill(int i, FileChannel file, long position) throws IOException {
     synchronized (producer) {
       check();
-      ByteBuffer room = Ring.wrap(addresses[i], lengths[i]);
+      ByteBuffer room = Native.wrap(addresses[i], lengths[i]);
       while (room.hasRemaining()) {
         if (file.read(room, position + room.position()) < 0) {
           throw new EOFException("the file ends before byte " + (position + lengths[i]));

@@ -36,7 +36,7 @@ public final class Claim implements AutoCloseable, OpenClaim {
     Objects.checkFromIndexSize(offset, count, length);
     synchronized (producer) {
       check();
-      Ring.copyFromArray(address + offset, from, first, count);
+      Native.copyFromArray(address + offset, from, first, count);
     }
     return offset + count;
   }
@@ -52,7 +52,7 @@ public final class Claim implements AutoCloseable, OpenClaim {
     Objects.checkFromIndexSize(offset, count, length);
     synchronized (producer) {
       check();
-      Ring.copyFromBuffer(address + offset, from, from.position(), count);
+      Native.copyFromBuffer(address + offset, from, from.position(), count);
     }
     from.position(from.limit());
     return offset + count;

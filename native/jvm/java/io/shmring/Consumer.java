@@ -43,16 +43,16 @@ public final class Consumer implements AutoCloseable {
     while (true) {
       Deadline.checkInterrupt();
       synchronized (this) {
-        int status = Ring.take(handle(), maxMessages, maxSlots, words);
+        int status = Native.take(handle(), maxMessages, maxSlots, words);
         if (status == 0) {
           return Optional.of(new Lease(this, words[0], words[1], (int) words[2], words[3] != 0));
         }
         if (status == LAPSED) {
-          Ring.lapsed(handle, words);
+          Native.lapsed(handle, words);
           throw new LapsedException(ring.name(), words[0], words[1]);
         }
         if (status == Producer.UNAVAILABLE
-            && Ring.waitMessage(handle, deadline) == Producer.TIMEOUT) {
+            && Native.waitMessage(handle, deadline) == Producer.TIMEOUT) {
           return Optional.empty();
         }
       }
@@ -61,7 +61,7 @@ public final class Consumer implements AutoCloseable {
 
   /** How far the branch may be read without waiting: the sequence behind the last message. */
   public synchronized long available() {
-    return Ring.available(handle());
+    return Native.available(handle());
   }
 
   /**
@@ -86,7 +86,7 @@ public final class Consumer implements AutoCloseable {
   @Override
   public synchronized void close() {
     if (handle != 0) {
-      Ring.closeMember(handle);
+      Native.closeMember(handle);
       handle = 0;
       ring.release();
     }
@@ -95,7 +95,7 @@ public final class Consumer implements AutoCloseable {
   /** Leaves as if this process had died: what is still held is delivered to others again. */
   public synchronized void abandon() {
     if (handle != 0) {
-      Ring.abandonMember(handle);
+      Native.abandonMember(handle);
       handle = 0;
       ring.release();
     }
@@ -111,7 +111,7 @@ public final class Consumer implements AutoCloseable {
 
   synchronized void release(long first, long end) {
     if (handle != 0) {
-      Ring.release(handle, first, end);
+      Native.release(handle, first, end);
     }
   }
 

@@ -30,7 +30,7 @@ public final class Loan implements AutoCloseable {
 
   /** A read-only buffer over the message, which has at most 2 GiB then. */
   public ByteBuffer buffer() {
-    return Ring.wrap(address, Math.toIntExact(length)).asReadOnlyBuffer();
+    return Native.wrap(address, Math.toIntExact(length)).asReadOnlyBuffer();
   }
 
   @Override

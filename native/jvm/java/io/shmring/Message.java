@@ -54,7 +54,7 @@ public final class Message {
     byte[] bytes = new byte[Math.toIntExact(length)];
     synchronized (holder.lock()) {
       holder.check();
-      Ring.copyToArray(address, bytes, 0, bytes.length);
+      Native.copyToArray(address, bytes, 0, bytes.length);
     }
     return bytes;
   }
@@ -69,9 +69,9 @@ public final class Message {
     synchronized (holder.lock()) {
       holder.check();
       if (to.isDirect()) {
-        Ring.copyToBuffer(address + offset, to, to.position(), count);
+        Native.copyToBuffer(address + offset, to, to.position(), count);
       } else {
-        Ring.copyToArray(address + offset, to.array(), to.arrayOffset() + to.position(), count);
+        Native.copyToArray(address + offset, to.array(), to.arrayOffset() + to.position(), count);
       }
     }
     to.position(to.limit());

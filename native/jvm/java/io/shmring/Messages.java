@@ -7,7 +7,7 @@ import java.util.NoSuchElementException;
 final class Messages implements Iterator<Message> {
   private final Holder holder;
   private final long end;
-  private final long[] words = new long[7]; // of the next message, see Ring.read()
+  private final long[] words = new long[7]; // of the next message, see Native.read()
   private boolean read;
   private long position;
 
@@ -23,7 +23,7 @@ final class Messages implements Iterator<Message> {
     if (!read) {
       synchronized (holder.lock()) {
         holder.check();
-        read = Ring.read(holder.ring().handle(), position, end, words) == 0;
+        read = Native.read(holder.ring().handle(), position, end, words) == 0;
       }
     }
     return read;

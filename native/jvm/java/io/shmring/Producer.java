@@ -43,7 +43,7 @@ public final class Producer implements AutoCloseable {
     while (true) {
       long sequence;
       synchronized (this) {
-        sequence = Ring.push(ring.handle(), handle(), data, 0, data.length, kind);
+        sequence = Native.push(ring.handle(), handle(), data, 0, data.length, kind);
       }
       if (sequence >= 0 || !retry(sequence, slots, deadline)) {
         return sequence;
@@ -80,9 +80,9 @@ public final class Producer implements AutoCloseable {
     while (true) {
       long sequence;
       synchronized (this) {
-        sequence = Ring.next(handle(), (int) slots);
+        sequence = Native.next(handle(), (int) slots);
         if (sequence >= 0) {
-          long slot = Ring.slotAddress(ring.handle(), sequence);
+          long slot = Native.slotAddress(ring.handle(), sequence);
           int shift = align < 0 ? 0 : (int) (-(slot + align) & 63);
           Claim claim = new Claim(this, sequence, slot + shift, length, shift);
           open = Optional.of(claim);
@@ -120,9 +120,9 @@ public final class Producer implements AutoCloseable {
     while (true) {
       long sequence;
       synchronized (this) {
-        sequence = Ring.next(handle(), (int) sum);
+        sequence = Native.next(handle(), (int) sum);
         if (sequence >= 0) {
-          long slot = Ring.slotAddress(ring.handle(), sequence);
+          long slot = Native.slotAddress(ring.handle(), sequence);
           BulkClaim claim = new BulkClaim(this, sequence, slot, slots, lengths, aligns);
           open = Optional.of(claim);
           return Optional.of(claim);
@@ -136,7 +136,7 @@ public final class Producer implements AutoCloseable {
 
   /** How many slots a message takes that is aligned, or not, as by {@link #claimAligned}. */
   public static long slotsFor(long length, boolean aligned) {
-    return Ring.slotsFor(length, aligned);
+    return Native.slotsFor(length, aligned);
   }
 
   private long checkedSlots(long length, boolean aligned) {
@@ -144,7 +144,7 @@ public final class Producer implements AutoCloseable {
       throw new RingException(
           Status.TOO_LARGE, "a message has at most 4 GiB, not " + length + " bytes");
     }
-    long slots = Ring.slotsFor(length, aligned);
+    long slots = Native.slotsFor(length, aligned);
     if (slots > ring.info().slots() || (slots > 1 && ring.info().scattered())) {
       throw new RingException(
           Status.TOO_LARGE,
@@ -166,7 +166,7 @@ public final class Producer implements AutoCloseable {
       return true;
     }
     synchronized (this) {
-      return Ring.waitSpace(handle(), slots, deadline) != TIMEOUT;
+      return Native.waitSpace(handle(), slots, deadline) != TIMEOUT;
     }
   }
 
@@ -176,7 +176,7 @@ public final class Producer implements AutoCloseable {
     if (handle != 0) {
       open.ifPresent(OpenClaim::end);
       open = Optional.empty();
-      Ring.closeProducer(handle);
+      Native.closeProducer(handle);
       handle = 0;
       ring.release();
     }
@@ -189,17 +189,17 @@ public final class Producer implements AutoCloseable {
   synchronized void publish(Claim claim, long length, int kind) {
     Objects.checkFromToIndex(0, length, claim.length());
     Objects.checkFromToIndex(0, kind, 255);
-    Ring.publish(handle(), (int) length, kind, claim.shift());
+    Native.publish(handle(), (int) length, kind, claim.shift());
     open = Optional.empty();
   }
 
   synchronized void publishAll(int[] slots, int[] lengths, int[] shifts, int kind) {
-    Ring.publishParts(handle(), slots, lengths, shifts, kind);
+    Native.publishParts(handle(), slots, lengths, shifts, kind);
     open = Optional.empty();
   }
 
   synchronized void abort() {
-    Ring.abort(handle());
+    Native.abort(handle());
     open = Optional.empty();
   }
 

@@ -31,7 +31,7 @@ public final class Range implements AutoCloseable, Iterable<Message>, Holder {
   public void confirm(long id) {
     synchronized (lock()) {
       check();
-      if (Ring.floor(ring.handle()) > id) {
+      if (Native.floor(ring.handle()) > id) {
         throw new RingException(
             Status.LAPSED,
             String.format(

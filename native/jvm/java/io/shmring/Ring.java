@@ -1,6 +1,5 @@
 package io.shmring;
 
-import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Optional;
@@ -23,10 +22,6 @@ public final class Ring implements AutoCloseable {
   private static final Pattern NAME = Pattern.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,199}");
   private static final int READ_ONLY = 1;
 
-  static {
-    NativeLibrary.load();
-  }
-
   private final String label;
   private final Path path;
   private final long handle;
@@ -39,7 +34,7 @@ public final class Ring implements AutoCloseable {
     this.path = path;
     this.handle = handle;
     long[] words = new long[6];
-    info(handle, words);
+    Native.info(handle, words);
     this.info =
         new RingInfo(
             words[0],
@@ -68,7 +63,7 @@ public final class Ring implements AutoCloseable {
   private static Ring attach(String name, int flags) {
     Path path = path(name);
     try {
-      return new Ring(name, path, attach(utf8(path.toString()), flags));
+      return new Ring(name, path, Native.attach(utf8(path.toString()), flags));
     } catch (RingException error) {
       if (error.status() == Status.NOT_FOUND) {
         throw new RingException(
@@ -89,7 +84,7 @@ public final class Ring implements AutoCloseable {
    * @param schema an Arrow schema as an IPC message; empty for a ring of bytes
    */
   public static void create(String name, long slots, byte[] schema) {
-    create(utf8(path(name).toString()), slots, schema);
+    Native.create(utf8(path(name).toString()), slots, schema);
   }
 
   /** Where the ring with this name lies; a name with a slash is a path already. */
@@ -122,26 +117,26 @@ public final class Ring implements AutoCloseable {
 
   /** The Arrow schema given at creation as an IPC message; empty if there is none. */
   public synchronized byte[] schema() {
-    return schemaBytes(handle());
+    return Native.schemaBytes(handle());
   }
 
   /** The sequence that the next claim will get. */
   public synchronized long claimed() {
-    return claimed(handle());
+    return Native.claimed(handle());
   }
 
   /** The lowest sequence that is still held; everything below may be overwritten. */
   public synchronized long floor() {
-    return floor(handle());
+    return Native.floor(handle());
   }
 
   /** Clears away participants that died; waiting does it too. */
   public synchronized void recover() {
-    recover(handle());
+    Native.recover(handle());
   }
 
   public Producer producer(String name) {
-    return retaining(() -> new Producer(this, openProducer(handle(), utf8(name))));
+    return retaining(() -> new Producer(this, Native.openProducer(handle(), utf8(name))));
   }
 
   /** Joins a branch, made first unless it is there; its members share its messages. */
@@ -154,7 +149,7 @@ public final class Ring implements AutoCloseable {
         () ->
             new Consumer(
                 this,
-                join(
+                Native.join(
                     handle(),
                     utf8(branch),
                     options.start().ordinal(),
@@ -165,7 +160,7 @@ public final class Ring implements AutoCloseable {
 
   /** Makes a branch without joining it, so that it holds messages for consumers to come. */
   public synchronized void subscribe(String branch, BranchOptions options) {
-    subscribe(
+    Native.subscribe(
         handle(),
         utf8(branch),
         options.start().ordinal(),
@@ -175,12 +170,12 @@ public final class Ring implements AutoCloseable {
 
   /** Drops a branch: it holds nobody back any more, and its consumers are told so. */
   public synchronized void dropBranch(String branch) {
-    unsubscribe(handle(), utf8(branch));
+    Native.unsubscribe(handle(), utf8(branch));
   }
 
   public synchronized Optional<BranchInfo> branch(String branch) {
     long[] words = new long[3];
-    if (!branch(handle(), utf8(branch), words)) {
+    if (!Native.branch(handle(), utf8(branch), words)) {
       return Optional.empty();
     }
     return Optional.of(new BranchInfo(words[0], words[1], (int) words[2]));
@@ -202,14 +197,14 @@ public final class Ring implements AutoCloseable {
    */
   public synchronized Reach measure(long from, long limit, int maxMessages, long maxSlots) {
     long[] words = new long[2];
-    measure(handle(), from, limit, maxMessages, maxSlots, words);
+    Native.measure(handle(), from, limit, maxMessages, maxSlots, words);
     return new Reach(words[0], (int) words[1]);
   }
 
   /** What the producers that are here have done: messages, bytes, and waits for room. */
   public synchronized ProducerCounters producerCounters() {
     long[] words = new long[3];
-    producerCounters(handle(), words);
+    Native.producerCounters(handle(), words);
     return new ProducerCounters(words[0], words[1], words[2]);
   }
 
@@ -218,31 +213,22 @@ public final class Ring implements AutoCloseable {
 
   /** Whether somebody who is alive takes part under this name; 55 bytes of it are kept. */
   public synchronized boolean hasParticipant(String name) {
-    return hasParticipant(handle(), utf8(name));
+    return Native.hasParticipant(handle(), utf8(name));
   }
 
-  /** What became of a sequence that a claim began with. */
-  public enum Fate {
-    /** A message begins there. */
-    PUBLISHED,
-    /** It was not published, and will not be unless its producer lives. */
-    NOT_PUBLISHED,
-    /** Its slot may have been used again since. */
-    UNKNOWN
-  }
-
+  /** What became of a sequence that somebody's claim began with. */
   public synchronized Fate fate(long sequence) {
-    recover(handle());
-    if (isMessage(handle(), sequence)) {
+    Native.recover(handle());
+    if (Native.isMessage(handle(), sequence)) {
       return Fate.PUBLISHED;
     }
-    return floor(handle()) > sequence ? Fate.UNKNOWN : Fate.NOT_PUBLISHED;
+    return Native.floor(handle()) > sequence ? Fate.UNKNOWN : Fate.NOT_PUBLISHED;
   }
 
   /** The slot number of a held message, and how many branches still have to release it. */
   public synchronized long[] slotAndReferences(long id) {
     long[] words = new long[2];
-    row(handle(), id, words);
+    Native.row(handle(), id, words);
     return words;
   }
 
@@ -282,7 +268,7 @@ public final class Ring implements AutoCloseable {
   synchronized void release() {
     users--;
     if (users == 0) {
-      closeRing(handle);
+      Native.closeRing(handle);
     }
   }
 
@@ -305,91 +291,4 @@ public final class Ring implements AutoCloseable {
     }
     return text.getBytes(StandardCharsets.UTF_8);
   }
-
-  // --- the C library; handles are checked before they get here, 0 never does ---------------------
-
-  private static native long attach(byte[] path, int flags);
-
-  private static native void create(byte[] path, long slots, byte[] schema);
-
-  private static native void closeRing(long ring);
-
-  private static native void info(long ring, long[] result);
-
-  private static native byte[] schemaBytes(long ring);
-
-  private static native long claimed(long ring);
-
-  static native long floor(long ring);
-
-  private static native int recover(long ring);
-
-  private static native void subscribe(
-      long ring, byte[] branch, int start, long sequence, int flags);
-
-  private static native void unsubscribe(long ring, byte[] branch);
-
-  private static native boolean branch(long ring, byte[] branch, long[] result);
-
-  private static native long openProducer(long ring, byte[] name);
-
-  static native void closeProducer(long producer);
-
-  static native long slotsFor(long length, boolean aligned);
-
-  static native long next(long producer, int slots);
-
-  static native int publish(long producer, int length, int kind, int shift);
-
-  static native int publishParts(
-      long producer, int[] slots, int[] lengths, int[] shifts, int kind);
-
-  static native int abort(long producer);
-
-  static native long push(
-      long ring, long producer, byte[] data, int offset, int length, int kind);
-
-  static native int waitSpace(long producer, long slots, long deadline);
-
-  static native long slotAddress(long ring, long sequence);
-
-  private static native long join(
-      long ring, byte[] branch, int start, long sequence, int flags, byte[] name);
-
-  static native void closeMember(long member);
-
-  static native void abandonMember(long member);
-
-  static native int take(long member, int maxMessages, long maxSlots, long[] lease);
-
-  static native int read(long ring, long position, long end, long[] message);
-
-  static native int release(long member, long first, long end);
-
-  static native int waitMessage(long member, long deadline);
-
-  static native long available(long member);
-
-  static native void lapsed(long member, long[] range);
-
-  private static native boolean hasParticipant(long ring, byte[] name);
-
-  private static native boolean isMessage(long ring, long sequence);
-
-  private static native void measure(
-      long ring, long from, long limit, int maxMessages, long maxSlots, long[] result);
-
-  private static native void producerCounters(long ring, long[] result);
-
-  private static native void row(long ring, long sequence, long[] result);
-
-  static native void copyToArray(long address, byte[] to, int offset, int length);
-
-  static native void copyFromArray(long address, byte[] from, int offset, int length);
-
-  static native void copyToBuffer(long address, ByteBuffer to, int offset, int length);
-
-  static native void copyFromBuffer(long address, ByteBuffer from, int offset, int length);
-
-  static native ByteBuffer wrap(long address, long length);
 }

@@ -1,0 +1,100 @@
+package io.shmring;
+
+import java.nio.ByteBuffer;
+
+/**
+ * The C library. Numbers stand for its handles and for addresses: whoever calls has checked that
+ * they are open, and that what is copied lies inside them.
+ */
+final class Native {
+  static {
+    NativeLibrary.load();
+  }
+
+  private Native() {}
+
+  static native long attach(byte[] path, int flags);
+
+  static native void create(byte[] path, long slots, byte[] schema);
+
+  static native void closeRing(long ring);
+
+  static native void info(long ring, long[] result);
+
+  static native byte[] schemaBytes(long ring);
+
+  static native long claimed(long ring);
+
+  static native long floor(long ring);
+
+  static native int recover(long ring);
+
+  static native void subscribe(
+      long ring, byte[] branch, int start, long sequence, int flags);
+
+  static native void unsubscribe(long ring, byte[] branch);
+
+  static native boolean branch(long ring, byte[] branch, long[] result);
+
+  static native long openProducer(long ring, byte[] name);
+
+  static native void closeProducer(long producer);
+
+  static native long slotsFor(long length, boolean aligned);
+
+  static native long next(long producer, int slots);
+
+  static native int publish(long producer, int length, int kind, int shift);
+
+  static native int publishParts(
+      long producer, int[] slots, int[] lengths, int[] shifts, int kind);
+
+  static native int abort(long producer);
+
+  static native long push(
+      long ring, long producer, byte[] data, int offset, int length, int kind);
+
+  static native int waitSpace(long producer, long slots, long deadline);
+
+  static native long slotAddress(long ring, long sequence);
+
+  static native long join(
+      long ring, byte[] branch, int start, long sequence, int flags, byte[] name);
+
+  static native void closeMember(long member);
+
+  static native void abandonMember(long member);
+
+  static native int take(long member, int maxMessages, long maxSlots, long[] lease);
+
+  static native int read(long ring, long position, long end, long[] message);
+
+  static native int release(long member, long first, long end);
+
+  static native int waitMessage(long member, long deadline);
+
+  static native long available(long member);
+
+  static native void lapsed(long member, long[] range);
+
+  static native boolean hasParticipant(long ring, byte[] name);
+
+  static native boolean isMessage(long ring, long sequence);
+
+  static native void measure(
+      long ring, long from, long limit, int maxMessages, long maxSlots, long[] result);
+
+  static native void producerCounters(long ring, long[] result);
+
+  static native void row(long ring, long sequence, long[] result);
+
+  static native void copyToArray(long address, byte[] to, int offset, int length);
+
+  static native void copyFromArray(long address, byte[] from, int offset, int length);
+
+  static native void copyToBuffer(long address, ByteBuffer to, int offset, int length);
+
+  static native void copyFromBuffer(long address, ByteBuffer from, int offset, int length);
+
+  static native ByteBuffer wrap(long address, long length);
+}

@@ -1,0 +1,67 @@
+package io.shmring.spark;
+
+import com.codahale.metrics.Gauge;
+import java.util.Map;
+import org.apache.spark.api.plugin.DriverPlugin;
+import org.apache.spark.api.plugin.ExecutorPlugin;
+import org.apache.spark.api.plugin.PluginContext;
+import org.apache.spark.api.plugin.SparkPlugin;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * {@code spark.plugins=io.shmring.spark.ShmringPlugin}: rings and sidecars beside every executor,
+ * as long as it lives.
+ *
+ * <pre>
+ * spark.shmring.sidecar.scorer.function   scorer:Scorer     served by `shmring sidecar`, or
+ * spark.shmring.sidecar.scorer.command    ./scorer --fast   any program
+ * spark.shmring.sidecar.scorer.workers    2                 workers, slots, timeout: of a function
+ * spark.shmring.ring.orders.slots         65536             made unless it is there
+ * spark.shmring.python                    python3           default: what Spark runs
+ * </pre>
+ */
+public final class ShmringPlugin implements SparkPlugin {
+  @Override
+  public DriverPlugin driverPlugin() {
+    return new DriverPlugin() {};
+  }
+
+  @Override
+  public ExecutorPlugin executorPlugin() {
+    return new PerExecutor();
+  }
+
+  /** Nothing here throws: Spark would start executors that cannot begin again and again. */
+  private static final class PerExecutor implements ExecutorPlugin {
+    private static final Logger LOG = LoggerFactory.getLogger(ShmringPlugin.class);
+    private Attendant attendant;
+
+    @Override
+    public void init(PluginContext context, Map<String, String> extra) {
+      try {
+        AttendantConfig config = AttendantConfig.of(context.conf());
+        if (config.isEmpty()) {
+          LOG.warn("neither spark.shmring.sidecar.* nor spark.shmring.ring.* is set");
+          return;
+        }
+        Attendant started = new Attendant(config);
+        for (String name : config.metricNames()) {
+          Gauge<Long> gauge = () -> started.metric(name);
+          context.metricRegistry().register(name, gauge);
+        }
+        started.start();
+        attendant = started;
+      } catch (RuntimeException | LinkageError error) {
+        LOG.error("this executor has no sidecars: {}", error.getMessage(), error);
+      }
+    }
+
+    @Override
+    public void shutdown() {
+      if (attendant != null) {
+        attendant.close();
+      }
+    }
+  }
+}
