@@ -1,0 +1,210 @@
+"""The process that the Spark plugin starts beside each executor: its rings and sidecars.
+
+It reads one line of JSON from its standard input, and ends at the end of that: the pipe is the
+executor's, and closes however that dies. Every second it writes a line of JSON with metrics::
+
+    {"rings": {"orders": {"slots": 65536}},
+     "sidecars": {"scorer": ["python3", "-m", "shmring", "sidecar", ...], "other": "./other -x"}}
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+import shmring
+from shmring.errors import RingNotFound, ShmringError
+from shmring.sidecars.wire import reply_ring_name, request_ring_name
+
+__all__ = ["main"]
+
+_LOOK_EVERY = 0.2
+_TELL_EVERY = 1.0
+_GRACE = 20.0  # seconds between SIGTERM and SIGKILL; a sidecar takes half of that for its workers
+# One that dies within _SOON seconds of its start is started again ever more slowly.
+_SOON = 10.0
+_BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
+_PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class _Sidecar:
+    """A sidecar's process, whichever it is just now."""
+
+    def __init__(self, name: str, command: list[str] | str) -> None:
+        self.name = name
+        self.restarts = 0
+        self._command = shlex.split(command) if isinstance(command, str) else command
+        self._failures = 0
+        self._due: float | None = None
+        self._started = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def look(self) -> None:
+        """Start it, or start it again when its time has come."""
+        now = time.monotonic()
+        if self.is_running:
+            return
+        if self._process is not None:
+            self._failures = self._failures + 1 if now - self._started < _SOON else 0
+            pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+            _say(
+                f'sidecar "{self.name}" has ended with status {self._process.returncode}; it is '
+                f"started again in {pause:g} s"
+            )
+            self._end_group(signal.SIGKILL)  # what it has started itself
+            self._process = None
+            self._due = now + pause
+            self.restarts += 1
+        if self._due is None or now >= self._due:
+            self._start(now)
+
+    def _start(self, now: float) -> None:
+        self._started = now
+        try:
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                process_group=0,
+                preexec_fn=_die_with_parent,
+            )
+        except OSError as error:  # no such program; no memory; no more processes
+            _say(f'sidecar "{self.name}" cannot be started: {error}')
+            self._failures += 1
+            self._due = now + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+
+    def ask_to_end(self) -> None:
+        self._end_group(signal.SIGTERM)
+
+    def end(self, deadline: float) -> None:
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(max(0.0, deadline - time.monotonic()))
+            self._end_group(signal.SIGKILL)
+            self._process.wait()
+
+    def _end_group(self, number: int) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
+    def sweep(self) -> None:
+        """Remove the rings of a sidecar, and of its clients, that were killed."""
+        prefix = reply_ring_name(self.name, "")
+        for name in shmring.rings():
+            if name == request_ring_name(self.name) or name.startswith(prefix):
+                with suppress(ShmringError):
+                    shmring.gc(name)
+
+    def metrics(self) -> dict[str, int]:
+        workers = waiting = 0
+        with (
+            suppress(ShmringError),
+            shmring.attach(request_ring_name(self.name), read_only=True) as ring,
+        ):
+            workers = sum(s["alive"] and s["role"] == "member" for s in ring.seats())
+            waiting = ring.claimed - ring.floor
+        return {
+            "running": int(self.is_running),
+            "restarts": self.restarts,
+            "workers": workers,
+            "waitingSlots": waiting,
+        }
+
+
+class _Attendant:
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._sidecars = [_Sidecar(name, line) for name, line in config["sidecars"].items()]
+        self._rings: dict[str, shmring.Ring] = {}
+        for name, options in config["rings"].items():
+            try:
+                self._rings[name] = shmring.open_or_create(name, **options)
+            except (ShmringError, ValueError) as error:
+                _say(f'ring "{name}" cannot be made: {error}')
+
+    def run(self) -> None:
+        """Look after everything until standard input ends, or SIGTERM comes."""
+        for each in self._sidecars:
+            each.sweep()
+        told = 0.0
+        while not select.select([sys.stdin], [], [], _LOOK_EVERY)[0]:
+            for each in self._sidecars:
+                each.look()
+            if time.monotonic() - told >= _TELL_EVERY:
+                told = time.monotonic()
+                print(json.dumps(self._metrics()), flush=True)
+
+    def _metrics(self) -> dict[str, int]:
+        metrics: dict[str, int] = {}
+        for each in self._sidecars:
+            for key, value in each.metrics().items():
+                metrics[f"sidecar.{each.name}.{key}"] = value
+        for name, ring in self._rings.items():
+            metrics[f"ring.{name}.usedSlots"] = ring.claimed - ring.floor
+            metrics[f"ring.{name}.claimed"] = ring.claimed
+        return metrics
+
+    def end(self) -> None:
+        """End the sidecars, and remove the rings that nobody else uses."""
+        for each in self._sidecars:
+            each.ask_to_end()
+        deadline = time.monotonic() + _GRACE
+        for each in self._sidecars:
+            each.end(deadline)
+            each.sweep()
+        for name, ring in self._rings.items():
+            with suppress(ShmringError):
+                ring.recover()
+            others = sum(seat["alive"] for seat in ring.seats()) > 1
+            ring.close()
+            if not others:
+                with suppress(RingNotFound):
+                    shmring.unlink(name)
+
+
+def _say(text: str) -> None:
+    with suppress(OSError):  # the executor's log may be gone with it
+        print(f"shmring: {text}", file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    """``python -m shmring.spark.attendant``, started by the plugin."""
+
+    def stop(number: int, frame: object) -> None:
+        raise SystemExit(0)
+
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.signal(signal.SIGTERM, stop)
+    attendant = _Attendant(json.loads(sys.stdin.readline()))
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+        attendant.run()
+    except BrokenPipeError:  # so the executor is gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends within seconds
+        attendant.end()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
