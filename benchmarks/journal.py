@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
-from benchmarks.disk import folder
+from benchmarks.disk import folder, warm
 from benchmarks.harness import Question, Row, Sample, Settings, Target
 from benchmarks.payload import (
     BATCH,
@@ -30,6 +31,7 @@ from benchmarks.processes import Gate, Role, run_together
 __all__ = ["question"]
 
 BATCH_BYTES = 1 << 20
+EXPECTED_BYTES = 1 << 30  # of a stream, at most
 PLAIN_COMMITS = "plain: a 300-byte write and a sync each"
 
 
@@ -42,10 +44,11 @@ class Work:
     syncs: int = 1
 
 
-def _journal(gate: Gate, name: str, path: str) -> Work:
+def _journal(gate: Gate, name: str, path: Path, expected: int) -> Work:
     """Run the journal until the producers are done."""
     import shmring
 
+    warm(path, expected)
     with shmring.attach(name) as ring, ring.journal(path) as journal:
         gate.wait()
         gate.wait()
@@ -105,7 +108,9 @@ def _push_durably(gate: Gate, name: str, seconds: float) -> tuple[float, int]:
     return took, pushed
 
 
-def _run(push: Callable[..., Any], producers: int, seconds: float) -> tuple[float, int, Work]:
+def _run(
+    push: Callable[..., Any], producers: int, seconds: float, expected: int = 0
+) -> tuple[float, int, Work]:
     """Seconds, what was sent, and what the journal did."""
     import shmring
 
@@ -114,7 +119,7 @@ def _run(push: Callable[..., Any], producers: int, seconds: float) -> tuple[floa
         pinned = producers == 1
         results = run_together(
             [
-                Role(_journal, (name, str(path)), 1 if pinned else None),
+                Role(_journal, (name, path, expected)),
                 *repeat(Role(push, (name, seconds), 0 if pinned else None), producers),
             ]
         )
@@ -123,14 +128,15 @@ def _run(push: Callable[..., Any], producers: int, seconds: float) -> tuple[floa
 
 
 def _stream(push: Callable[..., Any], work: Work, seconds: float) -> Sample:
-    took, sent, done = _run(push, 1, seconds)
+    took, sent, done = _run(push, 1, seconds, EXPECTED_BYTES)
     work.nbytes, work.writes, work.syncs = done.nbytes, done.writes, done.syncs
     return Sample(sent / took / 1e6, {"MB a sync": done.nbytes / done.syncs / 1e6})
 
 
-def _write_plainly(gate: Gate, path: str, nbytes: int, writes: int, syncs: int) -> float:
+def _write_plainly(gate: Gate, path: Path, nbytes: int, writes: int, syncs: int) -> float:
     data = os.urandom(nbytes // writes)
-    file = os.open(path, os.O_CREAT | os.O_WRONLY)
+    warm(path, EXPECTED_BYTES)
+    file = os.open(path / "plain", os.O_CREAT | os.O_WRONLY)
     gate.wait()
     begun = time.perf_counter()
     synced = 0
@@ -147,8 +153,8 @@ def _write_plainly(gate: Gate, path: str, nbytes: int, writes: int, syncs: int) 
 def _plain(work: Work, seconds: float) -> Sample:
     del seconds
     with folder() as path:
-        args = str(path / "plain"), work.nbytes, work.writes, work.syncs
-        (took,) = run_together([Role(_write_plainly, args, 1)])
+        args = path, work.nbytes, work.writes, work.syncs
+        (took,) = run_together([Role(_write_plainly, args)])
     return Sample(work.nbytes / took / 1e6)
 
 
