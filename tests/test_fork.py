@@ -209,6 +209,32 @@ def test_parent_that_dies_is_found_dead_although_its_child_lives(name, child, un
         parent.say()
 
 
+def test_parent_that_forked_while_it_attached_is_found_dead_although_its_children_live(
+    name, child, until
+):
+    code = """
+        import os, sys, threading, time, shmring
+        rings = []
+        attaching = threading.Thread(target=lambda: rings.append(shmring.attach(sys.argv[1])))
+        attaching.start()
+        while attaching.is_alive():
+            if os.fork() == 0:
+                os.read(0, 1)
+                os._exit(0)
+            time.sleep(0.001)
+        rings[0].producer("parent")
+        print("attached")
+        time.sleep(60)
+    """
+    # So large that the attaching thread spends most of its time mapping it.
+    with shmring.create(name, slots=1 << 17, prefault=True, temporary=True) as ring:
+        parent = child(code, name)
+        assert parent.line() == "attached"
+        parent.kill()
+        assert ring.recover() > 0
+        assert {seat["pid"] for seat in ring.seats()} == {os.getpid()}
+
+
 def test_multiprocessing_fork_workers_share_the_ring(ring):
     import multiprocessing
 

@@ -90,7 +90,7 @@ bool seat_alive(const shmring *ring, uint32_t index);
 bool range_locked(int fd, off_t offset);
 void name_store(char *to, const char *name, size_t size);
 void name_load(char *to, const char *from, size_t size);
-void handles_add(shmring *ring);
+bool handles_add(shmring *ring, const char *path, int flags);
 void handles_remove(shmring *ring);
 
 static inline bool seat_is_own(const shmring *ring, uint32_t index)

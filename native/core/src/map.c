@@ -364,13 +364,18 @@ static int check_owner(int fd, const char *name, uint32_t flags, uint64_t *file_
 	return SHMRING_OK;
 }
 
+static int open_flags(bool read_only)
+{
+	return (read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+}
+
 static int open_checked(const char *path, uint32_t flags, int *fd_out, struct header *h)
 {
 	const char *name = base_name(path);
 	uint64_t deadline = now_ns(CLOCK_MONOTONIC) + CREATION_PATIENCE_NS;
 	uint64_t file_bytes = 0;
 	int status;
-	int fd = open(path, (flags & SHMRING_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int fd = open(path, open_flags(flags & SHMRING_READ_ONLY));
 
 	if (fd < 0) {
 		if (errno == ENOENT)
@@ -403,20 +408,18 @@ static int open_checked(const char *path, uint32_t flags, int *fd_out, struct he
 /* Locks live on a file description of their own. A mapping keeps the one it was
  * made from open, and a forked child inherits the mapping: on that description
  * the parent's locks would outlive the parent. */
-static int open_for_locks(const char *path, uint32_t flags, int mapped_fd, int *fd_out)
+static int open_for_locks(shmring *r, const char *path, int mapped_fd)
 {
 	struct stat mapped, locked;
-	int fd = open(path, (flags & SHMRING_READ_ONLY ? O_RDONLY : O_RDWR) | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 
-	if (fd < 0)
+	if (!handles_add(r, path, open_flags(r->read_only)))
 		return fail_errno("cannot open it", base_name(path));
-	if (fstat(mapped_fd, &mapped) || fstat(fd, &locked) || mapped.st_ino != locked.st_ino ||
+	if (fstat(mapped_fd, &mapped) || fstat(r->fd, &locked) || mapped.st_ino != locked.st_ino ||
 	    mapped.st_dev != locked.st_dev) {
-		close(fd);
+		handles_remove(r);
 		return fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been replaced; attach again",
 			    base_name(path));
 	}
-	*fd_out = fd;
 	return SHMRING_OK;
 }
 
@@ -451,11 +454,11 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 			 "filter?); create the ring from here instead",
 			 r->name);
 	else
-		status = open_for_locks(path, flags, fd, &r->fd);
+		status = open_for_locks(r, path, fd);
 	if (!status) {
 		status = map_ring(r, fd);
 		if (status)
-			close(r->fd);
+			handles_remove(r);
 	}
 	close(fd);
 	if (status) {
@@ -463,7 +466,6 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 		free(r);
 		return status;
 	}
-	handles_add(r);
 	if (!r->read_only) {
 		status = admin_enter(r);
 		if (!status) {

@@ -249,15 +249,21 @@ static void register_fork_handlers(void)
 	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
-void handles_add(shmring *r)
+/* Opens the file for locks and remembers the handle in one step, so that no child
+ * forked meanwhile keeps the file open: the locks would outlive this process. */
+bool handles_add(shmring *r, const char *path, int flags)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 	pthread_once(&once, register_fork_handlers);
 	pthread_mutex_lock(&handles_lock);
-	r->next = handles;
-	handles = r;
+	r->fd = open(path, flags);
+	if (r->fd >= 0) {
+		r->next = handles;
+		handles = r;
+	}
 	pthread_mutex_unlock(&handles_lock);
+	return r->fd >= 0;
 }
 
 /* Forgets the handle and closes its file in one step, so that a child forked
