@@ -198,6 +198,41 @@ def test_stopped_process_is_slow_and_not_dead(name, child):
         assert slow.end() == "mine\n"
 
 
+def test_wait_for_what_the_dead_held_ends_in_time_where_a_recoverer_is_stopped(name, child):
+    reader = """
+        import sys, time, shmring
+        ring = shmring.attach(sys.argv[1])
+        lease = ring.consumer("a").lease(timeout=20)
+        print("holds")
+        time.sleep(60)
+    """
+    recoverer = """
+        import fcntl, os, struct, sys
+        file = os.open(sys.argv[1], os.O_RDWR)
+        admin = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 8, 1, 0)
+        fcntl.fcntl(file, fcntl.F_OFD_SETLK, admin)
+        print("stopped")
+        sys.stdin.readline()
+    """
+    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
+        ring.subscribe("a", exclusive=True)
+        out.push(b"held by the dead")
+        dead = child(reader, name)
+        dead.line()
+        dead.kill()
+        assert ring.recover() > 0
+        with ring.consumer("a") as inp:
+            stopped = child(recoverer, ring.path)
+            stopped.line()
+            with pytest.raises(shmring.Empty):
+                inp.pop(timeout=0.1)
+            stopped.say()
+            stopped.end()
+            with inp.lease(timeout=20) as m:
+                assert m.redelivered
+                assert bytes(m.data) == b"held by the dead"
+
+
 def test_second_single_producer_of_another_process_is_refused_until_the_first_dies(name, child):
     code = """
         import sys, shmring
