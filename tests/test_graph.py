@@ -141,6 +141,18 @@ def test_done_of_what_was_not_taken_is_refused(ring):
             b.done(0)
 
 
+def test_done_twice_on_an_exclusive_branch_is_refused_and_takes_nothing(ring):
+    with ring.producer() as out, ring.sequence("a") as inp:
+        out.push_many([b"0", b"1", b"2"])
+        inp.done(inp.next())
+        with pytest.raises(ValueError, match="not taken"):
+            inp.done(0)
+        assert inp.next() == 1
+        with pytest.raises(ValueError, match="not taken"):
+            inp.done(0)
+        assert inp.next() == 2
+
+
 def test_producer_has_one_claim_at_a_time(ring):
     with ring.sequence() as out:
         sequence = out.next()

@@ -88,12 +88,24 @@ static PyObject *not_taken(struct member *self, uint64_t sequence)
  * lies between is taken now, and all up to `last` released. */
 static PyObject *done_exclusive(struct member *self, uint64_t last)
 {
+	struct shmring_branch_info info;
+	bool taken = false;
 	uint64_t end = 0;
 	int64_t sequence;
+	int status;
 
-	for (size_t i = 0; i < self->taken_count; i++)
+	for (size_t i = 0; i < self->taken_count; i++) {
+		taken |= self->taken[i].first <= last;
 		if (self->taken[i].end > end)
 			end = self->taken[i].end;
+	}
+	if (!taken) { /* all ahead of the branch, or done already */
+		status = shmring_branch_info(self->handle.ring->core, self->branch_id, &info);
+		if (status)
+			return raise_status(self->handle.ring, status);
+		if (last < info.position)
+			return not_taken(self, last);
+	}
 	while (end <= last) {
 		uint64_t slots = end ? last + 1 - end : 1;
 
