@@ -215,6 +215,27 @@ def test_folder_fifo_device_and_link_are_not_rings(tmp_path, file):
     for path in (tmp_path, tmp_path / "fifo", "/dev/null", tmp_path / "link"):
         with pytest.raises(shmring.ShmringError):
             shmring.attach(path=path)
+    for path in (tmp_path, tmp_path / "fifo", "/dev/null"):
+        with pytest.raises(shmring.NotARing, match="left alone"):
+            shmring.unlink(path=path)
+
+
+def test_paths_in_errors_need_not_be_utf_8(tmp_path):
+    path = tmp_path / os.fsdecode(b"\xff")
+    with pytest.raises(shmring.RingNotFound):
+        shmring.attach(path=path)
+    with (
+        shmring.open_or_create(path=path, slots=1024, temporary=True),
+        pytest.raises(shmring.RingExists, match=r"\\xff"),
+    ):
+        shmring.create(path=path)
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_error_that_is_cut_in_the_middle_of_a_character_is_raised(tmp_path, shift):
+    path = tmp_path / ("x" * shift + "/".join(["\u00e9" * 100] * 8))
+    with pytest.raises(shmring.RingNotFound):
+        shmring.create(path=path)
 
 
 def test_ring_of_another_version_says_which(file):

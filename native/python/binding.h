@@ -159,6 +159,8 @@ enum retry {
 /* status.c */
 int errors_load(struct state *state);
 PyObject *error_class(struct state *state, int status);
+PyObject *error_text(void);
+PyObject *raise_error(struct state *state, int status);
 PyObject *raise_status(struct ring *ring, int status);
 PyObject *raise_closed(struct ring *ring, const char *what);
 

@@ -99,14 +99,15 @@ bool member_usable(struct member *self)
 void raise_lapsed(struct member *self)
 {
 	struct state *state = self->handle.ring->state;
-	const char *text = shmring_error_message();
+	PyObject *text = error_text();
 	uint64_t first;
 	uint64_t end;
 	PyObject *error;
 
 	shmring_member_lapsed(self->core, &first, &end);
-	error = PyObject_CallFunction(state->lapsed, "sKK", text, (unsigned long long)first,
-				      (unsigned long long)(end - 1));
+	error = text ? PyObject_CallFunction(state->lapsed, "NKK", text, (unsigned long long)first,
+					     (unsigned long long)(end - 1))
+		     : NULL;
 	if (error)
 		PyErr_SetObject(state->lapsed, error);
 	Py_XDECREF(error);

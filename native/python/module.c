@@ -3,12 +3,6 @@
 
 /* --- calls ------------------------------------------------------------------------- */
 
-static PyObject *raise_without_ring(PyObject *module, int status)
-{
-	PyErr_SetString(error_class(PyModule_GetState(module), status), shmring_error_message());
-	return NULL;
-}
-
 /* Makes a ring file at `path`, or of the new, empty file behind `fd`. */
 static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 {
@@ -49,7 +43,7 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 	Py_END_ALLOW_THREADS Py_DECREF(path);
 	PyBuffer_Release(&schema);
 	if (status)
-		return raise_without_ring(module, status);
+		return raise_error(PyModule_GetState(module), status);
 	Py_RETURN_NONE;
 }
 
@@ -62,7 +56,7 @@ static PyObject *reap(PyObject *module, PyObject *path)
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS answer = shmring_reap(PyBytes_AsString(bytes));
 	Py_END_ALLOW_THREADS Py_DECREF(bytes);
-	return answer < 0 ? raise_without_ring(module, answer) : PyBool_FromLong(answer);
+	return answer < 0 ? raise_error(PyModule_GetState(module), answer) : PyBool_FromLong(answer);
 }
 
 static PyObject *crc32c(PyObject *Py_UNUSED(module), PyObject *args)

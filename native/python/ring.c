@@ -76,10 +76,8 @@ PyObject *ring_attach(PyObject *module, PyObject *args, PyObject *keywords)
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS status = shmring_attach(PyBytes_AsString(path), flags, &core);
 	Py_END_ALLOW_THREADS Py_DECREF(path);
-	if (status) {
-		PyErr_SetString(error_class(state, status), shmring_error_message());
-		return NULL;
-	}
+	if (status)
+		return raise_error(state, status);
 	ring = PyObject_New(struct ring, state->ring);
 	if (!ring) {
 		shmring_close(core);

@@ -1,4 +1,6 @@
 /* The core's statuses as the classes of shmring.errors. */
+#include <string.h>
+
 #include "binding.h"
 
 static const struct {
@@ -62,11 +64,28 @@ PyObject *error_class(struct state *state, int status)
 	return state->errors[0];
 }
 
-/* Raises what the core's last failing call in this thread has to say. */
+/* What the core's last failing call in this thread has to say. It may quote a path,
+ * which may hold anything, and may have been cut in the middle of a character. */
+PyObject *error_text(void)
+{
+	const char *message = shmring_error_message();
+
+	return PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "backslashreplace");
+}
+
+PyObject *raise_error(struct state *state, int status)
+{
+	PyObject *text = error_text();
+
+	if (text)
+		PyErr_SetObject(error_class(state, status), text);
+	Py_XDECREF(text);
+	return NULL;
+}
+
 PyObject *raise_status(struct ring *ring, int status)
 {
-	PyErr_SetString(error_class(ring->state, status), shmring_error_message());
-	return NULL;
+	return raise_error(ring->state, status);
 }
 
 PyObject *raise_closed(struct ring *ring, const char *what)

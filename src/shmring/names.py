@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from importlib import import_module
 from typing import Any
 
@@ -127,9 +128,11 @@ def _unlink_named(name: str) -> None:
 
 def _check_magic(path: str) -> None:
     """A damaged ring or one of another version may go, any other file stays."""
-    with open(path, "rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            raise NotARing(f"{path} is not a ring; it is left alone")
+    if stat.S_ISREG(os.stat(path).st_mode):  # to open a FIFO would wait for a writer
+        with open(path, "rb") as file:
+            if file.read(len(MAGIC)) == MAGIC:
+                return
+    raise NotARing(f"{path} is not a ring; it is left alone")
 
 
 def rings() -> list[str]:
