@@ -54,6 +54,10 @@ def many(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"x": pa.array([value] * 12_500, pa.int64())})
 
 
+def say_a_file_name(batch: pa.RecordBatch) -> pa.RecordBatch:
+    raise OSError(os.fsdecode(b"\xff.txt"))
+
+
 def no_arrow(batch: pa.RecordBatch) -> str:
     return "no Arrow data"
 

@@ -173,6 +173,7 @@ def test_exception_of_the_function_comes_with_its_traceback_and_the_worker_lives
     [
         ("fail_half_way", "half way"),
         ("leave", "the function leaves"),
+        ("say_a_file_name", r"\\udcff\.txt"),
         ("no_arrow", "expected Arrow data"),
     ],
 )

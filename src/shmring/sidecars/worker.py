@@ -257,7 +257,7 @@ class Worker:
         except GeneratorExit:
             raise
         except BaseException:  # sys.exit() in the user's function too
-            text = traceback.format_exc().encode()[-_TRACEBACK_BYTES:]
+            text = traceback.format_exc().encode(errors="backslashreplace")[-_TRACEBACK_BYTES:]
             yield push(head.answer(0, FLAG_ERROR | FLAG_LAST), text)
 
     def _pieces(self, client: _Client, result: Any) -> Iterator[tuple[pa.RecordBatch, int]]:
