@@ -1,0 +1,87 @@
+"""Real-time mode, by Spark's public switches (4.1 and later)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import shmring
+
+SCHEMA = pa.schema([("number", pa.int64())])
+ROWS = 10
+
+
+@pytest.fixture
+def real_time(spark: SparkSession) -> Iterator[SparkSession]:
+    switch = "spark.sql.streaming.realTimeMode.allowlistCheck"
+    spark.conf.set(switch, "false")
+    yield spark
+    spark.conf.unset(switch)
+
+
+class IntoRing:
+    """A foreach sink, which runs in Spark's Python worker."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def open(self, partition: int, epoch: int) -> bool:
+        import shmring
+
+        self.ring = shmring.attach(path=self.path)
+        self.producer = self.ring.producer()
+        return True
+
+    def process(self, row: Any) -> None:
+        self.producer.push(b"%d" % row.number)
+
+    def close(self, error: Exception | None) -> None:
+        self.producer.close()
+        self.ring.close()
+
+
+def test_a_restarted_query_loses_no_row(name: str, real_time: SparkSession, tmp_path: Path) -> None:
+    def start() -> Any:
+        frame = real_time.readStream.format("shmring").option("ring", name).load()
+        return (
+            frame.writeStream.foreach(IntoRing(out.path))
+            .outputMode("update")
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(realTime="5 seconds")
+            .start()
+        )
+
+    def write(k: int) -> None:
+        numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))
+        writer.write(pa.record_batch([numbers], schema=SCHEMA))
+
+    def take(count: int) -> set[int]:
+        found: set[int] = set()
+        while len(found) < count:
+            found.add(int(consumer.pop(timeout=50)))
+        return found
+
+    with (
+        shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring,
+        shmring.create(f"{name}-out", slots=65536, temporary=True) as out,
+        out.consumer("b", start="earliest") as consumer,
+        ring.arrow_writer() as writer,
+    ):
+        for k in range(50):
+            write(k)
+        query = start()
+        seen = take(50 * ROWS)
+        query.stop()
+        query.awaitTermination(30)
+        write(50)
+        query = start()
+        while len(seen) < 51 * ROWS:  # what was not committed comes again
+            seen.add(int(consumer.pop(timeout=50)))
+        query.stop()
+        query.awaitTermination(30)
+        assert seen == set(range(51 * ROWS))
