@@ -1,5 +1,7 @@
 /* push(durable=True): the journal is a branch of the ring, and what it has
  * released is on disk (src/shmring/durable/journal.py). */
+#include <string.h>
+
 #include "binding.h"
 
 static bool raise_not_durable(struct producer *self, uint64_t message_id, const char *why)
@@ -16,11 +18,18 @@ static bool raise_not_durable(struct producer *self, uint64_t message_id, const 
 	return false;
 }
 
+/* The number of a branch that was dropped may be another's by now. */
+static bool is_journal(struct producer *self, uint32_t branch, struct shmring_branch_info *info)
+{
+	return shmring_branch_info(self->handle.ring->core, branch, info) == SHMRING_OK &&
+	       strcmp(info->name, JOURNAL_BRANCH) == 0;
+}
+
 static bool journal_lives(struct producer *self, uint32_t branch)
 {
 	struct shmring_branch_info info;
 
-	return shmring_branch_info(self->handle.ring->core, branch, &info) == SHMRING_OK && info.members > 0;
+	return is_journal(self, branch, &info) && info.members > 0;
 }
 
 /* False, with an exception, if nobody would make a message durable. */
@@ -47,9 +56,13 @@ bool journal_find(struct producer *self, uint32_t *branch)
 
 bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, struct patience *patience)
 {
+	struct shmring_branch_info info;
 	enum retry retry;
+	bool journalled;
 	int status;
 
+	if (!producer_usable(self)) /* closed while this call copied */
+		return false;
 	/* "Do not wait" is meant for room; a disk is always waited for. */
 	if (patience->deadline == 0)
 		patience->deadline = patience->timeout ? deadline_after(patience->timeout) : FOREVER;
@@ -57,9 +70,12 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 		handle_pin(&self->handle);
 		Py_BEGIN_ALLOW_THREADS status = shmring_wait_released(
 		    self->handle.ring->core, branch, message_id + 1, patience->deadline, self->handle.wait);
-		Py_END_ALLOW_THREADS handle_unpin(&self->handle);
-		if (status == SHMRING_OK)
+		Py_END_ALLOW_THREADS journalled = status == SHMRING_OK && is_journal(self, branch, &info);
+		handle_unpin(&self->handle);
+		if (journalled)
 			return true;
+		if (status == SHMRING_OK)
+			return raise_not_durable(self, message_id, "the journal's branch was dropped");
 		retry = handle_waited(&self->handle, status);
 		if (retry == RETRY_OVER)
 			return raise_not_durable(self, message_id, "was not on disk in time");
