@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+INSTALL = $(PIP) -c constraints.txt -C cmake.define.SHMRING_JVM=ON -C cmake.define.SHMRING_PYSPARK_JARS=$(JARS)
+JARS = $$($(BIN)/python -c 'import os, pyspark; print(os.path.join(pyspark.__path__[0], "jars"))')
 CORE := $(shell find native -type f -not -path '*/tests/*' 2>/dev/null) CMakeLists.txt
 PACKAGE := $(shell find src -name '*.py' -o -name '*.pyi' 2>/dev/null)
 
@@ -25,19 +27,25 @@ help: ## list the targets
 setup: $(VENV)/installed ## make .venv with shmring and what the tests need
 
 $(VENV)/bin/python:
-	@scripts/need cc gcc java openjdk-17-jre-headless
+	@scripts/need cc gcc java openjdk-17-jdk-headless javac openjdk-17-jdk-headless
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo 'shmring needs Python 3.11 or later; set PYTHON=...' >&2; exit 1; }
 	@echo 'making $(VENV) ...'
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: $(VENV)/bin/python pyproject.toml constraints.txt $(CORE) $(PACKAGE)
+# pyspark first: the jar is compiled against its jars.
+$(VENV)/pyspark: $(VENV)/bin/python constraints.txt
+	@echo 'installing pyspark into $(VENV) ...'
+	@$(PIP) -c constraints.txt pyspark
+	@touch $@
+
+$(VENV)/installed: $(VENV)/pyspark pyproject.toml constraints.txt $(CORE) $(PACKAGE)
 	@echo 'installing shmring and its test packages into $(VENV) ...'
-	@$(PIP) -c constraints.txt '.[test,demo]'
+	@$(INSTALL) '.[test,demo]'
 	@touch $@
 
 $(VENV)/bench: $(VENV)/installed
-	@$(PIP) -c constraints.txt '.[bench]'
+	@$(INSTALL) '.[test,demo,bench]'
 	@touch $@
 
 $(VENV)/lint: pyproject.toml constraints.txt $(VENV)/bin/python

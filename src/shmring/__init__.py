@@ -145,7 +145,7 @@ def get_library() -> str:
     ------
     FileNotFoundError : this installation came without it
     """
-    built = _source_tree("build/*/native/core/libshmring.so")
+    built = _source_tree("build/py/native/core/libshmring.so")
     return str(_first(_HERE / "lib" / "libshmring.so", *built))
 
 
