@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -313,6 +314,17 @@ def test_gc_unlinks_a_ring_whose_participants_all_died(name, child):
     victim.kill()
     assert shmring.gc(name) == [name]
     assert shmring.gc(name) == []
+
+
+def test_gc_passes_over_what_it_cannot_read(name):
+    rubbish = Path(f"/dev/shm/shmring.{name}")
+    rubbish.write_bytes(b"no ring at all")
+    try:
+        assert name not in shmring.gc()
+        with pytest.raises(shmring.NotARing):
+            shmring.gc(name)
+    finally:
+        rubbish.unlink()
 
 
 def test_gc_leaves_a_ring_that_was_closed_in_order(name):

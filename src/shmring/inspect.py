@@ -36,6 +36,10 @@ def filled_rows(ring: Ring, capacity: int = 300) -> list[Row]:
     return sorted(rows, key=lambda row: row[1])
 
 
+def _time(ns: int) -> int | None:
+    return ns if 0 < ns < 2**63 else None  # none is kept, or it is damaged
+
+
 def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
     """The ring as the classic queue table.
 
@@ -60,7 +64,7 @@ def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
     columns: dict[str, tuple[list[Any], pa.DataType]] = {
         "slot": (slots, pa.int64()),
         "message_id": ([row[1] if row else None for row in picked], pa.int64()),
-        "time": ([row[2] or None if row else None for row in picked], pa.timestamp("ns", "UTC")),
+        "time": ([_time(row[2]) if row else None for row in picked], pa.timestamp("ns", "UTC")),
         "message": ([row[6] if row else None for row in picked], pa.binary()),
         "reference_count": ([row[4] if row else 0 for row in picked], pa.int32()),
     }

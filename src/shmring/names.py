@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 from shmring import _shmring
-from shmring.errors import NotARing, PermissionRefused, RingExists, RingNotFound
+from shmring.errors import NotARing, PermissionRefused, RingExists, RingNotFound, ShmringError
 
 SHM_FOLDER = "/dev/shm"
 PREFIX = "shmring."
@@ -141,6 +141,13 @@ def rings() -> list[str]:
     return sorted(n for n in names if is_name(n))
 
 
+def _reaped(path: str) -> bool:
+    try:
+        return _shmring.reap(path)
+    except ShmringError:
+        return False
+
+
 def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     """Unlink rings whose every participant is dead, or that were never finished.
 
@@ -148,13 +155,14 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
 
     Parameters
     ----------
-    name, path : only this ring; neither: all named rings
+    name, path : only this ring; neither: all named rings, and those that are damaged or
+        somebody else's are passed over
 
     Returns
     -------
     names (or the path) of what was unlinked
     """
     if name is None and path is None:
-        return [n for n in rings() if _shmring.reap(locate(n, None)[1])]
+        return [n for n in rings() if _reaped(locate(n, None)[1])]
     label, where = locate(name, path)
     return [label] if _shmring.reap(where) else []
