@@ -1,0 +1,64 @@
+"""A driver for test_standalone.py: python exactly_once.py MASTER stream|batch IN OUT CHECKPOINT.
+
+Slow on purpose, so that what is killed is in the middle of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from shmring.spark import register
+
+
+def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        time.sleep(0.01)
+        yield batch
+
+
+def main() -> None:
+    master, kind, source, target, checkpoint = sys.argv[1:]
+    spark = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.executor.memory", "512m")
+        .config("spark.task.maxFailures", "100")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    register(spark)
+    spark.range(2, numPartitions=2).mapInArrow(slowly, "id long").count()
+    print("ready", flush=True)
+    if kind == "batch":
+        frame = spark.read.format("shmring_py").option("ring", source).option("branch", "b").load()
+        out = frame.mapInArrow(slowly, "x long, s string").write
+        out.format("shmring_py").mode("append").option("ring", target).save()
+    else:
+        frame = (
+            spark.readStream.format("shmring_py")
+            .option("ring", source)
+            .option("branch", "b")
+            .option("maxMessagesPerTrigger", "30")
+            .load()
+        )
+        query = (
+            frame.mapInArrow(slowly, "x long, s string")
+            .writeStream.format("shmring_py")
+            .option("ring", target)
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
+        query.awaitTermination()
+    print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()
