@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import shmring
-from shmring.spark.jvm import jar_path
+from shmring.spark import jar_path
 
 HERE = Path(__file__).resolve().parent
 ROWS = 1_000_000
