@@ -122,6 +122,16 @@ def wait_for_marker(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+class LoadedWithMarker:
+    """Takes as long to load as wait_for_marker() takes to answer."""
+
+    def __init__(self) -> None:
+        wait_for_marker(pa.record_batch({}))
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+
 @shmring.sidecar("marked-by-the-decorator", workers=2)
 def marked(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch

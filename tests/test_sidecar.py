@@ -326,6 +326,21 @@ def test_two_sidecars_of_one_name_share_the_requests_and_the_last_removes_the_ri
     assert request_ring_name(it.name) not in shmring.rings()
 
 
+def test_sidecar_that_is_still_loading_keeps_the_ring_where_another_one_stops(
+    serve, client, thread, until, monkeypatch, tmp_path
+):
+    marker = tmp_path / "go on"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    first = serve("identity")
+    second = thread(serve, "LoadedWithMarker")
+    until(marker.with_suffix(".begun").exists)
+    first.stop()
+    marker.touch()
+    second.outcome()
+    with client() as it:
+        assert list(it.map([numbers(1)])) == [numbers(1)]
+
+
 def test_sidecar_can_be_started_again_after_stop(serve, client):
     sidecar = serve("identity")
     sidecar.stop()

@@ -28,6 +28,8 @@ _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0)
 _UNBORN = 60.0
 # A client takes two seats of the request ring, a worker too: this is the most a ring can have.
 _SEATS = 248
+# The seat by which a supervisor says that it still wants the ring: it may have no worker just now.
+_SUPERVISOR = "supervisor"
 
 
 class _Process:
@@ -153,6 +155,7 @@ class Sidecar:
         self._stop = threading.Event()
         self._monitor: threading.Thread | None = None
         self._ring: shmring.Ring | None = None
+        self._seat: shmring.Producer | None = None
 
     @property
     def pids(self) -> Sequence[int]:
@@ -186,6 +189,7 @@ class Sidecar:
         # A caller may end without stop(); the workers notice that, the ring does not.
         atexit.register(self.stop)
         try:
+            self._seat = self._ring.producer(_SUPERVISOR)
             self._sweep(self._ring)
             self._sweep_unborn()
             for _ in range(self._workers):
@@ -276,7 +280,9 @@ class Sidecar:
         ring, self._ring = self._ring, None
         if ring is not None:
             self._sweep(ring)
-            shared = any(seat["alive"] and seat["role"] == "member" for seat in ring.seats())
+            if self._seat is not None:
+                self._seat.close()
+            shared = any(seat["alive"] and seat["name"] == _SUPERVISOR for seat in ring.seats())
             ring.close()
             if not shared:
                 with contextlib.suppress(RingNotFound):
