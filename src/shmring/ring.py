@@ -238,7 +238,9 @@ class Ring:
             sequence. A branch that is there goes on where it stands
         exclusive : one member only
         ephemeral : dropped with its last member; otherwise it keeps holding the producers
-        lapse : never holds the producers; loses the oldest messages instead (Lapsed says which)
+        lapse : loses the oldest messages rather than hold the producers (Lapsed says which). What
+            its consumers have leased holds them all the same; if one dies with a lease, until
+            another consumer takes it or the branch is dropped
         after : names of branches it follows: it sees a message when all of them have released it
         wait : as of producer()
         name : what this participant is called in statistics
