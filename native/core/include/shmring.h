@@ -218,7 +218,8 @@ struct shmring_branch_options {
 	uint64_t sequence;
 	bool exclusive; /* one member only: SC */
 	bool ephemeral; /* dropped with its last member */
-	bool lapse; /* never holds producers; loses the oldest instead */
+	bool lapse; /* loses the oldest rather than hold producers; what a member, or a dead one's seat, holds is
+		       kept */
 	uint64_t upstream; /* bit i: follow branch i; 0: follow the producer */
 };
 
