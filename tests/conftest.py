@@ -6,6 +6,7 @@ import faulthandler
 import gc
 import itertools
 import os
+import re
 import select
 import signal
 import subprocess
@@ -26,8 +27,14 @@ _numbers = itertools.count()
 
 
 def _rings() -> set[str]:
-    """What is named like a ring, save for what other libraries keep under such a name."""
-    return {n for n in os.listdir(SHM) if n.startswith("shmring.") and ".node." not in n}
+    """What is named like a ring, save for another test run's, and for other libraries' files."""
+    return {
+        name
+        for name in os.listdir(SHM)
+        if name.startswith("shmring.")
+        and ".node." not in name
+        and all(int(pid) == os.getpid() for pid in re.findall(r"test-(\d+)-", name))
+    }
 
 
 def _is_ours(pid: str) -> bool:
