@@ -178,8 +178,10 @@ def test_what_killed_sidecars_have_left_is_swept(attend, child, name):
     attendant.executor_dies()
 
 
-def test_sidecar_that_goes_on_after_sigterm_ends_with_its_group(attend):
-    attendant = attend(sidecars={"stubborn": "sh -c 'trap true TERM; sleep 1000 & wait; exit'"})
-    attendant.await_metrics(**{"sidecar.stubborn.running": 1})
+def test_children_of_a_shell_get_their_time_to_end(attend, name):
+    command = f"{sys.executable} -m shmring sidecar functions:double --name {name}; true"
+    attendant = attend(sidecars={name: ["sh", "-c", command]})
+    attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
     attendant.process.terminate()
     assert attendant.process.wait(60) == 0
+    assert not [ring for ring in shmring.rings() if name in ring]

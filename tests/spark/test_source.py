@@ -8,9 +8,12 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions
+from pyspark.sql.types import LongType, StructField, StructType
 
 import shmring
-from shmring.spark import register
+from shmring.spark import register, source_read
+from shmring.spark.source_options import ReadOptions
+from shmring.spark.source_read import RingReader
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 
@@ -251,3 +254,54 @@ def test_ring_that_is_unlinked_ends_the_wait(read, arrow, thread, until):
     shmring.unlink(arrow.name)
     with pytest.raises(PythonException, match="was unlinked while it was read"):
         job.outcome()
+
+
+# --- attempts of one task, without Spark ----------------------------------------------------------
+
+
+@pytest.fixture
+def task(arrow, monkeypatch):
+    """Runs the task of a read of branch "b", as some attempt."""
+    columns = StructType([StructField("x", LongType())])
+    reader = RingReader(ReadOptions.of({"ring": arrow.name, "branch": "b"}), columns)
+    (partition,) = reader.partitions()
+
+    class Context:
+        number = 0
+
+        def attemptNumber(self):
+            return self.number
+
+    def run(number):
+        Context.number = number
+        return sum(batch.num_rows for batch in reader.read(partition))
+
+    monkeypatch.setattr(source_read.TaskContext, "get", Context)
+    run.partition = partition
+    return run
+
+
+def test_attempt_waits_for_one_that_is_still_running(arrow, task, child, thread, until):
+    other = child(
+        """
+        import sys, shmring
+        ring = shmring.attach(sys.argv[1])
+        inp = ring.consumer("b", name=f"spark read {sys.argv[2]}")
+        held = inp.lease_many(5)
+        print("reading")
+        input()
+        """,
+        arrow.name,
+        task.partition.read,
+    )
+    other.line()
+    attempt = thread(task, 1)
+    with arrow.consumer("b", name="somebody else"):  # does not count
+        other.kill()
+    assert attempt.outcome() == 2000
+
+
+def test_attempt_after_a_release_says_that_rows_would_be_missing(task):
+    assert task(0) == 2000
+    with pytest.raises(shmring.ShmringError, match="rows would be missing from its result"):
+        task(1)

@@ -7,10 +7,13 @@ import json
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.types import LongType, StructField, StructType
 
 import shmring
 from shmring.durable import restore
 from shmring.spark import register
+from shmring.spark.source_options import ReadOptions
+from shmring.spark.source_stream import RingStreamReader
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 
@@ -227,6 +230,39 @@ def test_progress_tells_where_the_stream_is_and_what_is_there(stream, arrow):
     source = query.lastProgress.sources[0]
     assert json.loads(source.endOffset)[arrow.name]["sequence"] == arrow.claimed
     assert json.loads(source.latestOffset)[arrow.name]["sequence"] == arrow.claimed
+
+
+def test_restart_where_spark_does_not_tell_the_start(arrow):
+    """Spark 4.0 and 4.1 call latestOffset() without it."""
+
+    def reader():
+        options = {"ring": arrow.name, "branch": "stream", "maxMessagesPerTrigger": "3"}
+        return RingStreamReader(ReadOptions.of(options), StructType([StructField("x", LongType())]))
+
+    def sequence(offset):
+        return offset[arrow.name]["sequence"]
+
+    write(arrow, range(200))
+    first = reader()
+    ends = [first.initialOffset()]
+    for _ in range(3):
+        ends.append(first.latestOffset())
+        (partition,) = first.partitions(*ends[-2:])
+        assert sum(batch.num_rows for batch in first.read(partition)) == 30
+    first.commit(ends[1])
+    first.stop()
+    second = reader()
+    end = second.latestOffset()
+    assert sequence(end) >= sequence(ends[-1])
+    assert sum(p.end - p.first for p in second.partitions(ends[-1], end)) == sequence(
+        end
+    ) - sequence(ends[-1])
+    second.stop()
+    third = reader()  # after a batch that was planned and not committed
+    (partition,) = third.partitions(ends[1], ends[2])
+    assert sum(batch.num_rows for batch in third.read(partition)) == 30
+    assert sequence(third.latestOffset()) > sequence(ends[2])
+    third.stop()
 
 
 # --- losses ---------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ _GRACE = 20.0  # seconds between SIGTERM and SIGKILL; a sidecar takes half of th
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 _libc = ctypes.CDLL(None)
 
@@ -70,7 +71,7 @@ class _Sidecar:
                 f'sidecar "{self.name}" has ended with status {self._process.returncode}; it is '
                 f"started again in {pause:g} s"
             )
-            self._end_group(signal.SIGKILL)  # what it has started itself
+            self._signal_group(signal.SIGKILL)  # what it has started itself
             self._process = None
             self._due = now + pause
             self.restarts += 1
@@ -93,19 +94,32 @@ class _Sidecar:
             self._due = now + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
 
     def ask_to_end(self) -> None:
-        self._end_group(signal.SIGTERM)
+        self._signal_group(signal.SIGTERM)
 
     def end(self, deadline: float) -> None:
+        """Wait until `deadline` for the end of all that it has started, then kill what is left."""
         if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(max(0.0, deadline - time.monotonic()))
-            self._end_group(signal.SIGKILL)
-            self._process.wait()
+            while self._process.poll() is None or self._has_orphans():
+                if time.monotonic() > deadline:
+                    self._signal_group(signal.SIGKILL)
+                    self._process.wait()
+                    break
+                time.sleep(0.05)
 
-    def _end_group(self, number: int) -> None:
+    def _signal_group(self, number: int) -> None:
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
+
+    def _has_orphans(self) -> bool:
+        """Whether something lives that the process has started, and that is now our child."""
+        assert self._process is not None
+        try:
+            while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return False
+        return True
 
     def sweep(self) -> None:
         """Remove the rings of a sidecar, and of its clients, that were killed."""
@@ -192,6 +206,7 @@ def main() -> int:
     def stop(number: int, frame: object) -> None:
         raise SystemExit(0)
 
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     signal.signal(signal.SIGTERM, stop)
     attendant = _Attendant(json.loads(sys.stdin.readline()))
