@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,8 @@ QUESTIONS = {
     "many": "benchmarks.many",
     "memory": "benchmarks.memory",
     "spark": "benchmarks.spark_sidecar",
+    "spark-read": "benchmarks.spark_rings:read",
+    "spark-write": "benchmarks.spark_rings:write",
     "journal": "benchmarks.journal",
     "bulk": "benchmarks.durable:bulk",
     "large": "benchmarks.durable:large",
@@ -62,7 +65,10 @@ def _sweep() -> list[str]:
     """Remove what a killed process of this run may have left; its names."""
     left = [p for p in Path("/dev/shm").iterdir() if f"bench-{os.getpid()}-" in p.name]
     for path in left:
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
     return [path.name for path in left]
 
 

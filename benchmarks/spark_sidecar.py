@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import os
-import subprocess
-import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 from benchmarks.payload import MESSAGE_BYTES, unique_name
+from benchmarks.spark_session import WORKERS, find_modules_in_workers, spark_session
 
 __all__ = ["question"]
 
-WORKERS = 2
 IDENTITY = "identity mapInArrow, no sidecar"
 SOCKET = "identity sidecar over a Unix socket"
 
@@ -26,56 +20,6 @@ SOCKET = "identity sidecar over a Unix socket"
 LEAST_ROUNDS = 7
 ROWS = 1_000_000
 ROWS_QUICK = 200_000
-
-
-def _find_modules_in_workers() -> None:
-    """Let Spark's Python workers and sidecars import what this process imports."""
-    paths = [str(Path(__file__).resolve().parent.parent)]
-    spec = importlib.util.find_spec("shmring")
-    if spec and spec.origin:
-        paths.append(str(Path(spec.origin).parent.parent))
-    paths += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-
-
-@contextlib.contextmanager
-def _spark() -> Iterator[Any]:
-    """A session of its own, whose JVM is gone afterwards."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from pyspark import SparkContext
-            from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise Unavailable(f"not installed here: {error}") from None
-    try:
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("shmring benchmarks")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.sql.warehouse.dir", "/nonexistent")
-            .getOrCreate()
-        )
-    except Exception as error:
-        raise Unavailable(f"Spark does not start (is there a Java 17?): {error}") from None
-    session.sparkContext.setLogLevel("ERROR")
-    try:
-        yield session
-    finally:
-        session.stop()
-        gateway: Any = SparkContext._gateway
-        if gateway is not None:
-            SparkContext._gateway = SparkContext._jvm = None
-            gateway.shutdown()
-            gateway.proc.stdin.close()  # tells the JVM to exit
-            try:
-                gateway.proc.wait(10)
-            except subprocess.TimeoutExpired:
-                gateway.proc.kill()
 
 
 class _Job:
@@ -90,9 +34,9 @@ class _Job:
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
         """Start Spark; the sidecars start with their first run."""
-        _find_modules_in_workers()
+        find_modules_in_workers()
         with self._stack:
-            session = self._stack.enter_context(_spark())
+            session = self._stack.enter_context(spark_session())
             payload = f"unhex('{'5a' * (MESSAGE_BYTES - 8)}') AS payload"
             self._data = session.range(0, self._rows, 1, WORKERS).selectExpr("id", payload)
             yield

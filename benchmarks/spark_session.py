@@ -1,0 +1,74 @@
+"""A Spark session for one question: local[2], whose JVM is gone afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Unavailable
+
+__all__ = ["WORKERS", "find_modules_in_workers", "spark_session"]
+
+WORKERS = 2
+
+
+def find_modules_in_workers() -> None:
+    """Let Spark's Python workers and sidecars import what this process imports."""
+    paths = [str(Path(__file__).resolve().parent.parent)]
+    spec = importlib.util.find_spec("shmring")
+    if spec and spec.origin:
+        paths.append(str(Path(spec.origin).parent.parent))
+    paths += filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+
+
+@contextlib.contextmanager
+def spark_session(configure: Callable[[Any], Any] = lambda builder: builder) -> Iterator[Any]:
+    """A session of its own.
+
+    Parameters
+    ----------
+    configure : adds to the builder what the question needs
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pyspark import SparkContext
+            from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise Unavailable(f"not installed here: {error}") from None
+    builder = (
+        SparkSession.builder.master(f"local[{WORKERS}]")
+        .appName("shmring benchmarks")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.warehouse.dir", "/nonexistent")
+    )
+    try:
+        session = configure(builder).getOrCreate()
+    except Exception as error:
+        raise Unavailable(f"Spark does not start (is there a Java 17?): {error}") from None
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
+        gateway: Any = SparkContext._gateway
+        if gateway is not None:
+            SparkContext._gateway = SparkContext._jvm = None
+            gateway.shutdown()
+            gateway.proc.stdin.close()  # tells the JVM to exit
+            try:
+                gateway.proc.wait(10)
+            except subprocess.TimeoutExpired:
+                gateway.proc.kill()
