@@ -33,6 +33,7 @@ QUESTIONS = {
     "spark": "benchmarks.spark_sidecar",
     "spark-read": "benchmarks.spark_rings:read",
     "spark-write": "benchmarks.spark_rings:write",
+    "spark-stream": "benchmarks.spark_streams",
     "journal": "benchmarks.journal",
     "bulk": "benchmarks.durable:bulk",
     "large": "benchmarks.durable:large",

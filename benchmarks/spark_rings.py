@@ -15,7 +15,7 @@ from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavaila
 from benchmarks.payload import unique_name
 from benchmarks.spark_session import WORKERS, find_modules_in_workers, spark_session
 
-__all__ = ["COLUMNS", "EVERY_COLUMN", "PAYLOAD", "ROW_BYTES", "SHM", "read", "with_jar", "write"]
+__all__ = ["COLUMNS", "EVERY_COLUMN", "PAYLOAD", "read", "schema", "with_jar", "write"]
 
 SHM = Path("/dev/shm")
 ROWS = 1_000_000
@@ -57,7 +57,8 @@ def _generated(session: Any, rows: int) -> Any:
     return frame.selectExpr("id", "id * 0.25D AS price", *numbers, payload)
 
 
-def _schema() -> Any:
+def schema() -> Any:
+    """Of these rows."""
     import pyarrow as pa
 
     kinds = [pa.float64() if name == "price" else pa.int64() for name in NUMBERS]
@@ -103,7 +104,7 @@ class _Session:
 
         name = unique_name()
         slots = _slots_for(rows)
-        ring = shmring.create(name, slots=slots, schema=_schema(), temporary=True)
+        ring = shmring.create(name, slots=slots, schema=schema(), temporary=True)
         self._stack.enter_context(ring)
         return name
 
