@@ -143,11 +143,11 @@ def test_producer_that_is_much_faster_waits_and_nothing_jams(stream, name, threa
 
 def test_restart_goes_on_exactly_where_the_stream_stood(stream, arrow):
     sink = Sink()
-    for first in range(0, 1000, 100):
+    for first in range(0, 500, 100):
         write(arrow, range(first, first + 100))
-        stream(arrow.name, sink, maxMessagesPerTrigger=3)
-    assert sink.rows == list(range(1000))
-    assert len(sink.batches) == 40
+        stream(arrow.name, sink, maxMessagesPerTrigger=5)
+    assert sink.rows == list(range(500))
+    assert len(sink.batches) == 10
 
 
 def test_batch_that_was_not_committed_is_done_again_as_it_was(stream, arrow, tmp_path):
