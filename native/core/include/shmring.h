@@ -236,7 +236,7 @@ struct shmring_branch_info {
 	uint32_t orphans; /* dead members whose leases await redelivery */
 };
 
-/* Makes the branch unless it is there. *id is its number. An ephemeral branch
+/* Makes the branch unless it is there. *id is its number; NULL if it is not wanted. An ephemeral branch
  * is made by shmring_join only: it never exists without a member. */
 SHMRING_API int shmring_subscribe(shmring *ring, const char *name, const struct shmring_branch_options *options,
 				  uint32_t *id);

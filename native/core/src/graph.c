@@ -347,10 +347,11 @@ static int admin_enter_writable(shmring *r)
 int shmring_subscribe(shmring *r, const char *name, const struct shmring_branch_options *options, uint32_t *id)
 {
 	int status = admin_enter_writable(r);
+	uint32_t number;
 
 	if (status)
 		return status;
-	status = subscribe_locked(r, name, options, false, id);
+	status = subscribe_locked(r, name, options, false, id ? id : &number);
 	admin_leave(r);
 	return status;
 }
