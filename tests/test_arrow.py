@@ -355,3 +355,16 @@ def test_layouts_of_strings_and_lists_are_cast_to_the_schema(name):
     ):
         writer.write(plain.cast(given))
         assert reader.read(timeout=0) == plain
+
+
+def test_a_full_ring_in_the_middle_of_a_table_says_what_stays_published(ring):
+    table = pa.table({"x": range(200_000)})
+    with ring.arrow_writer(table.schema) as writer:
+        ring.subscribe("slow", start="earliest")
+        with pytest.raises(shmring.Full, match="up to message [0-9]+, stays published"):
+            writer.write(table, timeout=0)
+
+
+def test_until_is_end_or_empty(ring):
+    with pytest.raises(ValueError, match="never"):
+        ring.arrow_reader("b", until="never")

@@ -134,7 +134,7 @@ PyObject *raise_full(struct producer *self, const struct patience *patience)
 	if (seconds)
 		PyErr_Format(
 		    self->handle.ring->state->full,
-		    "ring \"%U\" was full for %U s: nothing was published; wait longer (timeout), give it more "
+		    "ring \"%U\" was full for %U s: this was not published; wait longer (timeout), give it more "
 		    "slots or faster readers (`shmring stat` shows the slowest branch)",
 		    self->handle.ring->label, seconds);
 	Py_XDECREF(seconds);

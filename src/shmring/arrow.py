@@ -19,7 +19,14 @@ from shmring.batches import (
     fields_of,
     has_dictionaries,
 )
-from shmring.errors import Damaged, Empty, EndOfStream, SchemaMismatch, TooManyLeases
+from shmring.errors import (
+    Damaged,
+    Empty,
+    EndOfStream,
+    Full,
+    SchemaMismatch,
+    TooManyLeases,
+)
 
 if TYPE_CHECKING:
     from shmring._shmring import Lease
@@ -111,9 +118,17 @@ class ArrowWriter:
         for given in batches:
             batch = given.cast(self.schema) if cast else given
             for piece in self._encoder.pieces(batch, self._ring.slots, ring=self._label):
-                message_id = self._encoder.push(
-                    self._producer, *piece, kind=self._kind, timeout=timeout
-                )
+                try:
+                    message_id = self._encoder.push(
+                        self._producer, *piece, kind=self._kind, timeout=timeout
+                    )
+                except Full as error:
+                    if message_id < 0:
+                        raise
+                    raise Full(
+                        f"{error}; what was written before, up to message {message_id}, stays "
+                        f"published"
+                    ) from error
         return message_id
 
     def end(self, *, timeout: float | None = None) -> None:
@@ -192,6 +207,8 @@ class ArrowReader:
         after: tuple[str, ...] = (),
         wait: Literal["default", "spin", "yield", "sleep", "futex"] = "default",
     ) -> None:
+        if until not in ("end", "empty"):
+            raise ValueError(f"until must be 'end' or 'empty', not {until!r}")
         self._ring = ring
         self._label = ring.name or ring.path
         self._stored: pa.Schema | None = ring.schema  # what stands in the ring's header
