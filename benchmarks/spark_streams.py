@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import importlib.util
 import math
 import shutil
@@ -63,6 +64,7 @@ class _Job:
             jars = Path(spec.origin).parent / "jars" / "*"
             command = ["javac", "-proc:none", "-cp", str(jars), "-d", str(self._folder), str(SINK)]
             subprocess.run(command, check=True)
+        builder = builder.config("spark.sql.streaming.numRecentProgressUpdates", "1000")
         return with_jar(builder).config("spark.driver.extraClassPath", str(self._folder))
 
     @contextlib.contextmanager
@@ -93,18 +95,21 @@ class _Job:
 
     def _follow(self, query: Any, name: str, rate: float) -> Sample:
         role = Role(feeds.feed_batches, (name, _columns(), self._seconds, rate))
-        [(began, rows)] = run_together([role], timeout=self._seconds + 120)
+        [rows] = run_together([role], timeout=self._seconds + 120)
         query.processAllAvailable()
-        took = time.monotonic() - began
         progress = [p for p in query.recentProgress if p["numInputRows"]]
         found = sum(p["numInputRows"] for p in progress)
         if found != rows:
             raise RuntimeError(f"{found} of {rows} rows came through the stream")
         late = progress[len(progress) // 2 :]
+        if len(late) < 2:
+            raise RuntimeError(f"{len(progress)} batches are too few to speak of a rate")
+        took = (_started(late[-1]) - _started(late[0])).total_seconds()
+        rate = sum(p["numInputRows"] for p in late[:-1]) / took
         lag = max(int(p["sources"][0]["metrics"]["lagSlots"]) for p in late)
         batch = max(p["numInputRows"] for p in late)
         also = {"ring full at most %": 100 * lag / SLOTS, "rows a batch at most": batch}
-        return Sample(rows / took / 1e6, also)
+        return Sample(rate / 1e6, also)
 
     def real_time(self, seconds: float) -> Sample:
         """A producer of single messages, and a sink in the JVM."""
@@ -139,6 +144,10 @@ class _Job:
                     time.sleep(0.1)
             middle, p99 = (jvm.LatencySink.quantile(sent // 2, q) / 1e3 for q in (0.5, 0.99))
             return Sample(middle, {"us p99": p99})
+
+
+def _started(progress: Any) -> datetime.datetime:
+    return datetime.datetime.fromisoformat(progress["timestamp"])
 
 
 def _columns() -> dict[str, Any]:
