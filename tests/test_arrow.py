@@ -361,7 +361,7 @@ def test_a_full_ring_in_the_middle_of_a_table_says_what_stays_published(ring):
     table = pa.table({"x": range(200_000)})
     with ring.arrow_writer(table.schema) as writer:
         ring.subscribe("slow", start="earliest")
-        with pytest.raises(shmring.Full, match="up to message [0-9]+, stays published"):
+        with pytest.raises(shmring.Full, match=r"up to message [0-9]+, stays published"):
             writer.write(table, timeout=0)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from postgres import Postgres, PostgresMissing, postgres
+from postgres import Postgres, postgres
 
 from shmring.durable.table_ring import TableRing
 from shmring.errors import Empty
@@ -24,11 +24,8 @@ RECORD = struct.Struct("<qq")
 
 @pytest.fixture(scope="module")
 def server() -> Generator[Postgres]:
-    try:
-        with postgres() as running:
-            yield running
-    except PostgresMissing as missing:
-        pytest.skip(str(missing))
+    with postgres() as running:
+        yield running
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
