@@ -155,67 +155,43 @@ static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
 	return copied_rows(self, messages);
 }
 
-static PyObject *get_lengths(PyObject *op, void *Py_UNUSED(closure))
+/* One member of every message, as a numpy array of its own. */
+static PyObject *column(struct lease *self, size_t offset, size_t width, const char *type)
 {
-	struct lease *self = (struct lease *)op;
 	const struct shmring_message *messages = batch_messages(self);
 	PyObject *bytes;
 
 	if (!messages)
 		return NULL;
-	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(batch_count(self) * sizeof(uint32_t)));
+	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(batch_count(self) * width));
 	if (bytes) {
 		char *to = PyBytes_AsString(bytes);
 
 		for (size_t i = 0; i < batch_count(self); i++)
-			memcpy(to + i * sizeof(uint32_t), &messages[i].length, sizeof(uint32_t));
+			memcpy(to + i * width, (const char *)&messages[i] + offset, width);
 	}
-	return numpy_array(bytes, "uint32");
+	return numpy_array(bytes, type);
 }
 
-static PyObject *column64(struct lease *self, size_t offset)
+static PyObject *get_lengths(PyObject *op, void *Py_UNUSED(closure))
 {
-	const struct shmring_message *messages = batch_messages(self);
-	PyObject *bytes;
-
-	if (!messages)
-		return NULL;
-	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(batch_count(self) * sizeof(uint64_t)));
-	if (bytes) {
-		char *to = PyBytes_AsString(bytes);
-
-		for (size_t i = 0; i < batch_count(self); i++)
-			memcpy(to + i * sizeof(uint64_t), (const char *)&messages[i] + offset, sizeof(uint64_t));
-	}
-	return numpy_array(bytes, "uint64");
+	return column((struct lease *)op, offsetof(struct shmring_message, length), sizeof(uint32_t), "uint32");
 }
 
 static PyObject *get_message_ids(PyObject *op, void *Py_UNUSED(closure))
 {
-	return column64((struct lease *)op, offsetof(struct shmring_message, message_id));
+	return column((struct lease *)op, offsetof(struct shmring_message, message_id), sizeof(uint64_t),
+		      "uint64");
 }
 
 static PyObject *get_times(PyObject *op, void *Py_UNUSED(closure))
 {
-	return column64((struct lease *)op, offsetof(struct shmring_message, time));
+	return column((struct lease *)op, offsetof(struct shmring_message, time), sizeof(uint64_t), "uint64");
 }
 
 static PyObject *get_kinds(PyObject *op, void *Py_UNUSED(closure))
 {
-	struct lease *self = (struct lease *)op;
-	const struct shmring_message *messages = batch_messages(self);
-	PyObject *bytes;
-
-	if (!messages)
-		return NULL;
-	bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)batch_count(self));
-	if (bytes) {
-		char *to = PyBytes_AsString(bytes);
-
-		for (size_t i = 0; i < batch_count(self); i++)
-			to[i] = (char)messages[i].kind;
-	}
-	return numpy_array(bytes, "uint8");
+	return column((struct lease *)op, offsetof(struct shmring_message, kind), sizeof(uint8_t), "uint8");
 }
 
 /* --- the slots as they are -------------------------------------------------------- */
