@@ -39,26 +39,8 @@ def build() -> Path:
         *("-S", ROOT, "-B", BUILD),
         *("-DCMAKE_BUILD_TYPE=Release", "-DSHMRING_BENCHMARKS=ON"),
     )
-    if "SHMRING_BENCHMARKS" in (ROOT / "CMakeLists.txt").read_text():
-        _call("cmake", "--build", BUILD, "--target", "shmring_benchmarks")
-        return BUILD / "benchmarks" / "native"
-    _call("cmake", "--build", BUILD, "--target", "shmring")
-    return _compile()
-
-
-def _compile() -> Path:
-    """The programs without CMake, while the project's CMakeLists.txt leaves them out."""
-    sources = ROOT / "benchmarks" / "native"
-    library = BUILD / "native" / "core"
-    folder = BUILD / "benchmarks"
-    folder.mkdir(exist_ok=True)
-    for name in ("limits", "ring"):
-        _call(
-            *("cc", "-std=c11", "-D_GNU_SOURCE", "-O3", "-o", folder / f"shmring_bench_{name}"),
-            *(sources / f"{name}.c", f"-I{ROOT / 'native/core/include'}"),
-            *(f"-L{library}", "-lshmring", f"-Wl,-rpath,{library}"),
-        )
-    return folder
+    _call("cmake", "--build", BUILD, "--target", "shmring_benchmarks")
+    return BUILD / "benchmarks" / "native"
 
 
 def run(program: str, what: str, seconds: float, **options: Any) -> dict[str, float]:
