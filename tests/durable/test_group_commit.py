@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -92,18 +93,27 @@ def flush_until_closed(flushes: Flushes, q: PersistentQueue, stop: threading.Eve
 @pytest.mark.kill
 @pytest.mark.parametrize("seed", range(int(os.environ.get("SHMRING_KILLS", "80"))))
 def test_an_interrupt_anywhere_in_a_flush_stops_no_other_thread_and_loses_nothing(
-    seed: int,
+    seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may close the queue, if it comes in the middle of writing; then it says so to all."""
     armed = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal armed
-        # Python drops what is raised in __del__; the timer comes again.
-        if armed and frame is not None and frame.f_code.co_name != "__del__":
+        if armed:
             armed = False
             raise Interrupted
 
+    def dropped(unraisable: sys.UnraisableHookArgs) -> None:
+        # Python drops what is raised in a finaliser or a weak reference's callback: once more.
+        nonlocal armed
+        if unraisable.exc_type is Interrupted:
+            armed = True
+        else:
+            report(unraisable)
+
+    report = sys.unraisablehook
+    monkeypatch.setattr(sys, "unraisablehook", dropped)
     disk = SimulatedDisk()
     q = PersistentQueue("/q", disk=disk)
     stop = threading.Event()

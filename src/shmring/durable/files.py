@@ -116,9 +116,11 @@ def _no_space(error: OSError, path: str) -> NoSpace:
 
 
 class _OsFile:
+    # Of the class, so that __del__ finds it also where a signal handler raised inside __init__.
+    _fd = -1
+
     def __init__(self, path: str, flags: int, mode: int) -> None:
         self._path = path
-        self._fd = -1
         try:
             self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
         except OSError as error:

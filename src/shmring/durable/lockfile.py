@@ -45,8 +45,10 @@ class LockFile:
     Locked : somebody else owns it still; ``pid`` says who, where that is known
     """
 
+    # Of the class, so that __del__ finds it also where a signal handler raised inside __init__.
+    _fd = -1
+
     def __init__(self, path: str, what: str, timeout: float | None) -> None:
-        self._fd = -1
         deadline = None if timeout is None else time.monotonic() + timeout
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:

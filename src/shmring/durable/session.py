@@ -190,8 +190,10 @@ class Session:
 
     def __del__(self) -> None:
         # The collector may run inside the queue's own critical section, so nothing is locked here.
-        if self._taken or self._runs:
-            self._queue.abandon(self._taken, self._runs)
+        # A signal handler that raised inside __init__ leaves a session without its lists.
+        taken, runs = getattr(self, "_taken", []), getattr(self, "_runs", [])
+        if taken or runs:
+            self._queue.abandon(taken, runs)
 
 
 def items_of(number: int, file: DataFile | None, offset: int, table: list[int]) -> list[Item]:
