@@ -28,6 +28,8 @@ SETTINGS: dict[str, str] = {
     "listen_addresses": "",
     "max_connections": "60",
     "shared_buffers": "256MB",
+    # In the cluster's own directory, so that a killed server leaves nothing in /dev/shm.
+    "dynamic_shared_memory_type": "mmap",
     "max_wal_size": "4GB",
     "log_min_messages": "fatal",
     "log_checkpoints": "off",
