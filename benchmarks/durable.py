@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.disk import folder
+from benchmarks.disk import folder, warm
 from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 
 __all__ = ["bulk", "commits", "large"]
@@ -315,9 +315,13 @@ def _row(
     run: Callable[[float, Path], float],
     *targets: Target,
     compare: tuple[str, ...] = (),
+    nbytes: int = 0,
 ) -> Row:
+    """A row that needs `nbytes` of memory, in the page cache and beside it."""
+
     def sample(seconds: float) -> Sample:
         with folder() as path:
+            warm(nbytes)
             return Sample(run(seconds, path))
 
     return Row(name, unit, sample, targets, compare=compare)
@@ -333,7 +337,7 @@ def bulk(settings: Settings) -> Question:
     targets = Target(0.7, PLAIN), Target(5.0, PERSIST_QUEUE), Target(1.0, SQLITE)
 
     def row(name: str, work: Callable[[int, Path], float], *targets: Target) -> Row:
-        return _row(name, "MB/s", _counted(count, work), *targets)
+        return _row(name, "MB/s", _counted(count, work), *targets, nbytes=count * 7000)
 
     return Question(
         "bulk",
@@ -356,7 +360,7 @@ def large(settings: Settings) -> Question:
     targets = Target(0.7, PLAIN), Target(5.0, PERSIST_QUEUE), Target(1.0, SQLITE)
 
     def row(name: str, work: Callable[[int, Path], float], *targets: Target) -> Row:
-        return _row(name, "MB/s", _counted(count, work), *targets)
+        return _row(name, "MB/s", _counted(count, work), *targets, nbytes=2 * (count << 20))
 
     return Question(
         "large",

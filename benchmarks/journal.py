@@ -48,7 +48,7 @@ def _journal(gate: Gate, name: str, path: Path, expected: int) -> Work:
     """Run the journal until the producers are done."""
     import shmring
 
-    warm(path, expected)
+    warm(expected)
     with shmring.attach(name) as ring, ring.journal(path) as journal:
         gate.wait()
         gate.wait()
@@ -135,7 +135,7 @@ def _stream(push: Callable[..., Any], work: Work, seconds: float) -> Sample:
 
 def _write_plainly(gate: Gate, path: Path, nbytes: int, writes: int, syncs: int) -> float:
     data = os.urandom(nbytes // writes)
-    warm(path, EXPECTED_BYTES)
+    warm(nbytes)
     file = os.open(path / "plain", os.O_CREAT | os.O_WRONLY)
     gate.wait()
     begun = time.perf_counter()
