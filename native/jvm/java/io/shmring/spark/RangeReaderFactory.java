@@ -7,14 +7,14 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Opens a stream's partition in its task: as columns, or as rows in real-time mode. */
+/** Opens a micro-batch's partition in its task. */
 record RangeReaderFactory(StructType schema, int[] columns, boolean zeroCopy)
     implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
 
   @Override
   public boolean supportColumnarReads(InputPartition partition) {
-    return partition instanceof RangePartition;
+    return true;
   }
 
   @Override
@@ -24,6 +24,6 @@ record RangeReaderFactory(StructType schema, int[] columns, boolean zeroCopy)
 
   @Override
   public PartitionReader<InternalRow> createReader(InputPartition partition) {
-    return new RealTimeReader((RealTimePartition) partition, this);
+    throw new UnsupportedOperationException("createColumnarReader is called instead");
   }
 }

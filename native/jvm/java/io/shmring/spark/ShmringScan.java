@@ -42,20 +42,7 @@ final class ShmringScan implements Scan {
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-    return hasRealTimeMode()
-        ? RealTimeStream.of(schema, columns, options, checkpointLocation)
-        : new ShmringStream(schema, columns, options, checkpointLocation);
-  }
-
-  /** Spark 4.0 has not, and cannot load RealTimeStream. */
-  private static boolean hasRealTimeMode() {
-    String name = "org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode";
-    try {
-      Class.forName(name, false, MicroBatchStream.class.getClassLoader());
-      return true;
-    } catch (ClassNotFoundException error) {
-      return false;
-    }
+    return Streams.of(schema, columns, options, checkpointLocation);
   }
 
   @Override

@@ -4,6 +4,7 @@ import io.shmring.spark.RingOffset.Position;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
@@ -20,6 +21,11 @@ final class RealTimeStream extends ShmringStream implements SupportsRealTimeMode
   static MicroBatchStream of(
       StructType schema, int[] columns, ReadOptions options, String checkpoint) {
     return new RealTimeStream(schema, columns, options, checkpoint);
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return new RealTimeReaderFactory((RangeReaderFactory) super.createReaderFactory());
   }
 
   @Override
