@@ -90,6 +90,20 @@ BREAKS = [
         "leases of the dead: two adopt, one may die",
     ),
     Break(
+        "the dead hold producers on a branch that may lapse",
+        "floor.c",
+        "if (holds_only && load_acquire",
+        "if (false && load_acquire",
+        "a branch that lapses, whose only member may die",
+    ),
+    Break(
+        "an adopter does not look whether its stake came too late",
+        "read.c",
+        "if (from_here > lo && hi > lo) {",
+        "if (false) {",
+        "leases of the dead on a branch that lapses: a producer laps; the adopter may die",
+    ),
+    Break(
         "the floor moves in one step",
         "floor.c",
         "\tif (!lapse) {\n\t\tlight_barrier(r->asymmetric);\n"

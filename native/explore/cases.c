@@ -101,14 +101,14 @@ static void two_waiting(void)
 }
 
 /* One who died before holds [0, 2); 2 waits. */
-static void an_orphan(void)
+static void orphan_of(struct shmring_branch_options o)
 {
 	shmring *dead = &handles[THREADS - 1];
 	struct shmring_lease l;
 	shmring_member *m;
 	int status;
 
-	(void)branch("a", (struct shmring_branch_options){0});
+	(void)branch("a", o);
 	push_before(0, 3);
 	status = shmring_join(dead, "a", NULL, "dead", &m);
 	MUST(status == SHMRING_OK && shmring_take(m, 2, 2, &l) == SHMRING_OK);
@@ -117,6 +117,16 @@ static void an_orphan(void)
 	explore_kill_handle(THREADS - 1);
 	world.deaths = exploring->dead_before;
 	seat_actors();
+}
+
+static void an_orphan(void)
+{
+	orphan_of((struct shmring_branch_options){0});
+}
+
+static void a_lapsing_orphan(void)
+{
+	orphan_of((struct shmring_branch_options){.lapse = true});
 }
 
 /* Dead before: a producer whose claim of two slots is half filled, behind it a
@@ -321,6 +331,17 @@ const struct exploration explorations[] = {
      .slots = 2,
      .before = a_lapsing_branch,
      .actor = {{PUSHES(0, 1)}, {PUSHES(2, 2)}, {SERVES}}},
+    {.name = "a branch that lapses, whose only member may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = a_lapsing_branch,
+     .actor = {{PUSHES(0, 3)}, {SERVES, .mortal = true}}},
+    {.name = "leases of the dead on a branch that lapses: a producer laps; the adopter may die",
+     .slots = 4,
+     .deaths = 2,
+     .dead_before = 1,
+     .before = a_lapsing_orphan,
+     .actor = {{PUSHES(3, 4)}, {SERVES, .mortal = true}}},
     {.name = "a branch is dropped while it is read and gates",
      .slots = 2,
      .before = one_branch,

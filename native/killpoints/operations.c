@@ -115,6 +115,15 @@ static void build_lapsed(shmring *r)
 	push_numbers(r, 0, 1030);
 }
 
+static void build_lapsed_orphan(shmring *r)
+{
+	subscribe(r, "b", (struct shmring_branch_options){.lapse = true});
+	push_numbers(r, 0, 6);
+	die(die_holding_four);
+	NEED(shmring_recover(r, NULL) == SHMRING_OK);
+	push_numbers(r, 6, 1030);
+}
+
 /* --- what the child does ------------------------------------------------------------ */
 
 static void enter_producer(struct victim *v)
@@ -266,6 +275,12 @@ static void act_split(struct victim *v)
 static void act_take_lapsed(struct victim *v)
 {
 	NEED(shmring_take(v->m, 1, 1, &v->lease[0]) == SHMRING_LAPSED);
+}
+
+static void act_take_lapsed_twice(struct victim *v)
+{
+	act_take_lapsed(v); /* what the dead one held, then what nobody had taken */
+	act_take_lapsed(v);
 }
 
 static void act_subscribe(struct victim *v)
@@ -465,6 +480,12 @@ const struct operation operations[] = {
      .build = build_lapsed,
      .enter = enter_member,
      .act = act_take_lapsed,
+     .numbered = true,
+     .check = check_lapsed},
+    {.name = "take from the dead that has lapsed",
+     .build = build_lapsed_orphan,
+     .enter = enter_member,
+     .act = act_take_lapsed_twice,
      .numbered = true,
      .check = check_lapsed},
     {.name = "subscribe", .build = build_six, .act = act_subscribe, .check = check_subscribed},

@@ -239,8 +239,7 @@ class Ring:
         exclusive : one member only
         ephemeral : dropped with its last member; otherwise it keeps holding the producers
         lapse : loses the oldest messages rather than hold the producers (Lapsed says which). What
-            its consumers have leased holds them all the same; if one dies with a lease, until
-            another consumer takes it or the branch is dropped
+            its living consumers have leased holds them all the same
         after : names of branches it follows: it sees a message when all of them have released it
         wait : as of producer()
         name : what this participant is called in statistics

@@ -218,8 +218,7 @@ struct shmring_branch_options {
 	uint64_t sequence;
 	bool exclusive; /* one member only: SC */
 	bool ephemeral; /* dropped with its last member */
-	bool lapse; /* loses the oldest rather than hold producers; what a member, or a dead one's seat, holds is
-		       kept */
+	bool lapse; /* loses the oldest rather than hold producers; what a living member holds is kept */
 	uint64_t upstream; /* bit i: follow branch i; 0: follow the producer */
 };
 

@@ -285,32 +285,42 @@ static int record(shmring_member *m, uint64_t lo, uint64_t hi)
 	return SHMRING_OK;
 }
 
-/* A branch that may lapse announces its hold and only then looks whether the
- * floor is on its way past it (floor.c). */
+/* A member of a branch that may lapse announces that it wants to read from `at`
+ * and only then looks whether the floor is on its way past that (floor.c).
+ * Returns where reading may begin; what lies before is lost. */
+static uint64_t stake(shmring_member *m, uint64_t at)
+{
+	uint64_t next;
+
+	if (at < load_relaxed(&m->seat->lease.hold))
+		store_relaxed(&m->seat->lease.hold, at);
+	light_barrier(m->ring->asymmetric); /* pairs with the heavy one in floor_advance() */
+	next = load_acquire(&m->ring->cursors->floor_next.v);
+	return next > at ? next : at;
+}
+
+static int lapsed(shmring_member *m, uint64_t first, uint64_t end)
+{
+	m->lapsed_first = first;
+	m->lapsed_end = end;
+	count(&m->seat->counters.lapsed, end - first);
+	return fail(SHMRING_LAPSED,
+		    "ring \"%s\": the branch fell too far behind and lost %llu sequences, %llu to %llu",
+		    m->ring->name, (unsigned long long)(end - first), (unsigned long long)first,
+		    (unsigned long long)(end - 1));
+}
+
 static int check_lapse(shmring_member *m, uint64_t seen)
 {
 	uint64_t t = seen >> 8;
-	uint64_t next;
+	uint64_t next = stake(m, t);
 	bool moved;
 
-	if (load_relaxed(&m->seat->lease.hold) == NONE)
-		store_relaxed(&m->seat->lease.hold, t);
-	light_barrier(m->ring->asymmetric); /* pairs with the heavy one in floor_advance() */
-	next = load_acquire(&m->ring->cursors->floor_next.v);
-	if (next <= t)
+	if (next == t)
 		return SHMRING_OK;
 	moved = move_taken(m, seen, next);
 	raise_hold(m); /* and tells the followers */
-	if (!moved)
-		return SHMRING_CONTENDED;
-	m->lapsed_first = t;
-	m->lapsed_end = next;
-	count(&m->seat->counters.lapsed, next - t);
-	return fail(SHMRING_LAPSED,
-		    "ring \"%s\": the branch fell too far behind and lost %llu sequences, %llu to %llu; it goes "
-		    "on at %llu",
-		    m->ring->name, (unsigned long long)(next - t), (unsigned long long)t,
-		    (unsigned long long)(next - 1), (unsigned long long)next);
+	return moved ? lapsed(m, t, next) : SHMRING_CONTENDED;
 }
 
 static int dropped(const shmring_member *m)
@@ -333,20 +343,33 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	uint32_t all = LEASES;
 	uint32_t k = 0;
 	uint32_t messages;
-	uint64_t end;
+	uint64_t hi, end;
 
 	while (k < LEASES - 1 && load_relaxed(&dead->range[k].lo) != lo)
 		k++;
+	hi = load_relaxed(&dead->range[k].hi);
+	if (load_relaxed(&m->branch->d.options) & BRANCH_LAPSE) {
+		uint64_t from_here = stake(m, lo);
+
+		if (from_here > lo && hi > lo) {
+			end = from_here < hi ? from_here : hi;
+			(void)ranges_remove(dead, &all, lo, end); /* a prefix: needs no entry */
+			store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
+			raise_hold(m);
+			*status = lapsed(m, lo, end);
+			return true;
+		}
+	}
 	end = lo;
 	messages = 0;
 	*status = SHMRING_OK;
 	if (lo < MAX_SEQUENCE)
-		*status = scan(r, lo, load_relaxed(&dead->range[k].hi), max_messages, max_slots, &end, &messages);
+		*status = scan(r, lo, hi, max_messages, max_slots, &end, &messages);
 	if (*status || end == lo) {
 		/* Damaged: it cannot be delivered; saying so once is enough. */
 		store_relaxed(&dead->range[k].lo, NONE);
 		store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
-		wake_branches(r, load_relaxed(&m->branch->d.followers));
+		raise_hold(m);
 		return *status != SHMRING_OK;
 	}
 	store_relaxed(&s->lease.adopt_lo, lo);
@@ -357,6 +380,7 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	*status = record(m, lo, end);
 	if (*status) {
 		store_relaxed(&s->lease.adopt_from, 0);
+		raise_hold(m);
 		return true;
 	}
 	if (lo < load_relaxed(&s->lease.hold))

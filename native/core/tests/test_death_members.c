@@ -329,6 +329,77 @@ TEST(branches_without_a_living_member_keep_or_go_by_their_policy)
 	munmap(c, sizeof *c);
 }
 
+/* Everything that the member is told: messages as they are, what it lost as -1. */
+static void drain_lossy(shmring_member *m, int64_t *told, uint64_t *redelivered, uint64_t end)
+{
+	int64_t number;
+	struct shmring_lease l;
+	int status;
+
+	for (uint64_t i = 0; i < end; i++)
+		told[i] = -2;
+	*redelivered = 0;
+	while ((status = shmring_take(m, 1, 1, &l)) == SHMRING_OK || status == SHMRING_LAPSED) {
+		if (status == SHMRING_LAPSED)
+			shmring_member_lapsed(m, &l.first, &l.end);
+		NEED(l.first < l.end && l.end <= end);
+		for (uint64_t at = l.first; at < l.end; at++) {
+			memcpy(&number, shmring_slot(m->ring, at), 8);
+			CHECK_IS(told[at], -2); /* nothing twice */
+			told[at] = status == SHMRING_LAPSED ? -1 : number;
+		}
+		if (status)
+			continue;
+		*redelivered += l.redelivered;
+		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	}
+	CHECK_IS(status, SHMRING_UNAVAILABLE);
+}
+
+TEST(on_a_branch_that_may_lapse_the_dead_hold_nobody)
+{
+	static int64_t told[4000];
+	struct puppet *c = puppet_new(take_and_die);
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .lapse = true};
+
+	c->n = 3;
+	c->step = 1; /* dies holding [0, 2) and [4, 6) */
+	/* What is pushed afterwards: the ring holds it beside the leases, or does not. */
+	for (uint64_t more = 0; more <= 2000; more += 1000)
+		for (int early = 0; early < 2; early++) {
+			shmring *r = ring_new();
+			shmring_producer *p = producer_of(r);
+			shmring_member *m = NULL;
+			uint64_t again, end = 10 + more;
+			bool held = end <= 1024;
+			uint32_t id;
+
+			NEED(shmring_subscribe(r, "b", &o, &id) == SHMRING_OK);
+			for (uint64_t i = 0; i < 10; i++)
+				CHECK_IS(push_number(p, i), SHMRING_OK);
+			if (early)
+				m = member_of(r, "b");
+			puppet_die(c);
+			CHECK_IS(recover(r), 2);
+			for (uint64_t i = 10; i < end; i++)
+				CHECK_IS(push_number(p, i), SHMRING_OK);
+			if (!early)
+				m = member_of(r, "b");
+			drain_lossy(m, told, &again, end);
+			for (uint64_t i = 0; i < end; i++)
+				CHECK(told[i] == (int64_t)i || (i >= 2 && i < 4) || (!held && told[i] == -1));
+			CHECK(told[2] == -2 && told[3] == -2); /* had been released */
+			CHECK_IS(again, held ? 4 : 0);
+			CHECK(held || (told[0] == -1 && told[5] == -1));
+			shmring_producer_close(p);
+			check_works(r, m);
+			CHECK_IS(seats_in_use(r), 2);
+			shmring_member_close(m);
+			ring_end(r);
+		}
+	munmap(c, sizeof *c);
+}
+
 int main(void)
 {
 	check_begin();
@@ -338,5 +409,6 @@ int main(void)
 	RUN(a_member_dies_at_each_step_of_adopting_from_the_dead);
 	RUN(a_member_dies_while_it_splits_a_lease);
 	RUN(branches_without_a_living_member_keep_or_go_by_their_policy);
+	RUN(on_a_branch_that_may_lapse_the_dead_hold_nobody);
 	return check_summary();
 }
