@@ -33,8 +33,13 @@ public final class BatchDecoder {
   /** A buffer of the batch: its place in the body, and bytes of ones or zeros where it has none. */
   private record Piece(long offset, long length, int filled, int fill) {}
 
+  /** A wanted field, one inside another included: the numbers of its node and of its buffers. */
+  private record Part(int node, int buffer, int buffers) {}
+
   private final RingSchema schema;
+  private final boolean dictionaries;
   private final boolean[] wanted;
+  private final List<Part> parts = new ArrayList<>();
   private final Schema pruned;
   private final BufferAllocator allocator;
   private final BlockPool pool = new BlockPool();
@@ -46,6 +51,7 @@ public final class BatchDecoder {
    */
   public BatchDecoder(RingSchema schema, int[] columns, BufferAllocator allocator) {
     this.schema = schema;
+    this.dictionaries = schema.hasDictionaries();
     this.wanted = new boolean[schema.stored().getFields().size()];
     List<Field> fields = new ArrayList<>();
     for (int column : columns) {
@@ -54,6 +60,24 @@ public final class BatchDecoder {
     }
     this.pruned = new Schema(fields, schema.plain().getCustomMetadata());
     this.allocator = allocator;
+    int[] at = {0, 0};
+    List<Field> stored = schema.stored().getFields();
+    for (int i = 0; i < wanted.length; i++) {
+      number(stored.get(i), wanted[i], at);
+    }
+  }
+
+  /** Nodes and buffers lie in the order in which one walks through the tree of fields. */
+  private void number(Field field, boolean wanted, int[] at) {
+    int buffers = TypeLayout.getTypeBufferCount(field.getType());
+    if (wanted) {
+      parts.add(new Part(at[0], at[1], buffers));
+    }
+    at[0]++;
+    at[1] += buffers;
+    for (Field child : field.getChildren()) {
+      number(child, wanted, at);
+    }
   }
 
   /**
@@ -101,11 +125,11 @@ public final class BatchDecoder {
     Frame frame = Frame.at(message, 0);
     if (message.kind() == Kind.ARROW_STREAM) {
       checkSchema(message, frame);
-      if (!schema.hasDictionaries()) {
+      if (!dictionaries) {
         frame = Frame.at(message, frame.end());
       }
     }
-    if (schema.hasDictionaries() || isCompressed(frame)) {
+    if (dictionaries || isCompressed(frame)) {
       try (GeneralDecoder general = new GeneralDecoder(schema, allocator);
           ArrowRecordBatch batch = general.decode(message, wanted, pruned)) {
         VectorSchemaRoot root =
@@ -146,36 +170,15 @@ public final class BatchDecoder {
     return (RecordBatch) frame.metadata().header(new RecordBatch());
   }
 
-  /** Picks the nodes and buffers of the wanted columns: both lists go through the tree of fields. */
+  /** Picks the nodes and buffers of the wanted columns. */
   private void select(
       RecordBatch batch, Frame frame, List<ArrowFieldNode> nodes, List<Piece> pieces) {
-    int[] at = {0, 0};
-    List<Field> fields = schema.stored().getFields();
-    for (int i = 0; i < fields.size(); i++) {
-      select(fields.get(i), wanted[i], at, batch, frame, nodes, pieces);
-    }
-  }
-
-  private static void select(
-      Field field,
-      boolean wanted,
-      int[] at,
-      RecordBatch batch,
-      Frame frame,
-      List<ArrowFieldNode> nodes,
-      List<Piece> pieces) {
-    FieldNode node = batch.nodes(at[0]++);
-    int buffers = TypeLayout.getTypeBufferCount(field.getType());
-    if (wanted) {
-      int rows = Math.toIntExact(node.length());
-      nodes.add(new ArrowFieldNode(rows, node.nullCount()));
-      for (int i = 0; i < buffers; i++) {
-        pieces.add(piece(batch.buffers(at[1] + i), frame, i == 0 ? node : null));
+    for (Part part : parts) {
+      FieldNode node = batch.nodes(part.node);
+      nodes.add(new ArrowFieldNode(Math.toIntExact(node.length()), node.nullCount()));
+      for (int i = 0; i < part.buffers; i++) {
+        pieces.add(piece(batch.buffers(part.buffer + i), frame, i == 0 ? node : null));
       }
-    }
-    at[1] += buffers;
-    for (Field child : field.getChildren()) {
-      select(child, wanted, at, batch, frame, nodes, pieces);
     }
   }
 

@@ -6,7 +6,6 @@ import io.shmring.arrow.RingSchema;
 import java.util.List;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.sql.util.ArrowUtils;
-import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
@@ -35,7 +34,7 @@ final class ArrowColumns implements RingColumns {
 
   private static ColumnarBatch columnar(VectorSchemaRoot root) {
     ColumnVector[] vectors =
-        root.getFieldVectors().stream().map(ArrowColumnVector::new).toArray(ColumnVector[]::new);
+        root.getFieldVectors().stream().map(FlatColumn::of).toArray(ColumnVector[]::new);
     return new ColumnarBatch(vectors, root.getRowCount());
   }
 }
