@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,30 +31,43 @@ def spark_home() -> Path:
 
 
 class Cluster:
-    """A master and workers; a context manager, which ends them with their executors."""
+    """A master and workers; a context manager, which ends them with their executors.
 
-    def __init__(self, workers: int = 2, *, cores: int = 2, memory: str = "1g") -> None:
+    Spark runs no speculative attempt on the host of the first one; `hosts`, which the workers take
+    turns at, may be 127.0.0.1, 127.0.0.2 and so on.
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        *,
+        cores: int = 2,
+        memory: str = "1g",
+        hosts: Sequence[str] = (HOST,),
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="shmring-cluster-")
         self._processes: list[subprocess.Popen[str]] = []
         try:
-            self.url = self._start("deploy.master.Master", r"Starting Spark master at (\S+)")
+            sign = r"Starting Spark master at (\S+)"
+            self.url = self._start("deploy.master.Master", sign, HOST)
             for i in range(workers):
                 work = Path(self._folder.name) / f"worker-{i}"
                 options = ("--cores", str(cores), "--memory", memory, "--work-dir", str(work))
-                self._start("deploy.worker.Worker", "(Successfully registered)", *options, self.url)
+                sign, host = "(Successfully registered)", hosts[i % len(hosts)]
+                self._start("deploy.worker.Worker", sign, host, *options, self.url)
         except BaseException:
             self.stop()
             raise
 
-    def _start(self, kind: str, sign: str, *arguments: str) -> str:
+    def _start(self, kind: str, sign: str, host: str, *arguments: str) -> str:
         """Start one of Spark's daemons; what it says of `sign`."""
         home = spark_home()
         process = subprocess.Popen(
             [
                 *(str(home / "bin" / "spark-class"), f"org.apache.spark.{kind}"),
-                *("--host", HOST, "--port", "0", "--webui-port", "0", *arguments),
+                *("--host", host, "--port", "0", "--webui-port", "0", *arguments),
             ],
-            env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": HOST},
+            env={**os.environ, "SPARK_HOME": str(home), "SPARK_LOCAL_IP": host},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

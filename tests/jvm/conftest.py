@@ -98,32 +98,41 @@ def _end_jvm() -> None:
 
 
 @pytest.fixture(scope="module")
-def spark(environment: dict[str, str]) -> Iterator[SparkSession]:
-    """A session with the jar, in a JVM of its own."""
+def start_spark(environment: dict[str, str]) -> Iterator[Callable[..., SparkSession]]:
+    """Starts the module's session with the jar, in a JVM of its own."""
     from pyspark.sql import SparkSession
 
     _end_jvm()
-    before = os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = environment["PYSPARK_PYTHON"]
-    builder = SparkSession.builder.master("local[2]").appName("shmring")
-    options = {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.session.timeZone": "UTC",
-    }
-    for option, value in options.items():
-        builder = builder.config(option, value)
-    session = configure(builder).getOrCreate()
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
-    _end_jvm()
-    if before is None:
-        del os.environ["PYSPARK_PYTHON"]
-    else:
-        os.environ["PYSPARK_PYTHON"] = before
+    sessions: list[SparkSession] = []
+
+    def start(master: str, **more: str) -> SparkSession:
+        builder = SparkSession.builder.master(master).appName("shmring")
+        options = {
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.sql.session.timeZone": "UTC",
+        }
+        for option, value in (options | more).items():
+            builder = builder.config(option, value)
+        sessions.append(configure(builder).getOrCreate())
+        sessions[0].sparkContext.setLogLevel("OFF")
+        return sessions[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("PYSPARK_PYTHON", "PYTHONPATH"):
+            patch.setenv(variable, environment[variable])
+        yield start
+        for session in sessions:
+            session.stop()
+        _end_jvm()
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
+    """A session in one process."""
+    return start_spark("local[2]")
 
 
 @pytest.fixture

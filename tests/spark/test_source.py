@@ -11,7 +11,7 @@ from pyspark.sql import functions
 from pyspark.sql.types import LongType, StructField, StructType
 
 import shmring
-from shmring.spark import register, source_read
+from shmring.spark import register
 from shmring.spark.source_options import ReadOptions
 from shmring.spark.source_read import RingReader
 
@@ -260,33 +260,38 @@ def test_ring_that_is_unlinked_ends_the_wait(read, arrow, thread, until):
 
 
 @pytest.fixture
-def task(arrow, monkeypatch):
-    """Runs the task of a read of branch "b", as some attempt."""
+def task(arrow):
+    """Runs the task of a read of branch "b"; how many rows it got."""
     columns = StructType([StructField("x", LongType())])
     reader = RingReader(ReadOptions.of({"ring": arrow.name, "branch": "b"}), columns)
     (partition,) = reader.partitions()
 
-    class Context:
-        number = 0
-
-        def attemptNumber(self):
-            return self.number
-
-    def run(number):
-        Context.number = number
+    def run():
         return sum(batch.num_rows for batch in reader.read(partition))
 
-    monkeypatch.setattr(source_read.TaskContext, "get", Context)
     run.partition = partition
+    run.reader = reader
     return run
 
 
-def test_attempt_waits_for_one_that_is_still_running(arrow, task, child, thread, until):
+def test_attempt_waits_for_one_that_is_still_running(arrow, task, thread):
+    first = task.reader.read(task.partition)
+    next(first)
+    second = thread(task)
+    second.join(0.2)
+    assert second.is_alive()
+    first.close()
+    assert second.outcome() == 2000
+    assert [b["name"] for b in arrow.branches()] == ["b"]
+
+
+def test_attempt_goes_on_after_one_that_was_killed(arrow, task, child):
     other = child(
         """
         import sys, shmring
         ring = shmring.attach(sys.argv[1])
-        inp = ring.consumer("b", name=f"spark read {sys.argv[2]}")
+        seat = ring.consumer(f"spark-read-{sys.argv[2]}", exclusive=True, ephemeral=True)
+        inp = ring.consumer("b")
         held = inp.lease_many(5)
         print("reading")
         input()
@@ -295,13 +300,16 @@ def test_attempt_waits_for_one_that_is_still_running(arrow, task, child, thread,
         task.partition.read,
     )
     other.line()
-    attempt = thread(task, 1)
-    with arrow.consumer("b", name="somebody else"):  # does not count
-        other.kill()
-    assert attempt.outcome() == 2000
+    other.kill()
+    assert task() == 2000
 
 
 def test_attempt_after_a_release_says_that_rows_would_be_missing(task):
-    assert task(0) == 2000
+    assert task() == 2000
     with pytest.raises(shmring.ShmringError, match="rows would be missing from its result"):
-        task(1)
+        task()
+
+
+def test_attempts_do_not_wait_for_others_of_the_branch(arrow, task):
+    with arrow.consumer("b", name="somebody else"):
+        assert task() == 2000

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from shmring.errors import Empty, RingNotFound, ShmringError
+from shmring.errors import Empty, RingNotFound, SecondMember, ShmringError
 from shmring.spark.source_columns import KIND_END, Columns, Taken
 from shmring.spark.source_options import ReadOptions, attach_ring, is_here
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["RingReader", "check_file", "own_branch", "taken_of", "task_name"]
 
 _SLICE = 0.5  # seconds between looks at whether there is still something to wait for
-# Spark kills a cancelled worker that is blocked after four seconds.
-_PATIENCE = 30.0
+_PAUSE = 0.05  # seconds between looks at whether another attempt has ended
+_UNTIL_SPARK_KILLS = 10.0  # seconds; a cancelled worker that is blocked has four
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class RingReader(DataSourceReader):
 
     Spark does not tell a Python worker how its task has ended. So messages of a named branch are
     released when the last row was handed over; what ends the read before that hands them all back.
-    A task that fails after that and is tried again says that rows would be missing.
+    A task that is run again after that says that rows would be missing.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -78,18 +78,17 @@ class RingReader(DataSourceReader):
         assert isinstance(partition, RingPartition)
         with attach_ring(partition.ring) as ring:
             columns = Columns(partition.ring, ring.schema, self._schema)
-            if self._options.branch:
-                _await_other_attempts(ring, partition, self._options.branch)
-                self._check_attempt(ring, partition)
-            consumer = self._join(ring, partition)
-            held: list[Batch] = []  # here, because a lease that is dropped is released
-            try:
-                yield from self._read(ring, consumer, columns, held)
-            except BaseException:
-                # LIMIT, a failure, the end of the job: what was not handed over in full goes back.
-                consumer.abandon()
-                raise
-            consumer.close()
+            with self._seat(ring, partition) if self._options.branch else nullcontext():
+                consumer = self._join(ring, partition)
+                held: list[Batch] = []  # here, because a lease that is dropped is released
+                try:
+                    yield from self._read(ring, consumer, columns, held)
+                except BaseException:
+                    # LIMIT, a failure, the end of the job: what was not handed over in full goes
+                    # back.
+                    consumer.abandon()
+                    raise
+                consumer.close()
 
     def _join(self, ring: Ring, partition: RingPartition) -> Consumer:
         options = self._options
@@ -107,19 +106,51 @@ class RingReader(DataSourceReader):
         consumer.end_markers = True
         return consumer
 
-    def _check_attempt(self, ring: Ring, partition: RingPartition) -> None:
-        """What an attempt before this one has released cannot be taken back."""
-        context = TaskContext.get()
-        if context is None or context.attemptNumber() == 0 or partition.released < 0:
-            return
+    def _seat(self, ring: Ring, partition: RingPartition) -> Consumer:
+        """What one attempt of a read has at a time.
+
+        Two that share the branch's messages would each miss the other's: a speculative one, or one
+        that was started while a cancelled one still runs. It is the only member's place in a branch
+        that nobody reads, which goes to the next one when its process dies.
+        """
+        waited = False
+        while True:
+            try:
+                seat = ring.consumer(
+                    f"spark-read-{partition.read}",
+                    exclusive=True,
+                    ephemeral=True,
+                    lapse=True,
+                    name=task_name(),
+                )
+                break
+            except SecondMember:  # Spark ends this wait when the other attempt has succeeded
+                waited = True
+                time.sleep(_PAUSE)
+        try:
+            self._check_whole(ring, partition, waited)
+        except BaseException:
+            seat.close()
+            raise
+        return seat
+
+    def _check_whole(self, ring: Ring, partition: RingPartition, waited: bool) -> None:
+        """What an attempt before this one has released cannot be taken back.
+
+        Spark may run the task again as the first attempt of another stage, so that none can be sure
+        to be the first.
+        """
         released = _released(ring, self._options.branch)
-        if released > partition.released:
-            raise ShmringError(
-                f'ring "{partition.ring}": branch "{self._options.branch}" has moved on from '
-                f"{partition.released} to {released} since this read was planned, and this is "
-                f"attempt {context.attemptNumber()}: rows would be missing from its result. Read "
-                f'it again, or with .option("release", "task")'
-            )
+        if partition.released < 0 or released <= partition.released:
+            return
+        if waited:  # for one that has succeeded: Spark is about to kill this one
+            time.sleep(_UNTIL_SPARK_KILLS)
+        anew = "" if self._options.release_at_end else ', with .option("release", "task")'
+        raise ShmringError(
+            f'ring "{partition.ring}": branch "{self._options.branch}" has moved on from '
+            f"{partition.released} to {released} since this read was planned: rows would be "
+            f"missing from its result. Load it anew{anew}"
+        )
 
     def _read(
         self, ring: Ring, consumer: Consumer, columns: Columns, held: list[Batch]
@@ -201,22 +232,3 @@ def check_file(ring: Ring) -> None:
 
 def _released(ring: Ring, branch: str) -> int:
     return next((b["released"] for b in ring.branches() if b["name"] == branch), -1)
-
-
-def _await_other_attempts(ring: Ring, partition: RingPartition, branch: str) -> None:
-    """Two attempts of one task would each get a part of the rows.
-
-    A cancelled one may still run for some seconds after its task was started again.
-    """
-    name = f"spark read {partition.read}"
-    deadline = time.monotonic() + _PATIENCE
-    while any(
-        seat["alive"] and seat["name"] == name and seat["pid"] != os.getpid()
-        for seat in ring.seats()
-    ):
-        if time.monotonic() > deadline:
-            raise ShmringError(
-                f'ring "{partition.ring}": another attempt of this task is reading branch '
-                f'"{branch}"; do without spark.speculation, or without a named branch'
-            )
-        time.sleep(0.05)

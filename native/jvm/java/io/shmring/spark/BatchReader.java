@@ -1,6 +1,5 @@
 package io.shmring.spark;
 
-import io.shmring.BranchInfo;
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
 import io.shmring.Lease;
@@ -34,6 +33,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   private final ReadMetrics metrics = new ReadMetrics();
   private final Ring ring;
   private final Consumer consumer;
+  private Consumer seat; // of a branch that others know, see AttemptSeat
   private final RingColumns columns;
   private final AtomicInteger lent = new AtomicInteger(); // leases that vectors lie over
   private final boolean holding;
@@ -51,7 +51,6 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     this.ring = Ring.attach(partition.ring());
     try {
       this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
-      checkAttempt();
       this.consumer = join();
     } catch (RuntimeException error) {
       ring.close();
@@ -71,32 +70,19 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     }
   }
 
-  /** Releases that an attempt before this one has made cannot be taken back. */
-  private void checkAttempt() {
-    if (task.attemptNumber() == 0 || partition.released() < 0) {
-      return;
-    }
-    long released = ring.branch(options.branch()).map(BranchInfo::released).orElse(-1L);
-    if (released > partition.released()) {
-      throw new IllegalStateException(
-          String.format(
-              "ring \"%s\": branch \"%s\" has moved on from %d to %d since this read was planned,"
-                  + " and this is attempt %d: rows would be missing from its result. Read with"
-                  + " .option(\"release\", \"task\")",
-              ring.name(),
-              options.branch(),
-              partition.released(),
-              released,
-              task.attemptNumber()));
-    }
-  }
-
   private Consumer join() {
     BranchOptions branch = options.branchOptions();
     String who = "spark task " + task.taskAttemptId();
-    return options.branch().isEmpty()
-        ? ring.consumer("spark-" + UUID.randomUUID(), branch.asExclusive().asEphemeral(), who)
-        : ring.consumer(options.branch(), branch, who);
+    if (options.branch().isEmpty()) {
+      return ring.consumer("spark-" + UUID.randomUUID(), branch.asExclusive().asEphemeral(), who);
+    }
+    seat = new AttemptSeat(ring, partition, options, task).take();
+    try {
+      return ring.consumer(options.branch(), branch, who);
+    } catch (RuntimeException error) {
+      seat.close();
+      throw error;
+    }
   }
 
   @Override
@@ -209,6 +195,9 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
       consumer.abandon();
     } else {
       consumer.close();
+    }
+    if (seat != null) {
+      seat.close(); // last: who gets it looks at what was released
     }
     ring.close();
   }

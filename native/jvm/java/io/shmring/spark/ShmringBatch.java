@@ -4,6 +4,7 @@ import io.shmring.BranchInfo;
 import io.shmring.Ring;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.UUID;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -26,13 +27,18 @@ final class ShmringBatch implements Batch {
     List<InputPartition> partitions = new ArrayList<>();
     for (String name : options.rings()) {
       if (options.hosts().isEmpty()) {
-        partitions.add(new RingPartition(name, "", Hosts.here(), plan(name)));
+        partitions.add(planned(name, "", Hosts.here(), plan(name)));
       }
       for (String host : options.hosts()) {
-        partitions.add(new RingPartition(name, host, host, -1));
+        partitions.add(planned(name, host, host, -1));
       }
     }
     return partitions.toArray(InputPartition[]::new);
+  }
+
+  private static InputPartition planned(String ring, String host, String near, long released) {
+    String read = UUID.randomUUID().toString();
+    return new PlannedPartition(new RingPartition(ring, host, near, read, released, 0));
   }
 
   /** Makes the branch, so that it holds messages from now on, and looks where it stands. */

@@ -1,0 +1,141 @@
+"""Several attempts of one task at a time, on a standalone cluster that speculates."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import shmring
+from shmring.spark import register
+
+EXAMPLES = Path(__file__).parents[2] / "spark_examples"
+SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
+ROWS, BATCHES = 100, 40
+COUNT = ROWS * BATCHES
+
+pytestmark = [pytest.mark.kill, pytest.mark.spark]
+
+
+@pytest.fixture(autouse=True)
+def _more_patience(_hanging_test_says_where: None) -> None:
+    """The first test starts four JVMs."""
+    faulthandler.dump_traceback_later(300, exit=True)
+
+
+@pytest.fixture(scope="module")
+def cluster(environment: dict[str, str]) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
+        for variable, value in environment.items():
+            patch.setenv(variable, value)
+        from cluster import Cluster
+
+        with Cluster(workers=2, cores=1, hosts=("127.0.0.1", "127.0.0.2")) as cluster:
+            yield cluster
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark: Callable[..., SparkSession], cluster: Any) -> SparkSession:
+    options = {
+        "spark.executor.memory": "512m",
+        "spark.locality.wait": "0",
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.task.duration.threshold": "500ms",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
+        "spark.sql.adaptive.enabled": "false",
+    }
+    session = start_spark(cluster.url, **options)
+    register(session)
+    session.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
+    return session
+
+
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    """A ring whose branch "b" holds more than the sockets between Spark and Python do."""
+    with shmring.create(name, slots=131_072, schema=SCHEMA, temporary=True) as ring:
+        ring.subscribe("b", start="earliest")
+        with ring.arrow_writer() as writer:
+            for first in range(0, COUNT, ROWS):
+                numbers = range(first, first + ROWS)
+                writer.write(pa.table([list(numbers), ["x" * 5000] * ROWS], schema=SCHEMA))
+        yield ring
+
+
+class Attempts:
+    """Makes the first attempt of a task stop in the middle of it until it is told how to end."""
+
+    def __init__(self, folder: Path) -> None:
+        self._word = folder / "word"
+
+    def hold_first(self, frame: DataFrame) -> DataFrame:
+        word = self._word
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import TaskContext
+
+            task = TaskContext.get()
+            assert task is not None
+            for k, batch in enumerate(batches):
+                if k == 3 and task.attemptNumber() == 0:
+                    while not word.exists():
+                        time.sleep(0.01)
+                    if word.read_text() == "fail":
+                        raise ValueError("told to fail")
+                yield batch
+
+        return frame.mapInArrow(run, frame.schema)
+
+    def tell_first(self, word: str) -> None:
+        new = self._word.with_suffix(".new")
+        new.write_text(word)
+        new.rename(self._word)
+
+
+@pytest.fixture
+def attempts(tmp_path: Path) -> Iterator[Attempts]:
+    attempts = Attempts(tmp_path)
+    yield attempts
+    attempts.tell_first("go")
+
+
+def others(ring: shmring.Ring) -> set[int]:
+    """Processes other than this one that take part."""
+    return {seat["pid"] for seat in ring.seats() if seat["alive"]} - {os.getpid()}
+
+
+def numbers_of(frame: DataFrame) -> list[int]:
+    return sorted(row[0] for row in frame.select("number").collect())
+
+
+@pytest.mark.parametrize("end", ["go", "fail"])
+@pytest.mark.parametrize("source", ["shmring", "shmring_py"])
+def test_attempts_of_a_read_do_not_share_its_rows(
+    spark: SparkSession,
+    ring: shmring.Ring,
+    attempts: Attempts,
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+    source: str,
+    end: str,
+) -> None:
+    frame = spark.read.format(source).options(ring=ring.name, branch="b").load()
+    job = thread(numbers_of, attempts.hold_first(frame))
+    until(lambda: len(others(ring)) == 2, "the speculative attempt")
+    job.join(1)  # an attempt that took what the first one has left would win now
+    attempts.tell_first(end)
+    assert job.outcome() == list(range(COUNT))
+    until(lambda: not others(ring), "the end of the other attempt")
+    ring.recover()  # Spark kills a Python worker that waits
+    (branch,) = ring.branches()
+    assert branch["released"] == ring.claimed
