@@ -406,7 +406,7 @@ def test_tables_of_the_page_are_what_the_core_uses(tmp_path):
                 f'sizeof(((struct {name} *)0)->{field}) == {nbytes}, "{name}.{field}");'
             )
     enums = re.findall(r"^\| (\d+) \| `((?:OPT|KIND|FLAG)_\w+)` \|", DOC, re.MULTILINE)
-    assert len(enums) == 9 + 5 + 2
+    assert len(enums) == 10 + 5 + 2
     lines += [f'static_assert({name} == {value}, "{name}");' for value, name in enums]
     for number, names in {
         0: ["SEAT_FREE", "BRANCH_FREE", "ROLE_ATTACHED"],

@@ -178,6 +178,19 @@ def test_killed_supervisor_takes_its_workers_along_and_clients_are_told(supervis
     assert request_ring_name(name) not in shmring.rings()
 
 
+def test_request_ring_of_a_killed_supervisor_is_garbage_also_to_those_who_buried_it(
+    supervisor, name, until
+):
+    process, pids = supervisor("identity")
+    ring_name = request_ring_name(name)
+    with shmring.attach(ring_name) as ring:
+        process.kill()
+        until(lambda: not any(map(is_running, pids)), "the workers' end")
+        ring.recover()
+    os.utime(f"/dev/shm/shmring.{ring_name}", (0, 0))
+    assert shmring.gc(ring_name) == [ring_name]
+
+
 def test_worker_that_hangs_in_its_function_ends_with_the_supervisor_too(
     supervisor, name, until, thread, tmp_path
 ):
@@ -299,7 +312,9 @@ def test_killed_clients_leave_no_holes_in_the_request_ring(serve, name, child, u
 def test_reply_ring_whose_client_died_before_it_attached_is_swept(serve, name):
     unborn, young = (reply_ring_name(name, which) for which in ("unborn", "young"))
     for ring in (unborn, young):
-        shmring.create(ring, slots=1024).close()
+        made = shmring.create(ring, slots=1024, temporary=True)
+        made.keep()
+        made.close()
     os.utime(f"/dev/shm/shmring.{unborn}", (0, 0))
     serve("identity")
     assert reply_rings(name) == [young]

@@ -8,7 +8,8 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 {
 	static char *names[] = {"path",      "fd",       "slots",    "participants",   "single_producer",
 				"scattered", "checksum", "prefault", "lock_memory",    "huge_pages",
-				"clock",     "mode",     "schema",   "first_sequence", NULL};
+				"clock",     "mode",     "schema",   "first_sequence", "temporary",
+				NULL};
 	struct shmring_options options = {0};
 	unsigned long long slots;
 	unsigned long long first;
@@ -18,15 +19,16 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 	int prefault;
 	int lock_memory;
 	int huge_pages;
+	int temporary;
 	int status;
 	int fd;
 	PyObject *path = NULL;
 	Py_buffer schema;
 
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&iKIppppppbIz*K", names, PyUnicode_FSConverter, &path,
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&iKIppppppbIz*Kp", names, PyUnicode_FSConverter, &path,
 					 &fd, &slots, &options.participants, &single_producer, &scattered,
 					 &checksum, &prefault, &lock_memory, &huge_pages, &options.clock,
-					 &options.mode, &schema, &first))
+					 &options.mode, &schema, &first, &temporary))
 		return NULL;
 	options.slots = slots;
 	options.single_producer = single_producer;
@@ -35,6 +37,7 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 	options.prefault = prefault;
 	options.lock_memory = lock_memory;
 	options.huge_pages = huge_pages;
+	options.temporary = temporary;
 	options.schema = schema.buf;
 	options.schema_bytes = (size_t)schema.len;
 	options.first_sequence = first;

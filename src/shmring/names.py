@@ -151,7 +151,8 @@ def _reaped(path: str) -> bool:
 def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     """Unlink rings whose every participant is dead, or that were never finished.
 
-    A ring that was closed in order, or never attached, stays: somebody may come for it.
+    A ring that was closed in order, or never attached, stays: somebody may come for it. A
+    temporary one goes when nobody living is attached.
 
     Parameters
     ----------

@@ -132,6 +132,11 @@ class Ring:
         if self._unlink is not None:
             self._unlink()
 
+    def keep(self) -> None:
+        """Leave a temporary ring to those who are attached when this Ring is closed."""
+        if self._unlink is not None:
+            self._unlink.detach()
+
     @property
     def core(self) -> _shmring.Ring:
         """The core's handle, of this process."""
@@ -536,7 +541,8 @@ def create(
     lock_memory : lock it into memory while this process makes it
     huge_pages : ask for transparent huge pages
     first_sequence : where message_ids begin
-    temporary : unlink it when this Ring is closed or collected, at the latest at exit
+    temporary : for as long as somebody is attached: unlinked when this Ring is closed or
+        collected, at the latest at exit; or by gc() when all who were attached have gone
 
     Raises
     ------
@@ -559,6 +565,7 @@ def create(
         "clock": _choose(_CLOCKS, "clock", clock),
         "schema": _serialize(schema),
         "first_sequence": _integer("first_sequence", first_sequence),
+        "temporary": temporary,
     }
     if name is None:
         _shmring.make(where, -1, mode=mode, **options)

@@ -87,6 +87,7 @@ struct shmring_options {
 	bool prefault; /* whoever attaches maps every page at once */
 	bool lock_memory; /* whoever attaches locks it into memory (mlock) */
 	bool huge_pages; /* ask for transparent huge pages */
+	bool temporary; /* for as long as somebody is attached; see shmring_reap() */
 	uint8_t clock; /* enum shmring_clock */
 	uint32_t mode; /* 0 means 0600 */
 	uint64_t first_sequence;
@@ -145,8 +146,10 @@ SHMRING_API uint64_t shmring_floor(const shmring *ring);
 SHMRING_API int shmring_recover(shmring *ring, unsigned *count);
 
 /* Unlinks the ring at `path` if no participant lives and at least one died
- * here, or if it was never finished and nobody is at it. 1: it was unlinked,
- * 0: it was not (somebody lives, it was closed in order, or there is none). */
+ * here or the ring is temporary, or if it was never finished and nobody is at it.
+ * 1: it was unlinked, 0: it was not (somebody lives, it was closed in order, or
+ * there is none). A temporary or unfinished one must be 5 s old: its maker may be
+ * about to attach. */
 SHMRING_API int shmring_reap(const char *path);
 
 /* --- producers ---------------------------------------------------------- */

@@ -76,7 +76,8 @@ enum header_option {
 	OPT_PREFAULT = 64, /* every handle maps all pages when it attaches */
 	OPT_HUGE_PAGES = 128,
 	OPT_LOCK_MEMORY = 256,
-	OPT_ALL = 511,
+	OPT_TEMPORARY = 512, /* garbage when nobody living is attached */
+	OPT_ALL = 1023,
 };
 
 /* One word that changes, alone in its cell. */

@@ -212,7 +212,8 @@ int shmring_format(int fd, const char *name, const struct shmring_options *o)
 		    (o->clock == SHMRING_CLOCK_PRECISE ? OPT_CLOCK_PRECISE : 0) |
 		    (o->clock == SHMRING_CLOCK_OFF ? OPT_CLOCK_OFF : 0) |
 		    (asymmetric_barriers_available() ? 0 : OPT_FENCES) | (o->prefault ? OPT_PREFAULT : 0) |
-		    (o->huge_pages ? OPT_HUGE_PAGES : 0) | (o->lock_memory ? OPT_LOCK_MEMORY : 0);
+		    (o->huge_pages ? OPT_HUGE_PAGES : 0) | (o->lock_memory ? OPT_LOCK_MEMORY : 0) |
+		    (o->temporary ? OPT_TEMPORARY : 0);
 	h.first_sequence = o->first_sequence;
 	h.created_ns = now_ns(CLOCK_REALTIME);
 	h.owner_uid = st.st_uid;

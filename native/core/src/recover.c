@@ -229,8 +229,14 @@ int shmring_recover(shmring *r, unsigned *count)
 
 /* --- rings of the dead -------------------------------------------------------------- */
 
-/* A file without a magic is somebody's who is about to lock it, or was killed. */
-#define UNFINISHED_AGE_S 5
+/* A file without a magic is somebody's who is about to lock it, or was killed;
+ * the maker of a temporary ring with nobody in it is about to attach, or was killed. */
+#define UNATTENDED_AGE_S 5
+
+static bool is_old(const struct stat *st)
+{
+	return now_ns(CLOCK_REALTIME) / 1000000000 > (uint64_t)st->st_mtim.tv_sec + UNATTENDED_AGE_S;
+}
 
 static bool is_unfinished(int fd, const struct stat *st)
 {
@@ -240,9 +246,9 @@ static bool is_unfinished(int fd, const struct stat *st)
 	return S_ISREG(st->st_mode) && (n == 0 || (n == sizeof magic && magic == 0));
 }
 
-static bool all_dead(const shmring *r)
+static bool is_abandoned(const shmring *r, const struct stat *st)
 {
-	bool dead = false;
+	bool dead = r->options & OPT_TEMPORARY && is_old(st);
 
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		uint32_t state = load_acquire(&r->seats[i].id.state);
@@ -264,7 +270,7 @@ static int reap_locked(int fd, const char *path)
 	if (fstat(fd, &st) || lstat(path, &named) || st.st_ino != named.st_ino || st.st_dev != named.st_dev)
 		return 0; /* unlinked or replaced while we waited */
 	if (is_unfinished(fd, &st)) {
-		abandoned = now_ns(CLOCK_REALTIME) / 1000000000 > (uint64_t)st.st_mtim.tv_sec + UNFINISHED_AGE_S;
+		abandoned = is_old(&st);
 	} else {
 		int status = shmring_attach(path, SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER, &r);
 
@@ -272,7 +278,7 @@ static int reap_locked(int fd, const char *path)
 			return 0;
 		if (status)
 			return status;
-		abandoned = all_dead(r);
+		abandoned = is_abandoned(r, &st);
 		shmring_close(r);
 	}
 	if (!abandoned)

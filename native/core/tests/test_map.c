@@ -407,6 +407,25 @@ TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
 	CHECK_IS(shmring_reap(ring_path()), 0);
 }
 
+TEST(a_temporary_ring_is_reaped_when_nobody_living_is_attached)
+{
+	struct timespec long_ago[2] = {{0}, {0}};
+	struct shmring_options o = {.slots = 1024, .temporary = true};
+
+	NEED(shmring_create(ring_path(), &o) == SHMRING_OK);
+	CHECK_IS(shmring_reap(ring_path()), 0); /* its maker may be about to attach */
+	NEED(utimensat(AT_FDCWD, ring_path(), long_ago, 0) == 0);
+	{
+		shmring *r = ring_again(ring_path());
+
+		CHECK_IS(shmring_reap(ring_path()), 0);
+		shmring_close(r);
+	}
+	NEED(utimensat(AT_FDCWD, ring_path(), long_ago, 0) == 0);
+	CHECK_IS(shmring_reap(ring_path()), 1);
+	CHECK(access(ring_path(), F_OK) != 0);
+}
+
 int main(void)
 {
 	check_begin();
@@ -428,5 +447,6 @@ int main(void)
 	RUN(a_full_file_system_is_an_error_at_creation_and_never_later);
 	RUN(read_only_takes_no_seat_and_cannot_disturb);
 	RUN(reap_unlinks_the_rings_of_the_dead_and_no_others);
+	RUN(a_temporary_ring_is_reaped_when_nobody_living_is_attached);
 	return check_summary();
 }

@@ -24,8 +24,6 @@ _GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 # A worker that dies within _SOON seconds of its start is started again ever more slowly.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0)
-# A client attaches to the reply ring that it has made within microseconds.
-_UNBORN = 60.0
 # A client takes two seats of the request ring, a worker too: this is the most a ring can have.
 _SEATS = 248
 # The seat by which a supervisor says that it still wants the ring: it may have no worker just now.
@@ -184,14 +182,14 @@ class Sidecar:
         self._pid = os.getpid()
         self._patience = timeout
         self._ring = shmring.open_or_create(
-            request_ring_name(self.name), slots=self._slots, participants=_SEATS
+            request_ring_name(self.name), slots=self._slots, participants=_SEATS, temporary=True
         )
+        self._ring.keep()  # another sidecar may serve it still when this one stops
         # A caller may end without stop(); the workers notice that, the ring does not.
         atexit.register(self.stop)
         try:
             self._seat = self._ring.producer(_SUPERVISOR)
             self._sweep(self._ring)
-            self._sweep_unborn()
             for _ in range(self._workers):
                 self._places.append(_Place(self._target, self.name))
             self._await_ready(time.monotonic() + timeout)
@@ -224,11 +222,7 @@ class Sidecar:
 
     def _watch(self, ring: shmring.Ring) -> None:
         """Replace dead workers and sweep what killed clients left."""
-        looks = 0
         while not self._stop.wait(_LOOK_EVERY):
-            looks += 1
-            if looks % 100 == 0:
-                self._sweep_unborn()
             for place in self._places:
                 try:
                     self._restarts += place.look(self._patience)
@@ -239,23 +233,11 @@ class Sidecar:
     def _sweep(self, ring: shmring.Ring) -> None:
         with contextlib.suppress(Contended):  # somebody else is at it
             ring.recover()
-        for name in self._reply_rings():
-            with contextlib.suppress(PermissionRefused, NotARing):  # not ours
-                shmring.gc(name)
-
-    def _reply_rings(self) -> list[str]:
         prefix = reply_ring_name(self.name, "")
-        return [name for name in shmring.rings() if name.startswith(prefix)]
-
-    def _sweep_unborn(self) -> None:
-        """Remove reply rings whose client was killed between making and attaching."""
-        for name in self._reply_rings():
-            with contextlib.suppress(shmring.ShmringError, FileNotFoundError):
-                with shmring.attach(name, read_only=True) as ring:
-                    age = time.time() - os.stat(ring.path).st_mtime
-                    unborn = age > _UNBORN and not ring.branches() and not ring.seats()
-                if unborn:
-                    shmring.unlink(name)
+        for name in shmring.rings():
+            with contextlib.suppress(PermissionRefused, NotARing):  # not ours
+                if name.startswith(prefix):
+                    shmring.gc(name)
 
     def serve_forever(self) -> None:
         """Block until :meth:`stop` is called from elsewhere or Ctrl-C."""
