@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import glob
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,15 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays(allocated: Callable[[], int]) -> Iterator[None]:
-    before = beside()
+def _nothing_stays(allocated: Callable[[], int], name: str) -> Iterator[None]:
     yield
-    assert beside() == before
+    assert not beside(name)
     assert allocated() == 0
 
 
-def beside() -> set[str]:
+def beside(ring: str) -> list[str]:
     """What a write keeps beside its ring while it runs."""
-    return {f for f in os.listdir("/dev/shm") if f.startswith(".shmring-staging-")}
+    return glob.glob(f"/dev/shm/.shmring-staging-shmring.{ring}-*")
 
 
 @pytest.fixture
@@ -80,7 +79,7 @@ def test_rows_are_readable_when_the_job_commits_and_not_before(
     slow = rows(spark, 40, 4).selectExpr("id", "text || reflect('java.lang.Thread', 'sleep', 50L)")
     slow = slow.toDF("id", "text")
     writing = thread(lambda: save(slow, ring.name, batchRows=1))
-    until(lambda: beside() or not writing.is_alive(), "the staging folder")
+    until(lambda: beside(ring.name) or not writing.is_alive(), "the staging folder")
     while writing.is_alive():
         seen.append(ring.claimed)
     writing.outcome()
