@@ -84,7 +84,7 @@ BREAKS = [
     ),
     Break(
         "an adoption is not marked",
-        "read.c",
+        "adopt.c",
         "\tstore_relaxed(&s->lease.adopt_from, from + 1);",
         "\t;",
         "leases of the dead: two adopt, one may die",
@@ -98,7 +98,7 @@ BREAKS = [
     ),
     Break(
         "an adopter does not look whether its stake came too late",
-        "read.c",
+        "adopt.c",
         "if (from_here > lo && hi > lo) {",
         "if (false) {",
         "leases of the dead on a branch that lapses: a producer laps; the adopter may die",

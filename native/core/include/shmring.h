@@ -348,7 +348,8 @@ SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, i
 SHMRING_API int shmring_wait_message(shmring_member *member, int64_t deadline_ns, uint8_t strategy);
 
 /* The same until a branch has released everything below `sequence`, e.g. until
- * a journal has it on disk. SHMRING_E_NO_BRANCH if the branch is gone. */
+ * a journal has it on disk. SHMRING_E_NO_BRANCH if the branch is gone, or was
+ * made (again, perhaps, while this waited) behind `sequence` - 1. */
 SHMRING_API int shmring_wait_released(shmring *ring, uint32_t branch, uint64_t sequence, int64_t deadline_ns,
 				      uint8_t strategy);
 

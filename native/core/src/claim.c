@@ -21,11 +21,6 @@ static uint64_t message_time(const shmring *r)
 	return now_ns(r->options & OPT_CLOCK_PRECISE ? CLOCK_REALTIME : CLOCK_REALTIME_COARSE);
 }
 
-static void count(uint64_t *counter, uint64_t n)
-{
-	store_relaxed(counter, load_relaxed(counter) + n); /* one writer */
-}
-
 int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
 {
 	int status = check_usable(r);

@@ -66,7 +66,7 @@ uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 /* Everything below has been released by the branch. Never too high; it may
  * lag, and two calls may see it go back a little (a take that failed).
  * Where holds alone count, those of the dead do not: nobody reads there, and
- * who adopts from them announces himself first (read.c, stake()). */
+ * who adopts from them announces himself first (adopt.c). */
 uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_only)
 {
 	for (int attempt = 0; attempt < 16; attempt++) {

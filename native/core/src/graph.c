@@ -249,6 +249,7 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 		at = walk_runs(r, at, o->sequence);
 	}
 	store_release(&b->taken.v, at << 8 | NOBODY);
+	store_relaxed(&b->d.first, at);
 	return SHMRING_OK;
 }
 

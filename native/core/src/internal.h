@@ -146,6 +146,16 @@ void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);
 /* read.c */
 bool ranges_remove(struct seat *seat, uint32_t *used, uint64_t lo, uint64_t hi);
 uint64_t ranges_lowest(const struct seat *seat, uint32_t used);
+int scan_messages(const shmring *ring, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
+		  uint64_t *end, uint32_t *messages);
+int member_record(shmring_member *member, uint64_t lo, uint64_t hi);
+void member_raise_hold(shmring_member *member);
+uint64_t member_stake(shmring_member *member, uint64_t at);
+int member_lapsed(shmring_member *member, uint64_t first, uint64_t end);
+
+/* adopt.c */
+bool member_adopt(shmring_member *member, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
+		  int *status);
 
 /* graph.c: want the admin lock held */
 void graph_repair(shmring *ring);
@@ -200,6 +210,12 @@ static inline void wake_after_release(shmring *ring, const struct branch *branch
 		if (asleep)
 			wake_branches(ring, asleep);
 	}
+}
+
+/* A seat's counter: its owner is the only writer. */
+static inline void count(uint64_t *counter, uint64_t n)
+{
+	store_relaxed(counter, load_relaxed(counter) + n);
 }
 
 uint64_t now_ns(int clock);

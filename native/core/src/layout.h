@@ -112,6 +112,7 @@ struct branch_descriptor {
 	uint32_t orphans; /* seats of the dead whose leases await adoption */
 	uint32_t moves; /* counts leases moved between seats, see graph.c */
 	char name[NAME_BYTES - 8];
+	uint64_t first; /* where the branch was placed: all below was never its own */
 };
 
 struct branch {
@@ -258,7 +259,7 @@ struct control {
 #define ADMIN_LOCK_OFFSET 8 /* joins, leaves, subscriptions, recovery: one at a time */
 
 static_assert(sizeof(struct header) == 152, "header");
-static_assert(sizeof(struct branch_descriptor) == 112, "descriptor fits its cell");
+static_assert(sizeof(struct branch_descriptor) == 120, "descriptor fits its cell");
 static_assert(sizeof(struct branch) == 3 * CELL, "branch");
 static_assert(offsetof(struct cursors, branch) == 8 * CELL, "cursors");
 static_assert(sizeof(struct cursors) == 8 * CELL + BRANCHES * 3 * CELL, "cursors");

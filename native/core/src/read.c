@@ -14,11 +14,6 @@
 
 #include "internal.h"
 
-static void count(uint64_t *counter, uint64_t n)
-{
-	store_relaxed(counter, load_relaxed(counter) + n); /* one writer */
-}
-
 /* --- the ranges of one seat ------------------------------------------------- */
 
 /* `used` bounds the entries that may be in use, so that the common case (one
@@ -176,8 +171,8 @@ uint64_t shmring_member_hold(const shmring_member *m)
 
 /* From `at`, how far do up to max_messages readable messages reach? An end
  * marker is always alone. Returns the number of messages that are not aborted. */
-static int scan(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
-		uint64_t *end, uint32_t *messages)
+int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
+		  uint64_t *end, uint32_t *messages)
 {
 	uint64_t from = at;
 	uint32_t n = 0;
@@ -222,7 +217,7 @@ int shmring_measure(const shmring *r, uint64_t from, uint64_t limit, uint32_t ma
 {
 	int status = check_usable(r);
 
-	return status ? status : scan(r, from, limit, max_messages, max_slots, end, messages);
+	return status ? status : scan_messages(r, from, limit, max_messages, max_slots, end, messages);
 }
 
 /* Marks the last taker's take as done; `t` is where it ended. */
@@ -250,7 +245,7 @@ static bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
 	return cas_acq_rel(&m->branch->taken.v, &seen, end << 8 | m->seat_index);
 }
 
-static void raise_hold(shmring_member *m)
+void member_raise_hold(shmring_member *m)
 {
 	uint64_t low = ranges_lowest(m->seat, m->ranges_used);
 
@@ -262,7 +257,7 @@ static void raise_hold(shmring_member *m)
 }
 
 /* Records [lo, hi): grows the range that ends at lo, or takes a free entry. */
-static int record(shmring_member *m, uint64_t lo, uint64_t hi)
+int member_record(shmring_member *m, uint64_t lo, uint64_t hi)
 {
 	struct seat *s = m->seat;
 	int entry;
@@ -288,7 +283,7 @@ static int record(shmring_member *m, uint64_t lo, uint64_t hi)
 /* A member of a branch that may lapse announces that it wants to read from `at`
  * and only then looks whether the floor is on its way past that (floor.c).
  * Returns where reading may begin; what lies before is lost. */
-static uint64_t stake(shmring_member *m, uint64_t at)
+uint64_t member_stake(shmring_member *m, uint64_t at)
 {
 	uint64_t next;
 
@@ -299,7 +294,7 @@ static uint64_t stake(shmring_member *m, uint64_t at)
 	return next > at ? next : at;
 }
 
-static int lapsed(shmring_member *m, uint64_t first, uint64_t end)
+int member_lapsed(shmring_member *m, uint64_t first, uint64_t end)
 {
 	m->lapsed_first = first;
 	m->lapsed_end = end;
@@ -313,127 +308,20 @@ static int lapsed(shmring_member *m, uint64_t first, uint64_t end)
 static int check_lapse(shmring_member *m, uint64_t seen)
 {
 	uint64_t t = seen >> 8;
-	uint64_t next = stake(m, t);
+	uint64_t next = member_stake(m, t);
 	bool moved;
 
 	if (next == t)
 		return SHMRING_OK;
 	moved = move_taken(m, seen, next);
-	raise_hold(m); /* and tells the followers */
-	return moved ? lapsed(m, t, next) : SHMRING_CONTENDED;
+	member_raise_hold(m); /* and tells the followers */
+	return moved ? member_lapsed(m, t, next) : SHMRING_CONTENDED;
 }
 
 static int dropped(const shmring_member *m)
 {
 	return fail(SHMRING_E_DROPPED, "ring \"%s\": the branch was dropped while this member was attached to it",
 		    m->ring->name);
-}
-
-/* Moves the oldest messages that the dead member in seat `from` held into this
- * member's seat. The lease is recorded here before it is struck there, and
- * adopt_from says so in between: should this member die too, recovery keeps
- * exactly one of the two. Returns true if *status is the answer of the take. */
-static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, uint64_t max_slots,
-		       struct shmring_lease *lease, int *status)
-{
-	shmring *r = m->ring;
-	struct seat *s = m->seat;
-	struct seat *dead = &r->seats[from];
-	uint64_t lo = ranges_lowest(dead, LEASES);
-	uint32_t all = LEASES;
-	uint32_t k = 0;
-	uint32_t messages;
-	uint64_t hi, end;
-
-	while (k < LEASES - 1 && load_relaxed(&dead->range[k].lo) != lo)
-		k++;
-	hi = load_relaxed(&dead->range[k].hi);
-	if (load_relaxed(&m->branch->d.options) & BRANCH_LAPSE) {
-		uint64_t from_here = stake(m, lo);
-
-		if (from_here > lo && hi > lo) {
-			end = from_here < hi ? from_here : hi;
-			(void)ranges_remove(dead, &all, lo, end); /* a prefix: needs no entry */
-			store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
-			raise_hold(m);
-			*status = lapsed(m, lo, end);
-			return true;
-		}
-	}
-	end = lo;
-	messages = 0;
-	*status = SHMRING_OK;
-	if (lo < MAX_SEQUENCE)
-		*status = scan(r, lo, hi, max_messages, max_slots, &end, &messages);
-	if (*status || end == lo) {
-		/* Damaged: it cannot be delivered; saying so once is enough. */
-		store_relaxed(&dead->range[k].lo, NONE);
-		store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
-		raise_hold(m);
-		return *status != SHMRING_OK;
-	}
-	store_relaxed(&s->lease.adopt_lo, lo);
-	store_relaxed(&s->lease.adopt_hi, end);
-	crash_order();
-	store_relaxed(&s->lease.adopt_from, from + 1);
-	crash_order();
-	*status = record(m, lo, end);
-	if (*status) {
-		store_relaxed(&s->lease.adopt_from, 0);
-		raise_hold(m);
-		return true;
-	}
-	if (lo < load_relaxed(&s->lease.hold))
-		store_release(&s->lease.hold, lo);
-	fetch_add_seq_cst(&m->branch->d.moves, 1); /* see branch_released() */
-	(void)ranges_remove(dead, &all, lo, end); /* a prefix: needs no entry */
-	store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
-	crash_order();
-	store_relaxed(&s->lease.adopt_from, 0);
-	if (messages == 0) {
-		(void)ranges_remove(s, &m->ranges_used, lo, end);
-		raise_hold(m);
-		return false;
-	}
-	*lease = (struct shmring_lease){lo, end, messages, true};
-	count(&s->counters.messages, messages);
-	return true;
-}
-
-/* Takes over what a dead member of this branch held. Returns true if *status
- * is the answer of the take. */
-static bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
-			 int *status)
-{
-	shmring *r = m->ring;
-	bool answered = false;
-
-	if (!admin_try(r)) {
-		*status = load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE ? SHMRING_UNAVAILABLE
-										 : SHMRING_CONTENDED;
-		return true;
-	}
-	/* A member that died adopting must be settled before its source moves on:
-	 * recovery asks there whose the lease is. */
-	recover_dead_seats(r);
-	for (uint32_t i = 0; i < r->seat_count && !answered; i++) {
-		struct seat *dead = &r->seats[i];
-
-		if (load_acquire(&dead->id.state) != SEAT_ORPHAN ||
-		    load_relaxed(&dead->id.branch) != m->branch_index)
-			continue;
-		for (int k = 0; k < LEASES && !answered && ranges_lowest(dead, LEASES) != NONE; k++)
-			answered = adopt_from(m, i, max_messages, max_slots, lease, status);
-		if (ranges_lowest(dead, LEASES) == NONE) {
-			fetch_and_seq_cst(&m->branch->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
-			store_release(&dead->lease.hold, NONE);
-			store_release(&dead->id.state, SEAT_FREE);
-		}
-	}
-	count_orphans(r, m->branch_index);
-	wake_producers(r); /* for leases that could not be delivered */
-	admin_leave(r);
-	return answered;
 }
 
 /* How far the upstreams let this member go. The cached bound holds while the
@@ -482,10 +370,10 @@ again:
 	limit = upstream_limit(m, t);
 	if (load_relaxed(&b->d.options) & BRANCH_LAPSE && (status = check_lapse(m, seen)))
 		return status;
-	status = scan(r, t, limit, max_messages, max_slots, &end, &messages);
+	status = scan_messages(r, t, limit, max_messages, max_slots, &end, &messages);
 	if (__builtin_expect(status || end == t, 0)) {
 		if (load_relaxed(&b->d.options) & BRANCH_LAPSE)
-			raise_hold(m);
+			member_raise_hold(m);
 		if (load_acquire(&b->d.state) != BRANCH_ACTIVE)
 			return dropped(m);
 		/* If the branch has moved on, what was read may be overwritten
@@ -507,11 +395,11 @@ again:
 	crash_order();
 	store_relaxed(&s->lease.take_end, word | TAKE_PENDING);
 	crash_order();
-	status = record(m, t, end);
+	status = member_record(m, t, end);
 	if (status) {
 		store_relaxed(&s->lease.take_end, word);
 		if (load_relaxed(&b->d.options) & BRANCH_LAPSE)
-			raise_hold(m);
+			member_raise_hold(m);
 		return status;
 	}
 	/* Relaxed: the CAS below releases it, and whoever sees the moved
@@ -526,7 +414,7 @@ again:
 		(void)ranges_remove(s, &m->ranges_used, t, end); /* a suffix or the whole: needs no entry */
 		crash_order();
 		store_relaxed(&s->lease.take_end, word);
-		raise_hold(m);
+		member_raise_hold(m);
 		if (status == SHMRING_CONTENDED)
 			count(&s->counters.contended, 1);
 		return status;
@@ -572,7 +460,7 @@ int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 			i++;
 		}
 	}
-	raise_hold(m);
+	member_raise_hold(m);
 	return SHMRING_OK;
 }
 

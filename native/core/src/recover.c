@@ -171,11 +171,8 @@ bool recover_seat(shmring *r, uint32_t index)
 		settle_member(r, s, index);
 	else
 		store_release(&s->id.state, SEAT_FREE);
-	if (r->seat != NOBODY) {
-		uint64_t *recovered = &r->seats[r->seat].counters.recovered;
-
-		store_relaxed(recovered, load_relaxed(recovered) + 1);
-	}
+	if (r->seat != NOBODY)
+		count(&r->seats[r->seat].counters.recovered, 1);
 	return true;
 }
 

@@ -305,8 +305,12 @@ int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_
 	if (branch < BRANCHES) {
 		w.releasing = &r->cursors->branch[branch];
 		status = wait_until(&w, deadline_ns, strategy);
-		if (status || load_relaxed(&w.releasing->d.state) == BRANCH_ACTIVE)
+		/* What was seen as released may be another branch's by now. Its `first`
+		 * was stored before its `state`: whoever sees the one sees the other. */
+		if (status || (load_acquire(&w.releasing->d.state) == BRANCH_ACTIVE &&
+			       load_relaxed(&w.releasing->d.first) < sequence))
 			return status;
 	}
-	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u (any more)", r->name, branch);
+	return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u that had to release this", r->name,
+		    branch);
 }

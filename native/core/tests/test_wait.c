@@ -328,6 +328,35 @@ TEST(no_wake_up_is_lost_by_who_waits_for_a_release)
 	ring_end(r);
 }
 
+TEST(a_branch_made_behind_a_message_never_counts_as_having_released_it)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
+	uint32_t branch, again;
+	uint64_t id;
+
+	CHECK_IS(shmring_subscribe(r, "journal", &earliest, &branch), SHMRING_OK);
+	CHECK_IS(shmring_push(p, "x", 1, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_wait_released(r, branch, id + 1, clock_ns() + MS, 0), SHMRING_TIMEOUT);
+	CHECK_IS(shmring_unsubscribe(r, "journal"), SHMRING_OK);
+	CHECK_IS(shmring_subscribe(r, "journal", NULL, &again), SHMRING_OK);
+	CHECK_IS(again, branch);
+	CHECK_IS(shmring_wait_released(r, branch, id + 1, INT64_MAX, 0), SHMRING_E_NO_BRANCH);
+	CHECK_IS(shmring_unsubscribe(r, "journal"), SHMRING_OK);
+
+	/* In front of the message it is waited for as before. */
+	CHECK_IS(shmring_push(p, "y", 1, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_subscribe(r, "journal",
+				   &(struct shmring_branch_options){.start = SHMRING_AT_SEQUENCE, .sequence = id},
+				   &again),
+		 SHMRING_OK);
+	CHECK_IS(again, branch);
+	CHECK_IS(shmring_wait_released(r, branch, id + 1, clock_ns() + MS, 0), SHMRING_TIMEOUT);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
 TEST(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish)
 {
 	int late = 0;
