@@ -55,7 +55,7 @@ class JournalPartition(InputPartition):
     end: int
 
 
-class RingStreamReader(_AvailableNow, DataSourceStreamReader):
+class RingStreamReader(DataSourceStreamReader, _AvailableNow):
     """The driver's side lives in a process of its own as long as the query; read() in the tasks."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
