@@ -91,6 +91,7 @@ BRANCH: Fields = {
     "d.orphans": (56, "I"),
     "d.moves": (60, "I"),
     "d.name": (64, "48s"),
+    "d.first": (112, "Q"),
     "taken.v": (128, "Q"),
     "futex.v": (256, "I"),
 }

@@ -74,7 +74,7 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 		handle_unpin(&self->handle);
 		if (journalled)
 			return true;
-		if (status == SHMRING_OK)
+		if (status == SHMRING_OK || status == SHMRING_E_NO_BRANCH)
 			return raise_not_durable(self, message_id, "the journal's branch was dropped");
 		retry = handle_waited(&self->handle, status);
 		if (retry == RETRY_OVER)

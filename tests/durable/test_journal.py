@@ -83,6 +83,23 @@ def test_a_durable_push_notices_that_the_journal_has_failed(
         assert journal.durable == 3
 
 
+def test_a_journal_begun_anew_behind_a_message_never_makes_it_durable(
+    ring: shmring.Ring, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    with ring.producer() as out:
+        taker = ring.consumer("journal", start="earliest", exclusive=True)
+        push = thread(lambda: out.push(b"x", durable=True))
+        until(lambda: ring.claimed == 1)
+        ring.drop_branch("journal")
+        taker.close()
+        with ring.consumer("journal", exclusive=True):
+            with pytest.raises(NotDurable, match="was dropped"):
+                push.outcome()
+            with pytest.raises(NotDurable, match="was dropped"):
+                out.wait_durable(0)
+            assert ring.branches()[0]["released"] == 1
+
+
 def test_a_journal_goes_on_where_it_was_and_repeats_nothing(
     ring: shmring.Ring, tmp_path: Path
 ) -> None:
