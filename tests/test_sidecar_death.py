@@ -142,6 +142,18 @@ def test_terminated_worker_is_replaced(serve, name, until):
         assert list(client.map([numbers(0)])) == [numbers(0)]
 
 
+def test_what_a_slow_client_has_not_read_is_left_to_the_next_worker(serve, name, until):
+    sidecar = serve("many")
+    with SidecarClient(name, reply_slots=1024, patience=60) as client:
+        answers = client.map([numbers(0, 20)])
+        first = next(answers).column(0)[0].as_py()
+        (old,) = sidecar.pids
+        os.kill(old, signal.SIGTERM)
+        until(lambda: sidecar.restarts == 1 and not is_running(old), "the next worker")
+        rest = [batch.column(0)[0].as_py() for batch in answers]
+    assert [first, *rest] == list(range(20))
+
+
 def test_stop_does_not_wait_for_a_replacement_that_is_still_loading(serve, name, until):
     sidecar = serve("identity")
     sidecar._places[0]._target = "functions:NeverLoads"

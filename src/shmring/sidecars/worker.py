@@ -286,9 +286,8 @@ class Worker:
         deadline = time.monotonic() + _FAREWELL
         while not all(client.work() or client.is_gone() for client in self._clients.values()):
             if time.monotonic() > deadline:
-                # Leases of a member that leaves are released, those of one
-                # that dies are delivered again.
-                os._exit(1)
+                self._inbox.abandon()  # what is not answered yet goes to another worker
+                break
             time.sleep(0.001)
         for client in self._clients.values():
             client.close()
