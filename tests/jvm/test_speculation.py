@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
 import shmring
@@ -51,6 +53,7 @@ def spark(start_spark: Callable[..., SparkSession], cluster: Any) -> SparkSessio
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.task.duration.threshold": "500ms",
+        "spark.task.maxFailures": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
         "spark.sql.adaptive.enabled": "false",
     }
@@ -63,12 +66,12 @@ def spark(start_spark: Callable[..., SparkSession], cluster: Any) -> SparkSessio
 @pytest.fixture
 def ring(name: str) -> Iterator[shmring.Ring]:
     """A ring whose branch "b" holds more than the sockets between Spark and Python do."""
-    with shmring.create(name, slots=131_072, schema=SCHEMA, temporary=True) as ring:
+    with shmring.create(name, slots=262_144, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         with ring.arrow_writer() as writer:
             for first in range(0, COUNT, ROWS):
                 numbers = range(first, first + ROWS)
-                writer.write(pa.table([list(numbers), ["x" * 5000] * ROWS], schema=SCHEMA))
+                writer.write(pa.table([list(numbers), ["x" * 10_000] * ROWS], schema=SCHEMA))
         yield ring
 
 
@@ -139,3 +142,57 @@ def test_attempts_of_a_read_do_not_share_its_rows(
     ring.recover()  # Spark kills a Python worker that waits
     (branch,) = ring.branches()
     assert branch["released"] == ring.claimed
+
+
+@pytest.mark.parametrize("end", ["", "go"])
+@pytest.mark.parametrize("sink", ["shmring", "shmring_py"])
+def test_one_of_several_attempts_of_a_write_is_readable(
+    spark: SparkSession,
+    ring: shmring.Ring,
+    attempts: Attempts,
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+    sink: str,
+    end: str,
+) -> None:
+    ring.subscribe("written", start="latest")
+    frame = spark.range(0, COUNT, 1, 1).selectExpr("id number", "cast(id as string) text")
+    writer = attempts.hold_first(frame).write.format(sink).option("ring", ring.name)
+
+    def tell() -> None:
+        until(lambda: len(staged(ring)) == 2, "the speculative attempt")
+        if end:  # otherwise the second one wins, and the first is killed
+            attempts.tell_first(end)
+
+    telling = thread(tell)
+    writer.mode("append").save()
+    telling.outcome()
+    assert not staged(ring)
+    with ring.arrow_reader("written", until="empty", copy=True) as reader:
+        numbers = [number for batch in reader for number in batch["number"].to_pylist()]
+    assert sorted(numbers) == list(range(COUNT))
+    until(lambda: not others(ring), "the end of what took part")
+
+
+def staged(ring: shmring.Ring) -> list[Path]:
+    """What the attempts of a write have left beside the ring so far."""
+    return list(Path("/dev/shm").glob(f".shmring-stag*-shmring.{ring.name}-*/*"))
+
+
+@pytest.mark.parametrize("source", ["shmring", "shmring_py"])
+def test_a_read_whose_rows_are_released_and_lost_says_so(
+    spark: SparkSession,
+    cluster: Any,
+    ring: shmring.Ring,
+    until: Callable[..., None],
+    source: str,
+) -> None:
+    frame = spark.read.format(source).options(ring=ring.name, branch="b").load()
+    rows = frame.select("number").repartition(2)._jdf.queryExecution().toRdd()
+    assert rows.count() == COUNT
+    before = cluster.executors
+    for executor in before:  # the output of the stage that has read is gone with them
+        os.kill(executor, signal.SIGKILL)
+    until(lambda: len(set(cluster.executors) - set(before)) == 2, "new executors")
+    with pytest.raises(Py4JJavaError, match="rows would be missing from its result"):
+        rows.count()

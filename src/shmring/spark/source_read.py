@@ -143,7 +143,9 @@ class RingReader(DataSourceReader):
         released = _released(ring, self._options.branch)
         if partition.released < 0 or released <= partition.released:
             return
-        if waited:  # for one that has succeeded: Spark is about to kill this one
+        context = TaskContext.get()
+        if waited or (context is not None and context.attemptNumber() > 0):
+            # The other one has succeeded, or is about to: it may still hand on what it has read.
             time.sleep(_UNTIL_SPARK_KILLS)
         anew = "" if self._options.release_at_end else ', with .option("release", "task")'
         raise ShmringError(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["discard", "new_folder", "stage", "staged"]
 
 _pa: Any = pa
+_TRIES = 10  # an attempt makes one file
 
 
 def new_folder(ring: Ring) -> str:
@@ -70,8 +71,11 @@ def staged(path: str) -> Iterator[pa.RecordBatch]:
 
 
 def discard(folder: str) -> None:
-    """Remove what a job has staged."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Remove what a job has staged, and what an attempt that lost puts there meanwhile."""
+    for _ in range(_TRIES):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.exists(folder):
+            return
 
 
 def _driver() -> int:

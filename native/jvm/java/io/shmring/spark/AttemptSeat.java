@@ -91,9 +91,9 @@ final class AttemptSeat {
     return stageRunAgain || !options.releaseAtEnd();
   }
 
-  /** The other attempt has succeeded: Spark is about to end this one, and need not hear of it. */
+  /** Another attempt has succeeded: Spark is about to end this one, and should not count it. */
   private void awaitKill() {
-    if (waited) {
+    if (waited || task.attemptNumber() > 0) {
       long deadline = System.nanoTime() + UNTIL_SPARK_KILLS.toNanos();
       while (System.nanoTime() < deadline) {
         pause();

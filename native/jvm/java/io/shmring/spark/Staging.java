@@ -3,6 +3,7 @@ package io.shmring.spark;
 import io.shmring.Ring;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.file.DirectoryNotEmptyException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
 import java.nio.file.Files;
@@ -56,14 +57,16 @@ final class Staging {
     }
   }
 
-  /** A task that is on its way out may still put a file there; then the next sweep takes it. */
+  /** Removes what was staged, and what an attempt that lost puts there meanwhile. */
   static void remove(Path folder) {
     try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
       for (Path file : files) {
         Files.deleteIfExists(file);
       }
       Files.deleteIfExists(folder);
-    } catch (NoSuchFileException | java.nio.file.DirectoryNotEmptyException error) {
+    } catch (DirectoryNotEmptyException error) {
+      remove(folder); // an attempt makes one file, so that this ends
+    } catch (NoSuchFileException error) {
       return;
     } catch (IOException error) {
       throw new UncheckedIOException(error);
