@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import signature
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -39,6 +40,11 @@ QUEUE_TABLE = StructType(
         StructField("message", BinaryType(), nullable=False),
         StructField("reference_count", IntegerType(), nullable=False),
     ]
+)
+
+# Timestamps are in UTC by themselves up to Spark 4.1, and by this argument from 4.2 on.
+_UTC: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 )
 
 # A ring without a schema goes out in batches of so many messages at most.
@@ -112,7 +118,7 @@ class Columns:
     def __init__(self, label: str, stored: pa.Schema | None, schema: StructType) -> None:
         self._label = label
         self._stored = stored
-        self._target: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._target: pa.Schema = to_arrow_schema(schema, **_UTC)
         there = set(QUEUE_TABLE.names if stored is None else stored.names)
         missing = [name for name in self._target.names if name not in there]
         if missing:

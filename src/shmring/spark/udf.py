@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from shmring.errors import ShmringError
 from shmring.spark.bridge import through
 
 if TYPE_CHECKING:
@@ -63,11 +64,18 @@ def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
 
 def _udf(maker: str, name: str, call: Any, kind: Any, return_type: str | DataType) -> Any:
     functions: Any = import_module("pyspark.sql.functions")
+    make = getattr(functions, maker, None)
+    if make is None:
+        spark: Any = import_module("pyspark")
+        raise ShmringError(
+            f"{maker} needs Spark 4.1 or later, and this is {spark.__version__}; "
+            "shmring.spark.pandas_udf does the same here"
+        )
     call.__name__ = name
     # Spark reads from the annotations that it is to pass an iterator; this one
     # serves for several columns too.
     call.__annotations__ = {"arguments": Iterator[kind], "return": Iterator[kind]}
-    return getattr(functions, maker)(call, returnType=return_type)
+    return make(call, returnType=return_type)
 
 
 def _as_tuple(arguments: Arguments) -> tuple[Any, ...]:
