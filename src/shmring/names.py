@@ -11,7 +11,7 @@ import stat
 from importlib import import_module
 from typing import Any
 
-from shmring import _shmring
+from shmring import _shmring, beside
 from shmring.errors import NotARing, PermissionRefused, RingExists, RingNotFound, ShmringError
 
 SHM_FOLDER = "/dev/shm"
@@ -92,6 +92,8 @@ def make_named(name: str, path: str, mode: int, **options: Any) -> None:
 def unlink(name: str | None = None, *, path: Path | None = None) -> None:
     """Remove a ring's file. Who is attached goes on with it; nobody can attach any more.
 
+    What Spark's sinks keep beside it goes too: a job that has not committed fails.
+
     Parameters
     ----------
     name, path : one of the two
@@ -103,6 +105,7 @@ def unlink(name: str | None = None, *, path: Path | None = None) -> None:
     PermissionRefused : it is somebody else's
     """
     label, where = locate(name, path)
+    kept = beside.kept_beside(where)  # not afterwards: another ring may take the name
     try:
         if name is None:
             _check_magic(where)
@@ -113,6 +116,7 @@ def unlink(name: str | None = None, *, path: Path | None = None) -> None:
         raise not_found(label, where) from None
     except PermissionError as error:
         raise PermissionRefused(f'ring "{label}": cannot unlink {where}: {error}') from None
+    beside.discard(kept)
 
 
 def _unlink_named(name: str) -> None:
@@ -141,9 +145,17 @@ def rings() -> list[str]:
     return sorted(n for n in names if is_name(n))
 
 
+def _reap(path: str) -> bool:
+    kept = beside.kept_beside(path)
+    reaped = _shmring.reap(path)
+    if reaped:
+        beside.discard(kept)
+    return reaped
+
+
 def _reaped(path: str) -> bool:
     try:
-        return _shmring.reap(path)
+        return _reap(path)
     except ShmringError:
         return False
 
@@ -152,7 +164,8 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     """Unlink rings whose every participant is dead, or that were never finished.
 
     A ring that was closed in order, or never attached, stays: somebody may come for it. A
-    temporary one goes when nobody living is attached.
+    temporary one goes when nobody living is attached. What Spark's sinks have kept beside a ring
+    goes with it, or without a name when the ring is gone already.
 
     Parameters
     ----------
@@ -164,6 +177,8 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     names (or the path) of what was unlinked
     """
     if name is None and path is None:
-        return [n for n in rings() if _reaped(locate(n, None)[1])]
+        swept = [n for n in rings() if _reaped(locate(n, None)[1])]
+        beside.discard(beside.orphans(SHM_FOLDER))
+        return swept
     label, where = locate(name, path)
-    return [label] if _shmring.reap(where) else []
+    return [label] if _reap(where) else []

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import shmring
+from shmring import beside
 from shmring.cli.errors import complain
 from shmring.cli.options import Place, creation_options, json_option, ring_argument
 from shmring.cli.output import as_time, clean, emit, show_pairs, show_table, size, wants_json
 from shmring.errors import Contended, RingNotFound, ShmringError
+from shmring.names import SHM_FOLDER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -216,6 +218,8 @@ def gc(ring: str | None, path: str | None, dry_run: bool) -> None:
                     swept.append(name)
             except ShmringError as error:
                 skipped.append({"name": name, "reason": str(error)})
+        if not dry_run:
+            beside.discard(beside.orphans(SHM_FOLDER))
     if wants_json():
         emit({"swept": [] if dry_run else swept, "would_sweep": swept, "skipped": skipped})
         return

@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from shmring import beside
 from shmring.errors import Contended, ShmringError
 from shmring.spark.stream_ring import uuid_of
 
@@ -27,8 +28,7 @@ class SinkRecord:
     """The record of a query and a ring."""
 
     def __init__(self, ring: Ring, query: str) -> None:
-        folder, file = os.path.split(ring.path)
-        self._path = os.path.join(folder, f".shmring-sink-{file}-{query}")
+        self._path = beside.place(ring.path, beside.SINK, query)
         self._ring = ring
         self._claimed = 0
 

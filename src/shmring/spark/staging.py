@@ -6,7 +6,6 @@ leaves goes with its job's folder, what a killed driver leaves when somebody wri
 
 from __future__ import annotations
 
-import glob
 import os
 import shutil
 import uuid
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from shmring import beside
 from shmring.errors import ShmringError
 
 if TYPE_CHECKING:
@@ -30,12 +30,11 @@ _TRIES = 10  # an attempt makes one file
 
 def new_folder(ring: Ring) -> str:
     """Make the folder of a new job. Sweeps what dead drivers have left."""
-    home, file = os.path.split(ring.path)
-    prefix = f".shmring-staged-{file}-"
-    for folder in Path(home).glob(f"{glob.escape(prefix)}*"):
-        if _is_dead(folder.name.removeprefix(prefix).rpartition(".")[0]):
-            discard(str(folder))
-    made = os.path.join(home, f"{prefix}{_identity(_driver())}.{uuid.uuid4().hex[:12]}")
+    for folder in beside.kept_beside(ring.path, beside.STAGED):
+        if _is_dead(folder.rpartition("-")[2].rpartition(".")[0]):
+            discard(folder)
+    owner = f"{_identity(_driver())}.{uuid.uuid4().hex[:12]}"
+    made = beside.place(ring.path, beside.STAGED, owner)
     os.mkdir(made, mode=0o700)
     return made
 

@@ -10,6 +10,7 @@ import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.regex.Pattern;
 
 /**
  * The folder beside a ring in which a job's tasks leave their messages until it commits. It belongs
@@ -17,6 +18,8 @@ import java.nio.file.attribute.PosixFilePermissions;
  */
 final class Staging {
   private static final String PREFIX = ".shmring-staging-";
+  /** Ring "a" must not take what lies beside ring "a-b" for its own. */
+  private static final Pattern JOB = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
 
   private Staging() {}
 
@@ -48,7 +51,7 @@ final class Staging {
             ring.path().getParent(), path -> path.getFileName().toString().startsWith(prefix))) {
       for (Path folder : found) {
         String job = folder.getFileName().toString().substring(prefix.length());
-        if (!ring.hasParticipant(owner(job))) {
+        if (JOB.matcher(job).matches() && !ring.hasParticipant(owner(job))) {
           remove(folder);
         }
       }
