@@ -142,7 +142,8 @@ def large_plain(count: int, path: Path) -> float:
 
     def work() -> None:
         for i in range(0, count, 8):
-            os.writev(fd, items[i : i + 8])
+            for item in items[i : i + 8]:
+                os.write(fd, item)
             os.fdatasync(fd)
         os.lseek(fd, 0, os.SEEK_SET)
         for item in items:

@@ -1,7 +1,7 @@
 """What does it cost to have a ring's messages on disk?
 
 Producers and the journal are processes of their own. The plain writer does the journal's work
-again, without a ring: as many bytes in as many writes with as many syncs.
+again, without a ring: as many bytes with as many syncs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from benchmarks.disk import folder, warm
+from benchmarks.disk import PIECE, folder, warm
 from benchmarks.harness import Question, Row, Sample, Settings, Target
 from benchmarks.payload import (
     BATCH,
@@ -40,7 +40,6 @@ class Work:
     """What the journal did in this round."""
 
     nbytes: int = 0
-    writes: int = 1
     syncs: int = 1
 
 
@@ -52,7 +51,7 @@ def _journal(gate: Gate, name: str, path: Path, expected: int) -> Work:
     with shmring.attach(name) as ring, ring.journal(path) as journal:
         gate.wait()
         gate.wait()
-    return Work(journal.bytes_written, journal.records, journal.syncs)
+    return Work(journal.bytes_written, journal.syncs)
 
 
 def _push_runs(gate: Gate, name: str, seconds: float) -> tuple[float, int]:
@@ -129,12 +128,13 @@ def _run(
 
 def _stream(push: Callable[..., Any], work: Work, seconds: float) -> Sample:
     took, sent, done = _run(push, 1, seconds, EXPECTED_BYTES)
-    work.nbytes, work.writes, work.syncs = done.nbytes, done.writes, done.syncs
+    work.nbytes, work.syncs = done.nbytes, done.syncs
     return Sample(sent / took / 1e6, {"MB a sync": done.nbytes / done.syncs / 1e6})
 
 
-def _write_plainly(gate: Gate, path: Path, nbytes: int, writes: int, syncs: int) -> float:
-    data = os.urandom(nbytes // writes)
+def _write_plainly(gate: Gate, path: Path, nbytes: int, syncs: int) -> float:
+    data = os.urandom(PIECE)
+    writes = nbytes // PIECE
     warm(nbytes)
     file = os.open(path / "plain", os.O_CREAT | os.O_WRONLY)
     gate.wait()
@@ -153,7 +153,7 @@ def _write_plainly(gate: Gate, path: Path, nbytes: int, writes: int, syncs: int)
 def _plain(work: Work, seconds: float) -> Sample:
     del seconds
     with folder() as path:
-        args = path, work.nbytes, work.writes, work.syncs
+        args = path, work.nbytes, work.syncs
         (took,) = run_together([Role(_write_plainly, args)])
     return Sample(work.nbytes / took / 1e6)
 

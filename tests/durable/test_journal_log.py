@@ -14,7 +14,6 @@ from shmring.durable.files import Disk, OsDisk
 from shmring.durable.journal_log import JournalLog
 from shmring.durable.segments import (
     ENTRY,
-    Content,
     encode_record,
     encode_segment,
     salt_of,
@@ -47,7 +46,7 @@ def write(log: JournalLog, messages: Contents) -> None:
     first = messages[0][0]
     entries = b"".join(ENTRY.pack(7, i, len(m), 0, 0) for i, (_, m) in enumerate(messages))
     slots = b"".join(m.ljust(300, b"\0") for _, m in messages)
-    log.append(Content(first, first + len(messages), entries, slots, first * 300))
+    log.append(first, first + len(messages), entries, [slots], first * 300)
 
 
 def contents(disk: Disk, directory: str = "/j") -> Contents:
@@ -284,12 +283,21 @@ def test_a_journal_inside_a_message_is_no_record_of_this_one(tmp_path: Path) -> 
     """Its records stand at the right place and say that they had been on disk."""
     begun = len(encode_segment(UUID, 0, 0, b""))
     other = encode_segment(bytes(16), 0, 1, b"")
-    content = Content(90, 91, ENTRY.pack(0, 0, 0, 0, 0), bytes(40), 0)
-    parts, _ = encode_record(content, 0, salt=salt_of(other), synced=90, written_ns=0)
+    parts, _ = encode_record(
+        0,
+        salt=salt_of(other),
+        first=90,
+        end=91,
+        synced=90,
+        entries=ENTRY.pack(0, 0, 0, 0, 0),
+        slots=[bytes(40)],
+        slot_address=0,
+        written_ns=0,
+    )
     inside = b"".join(parts)
     log = open_log(OsDisk(), str(tmp_path))
     # The payload begins at a multiple of 64 because the slot does.
-    log.append(Content(0, 1, ENTRY.pack(0, 0, len(inside), 0, 0), inside.ljust(300, b"\0"), 0))
+    log.append(0, 1, ENTRY.pack(0, 0, len(inside), 0, 0), [inside.ljust(300, b"\0")], 0)
     log.close()
     (segment,) = tmp_path.glob("*.journal")
     data = bytearray(segment.read_bytes())

@@ -11,7 +11,7 @@ from simulated_disk import SimulatedDisk
 
 from shmring.durable import replay, verify
 from shmring.durable.journal_log import JournalLog
-from shmring.durable.segments import ENTRY, Content
+from shmring.durable.segments import ENTRY
 from shmring.errors import JournalGap, NoSpace
 
 MESSAGES = st.lists(
@@ -66,7 +66,7 @@ class JournalModel(RuleBasedStateMachine):
         if small:
             self.disk.capacity = sum(len(i.now) for i in self.disk.names_now.values()) + 500
         try:
-            self.log.append(Content(first, end, entries, slots, first * 300))
+            self.log.append(first, end, entries, [slots], first * 300)
             self.written += new
             self.refused = []
         except NoSpace:

@@ -9,36 +9,24 @@ those of POSIX and no more: what was written is safe after ``File.sync``, a name
 from __future__ import annotations
 
 import errno
-import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from shmring.durable.lockfile import LockFile
 from shmring.errors import NoSpace
 
-__all__ = [
-    "DIRECT_ALIGN",
-    "DIRECT_BYTES",
-    "Buffer",
-    "Disk",
-    "File",
-    "Lock",
-    "OsDisk",
-    "replace_file",
-]
+__all__ = ["Buffer", "Disk", "File", "Lock", "OsDisk", "replace_file"]
 
 Buffer = bytes | bytearray | memoryview
 
-# With ``OsDisk(direct=True)`` a part of this size goes from memory to the disk and not by way of
-# the page cache, if its address and its place in the file are the same modulo the alignment.
-DIRECT_BYTES = 1 << 20
-DIRECT_ALIGN = 4096
-
 # Linux refuses more buffers than this in one vectored write.
 _IOV_MAX = 1024
+# And for more bytes than this at once, ext4 of Linux 6.16 and later looks for huge pages: in a
+# virtual machine, which has to get those from its host, a write then took up to five times as long.
+_WRITE_BYTES = 1 << 20
 
 
 class File(Protocol):
@@ -130,13 +118,31 @@ def _no_space(error: OSError, path: str) -> NoSpace:
     )
 
 
+def _in_writes(parts: Sequence[Buffer]) -> Iterator[list[Buffer]]:
+    """Divide them into what goes into one write each."""
+    some: list[Buffer] = []
+    room = _WRITE_BYTES
+    for part in parts:
+        rest = part
+        while len(rest) > room:
+            rest = memoryview(rest)
+            yield [*some, rest[:room]]
+            some, rest, room = [], rest[room:], _WRITE_BYTES
+        some.append(rest)
+        room -= len(rest)
+        if len(some) == _IOV_MAX:
+            yield some
+            some, room = [], _WRITE_BYTES
+    if some:
+        yield some
+
+
 class _OsFile:
     # Of the class, so that __del__ finds it also where a signal handler raised inside __init__.
     _fd = -1
 
-    def __init__(self, path: str, flags: int, mode: int, *, direct: bool = False) -> None:
+    def __init__(self, path: str, flags: int, mode: int) -> None:
         self._path = path
-        self._direct = direct
         try:
             self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
         except OSError as error:
@@ -161,40 +167,12 @@ class _OsFile:
 
     def write(self, parts: Sequence[Buffer], offset: int) -> None:
         try:
-            if self._direct:
-                parts, offset = self._write_directly(parts, offset)
-            for start in range(0, len(parts), _IOV_MAX):
-                offset = self._write_some(parts[start : start + _IOV_MAX], offset)
+            for some in _in_writes(parts):
+                offset = self._write_some(some, offset)
         except OSError as error:
             if _is_full(error):
                 raise _no_space(error, self._path) from error
             raise
-
-    def _write_directly(self, parts: Sequence[Buffer], offset: int) -> tuple[Sequence[Buffer], int]:
-        """Write up to the last whole block of the first large part; what is left, and its place."""
-        index = next((i for i, part in enumerate(parts) if len(part) >= DIRECT_BYTES), None)
-        if index is None:
-            return parts, offset
-        large = memoryview(parts[index])
-        at = offset + sum(map(len, parts[:index]))
-        begin = -at % DIRECT_ALIGN
-        end = len(large) - (at + len(large)) % DIRECT_ALIGN
-        self._write_some([*parts[:index], large[:begin]], offset)
-        done = begin + self._past_the_cache(large[begin:end], at + begin)
-        return [large[done:], *parts[index + 1 :]], at + done
-
-    def _past_the_cache(self, part: memoryview, offset: int) -> int:
-        flags = fcntl.fcntl(self._fd, fcntl.F_GETFL)
-        try:
-            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags | os.O_DIRECT)
-            return os.pwrite(self._fd, part, offset)
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            self._direct = False  # not on this file system, or not from this memory
-            return 0
-        finally:
-            fcntl.fcntl(self._fd, fcntl.F_SETFL, flags)
 
     def _write_some(self, parts: Sequence[Buffer], offset: int) -> int:
         nbytes = sum(map(len, parts))
@@ -234,20 +212,17 @@ class OsDisk:
     Parameters
     ----------
     mode : of files that it makes, before the umask
-    direct : write large parts past the page cache, where they and the file system allow it
     """
 
     parallel = True
 
-    def __init__(self, mode: int = 0o666, *, direct: bool = False) -> None:
+    def __init__(self, mode: int = 0o666) -> None:
         self._mode = mode
-        self._direct = direct
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
         """Open a file; ``create`` makes it, or empties the one that is there."""
         flags = os.O_RDWR if write or create else os.O_RDONLY
-        flags |= os.O_CREAT | os.O_TRUNC if create else 0
-        return _OsFile(path, flags, self._mode, direct=self._direct)
+        return _OsFile(path, flags | (os.O_CREAT | os.O_TRUNC if create else 0), self._mode)
 
     def rename(self, source: str, target: str) -> None:
         """Put source in target's place in one step."""

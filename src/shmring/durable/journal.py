@@ -3,8 +3,7 @@
 The arrangement is the LMAX Disruptor's: the journaller stands before the business logic.  Branches
 that follow the journal's (``after="journal"``) see a message when it is on disk; ``push(...,
 durable=True)`` returns then.  Slots are written as they are, straight from the ring's mapping; one
-sync covers all that was gathered while the one before it ran.  Where much comes, a thread beside
-the one that gathers and checksums writes and syncs.
+sync covers all that was gathered while the one before it ran.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES
-from shmring.durable.files import Disk, OsDisk
+from shmring.durable.files import Buffer, Disk, OsDisk
 from shmring.durable.journal_log import JournalLog
-from shmring.durable.segments import ENTRY, Content
+from shmring.durable.segments import ENTRY
 from shmring.errors import Empty, JournalGap, NoSpace
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Journal", "Retention"]
 
 _LOG = logging.getLogger("shmring.durable")
-# A gathering ends here, or at a third of the ring: one part is written, one gathered, one filled.
+# A gathering ends here, or at a third of the ring: one part is synced, one written, one filled.
 _GATHER_BYTES = 8 << 20
 _IDLE = 0.1  # seconds between looks at stop() and at the retention
 _RETRY = 0.25  # seconds before a full disk is tried again
@@ -57,13 +56,6 @@ class Retention:
     max_bytes: int | None = None
     max_age: float | None = None
     consumed_by: tuple[str, ...] = ()
-
-
-class _Taken(NamedTuple):
-    """Messages that are leased, and the record that they make; None if they are on disk already."""
-
-    batch: Batch
-    record: Content | None
 
 
 class Journal:
@@ -110,14 +102,14 @@ class Journal:
         self._pid = os.getpid()
         self._gather_bytes = min(_GATHER_BYTES, ring.slots * SLOT_BYTES // 3)
         self._gather_messages = self._gather_bytes // SLOT_BYTES
-        self._writer: threading.Thread | None = None
-        self._write_error: Exception | None = None
+        self._sync_thread: threading.Thread | None = None
+        self._sync_error: Exception | None = None
         self._stop = threading.Event()
         # Not Thread.join(): when a signal's exception interrupts that, Python 3.11 takes the thread
         # for ended, and the next join() returns at once.
         self._ended = threading.Event()
         self._forgot = time.monotonic()
-        self._disk = disk or OsDisk(ring.info.mode, direct=True)
+        self._disk = disk or OsDisk(ring.info.mode)
         with ExitStack() as stack:
             self._log = JournalLog(
                 self._disk,
@@ -187,7 +179,7 @@ class Journal:
                     self._gather()
                     self._forget()
             finally:
-                self._await_writer()
+                self._await_sync()
             self._inp.close()
         except Exception as error:
             # After a failed write or sync nobody knows what is on disk: what is leased stays
@@ -201,75 +193,75 @@ class Journal:
             self._ended.set()
 
     def _gather(self) -> None:
-        """Take what is there, and have it written, synced, and released then."""
-        taken: list[_Taken] = []
+        """Write what is there, have it synced, and released then."""
+        taken: list[Batch] = []
         nbytes = 0
         while nbytes < self._gather_bytes:
             try:
                 batch = self._inp.lease_many(self._gather_messages, timeout=0 if taken else _IDLE)
             except Empty:
                 break
-            taken.append(_Taken(batch, self._content(batch)))
-            slots = batch.end - batch.first
-            nbytes += slots * SLOT_BYTES
+            taken.append(batch)
+            nbytes += self._write(batch)
             # As many as come to a gathering, if they are like these.
-            self._gather_messages = self._gather_bytes * len(batch) // (slots * SLOT_BYTES) + 1
+            each = (batch.end - batch.first) * SLOT_BYTES // len(batch)
+            self._gather_messages = self._gather_bytes // each + 1
         if not taken:
-            if self._writer is not None and not self._writer.is_alive():
-                self._await_writer()
+            if self._sync_thread is not None and not self._sync_thread.is_alive():
+                self._await_sync()
             return
-        self._await_writer()
+        self._await_sync()
         if nbytes < self._gather_bytes or not self._disk.parallel:
             # Nobody has more to write, but somebody may wait for this.
-            self._write(taken)
+            self._sync(taken)
             return
-        self._writer = threading.Thread(
-            target=self._write_aside, args=(taken,), name="shmring-journal-writer", daemon=True
+        self._sync_thread = threading.Thread(
+            target=self._sync_aside, args=(taken,), name="shmring-journal-sync", daemon=True
         )
-        self._writer.start()
+        self._sync_thread.start()
 
-    def _write(self, taken: list[_Taken]) -> None:
-        for _, record in taken:
-            if record is not None:
-                self._append(record)
+    def _sync(self, taken: list[Batch]) -> None:
         if self._log.durable < self._log.end:
             self._log.sync()
             self.syncs += 1
-        for batch, _ in taken:
+        for batch in taken:
             batch.release()
 
-    def _write_aside(self, taken: list[_Taken]) -> None:
+    def _sync_aside(self, taken: list[Batch]) -> None:
         try:
-            self._write(taken)
+            self._sync(taken)
         except Exception as error:
-            self._write_error = error
+            self._sync_error = error
 
-    def _await_writer(self) -> None:
-        """Return when nothing is being written aside; raise what that has raised."""
-        if self._writer is not None:
-            self._writer.join()
-            self._writer = None
-        if self._write_error is not None:
-            raise self._write_error
+    def _await_sync(self) -> None:
+        """Return when no sync is under way; raise what it has raised."""
+        if self._sync_thread is not None:
+            self._sync_thread.join()
+            self._sync_thread = None
+        if self._sync_error is not None:
+            raise self._sync_error
 
-    def _content(self, batch: Batch) -> Content | None:
-        # What is delivered again is older than anything that is being written now.
+    def _write(self, batch: Batch) -> int:
         first, end = batch.first, batch.end
         known = max(first, min(self._log.end, end))
         if known == end:
-            return None  # delivered again, and on disk already
+            return 0  # delivered again, and on disk already
         entries = _entries(batch)
-        slots = _gathered(batch) if self._ring.info.scattered else batch.slots
+        slots: list[Buffer]
+        slots = _gathered(batch) if self._ring.info.scattered else [batch.slots]
         if known > first:
             entries = _behind(entries, known - first)
-            slots = slots[(known - first) * SLOT_BYTES :]
+            slots = [memoryview(slots[0])[(known - first) * SLOT_BYTES :]]
         address = known % self._ring.slots * SLOT_BYTES
-        return Content(known, end, entries, slots, address)
+        self._append(known, end, entries, slots, address)
+        return (end - known) * SLOT_BYTES
 
-    def _append(self, record: Content) -> None:
+    def _append(
+        self, first: int, end: int, entries: bytes, slots: list[Buffer], address: int
+    ) -> None:
         while True:
             try:
-                nbytes = self._log.append(record)
+                nbytes = self._log.append(first, end, entries, slots, address)
                 break
             except NoSpace as error:
                 self.error = error
@@ -277,7 +269,7 @@ class Journal:
                     raise
         self.error = None
         self.records += 1
-        self.messages += len(record.entries) // ENTRY.size
+        self.messages += len(entries) // ENTRY.size
         self.bytes_written += nbytes
 
     def _forget(self) -> None:
@@ -357,13 +349,13 @@ def _behind(entries: bytes, slot: int) -> bytes:
     return b"".join(ENTRY.pack(e[0], e[1] - slot, *e[2:]) for e in kept)
 
 
-def _gathered(batch: Batch) -> memoryview:
+def _gathered(batch: Batch) -> list[Buffer]:
     """The slots of a scattered ring side by side: the one case in which they are copied."""
     slots = bytearray((batch.end - batch.first) * SLOT_BYTES)
     for message_id, data in zip(batch.message_ids.tolist(), batch, strict=True):
         at = (message_id - batch.first) * SLOT_BYTES
         slots[at : at + len(data)] = data
-    return memoryview(slots)
+    return [slots]
 
 
 def _least_consumed(ring: Ring, branches: Iterable[str]) -> int | None:

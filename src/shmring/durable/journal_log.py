@@ -9,9 +9,8 @@ import threading
 import time
 from dataclasses import dataclass
 
-from shmring.durable.files import Disk, File
+from shmring.durable.files import Buffer, Disk, File
 from shmring.durable.segments import (
-    Content,
     Segment,
     encode_record,
     encode_segment,
@@ -141,7 +140,9 @@ class JournalLog:
             self._kept.append(_Kept(segment.path, self.end, self._offset, time.time_ns()))
         return True
 
-    def append(self, content: Content) -> int:
+    def append(
+        self, first: int, end: int, entries: bytes, slots: list[Buffer], slot_address: int
+    ) -> int:
         """Write a record; it is not durable before :meth:`sync`.
 
         Returns
@@ -153,14 +154,18 @@ class JournalLog:
         NoSpace : nothing was written; it may be tried again
         """
         if self._file is None or self._offset >= self._segment_bytes:
-            self._roll(content.first)
+            self._roll(first)
         file = self._file
         assert file is not None
         parts, following = encode_record(
-            content,
             self._offset,
             salt=self._salt,
+            first=first,
+            end=end,
             synced=self.durable,
+            entries=entries,
+            slots=slots,
+            slot_address=slot_address,
             written_ns=time.time_ns(),
         )
         try:
@@ -169,7 +174,7 @@ class JournalLog:
             file.truncate(self._offset)
             raise
         nbytes = following - self._offset
-        self._offset, self.end = following, content.end
+        self._offset, self.end = following, end
         return nbytes
 
     def _roll(self, first: int) -> None:

@@ -22,8 +22,7 @@ Every number is little-endian.  A segment is named by its first sequence, ``%020
     12  4  its length                         Records, and the first one behind the schema, begin
     16  1  its kind                           at multiples of 64.  The payload begins where its
     17  1  where it begins in its slot        first slot lay in the ring, modulo 64: what was
-    18  2  zero                               aligned there is aligned here.  From 1 MiB on it is
-                                              modulo 4096, for the sake of direct writes.
+    18  2  zero                               aligned there is aligned here.
 
 A segment is synced as a whole before the next one is made, and its header before its first
 record.  Records that were written together may be torn together: what stands behind the last good
@@ -37,15 +36,14 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from shmring._shmring import SLOT_BYTES, crc32c
-from shmring.durable.files import DIRECT_ALIGN, DIRECT_BYTES, Buffer, Disk, File
+from shmring.durable.files import Buffer, Disk, File
 from shmring.errors import Damaged, VersionMismatch
 
 __all__ = [
     "ENTRY",
-    "Content",
     "Record",
     "Segment",
     "encode_record",
@@ -87,33 +85,6 @@ class Segment:
     schema: bytes
     records: int
     salt: int
-
-
-@dataclass(slots=True)
-class Content:
-    """What a record is made of.
-
-    Parameters
-    ----------
-    first, end : sequences of the first slot, and behind the last
-    entries : packed ENTRY each
-    slots : the payload; it is not copied
-    address : where the first slot lies in its ring, in bytes
-
-    Attributes
-    ----------
-    crc : CRC32C of the payload
-    """
-
-    first: int
-    end: int
-    entries: bytes
-    slots: Buffer
-    address: int
-    crc: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.crc = crc32c(self.slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,32 +167,50 @@ def was_begun(file: File) -> bool:
 
 
 def encode_record(
-    content: Content, offset: int, *, salt: int, synced: int, written_ns: int
+    offset: int,
+    *,
+    salt: int,
+    first: int,
+    end: int,
+    synced: int,
+    entries: bytes,
+    slots: list[Buffer],
+    slot_address: int,
+    written_ns: int,
 ) -> tuple[list[Buffer], int]:
-    """The buffers of a record that is to stand at `offset`, and where the next one will begin."""
-    entries, slots = content.entries, content.slots
+    """The buffers of a record that is to stand at `offset`, and where the next one will begin.
+
+    Parameters
+    ----------
+    entries : packed ENTRY each
+    slots : the payload, in one piece or several; it is not copied
+    slot_address : where the first slot lies in its ring, in bytes
+    """
+    nbytes = sum(map(len, slots))
     behind = offset + _RECORD.size + len(entries)
-    align = DIRECT_ALIGN if len(slots) >= DIRECT_BYTES else _ALIGN
-    payload = behind + (content.address - behind) % align
+    payload = behind + (slot_address - behind) % _ALIGN
+    payload_crc = 0
+    for piece in slots:
+        payload_crc = crc32c(piece, payload_crc)
     header = _RECORD.pack(
         _RECORD_MAGIC,
         0,
-        content.first,
-        content.end,
+        first,
+        end,
         synced,
-        len(slots),
+        nbytes,
         len(entries) // ENTRY.size,
-        content.crc,
+        payload_crc,
         payload - offset,
         written_ns,
     )
     crc = crc32c(entries, crc32c(header[8:], salt))
-    following = _round_up(payload + len(slots))
+    following = _round_up(payload + nbytes)
     head = header[:4] + crc.to_bytes(4, "little") + header[8:] + entries
     return [
         head.ljust(payload - offset, b"\0"),
-        slots,
-        bytes(following - payload - len(slots)),
+        *slots,
+        bytes(following - payload - nbytes),
     ], following
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from shmring.durable import AppendOnlyQueue, PersistentQueue, transaction_log
 from shmring.durable.files import OsDisk
 from shmring.durable.journal_log import JournalLog
-from shmring.durable.segments import ENTRY, Content
+from shmring.durable.segments import ENTRY
 
 HERE = Path(__file__).resolve().parent
 
@@ -52,9 +52,9 @@ def journal() -> None:
     )
     entries = [ENTRY.pack(1000, 0, 5, 0, 0), ENTRY.pack(2000, 2, 400, 7, 4)]
     slots = b"first".ljust(600) + b"    " + b"x" * 400
-    log.append(Content(10, 14, b"".join(entries), slots.ljust(1200), 10 * 300))
+    log.append(10, 14, b"".join(entries), [slots.ljust(1200)], 10 * 300)
     log.sync()
-    log.append(Content(14, 15, ENTRY.pack(3000, 0, 0, 2, 0), bytes(300), 14 * 300))
+    log.append(14, 15, ENTRY.pack(3000, 0, 0, 2, 0), [bytes(300)], 14 * 300)
     log.sync()
     log.close()
 
