@@ -145,13 +145,16 @@ def test_terminated_worker_is_replaced(serve, name, until):
 def test_what_a_slow_client_has_not_read_is_left_to_the_next_worker(serve, name, until):
     sidecar = serve("many")
     with SidecarClient(name, reply_slots=1024, patience=60) as client:
-        answers = client.map([numbers(0, 20)])
+        answers = client.map([numbers(0, 1), numbers(1, 299)])
         first = next(answers).column(0)[0].as_py()
+        (reply_ring,) = reply_rings(name)
+        with shmring.attach(reply_ring, read_only=True) as replies:
+            until(lambda: any(seat["full_waits"] for seat in replies.seats()), "a full reply ring")
         (old,) = sidecar.pids
         os.kill(old, signal.SIGTERM)
         until(lambda: sidecar.restarts == 1 and not is_running(old), "the next worker")
         rest = [batch.column(0)[0].as_py() for batch in answers]
-    assert [first, *rest] == list(range(20))
+    assert [first, *rest] == list(range(300))
 
 
 def test_stop_does_not_wait_for_a_replacement_that_is_still_loading(serve, name, until):
