@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from shmring import _shmring
+from shmring import _shmring, beside
 from shmring._shmring import Consumer, Producer
 from shmring.errors import RingExists, RingNotFound
 from shmring.names import Path, attach_core, is_name, locate, make_named
@@ -87,8 +87,10 @@ def _integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) ->
 
 def _unlink_own(path: str, owner: int) -> None:
     if os.getpid() == owner:  # not in a forked child
+        kept = beside.kept_beside(path)
         with suppress(FileNotFoundError):
             os.unlink(path)
+        beside.discard(kept)
 
 
 class Ring:
@@ -567,15 +569,19 @@ def create(
         "first_sequence": _integer("first_sequence", first_sequence),
         "temporary": temporary,
     }
-    if name is None:
-        _shmring.make(where, -1, mode=mode, **options)
-    else:
-        make_named(name, where, mode, **options)
-    try:
-        return Ring(attach_core(label, where, 0), label, where, 0, temporary=temporary)
-    except BaseException:
-        os.unlink(where)
-        raise
+    while True:
+        if name is None:
+            _shmring.make(where, -1, mode=mode, **options)
+        else:
+            make_named(name, where, mode, **options)
+        try:
+            return Ring(attach_core(label, where, 0), label, where, 0, temporary=temporary)
+        except RingNotFound:
+            pass  # somebody came first and died there, and gc took it for theirs: once more
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(where)
+            raise
 
 
 def attach(
