@@ -15,6 +15,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,32 @@ import shmring
 SHM = Path("/dev/shm")
 PATIENCE = 20.0  # seconds: for what takes milliseconds on a machine that is not overloaded
 _numbers = itertools.count()
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")[:2]))
+
+
+@pytest.hookimpl(trylast=True)  # the folders' own hooks mark the items
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the tests that are for other versions of Spark than the installed one."""
+    spark = _minor(metadata.version("pyspark"))
+    others = [
+        item
+        for item in items
+        for mark in item.iter_markers("spark_version")
+        if not _minor(mark.kwargs.get("since", "0"))
+        <= spark
+        < _minor(mark.kwargs.get("before", "99"))
+    ]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
+    if spark < (4, 1):
+        for item in items:
+            if item.get_closest_marker("spark"):
+                # PySpark leaves it to the garbage collector to close the socket of a collect().
+                item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket"))
 
 
 def _rings() -> set[str]:

@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import shmring
 
+pytestmark = pytest.mark.spark_version(since="4.1")
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 10
 
@@ -48,13 +49,12 @@ class IntoRing:
 def test_a_restarted_query_loses_no_row(name: str, real_time: SparkSession, tmp_path: Path) -> None:
     def start() -> Any:
         frame = real_time.readStream.format("shmring").option("ring", name).load()
-        return (
-            frame.writeStream.foreach(IntoRing(out.path))
-            .outputMode("update")
-            .option("checkpointLocation", str(tmp_path))
-            .trigger(realTime="5 seconds")
-            .start()
-        )
+        writer = frame.writeStream.foreach(IntoRing(out.path)).outputMode("update")
+        writer = writer.option("checkpointLocation", str(tmp_path))
+        # By the JVM's writer: PySpark has this trigger from 4.2 on.
+        trigger = real_time._jvm.org.apache.spark.sql.streaming.Trigger
+        writer._jwrite = writer._jwrite.trigger(trigger.RealTime("5 seconds"))
+        return writer.start()
 
     def write(k: int) -> None:
         numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))

@@ -15,6 +15,7 @@ from shmring.spark import register, staging
 from shmring.spark.sink_record import SinkRecord
 from shmring.spark.stream_ring import uuid_of
 
+since_4_1 = pytest.mark.spark_version(since="4.1")
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 
 
@@ -209,12 +210,14 @@ def again(tmp_path):
     return forget
 
 
+@since_4_1
 def test_each_epoch_is_one_message(stream, arrow):
     stream(arrow.name, range(100), range(100, 200), range(200, 300))
     assert rows(arrow) == list(range(300))
     assert len(arrow.rows(capacity=0)) == 3
 
 
+@since_4_1
 def test_epoch_written_twice_is_readable_once(stream, arrow, again):
     stream(arrow.name, range(100), range(100, 200))
     for epoch in range(1, 5):
@@ -231,6 +234,7 @@ def record(arrow):
     return find
 
 
+@since_4_1
 def test_epoch_begun_by_a_driver_that_died_before_its_store_is_written(
     stream, arrow, again, record, child
 ):
@@ -251,6 +255,7 @@ def test_epoch_begun_by_a_driver_that_died_before_its_store_is_written(
     assert rows(arrow) == list(range(100)) * 2  # the first ones were those of "another" driver
 
 
+@since_4_1
 def test_epoch_whose_driver_died_after_its_store_is_not_written_again(stream, arrow, again, record):
     query = stream(arrow.name, range(100))
     again(0)
@@ -259,6 +264,7 @@ def test_epoch_whose_driver_died_after_its_store_is_not_written_again(stream, ar
     assert rows(arrow) == list(range(200))
 
 
+@since_4_1
 @pytest.mark.parametrize(("choice", "written"), [("skip", 0), ("write", 100)])
 def test_epoch_in_doubt_is_a_question(stream, arrow, again, record, choice, written):
     query = stream(arrow.name, range(100))
@@ -275,6 +281,7 @@ def test_epoch_in_doubt_is_a_question(stream, arrow, again, record, choice, writ
     assert len(rows(arrow)) == written
 
 
+@since_4_1
 def test_ring_that_was_made_anew_has_seen_no_epoch(stream, name, again):
     for _ in range(2):
         with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
@@ -285,8 +292,16 @@ def test_ring_that_was_made_anew_has_seen_no_epoch(stream, name, again):
         again(0)
 
 
+@since_4_1
 def test_epoch_larger_than_half_of_the_ring_is_refused(stream, name):
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True) as ring:
         with pytest.raises(Exception, match="cannot become readable at once in more than 512"):
             stream(name, range(10_000))
         assert ring.claimed == 0
+
+
+@pytest.mark.spark_version(before="4.1")
+def test_stream_is_refused_where_spark_has_no_arrow_writer_for_it(stream, arrow):
+    with pytest.raises(Exception, match=r"in Spark 4\.1 and later"):
+        stream(arrow.name, range(10))
+    assert arrow.claimed == 0

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions
 
+import shmring
 from shmring.spark import arrow_udf, metrics, pandas_udf
 
-MAKERS = {"arrow": arrow_udf, "pandas": pandas_udf}
+MAKERS = [
+    pytest.param(arrow_udf, id="arrow", marks=pytest.mark.spark_version(since="4.1")),
+    pytest.param(pandas_udf, id="pandas"),
+]
 
 
-@pytest.fixture(params=MAKERS.values(), ids=MAKERS.keys())
+@pytest.fixture(params=MAKERS)
 def make(request):
     return request.param
 
@@ -73,3 +77,9 @@ def test_exception_of_the_function_reaches_the_job(serve, name, make, frame):
     serve("fail_on_seven")
     with pytest.raises(Exception, match="seven is not allowed"):
         frame.select(make(name, "long")("id")).collect()
+
+
+@pytest.mark.spark_version(before="4.1")
+def test_arrow_udf_says_which_spark_it_needs(name):
+    with pytest.raises(shmring.ShmringError, match=r"arrow_udf needs Spark 4\.1"):
+        arrow_udf(name, "long")
