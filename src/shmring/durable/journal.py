@@ -246,7 +246,7 @@ class Journal:
         known = max(first, min(self._log.end, end))
         if known == end:
             return 0  # delivered again, and on disk already
-        entries = _entries(batch)
+        entries: Buffer = _entries(batch)
         slots: list[Buffer]
         slots = _gathered(batch) if self._ring.info.scattered else [batch.slots]
         if known > first:
@@ -257,7 +257,7 @@ class Journal:
         return (end - known) * SLOT_BYTES
 
     def _append(
-        self, first: int, end: int, entries: bytes, slots: list[Buffer], address: int
+        self, first: int, end: int, entries: Buffer, slots: list[Buffer], address: int
     ) -> None:
         while True:
             try:
@@ -322,28 +322,28 @@ def _entry_type() -> np.dtype[np.void]:
 
     return np.dtype(
         {
-            "names": ["time", "slot", "length", "kind", "shift"],
-            "formats": ["<u8", "<u4", "<u4", "u1", "u1"],
-            "offsets": [0, 8, 12, 16, 17],
+            "names": ["time", "slot", "length", "kind and shift"],
+            "formats": ["<u8", "<u4", "<u4", "<u4"],
+            "offsets": [0, 8, 12, 16],
             "itemsize": ENTRY.size,
         }
     )
 
 
-def _entries(batch: Batch) -> bytes:
+def _entries(batch: Batch) -> memoryview:
     import numpy as np
 
-    entries = np.zeros(len(batch), _entry_type())
-    slot = batch.message_ids - np.uint64(batch.first)
+    entries = np.empty(len(batch), _entry_type())
+    slot = (batch.message_ids - np.uint64(batch.first)).astype(np.uint32)
+    shift = batch.offsets.astype(np.uint32) - slot * np.uint32(SLOT_BYTES)
     entries["time"] = batch.times
     entries["slot"] = slot
     entries["length"] = batch.lengths
-    entries["kind"] = batch.kinds
-    entries["shift"] = batch.offsets - slot * np.uint64(SLOT_BYTES)
-    return entries.tobytes()
+    entries["kind and shift"] = batch.kinds | shift << np.uint32(8)
+    return entries.view(np.uint8).data
 
 
-def _behind(entries: bytes, slot: int) -> bytes:
+def _behind(entries: Buffer, slot: int) -> bytes:
     """The entries of the messages from a slot on, counted from there."""
     kept = [e for e in ENTRY.iter_unpack(entries) if e[1] >= slot]
     return b"".join(ENTRY.pack(e[0], e[1] - slot, *e[2:]) for e in kept)

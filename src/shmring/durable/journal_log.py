@@ -141,7 +141,7 @@ class JournalLog:
         return True
 
     def append(
-        self, first: int, end: int, entries: bytes, slots: list[Buffer], slot_address: int
+        self, first: int, end: int, entries: Buffer, slots: list[Buffer], slot_address: int
     ) -> int:
         """Write a record; it is not durable before :meth:`sync`.
 

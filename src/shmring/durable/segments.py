@@ -173,7 +173,7 @@ def encode_record(
     first: int,
     end: int,
     synced: int,
-    entries: bytes,
+    entries: Buffer,
     slots: list[Buffer],
     slot_address: int,
     written_ns: int,
@@ -183,7 +183,7 @@ def encode_record(
     Parameters
     ----------
     entries : packed ENTRY each
-    slots : the payload, in one piece or several; it is not copied
+    slots : the payload, in one piece or several; neither is copied
     slot_address : where the first slot lies in its ring, in bytes
     """
     nbytes = sum(map(len, slots))
@@ -206,9 +206,10 @@ def encode_record(
     )
     crc = crc32c(entries, crc32c(header[8:], salt))
     following = _round_up(payload + nbytes)
-    head = header[:4] + crc.to_bytes(4, "little") + header[8:] + entries
     return [
-        head.ljust(payload - offset, b"\0"),
+        header[:4] + crc.to_bytes(4, "little") + header[8:],
+        entries,
+        bytes(payload - behind),
         *slots,
         bytes(following - payload - nbytes),
     ], following
