@@ -380,6 +380,26 @@ TEST(what_a_member_abandons_is_delivered_again)
 	ring_end(r);
 }
 
+/* Long ones are computed in three places at once. */
+TEST(a_checksum_is_the_same_in_one_and_in_parts)
+{
+	static uint8_t data[100001];
+	static const size_t lengths[] = {16383, 16384, 16385, 16391, 16407, 16408, 65536, 99999};
+
+	for (size_t i = 0; i < sizeof data; i++)
+		data[i] = (uint8_t)(i * 2654435761u >> 24);
+	for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+		uint32_t crc = 17;
+
+		for (size_t at = 0; at < lengths[i]; at += 1000) {
+			size_t rest = lengths[i] - at;
+
+			crc = shmring_crc32c(crc, data + 1 + at, rest < 1000 ? rest : 1000);
+		}
+		CHECK_IS(shmring_crc32c(17, data + 1, lengths[i]), crc);
+	}
+}
+
 TEST(checksums_are_checked)
 {
 	uint64_t id, at;
