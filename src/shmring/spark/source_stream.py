@@ -185,10 +185,11 @@ class RingStreamReader(DataSourceStreamReader, _AvailableNow):
         ) as consumer:
             consumer.end_markers = True
             # Only now does this task hold what it is to read.
-            if ring.floor > partition.first:
+            begin = consumer.position
+            if begin > partition.first and self._options.fail_on_data_loss:
                 raise ShmringError(
-                    f'ring "{partition.ring}": the messages from {partition.first} on are held no '
-                    f"more; is the same stream running elsewhere?"
+                    f'ring "{partition.ring}": the messages {partition.first} to {begin - 1} are '
+                    f"gone: the stream's branch may lapse, or the same stream runs elsewhere"
                 )
             while consumer.position < partition.end:
                 with consumer.lease_many(columns.messages_per_batch, timeout=0) as lease:

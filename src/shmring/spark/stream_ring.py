@@ -13,7 +13,7 @@ from shmring._shmring import JOURNAL_BRANCH
 from shmring.durable.files import OsDisk
 from shmring.durable.journal_reader import replay
 from shmring.durable.segments import open_segment, segment_names, segment_path, walk
-from shmring.errors import Contended, Damaged, Empty, MessageTooLarge, ShmringError
+from shmring.errors import Contended, Damaged, Empty, Lapsed, MessageTooLarge, ShmringError
 from shmring.spark.source_options import ReadOptions, attach_ring
 from shmring.spark.source_read import check_file, own_branch
 
@@ -64,15 +64,16 @@ class StreamRing:
         self.ring: Ring = attach_ring(name)
         try:
             self._holder = self._join(options.branch, start)
+            branch = next(b for b in self.ring.branches() if b["name"] == options.branch)
+            self._may_lapse = bool(branch["lapse"])
             # Not its position: an earlier driver may have died while it moved on.
-            self.lowest: int = next(
-                b["released"] for b in self.ring.branches() if b["name"] == options.branch
-            )
+            self._lowest = int(branch["released"])
             self._ahead = self.ring.consumer(
                 own_branch(),
                 start=self.lowest,
                 exclusive=True,
                 ephemeral=True,
+                lapse=self._may_lapse,
                 after=self._upstream(),
                 name="spark stream ahead",
             )
@@ -104,6 +105,11 @@ class StreamRing:
     def uuid(self) -> str:
         """Of the ring, as the jar writes it."""
         return uuid_of(self.ring)
+
+    @property
+    def lowest(self) -> int:
+        """Everything below is released, or was lost by a branch that may lapse."""
+        return max(self._lowest, self.ring.floor) if self._may_lapse else self._lowest
 
     @property
     def part(self) -> int:
@@ -171,7 +177,7 @@ class StreamRing:
             self.ring.recover()
         with suppress(Empty):
             while True:
-                with self._ahead.lease_many(_LOOK, timeout=0) as seen:
+                with suppress(Lapsed), self._ahead.lease_many(_LOOK, timeout=0) as seen:
                     self._begins = np.concatenate((self._begins, seen.message_ids))
                     self._end = seen.end
         return self._end if self._target is None else min(self._end, self._target)
@@ -193,7 +199,8 @@ class StreamRing:
         if first == len(self._begins) or not len(ends):
             return Position(self.uuid, at)
         if max_slots is not None:
-            self._check_size(at, int(ends[0]))
+            if not self._may_lapse:
+                self._check_size(at, int(ends[0]))
             ends = ends[: max(int(np.searchsorted(ends, np.uint64(at + max_slots), "right")), 1)]
         return Position(self.uuid, int(ends[-1]))
 
@@ -220,10 +227,13 @@ class StreamRing:
         if end.uuid != self.uuid:
             return
         left = int(np.searchsorted(self._begins, np.uint64(end.sequence)))
-        self._begins = self._begins[left:]
-        while left:
-            with self._holder.lease_many(left, timeout=1.0) as done:
-                left -= len(done)
+        due, self._begins = self._begins[:left], self._begins[left:]
+        while len(due):
+            try:
+                with self._holder.lease_many(len(due), timeout=1.0) as done:
+                    due = due[len(done) :]
+            except Lapsed as lost:
+                due = due[due > lost.last]
 
     def close(self) -> None:
         """Leave; the branch stays where it stands."""

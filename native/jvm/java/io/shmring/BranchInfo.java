@@ -6,5 +6,6 @@ package io.shmring;
  * @param position the next sequence to be taken
  * @param released everything below has been released
  * @param members that share its work
+ * @param mayLapse it never holds producers back and loses the oldest messages instead
  */
-public record BranchInfo(long position, long released, int members) {}
+public record BranchInfo(long position, long released, int members, boolean mayLapse) {}

@@ -66,7 +66,7 @@ public final class Consumer implements AutoCloseable {
 
   /**
    * Moves the branch on to `sequence`, an end of a message, and releases what lies before it
-   * unread.
+   * unread. One that may lapse may have lost that, and more.
    */
   public synchronized void advance(String branch, long sequence) throws InterruptedException {
     while (true) {
@@ -74,11 +74,26 @@ public final class Consumer implements AutoCloseable {
       if (position >= sequence) {
         return;
       }
-      Ring.Reach reach = ring.measure(position, sequence, Integer.MAX_VALUE, sequence - position);
-      if (reach.messages() == 0) {
-        return; // nothing but aborted claims
+      try {
+        Ring.Reach reach = reach(position, sequence);
+        if (reach.messages() == 0) {
+          return; // nothing but aborted claims
+        }
+        poll(reach.messages(), sequence - position, Duration.ZERO).ifPresent(Lease::close);
+      } catch (LapsedException moved) {
+        continue;
       }
-      poll(reach.messages(), sequence - position, Duration.ZERO).ifPresent(Lease::close);
+    }
+  }
+
+  private Ring.Reach reach(long from, long end) {
+    try {
+      return ring.measure(from, end, Integer.MAX_VALUE, end - from);
+    } catch (RingException error) {
+      if (ring.floor() > from) {
+        return new Ring.Reach(end, 1); // overwritten while it was looked at: the take will lapse
+      }
+      throw error;
     }
   }
 

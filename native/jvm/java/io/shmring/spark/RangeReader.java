@@ -8,15 +8,18 @@ import io.shmring.Status;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Optional;
 import java.util.UUID;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Reads messages that the stream's branch holds, and takes none. */
+/** Reads messages that the stream's branch holds, or for want of that this one, and takes none. */
 final class RangeReader implements PartitionReader<ColumnarBatch> {
   private final ReadMetrics metrics = new ReadMetrics();
   private final Ring ring;
+  private final Optional<Hold> hold; // where the stream's branch does not hold the messages
   private final Range range;
   private final RingColumns columns;
   private final Iterator<Message> messages;
@@ -25,15 +28,40 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
 
   RangeReader(RangePartition partition, RangeReaderFactory factory) {
     this.ring = attach(partition.ring(), partition.uuid());
-    this.zeroCopy = factory.zeroCopy();
+    this.zeroCopy = factory.zeroCopy() && !partition.mayLapse(); // vectors may outlive the task
     try {
       this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
-      this.range = ring.range(partition.first(), partition.end());
+      this.hold = partition.mayLapse() ? Optional.of(hold(partition)) : Optional.empty();
     } catch (RuntimeException error) {
       ring.close();
       throw error;
     }
-    this.messages = range.iterator();
+    try {
+      long first = hold.map(Hold::first).orElse(partition.first());
+      checkFirst(first, partition, factory);
+      this.range = ring.range(first, Math.max(first, partition.end()));
+      this.messages = range.iterator();
+    } catch (RuntimeException error) {
+      hold.ifPresent(Hold::close);
+      ring.close();
+      throw error;
+    }
+  }
+
+  private Hold hold(RangePartition partition) {
+    return new Hold(ring, partition.first(), "spark task " + TaskContext.get().taskAttemptId());
+  }
+
+  /** What lies before `first` was overwritten since it was planned. */
+  private void checkFirst(long first, RangePartition partition, RangeReaderFactory factory) {
+    if (first > partition.first() && factory.failOnDataLoss()) {
+      throw new RingException(
+          Status.LAPSED,
+          String.format(
+              "ring \"%s\": the messages %d to %d are gone: the stream's branch may lapse. Go on"
+                  + " behind the gap with .option(\"failOnDataLoss\", \"false\")",
+              ring.name(), partition.first(), first - 1));
+    }
   }
 
   /** Attaches to the ring that was planned with, and no other one of its name. */
@@ -84,6 +112,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   @Override
   public void close() {
     range.close();
+    hold.ifPresent(Hold::close);
     ring.close();
   }
 }

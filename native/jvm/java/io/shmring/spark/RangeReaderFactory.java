@@ -8,7 +8,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Opens a micro-batch's partition in its task. */
-record RangeReaderFactory(StructType schema, int[] columns, boolean zeroCopy)
+record RangeReaderFactory(
+    StructType schema, int[] columns, boolean zeroCopy, boolean failOnDataLoss)
     implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
 

@@ -90,6 +90,9 @@ class ShmringStream implements MicroBatchStream, SupportsTriggerAvailableNow, Re
     for (String name : options.rings()) {
       StreamRing ring = open(name, start.position(name));
       Position begin = start.position(name).orElseGet(ring::begin);
+      if (ring.mayLapse()) {
+        ring.loss(begin).ifPresent(this::lost);
+      }
       long share = messages == Long.MAX_VALUE ? messages : (messages + left - 1) / left;
       Position end =
           ring.next(begin, share, all ? Long.MAX_VALUE : ring.slots() / PART_OF_RING);
@@ -130,7 +133,8 @@ class ShmringStream implements MicroBatchStream, SupportsTriggerAvailableNow, Re
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new RangeReaderFactory(schema, columns, options.zeroCopy());
+    return new RangeReaderFactory(
+        schema, columns, options.zeroCopy(), options.failOnDataLoss());
   }
 
   /** Spark also commits after stop() where it tracks progress asynchronously. */

@@ -25,6 +25,7 @@ final class StreamRing implements AutoCloseable {
   private final String branch;
   private final Ring ring;
   private final Consumer consumer;
+  private final boolean mayLapse;
   private final long lowest;
   private long target = Long.MAX_VALUE;
 
@@ -42,7 +43,9 @@ final class StreamRing implements AutoCloseable {
               .map(position -> BranchOptions.at(position.sequence()))
               .orElse(start.isPresent() ? BranchOptions.EARLIEST : options.branchOptions());
       this.consumer = join(begin.asExclusive());
-      this.lowest = ring.branch(branch).map(BranchInfo::position).orElseThrow();
+      BranchInfo info = ring.branch(branch).orElseThrow();
+      this.mayLapse = info.mayLapse();
+      this.lowest = info.position();
     } catch (RuntimeException error) {
       ring.close();
       throw error;
@@ -71,13 +74,21 @@ final class StreamRing implements AutoCloseable {
               "ring \"%s\" was replaced by another one of the same name (%s, not %s)",
               name, uuid(), start.uuid()));
     }
-    if (start.sequence() < lowest) {
+    if (start.sequence() < lowest()) {
       return Optional.of(
           String.format(
               "ring \"%s\": the messages %d to %d are gone",
-              name, start.sequence(), lowest - 1));
+              name, start.sequence(), lowest() - 1));
     }
     return Optional.empty();
+  }
+
+  private long lowest() {
+    return mayLapse ? Math.max(lowest, ring.floor()) : lowest;
+  }
+
+  boolean mayLapse() {
+    return mayLapse;
   }
 
   /** Where a new stream begins. */
@@ -88,7 +99,12 @@ final class StreamRing implements AutoCloseable {
   /** The end of what can be read, at most the target of a stream that reads what is there. */
   long available() {
     ring.recover();
-    return Math.min(consumer.available(), target);
+    if (!mayLapse) {
+      return Math.min(consumer.available(), target);
+    }
+    try (Hold hold = new Hold(ring, lowest, "spark stream")) { // the branch may stand far behind
+      return Math.min(hold.available(), target);
+    }
   }
 
   void stopHere() {
@@ -99,6 +115,15 @@ final class StreamRing implements AutoCloseable {
   Position next(Position start, long maxMessages, long maxSlots) {
     long from = start.in(uuid(), lowest);
     long limit = available();
+    if (!mayLapse) {
+      return next(from, limit, maxMessages, maxSlots);
+    }
+    try (Hold hold = new Hold(ring, from, "spark stream")) {
+      return next(hold.first(), limit, maxMessages, maxSlots);
+    }
+  }
+
+  private Position next(long from, long limit, long maxMessages, long maxSlots) {
     long end = from;
     while (end < limit && maxMessages > 0 && (end == from || end - from < maxSlots)) {
       int most = (int) Math.min(maxMessages, Integer.MAX_VALUE);
@@ -137,7 +162,7 @@ final class StreamRing implements AutoCloseable {
     }
     long first = start.in(uuid(), lowest);
     long last = end.uuid().equals(uuid()) ? Math.max(end.sequence(), first) : first;
-    return new RangePartition(name, uuid(), Hosts.here(), first, last);
+    return new RangePartition(name, uuid(), Hosts.here(), first, last, mayLapse);
   }
 
   RealTimePartition realTime(Optional<Position> start) {

@@ -1,0 +1,166 @@
+"""Producers that are far faster than Spark."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import count, count_distinct, max, min
+from pyspark.sql.streaming import StreamingQuery
+
+import shmring
+from shmring.spark import register
+
+# An hour at a thousand a second is SHMRING_FLOOD=3600000.
+MESSAGES = int(os.environ.get("SHMRING_FLOOD", "200000"))
+PATIENCE = 60 + MESSAGES // 5000  # seconds
+
+PRODUCER = """
+import sys, shmring
+ring, messages = shmring.attach(sys.argv[1]), int(sys.argv[2])
+with ring.producer("flood") as out:
+    for first in range(0, messages, 256):
+        out.push_many([b"%d" % n for n in range(first, min(first + 256, messages))])
+    print("pushed", next(s["full_waits"] for s in ring.seats() if s["name"] == "flood"))
+    input()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _more_patience(_hanging_test_says_where: None) -> None:
+    faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)
+
+
+@pytest.fixture
+def patiently() -> Callable[..., None]:
+    """As the fixture until, for as long as the flood takes."""
+
+    def wait(condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        pause = threading.Event()
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not come"
+            pause.wait(0.01)
+
+    return wait
+
+
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    with shmring.create(name, slots=65_536, temporary=True) as ring:
+        yield ring
+
+
+class Counted:
+    """What the batches of a query had, each looked at as it came."""
+
+    def __init__(self) -> None:
+        self.ranges: list[tuple[int, int]] = []  # first number, and the one behind the last
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        numbers = frame.selectExpr("cast(cast(message as string) as long) number")
+        found = numbers.agg(count("number"), count_distinct("number"), min("number"), max("number"))
+        rows, distinct, first, last = found.collect()[0]
+        assert rows == distinct
+        if rows:
+            assert last - first + 1 == rows  # each once, and without a gap
+            assert not self.ranges or self.ranges[-1][1] <= first
+            self.ranges.append((first, last + 1))
+
+    @property
+    def rows(self) -> int:
+        return sum(end - first for first, end in self.ranges)
+
+    @property
+    def reached(self) -> int:
+        return self.ranges[-1][1] if self.ranges else 0
+
+
+@pytest.fixture
+def start(
+    spark: SparkSession, ring: shmring.Ring, tmp_path: Path
+) -> Iterator[Callable[..., StreamingQuery]]:
+    """Starts a query that counts what comes through branch "b"."""
+    register(spark)
+    started: list[StreamingQuery] = []
+
+    def start(source: str, counted: Counted, **options: str) -> StreamingQuery:
+        frame = spark.readStream.format(source).options(ring=ring.name, branch="b", **options)
+        writer = frame.load().writeStream.foreachBatch(counted)
+        started.append(writer.option("checkpointLocation", str(tmp_path)).start())
+        return started[-1]
+
+    yield start
+    for query in started:
+        query.stop()
+
+
+@pytest.mark.parametrize("source", ["shmring", "shmring_py"])
+def test_a_producer_that_is_faster_waits_and_every_message_comes_once(
+    ring: shmring.Ring,
+    start: Callable[..., StreamingQuery],
+    child: Callable[..., Any],
+    patiently: Callable[..., None],
+    source: str,
+) -> None:
+    counted = Counted()
+    ring.subscribe("b", start="earliest", exclusive=True)
+    producer = child(PRODUCER, ring.name, MESSAGES)
+    query = start(source, counted)
+
+    def arrived() -> bool:
+        (branch,) = (b for b in ring.branches() if b["name"] == "b")
+        assert ring.claimed - branch["released"] <= ring.slots
+        assert query.isActive, query.exception()
+        return counted.reached == MESSAGES
+
+    patiently(arrived, "the last message")
+    assert counted.rows == MESSAGES
+    assert int(producer.line().removeprefix("pushed ")) > 0
+
+
+@pytest.mark.parametrize("source", ["shmring", "shmring_py"])
+def test_a_branch_that_may_lapse_holds_nobody_and_the_gap_is_an_error(
+    ring: shmring.Ring,
+    start: Callable[..., StreamingQuery],
+    child: Callable[..., Any],
+    patiently: Callable[..., None],
+    source: str,
+) -> None:
+    counted = Counted()
+    ring.subscribe("b", start="earliest", exclusive=True, lapse=True)
+    with ring.producer() as out:
+        out.push(b"0")
+    query = start(source, counted)
+    patiently(lambda: counted.rows, "the first message")
+    child(PRODUCER, ring.name, MESSAGES).line()
+    patiently(lambda: not query.isActive, "the error")
+    assert "are gone" in str(query.exception())
+
+
+@pytest.mark.parametrize("source", ["shmring", "shmring_py"])
+def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
+    ring: shmring.Ring,
+    start: Callable[..., StreamingQuery],
+    child: Callable[..., Any],
+    patiently: Callable[..., None],
+    source: str,
+) -> None:
+    counted = Counted()
+    ring.subscribe("b", start="earliest", exclusive=True, lapse=True)
+    query = start(source, counted, failOnDataLoss="false")
+    child(PRODUCER, ring.name, MESSAGES).line()
+
+    def arrived() -> bool:
+        assert query.isActive, query.exception()
+        return counted.reached == MESSAGES
+
+    patiently(arrived, "the last message")
+    assert counted.rows < MESSAGES
