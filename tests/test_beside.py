@@ -1,0 +1,92 @@
+"""What Spark's sinks keep beside a ring goes with it, whoever removes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import shmring
+from shmring import beside
+from shmring.cli import app
+
+
+@pytest.fixture
+def keep():
+    """Puts there what a query and the jobs of both data sources leave when they are killed."""
+    kept = []
+
+    def put(ring: str) -> list[Path]:
+        job = str(uuid.uuid4())
+        found = [
+            Path(beside.place(ring, beside.SINK, str(uuid.uuid4()))),
+            Path(beside.place(ring, beside.STAGING, job)) / "0-1",
+            Path(beside.place(ring, beside.STAGED, "4026531836.12.345.0123456789ab")) / "1.arrow",
+        ]
+        for file in found:
+            if file.parent != Path(ring).parent:
+                file.parent.mkdir()
+            file.write_text("rows")
+        kept.extend(found)
+        return found
+
+    yield put
+    assert not any(file.exists() for file in kept)
+
+
+@pytest.fixture
+def dead(name, child):
+    """A ring whose only participant was killed."""
+    process = child(
+        "import sys, shmring; held = shmring.create(sys.argv[1]).producer(); print(1); input()",
+        name,
+    )
+    process.line()
+    process.kill()
+    return f"/dev/shm/shmring.{name}"
+
+
+def test_unlink_takes_it_along_and_leaves_other_rings_alone(name, keep):
+    shmring.create(name).close()
+    with shmring.create(f"{name}-more", temporary=True) as other:
+        others = keep(other.path)
+        keep(f"/dev/shm/shmring.{name}")
+        shmring.unlink(name)
+        assert all(file.exists() for file in others)
+
+
+def test_a_ring_in_a_file_has_it_in_its_folder(keep, tmp_path):
+    shmring.create(path=tmp_path / "ring").close()
+    keep(str(tmp_path / "ring"))
+    shmring.unlink(path=tmp_path / "ring")
+    assert os.listdir(tmp_path) == []
+
+
+def test_gc_takes_it_along(name, keep, dead):
+    keep(dead)
+    assert shmring.gc(name) == [name]
+
+
+def test_gc_leaves_what_belongs_to_a_ring_that_stays(ring, keep):
+    kept = keep(ring.path)
+    assert shmring.gc(ring.name) == []
+    shmring.gc()
+    assert all(file.exists() for file in kept)
+    ring.close()  # a temporary one, which goes
+
+
+def test_gc_takes_what_rings_have_left_that_are_gone(name, keep):
+    keep(f"/dev/shm/shmring.{name}")
+    shmring.gc()
+
+
+def test_gc_of_the_command_line_does_it_too(name, keep):
+    kept = keep(f"/dev/shm/shmring.{name}")
+    CliRunner().invoke(app, ["gc", "--dry-run"], catch_exceptions=False)
+    assert all(file.exists() for file in kept)
+    result = CliRunner().invoke(app, ["gc", "--json"], catch_exceptions=False)
+    assert name not in json.loads(result.stdout)["swept"]
