@@ -174,6 +174,11 @@ SHMRING_API int shmring_publish(shmring_producer *producer, uint32_t length, uin
 SHMRING_API int shmring_publish_ones(shmring_producer *producer, uint64_t last, const uint32_t *lengths,
 				     uint32_t length);
 
+/* Copies `length` bytes of a file, from `offset` on, to byte `at` of the open
+ * claim. Several threads may fill one claim. */
+SHMRING_API int shmring_fill(const shmring_producer *producer, uint64_t at, int fd, uint64_t offset,
+			     uint64_t length);
+
 struct shmring_part {
 	uint32_t slots;
 	uint32_t length;

@@ -103,6 +103,73 @@ TEST(parts_of_a_claim_become_readable_at_once)
 	ring_end(r);
 }
 
+/* A file of numbers, removed already. */
+static int file_of(const char *where, size_t count)
+{
+	char path[4096];
+	int fd;
+
+	snprintf(path, sizeof path, "%s/shmring-fill-XXXXXX", where);
+	fd = mkstemp(path);
+	NEED(fd >= 0 && unlink(path) == 0);
+	for (uint32_t i = 0; i < count; i++)
+		NEED(write(fd, &i, sizeof i) == sizeof i);
+	return fd;
+}
+
+static void fill_from(const char *where)
+{
+	const size_t length = 1000 * SLOT_BYTES, skipped = 40 * sizeof(uint32_t);
+	int fd = file_of(where, (length + skipped) / sizeof(uint32_t));
+	struct shmring_lease lease;
+	struct shmring_message message;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	for (int round = 0; round < 3; round++) { /* the second one runs over the end of the slots */
+		uint64_t position;
+		int64_t lo = shmring_next(p, 1000);
+		uint32_t number;
+
+		NEED(lo == round * 1000);
+		CHECK_IS(shmring_fill(p, 600, fd, skipped + 600, length - 600), SHMRING_OK);
+		CHECK_IS(shmring_fill(p, 0, fd, skipped, 600), SHMRING_OK);
+		CHECK_IS(shmring_fill(p, length, fd, 0, 0), SHMRING_OK);
+		CHECK_IS(shmring_fill(p, length, fd, 0, 1), SHMRING_E_INVALID);
+		CHECK_IS(shmring_fill(p, 1, fd, 0, UINT64_MAX), SHMRING_E_INVALID);
+		CHECK_IS(shmring_fill(p, UINT64_MAX, fd, 0, 1), SHMRING_E_INVALID);
+		CHECK_IS(shmring_fill(p, 0, fd, skipped + 4, length), SHMRING_E_INVALID); /* it ends there */
+		CHECK_IS(shmring_fill(p, 0, fd, skipped, length), SHMRING_OK);
+		CHECK_IS(shmring_fill(p, 0, -1, 0, 1), SHMRING_E_SYSTEM);
+		CHECK_IS(shmring_publish(p, (uint32_t)length, KIND_BYTES, 0), SHMRING_OK);
+		CHECK_IS(shmring_take(m, 1, UINT64_MAX, &lease), SHMRING_OK);
+		position = lease.first;
+		CHECK_IS(shmring_read(r, &position, lease.end, &message), SHMRING_OK);
+		CHECK_IS(message.length, length);
+		for (uint32_t i = 0; i < length / sizeof i; i += 75) { /* one slot, one number */
+			memcpy(&number, (const uint8_t *)message.data + i * sizeof i, sizeof number);
+			CHECK_IS(number, i + 40);
+		}
+		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
+	}
+	CHECK_IS(shmring_fill(p, 0, fd, 0, 1), SHMRING_E_INVALID); /* no claim is open */
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+	close(fd);
+}
+
+TEST(a_claim_is_filled_from_a_file)
+{
+	fill_from("/dev/shm");
+}
+
+TEST(a_claim_is_filled_from_a_file_of_another_file_system)
+{
+	fill_from(".");
+}
+
 TEST(slots_for)
 {
 	CHECK_IS(shmring_slots_for(0, false), 1);
@@ -331,6 +398,8 @@ int main(void)
 	RUN(numbers_follow_each_other_and_none_is_burned_when_full);
 	RUN(what_a_claim_refuses);
 	RUN(parts_of_a_claim_become_readable_at_once);
+	RUN(a_claim_is_filled_from_a_file);
+	RUN(a_claim_is_filled_from_a_file_of_another_file_system);
 	RUN(slots_for);
 	RUN(a_batch_is_one_run_and_what_was_claimed_beyond_it_is_aborted);
 	RUN(messages_run_over_the_end_of_the_slots);
