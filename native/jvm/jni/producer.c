@@ -1,5 +1,9 @@
 /* Producers: claims are filled through addresses that Java bounds. */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "glue.h"
 
@@ -102,4 +106,23 @@ NATIVE(jint, waitSpace)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong 
 NATIVE(jlong, slotAddress)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring, jlong sequence)
 {
 	return to_handle(shmring_slot(from_handle(ring), (uint64_t)sequence));
+}
+
+/* A part of the claim from a file. */
+NATIVE(void, fill)
+(JNIEnv *env, jclass class UNUSED, jlong producer, jlong at, jbyteArray path, jlong offset, jlong length)
+{
+	struct text text;
+	int fd;
+
+	if (!text_load(env, path, &text))
+		return;
+	fd = open(text.chars, O_RDONLY | O_CLOEXEC);
+	if (fd < 0) {
+		throw_status(env, SHMRING_E_SYSTEM, strerror(errno));
+		return;
+	}
+	(void)answer(env,
+		     shmring_fill(from_handle(producer), (uint64_t)at, fd, (uint64_t)offset, (uint64_t)length));
+	close(fd);
 }

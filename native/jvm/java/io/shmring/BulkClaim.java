@@ -1,9 +1,9 @@
 package io.shmring;
 
-import java.io.EOFException;
-import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.util.Objects;
+import java.util.concurrent.locks.ReadWriteLock;
+import java.util.concurrent.locks.ReentrantReadWriteLock;
 
 /**
  * Room for several messages, which become readable by one store: all of them or none, also if this
@@ -11,25 +11,35 @@ import java.nio.channels.FileChannel;
  */
 public final class BulkClaim implements AutoCloseable, OpenClaim {
   private final Producer producer;
+  private final long handle;
   private final long id;
   private final int[] slots;
   private final int[] lengths;
   private final int[] shifts;
-  private final long[] addresses;
+  private final long[] offsets;
+  // Who fills has it shared, who ends the claim alone; the producer's lock is taken before it.
+  private final ReadWriteLock lock = new ReentrantReadWriteLock();
   private boolean open = true;
 
   BulkClaim(
-      Producer producer, long id, long address, int[] slots, int[] lengths, int[] aligns) {
+      Producer producer,
+      long handle,
+      long id,
+      long address,
+      int[] slots,
+      int[] lengths,
+      int[] aligns) {
     this.producer = producer;
+    this.handle = handle;
     this.id = id;
     this.slots = slots;
     this.lengths = lengths.clone();
     this.shifts = new int[slots.length];
-    this.addresses = new long[slots.length];
-    long slot = address;
+    this.offsets = new long[slots.length];
+    long slot = 0;
     for (int i = 0; i < slots.length; i++) {
-      shifts[i] = aligns[i] < 0 ? 0 : (int) (-(slot + aligns[i]) & 63);
-      addresses[i] = slot + shifts[i];
+      shifts[i] = aligns[i] < 0 ? 0 : (int) (-(address + slot + aligns[i]) & 63);
+      offsets[i] = slot + shifts[i];
       slot += (long) slots[i] * Ring.SLOT_BYTES;
     }
   }
@@ -39,25 +49,32 @@ public final class BulkClaim implements AutoCloseable, OpenClaim {
     return id;
   }
 
-  /** Fills message `i` with what stands in a file from `position` on. */
-  public void fill(int i, FileChannel file, long position) throws IOException {
-    synchronized (producer) {
+  /**
+   * Fills message `i` with what stands in a file from `position` on. Several threads may do so at
+   * the same time.
+   */
+  public void fill(int i, Path file, long position) {
+    Objects.checkIndex(i, lengths.length);
+    lock.readLock().lock();
+    try {
       check();
-      ByteBuffer room = Native.wrap(addresses[i], lengths[i]);
-      while (room.hasRemaining()) {
-        if (file.read(room, position + room.position()) < 0) {
-          throw new EOFException("the file ends before byte " + (position + lengths[i]));
-        }
-      }
+      Native.fill(handle, offsets[i], Ring.utf8(file.toString()), position, lengths[i]);
+    } finally {
+      lock.readLock().unlock();
     }
   }
 
   /** Publishes all messages, of one {@linkplain Kind kind}. */
   public void commit(int kind) {
     synchronized (producer) {
-      check();
-      producer.publishAll(slots, lengths, shifts, kind);
-      open = false;
+      lock.writeLock().lock();
+      try {
+        check();
+        producer.publishAll(slots, lengths, shifts, kind);
+        open = false;
+      } finally {
+        lock.writeLock().unlock();
+      }
     }
   }
 
@@ -65,7 +82,7 @@ public final class BulkClaim implements AutoCloseable, OpenClaim {
   public void close() {
     synchronized (producer) {
       if (open) {
-        open = false;
+        end();
         producer.abort();
       }
     }
@@ -73,7 +90,9 @@ public final class BulkClaim implements AutoCloseable, OpenClaim {
 
   @Override
   public void end() {
+    lock.writeLock().lock();
     open = false;
+    lock.writeLock().unlock();
   }
 
   private void check() {

@@ -96,5 +96,7 @@ final class Native {
 
   static native void copyFromBuffer(long address, ByteBuffer from, int offset, int length);
 
+  static native void fill(long producer, long at, byte[] path, long offset, long length);
+
   static native ByteBuffer wrap(long address, long length);
 }

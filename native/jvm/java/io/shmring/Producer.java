@@ -123,7 +123,8 @@ public final class Producer implements AutoCloseable {
         sequence = Native.next(handle(), (int) sum);
         if (sequence >= 0) {
           long slot = Native.slotAddress(ring.handle(), sequence);
-          BulkClaim claim = new BulkClaim(this, sequence, slot, slots, lengths, aligns);
+          BulkClaim claim =
+              new BulkClaim(this, handle, sequence, slot, slots, lengths, aligns);
           open = Optional.of(claim);
           return Optional.of(claim);
         }

@@ -285,7 +285,7 @@ public final class Ring implements AutoCloseable {
     }
   }
 
-  private static byte[] utf8(String text) {
+  static byte[] utf8(String text) {
     if (text.indexOf('\0') >= 0) {
       throw new RingException(Status.INVALID, "a name cannot hold a null character: " + text);
     }

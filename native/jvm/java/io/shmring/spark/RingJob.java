@@ -6,15 +6,13 @@ import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
-import java.io.IOException;
-import java.io.UncheckedIOException;
-import java.nio.channels.FileChannel;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
 import java.util.UUID;
 import java.util.function.LongConsumer;
+import java.util.stream.IntStream;
 
 /**
  * One job's (or epoch's) way into a ring, kept by the driver: a producer's seat, and the folder in
@@ -118,25 +116,21 @@ final class RingJob implements AutoCloseable {
       }
       claimed.accept(claim.id());
       claim.commit(kind);
-    } catch (IOException error) {
-      throw new UncheckedIOException("cannot read what a task has staged", error);
     }
   }
 
-  private static int fill(BulkClaim claim, int part, StagedFile file, long position)
-      throws IOException {
-    if (file.lengths().length == 0) {
-      return part;
+  /** Copies a file's messages into the claim, several at a time; returns the number behind them. */
+  private static int fill(BulkClaim claim, int part, StagedFile file, long position) {
+    int count = file.lengths().length;
+    long[] at = new long[count + 1];
+    at[0] = position;
+    for (int i = 0; i < count; i++) {
+      at[i + 1] = at[i] + file.lengths()[i];
     }
-    try (FileChannel channel = FileChannel.open(Path.of(file.path()))) {
-      int next = part;
-      long at = position;
-      for (int length : file.lengths()) {
-        claim.fill(next++, channel, at);
-        at += length;
-      }
-      return next;
-    }
+    IntStream.range(0, count)
+        .parallel()
+        .forEach(i -> claim.fill(part + i, Path.of(file.path()), at[i]));
+    return part + count;
   }
 
   private BulkClaim claim(int[] lengths, int[] aligns) {
