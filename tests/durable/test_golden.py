@@ -1,9 +1,11 @@
-"""Files of version 1 can be read for ever; tests/golden/durable/make.py wrote them."""
+"""Files of every version can be read for ever; tests/golden/durable/make.py wrote them."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+
+import pytest
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue, replay, verify
 from shmring.durable.files import OsDisk
@@ -13,25 +15,38 @@ from shmring.durable.segments import open_segment
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "durable"
 
 
-def test_a_persistent_queue_of_version_1(tmp_path: Path) -> None:
-    shutil.copytree(GOLDEN / "persistent", tmp_path / "q")
+@pytest.mark.parametrize("name", ["persistent", "persistent-2"])
+def test_a_persistent_queue(name: str, tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / name, tmp_path / "q")
+    version = (tmp_path / "q" / "transaction.log").read_bytes()[12]
+    items = [bytes(40_000), b"second", b"last"]
     for _ in range(2):  # as it was, and as opening it has written it
         with PersistentQueue(tmp_path / "q") as q:
             assert q.recovered is None
             with q.session() as s:
-                assert list(iter(s.dequeue, None)) == [bytes(40_000), b"second", b"last"]
+                assert list(iter(s.dequeue, None)) == items
+                s.rollback()
+                s.enqueue(b"more")
+                s.flush()
+        items.append(b"more")
+    assert (tmp_path / "q" / "transaction.log").read_bytes()[12] == version
 
 
-def test_an_append_only_queue_of_version_1_and_its_snapshot(tmp_path: Path) -> None:
-    shutil.copy(GOLDEN / "append_only", tmp_path / "q")
-    position = int((GOLDEN / "append_only.position").read_text())
+@pytest.mark.parametrize("name", ["append_only", "append_only-2"])
+def test_an_append_only_queue_and_its_snapshot(name: str, tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / name, tmp_path / "q")
+    position = int((GOLDEN / f"{name}.position").read_text())
     with AppendOnlyQueue(tmp_path / "q") as q:
         assert list(q) == [b"b", b"c"]
         with AppendOnlyQueue(tmp_path / "q", position=position) as view:
             assert list(view) == [b"b"]
+        q.enqueue(b"d")
+        q.compact()
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        assert list(q) == [b"b", b"c", b"d"]
 
 
-def test_a_journal_of_version_1(tmp_path: Path) -> None:
+def test_a_journal(tmp_path: Path) -> None:
     shutil.copytree(GOLDEN / "journal", tmp_path / "j")
     found = [(m.message_id, m.time, m.kind, bytes(m.data)) for m in replay(tmp_path / "j")]
     assert found == [(10, 1000, 0, b"first"), (12, 2000, 7, b"x" * 400), (14, 3000, 2, b"")]

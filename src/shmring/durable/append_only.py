@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import threading
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -174,7 +173,7 @@ class AppendOnlyQueue:
             if self._unwritten_bytes > _BUFFER_BYTES:
                 self._write_back()
             state = self._state
-            node = Node(state.back, len(data), zlib.crc32(data), data)
+            node = Node(state.back, len(data), self._file.checksum(data, 0), data)
             self._unwritten.append(node)
             self._unwritten_bytes += len(data) + 100
             self._state = _State(state.front, state.front_count, node, state.back_count + 1)
@@ -320,7 +319,7 @@ class AppendOnlyQueue:
             return self.position
 
     def _copy(self, path: str, base: int) -> tuple[Commit, AppendOnlyFile]:
-        AppendOnlyFile.create(self._disk, path, base)
+        AppendOnlyFile.create(self._disk, path, base, self._file.version)
         new = AppendOnlyFile(self._disk, path, write=True)
         top = 0
         count = nbytes = 0

@@ -6,20 +6,22 @@ that positions go on rising when a compaction starts a new file::
     file header, 64 bytes                   commit record, 96 bytes
      0  8  b"SHMRAOQ1"                       0  8  b"\\xabAOQCMT1"
      8  4  CRC-32 of bytes 12 to 64          8  4  CRC-32 of bytes 12 to 96
-    12  4  version, 1                       12  4  flags: 1 = the region was synced before
+    12  4  version, 2                       12  4  flags: 1 = the region was synced before
     16  8  salt, random                     16  8  salt of the file header
     24  8  base, the position of byte 0     24  8  this record's own position
     32 32  zero                             32  8  position of its region, which ends here
-                                            40  4  CRC-32 of the region
+                                            40  4  checksum of the region
     node, 32 bytes                          44  4  zero
      0  8  position of the item             48  8  front stack: position of its top, 0 if empty
      8  8  position of the node below,      56  8  front stack: count of items
            0 at the bottom                  64  8  back stack: position of its top, 0 if empty
     16  4  length of the item               72  8  back stack: count of items
-    20  4  CRC-32 of the item               80  8  bytes of all items written to this file
+    20  4  checksum of the item             80  8  bytes of all items written to this file
     24  4  CRC-32 of bytes 0 to 24,         88  8  position of the commit before, 0 if none
            begun with the salt's low half
     28  4  zero
+
+Checksums are CRC32C.  In a file of version 1, which stays one, they are CRC-32 as the others.
 
 Behind the header stand regions: items and nodes in any order, and the commit record that makes
 them count.  A commit record is valid when its CRC, salt and position agree and its region matches
@@ -35,13 +37,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shmring.durable.checksums import VERSION, checksum_of
 from shmring.durable.files import Buffer, Disk, File, replace_file
-from shmring.errors import Damaged, PositionNotFound, VersionMismatch
+from shmring.errors import Damaged, PositionNotFound
 
 __all__ = ["AppendOnlyFile", "Commit", "Node"]
 
 _FILE_MAGIC = b"SHMRAOQ1"
-_VERSION = 1
 _HEADER = struct.Struct("<8sIIQQ32x")
 _NODE = struct.Struct("<QQIII4x")
 _MAGIC = b"\xabAOQCMT1"
@@ -89,6 +91,7 @@ class AppendOnlyFile:
 
     Attributes
     ----------
+    version, checksum : of the file; compaction keeps them, with the items' checksums
     commit : the last valid commit when the file was opened, or the last one written since
     torn : what was found behind it, in words
     """
@@ -104,8 +107,8 @@ class AppendOnlyFile:
         _, crc, version, self._salt, self.base = _HEADER.unpack(header)
         if crc != zlib.crc32(header[12:]):
             raise Damaged(f"{path}: the header at byte 0 does not match its checksum")
-        if version != _VERSION:
-            raise VersionMismatch(f"{path} has version {version}; this shmring reads 1")
+        self.version = version
+        self.checksum = checksum_of(version, path)
         self.torn: str | None = None
         size = self._file.size()
         self.commit = self._last_commit(size)
@@ -118,10 +121,10 @@ class AppendOnlyFile:
         self.item_bytes = self.commit.item_bytes
 
     @staticmethod
-    def create(disk: Disk, path: str, base: int) -> None:
+    def create(disk: Disk, path: str, base: int, version: int = VERSION) -> None:
         """Make an empty file, or replace the one there, in one step, durably."""
         salt = int.from_bytes(os.urandom(8), "little")
-        rest = _HEADER.pack(_FILE_MAGIC, 0, _VERSION, salt, base)[12:]
+        rest = _HEADER.pack(_FILE_MAGIC, 0, version, salt, base)[12:]
         replace_file(disk, path, [_FILE_MAGIC, struct.pack("<I", zlib.crc32(rest)), rest])
 
     @property
@@ -182,7 +185,7 @@ class AppendOnlyFile:
             return None
         if not flags & _SYNCED:
             region = self._file.read(position - start, start - self.base)
-            if len(region) != position - start or zlib.crc32(region) != region_crc:
+            if len(region) != position - start or self.checksum(region, 0) != region_crc:
                 return None
         return Commit(position, front, front_count, back, back_count, item_bytes)
 
@@ -211,7 +214,7 @@ class AppendOnlyFile:
         if node.data is not None:
             return node.data
         data = self._file.read(node.length, node.item - self.base)
-        if len(data) != node.length or zlib.crc32(data) != node.crc:
+        if len(data) != node.length or self.checksum(data, 0) != node.crc:
             raise Damaged(
                 f"{self.path}: the {node.length} bytes of the item at position {node.item} do not "
                 f"match their checksum"
@@ -260,7 +263,7 @@ class AppendOnlyFile:
         self._end += sum(map(len, parts))
         if self._end - self._region_start <= _CHECKED_REGION:
             for part in parts:
-                self._region_crc = zlib.crc32(part, self._region_crc)
+                self._region_crc = self.checksum(part, self._region_crc)
 
     def append_commit(self, front: int, front_count: int, back: int, back_count: int) -> Commit:
         """Make this the state of the file; it is on disk when this returns.

@@ -55,18 +55,24 @@ def snapshot(
 
 
 def _replace(disk: Disk, log: TransactionLog, body: Body, next_item: int, reserve: int) -> None:
-    number = log.next_number
-    try:
+    def write(reserve: int) -> None:
         TransactionLog.write_new(
-            disk, log.path, body, number=number, next_item=next_item, reserve=reserve
+            disk,
+            log.path,
+            body,
+            number=log.next_number,
+            next_item=next_item,
+            reserve=reserve,
+            version=log.version,
         )
+
+    try:
+        write(reserve)
     except NoSpace:
         if log.allocated < body.length + reserve + _SLACK_BYTES:
             raise
         # The old log's end frees more than the reserve that could not be written beside it.
-        TransactionLog.write_new(
-            disk, log.path, body, number=number, next_item=next_item, reserve=0
-        )
+        write(0)
 
 
 def _move(log: TransactionLog, files: DataFiles, live: list[Item], moved: list[_Place]) -> None:

@@ -1,6 +1,6 @@
 """The data files of the persistent queue: items one after the other, and nothing else.
 
-``data.0000000001`` and so on; where an item starts and ends, and its CRC-32, stand in the
+``data.0000000001`` and so on; where an item starts and ends, and its checksum, stand in the
 transaction log.  A file is only appended to.  The write that takes it to the maximum or beyond
 is its last, and it is deleted when none of its items is in the queue any more.  Bytes that no
 committed transaction names mean nothing.
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import os
 import threading
-import zlib
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
+from shmring.durable.checksums import Checksum
 from shmring.durable.files import Buffer, Disk, File
 from shmring.errors import Damaged
 
@@ -138,12 +138,12 @@ class DataFile:
         else:
             self._disk.remove(self.path)
 
-    def verify(self, length: int, crc: int, offset: int) -> str | None:
+    def verify(self, length: int, crc: int, offset: int, checksum: Checksum) -> str | None:
         """Return what is wrong with an item; None if nothing is."""
         data = self.read(length, offset)
         if len(data) < length:
             return f"{self.path} ends before byte {offset + length}"
-        if zlib.crc32(data) != crc:
+        if checksum(data, 0) != crc:
             return f"{self.path}: the {length} bytes at {offset} do not match their checksum"
         return None
 

@@ -24,7 +24,6 @@ import heapq
 import logging
 import os
 import threading
-import zlib
 from collections import deque
 from types import TracebackType
 from typing import Literal
@@ -127,6 +126,7 @@ class PersistentQueue:
         self.files: DataFiles = state.files
         self.recovered: str | None = state.recovered
         self._journal: TransactionLog = state.log
+        self.checksum = state.log.checksum
         self._queue: deque[Item] = state.items
         self._next_item = state.next_item
         self._rewritten_size = 0
@@ -228,7 +228,7 @@ class PersistentQueue:
             data = self._journal.read(item.length, item.offset) if file is None else b""
         if file is not None:
             data = self.files.read(file, item.length, item.offset)
-        if len(data) == item.length and zlib.crc32(data) == item.crc:
+        if len(data) == item.length and self.checksum(data, 0) == item.crc:
             return data
         path = self._journal.path if file is None else file.path
         what = f"item {item.number}, {item.length} bytes at {item.offset},"

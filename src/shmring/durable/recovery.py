@@ -11,6 +11,7 @@ import os
 from collections import deque
 from dataclasses import dataclass, field
 
+from shmring.durable.checksums import Checksum
 from shmring.durable.data_files import DataFiles
 from shmring.durable.files import Disk
 from shmring.durable.session import Item
@@ -118,7 +119,7 @@ def _replay(
     for frame in log.frames:
         operations = parse_operations(frame, log.raw[frame.body : frame.end])
         if frame.deferred and frame.number > log.synced:
-            problem = _unwritten(operations, files)
+            problem = _unwritten(operations, files, log.checksum)
             if problem is not None:
                 findings.notes.append(
                     f"{log.path}: transaction {frame.number} at byte {frame.position} and those "
@@ -154,7 +155,7 @@ def _cut_damage(
     findings.damaged = True
 
 
-def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
+def _unwritten(operations: list[Put | Take], files: DataFiles, checksum: Checksum) -> str | None:
     for operation in operations:
         if not isinstance(operation, Put) or operation.file is None:
             continue
@@ -163,7 +164,7 @@ def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
         except Damaged as error:
             return str(error)
         for _, offset, length, crc in operation.items():
-            problem = file.verify(length, crc, offset)
+            problem = file.verify(length, crc, offset, checksum)
             if problem is not None:
                 return problem
     return None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from shmring.durable.checksums import Checksum
 from shmring.durable.data_files import DataFile
 from shmring.durable.files import Buffer
 from shmring.durable.group_commit import Waiting
@@ -62,9 +62,9 @@ class _Buffer:
     items: list[bytes] = field(default_factory=list[bytes])
     nbytes: int = 0
 
-    def table(self) -> list[int]:
+    def table(self, checksum: Checksum) -> list[int]:
         """Return length, crc, length, crc, ... of the items."""
-        return [n for item in self.items for n in (len(item), zlib.crc32(item))]
+        return [n for item in self.items for n in (len(item), checksum(item, 0))]
 
 
 class Session:
@@ -109,7 +109,7 @@ class Session:
             if not self._queue.reclaim():
                 raise
             file, offset = files.write(buffer.items, len(buffer.items))
-        self._runs.append(Run(file, offset, buffer.table()))
+        self._runs.append(Run(file, offset, buffer.table(self._queue.checksum)))
         self._buffer = _Buffer()
 
     def dequeue(self) -> bytes | None:
@@ -153,7 +153,9 @@ class Session:
             buffer = self._buffer
         if not (buffer.items or self._runs or self._taken):
             return
-        transaction = Transaction(self._runs, buffer.items, buffer.table(), self._taken)
+        transaction = Transaction(
+            self._runs, buffer.items, buffer.table(self._queue.checksum), self._taken
+        )
         try:
             self._queue.commit(transaction)
         finally:

@@ -5,7 +5,7 @@ The file ``transaction.log``, every number little-endian::
     file header, 64 bytes                   frame header, 56 bytes
      0  8  b"SHMRQLG1"                       0  4  b"\\xabTX\\x01"
      8  4  CRC-32 of bytes 12 to 64          4  4  CRC-32 of bytes 8 to 56
-    12  4  version, 1                        8  8  salt of the file header
+    12  4  version, 2                        8  8  salt of the file header
     16  8  salt, random                     16  8  number: one more than the frame before
     24  8  number of the first frame        24  8  every frame up to this number was on disk
     32  8  number of the next item                 when this one was written
@@ -13,7 +13,7 @@ The file ``transaction.log``, every number little-endian::
                                             40  4  bytes in the body
                                             44  4  operations in the body
                                             48  4  flags: 1 = data was not synced before
-                                            52  4  CRC-32 of the body
+                                            52  4  checksum of the body
 
 Frames follow the file header without a gap; behind the last come zeros to the end of the file.
 A frame's body is its operations, each with a header of 32 bytes::
@@ -25,8 +25,10 @@ A frame's body is its operations, each with a header of 32 bytes::
     24  4  put: number of the data file
     28  4  zero
 
-Behind a put or put-inline stand ``count`` pairs (length, CRC-32) of 4 bytes each, and behind a
+Behind a put or put-inline stand ``count`` pairs (length, checksum) of 4 bytes each, and behind a
 put-inline's pairs the items themselves.
+
+Checksums are CRC32C.  In a file of version 1, which stays one, they are CRC-32 as in the headers.
 
 A frame is valid when both CRCs, the salt, the number and the place agree; so neither a copy of
 a frame inside an item nor a frame of an older log is taken for one.  Reading stops at the first
@@ -44,13 +46,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from shmring.durable.checksums import VERSION, Checksum, checksum_of
 from shmring.durable.files import Buffer, Disk, File, replace_file
-from shmring.errors import Damaged, NoSpace, VersionMismatch
+from shmring.errors import Damaged, NoSpace
 
 __all__ = ["Body", "Frame", "Put", "Take", "TransactionLog", "parse_operations"]
 
 _FILE_MAGIC = b"SHMRQLG1"
-_VERSION = 1
 _FILE_HEADER = struct.Struct("<8sIIQQQ24x")
 _MAGIC = b"\xabTX\x01"
 _HEADER = struct.Struct("<4sIQQQQIIII")
@@ -180,8 +182,8 @@ def parse_operations(frame: Frame, body: memoryview) -> list[Put | Take]:
     return found
 
 
-def _file_header(salt: int, first: int, next_item: int) -> bytes:
-    header = _FILE_HEADER.pack(_FILE_MAGIC, 0, _VERSION, salt, first, next_item)
+def _file_header(version: int, salt: int, first: int, next_item: int) -> bytes:
+    header = _FILE_HEADER.pack(_FILE_MAGIC, 0, version, salt, first, next_item)
     return _FILE_MAGIC + struct.pack("<I", zlib.crc32(header[12:])) + header[12:]
 
 
@@ -234,6 +236,7 @@ class TransactionLog:
     allocated : bytes of the file, with the reserve
     next_number : the next frame's number
     synced : the last frame known to be on disk
+    version, checksum : of the file; a rewritten log keeps them, with the items' checksums
     """
 
     def __init__(self, disk: Disk, path: str, *, reserve: int) -> None:
@@ -268,13 +271,21 @@ class TransactionLog:
 
     @staticmethod
     def write_new(
-        disk: Disk, path: str, body: Body, *, number: int, next_item: int, reserve: int
+        disk: Disk,
+        path: str,
+        body: Body,
+        *,
+        number: int,
+        next_item: int,
+        reserve: int,
+        version: int = VERSION,
     ) -> None:
         """Replace the log by one that holds a single transaction, in one step, durably."""
         salt = int.from_bytes(os.urandom(8), "little")
-        parts: list[Buffer] = [_file_header(salt, number, next_item)]
+        parts: list[Buffer] = [_file_header(version, salt, number, next_item)]
         if body.operations:
-            parts += _frame(body, number, number - 1, _FILE_HEADER.size, salt, deferred=False)[1]
+            checksum = checksum_of(version, path)
+            parts += _frame(body, checksum, number, number - 1, _FILE_HEADER.size, salt)[1]
         parts.append(bytes(reserve and reserve + _CHUNK))
         replace_file(disk, path, parts)
 
@@ -285,8 +296,8 @@ class TransactionLog:
         magic, crc, version, salt, first, next_item = _FILE_HEADER.unpack_from(raw)
         if magic != _FILE_MAGIC or crc != zlib.crc32(raw[12 : _FILE_HEADER.size]):
             raise Damaged(f"{self.path}: the header at byte 0 is damaged, or this is no queue")
-        if version != _VERSION:
-            raise VersionMismatch(f"{self.path} has version {version}; this shmring reads 1")
+        self.version = version
+        self.checksum = checksum_of(version, self.path)
         return salt, first, next_item
 
     def _scan(self) -> None:
@@ -295,7 +306,7 @@ class TransactionLog:
             if frame is None or frame.number != self.next_number:
                 break
             body = self.raw[frame.body : frame.end]
-            if len(body) != frame.body_length or zlib.crc32(body) != frame.body_crc:
+            if len(body) != frame.body_length or self.checksum(body, 0) != frame.body_crc:
                 break
             self.frames.append(frame)
             self.end = frame.end
@@ -342,7 +353,9 @@ class TransactionLog:
         NoSpace : nothing was written
         """
         number = self.next_number
-        frame, parts = _frame(body, number, self.synced, self.end, self._salt, deferred=deferred)
+        frame, parts = _frame(
+            body, self.checksum, number, self.synced, self.end, self._salt, deferred=deferred
+        )
         if frame.end + self._reserve > self.allocated:
             try:
                 self._extend(frame.end + self._reserve + _CHUNK)
@@ -393,10 +406,17 @@ class TransactionLog:
 
 
 def _frame(
-    body: Body, number: int, synced: int, position: int, salt: int, *, deferred: bool
+    body: Body,
+    checksum: Checksum,
+    number: int,
+    synced: int,
+    position: int,
+    salt: int,
+    *,
+    deferred: bool = False,
 ) -> tuple[Frame, list[Buffer]]:
     crc = 0
     for part in body.parts:
-        crc = zlib.crc32(part, crc)
+        crc = checksum(part, crc)
     frame = Frame(number, synced, position, deferred, body.operations, body.length, crc)
     return frame, [_frame_header(frame, salt), *body.parts]

@@ -1,5 +1,7 @@
 """Writes the golden files beside this script; to be run only when a format gets a new version.
 
+Those of older versions stay: those without a number here are of version 1.
+
 python tests/golden/durable/make.py
 """
 
@@ -18,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 def persistent() -> None:
     """Items in the log and in a data file, two of them taken; the log was not trimmed."""
     transaction_log._CHUNK = 64
-    q = PersistentQueue(HERE / "persistent", log_reserve=64, file_size=20_000)
+    q = PersistentQueue(HERE / "persistent-2", log_reserve=64, file_size=20_000)
     with q.session() as s:
         for item in (b"first", b"", bytes(40_000), b"second"):
             s.enqueue(item)
@@ -34,7 +36,7 @@ def persistent() -> None:
 
 def append_only() -> None:
     """Three flushes; the middle one's position is 'a' and 'b' less 'a'."""
-    with AppendOnlyQueue(HERE / "append_only") as q:
+    with AppendOnlyQueue(HERE / "append_only-2") as q:
         for item in (b"a", b"b"):
             q.enqueue(item)
         q.flush()
@@ -42,7 +44,7 @@ def append_only() -> None:
         position = q.flush()
         q.enqueue(b"c")
         q.flush()
-    (HERE / "append_only.position").write_text(f"{position}\n")
+    (HERE / "append_only-2.position").write_text(f"{position}\n")
 
 
 def journal() -> None:
@@ -62,4 +64,5 @@ def journal() -> None:
 if __name__ == "__main__":
     persistent()
     append_only()
-    journal()
+    if not (HERE / "journal").exists():
+        journal()
