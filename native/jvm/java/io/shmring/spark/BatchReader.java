@@ -114,23 +114,25 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     finished |= left <= 0 || lease.end() >= end;
     metrics.count(messages.size(), bytes);
     if (messages.isEmpty()) {
-      release(lease);
+      release(lease, holding);
     } else if (options.zeroCopy()) {
       lent.incrementAndGet();
-      batch =
-          columns.map(
-              messages,
-              () -> {
-                lent.decrementAndGet();
-                release(lease);
-              });
+      batch = columns.map(messages, whenUnused(lease, lent, holding));
     } else {
       batch = columns.copy(messages);
-      release(lease);
+      release(lease, holding);
     }
   }
 
-  private void release(Lease lease) {
+  /** Does not refer to the reader, whose batch would then be in use for ever. */
+  private static Runnable whenUnused(Lease lease, AtomicInteger lent, boolean holding) {
+    return () -> {
+      lent.decrementAndGet();
+      release(lease, holding);
+    };
+  }
+
+  private static void release(Lease lease, boolean holding) {
     if (!holding) {
       lease.close();
     }
