@@ -277,6 +277,26 @@ def test_batch_larger_than_the_ring_is_split_by_rows(name, array, thread):
     assert pa.Table.from_batches(got).combine_chunks() == pa.table(batch)
 
 
+@pytest.mark.parametrize("length", [1_000, 3_000])
+def test_batches_of_as_many_rows_may_have_any_size(name, length, thread):
+    """Small, then too large for half of the ring, or for all of it, then small again."""
+    batches = [batch_of(pa.array(["x" * n] * 200)) for n in (1, 1, length, 1)]
+    with shmring.create(name, slots=1024, schema=batches[0].schema, temporary=True) as ring:
+
+        def write():
+            with ring.arrow_writer() as writer:
+                for batch in batches:
+                    writer.write(batch)
+                writer.end()
+
+        with ring.arrow_reader("r", copy=True) as reader:
+            writing = thread(write)
+            got = list(reader)
+            writing.outcome()
+    assert len(got) > len(batches)
+    assert pa.Table.from_batches(got) == pa.Table.from_batches(batches)
+
+
 def test_reader_may_hold_a_piece_while_the_next_is_written(name):
     batch = batch_of(LARGE["numbers"])
     with shmring.create(name, slots=1024, temporary=True) as ring:

@@ -10,7 +10,8 @@ straight into memory only as a stream.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ __all__ = [
     "KIND_ARROW_STREAM",
     "ArrowData",
     "BatchEncoder",
+    "Piece",
     "batches_of",
     "decode_batch",
     "fields_of",
@@ -46,6 +48,8 @@ _pc: Any = pyarrow.compute
 
 # Anything that speaks the Arrow PyCapsule interface.
 ArrowData: TypeAlias = Any
+# A batch, its size in bytes of IPC, and its IPC message where that has been made already.
+Piece: TypeAlias = "tuple[pa.RecordBatch, int, pa.Buffer | None]"
 
 
 class BatchEncoder:
@@ -65,13 +69,15 @@ class BatchEncoder:
         self._dictionaries = has_dictionaries(schema)
         self._plain = compression is None and not self._dictionaries
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
+        # A batch of so many rows was a small one.
+        self._small_rows = -1
 
     def pieces(
         self, batch: pa.RecordBatch, slots: int, *, ring: str, prefix: int = 0
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """The batch, cut by rows into pieces of which two fit a ring at once, and their sizes.
+    ) -> Iterable[Piece]:
+        """The batch, cut by rows into pieces of which two fit a ring at once.
 
-        So a reader may hold one piece while the next is written. Sizes are bytes of IPC.
+        So a reader may hold one piece while the next is written.
 
         Parameters
         ----------
@@ -85,6 +91,11 @@ class BatchEncoder:
         limit = (slots // 2 - 1) * SLOT_BYTES - prefix - len(self._schema_message)
         if self._dictionaries:
             limit -= batch.slice(0, 0).nbytes  # every piece repeats them
+        if batch.num_rows <= self._small_rows:
+            # To serialise it tells its size, too, and asking first costs a tenth of a write.
+            message = batch.serialize()
+            if message.size <= min(limit, SMALL_BATCH):
+                return ((batch, message.size, message),)
         return _split_rows(batch, limit, ring)
 
     def push(
@@ -92,6 +103,7 @@ class BatchEncoder:
         producer: Producer,
         batch: pa.RecordBatch,
         nbytes: int,
+        message: pa.Buffer | None,
         *,
         prefix: bytes = b"",
         kind: int | None = None,
@@ -101,7 +113,7 @@ class BatchEncoder:
 
         Parameters
         ----------
-        batch, nbytes : as :meth:`pieces` gives them
+        batch, nbytes, message : as :meth:`pieces` gives them
         prefix : bytes that stand before the IPC messages
         kind : of the message; None chooses between the two Arrow kinds, and
             leaves the schema out where the kind says that the ring has it
@@ -120,7 +132,9 @@ class BatchEncoder:
             return self._push_general(producer, batch, prefix, kind, timeout)
         if nbytes > SMALL_BATCH:
             return self._push_large(producer, batch, nbytes, prefix, kind, timeout)
-        message = batch.serialize()
+        if message is None:
+            message = batch.serialize()
+            self._small_rows = batch.num_rows
         if kind is None and not prefix:
             align = _metadata_bytes(message)
             return producer.push(message, kind=KIND_ARROW_BATCH, align=align, timeout=timeout)
@@ -176,9 +190,13 @@ class BatchEncoder:
         )
 
 
+# Behind the four bytes that mark an encapsulated message.
+_METADATA_LENGTH = struct.Struct("<4xI")
+
+
 def _metadata_bytes(message: pa.Buffer, offset: int = 0) -> int:
     """Bytes of the encapsulated IPC message at `offset` that stand before its body."""
-    return 8 + int.from_bytes(memoryview(message)[offset + 4 : offset + 8], "little")
+    return 8 + _METADATA_LENGTH.unpack_from(message, offset)[0]
 
 
 def _body_offset(stream: pa.Buffer) -> int:
@@ -273,13 +291,11 @@ def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     )
 
 
-def _split_rows(
-    batch: pa.RecordBatch, limit: int, ring: str
-) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """The batch in slices of at most `limit` bytes of IPC each, in order, with their sizes."""
+def _split_rows(batch: pa.RecordBatch, limit: int, ring: str) -> Iterator[Piece]:
+    """The batch in slices of at most `limit` bytes of IPC each, in order."""
     nbytes = pa.ipc.get_record_batch_size(batch)
     if nbytes <= limit:
-        yield batch, nbytes
+        yield batch, nbytes, None
     elif batch.num_rows <= 1:
         raise MessageTooLarge(
             f'ring "{ring}": one row needs {nbytes} bytes, a message may have {max(limit, 0)}; '

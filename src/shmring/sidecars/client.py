@@ -15,7 +15,7 @@ import pyarrow as pa
 
 import shmring
 from shmring._shmring import slots_for
-from shmring.batches import BatchEncoder, decode_batch
+from shmring.batches import BatchEncoder, Piece, decode_batch
 from shmring.errors import (
     Damaged,
     Empty,
@@ -99,8 +99,7 @@ class _Request:
 
     number: int
     encoder: BatchEncoder
-    batch: pa.RecordBatch
-    nbytes: int
+    piece: Piece
     sent: bool = False
     deaths: int = 0
     pieces: list[_Piece] = field(default_factory=list[_Piece])
@@ -203,12 +202,12 @@ class SidecarClient:
             for batch in batches:
                 if encoder is None or not batch.schema.equals(encoder.schema):
                     encoder = BatchEncoder(batch.schema)
-                for piece, nbytes in encoder.pieces(
+                for piece in encoder.pieces(
                     batch, self._requests.slots, ring=self._requests.path, prefix=HEAD_BYTES
                 ):
                     while len(self._waiting) >= self._in_flight:
                         yield from self._next_answer()
-                    self._send(encoder, piece, nbytes)
+                    self._send(encoder, piece)
                     while self._waiting and self._head().complete:
                         yield from self._next_answer()
             while self._waiting:
@@ -224,9 +223,10 @@ class SidecarClient:
     def _head(self) -> _Request:
         return next(iter(self._waiting.values()))
 
-    def _send(self, encoder: BatchEncoder, batch: pa.RecordBatch, nbytes: int) -> None:
+    def _send(self, encoder: BatchEncoder, piece: Piece) -> None:
         self._make_room()
-        request = _Request(self._number, encoder, batch, nbytes)
+        request = _Request(self._number, encoder, piece)
+        batch, nbytes, _ = piece
         self._waiting[self._number] = request
         self._number += 1
         self.metrics.requests += 1
@@ -279,8 +279,7 @@ class SidecarClient:
         try:
             request.encoder.push(
                 self._producer,
-                request.batch,
-                request.nbytes,
+                *request.piece,
                 prefix=prefix,
                 kind=KIND_REQUEST,
                 timeout=_SLICE,
@@ -324,7 +323,7 @@ class SidecarClient:
             if request.deaths >= _DEATHS:
                 raise SidecarUnavailable(
                     f'{_DEATHS} workers of sidecar "{self.name}" have died over the same batch of '
-                    f"{request.batch.num_rows} rows; see what the sidecar says of their deaths"
+                    f"{request.piece[0].num_rows} rows; see what the sidecar says of their deaths"
                 )
             return
         if head.flags & FLAG_ERROR:

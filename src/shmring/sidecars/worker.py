@@ -21,7 +21,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 import shmring
-from shmring.batches import BatchEncoder, batches_of, decode_batch
+from shmring.batches import BatchEncoder, Piece, batches_of, decode_batch
 from shmring.errors import Empty, Full, RingNotFound, ShmringError, TooManyLeases
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -260,7 +260,7 @@ class Worker:
             text = traceback.format_exc().encode(errors="backslashreplace")[-_TRACEBACK_BYTES:]
             yield push(head.answer(0, FLAG_ERROR | FLAG_LAST), text)
 
-    def _pieces(self, client: _Client, result: Any) -> Iterator[tuple[pa.RecordBatch, int]]:
+    def _pieces(self, client: _Client, result: Any) -> Iterator[Piece]:
         if result is None:
             return
         parts = cast("Iterator[Any]", result) if isinstance(result, Iterator) else (result,)
@@ -271,12 +271,11 @@ class Worker:
                     batch, client.ring.slots, ring=client.ring.path, prefix=HEAD_BYTES
                 )
 
-    def _push_batch(self, client: _Client, head: Head, batch: pa.RecordBatch, nbytes: int) -> Push:
+    def _push_batch(self, client: _Client, head: Head, *piece: *Piece) -> Push:
         return partial(
-            client.encoder_for(batch).push,
+            client.encoder_for(piece[0]).push,
             client.producer,
-            batch,
-            nbytes,
+            *piece,
             prefix=head.pack(),
             kind=KIND_REPLY,
             timeout=0,
