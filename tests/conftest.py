@@ -46,7 +46,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
-    if spark < (4, 1):
+    if spark < (4, 2):
         for item in items:
             if item.get_closest_marker("spark"):
                 # PySpark leaves it to the garbage collector to close the socket of a collect().

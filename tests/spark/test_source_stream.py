@@ -15,6 +15,8 @@ from shmring.spark import register
 from shmring.spark.source_options import ReadOptions
 from shmring.spark.source_stream import RingStreamReader
 
+# Before, Spark limits no batch of a Python stream and makes one batch of availableNow.
+with_limits = pytest.mark.spark_version(since="4.2")
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 
 
@@ -111,6 +113,7 @@ def forget_last_commit(tmp_path):
 # --- reading --------------------------------------------------------------------------------------
 
 
+@with_limits
 def test_batches_have_at_most_so_many_messages(stream, arrow, tmp_path):
     write(arrow, range(500))
     sink = Sink()
@@ -141,6 +144,7 @@ def test_producer_that_is_much_faster_waits_and_nothing_jams(stream, name, threa
     assert sink.rows == list(range(30_000))
 
 
+@with_limits
 def test_restart_goes_on_exactly_where_the_stream_stood(stream, arrow):
     sink = Sink()
     for first in range(0, 500, 100):
@@ -150,6 +154,22 @@ def test_restart_goes_on_exactly_where_the_stream_stood(stream, arrow):
     assert len(sink.batches) == 10
 
 
+@pytest.mark.spark_version(before="4.2")
+def test_runs_of_one_batch_each_go_on_where_the_stream_stood(stream, arrow, tmp_path):
+    sink = Sink()
+    for first in range(0, 500, 100):
+        write(arrow, range(first, first + 100))
+        stream(arrow.name, sink)
+        forget_last_commit(tmp_path)
+        stream(arrow.name, sink)
+    while len(sink.rows) < 500:
+        seen = len(sink.rows)
+        stream(arrow.name, sink)
+        assert len(sink.rows) > seen
+    assert sink.rows == list(range(500))
+
+
+@with_limits
 def test_batch_that_was_not_committed_is_done_again_as_it_was(stream, arrow, tmp_path):
     write(arrow, range(100))
     sink = Sink()
@@ -163,6 +183,7 @@ def test_batch_that_was_not_committed_is_done_again_as_it_was(stream, arrow, tmp
     assert {batch: sink.batches[batch] for batch in before} == before
 
 
+@with_limits
 def test_driver_that_dies_over_each_batch_neither_loses_nor_repeats(stream, arrow):
     write(arrow, range(60))
     failing = Failing()
@@ -176,6 +197,7 @@ def test_driver_that_dies_over_each_batch_neither_loses_nor_repeats(stream, arro
     assert sink.rows == list(range(120))
 
 
+@with_limits
 def test_what_is_committed_is_released(stream, arrow, until):
     arrow.drop_branch("keep")
     sink = Sink()
@@ -198,6 +220,7 @@ def test_ring_of_bytes_streams_as_the_queue_table(spark, stream, ring):
     assert [len(row.message) for row in rows] == list(range(0, 900, 100))
 
 
+@with_limits
 def test_several_rings_are_one_stream(stream, name):
     rings = [shmring.create(f"{name}-{i}", schema=SCHEMA, temporary=True) for i in range(2)]
     try:
@@ -224,6 +247,7 @@ def test_end_markers_are_no_rows_and_no_end(stream, arrow):
     assert sink.rows == list(range(20))
 
 
+@with_limits
 def test_progress_tells_where_the_stream_is_and_what_is_there(stream, arrow):
     write(arrow, range(30))
     query = stream(arrow.name, Sink())
@@ -263,6 +287,18 @@ def test_restart_where_spark_does_not_tell_the_start(arrow):
     assert sum(batch.num_rows for batch in third.read(partition)) == 30
     assert sequence(third.latestOffset()) > sequence(ends[2])
     third.stop()
+
+
+def test_first_batch_may_be_planned_before_the_stream_begins(arrow):
+    """In this order Spark 4.0 and 4.1 call: what follows goes on behind that batch."""
+    options = {"ring": arrow.name, "branch": "stream", "maxMessagesPerTrigger": "3"}
+    stream = RingStreamReader(ReadOptions.of(options), StructType([StructField("x", LongType())]))
+    write(arrow, range(200))
+    end = stream.latestOffset()
+    assert stream.initialOffset()[arrow.name]["sequence"] == 0
+    write(arrow, range(200, 400))
+    assert stream.latestOffset()[arrow.name]["sequence"] > end[arrow.name]["sequence"]
+    stream.stop()
 
 
 # --- losses ---------------------------------------------------------------------------------------
@@ -329,6 +365,7 @@ def test_second_query_on_the_branch_is_refused(stream, arrow, until):
 # --- the journal ----------------------------------------------------------------------------------
 
 
+@with_limits
 def test_stream_goes_on_from_the_journal_over_a_restored_ring(stream, name, tmp_path, until):
     journal = tmp_path / "journal"
     sink = Sink()

@@ -73,9 +73,11 @@ class RingStreamReader(DataSourceStreamReader, _AvailableNow):
     # --- offsets ------------------------------------------------------------------------------
 
     def initialOffset(self) -> _Offset:
-        """Where a new stream begins."""
-        self._planned = {name: self._open(name).begin() for name in self._options.rings}
-        return self._offset()
+        """Where a new stream begins; Spark 4.0 and 4.1 ask for a first latestOffset() before."""
+        begins = {name: self._open(name).begin() for name in sorted(self._options.rings)}
+        for name, begin in begins.items():
+            self._planned.setdefault(name, begin)
+        return {name: begin.as_offset() for name, begin in begins.items()}
 
     def latestOffset(self, start: _Offset | None = None, limit: Any = None) -> _Offset:
         """The end of the next batch. Spark 4.0 and 4.1 do not say where it begins."""
