@@ -147,5 +147,3 @@ def test_a_driver_that_is_killed_again_and_again_loses_no_row_and_doubles_none(
         assert sorted(numbers) == list(range(total))
         with pytest.raises(shmring.Empty):
             consumer.pop(timeout=0)
-    for record in Path("/dev/shm").glob(f".shmring-sink-shmring.{name}-*"):
-        record.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import shmring
+from shmring.beside import STAGING, place
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
@@ -34,8 +36,6 @@ def beside(ring: str) -> list[str]:
 def ring(name: str) -> Iterator[shmring.Ring]:
     with shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring:
         yield ring
-    for record in Path("/dev/shm").glob(f".shmring-sink-shmring.{name}-*"):
-        record.unlink()
 
 
 def rows(spark: SparkSession, count: int, partitions: int = 4) -> DataFrame:
@@ -176,11 +176,14 @@ def test_rows_that_do_not_fit_the_schema_are_refused(
 def test_what_a_dead_driver_has_staged_is_swept_by_the_next(
     ring: shmring.Ring, spark: SparkSession
 ) -> None:
-    left = Path(f"/dev/shm/.shmring-staging-shmring.{ring.name}-dead")
+    left = Path(place(ring.path, STAGING, str(uuid.uuid4())))
     left.mkdir()
     (left / "0-1").write_bytes(b"rows")
+    others = Path(place(f"{ring.path}-more", STAGING, str(uuid.uuid4())))
+    others.mkdir()
     save(rows(spark, 3), ring.name)
     assert not left.exists()
+    others.rmdir()  # of another ring, whose name begins like this one's
 
 
 def test_an_epoch_that_is_written_again_is_readable_once(
