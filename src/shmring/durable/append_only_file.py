@@ -33,8 +33,10 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from shmring.durable.checksums import VERSION, checksum_of
@@ -52,6 +54,8 @@ _SYNCED = 1
 # A region up to this size is checked on opening rather than synced before its commit.
 _CHECKED_REGION = 1 << 20
 _SCAN_BYTES = 1 << 20
+# Of so much that is written for one commit the sync begins before the rest is there.
+_SYNC_BYTES = 32 << 20
 _NODE_CACHE = 64 << 10
 
 
@@ -116,6 +120,10 @@ class AppendOnlyFile:
         if size > (committed if self.commit.position else _HEADER.size):
             self.torn = f"{path}: what stands behind position {self.commit.position} was ignored"
         self._end = size
+        self._sync_begun = 0
+        self._parallel = disk.parallel
+        self._sync_lock = threading.Lock()
+        self._sync_error: OSError | None = None
         self._region_start = size
         self._region_crc = 0
         self.item_bytes = self.commit.item_bytes
@@ -261,6 +269,10 @@ class AppendOnlyFile:
             self._file.truncate(self._end)
             raise
         self._end += sum(map(len, parts))
+        begun = max(self._region_start, self._sync_begun)
+        if self._parallel and self._end - begun > _SYNC_BYTES:
+            self._sync_begun = self._end
+            threading.Thread(target=self._sync_ahead, name="shmring-sync", daemon=True).start()
         if self._end - self._region_start <= _CHECKED_REGION:
             for part in parts:
                 self._region_crc = self.checksum(part, self._region_crc)
@@ -303,7 +315,19 @@ class AppendOnlyFile:
 
     def sync(self) -> None:
         """Return when all that was written is on disk."""
-        self._file.sync()
+        with self._sync_lock:
+            try:
+                if self._sync_error is None:
+                    self._file.sync()
+            except OSError as error:
+                # The kernel tells of a failed write once; the next sync would seem to succeed.
+                self._sync_error = error
+            if self._sync_error is not None:
+                raise OSError(*self._sync_error.args)
+
+    def _sync_ahead(self) -> None:
+        with suppress(OSError):  # it shows at the next sync()
+            self.sync()
 
     def close(self) -> None:
         """Close the file."""

@@ -125,18 +125,22 @@ class DataFile:
                 self._handle = None
         return True
 
-    def discard(self) -> None:
-        """Remove the file, or put it aside where it holds something damaged."""
+    def discard(self) -> File | None:
+        """Remove the file, or put it aside where it holds something damaged.
+
+        Returns
+        -------
+        what is still to be closed: until then the disk keeps the space
+        """
         with self._lock:
-            # The disk keeps the space until the last descriptor is closed.
-            if self._handle is not None and not self._users:
-                self._handle.close()
+            handle = None if self._users else self._handle
             self._handle = None
             self._synced = self._writes
         if self.keep_broken:
             self._disk.rename(self.path, self.path + _BROKEN)
         else:
             self._disk.remove(self.path)
+        return handle
 
     def verify(self, length: int, crc: int, offset: int, checksum: Checksum) -> str | None:
         """Return what is wrong with an item; None if nothing is."""
@@ -167,6 +171,7 @@ class DataFiles:
         self._recent: dict[int, DataFile] = {}
         self._next_number = 1
         self._new_names = False
+        self._closing: list[threading.Thread] = []
         for name in disk.names(directory):
             number = _number_of(name.removesuffix(_BROKEN))
             if number is None:
@@ -305,15 +310,32 @@ class DataFiles:
             self._files.pop(file.number, None)
             self._recent.pop(file.number, None)
             self._drained = [other for other in self._drained if other is not file]
-        file.discard()
+        handle = file.discard()
+        if handle is None:
+            return
+        if not self._disk.parallel:
+            handle.close()
+            return
+        # For 32 MiB it takes milliseconds, and nobody has to wait for it.
+        closing = threading.Thread(target=handle.close, name="shmring-close", daemon=True)
+        closing.start()
+        self._closing = [thread for thread in self._closing if thread.is_alive()] + [closing]
+
+    def await_space(self) -> bool:
+        """Return when the disk has the space of all discarded files; False if it had it before."""
+        closing = [thread for thread in self._closing if thread.is_alive()]
+        for thread in closing:
+            thread.join()
+        return bool(closing)
 
     def close(self, live: set[int] | None) -> None:
         """Close all files; delete those not among the live ones, unless that is unknown."""
         for file in list(self._files.values()):
             if live is not None and file.number not in live:
-                file.discard()
+                self._discard(file)
             else:
                 file.close()
+        self.await_space()
         self._files.clear()
         self._recent.clear()
         self._current = None

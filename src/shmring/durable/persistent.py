@@ -328,7 +328,7 @@ class PersistentQueue:
         self._sync_now()
         if not self._delayed:
             self.files.discard_drained(self.files.drained())
-        if len(self.files.numbers()) < before:
+        if self.files.await_space() or len(self.files.numbers()) < before:
             return True
         size = self._journal.allocated
         self._rewrite_log()
