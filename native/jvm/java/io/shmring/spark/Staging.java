@@ -10,7 +10,9 @@ import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
+import java.util.List;
 import java.util.regex.Pattern;
+import java.util.stream.Stream;
 
 /**
  * The folder beside a ring in which a job's tasks leave their messages until it commits. It belongs
@@ -62,15 +64,25 @@ final class Staging {
 
   /** Removes what was staged, and what an attempt that lost puts there meanwhile. */
   static void remove(Path folder) {
-    try (DirectoryStream<Path> files = Files.newDirectoryStream(folder)) {
-      for (Path file : files) {
-        Files.deleteIfExists(file);
+    try {
+      List<Path> files;
+      try (Stream<Path> found = Files.list(folder)) {
+        files = found.toList();
       }
+      files.parallelStream().forEach(Staging::delete); // freeing memory takes its time
       Files.deleteIfExists(folder);
     } catch (DirectoryNotEmptyException error) {
       remove(folder); // an attempt makes one file, so that this ends
     } catch (NoSuchFileException error) {
       return;
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  private static void delete(Path file) {
+    try {
+      Files.deleteIfExists(file);
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
