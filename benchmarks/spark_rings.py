@@ -20,7 +20,9 @@ __all__ = ["COLUMNS", "EVERY_COLUMN", "PAYLOAD", "read", "schema", "with_jar", "
 SHM = Path("/dev/shm")
 ROWS = 1_000_000
 ROWS_QUICK = 200_000
-WARM_UP = 4
+# A contestant is new to the JVM until its planning, too, has been compiled.
+WARM_UP_RUNS = 4
+WARM_UP_SECONDS, WARM_UP_SECONDS_QUICK = 6.0, 0.0
 LEAST_ROUNDS = 7  # the JVM warms up slowly and has its own noise
 
 # 8 numbers of 8 bytes and a payload make a row.
@@ -75,6 +77,7 @@ class _Session:
 
     def __init__(self, settings: Settings) -> None:
         self.rows = ROWS_QUICK if settings.quick else ROWS
+        self._warm_up_seconds = WARM_UP_SECONDS_QUICK if settings.quick else WARM_UP_SECONDS
         self._stack = contextlib.ExitStack()
         self.spark: Any = None
         self.folder = SHM
@@ -108,19 +111,29 @@ class _Session:
         self._stack.enter_context(ring)
         return name
 
-    def warm_up(self, what: str, act: Callable[[], Any]) -> None:
-        """Run what is new a few times, for the JVM to compile it."""
-        if what not in self._warm:
-            self._warm.add(what)
-            for _ in range(WARM_UP):
-                act()
+    def warm_up(
+        self, what: str, act: Callable[[], Any], tidy: Callable[[], Any] = lambda: None
+    ) -> None:
+        """Run what is new for a while, for the JVM to compile it."""
+        if what in self._warm:
+            return
+        self._warm.add(what)
+        until = time.monotonic() + self._warm_up_seconds
+        runs = 0
+        while runs < WARM_UP_RUNS or time.monotonic() < until:
+            act()
+            tidy()
+            runs += 1
 
-    def sample(self, what: str, act: Callable[[], Any]) -> Sample:
-        """Warm it up, and time it."""
-        self.warm_up(what, act)
+    def sample(
+        self, what: str, act: Callable[[], Any], tidy: Callable[[], Any] = lambda: None
+    ) -> Sample:
+        """Warm it up, and time it; what it leaves is tidied up at nobody's cost."""
+        self.warm_up(what, act, tidy)
         started = time.monotonic()
         act()
         took = time.monotonic() - started
+        tidy()
         return Sample(self.rows / took / 1e6, {"GB/s": self.rows * ROW_BYTES / took / 1e9})
 
 
@@ -240,7 +253,6 @@ class _Writes(_Session):
     def fill(self) -> None:
         """Half of the ring is what one job can publish at once."""
         self._ring = self.ring(self.rows * 2)
-        self._path = str(self.folder / "rows")
         self._frame = _generated(self.spark, self.rows)
 
     def to_noop(self, seconds: float) -> Sample:
@@ -253,8 +265,9 @@ class _Writes(_Session):
     def to_parquet(self, seconds: float) -> Sample:
         """Files of as many bytes."""
         del seconds
-        writer = self._frame.write.mode("overwrite").option("compression", "uncompressed")
-        return self.sample("parquet", lambda: writer.parquet(self._path))
+        writer = self._frame.write.option("compression", "uncompressed")
+        path = str(self.folder / "rows")
+        return self.sample("parquet", lambda: writer.parquet(path), lambda: shutil.rmtree(path))
 
     def to_ring(self, source: str) -> Callable[[float], Sample]:
         """A contestant; how many rows became readable is looked up."""
