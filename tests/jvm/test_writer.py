@@ -87,6 +87,19 @@ def test_rows_are_readable_when_the_job_commits_and_not_before(
     assert sorted(read(ring, "b")) == list(range(40))
 
 
+def test_a_job_whose_ring_is_unlinked_fails(
+    ring: shmring.Ring, spark: SparkSession, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    ring.subscribe("b", start="earliest")
+    slow = rows(spark, 40, 2).selectExpr("id", "text || reflect('java.lang.Thread', 'sleep', 50L)")
+    writing = thread(lambda: failure(lambda: save(slow.toDF("id", "text"), ring.name)))
+    until(lambda: beside(ring.name), "the staging folder")
+    shmring.unlink(ring.name)
+    text = writing.outcome()
+    assert "has staged" in text or f'no ring "{ring.name}"' in text or "cannot stage" in text
+    assert ring.claimed == 0
+
+
 def test_a_failed_job_leaves_nothing(ring: shmring.Ring, spark: SparkSession) -> None:
     ring.subscribe("b", start="earliest")
     bad = rows(spark, 10_000).selectExpr("id", "if(id = 9999, raise_error('boom'), text) text")

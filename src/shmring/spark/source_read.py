@@ -50,8 +50,9 @@ class RingReader(DataSourceReader):
     """Takes messages from a branch until it is empty, or the end marker comes.
 
     Spark does not tell a Python worker how its task has ended. So messages of a named branch are
-    released when the last row was handed over; what ends the read before that hands them all back.
-    A task that is run again after that says that rows would be missing.
+    released when the last row was handed over; what ends the read before that, LIMIT too, hands
+    them all back. An attempt that comes later, as a speculative one may while the first is still
+    busy with its rows, fails and says that rows would be missing.
     """
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
