@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -343,3 +344,25 @@ def test_failed_sync_stops_the_queue() -> None:
         q.flush()
     q.close()
     assert drain(open_simulated(disk)) == [b"a"]
+
+
+def test_a_sync_that_failed_ahead_of_a_flush_fails_the_flush(
+    monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(append_only, "_BUFFER_BYTES", 100)
+    monkeypatch.setattr(append_only_file, "_SYNC_BYTES", 1000)
+    disk = SimulatedDisk()
+    disk.parallel = True
+    q = open_simulated(disk)
+    q.enqueue(b"a")
+    q.flush()
+    disk.failing.add("sync")
+    for _ in range(10):
+        q.enqueue(b"b" * 200)
+    until(lambda: not disk.failing)  # the disk tells of it once
+    with pytest.raises(OSError, match="failed to sync"):
+        q.flush()
+    with pytest.raises(Closed):
+        q.enqueue(b"c")
+    q.close()
+    assert drain(open_simulated(disk.crash(lambda: 0.0))) == [b"a"]
