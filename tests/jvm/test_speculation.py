@@ -6,6 +6,7 @@ import faulthandler
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,8 +23,9 @@ from shmring.spark import register
 
 EXAMPLES = Path(__file__).parents[2] / "spark_examples"
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
-ROWS, BATCHES = 100, 40
+ROWS, BATCHES = 100, 100  # of 10 KB each: a socket holds up to 32 MB, and there are two
 COUNT = ROWS * BATCHES
+PATIENCE = 100.0  # seconds
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
 
@@ -32,6 +34,20 @@ pytestmark = [pytest.mark.kill, pytest.mark.spark]
 def _more_patience(_hanging_test_says_where: None) -> None:
     """The first test starts four JVMs."""
     faulthandler.dump_traceback_later(300, exit=True)
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """As everywhere, with patience for Python workers that start."""
+
+    def wait(condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        pause = threading.Event()
+        while not condition():
+            assert time.monotonic() < deadline, f"{what} did not come"
+            pause.wait(0.01)
+
+    return wait
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +83,7 @@ def spark(start_spark: Callable[..., SparkSession], cluster: Any) -> SparkSessio
 @pytest.fixture
 def ring(name: str) -> Iterator[shmring.Ring]:
     """A ring whose branch "b" holds more than the sockets between Spark and Python do."""
-    with shmring.create(name, slots=262_144, schema=SCHEMA, temporary=True) as ring:
+    with shmring.create(name, slots=524_288, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         with ring.arrow_writer() as writer:
             for first in range(0, COUNT, ROWS):
@@ -138,6 +154,7 @@ def test_attempts_of_a_read_do_not_share_its_rows(
     until(lambda: len(others(ring)) == 2, "the speculative attempt")
     job.join(1)  # an attempt that took what the first one has left would win now
     attempts.tell_first(end)
+    job.join(PATIENCE)
     assert job.outcome() == list(range(COUNT))
     until(lambda: not others(ring), "the end of the other attempt")
     ring.recover()  # Spark kills a Python worker that waits
@@ -160,13 +177,16 @@ def test_one_of_several_attempts_of_a_write_is_readable(
     frame = spark.range(0, COUNT, 1, 1).selectExpr("id number", "cast(id as string) text")
     writer = attempts.hold_first(frame).write.format(sink).option("ring", ring.name)
 
+    saved = threading.Event()
+
     def tell() -> None:
-        until(lambda: len(staged(ring)) == 2, "the speculative attempt")
+        until(lambda: len(staged(ring)) == 2 or saved.is_set(), "the speculative attempt")
         if end:  # otherwise the second one wins, and the first is killed
             attempts.tell_first(end)
 
     telling = thread(tell)
     writer.mode("append").save()
+    saved.set()
     telling.outcome()
     assert not staged(ring)
     with ring.arrow_reader("written", until="empty", copy=True) as reader:
