@@ -141,7 +141,7 @@ def test_sidecar_that_ends_during_the_job_fails_it_in_words(
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     sidecar = serve("wait_for_marker", workers=2)
-    frame = spark.range(1000, numPartitions=2).mapInArrow(through(name, patience=0.5), "id long")
+    frame = spark.range(1000, numPartitions=1).mapInArrow(through(name, patience=0.5), "id long")
     collecting = thread(frame.collect)
     until(marker.with_suffix(".begun").exists)
     for pid in sidecar.pids:
