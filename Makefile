@@ -76,7 +76,7 @@ test: $(VENV)/installed ctest postgresql ## the C and the Python tests, Spark's 
 	$(BIN)/pytest
 
 .PHONY: versions
-versions: ## the Spark tests with Spark 4.0 to 4.3, and Java 21 and 25 if here; an hour: SPARK='4.0 4.3'
+versions: ## the Spark tests with Spark 4.0 to 4.3, and Java 21 if it is here; an hour: SPARK='4.0 4.3'
 	@$(PYTHON) scripts/versions.py $(SPARK)
 
 .PHONY: kills

