@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import gc
 import itertools
 import os
@@ -100,9 +101,15 @@ def _nothing_stays_in_shared_memory() -> Iterator[None]:
     assert not left, "the test left rings in /dev/shm"
 
 
+@pytest.fixture
+def patience() -> float:
+    """Seconds that `until` waits; modules whose tests start clusters have more."""
+    return PATIENCE
+
+
 @pytest.fixture(autouse=True)
-def _hanging_test_says_where() -> Iterator[None]:
-    faulthandler.dump_traceback_later(120, exit=True)
+def _hanging_test_says_where(patience: float) -> Iterator[None]:
+    faulthandler.dump_traceback_later(max(120, 3 * patience), exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
 
@@ -120,18 +127,20 @@ def ring(name: str) -> Iterator[shmring.Ring]:
         yield ring
 
 
-def wait_until(condition: Callable[[], object], what: str = "the condition") -> None:
+def wait_until(
+    condition: Callable[[], object], what: str = "the condition", *, patience: float = PATIENCE
+) -> None:
     """Return as soon as `condition()` is true."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     pause = threading.Event()
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come true in {PATIENCE} s"
+        assert time.monotonic() < deadline, f"{what} did not come true in {patience} s"
         pause.wait(0.001)
 
 
 @pytest.fixture
-def until() -> Callable[..., None]:
-    return wait_until
+def until(patience: float) -> Callable[..., None]:
+    return functools.partial(wait_until, patience=patience)
 
 
 class Child:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
-import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,23 +30,9 @@ with ring.producer("flood") as out:
 """
 
 
-@pytest.fixture(autouse=True)
-def _more_patience(_hanging_test_says_where: None) -> None:
-    faulthandler.dump_traceback_later(2 * PATIENCE, exit=True)
-
-
 @pytest.fixture
-def patiently() -> Callable[..., None]:
-    """As the fixture until, for as long as the flood takes."""
-
-    def wait(condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        pause = threading.Event()
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not come"
-            pause.wait(0.01)
-
-    return wait
+def patience() -> float:
+    return PATIENCE
 
 
 @pytest.fixture
@@ -107,7 +90,7 @@ def test_a_producer_that_is_faster_waits_and_every_message_comes_once(
     ring: shmring.Ring,
     start: Callable[..., StreamingQuery],
     child: Callable[..., Any],
-    patiently: Callable[..., None],
+    until: Callable[..., None],
     source: str,
 ) -> None:
     counted = Counted()
@@ -122,7 +105,7 @@ def test_a_producer_that_is_faster_waits_and_every_message_comes_once(
         assert query.isActive, query.exception()
         return counted.reached == MESSAGES
 
-    patiently(arrived, "the last message")
+    until(arrived, "the last message")
     assert counted.rows == MESSAGES
     assert int(producer.line().removeprefix("pushed ")) > 0
 
@@ -132,7 +115,7 @@ def test_a_branch_that_may_lapse_holds_nobody_and_the_gap_is_an_error(
     ring: shmring.Ring,
     start: Callable[..., StreamingQuery],
     child: Callable[..., Any],
-    patiently: Callable[..., None],
+    until: Callable[..., None],
     source: str,
 ) -> None:
     counted = Counted()
@@ -140,9 +123,9 @@ def test_a_branch_that_may_lapse_holds_nobody_and_the_gap_is_an_error(
     with ring.producer() as out:
         out.push(b"0")
     query = start(source, counted)
-    patiently(lambda: counted.rows, "the first message")
+    until(lambda: counted.rows, "the first message")
     child(PRODUCER, ring.name, MESSAGES).line()
-    patiently(lambda: not query.isActive, "the error")
+    until(lambda: not query.isActive, "the error")
     assert "are gone" in str(query.exception())
 
 
@@ -151,7 +134,7 @@ def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
     ring: shmring.Ring,
     start: Callable[..., StreamingQuery],
     child: Callable[..., Any],
-    patiently: Callable[..., None],
+    until: Callable[..., None],
     source: str,
 ) -> None:
     counted = Counted()
@@ -163,5 +146,5 @@ def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
         assert query.isActive, query.exception()
         return counted.reached == MESSAGES
 
-    patiently(arrived, "the last message")
+    until(arrived, "the last message")
     assert counted.rows < MESSAGES

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import signal
 import sys
@@ -30,24 +29,9 @@ PATIENCE = 100.0  # seconds
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
 
 
-@pytest.fixture(autouse=True)
-def _more_patience(_hanging_test_says_where: None) -> None:
-    """The first test starts four JVMs."""
-    faulthandler.dump_traceback_later(300, exit=True)
-
-
 @pytest.fixture
-def until() -> Callable[..., None]:
-    """As everywhere, with patience for Python workers that start."""
-
-    def wait(condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE
-        pause = threading.Event()
-        while not condition():
-            assert time.monotonic() < deadline, f"{what} did not come"
-            pause.wait(0.01)
-
-    return wait
+def patience() -> float:
+    return PATIENCE
 
 
 @pytest.fixture(scope="module")
