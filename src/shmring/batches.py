@@ -33,6 +33,7 @@ __all__ = [
     "decode_batch",
     "fields_of",
     "has_dictionaries",
+    "metadata_bytes",
 ]
 
 KIND_ARROW_BATCH = 3
@@ -136,7 +137,7 @@ class BatchEncoder:
             message = batch.serialize()
             self._small_rows = batch.num_rows
         if kind is None and not prefix:
-            align = _metadata_bytes(message)
+            align = metadata_bytes(message)
             return producer.push(message, kind=KIND_ARROW_BATCH, align=align, timeout=timeout)
         head = prefix if kind is None else prefix + self._schema_message
         return _push_parts(
@@ -144,7 +145,7 @@ class BatchEncoder:
             head,
             message,
             KIND_ARROW_BATCH if kind is None else kind,
-            align=len(head) + _metadata_bytes(message),
+            align=len(head) + metadata_bytes(message),
             timeout=timeout,
         )
 
@@ -160,7 +161,7 @@ class BatchEncoder:
         head = len(prefix) + len(self._schema_message)
         first_row = batch.slice(0, 1).serialize()
         with producer.claim(
-            head + nbytes, timeout=timeout, align=head + _metadata_bytes(first_row)
+            head + nbytes, timeout=timeout, align=head + metadata_bytes(first_row)
         ) as claim:
             claim.buffer[: len(prefix)] = prefix
             sink = pa.FixedSizeBufferWriter(pa.py_buffer(claim.buffer[len(prefix) :]))
@@ -194,7 +195,7 @@ class BatchEncoder:
 _METADATA_LENGTH = struct.Struct("<4xI")
 
 
-def _metadata_bytes(message: pa.Buffer, offset: int = 0) -> int:
+def metadata_bytes(message: pa.Buffer, offset: int = 0) -> int:
     """Bytes of the encapsulated IPC message at `offset` that stand before its body."""
     return 8 + _METADATA_LENGTH.unpack_from(message, offset)[0]
 
@@ -203,7 +204,7 @@ def _body_offset(stream: pa.Buffer) -> int:
     """Where the body of the last message of an IPC stream begins."""
     body = end = 0
     for message in pa.ipc.MessageReader.open_stream(stream):
-        body = end + _metadata_bytes(stream, end)
+        body = end + metadata_bytes(stream, end)
         end = body + (0 if message.body is None else message.body.size)
     return body
 

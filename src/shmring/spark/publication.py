@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from shmring._shmring import SLOT_BYTES, slots_for
-from shmring.batches import KIND_ARROW_BATCH, KIND_ARROW_STREAM, BatchEncoder, has_dictionaries
+from shmring.batches import (
+    KIND_ARROW_BATCH,
+    KIND_ARROW_STREAM,
+    BatchEncoder,
+    has_dictionaries,
+    metadata_bytes,
+)
 from shmring.errors import MessageTooLarge
 
 if TYPE_CHECKING:
@@ -123,8 +129,7 @@ class Publication:
                 stream.write_batch(batch)
             return _Message(sink.getvalue(), KIND_ARROW_STREAM, None)
         message = batch.serialize()
-        metadata = 8 + int.from_bytes(memoryview(message)[4:8], "little")
-        return _Message(message, KIND_ARROW_BATCH, metadata)
+        return _Message(message, KIND_ARROW_BATCH, metadata_bytes(message))
 
     def _publish(
         self,
