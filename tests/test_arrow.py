@@ -258,21 +258,28 @@ LARGE = {
 }
 
 
+def sent(ring, batches, thread):
+    """What a reader gets of batches that are written meanwhile."""
+
+    def write():
+        with ring.arrow_writer() as writer:
+            for batch in batches:
+                writer.write(batch)
+            writer.end()
+
+    with ring.arrow_reader("r", copy=True) as reader:
+        writing = thread(write)
+        got = list(reader)
+        writing.outcome()
+    return got
+
+
 @pytest.mark.parametrize("array", LARGE.values(), ids=LARGE.keys())
 def test_batch_larger_than_the_ring_is_split_by_rows(name, array, thread):
     batch = batch_of(array)
     with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
         assert batch.nbytes > ring.slots * 300
-
-        def write():
-            with ring.arrow_writer() as writer:
-                writer.write(batch)
-                writer.end()
-
-        with ring.arrow_reader("r", copy=True) as reader:
-            writing = thread(write)
-            got = list(reader)
-            writing.outcome()
+        got = sent(ring, [batch], thread)
     assert len(got) > 2
     assert pa.Table.from_batches(got).combine_chunks() == pa.table(batch)
 
@@ -282,17 +289,7 @@ def test_batches_of_as_many_rows_may_have_any_size(name, length, thread):
     """Small, then too large for half of the ring, or for all of it, then small again."""
     batches = [batch_of(pa.array(["x" * n] * 200)) for n in (1, 1, length, 1)]
     with shmring.create(name, slots=1024, schema=batches[0].schema, temporary=True) as ring:
-
-        def write():
-            with ring.arrow_writer() as writer:
-                for batch in batches:
-                    writer.write(batch)
-                writer.end()
-
-        with ring.arrow_reader("r", copy=True) as reader:
-            writing = thread(write)
-            got = list(reader)
-            writing.outcome()
+        got = sent(ring, batches, thread)
     assert len(got) > len(batches)
     assert pa.Table.from_batches(got) == pa.Table.from_batches(batches)
 
