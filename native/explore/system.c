@@ -132,7 +132,7 @@ static void handle_make(int i, const struct exploration *e)
 	    .log2_capacity = (unsigned)__builtin_ctz(e->slots),
 	    .seat_count = SMALL_SEATS,
 	    .options = e->options | OPT_FENCES | OPT_CLOCK_OFF,
-	    .fd = FIRST_FD + i,
+	    .locks.fd = FIRST_FD + i,
 	    .seat = NOBODY,
 	    .name = "explored",
 	};

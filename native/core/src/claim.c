@@ -76,7 +76,7 @@ void shmring_producer_close(shmring_producer *p)
 	if (!p)
 		return;
 	r = p->ring;
-	if (!r->forked) {
+	if (!r->locks.forked) {
 		if (p->claim_n)
 			(void)shmring_abort(p);
 		if (admin_enter(r) == SHMRING_OK) {
@@ -449,6 +449,6 @@ int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint
 
 void shmring_count_dropped(shmring_producer *p)
 {
-	if (!p->ring->forked)
+	if (!p->ring->locks.forked)
 		count(&p->seat->counters.dropped, 1);
 }

@@ -22,7 +22,7 @@ static ssize_t copy_some(const shmring *r, uint8_t *to, int fd, off_t from, size
 
 	if (n > slots_bytes - at)
 		n = slots_bytes - at;
-	copied = copy_file_range(fd, &(off_t){from}, r->fd, &out, n, 0);
+	copied = copy_file_range(fd, &(off_t){from}, r->locks.fd, &out, n, 0);
 	return copied < 0 && is_refusal(errno) ? pread(fd, to, n, from) : copied;
 }
 

@@ -9,6 +9,13 @@
 #include "layout.h"
 #include "shmring.h"
 
+/* A file that is open for its lock bytes. */
+struct lock_file {
+	int fd;
+	bool forked; /* this is a child's copy; its descriptor is closed */
+	struct lock_file *next;
+};
+
 struct shmring {
 	struct header header; /* the checked copy; the file's own is not read again */
 	struct cursors *cursors;
@@ -20,17 +27,15 @@ struct shmring {
 	unsigned log2_capacity;
 	uint32_t seat_count;
 	uint32_t options;
-	int fd; /* for locks; the mapping was made from another description */
+	struct lock_file locks; /* the mapping was made from another description */
 	bool read_only;
 	bool asymmetric; /* barriers, see atomics.h */
-	bool forked;
 	uint32_t seat; /* this handle's own */
 	uint64_t own_seats[4];
 	pthread_mutex_t admin; /* the admin lock byte does not part threads of one handle */
 	uint8_t *base;
 	uint8_t *reserved; /* addresses: the file, the slots again, and alignment */
 	size_t reserved_bytes;
-	struct shmring *next; /* list of handles for fork */
 	uint64_t looked_ns; /* when this handle last looked for the dead */
 	char name[256];
 };
@@ -72,12 +77,19 @@ uint8_t *slot_at(const shmring *ring, uint64_t sequence);
 
 static inline int check_usable(const shmring *ring)
 {
-	if (__builtin_expect(ring->forked, 0))
+	if (__builtin_expect(ring->locks.forked, 0))
 		return fail(SHMRING_E_FORKED,
 			    "this handle of ring \"%s\" belongs to the parent process; attach again in the child",
 			    ring->name);
 	return SHMRING_OK;
 }
+
+/* locks.c */
+bool lock_byte(int fd, off_t offset);
+void unlock_byte(int fd, off_t offset);
+bool byte_locked(int fd, off_t offset);
+bool lock_file_open(struct lock_file *file, const char *path, int flags);
+void lock_file_close(struct lock_file *file);
 
 /* participants.c: all but seat_alive() want the admin lock held */
 int admin_enter(shmring *ring);
@@ -87,11 +99,8 @@ int seat_take(shmring *ring, uint32_t role, const char *name, uint32_t branch, u
 void seat_abandon(shmring *ring, uint32_t index);
 void seat_give_back(shmring *ring, uint32_t index);
 bool seat_alive(const shmring *ring, uint32_t index);
-bool range_locked(int fd, off_t offset);
 void name_store(char *to, const char *name, size_t size);
 void name_load(char *to, const char *from, size_t size);
-bool handles_add(shmring *ring, const char *path, int flags);
-void handles_remove(shmring *ring);
 
 static inline bool seat_is_own(const shmring *ring, uint32_t index)
 {

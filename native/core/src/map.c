@@ -173,21 +173,6 @@ static int fill_file(int fd, const char *name, const struct shmring_options *o, 
 	return SHMRING_OK;
 }
 
-/* Takes a write lock on one byte; false if another handle has it. */
-static bool lock_byte(int fd, off_t offset)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
-
-	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
-}
-
-static void unlock_byte(int fd, off_t offset)
-{
-	struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
-
-	(void)fcntl(fd, F_OFD_SETLK, &lock);
-}
-
 int shmring_format(int fd, const char *name, const struct shmring_options *o)
 {
 	uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE);
@@ -390,7 +375,7 @@ static int open_checked(const char *path, uint32_t flags, int *fd_out, struct he
 		status = check_owner(fd, name, flags, &file_bytes);
 		if (status || !unfinished(fd, name, &status) || now_ns(CLOCK_MONOTONIC) > deadline)
 			break;
-		if (file_bytes && !range_locked(fd, ADMIN_LOCK_OFFSET))
+		if (file_bytes && !byte_locked(fd, ADMIN_LOCK_OFFSET))
 			break; /* nobody is at it: it will not get any better */
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
@@ -413,11 +398,11 @@ static int open_for_locks(shmring *r, const char *path, int mapped_fd)
 {
 	struct stat mapped, locked;
 
-	if (!handles_add(r, path, open_flags(r->read_only)))
+	if (!lock_file_open(&r->locks, path, open_flags(r->read_only)))
 		return fail_errno("cannot open it", base_name(path));
-	if (fstat(mapped_fd, &mapped) || fstat(r->fd, &locked) || mapped.st_ino != locked.st_ino ||
+	if (fstat(mapped_fd, &mapped) || fstat(r->locks.fd, &locked) || mapped.st_ino != locked.st_ino ||
 	    mapped.st_dev != locked.st_dev) {
-		handles_remove(r);
+		lock_file_close(&r->locks);
 		return fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been replaced; attach again",
 			    base_name(path));
 	}
@@ -459,7 +444,7 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 	if (!status) {
 		status = map_ring(r, fd);
 		if (status)
-			handles_remove(r);
+			lock_file_close(&r->locks);
 	}
 	close(fd);
 	if (status) {
@@ -474,7 +459,7 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 			admin_leave(r);
 		}
 		/* gc unlinks under the admin lock: had it been before us, the link is gone. */
-		if (!status && fstat(r->fd, &st) == 0 && st.st_nlink == 0)
+		if (!status && fstat(r->locks.fd, &st) == 0 && st.st_nlink == 0)
 			status = fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been unlinked", r->name);
 		if (status) {
 			shmring_close(r);
@@ -489,11 +474,11 @@ void shmring_close(shmring *r)
 {
 	if (!r)
 		return;
-	if (!r->forked && r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
+	if (!r->locks.forked && r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
 		seat_give_back(r, r->seat);
 		admin_leave(r);
 	}
-	handles_remove(r); /* closes the file, which drops every lock of this handle */
+	lock_file_close(&r->locks); /* closes the file, which drops every lock of this handle */
 	munmap(r->reserved, r->reserved_bytes);
 	pthread_mutex_destroy(&r->admin);
 	free(r);

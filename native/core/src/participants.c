@@ -1,12 +1,8 @@
-/* Seats, lock bytes, and what happens to handles at fork.
+/* Seats and the admin lock.
  *
  * A seat is taken under the admin lock: lock its byte, fill it in, and set its
- * state last. The byte stays locked as long as the open file description
- * lives, which is as long as the process unless it closes the handle; a forked
- * child closes its copy at once (below), or it would keep the parent alive.
+ * state last.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -23,24 +19,9 @@ static off_t seat_offset(const shmring *r, uint32_t index)
 	return (off_t)(r->header.seats_offset + (uint64_t)index * sizeof(struct seat));
 }
 
-static bool set_lock(int fd, off_t offset, short type)
-{
-	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
-
-	return fcntl(fd, F_OFD_SETLK, &lock) == 0;
-}
-
-bool range_locked(int fd, off_t offset)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
-
-	/* Not being told is no proof of death. */
-	return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-}
-
 bool seat_alive(const shmring *r, uint32_t index)
 {
-	return seat_is_own(r, index) || range_locked(r->fd, seat_offset(r, index));
+	return seat_is_own(r, index) || byte_locked(r->locks.fd, seat_offset(r, index));
 }
 
 /* --- the admin lock --------------------------------------------------------- */
@@ -49,7 +30,7 @@ bool admin_try(shmring *r)
 {
 	if (pthread_mutex_trylock(&r->admin))
 		return false;
-	if (set_lock(r->fd, ADMIN_LOCK_OFFSET, F_WRLCK))
+	if (lock_byte(r->locks.fd, ADMIN_LOCK_OFFSET))
 		return true;
 	pthread_mutex_unlock(&r->admin);
 	return false;
@@ -72,7 +53,7 @@ int admin_enter(shmring *r)
 
 void admin_leave(shmring *r)
 {
-	set_lock(r->fd, ADMIN_LOCK_OFFSET, F_UNLCK);
+	unlock_byte(r->locks.fd, ADMIN_LOCK_OFFSET);
 	pthread_mutex_unlock(&r->admin);
 }
 
@@ -145,7 +126,7 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 	for (int pass = 0; pass < 2 && found == NOBODY; pass++) {
 		for (uint32_t i = 0; i < r->seat_count && found == NOBODY; i++)
 			if (load_acquire(&r->seats[i].id.state) == SEAT_FREE && !seat_is_own(r, i) &&
-			    set_lock(r->fd, seat_offset(r, i), F_WRLCK))
+			    lock_byte(r->locks.fd, seat_offset(r, i)))
 				found = i;
 		if (found == NOBODY && recover_dead_seats(r) == 0)
 			break;
@@ -176,14 +157,14 @@ void seat_give_back(shmring *r, uint32_t index)
 {
 	store_release(&r->seats[index].id.state, SEAT_FREE);
 	own_seat_set(r, index, false);
-	set_lock(r->fd, seat_offset(r, index), F_UNLCK);
+	unlock_byte(r->locks.fd, seat_offset(r, index));
 }
 
 /* From here on it counts as a dead process's, for this handle too. */
 void seat_abandon(shmring *r, uint32_t index)
 {
 	own_seat_set(r, index, false);
-	set_lock(r->fd, seat_offset(r, index), F_UNLCK);
+	unlock_byte(r->locks.fd, seat_offset(r, index));
 }
 
 int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info *info)
@@ -216,67 +197,4 @@ int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info
 	name_load(info->name, s->id.name, sizeof info->name);
 	info->alive = info->state == SEAT_ACTIVE && seat_alive(r, index);
 	return SHMRING_OK;
-}
-
-/* --- fork --------------------------------------------------------------------- */
-
-static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
-static shmring *handles;
-
-static void before_fork(void)
-{
-	pthread_mutex_lock(&handles_lock);
-}
-
-static void after_fork_parent(void)
-{
-	pthread_mutex_unlock(&handles_lock);
-}
-
-static void after_fork_child(void)
-{
-	for (shmring *r = handles; r; r = r->next) {
-		r->forked = true;
-		close(r->fd);
-		r->fd = -1; /* its number will be somebody else's */
-	}
-	handles = NULL;
-	pthread_mutex_unlock(&handles_lock);
-}
-
-static void register_fork_handlers(void)
-{
-	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
-}
-
-/* Opens the file for locks and remembers the handle in one step, so that no child
- * forked meanwhile keeps the file open: the locks would outlive this process. */
-bool handles_add(shmring *r, const char *path, int flags)
-{
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-	pthread_once(&once, register_fork_handlers);
-	pthread_mutex_lock(&handles_lock);
-	r->fd = open(path, flags);
-	if (r->fd >= 0) {
-		r->next = handles;
-		handles = r;
-	}
-	pthread_mutex_unlock(&handles_lock);
-	return r->fd >= 0;
-}
-
-/* Forgets the handle and closes its file in one step, so that a child forked
- * meanwhile neither keeps the file open nor closes another one's number. */
-void handles_remove(shmring *r)
-{
-	pthread_mutex_lock(&handles_lock);
-	if (!r->forked)
-		close(r->fd);
-	for (shmring **p = &handles; *p; p = &(*p)->next)
-		if (*p == r) {
-			*p = r->next;
-			break;
-		}
-	pthread_mutex_unlock(&handles_lock);
 }

@@ -287,14 +287,16 @@ static int reap_locked(int fd, const char *path)
 
 int shmring_reap(const char *path)
 {
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = ADMIN_LOCK_OFFSET, .l_len = 1};
-	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct lock_file file = {.fd = -1};
 	int status = 0;
 
-	if (fd < 0)
+	if (!lock_file_open(&file, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK))
 		return errno == ENOENT ? 0 : fail_errno("cannot open it", path);
-	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
-		status = reap_locked(fd, path);
-	close(fd);
+	if (lock_byte(file.fd, ADMIN_LOCK_OFFSET)) {
+		status = reap_locked(file.fd, path);
+		/* A child forked meanwhile may not have closed its copy yet. */
+		unlock_byte(file.fd, ADMIN_LOCK_OFFSET);
+	}
+	lock_file_close(&file);
 	return status;
 }

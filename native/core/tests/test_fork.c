@@ -1,4 +1,7 @@
 /* A forked child has no part in the ring until it attaches. */
+#include <stdarg.h>
+#include <sys/syscall.h>
+
 #include "death.h"
 
 /* --- fork ------------------------------------------------------------------------------ */
@@ -117,9 +120,49 @@ TEST(a_parent_is_dead_although_its_forked_child_lives)
 	ring_end(r);
 }
 
+/* --- a fork while a byte is locked --------------------------------------------------- */
+
+static pid_t forked_holder;
+static bool fork_under_lock;
+
+/* In place of libc's, so that the fork comes right after the lock. */
+int fcntl(int fd, int command, ...)
+{
+	va_list args;
+	void *argument;
+	int answer;
+
+	va_start(args, command);
+	argument = va_arg(args, void *);
+	va_end(args);
+	answer = (int)syscall(SYS_fcntl, fd, command, argument);
+	if (command == F_OFD_SETLK && fork_under_lock) {
+		fork_under_lock = false;
+		forked_holder = fork();
+		while (forked_holder == 0)
+			pause();
+	}
+	return answer;
+}
+
+TEST(a_child_forked_while_a_ring_is_reaped_holds_no_lock)
+{
+	shmring *r = ring_new(), *other = NULL;
+
+	fork_under_lock = true;
+	CHECK_IS(shmring_reap(ring_path()), 0);
+	NEED(!fork_under_lock && forked_holder > 0);
+	CHECK_IS(shmring_attach(ring_path(), 0, &other), SHMRING_OK);
+	shmring_close(other);
+	kill(forked_holder, SIGKILL);
+	CHECK_IS(reap(forked_holder), -SIGKILL);
+	ring_end(r);
+}
+
 int main(void)
 {
 	check_begin();
+	RUN(a_child_forked_while_a_ring_is_reaped_holds_no_lock);
 	RUN(a_fork_in_the_middle_of_a_claim);
 	RUN(a_parent_is_dead_although_its_forked_child_lives);
 	return check_summary();
