@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 import shmring
@@ -343,7 +345,6 @@ def test_removing_and_adding_while_threads_pass_messages_keeps_the_order(ring, t
     fan = FanOut.to(first)
     ring.sequence().then(fan).then(c)
     messages = 3000
-    ring.core.follow(a.branch_id, 0)
 
     def read():
         last = -1
@@ -417,3 +418,125 @@ def test_graph_is_seen_through_another_handle(ring):
         assert take(b) is None
         assert take(a) == b"x"
         assert take(b) == b"x"
+
+
+# --- many who build at once -------------------------------------------------------------------
+
+
+def after(ring, branch):
+    return next(set(b["after"]) for b in ring.branches() if b["name"] == branch)
+
+
+def test_threads_that_join_a_fan_out_at_once_lose_nobody(ring, thread):
+    last = ring.sequence("last")
+    for turn in range(20):
+        fan = FanOut()
+        start = threading.Barrier(5)
+        members = [ring.sequence(f"m{turn}.{i}") for i in range(5)]
+
+        def join(member, fan=fan, start=start):
+            start.wait()
+            fan.and_(member)
+
+        joining = [thread(join, member) for member in members[:4]]
+        start.wait()
+        fan.then(last)
+        fan.and_(members[4])
+        for one in joining:
+            one.outcome()
+        assert after(ring, "last") == {member.branch for member in members}
+        leaving = [thread(fan.remove, member) for member in members]
+        for one in leaving:
+            one.outcome()
+        assert after(ring, "last") == set()
+        for member in members:
+            member.close()
+
+
+def test_branch_that_is_followed_once_more_goes_on_following_the_others(ring):
+    a, b, c = (ring.sequence(n) for n in "abc")
+    a.then(c)
+    b.then(c)
+    b.then(c)
+    assert after(ring, "c") == {"a", "b"}
+
+
+def test_second_builder_of_the_same_graph_changes_nothing(ring):
+    out, first, a, b = ring.sequence(), *(ring.sequence(n) for n in ("first", "a", "b"))
+    c, d, last = (ring.sequence(n) for n in ("c", "d", "last"))
+
+    def build():
+        fan = FanOut.to(a.then(b)).and_(c)
+        out.then(first).then(fan).then(FanOut.to(d)).then(last).then(out)
+        return fan
+
+    build()
+    before = {branch["name"]: branch["after"] for branch in ring.branches()}
+    assert before == {
+        "first": [],
+        "a": ["first"],
+        "b": ["a"],
+        "c": ["first"],
+        "d": ["b", "c"],
+        "last": ["d"],
+    }
+    again = build()
+    assert {branch["name"]: branch["after"] for branch in ring.branches()} == before
+    again.remove(b)
+    assert after(ring, "d") == {"c"}
+    assert {branch["name"] for branch in ring.branches()} == {"first", "c", "d", "last"}
+    again.remove(c)
+    assert after(ring, "d") == {"first"}
+
+
+def test_chain_is_dropped_as_far_as_nothing_else_follows_it(ring):
+    out, root, a, b, c = ring.sequence(), *(ring.sequence(n) for n in ("root", "a", "b", "c"))
+    out.then(root).then(a)
+    root.then(b)
+    fan = FanOut.to(a).and_(b)
+    fan.then(c)
+    fan.remove(a)
+    assert after(ring, "b") == {"root"}
+    fan.remove(b)
+    assert {branch["name"] for branch in ring.branches()} == {"c"}
+
+
+def test_fan_out_that_would_follow_itself_is_refused(ring):
+    a, b, c = (ring.sequence(n) for n in "abc")
+    fan = FanOut.to(a).and_(b)
+    fan.then(c)
+    with pytest.raises(ValueError, match="cannot follow itself"):
+        c.then(fan)
+    with pytest.raises(ValueError, match="cannot follow itself"):
+        fan.then(a)
+
+
+BUILDER = """
+    import sys, shmring
+    name, number, rounds = sys.argv[1], *map(int, sys.argv[2:])
+    with shmring.attach(name) as ring:
+        out = ring.sequence()
+        a, b, last = (ring.sequence(n, exclusive=False) for n in ("a", "b", "last"))
+        print("ready")
+        sys.stdin.readline()
+        fan = shmring.FanOut.to(a).and_(b)
+        out.then(fan).then(last).then(out)
+        for i in range(rounds):
+            member = ring.sequence(f"p{number}.{i}")
+            fan.and_(member)
+            if i < rounds - 1:
+                fan.remove(member)
+"""
+
+
+def test_processes_build_the_same_graph_and_add_to_it_at_once(ring, child):
+    ring.subscribe("elsewhere")
+    ring.subscribe("last", after="elsewhere")
+    builders = [child(BUILDER, ring.name, number, 20) for number in range(3)]
+    for builder in builders:
+        assert builder.line() == "ready"
+    for builder in builders:
+        builder.say()
+    for builder in builders:
+        builder.end()
+    assert after(ring, "last") == {"elsewhere", "a", "b", "p0.19", "p1.19", "p2.19"}

@@ -112,6 +112,25 @@ BREAKS = [
         "a visitor subscribes where a producer overwrites",
     ),
     Break(
+        "an upstream is added to what was read before the lock",
+        "graph.c",
+        "\tint status = admin_enter_writable(r);\n\n"
+        "\tif (status)\n\t\treturn status;\n"
+        "\tstatus = change_upstreams(r, id, upstream, 0);",
+        "\tuint64_t before = load_relaxed(&branch_at(r, id)->d.upstream);\n"
+        "\tint status = admin_enter_writable(r);\n\n"
+        "\tif (status)\n\t\treturn status;\n"
+        "\tstatus = change_upstreams(r, id, before | upstream, ~(before | upstream));",
+        "two give a branch an upstream each; one may die",
+    ),
+    Break(
+        "who loses an upstream is not woken",
+        "graph.c",
+        "\t\tderive(r);\n\t\twake_branches(r, bit(id));",
+        "\t\tderive(r);",
+        "asleep: a branch loses the upstream that held it",
+    ),
+    Break(
         "a sleeper does not look again",
         "wait.c",
         "\treturn ready(w, slots) || futex(word, FUTEX_WAIT,",

@@ -86,6 +86,14 @@ static void an_exclusive_branch(void)
 	seat_actors();
 }
 
+static void three_side_by_side(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	(void)branch("b", (struct shmring_branch_options){0});
+	(void)branch("c", (struct shmring_branch_options){0});
+	seat_actors();
+}
+
 static void three_waiting(void)
 {
 	(void)branch("a", (struct shmring_branch_options){0});
@@ -178,6 +186,44 @@ static void unsubscribe(int me)
 {
 	MUST(shmring_unsubscribe(&handles[me], "a") == SHMRING_OK);
 	world.ghost.lost[0] = 1;
+}
+
+/* "c" follows "a", or "b", from now on; the other one may come at the same time. */
+static void follow(int me)
+{
+	uint32_t upstream = exploring->actor[me].branch;
+
+	MUST(shmring_follow(&handles[me], 2, UINT64_C(1) << upstream) == SHMRING_OK);
+	world.ghost.followed |= UINT64_C(1) << upstream;
+}
+
+static void unfollow(int me)
+{
+	uint32_t upstream = exploring->actor[me].branch;
+
+	MUST(shmring_unfollow(&handles[me], 2, UINT64_C(1) << upstream) == SHMRING_OK);
+	world.ghost.followed &= ~(UINT64_C(1) << upstream);
+}
+
+static void follow_and_unfollow(int me)
+{
+	follow(me);
+	unfollow(me);
+}
+
+static void lose_upstream(int me)
+{
+	MUST(shmring_unfollow(&handles[me], 1, 1) == SHMRING_OK);
+}
+
+static void check_upstreams(void)
+{
+	uint64_t left = memory.cursors.branch[2].d.upstream;
+
+	for (int i = 0; i < THREADS; i++)
+		if (world.thread[i].status == DEAD) /* its own may have come to be or not */
+			left &= ~(UINT64_C(1) << exploring->actor[i].branch);
+	MUST(left == world.ghost.followed);
 }
 
 static void recover(int me)
@@ -351,6 +397,22 @@ const struct exploration explorations[] = {
      .deaths = 1,
      .before = a_chain,
      .actor = {{PUSHES(0, 1)}, {SERVES_BRANCH(1)}, {.body = unsubscribe, .mortal = true}}},
+    {.name = "two give a branch an upstream each; one may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = three_side_by_side,
+     .after = check_upstreams,
+     .actor = {{.body = follow, .branch = 0, .mortal = true}, {.body = follow, .branch = 1}}},
+    {.name = "an upstream comes while another one comes and goes",
+     .slots = 2,
+     .before = three_side_by_side,
+     .after = check_upstreams,
+     .actor = {{.body = follow, .branch = 0}, {.body = follow_and_unfollow, .branch = 1}}},
+    {.name = "asleep: a branch loses the upstream that held it",
+     .slots = 2,
+     .before = a_chain,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 0)}, {.body = consume_asleep, .branch = 1, .stays = true}, {.body = lose_upstream}}},
     {.name = "a producer leaves while another one recovers",
      .slots = 2,
      .deaths = 1,

@@ -62,6 +62,7 @@ struct ghost {
 	uint8_t released[SMALL_BRANCHES][NUMBERS];
 	uint8_t lost[SMALL_BRANCHES]; /* a branch lapsed */
 	uint8_t member_died[SMALL_BRANCHES];
+	uint64_t followed; /* by the branch whose upstreams change */
 	uint64_t last_seen[THREADS];
 };
 

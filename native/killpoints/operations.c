@@ -303,6 +303,14 @@ static void act_follow(struct victim *v)
 	NEED(shmring_follow(v->r, w, BIT(b)) == SHMRING_OK);
 }
 
+static void act_unfollow(struct victim *v)
+{
+	uint32_t b, w;
+
+	NEED(shmring_find_branch(v->r, "b", &b) == SHMRING_OK && shmring_find_branch(v->r, "w", &w) == SHMRING_OK);
+	NEED(shmring_unfollow(v->r, w, BIT(b)) == SHMRING_OK);
+}
+
 static void act_join(struct victim *v)
 {
 	v->m = member_of(v->r, "b");
@@ -491,6 +499,7 @@ const struct operation operations[] = {
     {.name = "subscribe", .build = build_six, .act = act_subscribe, .check = check_subscribed},
     {.name = "unsubscribe", .build = build_followed, .act = act_unsubscribe, .drops = true, .behind = SIX_WAITING},
     {.name = "follow", .build = build_six, .act = act_follow},
+    {.name = "unfollow", .build = build_followed, .act = act_unfollow, .behind = SIX_WAITING},
     {.name = "join", .build = build_six, .act = act_join},
     {.name = "join a new ephemeral branch", .build = build_six, .act = act_join_ephemeral},
     {.name = "leave with leases", .build = build_six, .enter = enter_with_leases, .act = act_leave, .held = 0xf},

@@ -183,7 +183,8 @@ static PyObject *ring_unsubscribe(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-static PyObject *ring_follow(PyObject *self, PyObject *args)
+static PyObject *change_upstreams(PyObject *self, PyObject *args,
+				  int (*change)(shmring *ring, uint32_t id, uint64_t upstream))
 {
 	struct ring *ring = (struct ring *)self;
 	unsigned long long upstream;
@@ -193,11 +194,21 @@ static PyObject *ring_follow(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "IK", &id, &upstream) || !ring_usable(ring))
 		return NULL;
 	ring_pin(ring);
-	Py_BEGIN_ALLOW_THREADS status = shmring_follow(ring->core, id, upstream);
+	Py_BEGIN_ALLOW_THREADS status = change(ring->core, id, upstream);
 	Py_END_ALLOW_THREADS ring_unpin(ring);
 	if (status)
 		return raise_status(ring, status);
 	Py_RETURN_NONE;
+}
+
+static PyObject *ring_follow(PyObject *self, PyObject *args)
+{
+	return change_upstreams(self, args, shmring_follow);
+}
+
+static PyObject *ring_unfollow(PyObject *self, PyObject *args)
+{
+	return change_upstreams(self, args, shmring_unfollow);
 }
 
 static PyObject *ring_find_branch(PyObject *self, PyObject *args)
@@ -416,6 +427,7 @@ static PyMethodDef methods[] = {
      "subscribe(branch, start, sequence, exclusive, lapse, upstream) -> the branch's number"},
     {"unsubscribe", ring_unsubscribe, METH_VARARGS, "unsubscribe(branch)"},
     {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
+    {"unfollow", ring_unfollow, METH_VARARGS, "unfollow(id, upstream)"},
     {"find_branch", ring_find_branch, METH_VARARGS, "find_branch(branch) -> the branch's number"},
     {"recover", ring_recover, METH_NOARGS, "recover() -> seats that were dead"},
     {"info", ring_info, METH_NOARGS, "info() -> dict"},

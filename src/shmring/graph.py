@@ -6,14 +6,17 @@
 
 `a` and `b` see what the producer has published, `c` what both of them have released, and the
 producer overwrites what `c` has released. The graph is kept in the ring, so that every process
-sees it; these objects describe it for the process that builds it.
+sees it, and threads and processes may build it at once: each adds to what is there, and whoever
+builds the same again changes nothing.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from shmring._shmring import CONTENDED, UNAVAILABLE, Consumer, Producer
+from shmring.errors import BranchNotFound
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -26,17 +29,16 @@ __all__ = ["CONTENDED", "UNAVAILABLE", "FanOut", "Sequence"]
 class Node:
     """What can follow and be followed."""
 
-    _upstream: Node | None
-
     def then(self, follower: NodeT) -> NodeT:
         """Let `follower` see only what this has released; returns `follower`, so that calls chain.
 
-        A producer at the end closes the loop. It always waits for every branch, so this only
-        checks that it is the same ring's.
+        Branches that it follows already it goes on following. A producer at the end closes the
+        loop. It always waits for every branch, so this only checks that it is the same ring's.
 
         Raises
         ------
         ValueError : another ring's, or a branch that would follow itself
+        BranchNotFound : one of the branches was dropped
         """
         follower.follow(self)
         return follower
@@ -45,16 +47,13 @@ class Node:
         """What then() does, seen from the follower."""
         raise NotImplementedError
 
-    def mask(self) -> int:
-        """The branches that who follows this must wait for, as bits; 0 for the producer."""
+    def unfollow(self, upstream: list[str]) -> None:
+        """Wait for these branches no longer."""
         raise NotImplementedError
 
-    def chain(self) -> list[Node]:
-        """This and what it follows, up to and without the producer."""
-        nodes: list[Node] = [self]
-        while (up := nodes[-1]._upstream) is not None and not is_producer(up):
-            nodes.append(up)
-        return nodes
+    def ends(self) -> list[str]:
+        """The branches that who follows this must wait for; none for the producer."""
+        raise NotImplementedError
 
     def sequences(self) -> list[Sequence]:
         """The sequences it consists of."""
@@ -81,7 +80,6 @@ class Sequence(Node):
     def __init__(self, ring: Ring, handle: Producer | Consumer) -> None:
         self._ring = ring
         self._handle = handle
-        self._upstream = None
 
     def __repr__(self) -> str:
         what = "the producer" if self.branch is None else f'branch "{self.branch}"'
@@ -170,19 +168,20 @@ class Sequence(Node):
 
     def follow(self, upstream: Node) -> None:
         """What then() does, seen from the follower."""
-        for other in upstream.sequences():
-            if other.ring.info.uuid != self._ring.info.uuid:
-                raise ValueError(f"{self!r} cannot follow {other!r}: they are of different rings")
-        if isinstance(self._handle, Producer):
-            if is_producer(upstream):
-                raise ValueError("a producer cannot follow a producer")
-            return
-        self._ring.core.follow(self._handle.branch_id, upstream.mask())
-        self._upstream = upstream
+        _check_same_ring(self, upstream)
+        if self.branch is not None:
+            _follow(self._ring, self.branch, upstream)
+        elif is_producer(upstream):
+            raise ValueError("a producer cannot follow a producer")
 
-    def mask(self) -> int:
-        """The branches that who follows this must wait for, as bits; 0 for the producer."""
-        return 1 << self._handle.branch_id if isinstance(self._handle, Consumer) else 0
+    def unfollow(self, upstream: list[str]) -> None:
+        """Wait for these branches no longer."""
+        if self.branch is not None:
+            _unfollow(self._ring, self.branch, upstream)
+
+    def ends(self) -> list[str]:
+        """The branches that who follows this must wait for; none for the producer."""
+        return [] if self.branch is None else [self.branch]
 
     def sequences(self) -> list[Sequence]:
         """The sequences it consists of."""
@@ -192,14 +191,20 @@ class Sequence(Node):
 class FanOut(Node):
     """Several branches side by side: ``FanOut.to(b).and_(c)``.
 
-    Branches may come and go while traffic flows. A newcomer begins where its branch stands, and
-    what follows the fan-out waits for it from then on. An empty fan-out holds nobody back.
+    Branches may come and go while traffic flows, by several threads and processes at once. A
+    newcomer begins where its branch stands, and what follows the fan-out waits for it from then
+    on. An empty fan-out holds nobody back.
+
+    Who follows whom is the ring's to know. A fan-out remembers what the ring does not: which
+    nodes it was given as members, as followers and as its upstream.
     """
 
     def __init__(self) -> None:
-        self._members: dict[Node, list[Node]] = {}  # each with the chain it ends
-        self._followers: list[Node] = []
-        self._upstream = None
+        # Dicts, for their order and because one step changes them. Whoever adds a node does so
+        # before looking at the other dict: of two threads one at least connects the two nodes.
+        self._members: dict[Node, None] = {}
+        self._followers: dict[Node, None] = {}
+        self._upstream: Node | None = None
 
     @classmethod
     def to(cls, node: Node) -> FanOut:
@@ -210,16 +215,17 @@ class FanOut(Node):
         """Add a branch; one that is in already stays. Returns the fan-out."""
         if is_producer(node):
             raise ValueError("a fan-out is made of branches, not of the producer")
-        if node not in self._members:
-            chain = node.chain()
-            if self._upstream is not None:
-                chain[-1].follow(self._upstream)
-            self._members[node] = chain
-            self._tell_followers()
+        self._members[node] = None
+        if self._upstream is not None:
+            _lead(node, self._upstream)
+        for follower in list(self._followers):
+            follower.follow(node)
         return self
 
     def remove(self, node: Node) -> FanOut:
-        """Take a branch (with its chain) out and drop it: its next() raises BranchDropped.
+        """Take a branch out and drop it, with its chain as far as nothing else follows that.
+
+        A dropped branch's next() raises BranchDropped.
 
         Raises
         ------
@@ -227,40 +233,122 @@ class FanOut(Node):
         """
         if node not in self._members:
             raise ValueError(f"{node!r} is not in this fan-out")
-        chain = self._members.pop(node)
-        self._tell_followers()
-        for link in chain:
-            for sequence in link.sequences():
-                sequence.drop()
+        self._members.pop(node, None)
+        ends = node.ends()
+        if self._members:
+            for follower in list(self._followers):
+                follower.unfollow(ends)
+        # Followers of the last one inherit what that one followed: dropping it does so.
+        upstream = [] if self._upstream is None else self._upstream.ends()
+        for ring in [sequence.ring for sequence in node.sequences()][:1]:
+            _drop_chain(ring, ends, upstream)
         return self
 
     def then(self, follower: NodeT) -> NodeT:
         """Let `follower` see only what all branches of the fan-out have released."""
-        super().then(follower)
-        if follower not in self._followers and not is_producer(follower):
-            self._followers.append(follower)
-        return follower
+        new = follower not in self._followers and not is_producer(follower)
+        if new:
+            self._followers[follower] = None
+        try:
+            return super().then(follower)
+        except BaseException:
+            if new:
+                self._followers.pop(follower, None)
+            raise
 
     def follow(self, upstream: Node) -> None:
         """What then() does, seen from the follower."""
-        for chain in self._members.values():
-            chain[-1].follow(upstream)
         self._upstream = upstream
-        self._tell_followers()
+        members = list(self._members)
+        for member in members:
+            _lead(member, upstream)
+        for follower in list(self._followers) if not members else []:
+            follower.follow(upstream)
 
-    def mask(self) -> int:
-        """The branches that who follows this must wait for, as bits."""
-        if not self._members:
-            return self._upstream.mask() if self._upstream is not None else 0
-        mask = 0
-        for member in self._members:
-            mask |= member.mask()
-        return mask
+    def unfollow(self, upstream: list[str]) -> None:
+        """Wait for these branches no longer."""
+        for ring in [sequence.ring for sequence in self.sequences()][:1]:
+            for branch in _chain(_after(ring), self.ends(), upstream):
+                _unfollow(ring, branch, upstream)
+
+    def ends(self) -> list[str]:
+        """The branches that who follows this must wait for."""
+        there = {branch["name"] for s in self.sequences()[:1] for branch in s.ring.branches()}
+        ends = [end for member in list(self._members) for end in member.ends() if end in there]
+        return ends if ends or self._upstream is None else self._upstream.ends()
 
     def sequences(self) -> list[Sequence]:
         """The sequences it consists of."""
-        return [s for member in self._members for s in member.sequences()]
+        return [s for member in list(self._members) for s in member.sequences()]
 
-    def _tell_followers(self) -> None:
-        for follower in self._followers:
-            follower.follow(self)
+
+# --- what is asked of the ring -------------------------------------------------------------------
+
+
+def _check_same_ring(node: Node, upstream: Node) -> None:
+    for sequence in node.sequences():
+        for other in upstream.sequences():
+            if other.ring.info.uuid != sequence.ring.info.uuid:
+                raise ValueError(f"{node!r} cannot follow {other!r}: they are of different rings")
+
+
+def _follow(ring: Ring, branch: str, upstream: Node) -> None:
+    """All of `upstream` in one step, so that the branch never runs ahead of a part of it."""
+    core = ring.core
+    while True:
+        ends = upstream.ends()
+        try:
+            core.follow(core.find_branch(branch), sum(1 << core.find_branch(end) for end in ends))
+        except BranchNotFound:
+            if upstream.ends() == ends:
+                raise
+            continue  # a fan-out has lost a branch since
+        return
+
+
+def _unfollow(ring: Ring, branch: str, upstream: list[str]) -> None:
+    core = ring.core
+    for end in upstream:
+        with suppress(BranchNotFound):  # dropped, and so nobody follows it
+            core.unfollow(core.find_branch(branch), 1 << core.find_branch(end))
+
+
+def _after(ring: Ring) -> dict[str, list[str]]:
+    return {branch["name"]: branch["after"] for branch in ring.branches()}
+
+
+def _chain(after: dict[str, list[str]], ends: list[str], upstream: list[str]) -> list[str]:
+    """What `ends` follow, back to what `upstream` are or follow; `ends` first and always."""
+    behind = set(_chain(after, upstream, []) if upstream else upstream)
+    found = dict.fromkeys(ends)
+    next_ones = ends
+    while next_ones:
+        further = (up for branch in next_ones for up in after.get(branch, ()))
+        next_ones = [up for up in dict.fromkeys(further) if up not in behind and up not in found]
+        found.update(dict.fromkeys(next_ones))
+    return list(found)
+
+
+def _lead(node: Node, upstream: Node) -> None:
+    """Let the first of the chain that `node` closes follow `upstream`."""
+    _check_same_ring(node, upstream)
+    for ring in [sequence.ring for sequence in node.sequences()][:1]:
+        after = _after(ring)
+        chain = _chain(after, node.ends(), upstream.ends())
+        for branch in chain:
+            if not set(chain).intersection(after.get(branch, ())):
+                _follow(ring, branch, upstream)
+
+
+def _drop_chain(ring: Ring, ends: list[str], upstream: list[str]) -> None:
+    """Drop `ends`, and of their chain what only dropped ones followed."""
+    after = _after(ring)
+    chain = _chain(after, ends, upstream)
+    going = ends
+    while going:
+        for branch in going:
+            with suppress(BranchNotFound):  # by another thread or process
+                ring.drop_branch(branch)
+            after.pop(branch, None)
+        followed = {up for upstreams in after.values() for up in upstreams}
+        going = [branch for branch in chain if branch in after and branch not in followed]

@@ -252,9 +252,12 @@ SHMRING_API int shmring_subscribe(shmring *ring, const char *name, const struct 
  * SHMRING_E_DROPPED; what they hold stays theirs until they release it. */
 SHMRING_API int shmring_unsubscribe(shmring *ring, const char *name);
 
-/* Lets branch `id` see only what all of `upstream` have released; 0 puts it
- * behind the producer again. SHMRING_E_INVALID for a cycle. */
+/* Lets branch `id` see only what all of `upstream` (bit i: branch i) have released,
+ * beside what it follows already. SHMRING_E_INVALID for a cycle. */
 SHMRING_API int shmring_follow(shmring *ring, uint32_t id, uint64_t upstream);
+
+/* Lets it wait for these no longer; with none left it follows the producer. */
+SHMRING_API int shmring_unfollow(shmring *ring, uint32_t id, uint64_t upstream);
 
 SHMRING_API int shmring_find_branch(const shmring *ring, const char *name, uint32_t *id);
 

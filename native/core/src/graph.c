@@ -386,24 +386,49 @@ static bool reaches(const shmring *r, uint64_t from, uint32_t target)
 	return false;
 }
 
+/* Gives branch `id` other upstreams: those it has and `more`, without `less`.
+ * One at a time, so that none of several who build a graph is lost. */
+static int change_upstreams(shmring *r, uint32_t id, uint64_t more, uint64_t less)
+{
+	uint64_t before, after;
+	int status;
+
+	if (id >= BRANCHES || !is_active(r, id))
+		return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u", r->name, id);
+	status = check_upstream(r, more);
+	if (status)
+		return status;
+	if (reaches(r, more, id))
+		return fail(SHMRING_E_INVALID, "ring \"%s\": branch \"%.48s\" cannot follow itself", r->name,
+			    branch_at(r, id)->d.name);
+	before = load_relaxed(&branch_at(r, id)->d.upstream);
+	after = (before | more) & ~less;
+	if (after != before) {
+		store_relaxed(&branch_at(r, id)->d.upstream, after);
+		derive(r);
+		wake_branches(r, bit(id));
+	}
+	return SHMRING_OK;
+}
+
 int shmring_follow(shmring *r, uint32_t id, uint64_t upstream)
 {
 	int status = admin_enter_writable(r);
 
 	if (status)
 		return status;
-	if (id >= BRANCHES || !is_active(r, id))
-		status = fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u", r->name, id);
-	else
-		status = check_upstream(r, upstream);
-	if (!status && reaches(r, upstream, id))
-		status = fail(SHMRING_E_INVALID, "ring \"%s\": branch \"%.48s\" cannot follow itself", r->name,
-			      branch_at(r, id)->d.name);
-	if (!status) {
-		store_relaxed(&branch_at(r, id)->d.upstream, upstream);
-		derive(r);
-		wake_branches(r, bit(id));
-	}
+	status = change_upstreams(r, id, upstream, 0);
+	admin_leave(r);
+	return status;
+}
+
+int shmring_unfollow(shmring *r, uint32_t id, uint64_t upstream)
+{
+	int status = admin_enter_writable(r);
+
+	if (status)
+		return status;
+	status = change_upstreams(r, id, 0, upstream);
 	admin_leave(r);
 	return status;
 }

@@ -49,6 +49,7 @@ static int use_and_attach_again(void *argument)
 		CHECK_IS(shmring_subscribe(copy.r, "c", NULL, &branch), SHMRING_E_FORKED);
 		CHECK_IS(shmring_unsubscribe(copy.r, "b"), SHMRING_E_FORKED);
 		CHECK_IS(shmring_follow(copy.r, 0, 0), SHMRING_E_FORKED);
+		CHECK_IS(shmring_unfollow(copy.r, 0, 0), SHMRING_E_FORKED);
 		CHECK_IS(shmring_recover(copy.r, NULL), SHMRING_E_FORKED);
 		CHECK(strstr(shmring_error_message(), "attach again") != NULL);
 		shmring_count_dropped(copy.p);

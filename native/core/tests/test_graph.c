@@ -108,6 +108,7 @@ TEST(following_another_takes_effect_at_once)
 	for (int i = 0; i < 10; i++)
 		CHECK_IS(pop_number(ma), i);
 	CHECK_IS(pop_number(mc), 0); /* has seen that a released 10 */
+	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << a), SHMRING_OK);
 	CHECK_IS(shmring_follow(r, c, UINT64_C(1) << b), SHMRING_OK);
 	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
 	CHECK_IS(pop_number(mb), 0);
@@ -123,11 +124,96 @@ TEST(following_another_takes_effect_at_once)
 	CHECK_IS(subscribe(r, "new b", 0), b);
 	CHECK_IS(shmring_follow(r, c, UINT64_C(1) << b), SHMRING_OK);
 	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
-	CHECK_IS(shmring_follow(r, c, 0), SHMRING_OK);
+	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << b), SHMRING_OK);
 	CHECK_IS(pop_number(mc), 3);
 	shmring_member_close(ma);
 	shmring_member_close(mc);
 	shmring_producer_close(p);
+	ring_end(r);
+}
+
+static uint64_t upstreams(const shmring *r, uint32_t id)
+{
+	struct shmring_branch_info info;
+
+	NEED(shmring_branch_info(r, id, &info) == SHMRING_OK);
+	return info.upstream;
+}
+
+TEST(upstreams_are_added_and_removed_one_by_one)
+{
+	shmring *r = ring_new();
+	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", 0), c = subscribe(r, "c", UINT64_C(1) << a);
+	uint64_t both = UINT64_C(1) << a | UINT64_C(1) << b;
+	shmring_member *mc = member_of(r, "c"), *ma = member_of(r, "a"), *mb = member_of(r, "b");
+	shmring_producer *p = producer_of(r);
+	uint32_t changes;
+
+	CHECK_IS(shmring_follow(r, c, UINT64_C(1) << b), SHMRING_OK);
+	CHECK_IS(upstreams(r, c), both);
+	changes = r->cursors->graph.changes;
+	CHECK_IS(shmring_follow(r, c, both), SHMRING_OK);
+	CHECK_IS(r->cursors->graph.changes, changes); /* it was so before */
+	CHECK_IS(subscribe(r, "c", UINT64_C(1) << b), c);
+	CHECK_IS(upstreams(r, c), both);
+	push_n(p, 0, 1);
+	CHECK_IS(pop_number(ma), 0);
+	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
+	CHECK_IS(pop_number(mb), 0);
+	CHECK_IS(pop_number(mc), 0);
+	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << a), SHMRING_OK);
+	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << a), SHMRING_OK); /* gone already */
+	CHECK_IS(upstreams(r, c), UINT64_C(1) << b);
+	shmring_member_close(ma);
+	shmring_member_close(mb);
+	shmring_member_close(mc);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+struct builder {
+	pthread_t thread;
+	const char *path;
+	uint32_t follower;
+	uint32_t upstream;
+};
+
+/* Comes and goes behind `follower`, and stays in the end. */
+static void *build(void *argument)
+{
+	struct builder *b = argument;
+	shmring *r = ring_again(b->path);
+
+	for (int i = 0; i < 200; i++) {
+		CHECK_IS(shmring_follow(r, b->follower, UINT64_C(1) << b->upstream), SHMRING_OK);
+		if (i < 199)
+			CHECK_IS(shmring_unfollow(r, b->follower, UINT64_C(1) << b->upstream), SHMRING_OK);
+	}
+	shmring_close(r);
+	return NULL;
+}
+
+TEST(none_of_many_who_add_upstreams_is_lost)
+{
+	enum { BUILDERS = 8 };
+	struct builder builders[BUILDERS];
+	shmring *r = ring_new();
+	uint32_t follower = subscribe(r, "follower", 0);
+	uint64_t all = 0;
+
+	for (int i = 0; i < BUILDERS; i++) {
+		char name[8];
+
+		snprintf(name, sizeof name, "b%d", i);
+		builders[i] =
+		    (struct builder){.path = ring_path(), .follower = follower, .upstream = subscribe(r, name, 0)};
+		all |= UINT64_C(1) << builders[i].upstream;
+	}
+	for (int i = 0; i < BUILDERS; i++)
+		NEED(pthread_create(&builders[i].thread, NULL, build, &builders[i]) == 0);
+	for (int i = 0; i < BUILDERS; i++)
+		pthread_join(builders[i].thread, NULL);
+	CHECK_IS(upstreams(r, follower), all);
 	ring_end(r);
 }
 
@@ -145,8 +231,9 @@ TEST(cycles_and_strangers_are_refused)
 	CHECK_IS(shmring_follow(r, a, UINT64_C(1) << c), SHMRING_E_INVALID);
 	CHECK_IS(shmring_follow(r, a, UINT64_C(1) << 40), SHMRING_E_NO_BRANCH);
 	CHECK_IS(shmring_follow(r, 64, 0), SHMRING_E_NO_BRANCH);
-	CHECK_IS(shmring_follow(r, 63, 0), SHMRING_E_NO_BRANCH);
+	CHECK_IS(shmring_unfollow(r, 63, 0), SHMRING_E_NO_BRANCH);
 	CHECK_IS(shmring_follow(r, c, UINT64_C(1) << a), SHMRING_OK);
+	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << b), SHMRING_OK);
 	CHECK_IS(shmring_follow(r, b, UINT64_C(1) << c), SHMRING_OK); /* now it is none */
 	CHECK_IS(shmring_subscribe(r, "x", &o, &id), SHMRING_E_NO_BRANCH);
 	CHECK_IS(shmring_subscribe(r, "", NULL, &id), SHMRING_E_INVALID);
@@ -434,6 +521,8 @@ int main(void)
 	RUN(a_follower_sees_what_its_upstream_has_released);
 	RUN(a_diamond_joins_at_the_slower_side);
 	RUN(following_another_takes_effect_at_once);
+	RUN(upstreams_are_added_and_removed_one_by_one);
+	RUN(none_of_many_who_add_upstreams_is_lost);
 	RUN(cycles_and_strangers_are_refused);
 	RUN(the_65th_branch_is_refused_until_one_goes);
 	RUN(where_a_newcomer_starts);

@@ -185,6 +185,7 @@ TEST(a_read_only_handle_cannot_write)
 	CHECK_IS(shmring_subscribe(looker, "b", NULL, &id), SHMRING_E_PERMISSION);
 	CHECK_IS(shmring_unsubscribe(looker, "b"), SHMRING_E_PERMISSION);
 	CHECK_IS(shmring_follow(looker, 0, 0), SHMRING_E_PERMISSION);
+	CHECK_IS(shmring_unfollow(looker, 0, 0), SHMRING_E_PERMISSION);
 	CHECK_IS(shmring_recover(looker, NULL), SHMRING_E_PERMISSION);
 	CHECK_IS(mprotect(looker->base, 4096, PROT_READ | PROT_WRITE), -1); /* opened O_RDONLY */
 	shmring_close(looker);
