@@ -91,6 +91,7 @@ def parent(pid):
 
 
 def is_alive(pid):
+    """Whether the process is there, be it as a zombie."""
     return os.path.exists(f"/proc/{pid}")
 
 
@@ -111,6 +112,24 @@ def test_sidecar_that_is_killed_is_started_again(served, name):
     served.await_metrics(**{f"sidecar.{name}.restarts": 1, f"sidecar.{name}.running": 1})
     assert double(name) == [2, 4, 6]
     served.executor_dies()
+
+
+def test_workers_of_a_killed_supervisor_leave_no_zombies(served, name, until):
+    (worker,) = workers(name)
+    os.kill(parent(worker), signal.SIGKILL)
+    until(lambda: not is_alive(worker), "the end of the orphan")
+    assert double(name) == [2, 4, 6]
+    served.executor_dies()
+
+
+def test_orphan_that_has_left_its_group_is_reaped_too(attend, name, tmp_path, until):
+    """A sidecar of any kind: a subshell starts a process with a session of its own, and leaves."""
+    pid = tmp_path / "pid"
+    command = f"(setsid sh -c 'echo $$ > {pid}' &); exec sleep 1000"
+    attendant = attend(sidecars={name: ["sh", "-c", command]})
+    until(lambda: pid.exists() and pid.read_text().endswith("\n"), "the orphan")
+    until(lambda: not is_alive(int(pid.read_text())), "the end of the orphan")
+    attendant.executor_dies()
 
 
 def test_sidecar_ends_with_an_attendant_that_is_killed(served, name, until):

@@ -56,6 +56,11 @@ class _Sidecar:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def pid(self) -> int | None:
+        """Of the process, until its end was noticed."""
+        return None if self._process is None else self._process.pid
+
+    @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
@@ -163,9 +168,18 @@ class _Attendant:
         while not select.select([sys.stdin], [], [], _LOOK_EVERY)[0]:
             for each in self._sidecars:
                 each.look()
+            self._reap()
             if time.monotonic() - told >= _TELL_EVERY:
                 told = time.monotonic()
                 print(json.dumps(self._metrics()), flush=True)
+
+    def _reap(self) -> None:
+        """Reap what sidecars that have ended had started: it is this process's by inheritance."""
+        with suppress(ChildProcessError):  # there is no child at all
+            while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                if any(dead.si_pid == each.pid for each in self._sidecars):
+                    return  # the next look at it wants its status; the others come after that
+                os.waitpid(dead.si_pid, 0)
 
     def _metrics(self) -> dict[str, int]:
         metrics: dict[str, int] = {}
