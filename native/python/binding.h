@@ -160,6 +160,7 @@ enum retry {
 int errors_load(struct state *state);
 PyObject *error_class(struct state *state, int status);
 PyObject *error_text(void);
+#define EXPLANATION_BYTES 512 /* of the core's words about who holds what */
 PyObject *raise_error(struct state *state, int status);
 PyObject *raise_status(struct ring *ring, int status);
 PyObject *raise_closed(struct ring *ring, const char *what);

@@ -77,8 +77,13 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 		if (status == SHMRING_OK || status == SHMRING_E_NO_BRANCH)
 			return raise_not_durable(self, message_id, "the journal's branch was dropped");
 		retry = handle_waited(&self->handle, status);
-		if (retry == RETRY_OVER)
-			return raise_not_durable(self, message_id, "was not on disk in time");
+		if (retry == RETRY_OVER) {
+			char why[EXPLANATION_BYTES] = "was not on disk in time: ";
+			size_t used = strlen(why);
+
+			shmring_explain_branch(self->handle.ring->core, branch, why + used, sizeof why - used);
+			return raise_not_durable(self, message_id, why);
+		}
 		if (retry == RETRY_AGAIN && !producer_usable(self))
 			retry = RETRY_RAISED;
 	} while (retry == RETRY_AGAIN && journal_lives(self, branch));

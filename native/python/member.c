@@ -143,11 +143,19 @@ static enum retry member_retry(struct member *self, int status, struct patience 
 static void raise_empty(struct member *self, int64_t timeout)
 {
 	struct ring *ring = self->handle.ring;
-	PyObject *seconds = seconds_text(timeout);
+	char reason[EXPLANATION_BYTES];
+	PyObject *seconds;
 
+	if (timeout == 0) { /* a poll, which may be a hot loop: it wants an answer, no reasons */
+		PyErr_Format(ring->state->empty, "no message for branch \"%U\" of ring \"%U\" now", self->branch,
+			     ring->label);
+		return;
+	}
+	shmring_explain_empty(self->core, reason, sizeof reason);
+	seconds = seconds_text(timeout);
 	if (seconds)
-		PyErr_Format(ring->state->empty, "no message for branch \"%U\" of ring \"%U\" within %U s",
-			     self->branch, ring->label, seconds);
+		PyErr_Format(ring->state->empty, "no message for branch \"%U\" of ring \"%U\" within %U s: %s",
+			     self->branch, ring->label, seconds, reason);
 	Py_XDECREF(seconds);
 }
 

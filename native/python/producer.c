@@ -130,13 +130,14 @@ enum retry producer_retry(struct producer *self, int status, uint64_t slots, str
 PyObject *raise_full(struct producer *self, const struct patience *patience)
 {
 	PyObject *seconds = seconds_text(patience->timeout);
+	char holder[EXPLANATION_BYTES];
 
+	shmring_explain_full(self->handle.ring->core, holder, sizeof holder);
 	if (seconds)
-		PyErr_Format(
-		    self->handle.ring->state->full,
-		    "ring \"%U\" was full for %U s: this was not published; wait longer (timeout), give it more "
-		    "slots or faster readers (`shmring stat` shows the slowest branch)",
-		    self->handle.ring->label, seconds);
+		PyErr_Format(self->handle.ring->state->full,
+			     "ring \"%U\" was full for %U s, and this was not published: %s. If that is as it "
+			     "should be, wait longer (timeout) or give the ring more slots",
+			     self->handle.ring->label, seconds, holder);
 	Py_XDECREF(seconds);
 	return NULL;
 }

@@ -359,6 +359,29 @@ static PyObject *ring_seats(PyObject *self, PyObject *Py_UNUSED(ignored))
 	return list;
 }
 
+static PyObject *ring_holder(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	struct ring *ring = (struct ring *)self;
+	char words[EXPLANATION_BYTES];
+	struct shmring_holder h;
+	PyObject *result;
+
+	if (!ring_usable(ring))
+		return NULL;
+	if (shmring_find_holder(ring->core, &h) != SHMRING_OK)
+		Py_RETURN_NONE;
+	shmring_explain_full(ring->core, words, sizeof words);
+	result = Py_BuildValue("{s:N,s:N,s:N,s:O,s:N,s:K,s:K,s:N,s:N}", "branch",
+			       h.branch < 0 ? Py_NewRef(Py_None) : text(h.branch_name, sizeof h.branch_name),
+			       "name", h.seat < 0 ? Py_NewRef(Py_None) : text(h.name, sizeof h.name), "pid",
+			       h.seat < 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(h.pid), "alive",
+			       flag(h.alive), "sequence", sequence_or_none(h.sequence), "slots",
+			       (unsigned long long)h.slots, "kind", (unsigned long long)h.kind, "age_s",
+			       h.age_ns < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble((double)h.age_ns / 1e9),
+			       "words", PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace"));
+	return result;
+}
+
 static PyObject *row_tuple(const struct shmring_row *row, const char *message, Py_ssize_t capacity)
 {
 	Py_ssize_t length = (Py_ssize_t)row->length < capacity ? (Py_ssize_t)row->length : capacity;
@@ -429,6 +452,7 @@ static PyMethodDef methods[] = {
     {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
     {"unfollow", ring_unfollow, METH_VARARGS, "unfollow(id, upstream)"},
     {"find_branch", ring_find_branch, METH_VARARGS, "find_branch(branch) -> the branch's number"},
+    {"holder", ring_holder, METH_NOARGS, "holder() -> who keeps the producers from going on, or None"},
     {"recover", ring_recover, METH_NOARGS, "recover() -> seats that were dead"},
     {"info", ring_info, METH_NOARGS, "info() -> dict"},
     {"branches", ring_branches, METH_NOARGS, "branches() -> list of dicts"},

@@ -60,6 +60,17 @@ class BranchDict(TypedDict):
     members: int
     orphans: int
 
+class HolderDict(TypedDict):
+    kind: int
+    branch: str | None
+    name: str | None
+    pid: int | None
+    alive: bool
+    sequence: int
+    slots: int
+    age_s: float | None
+    words: str
+
 class SeatDict(TypedDict):
     seat: int
     state: int
@@ -147,6 +158,7 @@ class Ring:
     def info(self) -> RingDict: ...
     def branches(self) -> list[BranchDict]: ...
     def seats(self) -> list[SeatDict]: ...
+    def holder(self) -> HolderDict | None: ...
     def rows(
         self, first: int, end: int, capacity: int, /
     ) -> list[tuple[int, int, int, int, int, int, bytes]]: ...

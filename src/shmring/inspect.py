@@ -95,13 +95,15 @@ def stats(ring: Ring) -> dict[str, Any]:
     dict with ``claimed`` and ``floor`` (sequences), ``used`` (slots still held),
     ``slots``, ``branches`` and ``participants`` (as given by
     :meth:`Ring.branches` and :meth:`Ring.seats`, with the lag of each branch in slots
-    behind the producers) and ``totals`` of the participants' counters by role
+    behind the producers; the branch that lags most first), ``holder`` (as given by
+    :meth:`Ring.holder`) and ``totals`` of the participants' counters by role
     """
     claimed = ring.claimed
     seats = ring.seats()
     branches = [
         branch | {"lag": max(0, claimed - branch["position"])} for branch in ring.branches()
     ]
+    branches.sort(key=lambda branch: -branch["lag"])
     floor = held_since(ring, branches)
     return {
         "name": ring.name,
@@ -110,6 +112,7 @@ def stats(ring: Ring) -> dict[str, Any]:
         "claimed": claimed,
         "floor": floor,
         "used": max(0, claimed - floor),
+        "holder": ring.holder(),
         "branches": branches,
         "participants": seats,
         "totals": {

@@ -51,6 +51,7 @@ _STARTS: dict[str, int] = {
     "earliest": _shmring.START_EARLIEST,
 }
 _ROLES = {0: "attached", 1: "producer", 2: "member"}
+_HOLDERS = {1: "claim", 2: "lease", 3: "members", 4: "no member"}
 
 
 class RingInfo(NamedTuple):
@@ -410,6 +411,21 @@ class Ring:
             seat["orphaned"] = seat.pop("state") == 2
             seats.append(seat)
         return seats
+
+    def holder(self) -> dict[str, Any] | None:
+        """Whom producers wait for when the ring is full, as it stands.
+
+        Returns
+        -------
+        None if nobody holds anything; else a dict: kind ("claim": a producer has neither committed
+        nor aborted; "lease": a member has not released; "members": the branch's members have still
+        to take it; "no member"), branch (None for a claim), name, pid and alive of the participant
+        (None, None and False where there is none), sequence (the lowest held), slots (from there to
+        the producers), age_s (seconds since that message was published; None where the ring cannot
+        say), words (the same as a sentence, as :class:`Full` says it)
+        """
+        found = self.core.holder()
+        return found and {**found, "kind": _HOLDERS[found["kind"]]}
 
     def rows(
         self, first: int = 0, end: int | None = None, capacity: int = 300

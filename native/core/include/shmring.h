@@ -34,6 +34,7 @@ extern "C" {
 
 #define SHMRING_SLOT_BYTES 300
 #define SHMRING_MAX_BRANCHES 64
+#define SHMRING_NAME_BYTES 56 /* of a participant's or a branch's name, its terminating zero included */
 
 enum shmring_status {
 	SHMRING_OK = 0,
@@ -232,7 +233,7 @@ struct shmring_branch_options {
 
 struct shmring_branch_info {
 	uint32_t id;
-	char name[56];
+	char name[SHMRING_NAME_BYTES];
 	bool exclusive;
 	bool ephemeral;
 	bool lapse;
@@ -371,7 +372,7 @@ struct shmring_seat_info {
 	uint32_t pid;
 	bool alive; /* asked of the kernel; true for read-only handles of own seats too */
 	uint64_t joined_ns;
-	char name[56];
+	char name[SHMRING_NAME_BYTES];
 	uint64_t claim; /* first slot of the open claim, UINT64_MAX: none */
 	uint64_t hold; /* lowest sequence held, UINT64_MAX: none */
 	uint64_t messages;
@@ -386,6 +387,40 @@ struct shmring_seat_info {
 
 /* SHMRING_UNAVAILABLE: the seat is free. */
 SHMRING_API int shmring_seat_info(const shmring *ring, uint32_t seat, struct shmring_seat_info *info);
+
+enum shmring_holder_kind {
+	SHMRING_HELD_BY_NOBODY = 0,
+	SHMRING_HELD_BY_CLAIM = 1, /* a producer's claim is open */
+	SHMRING_HELD_BY_LEASE = 2, /* a member has taken it and not released it */
+	SHMRING_HELD_BY_MEMBERS = 3, /* the branch has living members, none of which has taken it */
+	SHMRING_HELD_BY_NO_MEMBER = 4, /* the branch has no living member */
+};
+
+/* Who keeps the lowest sequence that is still held. */
+struct shmring_holder {
+	uint8_t kind; /* enum shmring_holder_kind */
+	bool alive; /* the participant */
+	int32_t branch; /* -1: none, a claim is in the way */
+	int32_t seat; /* -1: no participant */
+	uint32_t pid;
+	uint32_t members; /* of the branch, living; counted where they hold nothing */
+	uint64_t sequence;
+	uint64_t slots; /* from there to the producers */
+	int64_t age_ns; /* since that message was published; -1: the ring cannot say */
+	char branch_name[SHMRING_NAME_BYTES];
+	char name[SHMRING_NAME_BYTES]; /* the participant's; of several members the first's */
+};
+
+/* Whom producers on a full ring wait for. Takes no seat, disturbs nobody.
+ * SHMRING_UNAVAILABLE: nobody holds anything. */
+SHMRING_API int shmring_find_holder(const shmring *ring, struct shmring_holder *holder);
+
+/* The same in words, for an error: who holds what since when, and what to do. `text`
+ * is cut to `size` bytes. Whom producers wait for; whom this branch's followers (or who
+ * waits for its releases) wait for; whom this member waits for. */
+SHMRING_API void shmring_explain_full(const shmring *ring, char *text, size_t size);
+SHMRING_API void shmring_explain_branch(const shmring *ring, uint32_t branch, char *text, size_t size);
+SHMRING_API void shmring_explain_empty(const shmring_member *member, char *text, size_t size);
 
 struct shmring_row {
 	uint64_t slot;

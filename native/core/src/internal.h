@@ -178,6 +178,9 @@ void count_orphans(shmring *ring, uint32_t id);
 unsigned recover_dead_seats(shmring *ring);
 bool recover_seat(shmring *ring, uint32_t index);
 
+/* holder.c */
+void explain_seats(const shmring *ring, char *text, size_t size);
+
 /* wait.c */
 void wake_branches(shmring *ring, uint64_t mask);
 void wake_producers(shmring *ring);

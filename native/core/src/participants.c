@@ -131,11 +131,15 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 		if (found == NOBODY && recover_dead_seats(r) == 0)
 			break;
 	}
-	if (found == NOBODY)
+	if (found == NOBODY) {
+		char most[128];
+
+		explain_seats(r, most, sizeof most);
 		return fail(SHMRING_E_LIMIT,
-			    "ring \"%s\": all %u participants' seats are taken; close handles that are not needed "
-			    "or create the ring with more participants",
-			    r->name, r->seat_count);
+			    "ring \"%s\": all %u participants' seats are taken, %s; close handles that are not "
+			    "needed or create the ring with more participants",
+			    r->name, r->seat_count, most);
+	}
 
 	struct seat *s = &r->seats[found];
 

@@ -9,60 +9,73 @@ from typing import Any
 import click
 
 from shmring.cli.options import Place, count, json_option, ring_argument
-from shmring.cli.output import as_time, emit, message_fields, show_table, wants_json
-from shmring.inspect import COUNTERS, Row, filled_rows
+from shmring.cli.output import (
+    as_time,
+    clean,
+    emit,
+    message_fields,
+    print_lines,
+    show_table,
+    size,
+    wants_json,
+)
+from shmring.inspect import Row, filled_rows
 from shmring.inspect import table as arrow_table
 
-__all__ = ["branch_rows", "seat_rows", "stat", "table"]
+__all__ = ["branch_rows", "seat_state", "stat", "summary", "table"]
 
-BRANCH_COLUMNS = (
-    "branch",
-    "position",
-    "released",
-    "lag",
-    "members",
-    "orphans",
-    "kind",
-    "after",
-)
-SEAT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "claim", "hold", *COUNTERS)
+BRANCH_COLUMNS = ("", "branch", "lag", "members", "orphans", "kind", "after", "position")
+SEAT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "holds from")
+_RARE = ("full_waits", "empty_waits", "contended", "recovered", "lapsed", "dropped")
 
 
 @click.command()
 @ring_argument
 @json_option
 def stat(place: Place) -> None:
-    """Show positions, branches, participants and their counters, as they stand."""
+    """Show branches, participants and their counters, and who holds the producers, as it stands."""
     with place.attach(read_only=True) as ring:
         stats = ring.stats()
     if wants_json():
         emit(stats)
         return
-    used, slots = stats["used"], stats["slots"]
-    print(
-        f"{place.label}: next sequence {stats['claimed']:,}, held since {stats['floor']:,}: "
-        f"{used:,} of {slots:,} slots in use ({100 * used / slots:.1f} %)"
-    )
+    print_lines("\n".join(summary(place, stats)))
     print()
-    show_table(BRANCH_COLUMNS, branch_rows(stats["branches"]), title="branches")
+    show_table(BRANCH_COLUMNS, branch_rows(stats), title="branches")
     print()
-    show_table(SEAT_COLUMNS, seat_rows(stats["participants"]), title="participants")
+    seats = stats["participants"]
+    show_table(SEAT_COLUMNS, [seat_row(seat) for seat in seats], title="participants")
+    print()
+    show_table(*_counters(seats), title="what they have done")
 
 
-def branch_rows(branches: list[dict[str, Any]]) -> list[tuple[object, ...]]:
-    """Rows for BRANCH_COLUMNS."""
+def summary(place: Place, stats: dict[str, Any]) -> list[str]:
+    """How full the ring is, and who keeps it so, a line each."""
+    used, slots, holder = stats["used"], stats["slots"], stats["holder"]
+    lines = [
+        f"{clean(place.label)}: {used:,} of {slots:,} slots in use ({100 * used / slots:.1f} %), "
+        f"{stats['floor']:,} to {stats['claimed']:,}"
+    ]
+    if used and holder:
+        lines.append(f"> {clean(holder['words'])}")
+    return lines
+
+
+def branch_rows(stats: dict[str, Any]) -> list[tuple[object, ...]]:
+    """Rows for BRANCH_COLUMNS; > marks the branch that holds the producers."""
+    holder = stats["holder"] if stats["used"] else None
     return [
         (
+            ">" if holder and holder["branch"] == b["name"] else "",
             b["name"],
-            b["position"],
-            b["released"],
             b["lag"],
             b["members"],
             b["orphans"],
             " ".join(k for k in ("exclusive", "ephemeral", "lapse") if b[k]) or "reliable",
             " ".join(b["after"]) or "producers",
+            b["position"],
         )
-        for b in branches
+        for b in stats["branches"]
     ]
 
 
@@ -70,25 +83,28 @@ def seat_state(seat: dict[str, Any]) -> str:
     """What a participant is."""
     if seat["alive"]:
         return "alive"
-    return "dead, awaits redelivery" if seat["orphaned"] else "dead"
+    return "dead, redelivery" if seat["orphaned"] else "dead"
 
 
-def seat_rows(seats: list[dict[str, Any]]) -> list[tuple[object, ...]]:
-    """Rows for SEAT_COLUMNS."""
-    return [
-        (
-            s["seat"],
-            s["role"],
-            s["name"],
-            s["branch"] or "-",
-            str(s["pid"]),
-            seat_state(s),
-            "-" if s["claim"] is None else f"{s['claim']:,}",
-            "-" if s["hold"] is None else f"{s['hold']:,}",
-            *(s[c] for c in COUNTERS),
-        )
-        for s in seats
-    ]
+def seat_row(seat: dict[str, Any]) -> tuple[object, ...]:
+    """A row for SEAT_COLUMNS."""
+    held = [sequence for sequence in (seat["claim"], seat["hold"]) if sequence is not None]
+    return (
+        *(seat["seat"], seat["role"], seat["name"], seat["branch"] or "-", str(seat["pid"])),
+        *(seat_state(seat), f"{min(held):,}" if held else "-"),
+    )
+
+
+def _counters(seats: list[dict[str, Any]]) -> tuple[list[str], list[tuple[object, ...]]]:
+    """Columns and rows of the counters; those that are 0 everywhere are left out."""
+    shown = [c for c in _RARE if any(seat[c] for seat in seats)]
+    return (
+        ["seat", "messages", "size", *(c.replace("_", " ") for c in shown)],
+        [
+            (seat["seat"], seat["messages"], size(seat["bytes"]), *(seat[c] for c in shown))
+            for seat in seats
+        ],
+    )
 
 
 @click.command()

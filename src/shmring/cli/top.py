@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import os
+import select
 import sys
+import termios
 import time
-from collections.abc import Iterator
+import tty
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import shmring
-from shmring.cli.look import BRANCH_COLUMNS, branch_rows, seat_state
+from shmring.cli.look import BRANCH_COLUMNS, branch_rows, seat_state, summary
 from shmring.cli.options import Place, json_option, ring_argument
-from shmring.cli.output import clean, console, emit, make_table, print_lines, size, wants_json
+from shmring.cli.output import console, emit, make_table, print_lines, size, wants_json
 
 if TYPE_CHECKING:
     from rich.console import Group
 
 __all__ = ["top"]
 
-_SEAT_COLUMNS = (
-    *("seat", "role", "name", "branch", "pid", "state"),
-    *("messages", "messages/s", "bytes/s", "full waits", "empty waits", "contended"),
-)
+_SEAT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "messages/s", "bytes/s")
 
 
 class Rates:
@@ -53,20 +55,22 @@ class Rates:
 @click.option("--times", type=click.IntRange(1), metavar="N", help="Look N times, then end.")
 @json_option
 def top(place: Place, interval: float, times: int | None) -> None:
-    """Watch a ring until Ctrl-C: positions, branches, participants, and what passes a second.
+    """Watch a ring until q or Ctrl-C: branches, participants, what passes a second, who holds it.
 
     It looks on without joining. With --json, each look is a line: that of `shmring stat`, and the
     rates.
     """
     with place.attach(read_only=True) as ring:
-        looks = _looks(ring, interval, times)
-        if wants_json():
+        live = sys.stdout.isatty() and not wants_json()
+        with _keys(live) as ended:
+            looks = _looks(ring, interval, times, ended)
+            if live:
+                _show_live(place, looks)
+                return
             for stats in looks:
-                emit(stats)
-        elif sys.stdout.isatty():
-            _show_live(place, looks)
-        else:
-            for stats in looks:
+                if wants_json():
+                    emit(stats)
+                    continue
                 out = console()
                 with out.capture() as captured:
                     out.print(_draw(place, stats))
@@ -74,7 +78,32 @@ def top(place: Place, interval: float, times: int | None) -> None:
                 sys.stdout.flush()
 
 
-def _looks(ring: shmring.Ring, interval: float, times: int | None) -> Iterator[dict[str, Any]]:
+@contextmanager
+def _keys(live: bool) -> Generator[Callable[[float], bool], None, None]:
+    """A pause that a typed q ends, where there is a terminal to type at: True if it did."""
+    if not (live and sys.stdin.isatty()):
+        yield lambda seconds: bool(time.sleep(seconds))
+        return
+    typed = sys.stdin.fileno()
+    before = termios.tcgetattr(typed)
+
+    def ended(seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while select.select([typed], [], [], max(0.0, until - time.monotonic()))[0]:
+            if os.read(typed, 1) in (b"q", b"Q", b""):
+                return True
+        return False
+
+    try:
+        tty.setcbreak(typed)
+        yield ended
+    finally:
+        termios.tcsetattr(typed, termios.TCSADRAIN, before)
+
+
+def _looks(
+    ring: shmring.Ring, interval: float, times: int | None, ended: Callable[[float], bool]
+) -> Iterator[dict[str, Any]]:
     rates = Rates()
     for number in itertools.count(1):
         stats = ring.stats()
@@ -86,9 +115,8 @@ def _looks(ring: shmring.Ring, interval: float, times: int | None) -> Iterator[d
             seat["messages_per_s"] = rates.of((who, "messages"), seat["messages"])
             seat["bytes_per_s"] = rates.of((who, "bytes"), seat["bytes"])
         yield stats
-        if number == times:
+        if number == times or ended(interval):
             return
-        time.sleep(interval)
 
 
 def _show_live(place: Place, looks: Iterator[dict[str, Any]]) -> None:
@@ -103,20 +131,14 @@ def _draw(place: Place, stats: dict[str, Any]) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    used, slots = stats["used"], stats["slots"]
     seats = [s for s in stats["participants"] if s["role"] != "attached"]
     return Group(
-        Text(
-            f"{clean(place.label)}: {used:,} of {slots:,} slots in use "
-            f"({100 * used / slots:.1f} %), {stats['slots_per_s']:,} claimed a second\n"
-        ),
+        Text("\n".join((*summary(place, stats), f"{stats['slots_per_s']:,} slots a second\n"))),
         make_table(
             (*BRANCH_COLUMNS, "slots/s"),
             [
                 (*row, branch["slots_per_s"])
-                for row, branch in zip(
-                    branch_rows(stats["branches"]), stats["branches"], strict=True
-                )
+                for row, branch in zip(branch_rows(stats), stats["branches"], strict=True)
             ],
         ),
         "",
@@ -128,7 +150,5 @@ def _draw(place: Place, stats: dict[str, Any]) -> Group:
 def _seat_row(seat: dict[str, Any]) -> tuple[object, ...]:
     return (
         *(seat["seat"], seat["role"], seat["name"], seat["branch"] or "-", str(seat["pid"])),
-        *(seat_state(seat), seat["messages"], seat["messages_per_s"]),
-        f"{size(seat['bytes_per_s'])}/s",
-        *(seat["full_waits"], seat["empty_waits"], seat["contended"]),
+        *(seat_state(seat), seat["messages_per_s"], f"{size(seat['bytes_per_s'])}/s"),
     )

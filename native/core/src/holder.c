@@ -1,0 +1,304 @@
+/* Who holds up a full ring or an empty branch, in words, for the errors that say so.
+ *
+ * This reader takes part in nothing and changes nothing: what it says was true of each
+ * word when it looked at that word. Nobody calls it before an error is made.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "internal.h"
+
+static void name_of_seat(const shmring *r, uint32_t seat, char *name)
+{
+	name_load(name, r->seats[seat].id.name, SHMRING_NAME_BYTES);
+}
+
+static void name_of_branch(const shmring *r, uint32_t id, char *name)
+{
+	name_load(name, r->cursors->branch[id].d.name, sizeof r->cursors->branch[id].d.name);
+}
+
+/* Since when the message at `sequence` is there; -1 where nobody can say. */
+static int64_t age_of(const shmring *r, uint64_t sequence)
+{
+	uint64_t time = is_published(r, sequence) ? load_relaxed(&control_at(r, sequence)->time) : 0;
+	uint64_t now = now_ns(CLOCK_REALTIME);
+
+	return time && time <= now ? (int64_t)(now - time) : -1;
+}
+
+static void blame_seat(const shmring *r, uint32_t seat, struct shmring_holder *h)
+{
+	h->seat = (int32_t)seat;
+	h->pid = load_relaxed(&r->seats[seat].id.pid);
+	h->alive = load_acquire(&r->seats[seat].id.state) == SEAT_ACTIVE && seat_alive(r, seat);
+	name_of_seat(r, seat, h->name);
+}
+
+/* The producer whose open claim `sequence` lies in. */
+static bool blame_claim(const shmring *r, uint64_t sequence, struct shmring_holder *h)
+{
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		const struct seat *s = &r->seats[i];
+		uint64_t lo = load_acquire(&s->intent.lo);
+
+		if (load_acquire(&s->id.state) == SEAT_FREE || lo == NONE || sequence < lo ||
+		    sequence - lo >= load_relaxed(&s->intent.n) || !is_hole(r, lo))
+			continue;
+		h->kind = SHMRING_HELD_BY_CLAIM;
+		blame_seat(r, i, h);
+		return true;
+	}
+	return false;
+}
+
+/* Why branch `id` has released no more than up to `released`. */
+static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struct shmring_holder *h)
+{
+	const struct branch *b = &r->cursors->branch[id];
+	uint32_t members = 0;
+
+	h->branch = (int32_t)id;
+	h->sequence = released;
+	h->age_ns = age_of(r, released);
+	name_of_branch(r, id, h->branch_name);
+	h->kind = SHMRING_HELD_BY_NO_MEMBER;
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		uint32_t state = load_acquire(&r->seats[i].id.state);
+
+		if (state == SEAT_FREE || !(load_acquire(&b->d.members[i / 64]) >> (i % 64) & 1))
+			continue;
+		if (load_acquire(&r->seats[i].lease.hold) <= released) {
+			h->kind = SHMRING_HELD_BY_LEASE;
+			blame_seat(r, i, h);
+			return;
+		}
+		if (state == SEAT_ACTIVE && seat_alive(r, i) && !members++) {
+			h->kind = SHMRING_HELD_BY_MEMBERS;
+			blame_seat(r, i, h);
+		}
+	}
+	h->members = members;
+	if (!is_published(r, released))
+		(void)blame_claim(r, released, h);
+}
+
+/* Of `mask`, the branch that has released least; where several have, one that follows none of those. */
+static uint64_t slowest(const shmring *r, uint64_t mask, uint32_t *id)
+{
+	uint64_t least = NONE;
+	uint64_t level = 0;
+
+	for (uint64_t m = mask; m; m &= m - 1) {
+		const struct branch *b = &r->cursors->branch[__builtin_ctzll(m)];
+		uint64_t released = branch_released(r, b, gates_by_holds_only(b));
+
+		if (released < least) {
+			least = released;
+			level = 0;
+		}
+		if (released == least)
+			level |= m & -m;
+	}
+	*id = level ? (uint32_t)__builtin_ctzll(level) : BRANCHES;
+	for (uint64_t m = level; m; m &= m - 1)
+		if (!(load_relaxed(&r->cursors->branch[__builtin_ctzll(m)].d.upstream) & level)) {
+			*id = (uint32_t)__builtin_ctzll(m);
+			break;
+		}
+	return least;
+}
+
+static void nobody(struct shmring_holder *h)
+{
+	*h = (struct shmring_holder){.branch = -1, .seat = -1, .age_ns = -1};
+}
+
+static void behind(const shmring *r, struct shmring_holder *h)
+{
+	uint64_t claim = load_acquire(&r->cursors->claim.v);
+
+	h->slots = claim > h->sequence ? claim - h->sequence : 0;
+}
+
+int shmring_find_holder(const shmring *r, struct shmring_holder *h)
+{
+	uint32_t id;
+	uint64_t least = slowest(r, load_acquire(&r->cursors->graph.active), &id);
+
+	nobody(h);
+	if (least != NONE) {
+		blame_branch(r, id, least, h);
+	} else {
+		/* Nobody holds a place: only a claim that stays open is in the producers' way. */
+		h->sequence = load_acquire(&r->cursors->floor.v);
+		h->sequence = walk_runs(r, h->sequence, h->sequence + r->capacity);
+		if (!blame_claim(r, h->sequence, h))
+			return SHMRING_UNAVAILABLE;
+	}
+	behind(r, h);
+	return SHMRING_OK;
+}
+
+/* --- in words ------------------------------------------------------------------ */
+
+struct text {
+	char *at;
+	size_t room;
+};
+
+__attribute__((format(printf, 2, 3))) static void say(struct text *t, const char *format, ...)
+{
+	va_list args;
+	int n;
+
+	va_start(args, format);
+	n = vsnprintf(t->at, t->room, format, args);
+	va_end(args);
+	if (n > 0) {
+		size_t used = (size_t)n < t->room ? (size_t)n : t->room - 1;
+
+		t->at += used;
+		t->room -= used;
+	}
+}
+
+static void say_who(struct text *t, const char *role, const struct shmring_holder *h)
+{
+	say(t, "%s%s%s%s (pid %u%s)", role, h->name[0] ? " \"" : "", h->name, h->name[0] ? "\"" : "", h->pid,
+	    h->alive ? "" : ", dead");
+}
+
+static void say_age(struct text *t, const struct shmring_holder *h)
+{
+	if (h->age_ns >= 0)
+		say(t, ", published %.1f s ago", (double)h->age_ns / 1e9);
+}
+
+static void say_holder(struct text *t, const shmring *r, const struct shmring_holder *h)
+{
+	unsigned long long at = h->sequence, slots = h->slots;
+
+	switch (h->kind) {
+	case SHMRING_HELD_BY_CLAIM:
+		say_who(t, "producer", h);
+		say(t, " has claimed sequence %llu and neither committed nor aborted it", at);
+		break;
+	case SHMRING_HELD_BY_LEASE:
+		say(t, "branch \"%s\": ", h->branch_name);
+		say_who(t, "member", h);
+		say(t, " has not released sequence %llu", at);
+		say_age(t, h);
+		say(t, ", %llu slots behind the producers", slots);
+		break;
+	case SHMRING_HELD_BY_MEMBERS:
+		say(t, "branch \"%s\" has still to take sequence %llu", h->branch_name, at);
+		say_age(t, h);
+		say(t, ", %llu slots behind the producers; of its %u living members the first is ", slots,
+		    h->members);
+		say_who(t, "member", h);
+		break;
+	case SHMRING_HELD_BY_NO_MEMBER:
+		say(t, "branch \"%s\" has no member and has still to take sequence %llu", h->branch_name, at);
+		say_age(t, h);
+		say(t, ", %llu slots behind the producers: join it, or drop it with `shmring drop-branch %s %s`",
+		    slots, r->name, h->branch_name);
+		break;
+	default:
+		say(t, "nobody holds it up any more");
+	}
+}
+
+void shmring_explain_full(const shmring *r, char *text, size_t size)
+{
+	struct text t = {text, size};
+	struct shmring_holder h;
+
+	(void)shmring_find_holder(r, &h);
+	say_holder(&t, r, &h);
+}
+
+void shmring_explain_branch(const shmring *r, uint32_t branch, char *text, size_t size)
+{
+	struct text t = {text, size};
+	struct shmring_holder h;
+	uint64_t released;
+
+	nobody(&h);
+	if (branch < BRANCHES) {
+		released = branch_released(r, &r->cursors->branch[branch], false);
+		blame_branch(r, branch, released, &h);
+		behind(r, &h);
+	}
+	say_holder(&t, r, &h);
+}
+
+static void say_producers(struct text *t, const shmring *r)
+{
+	struct shmring_holder h;
+	uint32_t producers = 0;
+
+	nobody(&h);
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE &&
+		    load_relaxed(&r->seats[i].id.role) == ROLE_PRODUCER && seat_alive(r, i) && !producers++)
+			blame_seat(r, i, &h);
+	if (producers == 0) {
+		say(t, "no producer is attached");
+		return;
+	}
+	say(t, "%u producer%s attached, ", producers, producers == 1 ? " is" : "s are");
+	say_who(t, producers == 1 ? "namely producer" : "the first is producer", &h);
+}
+
+void shmring_explain_empty(const shmring_member *m, char *text, size_t size)
+{
+	const shmring *r = m->ring;
+	struct text t = {text, size};
+	uint64_t at = load_acquire(&m->branch->taken.v) >> 8;
+	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
+	struct shmring_holder h;
+	uint32_t id;
+
+	nobody(&h);
+	h.sequence = at;
+	if (upstream && load_acquire(&r->cursors->claim.v) > at) {
+		say(&t, "it follows ");
+		blame_branch(r, id, slowest(r, upstream, &id), &h);
+		behind(r, &h);
+		say_holder(&t, r, &h);
+	} else if (!is_published(r, at) && blame_claim(r, at, &h)) {
+		say_holder(&t, r, &h);
+	} else {
+		say_producers(&t, r);
+	}
+}
+
+/* Who has most of the seats: for the error that there is none left. */
+void explain_seats(const shmring *r, char *text, size_t size)
+{
+	struct text t = {text, size};
+	uint32_t most = 0, whose = 0;
+
+	*text = '\0';
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		uint32_t pid = load_relaxed(&r->seats[i].id.pid);
+		uint32_t n = 0;
+
+		for (uint32_t j = i; j < r->seat_count; j++)
+			n += load_relaxed(&r->seats[j].id.pid) == pid &&
+			     load_acquire(&r->seats[j].id.state) != SEAT_FREE;
+		if (n > most) {
+			most = n;
+			whose = i;
+		}
+	}
+	if (most) {
+		char name[SHMRING_NAME_BYTES];
+
+		name_of_seat(r, whose, name);
+		say(&t, "%u of them by process %u%s%s%s", most, load_relaxed(&r->seats[whose].id.pid),
+		    name[0] ? " (\"" : "", name, name[0] ? "\")" : "");
+	}
+}

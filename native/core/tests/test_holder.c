@@ -1,0 +1,91 @@
+/* Who holds up whom, found and said, on live rings and on those of the dead. */
+#include "death.h"
+
+static void fill(shmring *r)
+{
+	shmring_producer *p = producer_of(r);
+
+	for (uint64_t i = 0; i < r->capacity; i++)
+		NEED(shmring_push(p, "x", 1, KIND_BYTES, &(uint64_t){0}) == SHMRING_OK);
+	shmring_producer_close(p);
+}
+
+TEST(nobody_holds_a_ring_without_branches_and_claims)
+{
+	shmring *r = ring_new();
+	struct shmring_holder h;
+
+	CHECK_IS(shmring_find_holder(r, &h), SHMRING_UNAVAILABLE);
+	fill(r);
+	CHECK_IS(shmring_find_holder(r, &h), SHMRING_UNAVAILABLE);
+	ring_end(r);
+}
+
+TEST(a_lease_holds_before_the_position_does)
+{
+	shmring *r = ring_new();
+	shmring_member *a = member_of(r, "a"), *b = member_of(r, "b");
+	struct shmring_holder h;
+	struct shmring_lease l;
+
+	fill(r);
+	NEED(shmring_take(a, 10, 10, &l) == SHMRING_OK);
+	NEED(shmring_release(a, 0, 4) == SHMRING_OK);
+	NEED(shmring_take(b, 10, 10, &l) == SHMRING_OK);
+	NEED(shmring_release(b, l.first, l.end) == SHMRING_OK);
+	CHECK_IS(shmring_find_holder(r, &h), SHMRING_OK);
+	CHECK(h.kind == SHMRING_HELD_BY_LEASE && h.sequence == 4 && h.slots == r->capacity - 4);
+	CHECK(h.alive && h.pid == (uint32_t)getpid() && strcmp(h.branch_name, "a") == 0 && h.age_ns >= 0);
+	NEED(shmring_release(a, 4, 10) == SHMRING_OK);
+	CHECK_IS(shmring_find_holder(r, &h), SHMRING_OK);
+	CHECK(h.kind == SHMRING_HELD_BY_MEMBERS && h.sequence == 10 && h.members == 1);
+	shmring_member_close(a);
+	CHECK_IS(shmring_find_holder(r, &h), SHMRING_OK);
+	CHECK(h.kind == SHMRING_HELD_BY_NO_MEMBER && h.seat < 0 && strcmp(h.branch_name, "a") == 0);
+	shmring_member_close(b);
+	ring_end(r);
+}
+
+TEST(an_open_claim_holds_with_a_branch_and_without)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *a;
+	struct shmring_holder h;
+
+	NEED(shmring_next(p, 3) == 0);
+	CHECK_IS(shmring_find_holder(r, &h), SHMRING_OK);
+	CHECK(h.kind == SHMRING_HELD_BY_CLAIM && h.sequence == 0 && h.branch < 0);
+	a = member_of(r, "a");
+	CHECK_IS(shmring_find_holder(r, &h), SHMRING_OK);
+	CHECK(h.kind == SHMRING_HELD_BY_CLAIM && h.sequence == 0 && h.age_ns < 0);
+	shmring_member_close(a);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(words_are_cut_to_their_room_and_end_in_it)
+{
+	shmring *r = ring_new();
+	char text[64];
+
+	shmring_member_close(member_of(r, "a"));
+	for (size_t size = 1; size <= sizeof text; size++) {
+		memset(text, '#', sizeof text);
+		shmring_explain_full(r, text, size);
+		CHECK_IS(strnlen(text, sizeof text), size - 1);
+		shmring_explain_branch(r, SHMRING_MAX_BRANCHES, text, size);
+		CHECK(strnlen(text, sizeof text) < size);
+	}
+	ring_end(r);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(nobody_holds_a_ring_without_branches_and_claims);
+	RUN(a_lease_holds_before_the_position_does);
+	RUN(an_open_claim_holds_with_a_branch_and_without);
+	RUN(words_are_cut_to_their_room_and_end_in_it);
+	return check_summary();
+}

@@ -1,0 +1,184 @@
+"""Errors and statistics say who holds whom up: branch, member, process, since when."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import shmring
+from shmring.errors import NotDurable
+
+SHMRING = os.path.join(os.path.dirname(sys.executable), "shmring")
+ME = f"pid {os.getpid()}"
+
+
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    with shmring.create(name, slots=1024) as ring:
+        yield ring
+    shmring.unlink(name)
+
+
+def filled(ring: shmring.Ring) -> str:
+    """Fills the ring; what Full says then."""
+    with ring.producer("feed", when_full="raise") as out:
+        try:
+            while True:
+                out.push(b"x")
+        except shmring.Full as error:
+            return str(error)
+
+
+def test_full_names_the_branch_without_a_member_and_the_way_out(ring: shmring.Ring) -> None:
+    ring.subscribe("audit")
+    said = filled(ring)
+    assert 'branch "audit" has no member' in said
+    assert "sequence 0, published" in said
+    assert "1024 slots" in said
+    assert f"shmring drop-branch {ring.name} audit" in said
+
+
+def test_full_names_the_member_that_holds_a_lease(ring: shmring.Ring) -> None:
+    with ring.producer() as out, ring.consumer("audit", name="billing") as inp:
+        out.push(b"first")
+        with inp.lease():
+            said = filled(ring)
+    assert f'branch "audit": member "billing" ({ME}) has not released sequence 0' in said
+
+
+def test_full_names_a_member_that_takes_nothing(ring: shmring.Ring) -> None:
+    with ring.consumer("audit", name="one"), ring.consumer("audit", name="two"):
+        said = filled(ring)
+    assert 'branch "audit" has still to take sequence 0' in said
+    assert f'of its 2 living members the first is member "one" ({ME})' in said
+
+
+def test_full_names_the_first_of_a_chain_and_not_who_follows(ring: shmring.Ring) -> None:
+    ring.subscribe("first")
+    ring.subscribe("second", after="first")
+    assert 'branch "first" has no member' in filled(ring)
+
+
+def test_full_names_the_producer_whose_claim_is_open(ring: shmring.Ring) -> None:
+    ring.subscribe("audit")
+    with ring.producer("stuck") as stuck, stuck.claim(10):
+        assert f'producer "stuck" ({ME}) has claimed sequence 0' in filled(ring)
+
+
+def test_full_without_any_branch_names_the_open_claim(ring: shmring.Ring) -> None:
+    with ring.producer("stuck") as stuck, stuck.claim(10):
+        assert f'producer "stuck" ({ME}) has claimed sequence 0' in filled(ring)
+
+
+def test_empty_says_whether_anybody_could_send(ring: shmring.Ring) -> None:
+    with ring.consumer("audit") as inp:
+        with pytest.raises(shmring.Empty, match="no producer is attached"):
+            inp.pop(timeout=0.001)
+        with (
+            ring.producer("feed"),
+            pytest.raises(shmring.Empty, match=re.escape(f'producer "feed" ({ME})')),
+        ):
+            inp.pop(timeout=0.001)
+
+
+def test_empty_names_the_open_claim_ahead(ring: shmring.Ring) -> None:
+    with (
+        ring.consumer("audit") as inp,
+        ring.producer("stuck") as stuck,
+        stuck.claim(10),
+        pytest.raises(shmring.Empty, match=re.escape(f'"stuck" ({ME}) has claimed sequence 0')),
+    ):
+        inp.pop(timeout=0.001)
+
+
+def test_empty_names_what_the_branch_waits_for_upstream(ring: shmring.Ring) -> None:
+    ring.subscribe("journal")
+    with ring.consumer("audit", after="journal") as inp, ring.producer() as out:
+        out.push(b"x")
+        with pytest.raises(shmring.Empty, match='follows branch "journal" has no member'):
+            inp.pop(timeout=0.001)
+
+
+def test_no_seat_names_the_process_that_has_most(name: str) -> None:
+    with shmring.create(name, slots=1024, participants=3, temporary=True) as ring:
+        consumers = [ring.consumer("a", name="worker") for _ in range(2)]
+        with pytest.raises(shmring.LimitReached, match=f"3 of them by process {os.getpid()}"):
+            ring.producer()
+        del consumers
+
+
+def test_not_durable_says_how_far_the_journal_is(ring: shmring.Ring) -> None:
+    with ring.consumer("journal", name="disk"), ring.producer() as out:
+        with pytest.raises(NotDurable, match='branch "journal" has still to take') as error:
+            out.push(b"x", durable=True, timeout=0.001)
+        assert error.value.message_id == 0
+
+
+def test_holder_is_nobody_on_a_ring_that_nobody_holds(ring: shmring.Ring) -> None:
+    assert ring.holder() is None
+
+
+def test_stat_marks_the_branch_that_holds_and_sorts_by_lag(
+    ring: shmring.Ring, shmring_cli: Callable[..., str]
+) -> None:
+    with ring.producer() as out:
+        ring.subscribe("slow")
+        out.push(b"1")
+        ring.subscribe("quick")
+        out.push(b"2")
+    stats = ring.stats()
+    assert [b["name"] for b in stats["branches"]] == ["slow", "quick"]
+    assert stats["holder"]["branch"] == "slow"
+    assert stats["holder"]["kind"] == "no member"
+    text = shmring_cli("stat", ring.name)
+    assert re.search(r"^> +slow", text, re.MULTILINE)
+    assert not re.search(r"^> +quick", text, re.MULTILINE)
+    assert '> branch "slow" has no member' in text
+    assert json.loads(shmring_cli("stat", ring.name, "--json"))["holder"]["sequence"] == 0
+
+
+@pytest.fixture
+def shmring_cli() -> Callable[..., str]:
+    def run(*arguments: object) -> str:
+        command = [SHMRING, *map(str, arguments)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+    return run
+
+
+def _read_until(fd: int, text: bytes, patience: float) -> bytes:
+    seen = b""
+    while text not in seen:
+        assert select.select([fd], [], [], patience)[0], f"no {text!r} in {seen!r}"
+        seen += os.read(fd, 65536)
+    return seen
+
+
+def test_top_fits_80_columns_and_q_ends_it(ring: shmring.Ring, patience: float) -> None:
+    ring.subscribe("billing")
+    ours, theirs = pty.openpty()
+    with ring.producer("a-feed-handler") as out:
+        out.push(b"x")
+        with subprocess.Popen(
+            [SHMRING, "top", str(ring.name)],
+            stdin=theirs,
+            stdout=theirs,
+            env=os.environ | {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"},
+        ) as process:
+            try:
+                seen = _read_until(ours, b"a-feed-handler", patience)
+                os.write(ours, b"q")
+                assert process.wait(patience) == 0
+            finally:
+                process.kill()
+                os.close(ours)
+                os.close(theirs)
+    assert "…".encode() not in seen
