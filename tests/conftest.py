@@ -10,6 +10,7 @@ import os
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
 import textwrap
@@ -261,3 +262,21 @@ def seat() -> Callable[[shmring.Ring, str], dict[str, object]]:
         return next(seat for seat in ring.seats() if seat["name"] == name)
 
     return find
+
+
+@pytest.fixture
+def forge() -> Callable[[shmring.Ring, bytes, int], int]:
+    """Publish bytes as a kind that they are not, as no push() does."""
+
+    def publish(ring: shmring.Ring, data: bytes, kind: int) -> int:
+        with ring.producer() as out, out.claim(memoryview(data).nbytes) as claim:
+            claim.buffer[:] = bytes(data)
+            claim.commit()
+        with open(ring.path, "r+b") as file:
+            file.seek(88)
+            (control,) = struct.unpack("<Q", file.read(8))
+            file.seek(control + 32 * (claim.message_id % ring.slots) + 29)
+            file.write(bytes([kind]))
+        return claim.message_id
+
+    return publish

@@ -258,9 +258,8 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize(("data", "kind"), FOREIGN.values(), ids=FOREIGN.keys())
-def test_foreign_message_is_damaged_and_passed_over(arrow_ring, reader, writer, data, kind):
-    with arrow_ring.producer() as out:
-        out.push(data, kind=kind)
+def test_foreign_message_is_damaged_and_passed_over(arrow_ring, reader, writer, forge, data, kind):
+    forge(arrow_ring, data, kind)
     writer.write(numbers(1))
     with pytest.raises(shmring.Damaged, match=arrow_ring.name) as caught:
         reader.read(timeout=0)
@@ -269,9 +268,15 @@ def test_foreign_message_is_damaged_and_passed_over(arrow_ring, reader, writer, 
     del caught
 
 
-def test_batch_without_schema_in_a_ring_without_one_is_damaged(ring):
-    with ring.arrow_reader("r") as reader, ring.producer() as out:
+def test_batch_without_schema_in_a_ring_without_one_is_refused(ring):
+    with ring.producer() as out, pytest.raises(ValueError, match="made without one"):
         out.push(numbers(0).serialize(), kind=KIND_ARROW_BATCH)
+    assert ring.claimed == 0
+
+
+def test_batch_without_schema_in_a_ring_without_one_is_damaged(ring, forge):
+    with ring.arrow_reader("r") as reader:
+        forge(ring, numbers(0).serialize(), KIND_ARROW_BATCH)
         with pytest.raises(shmring.Damaged, match="is not an Arrow batch"):
             reader.read(timeout=0)
 

@@ -466,6 +466,10 @@ def test_numbers_out_of_range_are_value_errors(ring):
         for call in (
             lambda: out.push(b"a", kind=1),
             lambda: out.push(b"a", kind=2),
+            lambda: out.push(b"a", kind=3),
+            lambda: out.push(b"\xff\xff\xff\xff\0\0\0\1" + bytes(8), kind=4),
+            lambda: out.push(b"", kind=5),
+            lambda: out.push(b"a", kind=15),
             lambda: out.push(b"a", kind=256),
             lambda: out.push(b"a", kind=-1),
             lambda: out.claim(-1),
@@ -689,3 +693,17 @@ def test_ring_overwritten_with_noise_gives_errors_and_no_crash(tmp_path, seed):
         ):
             with suppress(shmring.ShmringError, ValueError):
                 call()
+
+
+def test_a_reserved_kind_is_refused_and_the_claim_stays_open(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        with out.claim(3) as claim:
+            for kind in (1, 2, 3, 4, 15):
+                with pytest.raises(ValueError, match=f"kind {kind}|an end marker must be empty"):
+                    claim.commit(kind=kind)
+            claim.buffer[:] = b"abc"
+            claim.commit(kind=16)
+        out.push(b"", kind=2)  # what push_end() does
+        assert inp.pop(timeout=0) == b"abc"
+        with pytest.raises(shmring.EndOfStream):
+            inp.pop(timeout=0)

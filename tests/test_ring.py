@@ -263,11 +263,11 @@ def test_dropped_branch_tells_its_consumer(ring):
 
 def test_rows_show_what_is_held_and_by_how_many(ring):
     with ring.producer() as out, ring.consumer("a") as a, ring.consumer("b"):
-        out.push(b"one", kind=7)
+        out.push(b"one", kind=17)
         out.push(b"2" * 1000)
         a.pop()
         one, two = ring.rows(capacity=5)
-        assert (one[0], one[1], one[3], one[4], one[5], one[6]) == (0, 0, 3, 1, 7, b"one")
+        assert (one[0], one[1], one[3], one[4], one[5], one[6]) == (0, 0, 3, 1, 17, b"one")
         assert (two[0], two[1], two[3], two[4], two[6]) == (1, 1, 1000, 2, b"22222")
         assert ring.rows(1, 2)[0][6] == b"2" * 300
 

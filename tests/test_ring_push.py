@@ -315,10 +315,10 @@ def test_claim_can_be_cut_and_marked(ring):
     with ring.producer() as out, ring.consumer("a") as inp:
         slot = out.claim(1000)
         slot.buffer[:3] = b"abc"
-        slot.commit(3, kind=9)
+        slot.commit(3, kind=19)
         with inp.lease(timeout=0) as m:
             assert bytes(m.data) == b"abc"
-            assert m.kind == 9
+            assert m.kind == 19
 
 
 def test_commit_and_abort_end_a_claim_once(ring):

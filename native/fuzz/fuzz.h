@@ -12,7 +12,8 @@ enum { FUZZ_SEATS = 8 };
 static inline shmring *fuzz_ring(void)
 {
 	uint64_t number = 0, id;
-	uint8_t long_message[1000] = {0};
+	/* As if it were an Arrow IPC message, which begins so. */
+	uint8_t long_message[1000] = {0xff, 0xff, 0xff, 0xff, 64};
 	shmring *r =
 	    ring_with(&(struct shmring_options){.slots = 1024, .participants = FUZZ_SEATS, .checksum = true});
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
@@ -26,7 +27,7 @@ static inline shmring *fuzz_ring(void)
 	NEED(shmring_subscribe(r, "l", &o, &b) == SHMRING_OK);
 	for (int i = 0; i < 3; i++) {
 		NEED(shmring_push_many(p, &number, 0, 5, NULL, 8, &id) == SHMRING_OK);
-		NEED(shmring_push(p, long_message, sizeof long_message, KIND_ARROW_BATCH, &id) == SHMRING_OK);
+		NEED(shmring_push(p, long_message, sizeof long_message, KIND_ARROW_STREAM, &id) == SHMRING_OK);
 		NEED(shmring_next(p, 3) >= 0 && shmring_abort(p) == SHMRING_OK);
 	}
 	NEED(shmring_push(p, NULL, 0, KIND_END, &id) == SHMRING_OK);

@@ -81,8 +81,8 @@ bool parse_kind(PyObject *number, uint8_t *kind)
 
 	if (value == -1 && PyErr_Occurred())
 		return false;
-	if (value < 0 || value > UINT8_MAX || value == KIND_ABORTED || value == KIND_END) {
-		PyErr_Format(PyExc_ValueError, "kind must be 0 or 3 to 255, not %ld", value);
+	if (value < 0 || value > UINT8_MAX) { /* which of them, the core knows */
+		PyErr_Format(PyExc_ValueError, "kind must be 0, or %d to 255, not %ld", SHMRING_KIND_USER, value);
 		return false;
 	}
 	*kind = (uint8_t)value;

@@ -25,13 +25,6 @@
 
 #include "shmring.h"
 
-/* Kinds of message that the binding itself knows. */
-enum kind {
-	KIND_BYTES = 0,
-	KIND_ABORTED = 1,
-	KIND_END = 2,
-};
-
 enum when_full {
 	FULL_BLOCK = 0,
 	FULL_RAISE = 1,

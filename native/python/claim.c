@@ -144,7 +144,7 @@ static PyObject *claim_commit(PyObject *op, PyObject *const *args, Py_ssize_t na
 	PyObject *const order[] = {names->nbytes, names->kind};
 	PyObject *sorted[2] = {NULL};
 	uint64_t nbytes = self->nbytes;
-	uint8_t kind = KIND_BYTES;
+	uint8_t kind = SHMRING_KIND_BYTES;
 
 	if (!arguments_sort("commit", args, nargs, kwnames, order, 1, 2, sorted) ||
 	    (sorted[0] && sorted[0] != Py_None && !parse_count(sorted[0], "nbytes", self->nbytes, &nbytes)) ||
@@ -222,7 +222,7 @@ static PyObject *claim_exit(PyObject *op, PyObject *const *args, Py_ssize_t narg
 		(void)claim_abort(self); /* the exception on its way says more */
 		Py_RETURN_NONE;
 	}
-	return claim_usable(self) ? claim_commit_bytes(self, self->nbytes, KIND_BYTES) : NULL;
+	return claim_usable(self) ? claim_commit_bytes(self, self->nbytes, SHMRING_KIND_BYTES) : NULL;
 }
 
 /* The mapping stays while a buffer over it lives, also past the commit. */
@@ -254,7 +254,8 @@ static PyObject *get_message_id(PyObject *op, void *Py_UNUSED(closure))
 static PyMethodDef methods[] = {
     {"commit", FASTCALL(claim_commit), METH_FASTCALL | METH_KEYWORDS,
      "commit($self, nbytes=None, /, *, kind=0)\n--\n\n"
-     "Publish the message, or its first `nbytes` bytes. Do not write into views of it afterwards."},
+     "Publish the message, or its first `nbytes` bytes; `kind` as of push(). Do not write into views of\n"
+     "it afterwards."},
     {"commit_many", claim_commit_many, METH_O,
      "commit_many($self, lengths, /)\n--\n\n"
      "Publish the claim as several messages by one store: readers see all of them or none.\n\n"

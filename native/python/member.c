@@ -194,7 +194,7 @@ static enum taking take(struct member *self, uint32_t messages, uint64_t slots, 
 	status = shmring_read(self->handle.ring->core, &position, lease->end, message);
 	/* In a batch a damaged message must not cost the others: the batch says
 	 * so when it is read. */
-	if (status == SHMRING_OK ? message->kind != KIND_END || self->end_markers : messages > 1)
+	if (status == SHMRING_OK ? message->kind != SHMRING_KIND_END || self->end_markers : messages > 1)
 		return TAKING_DONE;
 	if (status)
 		raise_status(self->handle.ring, status);

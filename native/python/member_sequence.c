@@ -34,7 +34,7 @@ static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t
 	if (status == SHMRING_OK) {
 		position = lease.first;
 		status = shmring_read(ring->core, &position, lease.end, &message);
-		if (status == SHMRING_OK && message.kind == KIND_END)
+		if (status == SHMRING_OK && message.kind == SHMRING_KIND_END)
 			PyErr_Format(ring->state->end_of_stream,
 				     "branch \"%U\" of ring \"%U\" has come to an end marker", self->branch,
 				     ring->label);

@@ -247,7 +247,7 @@ static bool get_bytes(PyObject *data, Py_buffer *buffer)
 static PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;
-	struct pushing m = {.align = -1, .kind = KIND_BYTES};
+	struct pushing m = {.align = -1, .kind = SHMRING_KIND_BYTES};
 	int64_t timeout = self->timeout;
 	int durable = 0;
 	PyObject *data;
@@ -300,7 +300,7 @@ static PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize
 	if (!arguments_sort("push_end", args, nargs, kwnames, order, 0, 1, sorted) ||
 	    (sorted[0] && !parse_timeout(sorted[0], &timeout)) || !producer_usable(self))
 		return NULL;
-	return push_bytes(self, &(struct pushing){.data = "", .align = -1, .kind = KIND_END}, timeout);
+	return push_bytes(self, &(struct pushing){.data = "", .align = -1, .kind = SHMRING_KIND_END}, timeout);
 }
 
 /* --- low level ------------------------------------------------------------------- */
@@ -415,7 +415,8 @@ PyDoc_STRVAR(push_doc,
 	     "data : bytes, or any contiguous object with the buffer protocol; any size the ring can hold\n"
 	     "timeout : seconds to wait for free slots; None waits for ever, 0 does not wait.\n"
 	     "    Not given, the producer's `when_full` decides\n"
-	     "kind : 0, or 3 to 255: a mark that travels with the message\n"
+	     "kind : 0, or 16 to 255: a mark that travels with the message (of those below, 2 is an end\n"
+	     "    marker, 3 and 4 are what an ArrowWriter writes)\n"
 	     "durable : return when the ring's journal has it on disk\n"
 	     "align : as of claim()\n\n"
 	     "Returns\n-------\n"

@@ -28,11 +28,11 @@ def test_a_durable_push_returns_when_it_is_on_disk(ring: shmring.Ring, tmp_path:
         assert journal.durable > first
         assert stored(tmp_path) == [b"one"]
         last = out.push_many([b"two", b"three"], durable=True)
-        out.push(b"x" * 1000, durable=True, kind=9)
+        out.push(b"x" * 1000, durable=True, kind=19)
     found = list(replay(tmp_path))
     assert [bytes(m.data) for m in found] == [b"one", b"two", b"three", b"x" * 1000]
     assert [m.message_id for m in found] == [first, last, last + 1, last + 2]
-    assert found[-1].kind == 9
+    assert found[-1].kind == 19
     assert all(m.time for m in found)
 
 

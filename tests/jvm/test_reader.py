@@ -194,7 +194,10 @@ def test_only_the_columns_that_are_asked_for_are_touched(
 
 @pytest.mark.parametrize("damage", ["kind", "length", "metadata", "body"])
 def test_a_damaged_message_is_an_error_and_no_crash(
-    ring: shmring.Ring, read: Callable[..., DataFrame], damage: str
+    ring: shmring.Ring,
+    read: Callable[..., DataFrame],
+    forge: Callable[[shmring.Ring, bytearray, int], int],
+    damage: str,
 ) -> None:
     message = bytearray(batch(0).serialize())
     if damage == "length":
@@ -203,9 +206,7 @@ def test_a_damaged_message_is_an_error_and_no_crash(
         message[12:300] = os.urandom(288)
     elif damage == "body":
         del message[-500:]
-    with ring.producer() as producer, producer.claim(len(message)) as claim:
-        claim.buffer[:] = message
-        claim.commit(kind=0 if damage == "kind" else 3)
+    forge(ring, message, 0 if damage == "kind" else 3)
     assert "message 0 holds no readable Arrow batch" in failure(read(ring.name).collect)
     assert "message 0" in failure(read(ring.name, copy="false").collect)
 

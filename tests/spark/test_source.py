@@ -230,7 +230,7 @@ def test_limit_hands_back_what_it_took(read, large, until):
     assert read(large.name, branch="b").count() == 3000
 
 
-def test_damaged_batch_fails_the_job_and_not_the_jvm(spark, read, name):
+def test_damaged_batch_fails_the_job_and_not_the_jvm(spark, read, name, forge):
     with shmring.create(name, schema=SCHEMA, temporary=True) as ring:
         batch = pa.record_batch([[1, 2], ["one", "two"]], schema=SCHEMA)
         message = bytearray(batch.serialize().to_pybytes())
@@ -241,8 +241,7 @@ def test_damaged_batch_fails_the_job_and_not_the_jvm(spark, read, name):
             out.push(message, kind=3)
         with pytest.raises(PythonException, match="message 0 is damaged"):
             read(name).collect()
-        with ring.producer() as out:
-            bad = out.push(b"no batch", kind=3)
+        bad = forge(ring, b"no batch", 3)
         with pytest.raises(PythonException, match=f"message {bad} holds no readable Arrow batch"):
             read(name, start=bad).collect()
     assert spark.range(3).count() == 3

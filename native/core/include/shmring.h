@@ -7,8 +7,9 @@
  * Conventions. Functions return SHMRING_OK (0) or a negative status; the two
  * answers SHMRING_UNAVAILABLE (full or empty) and SHMRING_CONTENDED (lost a
  * race: try again) are not errors. Results go through pointers. For an error
- * shmring_error_message() says what happened, to which ring and what to do;
- * the text belongs to the calling thread until its next failing call.
+ * shmring_error_message() says what happened, to which ring and what to do, and
+ * for an answer what it means; the text belongs to the calling thread until its
+ * next call that does not return SHMRING_OK.
  *
  * Threads. A ring may be used by many threads. A producer or a member may be
  * used by one thread at a time, except for the _wait functions, which touch no
@@ -66,7 +67,7 @@ enum shmring_status {
 	SHMRING_E_NO_MEMORY = -29,
 };
 
-/* What happened in this thread's last failing call; never NULL. */
+/* What happened in this thread's last call that was not SHMRING_OK; never NULL. */
 SHMRING_API const char *shmring_error_message(void);
 
 /* --- rings -------------------------------------------------------------- */
@@ -127,7 +128,8 @@ SHMRING_API int shmring_create(const char *path, const struct shmring_options *o
  * ring: what shmring_create does after open(). The caller keeps the fd. */
 SHMRING_API int shmring_format(int fd, const char *name, const struct shmring_options *options);
 
-/* Maps the ring at `path` after checking all of its header against the file.
+/* `flags` of enum shmring_attach_flags; SHMRING_E_INVALID for others.
+ * Maps the ring at `path` after checking all of its header against the file.
  * Waits up to a second for a ring that is just being made. The caller owns
  * *ring until shmring_close(). */
 SHMRING_API int shmring_attach(const char *path, uint32_t flags, shmring **ring);
@@ -161,6 +163,17 @@ SHMRING_API int shmring_producer_open(shmring *ring, const char *name, shmring_p
 
 /* Aborts an open claim and gives the seat back. */
 SHMRING_API void shmring_producer_close(shmring_producer *producer);
+
+/* What a message is: a mark that travels with it. Numbers from SHMRING_KIND_USER
+ * to 255 are the ring's users'; of those below, these three and BYTES may be
+ * published, each only by what it names. SHMRING_E_INVALID for any other. */
+enum shmring_kind {
+	SHMRING_KIND_BYTES = 0,
+	SHMRING_KIND_END = 2, /* readers that iterate stop there; length 0 */
+	SHMRING_KIND_ARROW_BATCH = 3, /* one encapsulated IPC record batch message of the ring's schema */
+	SHMRING_KIND_ARROW_STREAM = 4, /* encapsulated IPC messages: schema, dictionaries, batch */
+	SHMRING_KIND_USER = 16,
+};
 
 /* Claims `slots` contiguous slots: returns the first sequence, or a negative
  * status. One claim at a time: publish or abort it before the next. */
@@ -198,12 +211,13 @@ SHMRING_API int shmring_abort(shmring_producer *producer);
 /* SP only: how far the producer may go without asking again (exclusive). */
 SHMRING_API int64_t shmring_producer_available(shmring_producer *producer);
 
-/* Copies `length` bytes into a new message. */
+/* Copies `length` bytes into a new message. *message_id is its number; NULL if it is not wanted. */
 SHMRING_API int shmring_push(shmring_producer *producer, const void *data, size_t length, uint8_t kind,
 			     uint64_t *message_id);
 
 /* Publishes `count` one-slot messages by one store. Row i begins at
- * rows + i * stride and has lengths[i] (or `length`) bytes. */
+ * rows + i * stride and has lengths[i] (or `length`) bytes. *message_id is the
+ * first one's number; NULL if it is not wanted. */
 SHMRING_API int shmring_push_many(shmring_producer *producer, const void *rows, size_t stride, uint32_t count,
 				  const uint32_t *lengths, uint32_t length, uint64_t *message_id);
 
@@ -328,8 +342,9 @@ SHMRING_API const void *shmring_rows(const shmring *ring, uint64_t first, uint64
 SHMRING_API int shmring_measure(const shmring *ring, uint64_t from, uint64_t limit, uint32_t max_messages,
 				uint64_t max_slots, uint64_t *end, uint32_t *messages);
 
-/* Releases [first, end), which must be held; in any order, from any thread
- * that is alone with this member. */
+/* Releases [first, end); in any order, from any thread that is alone with this
+ * member. SHMRING_E_INVALID, and nothing has changed, if any of it is not held or
+ * if it begins or ends inside a message. */
 SHMRING_API int shmring_release(shmring_member *member, uint64_t first, uint64_t end);
 
 /* How far the branch may be read without asking again (exclusive). */

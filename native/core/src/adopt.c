@@ -81,8 +81,8 @@ bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_slots, 
 	bool answered = false;
 
 	if (!admin_try(r)) {
-		*status = load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE ? SHMRING_UNAVAILABLE
-										 : SHMRING_CONTENDED;
+		*status = not_now(load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE ? SHMRING_UNAVAILABLE
+											 : SHMRING_CONTENDED);
 		return true;
 	}
 	/* A member that died adopting must be settled before its source moves on:

@@ -151,7 +151,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 				    (unsigned long long)lo, (unsigned long long)p->floor);
 		if (lo + n > p->floor + r->capacity) {
 			count(&p->seat->counters.full_waits, 1);
-			return SHMRING_UNAVAILABLE;
+			return not_now(SHMRING_UNAVAILABLE);
 		}
 	}
 
@@ -167,7 +167,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 	} else if (!cas_acq_rel(&c->claim.v, &lo, lo + n)) {
 		store_release(&p->seat->intent.lo, NONE);
 		count(&p->seat->counters.contended, 1);
-		return SHMRING_CONTENDED;
+		return not_now(SHMRING_CONTENDED);
 	}
 	order_before_filling();
 	p->claim_lo = lo;
@@ -252,6 +252,9 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 	if ((uint64_t)length + shift > p->claim_n * SLOT_BYTES)
 		return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": the claim has room for %llu bytes, not %u", r->name,
 			    (unsigned long long)(p->claim_n * SLOT_BYTES - shift), length);
+	status = kind_check(r, kind, slot_at(r, lo) + shift, length);
+	if (status)
+		return status;
 	if (r->options & OPT_CHECKSUM) {
 		flags |= FLAG_CHECKSUM;
 		crc = shmring_crc32c(0, slot_at(r, lo) + shift, length);
@@ -329,9 +332,10 @@ static int check_parts(const shmring_producer *p, const struct shmring_part *par
 {
 	const shmring *r = p->ring;
 	uint64_t slots = 0;
+	int status;
 
 	for (uint32_t i = 0; i < n; i++) {
-		int status = check_message_slots(r, parts[i].slots);
+		status = check_message_slots(r, parts[i].slots);
 
 		if (status)
 			return status;
@@ -343,6 +347,15 @@ static int check_parts(const shmring_producer *p, const struct shmring_part *par
 	if (slots != p->claim_n)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": the parts have %llu slots, the claim has %llu",
 			    r->name, (unsigned long long)slots, (unsigned long long)p->claim_n);
+	slots = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		const uint8_t *data = slot_at(r, p->claim_lo + slots) + parts[i].shift;
+
+		status = kind_check(r, parts[i].kind, data, parts[i].length);
+		if (status)
+			return status;
+		slots += parts[i].slots;
+	}
 	return SHMRING_OK;
 }
 
@@ -401,14 +414,16 @@ int shmring_abort(shmring_producer *p)
 int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
 {
 	uint64_t slots = length <= SLOT_BYTES ? 1 : shmring_slots_for(length, false);
+	int status = kind_check(p->ring, kind, data, length);
 	int64_t lo;
 
+	if (__builtin_expect(status != 0, 0))
+		return status;
 	if (slots > 1) {
 		if (length > UINT32_MAX)
 			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": a message has at most 4 GiB",
 				    p->ring->name);
-		int status = check_message_slots(p->ring, slots);
-
+		status = check_message_slots(p->ring, slots);
 		if (status)
 			return status;
 	}
@@ -417,7 +432,8 @@ int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t k
 		return (int)lo;
 	if (length) /* data may be NULL otherwise */
 		memcpy(slot_at(p->ring, (uint64_t)lo), data, length);
-	*message_id = (uint64_t)lo;
+	if (message_id)
+		*message_id = (uint64_t)lo;
 	return shmring_publish(p, (uint32_t)length, kind, 0);
 }
 
@@ -443,7 +459,8 @@ int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint
 	else
 		for (uint32_t i = 0; i < n; i++, row += stride)
 			memcpy(slot_at(r, (uint64_t)lo + i), row, lengths ? lengths[i] : length);
-	*message_id = (uint64_t)lo;
+	if (message_id)
+		*message_id = (uint64_t)lo;
 	return shmring_publish_ones(p, (uint64_t)lo + n - 1, lengths, length);
 }
 

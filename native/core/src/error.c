@@ -7,10 +7,33 @@
 #include "internal.h"
 
 static _Thread_local char message[640];
+static _Thread_local const char *text = "";
 
 const char *shmring_error_message(void)
 {
-	return message;
+	return text;
+}
+
+/* For what is no error: a text of its own, so that no earlier error's is read as this one's. */
+int not_now(int status)
+{
+	switch (status) {
+	case SHMRING_UNAVAILABLE:
+		text = "nothing to be had now: the ring is full or empty, or the seat is free";
+		break;
+	case SHMRING_CONTENDED:
+		text = "another process was faster: try again";
+		break;
+	case SHMRING_AGAIN:
+		text = "the wait's slice is over, or a signal came: look, and wait again";
+		break;
+	case SHMRING_TIMEOUT:
+		text = "the wait's time is over";
+		break;
+	default:
+		break;
+	}
+	return status;
 }
 
 int fail(int status, const char *format, ...)
@@ -20,6 +43,7 @@ int fail(int status, const char *format, ...)
 	va_start(args, format);
 	vsnprintf(message, sizeof message, format, args);
 	va_end(args);
+	text = message;
 	return status;
 }
 

@@ -69,6 +69,7 @@ struct shmring_member {
 /* error.c */
 int fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int fail_errno(const char *what, const char *name);
+int not_now(int status);
 
 /* map.c */
 uint64_t index_of(const shmring *ring, uint64_t sequence);
@@ -148,6 +149,17 @@ static inline bool is_hole(const shmring *ring, uint64_t sequence)
 }
 
 int entry_read(const shmring *ring, uint64_t sequence, struct entry *entry);
+
+/* kind.c */
+int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length);
+
+/* Numbers that are the users' own, and bytes, need no look at the message. */
+static inline int kind_check(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length)
+{
+	if (__builtin_expect((uint8_t)(kind - 1) < SHMRING_KIND_USER - 1, 0))
+		return kind_check_reserved(ring, kind, data, length);
+	return SHMRING_OK;
+}
 
 /* claim.c */
 void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);

@@ -414,8 +414,12 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 	struct stat st;
 	int status;
 	int fd = -1;
-	shmring *r = calloc(1, sizeof *r);
+	shmring *r;
 
+	if (flags & ~(uint32_t)(SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER))
+		return fail(SHMRING_E_INVALID, "ring \"%s\": there are no attach flags %#x", base_name(path),
+			    flags);
+	r = calloc(1, sizeof *r);
 	if (!r)
 		return fail(SHMRING_E_NO_MEMORY, "out of memory");
 	snprintf(r->name, sizeof r->name, "%s", base_name(path));

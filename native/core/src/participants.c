@@ -197,7 +197,7 @@ int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info
 	    .dropped = load_relaxed(&s->counters.dropped),
 	};
 	if (info->state == SEAT_FREE)
-		return SHMRING_UNAVAILABLE;
+		return not_now(SHMRING_UNAVAILABLE);
 	name_load(info->name, s->id.name, sizeof info->name);
 	info->alive = info->state == SEAT_ACTIVE && seat_alive(r, index);
 	return SHMRING_OK;

@@ -315,7 +315,7 @@ static int check_lapse(shmring_member *m, uint64_t seen)
 		return SHMRING_OK;
 	moved = move_taken(m, seen, next);
 	member_raise_hold(m); /* and tells the followers */
-	return moved ? member_lapsed(m, t, next) : SHMRING_CONTENDED;
+	return moved ? member_lapsed(m, t, next) : not_now(SHMRING_CONTENDED);
 }
 
 static int dropped(const shmring_member *m)
@@ -381,11 +381,11 @@ again:
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (load_relaxed(&b->taken.v) != seen) {
 			count(&s->counters.contended, 1);
-			return SHMRING_CONTENDED;
+			return not_now(SHMRING_CONTENDED);
 		}
 		if (!status)
 			count(&s->counters.empty_waits, 1);
-		return status ? status : SHMRING_UNAVAILABLE;
+		return status ? status : not_now(SHMRING_UNAVAILABLE);
 	}
 
 	/* Pending before it is recorded, and struck before it is done: at every
@@ -409,7 +409,7 @@ again:
 	light_barrier(r->asymmetric); /* pairs with the heavy one in branch_drop() */
 	status = load_relaxed(&b->d.state) != BRANCH_ACTIVE ? dropped(m)
 		 : move_taken(m, seen, end)                 ? SHMRING_OK
-							    : SHMRING_CONTENDED;
+							    : not_now(SHMRING_CONTENDED);
 	if (__builtin_expect(status != 0, 0)) {
 		(void)ranges_remove(s, &m->ranges_used, t, end); /* a suffix or the whole: needs no entry */
 		crash_order();
@@ -433,12 +433,61 @@ again:
 	return SHMRING_OK;
 }
 
+/* Where a recorded range begins or ends, or where something was published: what
+ * lies inside a message carries an older number, or none. */
+static bool is_boundary(const shmring_member *m, uint64_t at)
+{
+	for (uint32_t k = 0; k < m->ranges_used; k++)
+		if (load_relaxed(&m->seat->range[k].lo) != NONE &&
+		    (load_relaxed(&m->seat->range[k].lo) == at || load_relaxed(&m->seat->range[k].hi) == at))
+			return true;
+	return is_published(m->ring, at);
+}
+
+static bool is_held(const shmring_member *m, uint64_t first, uint64_t end)
+{
+	const struct seat *s = m->seat;
+	uint64_t at = first;
+	uint32_t k = 0;
+
+	while (at < end && k < m->ranges_used) {
+		uint64_t lo = load_relaxed(&s->range[k].lo);
+
+		if (lo <= at && load_relaxed(&s->range[k].hi) > at) {
+			at = load_relaxed(&s->range[k].hi);
+			k = 0; /* neighbours may be recorded in any order */
+		} else {
+			k++;
+		}
+	}
+	return first < end && at >= end;
+}
+
+/* A hold that began inside a message would stop the floor there, where no branch can begin. */
+static int check_held(const shmring_member *m, uint64_t first, uint64_t end)
+{
+	if (!is_held(m, first, end))
+		return fail(SHMRING_E_INVALID,
+			    "ring \"%s\": [%llu, %llu) is not held by this member, or not all of it",
+			    m->ring->name, (unsigned long long)first, (unsigned long long)end);
+	if (!is_boundary(m, first) || !is_boundary(m, end))
+		return fail(SHMRING_E_INVALID, "ring \"%s\": [%llu, %llu) begins or ends inside a message",
+			    m->ring->name, (unsigned long long)first, (unsigned long long)end);
+	return SHMRING_OK;
+}
+
 int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 {
 	struct seat *s = m->seat;
 	int status = check_usable(m->ring);
 
 	if (status)
+		return status;
+	/* One lease at a time: all that is recorded. */
+	if (__builtin_expect(m->ranges_used != 1 || load_relaxed(&s->range[0].lo) != first ||
+				 load_relaxed(&s->range[0].hi) != end,
+			     0) &&
+	    (status = check_held(m, first, end)))
 		return status;
 	if (__builtin_expect(!ranges_remove(s, &m->ranges_used, first, end), 0)) {
 		/* No entry to split with: keep holding it until one is free. */
@@ -497,7 +546,7 @@ int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmr
 				    r->name, (unsigned long long)at);
 		return SHMRING_OK;
 	}
-	return SHMRING_UNAVAILABLE;
+	return not_now(SHMRING_UNAVAILABLE);
 }
 
 const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)

@@ -216,7 +216,7 @@ int shmring_recover(shmring *r, unsigned *count)
 	if (!any_dead)
 		return SHMRING_OK;
 	if (!admin_try(r))
-		return SHMRING_CONTENDED;
+		return not_now(SHMRING_CONTENDED);
 	n = recover_dead_seats(r);
 	if (count)
 		*count = n;

@@ -239,6 +239,9 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 
 	if (status)
 		return status;
+	if (strategy > SHMRING_WAIT_FUTEX)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no wait strategy %u", w->ring->name,
+			    strategy);
 	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin(w, w->slots, CLOCKLESS_SPINS)))
 		return SHMRING_OK;
 	start = monotonic();
@@ -265,7 +268,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (done)
 		return SHMRING_OK;
 	look_at_times(w->ring);
-	return monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN;
+	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
 }
 
 int shmring_wait_space(shmring_producer *p, uint64_t slots, int64_t deadline_ns, uint8_t strategy)
@@ -291,7 +294,7 @@ int shmring_wait_message(shmring_member *m, int64_t deadline_ns, uint8_t strateg
 		return SHMRING_OK;
 	}
 	nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-	return monotonic() >= deadline_ns ? SHMRING_TIMEOUT : SHMRING_AGAIN;
+	return not_now(monotonic() >= deadline_ns ? SHMRING_TIMEOUT : SHMRING_AGAIN);
 }
 
 int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_t deadline_ns, uint8_t strategy)

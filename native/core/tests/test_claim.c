@@ -64,7 +64,7 @@ TEST(what_a_claim_refuses)
 
 TEST(parts_of_a_claim_become_readable_at_once)
 {
-	const struct shmring_part parts[] = {{1, 10, 0, KIND_BYTES}, {3, 890, 10, 7}, {2, 0, 0, KIND_BYTES}};
+	const struct shmring_part parts[] = {{1, 10, 0, KIND_BYTES}, {3, 890, 10, 17}, {2, 0, 0, KIND_BYTES}};
 	struct shmring_message message;
 	struct shmring_lease lease;
 	uint32_t messages;
@@ -229,11 +229,11 @@ TEST(messages_run_over_the_end_of_the_slots)
 	for (int lap = 0; lap < 50; lap++) {
 		size_t length = (size_t)(lap * 6007 % (1024 * SLOT_BYTES));
 
-		CHECK_IS(shmring_push(p, bytes + lap, length, 9, &id), SHMRING_OK);
+		CHECK_IS(shmring_push(p, bytes + lap, length, 19, &id), SHMRING_OK);
 		CHECK_IS(shmring_take(m, 1, 1, &lease), SHMRING_OK);
 		at = lease.first;
 		CHECK_IS(shmring_read(r, &at, lease.end, &message), SHMRING_OK);
-		CHECK(message.message_id == id && message.length == length && message.kind == 9);
+		CHECK(message.message_id == id && message.length == length && message.kind == 19);
 		CHECK(memcmp(message.data, bytes + lap, length) == 0);
 		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
 	}
