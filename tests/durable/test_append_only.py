@@ -179,6 +179,14 @@ def test_compaction_leaves_only_what_is_in_the_queue(tmp_path: Path) -> None:
         assert drain(q) == [*(b"%04d" % i * 10_000 for i in range(90, 100)), b"more"]
 
 
+@pytest.mark.parametrize("data", [7, [1, 2, 3], "text", None])
+def test_what_is_no_bytes_is_refused_and_stores_nothing(tmp_path: Path, data: object) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        with pytest.raises(TypeError, match="an item is bytes"):
+            q.enqueue(data)  # type: ignore[arg-type]
+        assert len(q) == 0
+
+
 def test_overhead_on_items_of_7_kb_is_below_3_percent(tmp_path: Path) -> None:
     with AppendOnlyQueue(tmp_path / "q") as q:
         for _ in range(1000):

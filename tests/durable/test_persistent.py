@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import os
 import signal
 import subprocess
@@ -93,6 +94,22 @@ def test_flush_may_be_called_many_times(tmp_path: Path) -> None:
         s.enqueue(b"lost")
         s.rollback()
         assert contents(q) == [b"%d" % i for i in range(5)]
+
+
+@pytest.mark.parametrize("data", [7, [1, 2, 3], "text", None, True])
+def test_what_is_no_bytes_is_refused_and_stores_nothing(tmp_path: Path, data: object) -> None:
+    with PersistentQueue(tmp_path) as q, q.session() as s:
+        with pytest.raises(TypeError, match="an item is bytes"):
+            s.enqueue(data)  # type: ignore[arg-type]
+        s.flush()
+        assert len(q) == 0
+
+
+def test_whatever_has_the_buffer_protocol_is_an_item(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        view = memoryview(b"abcdef")
+        put(q, bytearray(b"a"), view[::2], array.array("H", [1, 2]))  # type: ignore[arg-type]
+        assert contents(q) == [b"a", b"ace", b"\1\0\2\0"]
 
 
 def test_data_files_roll_at_the_maximum_and_go_when_drained(tmp_path: Path) -> None:

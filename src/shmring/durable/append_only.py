@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from shmring.durable.append_only_file import AppendOnlyFile, Commit, Node
 from shmring.durable.files import Buffer, Disk, OsDisk
+from shmring.durable.items import item_bytes
 from shmring.errors import (
     Closed,
     ForkedHandle,
-    MessageTooLarge,
     NoSpace,
     PermissionRefused,
     RingNotFound,
@@ -31,7 +31,6 @@ __all__ = ["AppendOnlyQueue", "Overhead"]
 
 # From this much on items are written early, uncommitted, rather than held in memory.
 _BUFFER_BYTES = 1 << 20
-_LARGEST = 0xFFFFFFFF
 
 
 class Overhead(NamedTuple):
@@ -167,10 +166,9 @@ class AppendOnlyQueue:
         """
         with self._lock:
             self._check(write=True)
-            data = bytes(data)
-            if len(data) > _LARGEST:
-                raise MessageTooLarge(f"an item of {len(data)} bytes; the largest is {_LARGEST}")
+            data = item_bytes(data)
             if self._unwritten_bytes > _BUFFER_BYTES:
+        TypeError : `data` is not bytes-like
                 self._write_back()
             state = self._state
             node = Node(state.back, len(data), self._file.checksum(data, 0), data)

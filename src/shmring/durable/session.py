@@ -10,7 +10,8 @@ from shmring.durable.checksums import Checksum
 from shmring.durable.data_files import DataFile
 from shmring.durable.files import Buffer
 from shmring.durable.group_commit import Waiting
-from shmring.errors import MessageTooLarge, NoSpace
+from shmring.durable.items import item_bytes
+from shmring.errors import NoSpace
 
 if TYPE_CHECKING:
     from shmring.durable.persistent import PersistentQueue
@@ -21,7 +22,6 @@ __all__ = ["Item", "Run", "Session", "Transaction", "items_of"]
 _INLINE_BYTES = 32 << 10
 # From this much on a session writes early, uncommitted, rather than hold it in memory.
 _BUFFER_BYTES = 1 << 20
-_LARGEST = 0xFFFFFFFF
 
 
 @dataclass(slots=True, eq=False)
@@ -87,18 +87,16 @@ class Session:
         ------
         NoSpace : the disk is full; this item is not in the session, all before it are
         MessageTooLarge : the item has 4 GiB or more
+        TypeError : `data` is not bytes-like
         """
         self._queue.check()
-        data = bytes(data)
-        nbytes = len(data)
-        if nbytes > _LARGEST:
-            raise MessageTooLarge(f"an item of {nbytes} bytes; the largest is {_LARGEST}")
+        data = item_bytes(data)
         buffer = self._buffer
         if buffer.nbytes > _BUFFER_BYTES:
             self._write_early()
             buffer = self._buffer
         buffer.items.append(data)
-        buffer.nbytes += nbytes
+        buffer.nbytes += len(data)
 
     def _write_early(self) -> None:
         buffer = self._buffer
