@@ -121,7 +121,7 @@ def test_view_takes_from_itself_alone_and_cannot_write(tmp_path: Path) -> None:
         with AppendOnlyQueue(tmp_path / "q", readonly=True) as view:
             assert view.dequeue() == b"a"
             assert view.dequeue() is None
-            for use in (view.flush, view.compact, lambda: view.enqueue(b"x")):
+            for use in (view.flush, view.compact, view.reset, lambda: view.enqueue(b"x")):
                 with pytest.raises(PermissionRefused):
                     use()
         assert list(q) == [b"a"]
@@ -185,6 +185,30 @@ def test_what_is_no_bytes_is_refused_and_stores_nothing(tmp_path: Path, data: ob
         with pytest.raises(TypeError, match="an item is bytes"):
             q.enqueue(data)  # type: ignore[arg-type]
         assert len(q) == 0
+
+
+def test_reset_deletes_every_item_and_state_but_open_views(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        q.enqueue(b"a" * 100_000)
+        q.enqueue(b"b")
+        before = q.flush()
+        q.dequeue()
+        q.enqueue(b"c" * 2_000_000)
+        with AppendOnlyQueue(tmp_path / "q", position=before) as view:
+            empty = q.reset()
+            assert len(q) == 0
+            assert q.dequeue() is None
+            assert (tmp_path / "q").stat().st_size < 1000
+            assert drain(view) == [b"a" * 100_000, b"b"]
+        with pytest.raises(PositionNotFound, match="compaction"):
+            AppendOnlyQueue(tmp_path / "q", position=before)
+        q.enqueue(b"d")
+        assert q.flush() > empty > before
+    with AppendOnlyQueue(tmp_path / "q", position=empty) as view:
+        assert drain(view) == []
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        assert drain(q) == [b"d"]
+        assert q.recovered is None
 
 
 def test_overhead_on_items_of_7_kb_is_below_3_percent(tmp_path: Path) -> None:
@@ -313,7 +337,11 @@ def test_every_crash_leaves_the_state_before_or_after_a_flush(
             assert q.dequeue() == (model.pop(0) if model else None)
         if rng.random() < 0.2:
             allowed.append(list(model))
-            if rng.random() < 0.2:
+            if rng.random() < 0.1:
+                model.clear()
+                allowed.append([])
+                q.reset()
+            elif rng.random() < 0.2:
                 q.compact()
             else:
                 q.flush()
@@ -335,6 +363,9 @@ def test_full_disk_loses_nothing_and_the_flush_can_be_repeated() -> None:
     for use in (q.flush, q.compact):
         with pytest.raises(NoSpace):
             use()
+    disk.capacity = 0
+    with pytest.raises(NoSpace):
+        q.reset()
     assert drain(open_simulated(disk.crash(lambda: 1.0))) == [b"a"]
     disk.capacity = 1 << 30
     q.flush()

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -110,6 +111,71 @@ def test_whatever_has_the_buffer_protocol_is_an_item(tmp_path: Path) -> None:
         view = memoryview(b"abcdef")
         put(q, bytearray(b"a"), view[::2], array.array("H", [1, 2]))  # type: ignore[arg-type]
         assert contents(q) == [b"a", b"ace", b"\1\0\2\0"]
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+@pytest.mark.parametrize("durability", ["sync", "delayed"])
+def test_reset_deletes_what_waits_and_what_is_taken(
+    tmp_path: Path, size: int, durability: Literal["sync", "delayed"]
+) -> None:
+    with PersistentQueue(tmp_path, durability=durability) as q:
+        put(q, *[b"%d" % i * size for i in range(5)])
+        with q.session() as holds, q.session() as returns:
+            assert holds.dequeue()
+            assert returns.dequeue()
+            returns.rollback()
+            q.reset()
+            assert len(q) == 0
+            assert not list(tmp_path.glob("data.*"))
+            assert returns.dequeue() is None
+            holds.enqueue(b"follows from what was taken")
+            with pytest.raises(Closed, match="nothing was committed"):
+                holds.flush()
+            holds.rollback()
+            assert len(q) == 0
+            returns.enqueue(b"new" * size)
+            returns.flush()
+    with PersistentQueue(tmp_path) as q:
+        assert q.recovered is None
+        assert contents(q) == [b"new" * size]
+
+
+def test_what_was_enqueued_before_a_reset_and_not_flushed_is_flushed_after_it(
+    tmp_path: Path,
+) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"0" * 100_000)
+        with q.session() as s:
+            s.enqueue(b"1" * 2_000_000)
+            s.enqueue(b"2")
+            q.reset()
+            s.flush()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"1" * 2_000_000, b"2"]
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_reset_between_the_taking_of_an_item_and_its_reading(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"0" * size)
+        take = q.take
+        monkeypatch.setattr(q, "take", lambda: (take(), q.reset())[0])
+        with q.session() as s:
+            assert s.dequeue() is None
+            assert q.recovered is None
+            with pytest.raises(Closed, match="reset"):
+                s.flush()
+
+
+def test_reset_of_a_closed_queue_is_refused(tmp_path: Path) -> None:
+    with PersistentQueue(tmp_path) as q:
+        put(q, b"0")
+    with pytest.raises(Closed):
+        q.reset()
+    with PersistentQueue(tmp_path) as q:
+        assert contents(q) == [b"0"]
 
 
 def test_data_files_roll_at_the_maximum_and_go_when_drained(tmp_path: Path) -> None:

@@ -143,6 +143,35 @@ def test_every_crash_leaves_the_state_before_or_after_a_commit(seed: int, delaye
     assert workload.checked > 600
 
 
+@pytest.mark.parametrize("delayed", [False, True], ids=["sync", "delayed"])
+def test_crash_in_a_reset_leaves_all_or_nothing(delayed: bool) -> None:
+    for seed in range(SEEDS):
+        workload = Workload(seed, delayed=delayed, samples=6)
+        workload.run(15)
+        workload.queue = queue = open_queue(workload.disk, delayed=delayed)
+        before, workload.checked = workload.state, 0
+        with queue.session() as s:
+            s.dequeue()
+            workload.allowed = [before, []]
+            queue.reset()
+        workload.allowed = [[]]
+        workload.check()
+        assert workload.checked > 10
+
+
+def test_reset_on_a_full_disk_deletes_and_frees() -> None:
+    disk = SimulatedDisk()
+    queue = open_queue(disk)
+    with queue.session() as s:
+        for _ in range(20):
+            s.enqueue(b"x" * 300)
+        s.flush()
+    disk.capacity = 0
+    queue.reset()
+    assert not [name for name in disk.names("/q") if name.startswith("data.")]
+    assert contents(open_queue(disk.crash(lambda: 0.0))) == []
+
+
 def test_large_flush_that_fills_several_files_is_atomic() -> None:
     disk = SimulatedDisk()
     queue = open_queue(disk)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue, Session
-from shmring.errors import NoSpace
+from shmring.errors import Closed, NoSpace
 
 
 def _large(size: int) -> bytes:
@@ -99,6 +100,18 @@ class PersistentModel(RuleBasedStateMachine):
         self.numbers = sorted(self.numbers + taken)
 
     @rule()
+    def reset(self) -> None:
+        self.queue.reset()
+        self.live.clear()
+        self.numbers.clear()
+        for s, _, taken in self.sessions:
+            if taken:
+                with pytest.raises(Closed, match="reset"):
+                    s.flush()
+                s.rollback()
+        self.sessions = [session for session in self.sessions if not session[2]]
+
+    @rule()
     def close_and_open(self) -> None:
         self.queue.close()
         self.open()
@@ -160,6 +173,11 @@ class AppendOnlyModel(RuleBasedStateMachine):
     def compact(self) -> None:
         self.flushed = list(self.model)
         self.history = {self.queue.compact(): list(self.model)}
+
+    @rule()
+    def reset(self) -> None:
+        self.model, self.flushed = [], []
+        self.history = {self.queue.reset(): []}
 
     @rule(seed=st.integers(0, 1 << 30))
     def crash_and_open(self, seed: int) -> None:

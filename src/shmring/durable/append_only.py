@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple
@@ -163,12 +163,12 @@ class AppendOnlyQueue:
         ------
         NoSpace : the disk is full; this item is not in the queue, all before it are
         MessageTooLarge : the item has 4 GiB or more
+        TypeError : `data` is not bytes-like
         """
         with self._lock:
             self._check(write=True)
             data = item_bytes(data)
             if self._unwritten_bytes > _BUFFER_BYTES:
-        TypeError : `data` is not bytes-like
                 self._write_back()
             state = self._state
             node = Node(state.back, len(data), self._file.checksum(data, 0), data)
@@ -297,32 +297,52 @@ class AppendOnlyQueue:
         """
         with self._lock:
             self.flush()
-            old = self._file
-            temporary = self.path + ".tmp"
-            try:
-                commit, new = self._copy(temporary, old.base + old.size)
-            except BaseException:
-                self._disk.remove(temporary)
-                raise
-            try:
-                self._disk.rename(temporary, self.path)
-                self._disk.sync_directory(os.path.dirname(self.path))
-            except OSError as error:
-                self._failure = error
-                raise
-            old.close()
-            self._file = new
-            new.path = self.path
-            self._settle(commit)
-            return self.position
+            return self._replace(self._in_order())
 
-    def _copy(self, path: str, base: int) -> tuple[Commit, AppendOnlyFile]:
+    def reset(self) -> int:
+        """Delete every item, flushed or not, and every state before, in one step.
+
+        Views that are open stay as they are; positions from before cannot be opened any more.
+
+        Returns
+        -------
+        the position of the empty state in the new file
+
+        Raises
+        ------
+        NoSpace : nothing was deleted
+        """
+        with self._lock:
+            self._check(write=True)
+            return self._replace(())
+
+    def _replace(self, nodes: Iterable[Node]) -> int:
+        old = self._file
+        temporary = self.path + ".tmp"
+        try:
+            commit, new = self._copy(nodes, temporary, old.base + old.size)
+        except BaseException:
+            self._disk.remove(temporary)
+            raise
+        try:
+            self._disk.rename(temporary, self.path)
+            self._disk.sync_directory(os.path.dirname(self.path))
+        except OSError as error:
+            self._failure = error
+            raise
+        old.close()
+        self._file = new
+        new.path = self.path
+        self._settle(commit)
+        return self.position
+
+    def _copy(self, nodes: Iterable[Node], path: str, base: int) -> tuple[Commit, AppendOnlyFile]:
         AppendOnlyFile.create(self._disk, path, base, self._file.version)
         new = AppendOnlyFile(self._disk, path, write=True)
         top = 0
         count = nbytes = 0
         block: list[Node] = []
-        for node in self._in_order():
+        for node in nodes:
             data = self._file.data(node)
             block.append(Node(block[-1] if block else top, node.length, node.crc, data))
             count += 1

@@ -179,6 +179,59 @@ class PersistentQueue:
         """Whether :meth:`check` would pass."""
         return self.is_open and self._pid == os.getpid()
 
+    def reset(self) -> None:
+        """Delete every item, in the queue or in a session's hands, in one step, durably.
+
+        The queue goes on empty.  What sessions have enqueued and not flushed is still theirs to
+        flush; one that holds items it took must roll back.  Files put aside as ``*.broken`` stay.
+
+        Raises
+        ------
+        NoSpace : the disk is full and the log's reserve used up; nothing was deleted
+        Closed : the queue was closed, or stopped after a failed write
+        """
+        self.check()
+        with self._commit_lock:
+            self._sync_now()
+            try:
+                self._take_all()
+            except NoSpace:
+                if not self._reclaim():
+                    raise
+                self._take_all()
+            self.files.retire_current()
+            self.files.discard_drained(self.files.drained())
+            # Small items stood in the log.
+            self._rewrite_log()
+
+    def _take_all(self) -> None:
+        if self._failure is not None or not self.is_open:
+            raise self._closed()
+        # Nobody takes or gives back meanwhile.
+        with self._lock:
+            self._adopt()
+            gone = [item for _, item in self._returned]
+            gone += self._queue
+            gone += self._taken.values()
+            body = Body()
+            body.take(item.number for item in gone)
+            try:
+                self._journal.append(body, deferred=False, may_use_reserve=True)
+                self._journal.sync()
+            except NoSpace:
+                raise
+            except BaseException as error:
+                self._failure = error
+                if not isinstance(error, OSError):
+                    raise
+                raise self._closed() from error
+            self._returned.clear()
+            self._queue.clear()
+            self._taken.clear()
+            for item in gone:
+                if item.file is not None:
+                    self.files.release(item.file, 1)
+
     # What sessions need.
 
     def take(self) -> Item | None:
@@ -206,8 +259,8 @@ class PersistentQueue:
 
     def _return(self, items: list[Item]) -> None:
         for item in items:
-            del self._taken[item.number]
-            heapq.heappush(self._returned, (item.number, item))
+            if self._taken.pop(item.number, None) is not None:  # else a reset has deleted it
+                heapq.heappush(self._returned, (item.number, item))
 
     def abandon(self, items: list[Item], runs: list[Run]) -> None:
         """Leave what a dropped session held to whoever comes next; takes no lock."""
@@ -221,13 +274,23 @@ class PersistentQueue:
             self._return(items)
 
     def read(self, item: Item) -> bytes | None:
-        """Return an item's bytes; None if they are damaged and the queue was told to cut."""
+        """Return the bytes of an item that was taken.
+
+        None if a reset has deleted it since, or if it is damaged and the queue was told to cut.
+        """
         with self._lock:
+            if item.number not in self._taken:
+                return None
             # A rewrite of the log moves its items, and holds this lock while it does.
             file = item.file
             data = self._journal.read(item.length, item.offset) if file is None else b""
         if file is not None:
-            data = self.files.read(file, item.length, item.offset)
+            try:
+                data = self.files.read(file, item.length, item.offset)
+            except FileNotFoundError:
+                if item.number in self._taken:
+                    raise
+                return None
         if len(data) == item.length and self.checksum(data, 0) == item.crc:
             return data
         path = self._journal.path if file is None else file.path
@@ -252,6 +315,9 @@ class PersistentQueue:
             for transaction in group:
                 transaction.finish(self._closed())
             return
+        group = self._without_reset(group)
+        if not group:
+            return
         try:
             self._write_group(group)
         except NoSpace as error:
@@ -269,6 +335,21 @@ class PersistentQueue:
                 transaction.finish(self._closed())
             if not isinstance(error, OSError):
                 raise
+
+    def _without_reset(self, group: list[Transaction]) -> list[Transaction]:
+        """Refuse the transactions whose items a reset has deleted; return the others."""
+        others: list[Transaction] = []
+        for transaction in group:
+            if all(item.number in self._taken for item in transaction.taken):
+                others.append(transaction)
+                continue
+            transaction.finish(
+                Closed(
+                    f"the queue at {self.path} was reset while this session held items of it; "
+                    f"nothing was committed: roll back, then go on"
+                )
+            )
+        return others
 
     def _closed(self) -> Closed:
         if self._failure is None:

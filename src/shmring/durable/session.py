@@ -142,7 +142,8 @@ class Session:
         ------
         NoSpace : the disk is full; nothing was committed, the session is as it was: flush again
             when there is space, or roll back
-        Closed : the queue was closed, or stopped after a failed write
+        Closed : the queue was closed, or stopped after a failed write; or it was reset, and this
+            session holds items that went with it: nothing was committed, roll back
         """
         self._queue.check()
         buffer = self._buffer
