@@ -24,6 +24,7 @@ __all__ = [
     "LimitReached",
     "Locked",
     "MessageTooLarge",
+    "MissingExtra",
     "NoSpace",
     "NotARing",
     "NotDurable",
@@ -80,7 +81,7 @@ class Contended(ShmringError):
 
 
 class RingNotFound(ShmringError, FileNotFoundError):
-    """No ring of this name or path on this host."""
+    """No ring, queue or journal of this name or path on this host."""
 
 
 class RingExists(ShmringError, FileExistsError):
@@ -88,7 +89,7 @@ class RingExists(ShmringError, FileExistsError):
 
 
 class NotARing(ShmringError, ValueError):
-    """The file is not a ring, or was never finished."""
+    """What lies there is not a ring, queue or journal, or was never finished."""
 
 
 class VersionMismatch(NotARing):
@@ -166,7 +167,11 @@ class PositionNotFound(ShmringError, LookupError):
 
 
 class Closed(ShmringError, ValueError):
-    """The handle was closed."""
+    """The handle was closed, or what it held was reset."""
+
+
+class MissingExtra(ShmringError, ImportError):
+    """A package that this part of shmring needs is not installed."""
 
 
 class ForkedHandle(ShmringError):

@@ -18,6 +18,7 @@ from shmring.errors import (
     ForkedHandle,
     Locked,
     NoSpace,
+    NotARing,
     PermissionRefused,
     PositionNotFound,
     RingNotFound,
@@ -209,6 +210,12 @@ def test_reset_deletes_every_item_and_state_but_open_views(tmp_path: Path) -> No
     with AppendOnlyQueue(tmp_path / "q") as q:
         assert drain(q) == [b"d"]
         assert q.recovered is None
+
+
+def test_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
+    for readonly in (False, True):
+        with pytest.raises(NotARing, match="is a directory"):
+            AppendOnlyQueue(tmp_path, readonly=readonly)
 
 
 def test_overhead_on_items_of_7_kb_is_below_3_percent(tmp_path: Path) -> None:

@@ -14,8 +14,23 @@ import pytest
 from simulated_disk import SimulatedDisk
 
 import shmring
-from shmring.durable import Journal, Retention, replay, replay_batches, restore, verify
-from shmring.errors import BranchNotFound, JournalGap, NotDurable, SecondMember
+from shmring.durable import (
+    Journal,
+    Retention,
+    replay,
+    replay_batches,
+    restore,
+    truncate,
+    verify,
+)
+from shmring.errors import (
+    BranchNotFound,
+    JournalGap,
+    NotARing,
+    NotDurable,
+    RingNotFound,
+    SecondMember,
+)
 
 
 def stored(path: Path, **bounds: int) -> list[bytes]:
@@ -224,6 +239,19 @@ def test_messages_that_were_never_journalled_are_a_gap(ring: shmring.Ring, tmp_p
     found = stored(tmp_path)
     assert (found[0], found[-1]) == (b"a", b"b")
     assert verify(tmp_path).messages == len(found) < 3000
+
+
+def test_what_is_no_journal_is_refused_in_our_words(ring: shmring.Ring, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    uses = (lambda path: list(replay(path)), verify, truncate, restore)
+    for use in uses:
+        with pytest.raises(RingNotFound, match="holds no journal"):
+            use(tmp_path)
+        with pytest.raises(NotARing, match="file is a file"):
+            use(file)
+    with pytest.raises(NotARing, match="file is a file"):
+        ring.journal(file)
 
 
 def test_retention_forgets_whole_segments(

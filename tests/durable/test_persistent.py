@@ -16,7 +16,7 @@ import pytest
 
 from shmring.durable import PersistentQueue, transaction_log
 from shmring.durable.lockfile import LockFile, process_start
-from shmring.errors import Closed, Damaged, ForkedHandle, Locked
+from shmring.errors import Closed, Damaged, ForkedHandle, Locked, NotARing
 
 
 def put(queue: PersistentQueue, *items: bytes) -> None:
@@ -176,6 +176,13 @@ def test_reset_of_a_closed_queue_is_refused(tmp_path: Path) -> None:
         q.reset()
     with PersistentQueue(tmp_path) as q:
         assert contents(q) == [b"0"]
+
+
+def test_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path / "file", tmp_path / "file" / "q"):
+        with pytest.raises(NotARing, match="file is a file"):
+            PersistentQueue(path)
 
 
 def test_data_files_roll_at_the_maximum_and_go_when_drained(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import queue
+import subprocess
+import sys
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -42,6 +44,28 @@ def server() -> Generator[Postgres]:
             yield running
     except PostgresMissing as missing:
         pytest.fail(str(missing))
+
+
+def without(package: str, code: str) -> str:
+    """What a program says, in an interpreter that lacks a package."""
+    program = f"import sys; sys.modules[{package!r}] = None; import shmring.durable as d\n{code}"
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stderr
+
+
+@pytest.mark.parametrize(
+    "code", ["d.TableRing", "import shmring.durable.table_ring", "from shmring.durable import *"]
+)
+def test_without_sqlalchemy_the_error_names_the_extra(code: str) -> None:
+    error = without("sqlalchemy", code)
+    assert "shmring.errors.MissingExtra: TableRing needs SQLAlchemy" in error
+    assert "pip install 'shmring[sql]'" in error
+
+
+def test_without_a_driver_the_error_names_the_extra() -> None:
+    error = without("psycopg", "d.TableRing('postgresql://nobody@localhost/x', name='a')")
+    assert "shmring.errors.MissingExtra: a table ring on PostgreSQL needs psycopg 3" in error
+    assert "pip install 'shmring[postgresql]'" in error
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

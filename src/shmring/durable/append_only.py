@@ -23,6 +23,7 @@ from shmring.errors import (
     Closed,
     ForkedHandle,
     NoSpace,
+    NotARing,
     PermissionRefused,
     RingNotFound,
 )
@@ -76,6 +77,7 @@ class AppendOnlyQueue:
     Locked : another writer has it; ``pid`` says which
     PositionNotFound : no flush returned this position, or a compaction dropped it
     Damaged : the header does not make sense
+    NotARing : `path` is a directory
     """
 
     def __init__(
@@ -114,6 +116,11 @@ class AppendOnlyQueue:
                 self._file.sync()
                 self._disk.sync_directory(directory)
             commit = self._file.commit if position is None else self._file.commit_at(position)
+        except IsADirectoryError:
+            self._release()
+            raise NotARing(
+                f"{self.path} is a directory; a queue of this kind lives in a file"
+            ) from None
         except BaseException:
             self._release()
             raise

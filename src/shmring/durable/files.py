@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from shmring.durable.lockfile import LockFile
-from shmring.errors import NoSpace
+from shmring.errors import NoSpace, NotARing
 
 __all__ = ["Buffer", "Disk", "File", "Lock", "OsDisk", "replace_file"]
 
@@ -116,6 +116,10 @@ def _no_space(error: OSError, path: str) -> NoSpace:
     return NoSpace(
         error.errno, "the disk is full; nothing committed is lost: free space, then try again", path
     )
+
+
+def _no_directory(path: str) -> NotARing:
+    return NotARing(f"{path} is a file; a journal or a queue of this kind lives in a directory")
 
 
 def _in_writes(parts: Sequence[Buffer]) -> Iterator[list[Buffer]]:
@@ -239,6 +243,8 @@ class OsDisk:
             return os.listdir(path)
         except FileNotFoundError:
             return []
+        except NotADirectoryError:
+            raise _no_directory(path) from None
 
     def make_directory(self, path: str) -> None:
         """Make the directory and its parents where they are missing, durably."""
@@ -249,6 +255,8 @@ class OsDisk:
         try:
             os.mkdir(path)
         except FileExistsError:
+            if not os.path.isdir(path):
+                raise _no_directory(path) from None
             return
         self.sync_directory(parent)
 

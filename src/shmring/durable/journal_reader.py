@@ -23,7 +23,7 @@ from shmring.durable.segments import (
     walk,
     was_begun,
 )
-from shmring.errors import Damaged, JournalGap
+from shmring.errors import Damaged, JournalGap, RingNotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -155,14 +155,15 @@ def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[_OpenSegment]:
 
     Raises
     ------
-    FileNotFoundError : there is no journal
+    RingNotFound : there is no journal
+    NotARing : `path` is a file
     JournalGap : it does not reach back so far, or forgets faster than this reads
     """
     reached = from_
     while True:
         names = segment_names(disk, path)
         if not names:
-            raise FileNotFoundError(f"{path} holds no journal")
+            raise _no_journal(path)
         if reached and names[0] > reached:
             raise JournalGap(
                 f"{path} begins at sequence {names[0]}: what lay before, from {reached} on, was "
@@ -181,6 +182,10 @@ def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[_OpenSegment]:
         if last:
             return
         reached = min(first for first in names if first > at)
+
+
+def _no_journal(path: str) -> RingNotFound:
+    return RingNotFound(f"{path} holds no journal; ring.journal({path!r}) begins one")
 
 
 def replay(
@@ -202,7 +207,8 @@ def replay(
 
     Raises
     ------
-    FileNotFoundError : there is no journal
+    RingNotFound : there is no journal
+    NotARing : `path` is a file
     JournalGap : it does not reach back to `from_`
     Damaged : what had been on disk is unreadable; all before it has been given
     """
@@ -238,7 +244,8 @@ def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verifie
 
     Raises
     ------
-    FileNotFoundError : there is no journal
+    RingNotFound : there is no journal
+    NotARing : `path` is a file
     Damaged : says where
     """
     found = Verified()
@@ -280,7 +287,7 @@ def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
     where = os.fspath(path)
     names = segment_names(disk, where)
     if not names:
-        raise FileNotFoundError(f"{where} holds no journal")
+        raise _no_journal(where)
     lock = disk.lock(os.path.join(where, "lock"), f"journal {where}", 0)
     try:
         end = names[0]

@@ -68,6 +68,7 @@ class PersistentQueue:
     Locked : another process owns it, or this one has it open already; ``pid`` says which
     Damaged : the files contradict themselves; says where
     NoSpace : no space to create it
+    NotARing : `path` is a file
     """
 
     def __init__(

@@ -20,7 +20,7 @@ from sqlalchemy import event, exc
 from sqlalchemy.pool import NullPool
 
 from shmring.durable.table_schema import Layout, Tables
-from shmring.errors import Contended
+from shmring.errors import Contended, MissingExtra
 
 __all__ = ["LOCK_SECONDS", "Backend", "Durability", "Peek", "connect"]
 
@@ -187,7 +187,13 @@ class PostgresBackend(Backend):
     """
 
     def __init__(self, url: sa.URL, tables: Tables, durability: Durability) -> None:
-        engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+        try:
+            engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
+        except ImportError as error:
+            raise MissingExtra(
+                f"a table ring on PostgreSQL needs psycopg 3, which cannot be imported here "
+                f"({error}): pip install 'shmring[postgresql]'"
+            ) from error
         self._sync = durability == "sync"
         self._sync_level = "on"
         event.listen(engine, "connect", self._prepare_session)

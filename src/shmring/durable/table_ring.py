@@ -19,7 +19,15 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-import sqlalchemy as sa
+try:
+    import sqlalchemy as sa
+except ModuleNotFoundError as error:
+    from shmring.errors import MissingExtra
+
+    raise MissingExtra(
+        "TableRing needs SQLAlchemy, which is not installed here: pip install 'shmring[sql]', or "
+        "'shmring[postgresql]' for its driver too"
+    ) from error
 
 from shmring.durable.table_backends import Backend, Durability, Peek, connect
 from shmring.durable.table_input import (
