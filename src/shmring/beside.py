@@ -1,7 +1,8 @@
 """What programs keep beside a ring, which goes with it: ``.shmring-KIND-FILE-OWNER``.
 
 FILE is the ring's, OWNER a streaming query, a job or a process. Spark's sinks keep such records,
-and the rows of jobs that are not committed yet.
+and the rows of jobs that are not committed yet. The core leaves ``.shmring-new-UUID`` where it was
+killed while it made a ring, on a file system without O_TMPFILE.
 """
 
 from __future__ import annotations
@@ -9,20 +10,45 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["SINK", "STAGED", "STAGING", "discard", "kept_beside", "orphans", "place"]
+from shmring.errors import ShmringError
+
+__all__ = [
+    "SINK",
+    "STAGED",
+    "STAGING",
+    "discard",
+    "drafts",
+    "is_dead",
+    "kept_beside",
+    "left_by_the_dead",
+    "orphans",
+    "place",
+    "process_identity",
+]
 
 SINK = "sink"  # which epoch of a query the ring has seen last
-STAGED = "staged"  # rows of a job of the Python data source
-STAGING = "staging"  # of one of the jar's
+STAGED = "staged"  # rows of a job of the Python data source; the driver is the owner
+STAGING = "staging"  # of one of the jar's, whose driver is a participant while it lasts
 _KINDS = (SINK, STAGED, STAGING)
+_JOB_SEAT = "spark write "  # and the job: what Staging.java calls that participant
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _PROCESS = r"\d+\.\d+\.\d+\.[0-9a-f]{12}"
 # An owner has its form, so that ring "a" is not taken for the ring of what lies beside "a-b".
-_NAME = re.compile(rf"\.shmring-({'|'.join(_KINDS)})-(.+)-(?:{_UUID}|{_PROCESS})")
+_NAME = re.compile(rf"\.shmring-({'|'.join(_KINDS)})-(.+)-({_UUID}|{_PROCESS})")
+_DRAFT = re.compile(rf"\.shmring-new-{_UUID}")
+
+
+class _Kept(NamedTuple):
+    path: str
+    kind: str
+    file: str
+    owner: str
 
 
 def place(ring: str, kind: str, owner: str) -> str:
@@ -33,17 +59,36 @@ def place(ring: str, kind: str, owner: str) -> str:
 
 def kept_beside(ring: str, *kinds: str) -> list[str]:
     """What is kept beside the ring at this path, of these kinds or any."""
-    folder, file = os.path.split(ring)
-    return [
-        path for path, kind, of in _all_kept(folder) if of == file and kind in (kinds or _KINDS)
-    ]
+    return [kept.path for kept in _kept_beside(ring) if kept.kind in (kinds or _KINDS)]
+
+
+def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
+    """What jobs whose driver is dead have staged beside the ring at this path.
+
+    Parameters
+    ----------
+    ring : path
+    living : names of the living participants of the ring at a path, asked after the folder: a
+        driver takes part before it stages
+    """
+    kept = _kept_beside(ring)
+    dead = [k.path for k in kept if k.kind == STAGED and is_dead(k.owner.rpartition(".")[0])]
+    staging = [k for k in kept if k.kind == STAGING]
+    if staging:
+        with suppress(ShmringError):  # of a ring that cannot be looked at nothing is removed
+            names = living(ring)
+            dead += [k.path for k in staging if _JOB_SEAT + k.owner not in names]
+    return dead
 
 
 def orphans(folder: str) -> list[str]:
     """What is kept in this folder beside rings that are not there any more."""
-    return [
-        path for path, _, of in _all_kept(folder) if not os.path.lexists(os.path.join(folder, of))
-    ]
+    return [k.path for k in _all_kept(folder) if not os.path.lexists(os.path.join(folder, k.file))]
+
+
+def drafts(folder: str) -> list[str]:
+    """Rings in this folder that are being made, or whose maker was killed."""
+    return [os.path.join(folder, name) for name in _listed(folder) if _DRAFT.fullmatch(name)]
 
 
 def discard(paths: Iterable[str]) -> None:
@@ -56,11 +101,39 @@ def discard(paths: Iterable[str]) -> None:
                 os.unlink(path)
 
 
-def _all_kept(folder: str) -> list[tuple[str, str, str]]:
-    """Paths, with their kinds and the files of their rings."""
+def process_identity(pid: int) -> str:
+    """A process as an owner: PID namespace, PID and start time."""
+    namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
+    return f"{namespace}.{pid}.{_start_time(pid)}"
+
+
+def is_dead(identity: str) -> bool:
+    """Whether this was a process that ours would see if it lived."""
+    namespace, _, process = identity.partition(".")
+    pid = process.partition(".")[0]
+    mine = process_identity(os.getpid()).partition(".")[0]
+    return namespace == mine and pid.isdecimal() and process_identity(int(pid)) != identity
+
+
+def _start_time(pid: int) -> str:
     try:
-        names = os.listdir(folder)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def _kept_beside(ring: str) -> list[_Kept]:
+    folder, file = os.path.split(ring)
+    return [kept for kept in _all_kept(folder) if kept.file == file]
+
+
+def _all_kept(folder: str) -> list[_Kept]:
+    found = ((name, _NAME.fullmatch(name)) for name in _listed(folder))
+    return [_Kept(os.path.join(folder, name), m[1], m[2], m[3]) for name, m in found if m]
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
     except OSError:
         return []
-    found = ((name, _NAME.fullmatch(name)) for name in names)
-    return [(os.path.join(folder, name), match[1], match[2]) for name, match in found if match]

@@ -11,7 +11,8 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions
 
 import shmring
-from shmring.spark import register, staging
+from shmring import beside as beside_ring
+from shmring.spark import register
 from shmring.spark.sink_record import SinkRecord
 from shmring.spark.stream_ring import uuid_of
 
@@ -126,12 +127,12 @@ def test_failed_job_leaves_nothing(spark, write, arrow):
 def test_what_a_dead_driver_has_staged_goes_with_the_next_write(spark, write, arrow, child):
     dead = child("print(1)")
     dead.line()
-    owner = staging._identity(dead.pid)
+    owner = beside_ring.process_identity(dead.pid)
     dead.end()
     left = Path(f"/dev/shm/.shmring-staged-shmring.{arrow.name}-{owner}.0123456789ab")
     left.mkdir()
     (left / "1.arrow").write_bytes(b"rows")
-    living = left.with_name(left.name.replace(owner, staging._identity(os.getpid())))
+    living = left.with_name(left.name.replace(owner, beside_ring.process_identity(os.getpid())))
     living.mkdir()
     write(numbers(spark, 10), arrow.name)
     assert not left.exists()

@@ -31,9 +31,9 @@ _TRIES = 10  # an attempt makes one file
 def new_folder(ring: Ring) -> str:
     """Make the folder of a new job. Sweeps what dead drivers have left."""
     for folder in beside.kept_beside(ring.path, beside.STAGED):
-        if _is_dead(folder.rpartition("-")[2].rpartition(".")[0]):
+        if beside.is_dead(folder.rpartition("-")[2].rpartition(".")[0]):
             discard(folder)
-    owner = f"{_identity(_driver())}.{uuid.uuid4().hex[:12]}"
+    owner = f"{beside.process_identity(_driver())}.{uuid.uuid4().hex[:12]}"
     made = beside.place(ring.path, beside.STAGED, owner)
     os.mkdir(made, mode=0o700)
     return made
@@ -79,26 +79,5 @@ def discard(folder: str) -> None:
 
 def _driver() -> int:
     """The driver's JVM: the grandparent of a worker that was forked by Spark's daemon."""
-    return _stat(os.getppid())[0]
-
-
-def _stat(pid: int) -> tuple[int, str]:
-    """Parent and start time of a process; (0, "") if there is none."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0, ""
-    return int(fields[1]), fields[19]
-
-
-def _identity(pid: int) -> str:
-    namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
-    return f"{namespace}.{pid}.{_stat(pid)[1]}"
-
-
-def _is_dead(owner: str) -> bool:
-    """Whether this was a process that ours would see if it lived."""
-    namespace, _, process = owner.partition(".")
-    pid = process.partition(".")[0]
-    mine = _identity(os.getpid()).partition(".")[0]
-    return namespace == mine and pid.isdecimal() and _identity(int(pid)) != owner
+    stat = Path(f"/proc/{os.getppid()}/stat").read_text()
+    return int(stat.rpartition(")")[2].split()[1])
