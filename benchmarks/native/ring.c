@@ -44,7 +44,7 @@ static void unlink_current(void)
 static void create(const char *path, const struct shmring_options *options)
 {
 	unlink(path);
-	must(shmring_create(path, options), "create");
+	must(shmring_create(path, options, NULL), "create");
 }
 
 /* --- one way ----------------------------------------------------------------- */

@@ -168,7 +168,7 @@ int64_t deadline_after(int64_t timeout);
 PyObject *seconds_text(int64_t timeout);
 
 /* ring.c */
-PyObject *ring_attach(PyObject *module, PyObject *args, PyObject *keywords);
+PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core);
 void ring_unpin(struct ring *ring);
 bool ring_usable(struct ring *ring);
 extern PyType_Spec ring_spec;

@@ -3,13 +3,13 @@
 
 /* --- calls ------------------------------------------------------------------------- */
 
-/* Makes a ring file at `path`, or of the new, empty file behind `fd`. */
 static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 {
-	static char *names[] = {"path",      "fd",       "slots",    "participants",   "single_producer",
+	static char *names[] = {"path",      "label",    "slots",    "participants",   "single_producer",
 				"scattered", "checksum", "prefault", "lock_memory",    "huge_pages",
 				"clock",     "mode",     "schema",   "first_sequence", "temporary",
 				NULL};
+	struct state *state = PyModule_GetState(module);
 	struct shmring_options options = {0};
 	unsigned long long slots;
 	unsigned long long first;
@@ -21,12 +21,13 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 	int huge_pages;
 	int temporary;
 	int status;
-	int fd;
 	PyObject *path = NULL;
+	PyObject *label;
 	Py_buffer schema;
+	shmring *core;
 
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&iKIppppppbIz*Kp", names, PyUnicode_FSConverter, &path,
-					 &fd, &slots, &options.participants, &single_producer, &scattered,
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&UKIppppppbIz*Kp", names, PyUnicode_FSConverter, &path,
+					 &label, &slots, &options.participants, &single_producer, &scattered,
 					 &checksum, &prefault, &lock_memory, &huge_pages, &options.clock,
 					 &options.mode, &schema, &first, &temporary))
 		return NULL;
@@ -41,10 +42,70 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 	options.schema = schema.buf;
 	options.schema_bytes = (size_t)schema.len;
 	options.first_sequence = first;
-	Py_BEGIN_ALLOW_THREADS status = fd < 0 ? shmring_create(PyBytes_AsString(path), &options)
-					       : shmring_format(fd, PyBytes_AsString(path), &options);
+	Py_BEGIN_ALLOW_THREADS status = shmring_create(PyBytes_AsString(path), &options, &core);
 	Py_END_ALLOW_THREADS Py_DECREF(path);
 	PyBuffer_Release(&schema);
+	return status ? raise_error(state, status) : ring_wrap(state, label, core);
+}
+
+static PyObject *attach(PyObject *module, PyObject *args, PyObject *keywords)
+{
+	static char *names[] = {"path", "label", "flags", NULL};
+	struct state *state = PyModule_GetState(module);
+	PyObject *path = NULL;
+	PyObject *label;
+	unsigned flags = 0;
+	shmring *core;
+	int status;
+
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&U|I", names, PyUnicode_FSConverter, &path, &label,
+					 &flags))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS status = shmring_attach(PyBytes_AsString(path), flags, &core);
+	Py_END_ALLOW_THREADS Py_DECREF(path);
+	return status ? raise_error(state, status) : ring_wrap(state, label, core);
+}
+
+/* How a callable of Python's takes a name away, while the core holds its locks. */
+struct removal {
+	PyObject *call;
+	PyThreadState *thread;
+};
+
+static int remove_name(const char *Py_UNUSED(path), void *context)
+{
+	struct removal *removal = context;
+	PyObject *result;
+
+	PyEval_RestoreThread(removal->thread);
+	result = PyObject_CallNoArgs(removal->call);
+	Py_XDECREF(result);
+	removal->thread = PyEval_SaveThread();
+	return result ? SHMRING_OK : SHMRING_E_SYSTEM;
+}
+
+static PyObject *unlink_ring(PyObject *module, PyObject *args)
+{
+	struct removal removal = {0};
+	PyObject *path = NULL;
+	Py_buffer uuid;
+	int status;
+
+	if (!PyArg_ParseTuple(args, "O&z*O", PyUnicode_FSConverter, &path, &uuid, &removal.call))
+		return NULL;
+	if (uuid.buf && uuid.len != 16) {
+		Py_DECREF(path);
+		PyBuffer_Release(&uuid);
+		return PyErr_Format(PyExc_ValueError, "a uuid has 16 bytes, not %zd", uuid.len);
+	}
+	removal.thread = PyEval_SaveThread();
+	status = shmring_unlink(PyBytes_AsString(path), uuid.buf, Py_IsNone(removal.call) ? NULL : remove_name,
+				&removal);
+	PyEval_RestoreThread(removal.thread);
+	Py_DECREF(path);
+	PyBuffer_Release(&uuid);
+	if (PyErr_Occurred())
+		return NULL;
 	if (status)
 		return raise_error(PyModule_GetState(module), status);
 	Py_RETURN_NONE;
@@ -91,9 +152,11 @@ static PyObject *slots_for(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyMethodDef functions[] = {
     {"make", (PyCFunction)(void (*)(void))make, METH_VARARGS | METH_KEYWORDS,
-     "make(path, fd, ...): a ring file at `path`, or of the new, empty file behind `fd` (-1: none)"},
-    {"attach", (PyCFunction)(void (*)(void))ring_attach, METH_VARARGS | METH_KEYWORDS,
+     "make(path, label, ...) -> Ring, a new one"},
+    {"attach", (PyCFunction)(void (*)(void))attach, METH_VARARGS | METH_KEYWORDS,
      "attach(path, label, flags=0) -> Ring"},
+    {"unlink", unlink_ring, METH_VARARGS,
+     "unlink(path, uuid, remove): the ring, or only that one; `remove`, or unlink(2), takes the name away"},
     {"reap", reap, METH_O, "reap(path): unlink the ring if every participant is dead; whether it was unlinked"},
     {"crc32c", crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC32C (Castagnoli)"},
     {"slots_for", slots_for, METH_VARARGS, "slots_for(nbytes, align=False): slots that a message takes"},

@@ -59,26 +59,12 @@ static void ring_dealloc(PyObject *self)
 	Py_DECREF(type);
 }
 
-PyObject *ring_attach(PyObject *module, PyObject *args, PyObject *keywords)
+/* Owns the handle from here on, also if it fails. */
+PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 {
-	static char *names[] = {"path", "label", "flags", NULL};
-	struct state *state = PyModule_GetState(module);
+	struct ring *ring = PyObject_New(struct ring, state->ring);
 	struct shmring_info info;
-	PyObject *path = NULL;
-	PyObject *label;
-	unsigned flags = 0;
-	struct ring *ring;
-	shmring *core;
-	int status;
 
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "O&U|I", names, PyUnicode_FSConverter, &path, &label,
-					 &flags))
-		return NULL;
-	Py_BEGIN_ALLOW_THREADS status = shmring_attach(PyBytes_AsString(path), flags, &core);
-	Py_END_ALLOW_THREADS Py_DECREF(path);
-	if (status)
-		return raise_error(state, status);
-	ring = PyObject_New(struct ring, state->ring);
 	if (!ring) {
 		shmring_close(core);
 		return NULL;

@@ -1,7 +1,7 @@
 """The core for Python. Docstrings are in the extension: ``help(shmring.Producer)``."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Protocol, Self, TypedDict, final
 
@@ -93,7 +93,7 @@ class SeatDict(TypedDict):
 
 def make(
     path: str | os.PathLike[str],
-    fd: int,
+    label: str,
     slots: int,
     participants: int,
     single_producer: bool,
@@ -107,8 +107,11 @@ def make(
     schema: bytes | None,
     first_sequence: int,
     temporary: bool,
-) -> None: ...
+) -> Ring: ...
 def attach(path: str | os.PathLike[str], label: str, flags: int = 0) -> Ring: ...
+def unlink(
+    path: str | os.PathLike[str], uuid: bytes | None, remove: Callable[[], object] | None, /
+) -> None: ...
 def reap(path: str | os.PathLike[str], /) -> bool: ...
 def crc32c(data: Buffer, crc: int = 0, /) -> int: ...
 def slots_for(nbytes: int, align: bool = False, /) -> int: ...

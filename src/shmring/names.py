@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import os
 import re
-import stat
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from shmring import _shmring, beside
-from shmring.errors import NotARing, PermissionRefused, RingExists, RingNotFound, ShmringError
+from shmring.errors import PermissionRefused, RingExists, RingNotFound, ShmringError
 
 SHM_FOLDER = "/dev/shm"
 PREFIX = "shmring."
-MAGIC = b"\x89SHMRNG\n"
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
@@ -63,30 +63,17 @@ def attach_core(label: str, path: str, flags: int) -> _shmring.Ring:
         raise not_found(label, path) from None
 
 
-def _posix_ipc() -> Any:
-    return import_module("posix_ipc")  # it has no types
-
-
-def make_named(name: str, path: str, mode: int, **options: Any) -> None:
-    posix_ipc = _posix_ipc()
-
-    key = f"/{PREFIX}{name}"
+def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
+    """A new ring, and this process in it."""
     try:
-        memory = posix_ipc.SharedMemory(key, flags=posix_ipc.O_CREX, mode=mode, size=0)
-    except posix_ipc.ExistentialError:
+        return _shmring.make(path, label, **options)
+    except RingExists:
+        if label == path:
+            raise
         raise RingExists(
-            f'ring "{name}" exists already ({path}); attach to it with shmring.attach("{name}"), '
-            f'or remove it with shmring.unlink("{name}") or `shmring unlink {name}`'
+            f'ring "{label}" exists already ({path}); attach to it with shmring.attach("{label}"), '
+            f'or remove it with shmring.unlink("{label}") or `shmring unlink {label}`'
         ) from None
-    except posix_ipc.PermissionsError as error:
-        raise PermissionRefused(f'ring "{name}": {SHM_FOLDER} is not writable: {error}') from None
-    try:
-        _shmring.make(name, memory.fd, mode=mode, **options)
-    except BaseException:
-        posix_ipc.unlink_shared_memory(key)
-        raise
-    finally:
-        memory.close_fd()
 
 
 def unlink(name: str | None = None, *, path: Path | None = None) -> None:
@@ -101,42 +88,39 @@ def unlink(name: str | None = None, *, path: Path | None = None) -> None:
     Raises
     ------
     RingNotFound : there is none
-    NotARing : the path is some other file; it is left alone
+    NotARing : this is some other file; it is left alone
     PermissionRefused : it is somebody else's
+    Contended : somebody who joins or recovers has been stopped meanwhile
     """
     label, where = locate(name, path)
-    kept = beside.kept_beside(where)  # not afterwards: another ring may take the name
     try:
-        if name is None:
-            _check_magic(where)
-            os.unlink(where)
-        else:
-            _unlink_named(name)
-    except FileNotFoundError:
+        remove(where)
+    except RingNotFound:
         raise not_found(label, where) from None
-    except PermissionError as error:
-        raise PermissionRefused(f'ring "{label}": cannot unlink {where}: {error}') from None
+
+
+def remove(path: str, uuid: bytes | None = None) -> None:
+    """Unlink the ring at this path, or only the one with this uuid, and what is kept beside it."""
+    kept = beside.kept_beside(path)  # not afterwards: another ring may take the name
+    _shmring.unlink(path, uuid, _shm_unlink(path))
     beside.discard(kept)
 
 
-def _unlink_named(name: str) -> None:
-    posix_ipc = _posix_ipc()
+def _shm_unlink(path: str) -> Callable[[], None] | None:
+    """How the name of an object in shared memory is taken away; None for a file elsewhere."""
+    folder, file = os.path.split(path)
+    return partial(_unlink_object, f"/{file}") if folder == SHM_FOLDER else None
+
+
+def _unlink_object(name: str) -> None:
+    posix_ipc: Any = import_module("posix_ipc")  # it has no types
 
     try:
-        posix_ipc.unlink_shared_memory(f"/{PREFIX}{name}")
-    except posix_ipc.ExistentialError as error:
-        raise FileNotFoundError(error) from None
+        posix_ipc.unlink_shared_memory(name)
+    except posix_ipc.ExistentialError:
+        pass  # rm was faster
     except posix_ipc.PermissionsError as error:
-        raise PermissionError(error) from None
-
-
-def _check_magic(path: str) -> None:
-    """A damaged ring or one of another version may go, any other file stays."""
-    if stat.S_ISREG(os.stat(path).st_mode):  # to open a FIFO would wait for a writer
-        with open(path, "rb") as file:
-            if file.read(len(MAGIC)) == MAGIC:
-                return
-    raise NotARing(f"{path} is not a ring; it is left alone")
+        raise PermissionRefused(f"cannot unlink {SHM_FOLDER}{name}: {error}") from None
 
 
 def rings() -> list[str]:
@@ -148,8 +132,7 @@ def rings() -> list[str]:
 def _reap(path: str) -> bool:
     kept = beside.kept_beside(path)
     reaped = _shmring.reap(path)
-    if reaped:
-        beside.discard(kept)
+    beside.discard(kept if reaped else beside.left_by_the_dead(path, _living))
     return reaped
 
 
@@ -160,12 +143,29 @@ def _reaped(path: str) -> bool:
         return False
 
 
+def _living(path: str) -> set[str]:
+    """Names of the living participants of the ring at this path."""
+    ring = _shmring.attach(path, path, _shmring.READ_ONLY | _shmring.FOREIGN_OWNER)
+    try:
+        return {seat["name"] for seat in ring.seats() if seat["alive"]}
+    finally:
+        ring.close()
+
+
+def sweep_folder(folder: str) -> None:
+    """Remove what rings that are gone, and rings that were never finished, have left here."""
+    beside.discard(beside.orphans(folder))
+    for draft in beside.drafts(folder):
+        _reaped(draft)
+
+
 def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
-    """Unlink rings whose every participant is dead, or that were never finished.
+    """Unlink rings whose every participant is dead.
 
     A ring that was closed in order, or never attached, stays: somebody may come for it. A
     temporary one goes when nobody living is attached. What Spark's sinks have kept beside a ring
-    goes with it, or without a name when the ring is gone already.
+    goes with it, and without it where the ring is gone already or the job's driver is dead; so does
+    what a killed process has left of a ring that it was making. No other file is touched.
 
     Parameters
     ----------
@@ -178,7 +178,9 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
     """
     if name is None and path is None:
         swept = [n for n in rings() if _reaped(locate(n, None)[1])]
-        beside.discard(beside.orphans(SHM_FOLDER))
+        sweep_folder(SHM_FOLDER)
         return swept
     label, where = locate(name, path)
-    return [label] if _reap(where) else []
+    swept = [label] if _reap(where) else []
+    sweep_folder(os.path.dirname(where))
+    return swept

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from shmring import _shmring, beside
+from shmring import _shmring
 from shmring._shmring import Consumer, Producer
-from shmring.errors import RingExists, RingNotFound
-from shmring.names import Path, attach_core, is_name, locate, make_named
+from shmring.errors import RingExists, RingNotFound, ShmringError
+from shmring.names import Path, attach_core, is_name, locate, make_core, not_found, remove
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -86,12 +86,10 @@ def _integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) ->
     return value
 
 
-def _unlink_own(path: str, owner: int) -> None:
+def _unlink_own(path: str, uuid: bytes, owner: int) -> None:
     if os.getpid() == owner:  # not in a forked child
-        kept = beside.kept_beside(path)
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-        beside.discard(kept)
+        with suppress(ShmringError):  # it is gone, or gc will see to it
+            remove(path, uuid)
 
 
 class Ring:
@@ -112,7 +110,11 @@ class Ring:
         self._flags = flags
         self._pid = os.getpid()
         self._info = _ring_info(handle.info())
-        self._unlink = weakref.finalize(self, _unlink_own, path, self._pid) if temporary else None
+        self._unlink = (
+            weakref.finalize(self, _unlink_own, path, bytes.fromhex(self._info.uuid), self._pid)
+            if temporary
+            else None
+        )
 
     def __repr__(self) -> str:
         state = ", closed" if self._handle.closed else ""
@@ -139,6 +141,18 @@ class Ring:
         """Leave a temporary ring to those who are attached when this Ring is closed."""
         if self._unlink is not None:
             self._unlink.detach()
+
+    def unlink(self) -> None:
+        """Remove the ring's file, as :func:`shmring.unlink` does, if it is still this ring's.
+
+        Raises
+        ------
+        RingNotFound : the ring has been removed; another one may have its name by now
+        """
+        try:
+            remove(self._path, bytes.fromhex(self._info.uuid))
+        except RingNotFound:
+            raise not_found(self._label, self._path) from None
 
     @property
     def core(self) -> _shmring.Ring:
@@ -585,19 +599,8 @@ def create(
         "first_sequence": _integer("first_sequence", first_sequence),
         "temporary": temporary,
     }
-    while True:
-        if name is None:
-            _shmring.make(where, -1, mode=mode, **options)
-        else:
-            make_named(name, where, mode, **options)
-        try:
-            return Ring(attach_core(label, where, 0), label, where, 0, temporary=temporary)
-        except RingNotFound:
-            pass  # somebody came first and died there, and gc took it for theirs: once more
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(where)
-            raise
+    core = make_core(label, where, mode=mode, **options)
+    return Ring(core, label, where, 0, temporary=temporary)
 
 
 def attach(

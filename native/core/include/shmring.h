@@ -89,7 +89,7 @@ struct shmring_options {
 	bool prefault; /* whoever attaches maps every page at once */
 	bool lock_memory; /* whoever attaches locks it into memory (mlock) */
 	bool huge_pages; /* ask for transparent huge pages */
-	bool temporary; /* for as long as somebody is attached; see shmring_reap() */
+	bool temporary; /* for as long as somebody is attached, its maker first; see shmring_reap() */
 	uint8_t clock; /* enum shmring_clock */
 	uint32_t mode; /* 0 means 0600 */
 	uint64_t first_sequence;
@@ -121,17 +121,15 @@ enum shmring_attach_flags {
 	SHMRING_FOREIGN_OWNER = 2, /* accept a ring that another user owns */
 };
 
-/* Makes a new ring file at `path`. SHMRING_E_EXISTS if something is there. */
-SHMRING_API int shmring_create(const char *path, const struct shmring_options *options);
-
-/* Turns the new, empty file behind `fd` (open for reading and writing) into a
- * ring: what shmring_create does after open(). The caller keeps the fd. */
-SHMRING_API int shmring_format(int fd, const char *name, const struct shmring_options *options);
+/* Makes a ring at `path` and attaches to it; with `ring` NULL it is only made. The
+ * file gets its name when it is finished, in one step: whoever finds the ring can
+ * use it, and a maker that is killed leaves none. SHMRING_E_EXISTS if something is
+ * there, which stays what it is. The caller owns *ring until shmring_close(). */
+SHMRING_API int shmring_create(const char *path, const struct shmring_options *options, shmring **ring);
 
 /* `flags` of enum shmring_attach_flags; SHMRING_E_INVALID for others.
  * Maps the ring at `path` after checking all of its header against the file.
- * Waits up to a second for a ring that is just being made. The caller owns
- * *ring until shmring_close(). */
+ * The caller owns *ring until shmring_close(). */
 SHMRING_API int shmring_attach(const char *path, uint32_t flags, shmring **ring);
 
 /* Gives up the handle. Its producers and members must have been closed. */
@@ -148,11 +146,17 @@ SHMRING_API uint64_t shmring_floor(const shmring *ring);
  * SHMRING_CONTENDED if another process is at it right now. */
 SHMRING_API int shmring_recover(shmring *ring, unsigned *count);
 
-/* Unlinks the ring at `path` if no participant lives and at least one died
- * here or the ring is temporary, or if it was never finished and nobody is at it.
- * 1: it was unlinked, 0: it was not (somebody lives, it was closed in order, or
- * there is none). A temporary or unfinished one must be 5 s old: its maker may be
- * about to attach. */
+/* Unlinks the ring at `path`; with `uuid` (of shmring_get_info) only if it is that
+ * one. Who is attached goes on with it. A damaged ring and one of another version
+ * go too, any other file stays: SHMRING_E_NOT_A_RING. `remove` takes the name away
+ * and returns a status; NULL: unlink(2). */
+SHMRING_API int shmring_unlink(const char *path, const uint8_t uuid[16],
+			       int (*remove)(const char *path, void *context), void *context);
+
+/* Unlinks the ring at `path` if no participant lives, and at least one died here or
+ * the ring is temporary; also the draft at `path` of a ring whose maker was killed
+ * (docs/layout.md). 1: it was unlinked, 0: it was not (somebody lives, it was
+ * closed in order, or there is none). Files that are no rings stay. */
 SHMRING_API int shmring_reap(const char *path);
 
 /* --- producers ---------------------------------------------------------- */

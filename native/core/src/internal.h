@@ -72,6 +72,11 @@ int fail_errno(const char *what, const char *name);
 int not_now(int status);
 
 /* map.c */
+const char *base_name(const char *path);
+void lay_out(struct header *header);
+uint32_t header_crc(const struct header *header);
+void advise(void *address, size_t bytes, uint32_t options);
+int attach_draft(const char *path, const char *name, shmring **ring);
 uint64_t index_of(const shmring *ring, uint64_t sequence);
 struct control *control_at(const shmring *ring, uint64_t sequence);
 uint8_t *slot_at(const shmring *ring, uint64_t sequence);
@@ -189,6 +194,9 @@ void count_orphans(shmring *ring, uint32_t id);
 /* recover.c: want the admin lock held */
 unsigned recover_dead_seats(shmring *ring);
 bool recover_seat(shmring *ring, uint32_t index);
+
+/* unlink.c */
+bool draft_path(char *path, size_t size, const char *beside, int folder_bytes, const uint8_t *uuid);
 
 /* holder.c */
 void explain_seats(const shmring *ring, char *text, size_t size);

@@ -37,9 +37,9 @@ enum {
 #define MAX_SLOTS (UINT64_C(1) << 31)
 #define NONE UINT64_MAX
 
-/* Region 1. Written once, before `magic`; never changed afterwards. */
+/* Region 1. Written before the file gets its name; never changed afterwards. */
 struct header {
-	uint64_t magic; /* stored last, with release: the ring is complete */
+	uint64_t magic;
 	uint16_t major;
 	uint16_t minor;
 	uint32_t crc; /* CRC32C of this struct with magic and crc zero */
@@ -256,6 +256,7 @@ struct control {
 };
 
 /* Lock bytes beside the seats' own. */
+#define DRAFT_LOCK_OFFSET 0 /* the ring is being made, under the name of a draft */
 #define ADMIN_LOCK_OFFSET 8 /* joins, leaves, subscriptions, recovery: one at a time */
 
 static_assert(sizeof(struct header) == 152, "header");

@@ -74,7 +74,7 @@ bool lock_file_open(struct lock_file *f, const char *path, int flags)
 
 	pthread_once(&once, register_fork_handlers);
 	pthread_mutex_lock(&files_lock);
-	f->fd = open(path, flags);
+	f->fd = open(path, flags, 0600);
 	if (f->fd >= 0) {
 		f->next = files;
 		files = f;

@@ -3,12 +3,6 @@
  * One recoverer at a time, under the admin lock, which the kernel frees if he
  * dies too. Every step may be repeated: the next recoverer begins anew.
  */
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "internal.h"
 
 /* Did the claim word pass through `at`, which is h + n of a hole at h? Claim
@@ -222,81 +216,4 @@ int shmring_recover(shmring *r, unsigned *count)
 		*count = n;
 	admin_leave(r);
 	return SHMRING_OK;
-}
-
-/* --- rings of the dead -------------------------------------------------------------- */
-
-/* A file without a magic is somebody's who is about to lock it, or was killed;
- * the maker of a temporary ring with nobody in it is about to attach, or was killed. */
-#define UNATTENDED_AGE_S 5
-
-static bool is_old(const struct stat *st)
-{
-	return now_ns(CLOCK_REALTIME) / 1000000000 > (uint64_t)st->st_mtim.tv_sec + UNATTENDED_AGE_S;
-}
-
-static bool is_unfinished(int fd, const struct stat *st)
-{
-	uint64_t magic = 0;
-	ssize_t n = pread(fd, &magic, sizeof magic, 0);
-
-	return S_ISREG(st->st_mode) && (n == 0 || (n == sizeof magic && magic == 0));
-}
-
-static bool is_abandoned(const shmring *r, const struct stat *st)
-{
-	bool dead = r->options & OPT_TEMPORARY && is_old(st);
-
-	for (uint32_t i = 0; i < r->seat_count; i++) {
-		uint32_t state = load_acquire(&r->seats[i].id.state);
-
-		if (state == SEAT_ACTIVE && seat_alive(r, i))
-			return false;
-		dead |= state != SEAT_FREE;
-	}
-	return dead;
-}
-
-/* Under the admin lock of the file behind fd: nobody can join meanwhile. */
-static int reap_locked(int fd, const char *path)
-{
-	struct stat st, named;
-	shmring *r;
-	bool abandoned;
-
-	if (fstat(fd, &st) || lstat(path, &named) || st.st_ino != named.st_ino || st.st_dev != named.st_dev)
-		return 0; /* unlinked or replaced while we waited */
-	if (is_unfinished(fd, &st)) {
-		abandoned = is_old(&st);
-	} else {
-		int status = shmring_attach(path, SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER, &r);
-
-		if (status == SHMRING_E_NOT_FOUND) /* just unlinked: its maker needs no lock for that */
-			return 0;
-		if (status)
-			return status;
-		abandoned = is_abandoned(r, &st);
-		shmring_close(r);
-	}
-	if (!abandoned)
-		return 0;
-	if (unlink(path))
-		return errno == ENOENT ? 0 : fail_errno("cannot unlink it", path);
-	return 1;
-}
-
-int shmring_reap(const char *path)
-{
-	struct lock_file file = {.fd = -1};
-	int status = 0;
-
-	if (!lock_file_open(&file, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK))
-		return errno == ENOENT ? 0 : fail_errno("cannot open it", path);
-	if (lock_byte(file.fd, ADMIN_LOCK_OFFSET)) {
-		status = reap_locked(file.fd, path);
-		/* A child forked meanwhile may not have closed its copy yet. */
-		unlock_byte(file.fd, ADMIN_LOCK_OFFSET);
-	}
-	lock_file_close(&file);
-	return status;
 }

@@ -107,8 +107,7 @@ static inline shmring *ring_with(const struct shmring_options *options)
 	shmring *r = NULL;
 
 	unlink(ring_path());
-	NEED(shmring_create(ring_path(), options) == SHMRING_OK);
-	NEED(shmring_attach(ring_path(), 0, &r) == SHMRING_OK);
+	NEED(shmring_create(ring_path(), options, &r) == SHMRING_OK);
 	return r;
 }
 

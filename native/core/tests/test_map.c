@@ -1,6 +1,4 @@
-/* Making, attaching, and everything that is not a ring. */
-#include <sched.h>
-#include <sys/mount.h>
+/* Attaching, and everything that is not a ring. */
 
 #include "check.h"
 
@@ -9,7 +7,7 @@ static int create_status(struct shmring_options options)
 	int status;
 
 	unlink(ring_path());
-	status = shmring_create(ring_path(), &options);
+	status = shmring_create(ring_path(), &options, NULL);
 	unlink(ring_path());
 	return status;
 }
@@ -126,15 +124,6 @@ TEST(scattered_order_is_a_bijection)
 	ring_end(r);
 }
 
-TEST(a_second_create_is_refused_and_the_first_stays)
-{
-	shmring *r = ring_new();
-
-	CHECK_IS(shmring_create(ring_path(), &(struct shmring_options){.slots = 1024}), SHMRING_E_EXISTS);
-	CHECK_IS(attach_status(), SHMRING_OK);
-	ring_end(r);
-}
-
 TEST(what_is_not_there_or_not_a_file)
 {
 	shmring *r;
@@ -152,7 +141,7 @@ TEST(what_is_not_there_or_not_a_file)
 	snprintf(link, sizeof link, "%s.link", ring_path());
 	NEED(symlink(ring_path(), link) == 0);
 	CHECK_IS(shmring_attach(link, 0, &r), SHMRING_E_PERMISSION);
-	CHECK_IS(shmring_create(link, &(struct shmring_options){.slots = 1024}), SHMRING_E_EXISTS);
+	CHECK_IS(shmring_create(link, &(struct shmring_options){.slots = 1024}, NULL), SHMRING_E_EXISTS);
 	unlink(link);
 	unlink(ring_path());
 }
@@ -162,6 +151,8 @@ TEST(rubbish_is_not_a_ring)
 	uint64_t seed = 42;
 	uint64_t noise[4096];
 
+	write_file("", 0);
+	CHECK_IS(attach_status(), SHMRING_E_NOT_A_RING);
 	write_file("hello", 5);
 	CHECK_IS(attach_status(), SHMRING_E_NOT_A_RING);
 	for (int n = 0; n < 20; n++) {
@@ -173,37 +164,6 @@ TEST(rubbish_is_not_a_ring)
 	memset(noise, 0, sizeof noise);
 	write_file(noise, sizeof noise);
 	CHECK_IS(attach_status(), SHMRING_E_NOT_A_RING);
-	unlink(ring_path());
-}
-
-TEST(an_empty_file_is_waited_for_and_then_not_a_ring)
-{
-	int64_t start = clock_ns();
-
-	write_file("", 0);
-	CHECK_IS(attach_status(), SHMRING_E_NOT_A_RING);
-	CHECK(clock_ns() - start > 900 * 1000000LL && clock_ns() - start < 3000 * 1000000LL);
-	unlink(ring_path());
-}
-
-static int make_late(void *path)
-{
-	int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
-
-	nap_ms(50);
-	return shmring_format(fd, "late", &(struct shmring_options){.slots = 1024});
-}
-
-TEST(attach_waits_for_a_ring_that_is_being_made)
-{
-	pid_t pid;
-
-	unlink(ring_path());
-	pid = spawn(make_late, (void *)ring_path());
-	while (access(ring_path(), F_OK))
-		nap_ms(1);
-	CHECK_IS(attach_status(), SHMRING_OK);
-	CHECK_IS(reap(pid), 0);
 	unlink(ring_path());
 }
 
@@ -320,43 +280,6 @@ TEST(another_owner_is_refused_unless_asked_for)
 	unlink(ring_path());
 }
 
-static int on_a_small_tmpfs(void *unused)
-{
-	char dir[] = "/tmp/shmring-small.XXXXXX";
-	char path[64];
-	int fd;
-	shmring *r = NULL;
-
-	(void)unused;
-	if (geteuid() || unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-	    !mkdtemp(dir) || mount("tmpfs", dir, "tmpfs", 0, "size=1m")) {
-		printf("  (cannot mount a tmpfs here: skipped)\n");
-		return 0;
-	}
-	snprintf(path, sizeof path, "%s/ring", dir);
-	CHECK_IS(shmring_create(path, &(struct shmring_options){.slots = 65536}), SHMRING_E_NO_SPACE);
-	CHECK(access(path, F_OK) != 0); /* nothing stays behind */
-	CHECK_IS(shmring_create(path, &(struct shmring_options){.slots = 1024}), SHMRING_OK);
-	snprintf(path, sizeof path, "%s/rest", dir);
-	fd = open(path, O_RDWR | O_CREAT, 0600);
-	while (write(fd, dir, 1) == 1 && posix_fallocate(fd, lseek(fd, 0, SEEK_END), 4096) == 0)
-		(void)lseek(fd, 0, SEEK_END);
-	close(fd);
-	/* The file system is full now, and the ring has all its memory. */
-	snprintf(path, sizeof path, "%s/ring", dir);
-	NEED(shmring_attach(path, 0, &r) == SHMRING_OK);
-	memset(r->slots, 1, 1024 * SLOT_BYTES);
-	shmring_close(r);
-	umount2(dir, MNT_DETACH);
-	rmdir(dir);
-	return 0;
-}
-
-TEST(a_full_file_system_is_an_error_at_creation_and_never_later)
-{
-	CHECK_IS(reap(spawn(on_a_small_tmpfs, NULL)), 0);
-}
-
 TEST(read_only_takes_no_seat_and_cannot_disturb)
 {
 	struct shmring_seat_info seat;
@@ -380,52 +303,6 @@ TEST(read_only_takes_no_seat_and_cannot_disturb)
 	ring_end(r);
 }
 
-static int hold_the_ring(void *path)
-{
-	shmring *r = ring_again(path);
-
-	(void)r;
-	pause();
-	return 0;
-}
-
-TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
-{
-	shmring *r = ring_new();
-	pid_t pid;
-
-	CHECK_IS(shmring_reap(ring_path()), 0); /* we live */
-	shmring_close(r);
-	CHECK_IS(shmring_reap(ring_path()), 0); /* closed in order */
-	pid = spawn(hold_the_ring, (void *)ring_path());
-	nap_ms(50);
-	CHECK_IS(shmring_reap(ring_path()), 0);
-	kill(pid, SIGKILL);
-	CHECK_IS(reap(pid), -SIGKILL);
-	CHECK_IS(shmring_reap(ring_path()), 1);
-	CHECK(access(ring_path(), F_OK) != 0);
-	CHECK_IS(shmring_reap(ring_path()), 0);
-}
-
-TEST(a_temporary_ring_is_reaped_when_nobody_living_is_attached)
-{
-	struct timespec long_ago[2] = {{0}, {0}};
-	struct shmring_options o = {.slots = 1024, .temporary = true};
-
-	NEED(shmring_create(ring_path(), &o) == SHMRING_OK);
-	CHECK_IS(shmring_reap(ring_path()), 0); /* its maker may be about to attach */
-	NEED(utimensat(AT_FDCWD, ring_path(), long_ago, 0) == 0);
-	{
-		shmring *r = ring_again(ring_path());
-
-		CHECK_IS(shmring_reap(ring_path()), 0);
-		shmring_close(r);
-	}
-	NEED(utimensat(AT_FDCWD, ring_path(), long_ago, 0) == 0);
-	CHECK_IS(shmring_reap(ring_path()), 1);
-	CHECK(access(ring_path(), F_OK) != 0);
-}
-
 int main(void)
 {
 	check_begin();
@@ -434,19 +311,13 @@ int main(void)
 	RUN(regions_begin_on_pages_and_memory_is_what_was_promised);
 	RUN(the_slots_are_mapped_twice_back_to_back);
 	RUN(scattered_order_is_a_bijection);
-	RUN(a_second_create_is_refused_and_the_first_stays);
 	RUN(what_is_not_there_or_not_a_file);
 	RUN(rubbish_is_not_a_ring);
-	RUN(an_empty_file_is_waited_for_and_then_not_a_ring);
-	RUN(attach_waits_for_a_ring_that_is_being_made);
 	RUN(a_truncated_or_grown_file_is_refused);
 	RUN(every_flipped_header_byte_is_noticed);
 	RUN(a_forged_header_with_a_right_checksum_is_refused);
 	RUN(a_damaged_schema_is_noticed);
 	RUN(another_owner_is_refused_unless_asked_for);
-	RUN(a_full_file_system_is_an_error_at_creation_and_never_later);
 	RUN(read_only_takes_no_seat_and_cannot_disturb);
-	RUN(reap_unlinks_the_rings_of_the_dead_and_no_others);
-	RUN(a_temporary_ring_is_reaped_when_nobody_living_is_attached);
 	return check_summary();
 }

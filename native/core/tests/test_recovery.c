@@ -195,7 +195,7 @@ TEST(seats_run_out_and_come_back)
 	shmring *r = NULL, *r2;
 	pid_t pid;
 
-	NEED(shmring_create(ring_path(), &(struct shmring_options){.slots = 1024, .participants = 4}) ==
+	NEED(shmring_create(ring_path(), &(struct shmring_options){.slots = 1024, .participants = 4}, NULL) ==
 	     SHMRING_OK);
 	for (int round = 0; round < 3; round++) {
 		c->stays = true;

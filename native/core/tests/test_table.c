@@ -126,7 +126,7 @@ TEST(a_read_only_handle_sees_the_rows_of_a_ring_whose_users_are_dead)
 	struct shmring_row row;
 	char text[SLOT_BYTES];
 
-	NEED(shmring_create(ring_path(), &(struct shmring_options){.slots = 1024}) == SHMRING_OK);
+	NEED(shmring_create(ring_path(), &(struct shmring_options){.slots = 1024}, NULL) == SHMRING_OK);
 	c->step = DIES_DONE;
 	c->n = 1;
 	puppet_die(c);

@@ -99,7 +99,7 @@ TEST(no_wake_up_is_lost_between_two_who_sleep_for_each_other)
 
 		snprintf(path, sizeof path, "%s.back", ring_path());
 		unlink(path);
-		NEED(shmring_create(path, &(struct shmring_options){.slots = 1024}) == SHMRING_OK);
+		NEED(shmring_create(path, &(struct shmring_options){.slots = 1024}, NULL) == SHMRING_OK);
 		back = ring_again(path);
 		NEED(shmring_subscribe(there, "b", &o, &id) == 0 && shmring_subscribe(back, "b", &o, &id) == 0);
 		ping.ring = back, ping.out = producer_of(there);

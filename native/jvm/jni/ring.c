@@ -26,7 +26,7 @@ NATIVE(void, create)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong sl
 	options.schema = bytes;
 	options.schema_bytes = (size_t)length;
 	if (text_load(env, path, &text))
-		(void)answer(env, shmring_create(text.chars, &options));
+		(void)answer(env, shmring_create(text.chars, &options, NULL));
 	if (bytes)
 		(*env)->ReleaseByteArrayElements(env, schema, bytes, JNI_ABORT);
 }

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import shmring
-from shmring import beside
 from shmring.cli.errors import complain
 from shmring.cli.options import Place, creation_options, json_option, ring_argument
 from shmring.cli.output import as_time, clean, emit, show_pairs, show_table, size, wants_json
 from shmring.errors import Contended, RingNotFound, ShmringError
-from shmring.names import SHM_FOLDER
+from shmring.names import SHM_FOLDER, sweep_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,7 +85,7 @@ def create(
             for branch in branches:
                 ring.subscribe(branch)
         except BaseException:
-            shmring.unlink(place.name, path=place.path)
+            ring.unlink()
             raise
         if wants_json():
             emit(_info(ring))
@@ -219,7 +218,7 @@ def gc(ring: str | None, path: str | None, dry_run: bool) -> None:
             except ShmringError as error:
                 skipped.append({"name": name, "reason": str(error)})
         if not dry_run:
-            beside.discard(beside.orphans(SHM_FOLDER))
+            sweep_folder(SHM_FOLDER)
     if wants_json():
         emit({"swept": [] if dry_run else swept, "would_sweep": swept, "skipped": skipped})
         return

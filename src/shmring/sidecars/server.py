@@ -268,7 +268,7 @@ class Sidecar:
             ring.close()
             if not shared:
                 with contextlib.suppress(RingNotFound):
-                    shmring.unlink(request_ring_name(self.name))
+                    ring.unlink()
 
     def __enter__(self) -> Self:
         return self.start()

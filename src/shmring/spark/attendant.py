@@ -199,14 +199,14 @@ class _Attendant:
         for each in self._sidecars:
             each.end(deadline)
             each.sweep()
-        for name, ring in self._rings.items():
+        for ring in self._rings.values():
             with suppress(ShmringError):
                 ring.recover()
             others = sum(seat["alive"] for seat in ring.seats()) > 1
             ring.close()
             if not others:
                 with suppress(RingNotFound):
-                    shmring.unlink(name)
+                    ring.unlink()
 
 
 def _say(text: str) -> None:

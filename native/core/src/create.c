@@ -1,0 +1,295 @@
+/* Making a ring: a file without the ring's name is filled and attached to, and
+ * gets the name when it is finished. See docs/layout.md, "Creation". */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+/* --- what it will be -------------------------------------------------------- */
+
+static int check_options(const char *name, const struct shmring_options *o, uint32_t page)
+{
+	if (o->slots < MIN_SLOTS || o->slots > MAX_SLOTS || o->slots & (o->slots - 1))
+		return fail(SHMRING_E_INVALID,
+			    "ring \"%s\": slots must be a power of two from %d to %llu, not %llu", name, MIN_SLOTS,
+			    (unsigned long long)MAX_SLOTS, (unsigned long long)o->slots);
+	if (o->slots * SLOT_BYTES % page)
+		return fail(SHMRING_E_INVALID,
+			    "ring \"%s\": with pages of %u bytes a ring needs at least %u slots", name, page,
+			    page / 4);
+	if (o->participants > MAX_SEATS)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": participants must be at most %d, not %u", name,
+			    MAX_SEATS, o->participants);
+	if (o->clock > SHMRING_CLOCK_OFF)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no clock %d", name, o->clock);
+	if (o->schema && o->schema_bytes >> 30)
+		return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": a schema has at most 1 GiB", name);
+	if (o->first_sequence >> 55)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": first_sequence must be below 2^55", name);
+	if (o->mode & ~0777u)
+		return fail(SHMRING_E_INVALID, "ring \"%s\": mode %o has more than permission bits", name,
+			    o->mode);
+	return SHMRING_OK;
+}
+
+static int make_header(const char *name, const struct shmring_options *o, struct header *h)
+{
+	uint32_t page = (uint32_t)sysconf(_SC_PAGESIZE);
+	int status = check_options(name, o, page);
+
+	if (status)
+		return status;
+	*h = (struct header){
+	    .magic = LAYOUT_MAGIC,
+	    .major = LAYOUT_MAJOR,
+	    .minor = LAYOUT_MINOR,
+	    .page_bytes = page,
+	    .slots = o->slots,
+	    .seats = o->participants ? o->participants : 128,
+	    .options = (o->single_producer ? OPT_SINGLE_PRODUCER : 0) | (o->scattered ? OPT_SCATTERED : 0) |
+		       (o->checksum ? OPT_CHECKSUM : 0) |
+		       (o->clock == SHMRING_CLOCK_PRECISE ? OPT_CLOCK_PRECISE : 0) |
+		       (o->clock == SHMRING_CLOCK_OFF ? OPT_CLOCK_OFF : 0) |
+		       (asymmetric_barriers_available() ? 0 : OPT_FENCES) | (o->prefault ? OPT_PREFAULT : 0) |
+		       (o->huge_pages ? OPT_HUGE_PAGES : 0) | (o->lock_memory ? OPT_LOCK_MEMORY : 0) |
+		       (o->temporary ? OPT_TEMPORARY : 0),
+	    .first_sequence = o->first_sequence,
+	    .created_ns = now_ns(CLOCK_REALTIME),
+	    .owner_uid = geteuid(),
+	    .mode = o->mode ? o->mode : 0600,
+	};
+	if (o->schema && o->schema_bytes) {
+		h->schema_bytes = o->schema_bytes;
+		h->schema_crc = shmring_crc32c(0, o->schema, o->schema_bytes);
+	}
+	if (getrandom(h->uuid, sizeof h->uuid, 0) != sizeof h->uuid)
+		return fail_errno("cannot draw its uuid", name);
+	lay_out(h);
+	h->crc = header_crc(h);
+	return SHMRING_OK;
+}
+
+/* --- the file ------------------------------------------------------------------ */
+
+struct draft {
+	struct lock_file file; /* a child that is forked meanwhile does not keep it */
+	bool named; /* on a file system without O_TMPFILE: a killed maker leaves it to gc */
+	char path[PATH_MAX]; /* by which it can be opened and linked */
+};
+
+/* The folder of a path, with the slash. */
+static int folder_bytes(const char *path)
+{
+	const char *slash = strrchr(path, '/');
+
+	return slash ? (int)(slash - path + 1) : 0;
+}
+
+/* A file that is gone when its maker is. /proc gives it to link(2). */
+static bool open_nameless(const char *path, struct draft *d)
+{
+	char folder[PATH_MAX];
+
+	snprintf(folder, sizeof folder, "%.*s.", folder_bytes(path), path);
+	d->named = false;
+	if (!lock_file_open(&d->file, folder, O_TMPFILE | O_RDWR | O_CLOEXEC))
+		return false;
+	snprintf(d->path, sizeof d->path, "/proc/self/fd/%d", d->file.fd);
+	if (access(d->path, F_OK) == 0)
+		return true;
+	lock_file_close(&d->file);
+	return false;
+}
+
+static void draft_close(struct draft *d)
+{
+	int error = errno;
+
+	if (d->named)
+		unlink(d->path); /* unless it has become the ring */
+	lock_file_close(&d->file);
+	errno = error;
+}
+
+/* A file whose name says that it is a draft, and of which ring. Its maker holds
+ * the lock; the header without the magic is the proof, should it be killed. */
+static bool open_named(const char *path, const struct header *h, struct draft *d)
+{
+	const size_t before = sizeof h->magic, bytes = sizeof *h - before;
+	struct stat st;
+
+	d->named = true;
+	if (!draft_path(d->path, sizeof d->path, path, folder_bytes(path), h->uuid)) {
+		errno = ENAMETOOLONG;
+		return false;
+	}
+	for (;;) {
+		if (!lock_file_open(&d->file, d->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW))
+			return false;
+		if (!lock_byte(d->file.fd, DRAFT_LOCK_OFFSET)) {
+			if (errno != EAGAIN)
+				break;
+		} else if (fstat(d->file.fd, &st) || st.st_nlink) {
+			if (pwrite(d->file.fd, (const uint8_t *)h + before, bytes, (off_t)before) ==
+			    (ssize_t)bytes)
+				return true;
+			break;
+		}
+		draft_close(d); /* gc has found the file before it was locked: another one */
+	}
+	draft_close(d);
+	return false;
+}
+
+static int draft_open(const char *path, const struct header *h, struct draft *d)
+{
+	if (!open_nameless(path, d) && !open_named(path, h, d))
+		return fail_errno("cannot make the file", path);
+	return SHMRING_OK;
+}
+
+/* Gives the finished file its name, unless something has it already. */
+static bool draft_publish(struct draft *d, const char *path)
+{
+	if (!d->named)
+		return linkat(AT_FDCWD, d->path, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
+	if (syscall(SYS_renameat2, AT_FDCWD, d->path, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
+		return true;
+	return (errno == EINVAL || errno == ENOSYS) && link(d->path, path) == 0; /* NFS */
+}
+
+/* --- what is in it --------------------------------------------------------------- */
+
+#define CHUNK_BYTES (UINT64_C(64) << 20)
+
+/* tmpfs gives back what a call has reserved when a signal ends the call: the less
+ * a call asks for, the less is lost. A page always gets through. */
+static int reserve(int fd, uint64_t bytes)
+{
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), chunk = CHUNK_BYTES;
+
+	for (uint64_t at = 0; at < bytes;) {
+		uint64_t n = chunk < bytes - at ? chunk : bytes - at;
+		int error = posix_fallocate(fd, (off_t)at, (off_t)n);
+
+		if (error == 0) {
+			at += n;
+			chunk = chunk < CHUNK_BYTES ? chunk * 2 : chunk;
+		} else if (error == EINTR) {
+			chunk = chunk / 2 > page ? chunk / 2 : page;
+		} else {
+			return error;
+		}
+	}
+	return 0;
+}
+
+/* tmpfs takes huge pages only for a mapping that asks before the memory is
+ * there; what this does not get, the reservation that follows will. */
+static void allocate_huge(int fd, const struct header *h)
+{
+	uint8_t *file;
+
+	if (ftruncate(fd, (off_t)h->file_bytes))
+		return;
+	file = mmap(NULL, h->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (file == MAP_FAILED)
+		return;
+	advise(file, h->file_bytes, OPT_HUGE_PAGES | OPT_PREFAULT);
+	munmap(file, h->file_bytes);
+}
+
+/* Puts the first state of every word into the zeroed file. */
+static void initialise(uint8_t *file, const struct header *h)
+{
+	struct cursors *c = (struct cursors *)(file + h->cursors_offset);
+	struct seat *seats = (struct seat *)(file + h->seats_offset);
+
+	store_relaxed(&c->claim.v, h->first_sequence);
+	store_relaxed(&c->floor.v, h->first_sequence);
+	store_relaxed(&c->floor_next.v, h->first_sequence);
+	store_relaxed(&c->producers.wanted, NONE);
+	for (uint32_t i = 0; i < h->seats; i++) {
+		seats[i].intent.lo = NONE;
+		seats[i].lease.hold = NONE;
+		for (int k = 0; k < LEASES; k++)
+			seats[i].range[k].lo = NONE;
+	}
+	memcpy(file, h, sizeof *h);
+}
+
+static int draft_fill(int fd, const char *name, const void *schema, const struct header *h)
+{
+	uint8_t *file;
+
+	if (fchmod(fd, h->mode)) /* open() applied the umask */
+		return fail_errno("cannot set its mode", name);
+	if (h->options & OPT_HUGE_PAGES)
+		allocate_huge(fd, h);
+	errno = reserve(fd, h->file_bytes);
+	if (errno == ENOSPC)
+		return fail(SHMRING_E_NO_SPACE,
+			    "ring \"%s\": the file system cannot hold its %llu bytes; use fewer slots, "
+			    "enlarge the file system (mount -o remount,size=... /dev/shm) or another path",
+			    name, (unsigned long long)h->file_bytes);
+	if (errno)
+		return fail_errno("cannot reserve its memory", name);
+	file = mmap(NULL, h->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (file == MAP_FAILED)
+		return fail_errno("cannot map it", name);
+	if (h->schema_bytes)
+		memcpy(file + h->schema_offset, schema, h->schema_bytes);
+	initialise(file, h);
+	munmap(file, h->file_bytes);
+	return SHMRING_OK;
+}
+
+/* --- all of it -------------------------------------------------------------------- */
+
+static int fail_exists(const char *path)
+{
+	return fail(SHMRING_E_EXISTS, "ring \"%s\" exists already (%s); attach to it or unlink it first",
+		    base_name(path), path);
+}
+
+int shmring_create(const char *path, const struct shmring_options *options, shmring **ring)
+{
+	const char *name = base_name(path);
+	struct stat st;
+	struct header h;
+	struct draft d = {0};
+	shmring *r = NULL;
+	int status;
+
+	if (lstat(path, &st) == 0) /* before memory is asked for; linking decides */
+		return fail_exists(path);
+	if (options->temporary && !ring)
+		return fail(SHMRING_E_INVALID,
+			    "ring \"%s\": a temporary ring lasts while somebody is attached: attach as it is made",
+			    name);
+	status = make_header(name, options, &h);
+	if (!status)
+		status = draft_open(path, &h, &d);
+	if (status)
+		return status;
+	status = draft_fill(d.file.fd, name, options->schema, &h);
+	if (!status && ring)
+		status = attach_draft(d.path, name, &r);
+	if (!status && !draft_publish(&d, path))
+		status = errno == EEXIST ? fail_exists(path) : fail_errno("cannot give the file its name", path);
+	draft_close(&d);
+	if (status)
+		shmring_close(r);
+	else if (ring)
+		*ring = r;
+	return status;
+}

@@ -1,0 +1,245 @@
+/* Removing rings: by the word of a user, and when everybody in one is dead.
+ *
+ * A name is taken away only from the file that was looked at. Whoever does so
+ * holds the admin lock of that file, so that nobody else does it meanwhile and a
+ * new ring gets the name in between. Who removes files without asking this lock
+ * (rm) can still be in the way: see SECURITY.md.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+#define DRAFT ".shmring-new-"
+enum { UUID_TEXT = 36 };
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
+}
+
+/* Whether the open file is what has this name now. */
+static bool is_named(int fd, const char *path)
+{
+	struct stat opened, named;
+
+	return fstat(fd, &opened) == 0 && lstat(path, &named) == 0 && same_file(&opened, &named);
+}
+
+/* Opens what may be a ring, so that it can be locked. A FIFO or a device is not
+ * touched: ENXIO. */
+static bool open_file(struct lock_file *file, const char *path)
+{
+	struct stat st;
+
+	if (lstat(path, &st))
+		return false;
+	if (!S_ISREG(st.st_mode)) {
+		errno = S_ISLNK(st.st_mode) ? ELOOP : ENXIO;
+		return false;
+	}
+	return lock_file_open(file, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+}
+
+static void close_file(struct lock_file *file, off_t locked)
+{
+	/* A child forked meanwhile may not have closed its copy yet. */
+	unlock_byte(file->fd, locked);
+	lock_file_close(file);
+}
+
+static bool has_header(int fd, struct header *h)
+{
+	return pread(fd, h, sizeof *h, 0) == sizeof *h;
+}
+
+/* --- by somebody's word ----------------------------------------------------------- */
+
+#define PATIENCE_NS (5 * 1000 * 1000 * 1000LL)
+
+static int fail_left_alone(const char *path)
+{
+	return fail(SHMRING_E_NOT_A_RING, "%s is not a ring; it is left alone", path);
+}
+
+static int fail_not_found(const char *path)
+{
+	return fail(SHMRING_E_NOT_FOUND, "no ring \"%s\" on this host (looked for %s)", base_name(path), path);
+}
+
+static int await_admin_lock(int fd, const char *path)
+{
+	uint64_t deadline = now_ns(CLOCK_MONOTONIC) + PATIENCE_NS;
+
+	while (!lock_byte(fd, ADMIN_LOCK_OFFSET)) {
+		if (now_ns(CLOCK_MONOTONIC) > deadline)
+			return fail(SHMRING_CONTENDED,
+				    "ring \"%s\": another process has been joining or recovering for 5 s; it is "
+				    "stopped (kill -CONT it, or kill it)",
+				    base_name(path));
+		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+	}
+	return SHMRING_OK;
+}
+
+/* A damaged ring or one of another version may go, unless a certain one is meant. */
+static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remove)(const char *, void *),
+		       void *context)
+{
+	struct header h = {0};
+	int status;
+
+	(void)has_header(fd, &h);
+	if (h.magic != LAYOUT_MAGIC)
+		return fail_left_alone(path);
+	if (uuid && memcmp(h.uuid, uuid, sizeof h.uuid))
+		return fail_not_found(path);
+	status = await_admin_lock(fd, path);
+	if (status)
+		return status;
+	if (!is_named(fd, path))
+		return fail_not_found(path);
+	if (remove)
+		return remove(path, context);
+	return unlink(path) ? fail_errno("cannot unlink it", base_name(path)) : SHMRING_OK;
+}
+
+int shmring_unlink(const char *path, const uint8_t *uuid, int (*remove)(const char *path, void *context),
+		   void *context)
+{
+	struct lock_file file = {.fd = -1};
+	int status;
+
+	if (!open_file(&file, path)) {
+		if (errno == ENOENT)
+			return fail_not_found(path);
+		return errno == ENXIO ? fail_left_alone(path) : fail_errno("cannot open it", base_name(path));
+	}
+	status = unlink_file(file.fd, path, uuid, remove, context);
+	close_file(&file, ADMIN_LOCK_OFFSET);
+	return status;
+}
+
+/* --- of the dead -------------------------------------------------------------------- */
+
+static bool is_abandoned(const shmring *r)
+{
+	bool dead = r->options & OPT_TEMPORARY;
+
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		uint32_t state = load_acquire(&r->seats[i].id.state);
+
+		if (state == SEAT_ACTIVE && seat_alive(r, i))
+			return false;
+		dead |= state != SEAT_FREE;
+	}
+	return dead;
+}
+
+/* Under the admin lock of the file behind fd: nobody can join meanwhile. */
+static int reap_locked(int fd, const char *path)
+{
+	struct stat opened, attached;
+	bool abandoned;
+	shmring *r;
+	int status = shmring_attach(path, SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER, &r);
+
+	if (status == SHMRING_E_NOT_FOUND)
+		return 0;
+	if (status)
+		return status;
+	abandoned = fstat(fd, &opened) == 0 && fstat(r->locks.fd, &attached) == 0 &&
+		    same_file(&opened, &attached) && is_abandoned(r);
+	shmring_close(r);
+	if (!abandoned || !is_named(fd, path))
+		return 0;
+	return unlink(path) ? fail_errno("cannot unlink it", path) : 1;
+}
+
+static int reap_ring(int fd, const char *path)
+{
+	struct header h = {0};
+
+	/* Who is no ring is not even locked. */
+	(void)has_header(fd, &h);
+	if (h.magic != LAYOUT_MAGIC)
+		return fail_left_alone(path);
+	return lock_byte(fd, ADMIN_LOCK_OFFSET) ? reap_locked(fd, path) : 0;
+}
+
+/* --- of those who died while they made one -------------------------------------------- */
+
+static void write_uuid(char *text, const uint8_t *uuid)
+{
+	static const char digit[] = "0123456789abcdef";
+
+	for (int i = 0; i < 16; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			*text++ = '-';
+		*text++ = digit[uuid[i] >> 4];
+		*text++ = digit[uuid[i] & 15];
+	}
+	*text = 0;
+}
+
+/* The name of a ring that is being made, in the folder of what it will be. */
+bool draft_path(char *path, size_t size, const char *beside, int folder_bytes, const uint8_t *uuid)
+{
+	char text[UUID_TEXT + 1];
+
+	write_uuid(text, uuid);
+	return (size_t)snprintf(path, size, "%.*s" DRAFT "%s", folder_bytes, beside, text) < size;
+}
+
+static const char *draft_uuid(const char *path)
+{
+	const char *slash = strrchr(path, '/'), *file = slash ? slash + 1 : path;
+	const char *text = file + strlen(DRAFT);
+
+	if (strncmp(file, DRAFT, strlen(DRAFT)) || strlen(text) != UUID_TEXT ||
+	    strspn(text, "0123456789abcdef-") != UUID_TEXT)
+		return NULL;
+	return text;
+}
+
+/* The maker of a draft holds its lock from before the first byte until it has the
+ * ring's name; the first bytes are the header, with the uuid of the name. */
+static int reap_draft(int fd, const char *path, const char *uuid)
+{
+	char text[UUID_TEXT + 1];
+	struct header h;
+	struct stat st;
+
+	if (!lock_byte(fd, DRAFT_LOCK_OFFSET) || fstat(fd, &st) || !is_named(fd, path))
+		return 0;
+	if (st.st_size) {
+		if (!has_header(fd, &h) || h.crc != header_crc(&h))
+			return 0;
+		write_uuid(text, h.uuid);
+		if (strcmp(text, uuid))
+			return 0;
+	}
+	return unlink(path) ? fail_errno("cannot unlink it", path) : 1;
+}
+
+int shmring_reap(const char *path)
+{
+	const char *draft = draft_uuid(path);
+	struct lock_file file = {.fd = -1};
+	int status;
+
+	if (!open_file(&file, path)) {
+		if (errno == ENOENT)
+			return 0;
+		return errno == ENXIO ? fail_left_alone(path) : fail_errno("cannot open it", path);
+	}
+	status = draft ? reap_draft(file.fd, path, draft) : reap_ring(file.fd, path);
+	close_file(&file, draft ? DRAFT_LOCK_OFFSET : ADMIN_LOCK_OFFSET);
+	return status;
+}

@@ -1,0 +1,568 @@
+/* Making rings, and removing them. */
+#include <dirent.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <sys/mount.h>
+#include <sys/time.h>
+
+#include "no_tmpfile.h"
+
+/* --- a folder to look into ------------------------------------------------------ */
+
+static char folder[64], at[80];
+
+static void folder_begin(void)
+{
+	snprintf(folder, sizeof folder, "/dev/shm/shmring-ctest.XXXXXX");
+	NEED(mkdtemp(folder));
+	snprintf(at, sizeof at, "%s/ring", folder);
+}
+
+/* What lies in it; `path` (may be NULL) becomes the one seen last. */
+static int files_in_folder(char *path, size_t size)
+{
+	DIR *dir = opendir(folder);
+	int n = 0;
+
+	NEED(dir);
+	for (struct dirent *e; (e = readdir(dir));) {
+		if (e->d_name[0] == '.' && (!e->d_name[1] || e->d_name[1] == '.'))
+			continue;
+		n++;
+		if (path)
+			snprintf(path, size, "%s/%s", folder, e->d_name);
+	}
+	closedir(dir);
+	return n;
+}
+
+static void folder_end(void)
+{
+	char path[400];
+
+	while (files_in_folder(path, sizeof path))
+		unlink(path);
+	NEED(rmdir(folder) == 0);
+}
+
+static void write_file(const char *path, const void *data, size_t n)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	NEED(fd >= 0 && write(fd, data, n) == (ssize_t)n);
+	close(fd);
+}
+
+static shmring *make(const char *path, const struct shmring_options *options)
+{
+	shmring *r = NULL;
+
+	NEED(shmring_create(path, options, &r) == SHMRING_OK);
+	return r;
+}
+
+static const struct shmring_options small = {.slots = 1024};
+
+/* Whether this very ring has the name. */
+static bool is_at(const char *path, const shmring *r)
+{
+	shmring *found = NULL;
+	bool same = shmring_attach(path, SHMRING_READ_ONLY, &found) == SHMRING_OK &&
+		    memcmp(found->header.uuid, r->header.uuid, sizeof r->header.uuid) == 0;
+
+	shmring_close(found);
+	return same;
+}
+
+/* --- in the middle of a creation -------------------------------------------------- */
+
+static void (*while_filling)(void);
+static unsigned interruptions; /* that calls for more than a page still meet */
+
+/* In place of libc's. */
+int posix_fallocate(int fd, off_t offset, off_t length)
+{
+	void (*act)(void) = while_filling;
+
+	while_filling = NULL;
+	if (act)
+		act();
+	if (interruptions && length > sysconf(_SC_PAGESIZE)) {
+		interruptions--;
+		return EINTR;
+	}
+	return syscall(SYS_fallocate, fd, 0, offset, length) ? errno : 0;
+}
+
+static shmring *another;
+
+static void make_another(void)
+{
+	another = make(at, &(struct shmring_options){.slots = 2048});
+}
+
+static void nothing_is_there_yet(void)
+{
+	shmring *r;
+
+	CHECK_IS(shmring_attach(at, 0, &r), SHMRING_E_NOT_FOUND);
+}
+
+/* --- creation ------------------------------------------------------------------------ */
+
+TEST(a_second_create_is_refused_and_the_first_stays)
+{
+	shmring *r;
+
+	folder_begin();
+	r = make(at, &small);
+	CHECK_IS(shmring_create(at, &small, NULL), SHMRING_E_EXISTS);
+	CHECK(is_at(at, r));
+	CHECK_IS(files_in_folder(NULL, 0), 1);
+	shmring_close(r);
+	folder_end();
+}
+
+static void others_first(void)
+{
+	shmring *r = NULL;
+
+	folder_begin();
+	while_filling = make_another;
+	CHECK_IS(shmring_create(at, &small, &r), SHMRING_E_EXISTS);
+	CHECK(!r && is_at(at, another));
+	CHECK_IS(files_in_folder(NULL, 0), 1);
+	shmring_close(another);
+	folder_end();
+}
+
+TEST(a_ring_that_another_process_has_made_meanwhile_stays)
+{
+	others_first();
+}
+
+static void half_made(void)
+{
+	folder_begin();
+	while_filling = nothing_is_there_yet;
+	shmring_close(make(at, &small));
+	CHECK(!while_filling);
+	folder_end();
+}
+
+TEST(a_ring_that_is_being_made_is_not_there)
+{
+	half_made();
+}
+
+TEST(a_ring_appears_with_its_maker_in_it)
+{
+	struct shmring_seat_info seat;
+	shmring *r;
+
+	folder_begin();
+	r = make(at, &small);
+	CHECK_IS(shmring_seat_info(r, 0, &seat), SHMRING_OK);
+	CHECK(seat.alive && seat.pid == (uint32_t)getpid());
+	shmring_close(r);
+	CHECK_IS(shmring_create(at, &(struct shmring_options){.slots = 1024, .temporary = true}, NULL),
+		 SHMRING_E_EXISTS);
+	NEED(unlink(at) == 0);
+	CHECK_IS(shmring_create(at, &(struct shmring_options){.slots = 1024, .temporary = true}, NULL),
+		 SHMRING_E_INVALID);
+	CHECK_IS(files_in_folder(NULL, 0), 0);
+	folder_end();
+}
+
+static int create_when_told(void *start)
+{
+	shmring *r = NULL;
+	int status;
+
+	while (!load_acquire((uint32_t *)start))
+		;
+	status = shmring_create(at, &small, &r);
+	if (status == SHMRING_OK)
+		return is_at(at, r) ? 1 : 3;
+	return status == SHMRING_E_EXISTS && access(at, F_OK) == 0 ? 2 : 3;
+}
+
+TEST(of_many_that_create_at_once_one_succeeds)
+{
+	uint32_t *start = shared_memory(sizeof *start);
+
+	for (int round = 0; round < 20; round++) {
+		pid_t child[6];
+		int made = 0;
+
+		folder_begin();
+		store_release(start, 0);
+		for (int i = 0; i < 6; i++)
+			child[i] = spawn(create_when_told, start);
+		store_release(start, 1);
+		for (int i = 0; i < 6; i++) {
+			int code = reap(child[i]);
+
+			CHECK(code == 1 || code == 2);
+			made += code == 1;
+		}
+		CHECK_IS(made, 1);
+		CHECK_IS(files_in_folder(NULL, 0), 1);
+		folder_end();
+	}
+	munmap(start, sizeof *start);
+}
+
+static void say_and_wait(void)
+{
+	kill(getpid(), SIGSTOP);
+}
+
+static int create_and_stop(void *unused)
+{
+	(void)unused;
+	while_filling = say_and_wait;
+	return shmring_create(at, &small, NULL);
+}
+
+static pid_t stopped_maker(void)
+{
+	pid_t pid = spawn(create_and_stop, NULL);
+	int status;
+
+	NEED(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+	return pid;
+}
+
+TEST(a_killed_maker_leaves_nothing)
+{
+	pid_t pid;
+
+	folder_begin();
+	pid = stopped_maker();
+	kill(pid, SIGKILL);
+	CHECK_IS(reap(pid), -SIGKILL);
+	CHECK_IS(files_in_folder(NULL, 0), 0);
+	shmring_close(make(at, &small));
+	folder_end();
+}
+
+/* --- memory ---------------------------------------------------------------------------- */
+
+static int on_a_small_tmpfs(void *unused)
+{
+	char dir[] = "/tmp/shmring-small.XXXXXX";
+	char path[64];
+	int fd;
+	shmring *r = NULL;
+
+	(void)unused;
+	if (geteuid() || unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    !mkdtemp(dir) || mount("tmpfs", dir, "tmpfs", 0, "size=1m")) {
+		printf("  (cannot mount a tmpfs here: skipped)\n");
+		return 0;
+	}
+	snprintf(path, sizeof path, "%s/ring", dir);
+	CHECK_IS(shmring_create(path, &(struct shmring_options){.slots = 65536}, NULL), SHMRING_E_NO_SPACE);
+	CHECK(rmdir(dir) < 0 && errno == EBUSY); /* it is mounted, and empty */
+	CHECK_IS(shmring_create(path, &small, NULL), SHMRING_OK);
+	snprintf(path, sizeof path, "%s/rest", dir);
+	fd = open(path, O_RDWR | O_CREAT, 0600);
+	while (write(fd, dir, 1) == 1 && posix_fallocate(fd, lseek(fd, 0, SEEK_END), 4096) == 0)
+		(void)lseek(fd, 0, SEEK_END);
+	close(fd);
+	/* The file system is full now, and the ring has all its memory. */
+	snprintf(path, sizeof path, "%s/more", dir);
+	CHECK_IS(shmring_create(path, &small, NULL), SHMRING_E_NO_SPACE);
+	snprintf(path, sizeof path, "%s/ring", dir);
+	NEED(shmring_attach(path, 0, &r) == SHMRING_OK);
+	memset(r->slots, 1, 1024 * SLOT_BYTES);
+	shmring_close(r);
+	umount2(dir, MNT_DETACH);
+	rmdir(dir);
+	return 0;
+}
+
+TEST(a_full_file_system_is_an_error_at_creation_and_never_later)
+{
+	CHECK_IS(reap(spawn(on_a_small_tmpfs, NULL)), 0);
+}
+
+TEST(an_interrupted_reservation_goes_on)
+{
+	shmring *r;
+
+	folder_begin();
+	interruptions = 40;
+	r = make(at, &small);
+	CHECK_IS(interruptions, 0);
+	memset(r->slots, 1, 1024 * SLOT_BYTES); /* SIGBUS, were there a hole on a full file system */
+	shmring_close(r);
+	folder_end();
+}
+
+static volatile sig_atomic_t alarms;
+
+static void count_alarm(int unused)
+{
+	(void)unused;
+	alarms++;
+}
+
+TEST(a_large_ring_is_made_under_a_storm_of_signals)
+{
+	struct sigaction old, action = {.sa_handler = count_alarm}; /* no SA_RESTART */
+	const struct itimerval storm = {{0, 200}, {0, 200}}, calm = {0};
+
+	folder_begin();
+	NEED(sigaction(SIGALRM, &action, &old) == 0 && setitimer(ITIMER_REAL, &storm, NULL) == 0);
+	shmring_close(make(at, &(struct shmring_options){.slots = 1 << 20}));
+	NEED(setitimer(ITIMER_REAL, &calm, NULL) == 0 && sigaction(SIGALRM, &old, NULL) == 0);
+	CHECK(alarms > 0);
+	check_begin(); /* the alarm that ends what hangs */
+	folder_end();
+}
+
+/* --- where there is no O_TMPFILE -------------------------------------------------------- */
+
+static int without_tmpfile(void *job)
+{
+	refuse_tmpfile();
+	(*(void (**)(void))job)();
+	return 0;
+}
+
+static void in_a_child_without_tmpfile(void (*job)(void))
+{
+	CHECK_IS(reap(spawn(without_tmpfile, &job)), 0);
+}
+
+TEST(without_o_tmpfile_others_rings_stay_too)
+{
+	in_a_child_without_tmpfile(others_first);
+	in_a_child_without_tmpfile(half_made);
+}
+
+static void leave_and_sweep_a_draft(void)
+{
+	char draft[400];
+	pid_t pid;
+
+	folder_begin();
+	pid = stopped_maker();
+	CHECK_IS(files_in_folder(draft, sizeof draft), 1);
+	CHECK(strstr(draft, "/.shmring-new-"));
+	CHECK_IS(shmring_reap(draft), 0); /* its maker lives */
+	kill(pid, SIGKILL);
+	CHECK_IS(reap(pid), -SIGKILL);
+	CHECK(access(at, F_OK) != 0);
+	CHECK_IS(shmring_reap(draft), 1);
+	CHECK_IS(files_in_folder(NULL, 0), 0);
+	folder_end();
+}
+
+TEST(what_a_killed_maker_leaves_without_o_tmpfile_is_reaped)
+{
+	in_a_child_without_tmpfile(leave_and_sweep_a_draft);
+}
+
+/* gc comes by between the creation of the draft and its lock. */
+static bool sweep_before_the_lock;
+
+int fcntl(int fd, int command, ...)
+{
+	char draft[400];
+	va_list args;
+	void *lock;
+
+	va_start(args, command);
+	lock = va_arg(args, void *);
+	va_end(args);
+	if (command == F_OFD_SETLK && sweep_before_the_lock) {
+		sweep_before_the_lock = false;
+		CHECK_IS(files_in_folder(draft, sizeof draft), 1);
+		CHECK_IS(shmring_reap(draft), 1);
+	}
+	return (int)syscall(SYS_fcntl, fd, command, lock);
+}
+
+static void swept_early(void)
+{
+	shmring *r;
+
+	folder_begin();
+	sweep_before_the_lock = true;
+	r = make(at, &small);
+	CHECK(!sweep_before_the_lock && is_at(at, r));
+	CHECK_IS(files_in_folder(NULL, 0), 1);
+	shmring_close(r);
+	folder_end();
+}
+
+TEST(a_draft_that_is_swept_before_it_is_locked_is_made_again)
+{
+	in_a_child_without_tmpfile(swept_early);
+}
+
+TEST(a_draft_is_known_by_its_name_and_its_header)
+{
+	const char *foreign[] = {".shmring-new-", ".shmring-new-notes",
+				 ".shmring-new-01234567-89ab-cdef-0123-456789abcdef"};
+	char path[200];
+	uint8_t zeroes[8192] = {0};
+	shmring *r;
+
+	folder_begin();
+	for (size_t i = 0; i < 3; i++) {
+		snprintf(path, sizeof path, "%s/%s", folder, foreign[i]);
+		write_file(path, zeroes, sizeof zeroes);
+		CHECK(shmring_reap(path) <= 0);
+		CHECK(access(path, F_OK) == 0);
+		unlink(path);
+	}
+	r = make(path, &small); /* a ring, and not the one that the name says */
+	shmring_close(r);
+	CHECK_IS(shmring_reap(path), 0);
+	CHECK(access(path, F_OK) == 0);
+	folder_end();
+}
+
+/* --- removal ------------------------------------------------------------------------------ */
+
+TEST(only_the_ring_that_is_meant_is_unlinked)
+{
+	shmring *first, *second;
+
+	folder_begin();
+	CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_E_NOT_FOUND);
+	first = make(at, &small);
+	NEED(unlink(at) == 0);
+	second = make(at, &small);
+	CHECK_IS(shmring_unlink(at, first->header.uuid, NULL, NULL), SHMRING_E_NOT_FOUND);
+	CHECK(is_at(at, second));
+	CHECK_IS(shmring_unlink(at, second->header.uuid, NULL, NULL), SHMRING_OK);
+	CHECK(access(at, F_OK) != 0);
+	shmring_close(first);
+	shmring_close(second);
+	folder_end();
+}
+
+static int answer_of_remove;
+
+static int replace_and_remove(const char *path, void *context)
+{
+	shmring *other = context;
+
+	/* Who unlinks, here or in gc, asks the lock that is held now. */
+	CHECK_IS(shmring_reap(path), 0);
+	CHECK(is_at(path, other));
+	return answer_of_remove;
+}
+
+TEST(the_lock_is_held_while_a_name_is_taken_away)
+{
+	shmring *r;
+
+	folder_begin();
+	r = make(at, &small);
+	answer_of_remove = SHMRING_E_PERMISSION;
+	CHECK_IS(shmring_unlink(at, NULL, replace_and_remove, r), SHMRING_E_PERMISSION);
+	CHECK(is_at(at, r));
+	shmring_close(r); /* with the lock, which is free again */
+	folder_end();
+}
+
+TEST(other_files_are_left_alone)
+{
+	static const uint8_t zeroes[1 << 20];
+	const struct timespec long_ago[2] = {{0}, {0}};
+	const struct {
+		const void *data;
+		size_t n;
+	} file[] = {{"", 0}, {"notes", 5}, {zeroes, 8}, {zeroes, sizeof zeroes}};
+
+	folder_begin();
+	for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
+		write_file(at, file[i].data, file[i].n);
+		NEED(utimensat(AT_FDCWD, at, long_ago, 0) == 0);
+		CHECK_IS(shmring_reap(at), SHMRING_E_NOT_A_RING);
+		CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_E_NOT_A_RING);
+		CHECK(access(at, F_OK) == 0);
+	}
+	unlink(at);
+	NEED(mkfifo(at, 0600) == 0);
+	CHECK_IS(shmring_reap(at), SHMRING_E_NOT_A_RING);
+	CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_E_NOT_A_RING);
+	folder_end();
+}
+
+static int hold_the_ring(void *path)
+{
+	shmring *r = ring_again(path);
+
+	(void)r;
+	kill(getpid(), SIGSTOP);
+	return 0;
+}
+
+TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
+{
+	shmring *r;
+	int status;
+	pid_t pid;
+
+	folder_begin();
+	r = make(at, &small);
+	CHECK_IS(shmring_reap(at), 0); /* we live */
+	shmring_close(r);
+	CHECK_IS(shmring_reap(at), 0); /* closed in order */
+	pid = spawn(hold_the_ring, at);
+	NEED(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+	CHECK_IS(shmring_reap(at), 0);
+	kill(pid, SIGKILL);
+	CHECK_IS(reap(pid), -SIGKILL);
+	CHECK_IS(shmring_reap(at), 1);
+	CHECK(access(at, F_OK) != 0);
+	CHECK_IS(shmring_reap(at), 0);
+	folder_end();
+}
+
+TEST(a_temporary_ring_is_reaped_when_nobody_living_is_attached)
+{
+	shmring *r;
+
+	folder_begin();
+	r = make(at, &(struct shmring_options){.slots = 1024, .temporary = true});
+	CHECK_IS(shmring_reap(at), 0);
+	shmring_close(r);
+	r = ring_again(at);
+	CHECK_IS(shmring_reap(at), 0);
+	shmring_close(r);
+	CHECK_IS(shmring_reap(at), 1);
+	CHECK(access(at, F_OK) != 0);
+	folder_end();
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(a_second_create_is_refused_and_the_first_stays);
+	RUN(a_ring_that_another_process_has_made_meanwhile_stays);
+	RUN(a_ring_that_is_being_made_is_not_there);
+	RUN(a_ring_appears_with_its_maker_in_it);
+	RUN(of_many_that_create_at_once_one_succeeds);
+	RUN(a_killed_maker_leaves_nothing);
+	RUN(a_full_file_system_is_an_error_at_creation_and_never_later);
+	RUN(an_interrupted_reservation_goes_on);
+	RUN(a_large_ring_is_made_under_a_storm_of_signals);
+	RUN(without_o_tmpfile_others_rings_stay_too);
+	RUN(what_a_killed_maker_leaves_without_o_tmpfile_is_reaped);
+	RUN(a_draft_that_is_swept_before_it_is_locked_is_made_again);
+	RUN(a_draft_is_known_by_its_name_and_its_header);
+	RUN(only_the_ring_that_is_meant_is_unlinked);
+	RUN(the_lock_is_held_while_a_name_is_taken_away);
+	RUN(other_files_are_left_alone);
+	RUN(reap_unlinks_the_rings_of_the_dead_and_no_others);
+	RUN(a_temporary_ring_is_reaped_when_nobody_living_is_attached);
+	return check_summary();
+}

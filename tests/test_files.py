@@ -1,0 +1,228 @@
+"""Files of rings: who makes them, who removes them, and what else lies there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from pathlib import Path
+
+import pytest
+
+import shmring
+from shmring import beside
+
+
+def path_of(name: str) -> Path:
+    return Path(f"/dev/shm/shmring.{name}")
+
+
+@pytest.fixture
+def named(name):
+    """A name under which tests leave rings."""
+    yield name
+    path_of(name).unlink(missing_ok=True)
+
+
+# --- making -----------------------------------------------------------------------------------
+
+
+CREATE_SLOWLY = """
+    import sys, shmring
+    print("making", flush=True)
+    shmring.create(sys.argv[1], slots=1 << 22)
+    print("made")
+"""
+
+
+def test_open_or_create_works_after_a_killed_creator(named, child, until):
+    """Wherever it is killed: the file is not there, or it is a ring."""
+    for turn in range(6):
+        maker = child(CREATE_SLOWLY, named)
+        maker.line()
+        maps = Path(f"/proc/{maker.pid}/maps")
+        if turn % 2:  # in the middle of it: the draft is mapped to be filled
+            until(lambda maps=maps: "(deleted)" in maps.read_text() or path_of(named).exists())
+        maker.kill()
+        with shmring.open_or_create(named, slots=1024) as ring, ring.producer() as out:
+            out.push(b"works")
+        shmring.unlink(named)
+    assert not beside.drafts("/dev/shm")
+
+
+def test_creation_that_fails_leaves_another_ones_ring(named):
+    path_of(named).write_bytes(b"")
+    with pytest.raises(shmring.RingExists):
+        shmring.create(named, slots=1024)
+    assert path_of(named).read_bytes() == b""
+    with pytest.raises(shmring.NotARing):
+        shmring.open_or_create(named)
+
+
+def test_ring_whose_maker_cannot_attach_is_not_there(name):
+    with pytest.raises(shmring.ShmringError):  # more than anybody may lock
+        shmring.create(path=f"/proc/{name}", slots=1024)
+    with pytest.raises(ValueError, match="power of two"):
+        shmring.create(name, slots=1000)
+    assert name not in shmring.rings()
+
+
+def test_large_ring_is_made_under_a_storm_of_signals(name):
+    """tmpfs gives back what a call has reserved when a signal interrupts the call."""
+    seen = []
+    before = signal.signal(signal.SIGALRM, lambda *_: seen.append(1))
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0005)
+    try:
+        shmring.create(name, slots=1 << 20, temporary=True).close()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert seen
+
+
+# --- removing -----------------------------------------------------------------------------------
+
+
+def test_close_of_a_temporary_ring_leaves_the_one_that_has_its_name_since(named):
+    first = shmring.create(named, slots=1024, temporary=True)
+    shmring.unlink(named)
+    with shmring.create(named, slots=1024) as second:
+        kept = Path(beside.place(second.path, beside.SINK, str(uuid.uuid4())))
+        kept.write_text("record")
+        first.close()
+        with shmring.attach(named) as again:
+            assert again.info.uuid == second.info.uuid
+        assert kept.exists()
+    shmring.unlink(named)
+    assert not kept.exists()
+
+
+def test_temporary_ring_that_is_collected_leaves_its_successor_too(named):
+    first = shmring.create(named, slots=1024, temporary=True)
+    os.unlink(first.path)
+    shmring.create(named, slots=1024).close()
+    del first
+    shmring.attach(named).close()
+
+
+def test_ring_unlinks_itself_and_no_other(named):
+    with shmring.create(named, slots=1024) as first:
+        first.unlink()
+        assert not path_of(named).exists()
+        with shmring.create(named, slots=1024), pytest.raises(shmring.RingNotFound):
+            first.unlink()
+        assert path_of(named).exists()
+
+
+def test_forked_child_unlinks_nothing(name, child):
+    code = """
+        import os, sys, shmring
+        ring = shmring.create(sys.argv[1], slots=1024, temporary=True)
+        if os.fork() == 0:
+            ring.close()
+            os._exit(0)
+        os.wait()
+        shmring.attach(sys.argv[1]).close()
+    """
+    child(code, name).end()
+
+
+FOREIGN = {
+    "nothing": b"",
+    "a disk image": bytes(1 << 20),
+    "eight zeroes": bytes(8),
+    "text": b"keep me",
+}
+
+
+@pytest.mark.parametrize("what", FOREIGN)
+def test_gc_and_unlink_leave_foreign_files_alone(tmp_path, named, what):
+    for file in (tmp_path / "image", path_of(named)):
+        file.write_bytes(FOREIGN[what])
+        os.utime(file, (0, 0))
+        for remove in (shmring.gc, shmring.unlink):
+            with pytest.raises(shmring.NotARing, match="left alone"):
+                remove(path=file)
+        assert file.read_bytes() == FOREIGN[what]
+    shmring.gc()
+    with pytest.raises(shmring.NotARing, match="left alone"):
+        shmring.unlink(named)
+    assert path_of(named).exists()
+
+
+def test_gc_of_a_ring_in_a_file_touches_nothing_else_in_its_folder(tmp_path, child):
+    ring = tmp_path / "ring"
+    others = {
+        "notes": b"keep me",
+        ".shmring-new-notes": b"",
+        f".shmring-new-{uuid.uuid4()}": bytes(4096),
+        f".shmring-sink-other-{uuid.uuid4()}x": b"",
+        f".shmring-staging-{uuid.uuid4()}": b"",
+    }
+    for other, data in others.items():
+        (tmp_path / other).write_bytes(data)
+    victim = child(
+        "import sys, shmring; ring = shmring.create(path=sys.argv[1]); print(1); input()", ring
+    )
+    victim.line()
+    victim.kill()
+    assert shmring.gc(path=ring) == [str(ring)]
+    assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == others
+
+
+# --- what drivers have staged ---------------------------------------------------------------------
+
+
+@pytest.fixture
+def staged(ring):
+    """Makes a job's folder beside the ring."""
+
+    def make(kind: str, owner: str) -> Path:
+        folder = Path(beside.place(ring.path, kind, owner))
+        folder.mkdir()
+        (folder / "0-1").write_bytes(b"rows")
+        return folder
+
+    return make
+
+
+def test_gc_removes_what_dead_drivers_have_staged_beside_a_living_ring(ring, staged, child):
+    process = child("print(1)")
+    process.line()
+    python_job = beside.process_identity(process.pid)
+    process.end()
+    jar_job = str(uuid.uuid4())
+    gone = [
+        staged(beside.STAGED, f"{python_job}.0123456789ab"),
+        staged(beside.STAGING, jar_job),
+    ]
+    living = str(uuid.uuid4())
+    elsewhere = python_job.replace(python_job.partition(".")[0], "1", 1)  # another PID namespace
+    stays = [
+        staged(beside.STAGED, f"{beside.process_identity(os.getpid())}.0123456789ab"),
+        staged(beside.STAGED, f"{elsewhere}.0123456789ab"),
+        staged(beside.STAGING, living),
+    ]
+    with ring.producer(f"spark write {living}"):
+        assert shmring.gc(ring.name) == []
+        assert not any(folder.exists() for folder in gone)
+        assert all(folder.exists() for folder in stays)
+    shmring.gc()  # the driver has left without tidying up
+    assert not stays[-1].exists()
+
+
+def test_gc_asks_the_kernel_whether_a_driver_lives(ring, staged, child):
+    job = str(uuid.uuid4())
+    code = """
+        import sys, shmring
+        seat = shmring.attach(sys.argv[1]).producer(f"spark write {sys.argv[2]}")
+        print(1), input()
+    """
+    driver = child(code, ring.name, job)
+    driver.line()
+    folder = staged(beside.STAGING, job)
+    shmring.gc()
+    assert folder.exists()
+    driver.kill()
+    shmring.gc()
+    assert not folder.exists()
