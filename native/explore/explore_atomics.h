@@ -4,7 +4,6 @@
 #ifndef EXPLORE_ATOMICS_H
 #define EXPLORE_ATOMICS_H
 
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -86,11 +85,11 @@ static inline void spin_hint(void)
 }
 
 /* The same for what the core asks of the system: the memory lies where the
- * explorer can put it back, locks are words of it, and time stands still. */
+ * explorer can put it back, and time stands still. (Locks are words of that
+ * memory: system.c stands in for locks.c.) */
 void *explore_calloc(size_t n, size_t size);
 void *explore_aligned_alloc(size_t alignment, size_t size);
 void explore_free(void *p);
-int explore_fcntl(int fd, int command, struct flock *lock);
 long explore_syscall(long number, ...);
 int explore_sleep(const struct timespec *time, struct timespec *left);
 int explore_clock(int clock, struct timespec *time);
@@ -99,7 +98,6 @@ FILE *explore_fopen(const char *path, const char *mode);
 #define calloc explore_calloc
 #define aligned_alloc explore_aligned_alloc
 #define free explore_free
-#define fcntl explore_fcntl
 #define syscall explore_syscall
 #define nanosleep explore_sleep
 #define clock_gettime explore_clock

@@ -34,10 +34,8 @@ void state_describe(void)
 		add_region(memory.slots + (size_t)i * SLOT_BYTES, 8);
 	add_region(memory.lock, sizeof memory.lock);
 	add_region(&world, sizeof world);
-	for (int i = 0; i < HANDLES; i++) {
-		add_region(handles[i].own_seats, sizeof handles[i].own_seats);
-		add_region(&handles[i].admin, sizeof handles[i].admin);
-	}
+	for (int i = 0; i < HANDLES; i++)
+		add_region(handles[i].held, SMALL_SEATS * sizeof handles[i].held[0]);
 }
 
 /* What is not saved must not change. */

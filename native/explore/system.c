@@ -5,7 +5,7 @@
 
 #include "explore.h"
 
-enum { FIRST_FD = 1000, SEATS_OFFSET = 4096 };
+enum { SEATS_OFFSET = 4096 };
 
 /* --- memory ------------------------------------------------------------------------- */
 
@@ -39,32 +39,97 @@ void explore_free(void *p)
 	(void)p;
 }
 
-/* --- locks ---------------------------------------------------------------------------- */
+/* --- locks, in place of locks.c ------------------------------------------------------- */
 
-int explore_fcntl(int fd, int command, struct flock *lock)
+struct lock_file {
+	uint64_t me; /* what stands in a lock that this handle has */
+};
+
+static struct lock_file lock_files[HANDLES];
+
+int lock_file_enter(struct lock_file *f)
 {
-	size_t i = lock->l_start == ADMIN_LOCK_OFFSET
-		       ? SMALL_SEATS
-		       : (size_t)(lock->l_start - SEATS_OFFSET) / sizeof(struct seat);
-	uint64_t *holder = &memory.lock[i];
-	uint64_t me = (uint64_t)(fd - FIRST_FD) + 1;
-	uint64_t free_lock = 0;
+	uint64_t nobody = 0;
 
-	if (command == F_OFD_GETLK) {
-		uint64_t who = load_relaxed(holder);
+	return cas_seq_cst(&memory.lock[SMALL_SEATS], &nobody, f->me) ? SHMRING_OK : SHMRING_CONTENDED;
+}
 
-		lock->l_type = who && who != me ? F_WRLCK : F_UNLCK;
-		return 0;
-	}
-	if (lock->l_type == F_UNLCK) {
-		if (load_relaxed(holder) == me)
-			store_relaxed(holder, 0);
-		return 0;
-	}
-	if (cas_seq_cst(holder, &free_lock, me) || free_lock == me)
-		return 0;
-	errno = EAGAIN;
+void lock_file_leave(struct lock_file *f)
+{
+	MUST(load_relaxed(&memory.lock[SMALL_SEATS]) == f->me);
+	store_relaxed(&memory.lock[SMALL_SEATS], 0);
+}
+
+static uint64_t *lock_at(off_t offset)
+{
+	return &memory.lock[(size_t)(offset - SEATS_OFFSET) / sizeof(struct seat)];
+}
+
+bool lock_file_locked(struct lock_file *f, off_t offset)
+{
+	(void)f;
+	return load_relaxed(lock_at(offset)) != 0;
+}
+
+int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
+{
+	uint64_t nobody = 0;
+
+	*page = lock_at(offset);
+	return cas_seq_cst(lock_at(offset), &nobody, f->me) ? SHMRING_OK : SHMRING_UNAVAILABLE;
+}
+
+void lock_file_drop(void *page)
+{
+	if (page)
+		store_relaxed((uint64_t *)page, 0);
+}
+
+/* For files, which there are none of here. */
+
+struct lock_file *lock_file_open(shmring *ring, const char *path, int flags)
+{
+	(void)ring;
+	(void)path;
+	(void)flags;
+	return NULL;
+}
+
+void lock_file_close(struct lock_file *f)
+{
+	(void)f;
+}
+
+void lock_file_name(struct lock_file *f, const char *path)
+{
+	(void)f;
+	(void)path;
+}
+
+int lock_file_number(const struct lock_file *f)
+{
+	(void)f;
 	return -1;
+}
+
+bool lock_file_is(const struct lock_file *f, int fd)
+{
+	(void)f;
+	(void)fd;
+	return false;
+}
+
+bool lock_byte(int fd, off_t offset)
+{
+	(void)fd;
+	(void)offset;
+	return false;
+}
+
+void unlock_byte(int fd, off_t offset)
+{
+	(void)fd;
+	(void)offset;
 }
 
 /* --- sleep and time ------------------------------------------------------------------------ */
@@ -132,11 +197,11 @@ static void handle_make(int i, const struct exploration *e)
 	    .log2_capacity = (unsigned)__builtin_ctz(e->slots),
 	    .seat_count = SMALL_SEATS,
 	    .options = e->options | OPT_FENCES | OPT_CLOCK_OFF,
-	    .locks.fd = FIRST_FD + i,
+	    .locks = &lock_files[i],
 	    .seat = NOBODY,
 	    .name = "explored",
 	};
-	pthread_mutex_init(&r->admin, NULL);
+	lock_files[i].me = (uint64_t)i + 1;
 }
 
 void world_make(const struct exploration *e)

@@ -76,7 +76,7 @@ void shmring_producer_close(shmring_producer *p)
 	if (!p)
 		return;
 	r = p->ring;
-	if (!r->locks.forked) {
+	if (!r->forked) {
 		if (p->claim_n)
 			(void)shmring_abort(p);
 		if (admin_enter(r) == SHMRING_OK) {
@@ -466,6 +466,6 @@ int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint
 
 void shmring_count_dropped(shmring_producer *p)
 {
-	if (!p->ring->locks.forked)
+	if (!p->ring->forked)
 		count(&p->seat->counters.dropped, 1);
 }

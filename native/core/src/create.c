@@ -81,7 +81,7 @@ static int make_header(const char *name, const struct shmring_options *o, struct
 /* --- the file ------------------------------------------------------------------ */
 
 struct draft {
-	struct lock_file file; /* a child that is forked meanwhile does not keep it */
+	struct lock_file *file; /* a child that is forked meanwhile does not keep it */
 	bool named; /* on a file system without O_TMPFILE: a killed maker leaves it to gc */
 	char path[PATH_MAX]; /* by which it can be opened and linked */
 };
@@ -101,12 +101,13 @@ static bool open_nameless(const char *path, struct draft *d)
 
 	snprintf(folder, sizeof folder, "%.*s.", folder_bytes(path), path);
 	d->named = false;
-	if (!lock_file_open(&d->file, folder, O_TMPFILE | O_RDWR | O_CLOEXEC))
+	d->file = lock_file_open(NULL, folder, O_TMPFILE | O_RDWR | O_CLOEXEC);
+	if (!d->file)
 		return false;
-	snprintf(d->path, sizeof d->path, "/proc/self/fd/%d", d->file.fd);
+	snprintf(d->path, sizeof d->path, "/proc/self/fd/%d", lock_file_number(d->file));
 	if (access(d->path, F_OK) == 0)
 		return true;
-	lock_file_close(&d->file);
+	lock_file_close(d->file);
 	return false;
 }
 
@@ -116,7 +117,7 @@ static void draft_close(struct draft *d)
 
 	if (d->named)
 		unlink(d->path); /* unless it has become the ring */
-	lock_file_close(&d->file);
+	lock_file_close(d->file);
 	errno = error;
 }
 
@@ -133,14 +134,17 @@ static bool open_named(const char *path, const struct header *h, struct draft *d
 		return false;
 	}
 	for (;;) {
-		if (!lock_file_open(&d->file, d->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW))
+		int fd;
+
+		d->file = lock_file_open(NULL, d->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW);
+		if (!d->file)
 			return false;
-		if (!lock_byte(d->file.fd, DRAFT_LOCK_OFFSET)) {
+		fd = lock_file_number(d->file);
+		if (!lock_byte(fd, DRAFT_LOCK_OFFSET)) {
 			if (errno != EAGAIN)
 				break;
-		} else if (fstat(d->file.fd, &st) || st.st_nlink) {
-			if (pwrite(d->file.fd, (const uint8_t *)h + before, bytes, (off_t)before) ==
-			    (ssize_t)bytes)
+		} else if (fstat(fd, &st) || st.st_nlink) {
+			if (pwrite(fd, (const uint8_t *)h + before, bytes, (off_t)before) == (ssize_t)bytes)
 				return true;
 			break;
 		}
@@ -160,6 +164,10 @@ static int draft_open(const char *path, const struct header *h, struct draft *d)
 /* Gives the finished file its name, unless something has it already. */
 static bool draft_publish(struct draft *d, const char *path)
 {
+	if (lock_file_number(d->file) < 0) { /* closed by other code of this process */
+		errno = EBADF;
+		return false;
+	}
 	if (!d->named)
 		return linkat(AT_FDCWD, d->path, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0;
 	if (syscall(SYS_renameat2, AT_FDCWD, d->path, AT_FDCWD, path, RENAME_NOREPLACE) == 0)
@@ -281,12 +289,14 @@ int shmring_create(const char *path, const struct shmring_options *options, shmr
 		status = draft_open(path, &h, &d);
 	if (status)
 		return status;
-	status = draft_fill(d.file.fd, name, options->schema, &h);
+	status = draft_fill(lock_file_number(d.file), name, options->schema, &h);
 	if (!status && ring)
 		status = attach_draft(d.path, name, &r);
 	if (!status && !draft_publish(&d, path))
 		status = errno == EEXIST ? fail_exists(path) : fail_errno("cannot give the file its name", path);
 	draft_close(&d);
+	if (!status && r)
+		lock_file_name(r->locks, path);
 	if (status)
 		shmring_close(r);
 	else if (ring)

@@ -18,12 +18,18 @@ static ssize_t copy_some(const shmring *r, uint8_t *to, int fd, off_t from, size
 	uint64_t slots_bytes = r->capacity * SLOT_BYTES;
 	uint64_t at = (uint64_t)(to - r->slots) % slots_bytes; /* they are mapped twice */
 	off_t out = (off_t)(r->header.slots_offset + at);
+	int ring_fd = lock_file_number(r->locks);
 	ssize_t copied;
 
 	if (n > slots_bytes - at)
 		n = slots_bytes - at;
-	copied = copy_file_range(fd, &(off_t){from}, r->locks.fd, &out, n, 0);
-	return copied < 0 && is_refusal(errno) ? pread(fd, to, n, from) : copied;
+	if (ring_fd < 0)
+		return pread(fd, to, n, from);
+	copied = copy_file_range(fd, &(off_t){from}, ring_fd, &out, n, 0);
+	/* The number may have been closed since, by other code of this process. */
+	if (lock_file_number(r->locks) != ring_fd || (copied < 0 && is_refusal(errno)))
+		return pread(fd, to, n, from);
+	return copied;
 }
 
 int shmring_fill(const shmring_producer *p, uint64_t at, int fd, uint64_t offset, uint64_t length)

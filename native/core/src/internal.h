@@ -9,12 +9,7 @@
 #include "layout.h"
 #include "shmring.h"
 
-/* A file that is open for its lock bytes. */
-struct lock_file {
-	int fd;
-	bool forked; /* this is a child's copy; its descriptor is closed */
-	struct lock_file *next;
-};
+struct lock_file; /* locks.c */
 
 struct shmring {
 	struct header header; /* the checked copy; the file's own is not read again */
@@ -27,12 +22,12 @@ struct shmring {
 	unsigned log2_capacity;
 	uint32_t seat_count;
 	uint32_t options;
-	struct lock_file locks; /* the mapping was made from another description */
+	struct lock_file *locks; /* the mapping was made from another description */
 	bool read_only;
 	bool asymmetric; /* barriers, see atomics.h */
+	bool forked;
 	uint32_t seat; /* this handle's own */
-	uint64_t own_seats[4];
-	pthread_mutex_t admin; /* the admin lock byte does not part threads of one handle */
+	void *held[MAX_SEATS]; /* what holds the lock of each of this handle's seats */
 	uint8_t *base;
 	uint8_t *reserved; /* addresses: the file, the slots again, and alignment */
 	size_t reserved_bytes;
@@ -83,7 +78,7 @@ uint8_t *slot_at(const shmring *ring, uint64_t sequence);
 
 static inline int check_usable(const shmring *ring)
 {
-	if (__builtin_expect(ring->locks.forked, 0))
+	if (__builtin_expect(ring->forked, 0))
 		return fail(SHMRING_E_FORKED,
 			    "this handle of ring \"%s\" belongs to the parent process; attach again in the child",
 			    ring->name);
@@ -93,9 +88,16 @@ static inline int check_usable(const shmring *ring)
 /* locks.c */
 bool lock_byte(int fd, off_t offset);
 void unlock_byte(int fd, off_t offset);
-bool byte_locked(int fd, off_t offset);
-bool lock_file_open(struct lock_file *file, const char *path, int flags);
+struct lock_file *lock_file_open(shmring *ring, const char *path, int flags);
 void lock_file_close(struct lock_file *file);
+void lock_file_name(struct lock_file *file, const char *path);
+int lock_file_number(const struct lock_file *file); /* -1: lost */
+bool lock_file_is(const struct lock_file *file, int fd);
+int lock_file_enter(struct lock_file *file);
+void lock_file_leave(struct lock_file *file);
+bool lock_file_locked(struct lock_file *file, off_t offset);
+int lock_file_hold(const struct lock_file *file, off_t offset, void **page);
+void lock_file_drop(void *page);
 
 /* participants.c: all but seat_alive() want the admin lock held */
 int admin_enter(shmring *ring);
@@ -110,7 +112,7 @@ void name_load(char *to, const char *from, size_t size);
 
 static inline bool seat_is_own(const shmring *ring, uint32_t index)
 {
-	return load_relaxed(&ring->own_seats[index / 64]) >> (index % 64) & 1;
+	return load_relaxed(&ring->held[index]) != NULL;
 }
 
 /* floor.c */

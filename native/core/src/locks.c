@@ -1,14 +1,52 @@
-/* Lock bytes, the files that hold them, and what happens to both at fork.
+/* Lock bytes: who holds them, who asks for them, and what becomes of them at fork.
  *
- * A byte stays locked as long as the open file description lives, which is as
- * long as any process has a descriptor of it: a forked child closes its copies
- * at once (below), or it would keep the parent alive.
+ * The kernel drops a lock with the last reference to the open file description
+ * that has it. A descriptor is a bad reference to stand on: other code of this
+ * process may close every number it finds (daemons, test runners), the number
+ * is then another file's, and children inherit it. A mapped page refers to the
+ * description as well; nobody unmaps what is not his, and MADV_DONTFORK keeps
+ * the page from children. Hence:
+ *
+ * - A seat's byte is locked on a description of its own that has a page and, as
+ *   soon as that is there, no descriptor. The lock ends with the page.
+ * - A handle has one descriptor, to ask and for the admin lock. It may be lost
+ *   at any instant. What was locked through it stays locked by its page.
+ * - A descriptor is ours if its file is the ring's and its position is the one
+ *   that was drawn when it was opened (nothing reads or writes at it). Numbers
+ *   once lost do not come back: ours after a question, ours during it.
+ *
+ * What is left: a number that is closed and used again by another thread between
+ * a look and the system call that follows. An answer is then not believed; but
+ * a lock, a position or a close may for once fall on the other file.
  */
+#include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "internal.h"
+
+#define LOST UINT64_MAX
+
+struct lock_file {
+	uint64_t descriptor; /* the position of its description << 32 | its number */
+	void *page; /* mapped from that description */
+	pthread_mutex_t section; /* the admin byte does not part threads; guards what is above */
+	dev_t device;
+	ino_t inode;
+	int flags;
+	char *path; /* absolute */
+	shmring *ring; /* whose it is; NULL: nobody's for long */
+	struct lock_file *next;
+};
+
+/* --- bytes --------------------------------------------------------------------- */
 
 static bool set_lock(int fd, off_t offset, short type)
 {
@@ -27,12 +65,112 @@ void unlock_byte(int fd, off_t offset)
 	(void)set_lock(fd, offset, F_UNLCK);
 }
 
-bool byte_locked(int fd, off_t offset)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
+enum answer { NOT_TOLD, UNLOCKED, LOCKED };
 
-	/* Not being told is no proof of death. */
-	return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+/* Would a lock of this type meet another description's? */
+static enum answer ask(int fd, off_t offset, short type)
+{
+	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
+
+	if (fcntl(fd, F_OFD_GETLK, &lock))
+		return NOT_TOLD;
+	return lock.l_type == F_UNLCK ? UNLOCKED : LOCKED;
+}
+
+/* --- descriptions ------------------------------------------------------------------ */
+
+static int number_of(uint64_t descriptor)
+{
+	return (int)(uint32_t)descriptor;
+}
+
+static bool same_file(const struct lock_file *f, int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && st.st_dev == f->device && st.st_ino == f->inode;
+}
+
+static bool is_ours(const struct lock_file *f, uint64_t descriptor)
+{
+	int fd = number_of(descriptor);
+
+	return lseek(fd, 0, SEEK_CUR) == (off_t)(descriptor >> 32) && same_file(f, fd);
+}
+
+static void unmap_page(void *page)
+{
+	int error = errno;
+
+	if (page)
+		munmap(page, (size_t)sysconf(_SC_PAGESIZE));
+	errno = error;
+}
+
+static void close_if_ours(const struct lock_file *f, uint64_t descriptor)
+{
+	int error = errno;
+
+	if (is_ours(f, descriptor))
+		close(number_of(descriptor));
+	errno = error;
+}
+
+/* Makes a description just opened known again, and maps its page. */
+static bool describe(const struct lock_file *f, int fd, uint64_t *descriptor, void **page)
+{
+	uint32_t position;
+
+	if (getrandom(&position, sizeof position, 0) != sizeof position)
+		return false;
+	position >>= 1; /* every file system goes that far */
+	*descriptor = (uint64_t)position << 32 | (uint32_t)fd;
+	if (lseek(fd, position, SEEK_SET) != position)
+		return false;
+	*page = mmap(NULL, (size_t)sysconf(_SC_PAGESIZE), PROT_NONE, MAP_SHARED, fd, 0);
+	if (*page == MAP_FAILED)
+		*page = NULL;
+	if (*page && madvise(*page, (size_t)sysconf(_SC_PAGESIZE), MADV_DONTFORK) == 0 && is_ours(f, *descriptor))
+		return true;
+	unmap_page(*page);
+	return false;
+}
+
+/* One more description of the file: by the descriptor while it is ours, which
+ * needs no name, or else by the name. */
+static bool open_again(const struct lock_file *f, uint64_t *descriptor, void **page)
+{
+	uint64_t old = load_acquire(&f->descriptor);
+	char link[32];
+	int fd = -1;
+
+	if (is_ours(f, old)) {
+		snprintf(link, sizeof link, "/proc/self/fd/%d", number_of(old));
+		fd = open(link, f->flags & ~O_NOFOLLOW);
+	}
+	if (fd < 0)
+		fd = open(f->path, f->flags);
+	if (fd < 0)
+		return false;
+	if (!same_file(f, fd)) {
+		close(fd);
+		errno = ENOENT;
+		return false;
+	}
+	if (describe(f, fd, descriptor, page))
+		return true;
+	if (same_file(f, fd))
+		close(fd);
+	return false;
+}
+
+static int fail_lost(const struct lock_file *f)
+{
+	return fail(
+	    SHMRING_E_SYSTEM,
+	    "ring \"%s\": joining, leaving and looking for the dead need its file opened again: %s (%s); if it "
+	    "was unlinked, and this process has closed descriptors that others opened, end and attach anew",
+	    f->ring ? f->ring->name : f->path, strerror(errno), f->path);
 }
 
 /* --- fork --------------------------------------------------------------------- */
@@ -53,9 +191,10 @@ static void after_fork_parent(void)
 static void after_fork_child(void)
 {
 	for (struct lock_file *f = files; f; f = f->next) {
-		f->forked = true;
-		close(f->fd);
-		f->fd = -1; /* its number will be somebody else's */
+		close_if_ours(f, f->descriptor);
+		f->descriptor = LOST;
+		if (f->ring)
+			f->ring->forked = true;
 	}
 	files = NULL;
 	pthread_mutex_unlock(&files_lock);
@@ -66,21 +205,52 @@ static void register_fork_handlers(void)
 	pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
+/* --- a handle's file ------------------------------------------------------------ */
+
+static char *absolute(const char *path)
+{
+	char *resolved = realpath(path, NULL);
+
+	return resolved ? resolved : strdup(path);
+}
+
 /* Opens and remembers the file in one step, so that no child forked meanwhile
- * keeps it open: the locks would outlive this process. */
-bool lock_file_open(struct lock_file *f, const char *path, int flags)
+ * keeps it open: what is locked through it would outlive this process. */
+struct lock_file *lock_file_open(shmring *ring, const char *path, int flags)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct lock_file *f = calloc(1, sizeof *f);
+	struct stat st;
+	int fd, error;
 
+	if (!f)
+		return NULL;
+	f->path = absolute(path);
+	f->flags = flags;
+	f->ring = ring;
+	f->descriptor = LOST;
 	pthread_once(&once, register_fork_handlers);
 	pthread_mutex_lock(&files_lock);
-	f->fd = open(path, flags, 0600);
-	if (f->fd >= 0) {
-		f->next = files;
-		files = f;
+	fd = f->path ? open(path, flags, 0600) : -1;
+	if (fd >= 0 && fstat(fd, &st) == 0) {
+		f->device = st.st_dev;
+		f->inode = st.st_ino;
+		if (describe(f, fd, &f->descriptor, &f->page)) {
+			pthread_mutex_init(&f->section, NULL);
+			f->next = files;
+			files = f;
+			pthread_mutex_unlock(&files_lock);
+			return f;
+		}
 	}
+	error = errno;
+	if (fd >= 0 && same_file(f, fd))
+		close(fd);
 	pthread_mutex_unlock(&files_lock);
-	return f->fd >= 0;
+	free(f->path);
+	free(f);
+	errno = error;
+	return NULL;
 }
 
 /* Forgets and closes the file in one step, so that a child forked meanwhile
@@ -88,12 +258,145 @@ bool lock_file_open(struct lock_file *f, const char *path, int flags)
 void lock_file_close(struct lock_file *f)
 {
 	pthread_mutex_lock(&files_lock);
-	if (!f->forked)
-		close(f->fd);
+	close_if_ours(f, f->descriptor);
+	if (!f->ring || !f->ring->forked) /* a child has no page, and something else may lie there */
+		unmap_page(f->page);
 	for (struct lock_file **p = &files; *p; p = &(*p)->next)
 		if (*p == f) {
 			*p = f->next;
 			break;
 		}
 	pthread_mutex_unlock(&files_lock);
+	pthread_mutex_destroy(&f->section);
+	free(f->path);
+	free(f);
+}
+
+int lock_file_number(const struct lock_file *f)
+{
+	uint64_t descriptor = load_acquire(&f->descriptor);
+
+	return is_ours(f, descriptor) ? number_of(descriptor) : -1;
+}
+
+bool lock_file_is(const struct lock_file *f, int fd)
+{
+	return same_file(f, fd);
+}
+
+/* By which name the file can be opened again. */
+void lock_file_name(struct lock_file *f, const char *path)
+{
+	char *name = absolute(path);
+
+	pthread_mutex_lock(&files_lock);
+	free(f->path);
+	f->path = name;
+	pthread_mutex_unlock(&files_lock);
+}
+
+/* In the section, with nothing locked that anybody counts on. */
+static bool find_again(struct lock_file *f)
+{
+	uint64_t descriptor;
+	void *page;
+	bool found;
+
+	pthread_mutex_lock(&files_lock);
+	found = open_again(f, &descriptor, &page);
+	unmap_page(f->page);
+	f->page = found ? page : NULL;
+	/* Pairs with the acquire of who asks outside of the section. */
+	store_release(&f->descriptor, found ? descriptor : LOST);
+	pthread_mutex_unlock(&files_lock);
+	return found;
+}
+
+/* --- the admin byte -------------------------------------------------------------- */
+
+static int lock_in_section(struct lock_file *f)
+{
+	for (int attempt = 0; attempt < 2; attempt++) {
+		if (is_ours(f, f->descriptor)) {
+			bool locked = lock_byte(number_of(f->descriptor), ADMIN_LOCK_OFFSET);
+
+			if (is_ours(f, f->descriptor))
+				return locked ? SHMRING_OK : SHMRING_CONTENDED;
+		}
+		if (!find_again(f)) /* drops what may have been locked, too */
+			return fail_lost(f);
+	}
+	return SHMRING_CONTENDED;
+}
+
+int lock_file_enter(struct lock_file *f)
+{
+	int status;
+
+	if (pthread_mutex_trylock(&f->section))
+		return SHMRING_CONTENDED;
+	status = lock_in_section(f);
+	if (status)
+		pthread_mutex_unlock(&f->section);
+	return status;
+}
+
+void lock_file_leave(struct lock_file *f)
+{
+	if (is_ours(f, f->descriptor))
+		unlock_byte(number_of(f->descriptor), ADMIN_LOCK_OFFSET);
+	if (!is_ours(f, f->descriptor)) { /* lost meanwhile: the page holds the lock */
+		unmap_page(f->page);
+		f->page = NULL;
+	}
+	pthread_mutex_unlock(&f->section);
+}
+
+/* --- seats' bytes ------------------------------------------------------------------- */
+
+/* Is the byte locked, as far as this process is told? */
+bool lock_file_locked(struct lock_file *f, off_t offset)
+{
+	for (int attempt = 0; attempt < 2; attempt++) {
+		uint64_t descriptor = load_acquire(&f->descriptor);
+		enum answer answer = ask(number_of(descriptor), offset, F_WRLCK);
+
+		if (answer == LOCKED)
+			return true;
+		if (answer == UNLOCKED && is_ours(f, descriptor)) /* after the question, see above */
+			return false;
+		if (pthread_mutex_trylock(&f->section)) /* by this very thread, perhaps */
+			break;
+		if (!is_ours(f, f->descriptor))
+			(void)find_again(f);
+		pthread_mutex_unlock(&f->section);
+	}
+	return true; /* not being told is no proof of death */
+}
+
+/* Locks a byte for as long as *page is mapped. UNAVAILABLE: somebody else has it. */
+int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
+{
+	uint64_t descriptor = load_acquire(&f->descriptor);
+	int status = SHMRING_OK;
+
+	if (ask(number_of(descriptor), offset, F_WRLCK) == LOCKED) /* cheaper than to try */
+		return SHMRING_UNAVAILABLE;
+	pthread_mutex_lock(&files_lock);
+	if (!open_again(f, &descriptor, page)) {
+		status = fail_lost(f);
+	} else {
+		if (!lock_byte(number_of(descriptor), offset) || !is_ours(f, descriptor)) {
+			unmap_page(*page);
+			status = SHMRING_UNAVAILABLE;
+		}
+		close_if_ours(f, descriptor);
+	}
+	pthread_mutex_unlock(&files_lock);
+	return status;
+}
+
+void lock_file_drop(void *page)
+{
+	unmap_page(page);
 }

@@ -213,13 +213,11 @@ static int open_checked(const char *path, const char *name, uint32_t flags, int 
  * the parent's locks would outlive the parent. */
 static int open_for_locks(shmring *r, const char *path, int how, int mapped_fd)
 {
-	struct stat mapped, locked;
-
-	if (!lock_file_open(&r->locks, path, how))
+	r->locks = lock_file_open(r, path, how);
+	if (!r->locks)
 		return fail_errno("cannot open it", r->name);
-	if (fstat(mapped_fd, &mapped) || fstat(r->locks.fd, &locked) || mapped.st_ino != locked.st_ino ||
-	    mapped.st_dev != locked.st_dev) {
-		lock_file_close(&r->locks);
+	if (!lock_file_is(r->locks, mapped_fd)) {
+		lock_file_close(r->locks);
 		return fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been replaced; attach again", r->name);
 	}
 	return SHMRING_OK;
@@ -243,7 +241,6 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 		free(r);
 		return status;
 	}
-	pthread_mutex_init(&r->admin, NULL);
 	r->read_only = flags & SHMRING_READ_ONLY;
 	r->capacity = r->header.slots;
 	r->mask = r->capacity - 1;
@@ -259,15 +256,16 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 			 "filter?); create the ring from here instead",
 			 r->name);
 	else
-		status = open_for_locks(r, path, how, fd);
-	if (!status) {
 		status = map_ring(r, fd);
+	if (!status) {
+		/* After the map: should the descriptor have been lost before, this one shows it. */
+		status = open_for_locks(r, path, how, fd);
 		if (status)
-			lock_file_close(&r->locks);
+			munmap(r->reserved, r->reserved_bytes);
 	}
-	close(fd);
+	if (status || lock_file_is(r->locks, fd))
+		close(fd);
 	if (status) {
-		pthread_mutex_destroy(&r->admin);
 		free(r);
 		return status;
 	}
@@ -293,7 +291,7 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 	int status = attach_file(path, base_name(path), flags, open_flags(flags & SHMRING_READ_ONLY), &r);
 
 	/* gc unlinks under the admin lock: had it been before us, the link is gone. */
-	if (!status && !r->read_only && fstat(r->locks.fd, &st) == 0 && st.st_nlink == 0)
+	if (!status && !r->read_only && fstat(lock_file_number(r->locks), &st) == 0 && st.st_nlink == 0)
 		status = fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been unlinked", r->name);
 	if (status)
 		shmring_close(r);
@@ -312,13 +310,14 @@ void shmring_close(shmring *r)
 {
 	if (!r)
 		return;
-	if (!r->locks.forked && r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
+	if (!r->forked && r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
 		seat_give_back(r, r->seat);
 		admin_leave(r);
 	}
-	lock_file_close(&r->locks); /* closes the file, which drops every lock of this handle */
+	for (uint32_t i = 0; i < r->seat_count && !r->forked; i++) /* those that were not closed before */
+		seat_abandon(r, i);
+	lock_file_close(r->locks);
 	munmap(r->reserved, r->reserved_bytes);
-	pthread_mutex_destroy(&r->admin);
 	free(r);
 }
 

@@ -21,26 +21,22 @@ static off_t seat_offset(const shmring *r, uint32_t index)
 
 bool seat_alive(const shmring *r, uint32_t index)
 {
-	return seat_is_own(r, index) || byte_locked(r->locks.fd, seat_offset(r, index));
+	return seat_is_own(r, index) || lock_file_locked(r->locks, seat_offset(r, index));
 }
 
 /* --- the admin lock --------------------------------------------------------- */
 
 bool admin_try(shmring *r)
 {
-	if (pthread_mutex_trylock(&r->admin))
-		return false;
-	if (lock_byte(r->locks.fd, ADMIN_LOCK_OFFSET))
-		return true;
-	pthread_mutex_unlock(&r->admin);
-	return false;
+	return lock_file_enter(r->locks) == SHMRING_OK;
 }
 
 int admin_enter(shmring *r)
 {
 	uint64_t deadline = now_ns(CLOCK_MONOTONIC) + ADMIN_PATIENCE_NS;
+	int status;
 
-	while (!admin_try(r)) {
+	while ((status = lock_file_enter(r->locks)) == SHMRING_CONTENDED) {
 		if (now_ns(CLOCK_MONOTONIC) > deadline)
 			return fail(SHMRING_CONTENDED,
 				    "ring \"%s\": another process has been joining or recovering for 5 s; "
@@ -48,13 +44,12 @@ int admin_enter(shmring *r)
 				    r->name);
 		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 	}
-	return SHMRING_OK;
+	return status;
 }
 
 void admin_leave(shmring *r)
 {
-	unlock_byte(r->locks.fd, ADMIN_LOCK_OFFSET);
-	pthread_mutex_unlock(&r->admin);
+	lock_file_leave(r->locks);
 }
 
 /* --- seats ------------------------------------------------------------------- */
@@ -95,16 +90,6 @@ static void seat_reset(struct seat *s)
 		store_relaxed(&counters[i], 0);
 }
 
-/* Written by whoever holds the admin lock; read (relaxed) by every thread of
- * this process that asks who lives. */
-static void own_seat_set(shmring *r, uint32_t index, bool own)
-{
-	uint64_t *word = &r->own_seats[index / 64];
-	uint64_t bit = UINT64_C(1) << (index % 64);
-
-	store_relaxed(word, own ? load_relaxed(word) | bit : load_relaxed(word) & ~bit);
-}
-
 void name_store(char *to, const char *name, size_t size)
 {
 	size_t n = strnlen(name, size - 1);
@@ -122,16 +107,21 @@ void name_load(char *to, const char *from, size_t size)
 int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
 	uint32_t found = NOBODY;
+	void *page = NULL;
+	int status = SHMRING_UNAVAILABLE;
 
 	for (int pass = 0; pass < 2 && found == NOBODY; pass++) {
-		for (uint32_t i = 0; i < r->seat_count && found == NOBODY; i++)
-			if (load_acquire(&r->seats[i].id.state) == SEAT_FREE && !seat_is_own(r, i) &&
-			    lock_byte(r->locks.fd, seat_offset(r, i)))
+		for (uint32_t i = 0; i < r->seat_count && status == SHMRING_UNAVAILABLE; i++) {
+			if (load_acquire(&r->seats[i].id.state) != SEAT_FREE || seat_is_own(r, i))
+				continue;
+			status = lock_file_hold(r->locks, seat_offset(r, i), &page);
+			if (status == SHMRING_OK)
 				found = i;
-		if (found == NOBODY && recover_dead_seats(r) == 0)
+		}
+		if (status != SHMRING_UNAVAILABLE || recover_dead_seats(r) == 0)
 			break;
 	}
-	if (found == NOBODY) {
+	if (status == SHMRING_UNAVAILABLE) {
 		char most[128];
 
 		explain_seats(r, most, sizeof most);
@@ -140,6 +130,8 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 			    "needed or create the ring with more participants",
 			    r->name, r->seat_count, most);
 	}
+	if (status)
+		return status;
 
 	struct seat *s = &r->seats[found];
 
@@ -150,25 +142,28 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 	store_relaxed(&s->id.start_time, own_start_time());
 	store_relaxed(&s->id.joined_ns, now_ns(CLOCK_REALTIME));
 	name_store(s->id.name, name ? name : "", sizeof s->id.name);
-	own_seat_set(r, found, true);
+	store_relaxed(&r->held[found], page);
 	/* Pairs with the acquire of whoever looks at the seat. */
 	store_release(&s->id.state, SEAT_ACTIVE);
 	*index = found;
 	return SHMRING_OK;
 }
 
+/* Nobody takes a seat whose byte is locked, and nobody looks for the dead in a
+ * free one: the state first. */
 void seat_give_back(shmring *r, uint32_t index)
 {
 	store_release(&r->seats[index].id.state, SEAT_FREE);
-	own_seat_set(r, index, false);
-	unlock_byte(r->locks.fd, seat_offset(r, index));
+	seat_abandon(r, index);
 }
 
 /* From here on it counts as a dead process's, for this handle too. */
 void seat_abandon(shmring *r, uint32_t index)
 {
-	own_seat_set(r, index, false);
-	unlock_byte(r->locks.fd, seat_offset(r, index));
+	void *page = load_relaxed(&r->held[index]);
+
+	store_relaxed(&r->held[index], NULL);
+	lock_file_drop(page);
 }
 
 int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info *info)

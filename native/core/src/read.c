@@ -126,7 +126,7 @@ void shmring_member_close(shmring_member *m)
 	if (!m)
 		return;
 	r = m->ring;
-	if (!r->locks.forked) {
+	if (!r->forked) {
 		for (int k = 0; k < LEASES; k++)
 			store_relaxed(&m->seat->range[k].lo, NONE);
 		store_release(&m->seat->lease.hold, NONE);
@@ -148,7 +148,7 @@ void shmring_member_abandon(shmring_member *m)
 	if (!m)
 		return;
 	/* If the lock cannot be had, the seat stays until the handle is closed, and then counts as dead. */
-	if (!m->ring->locks.forked && admin_enter(m->ring) == SHMRING_OK) {
+	if (!m->ring->forked && admin_enter(m->ring) == SHMRING_OK) {
 		seat_abandon(m->ring, m->seat_index);
 		(void)recover_seat(m->ring, m->seat_index);
 		admin_leave(m->ring);

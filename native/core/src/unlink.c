@@ -34,23 +34,26 @@ static bool is_named(int fd, const char *path)
 
 /* Opens what may be a ring, so that it can be locked. A FIFO or a device is not
  * touched: ENXIO. */
-static bool open_file(struct lock_file *file, const char *path)
+static struct lock_file *open_file(const char *path)
 {
 	struct stat st;
 
 	if (lstat(path, &st))
-		return false;
+		return NULL;
 	if (!S_ISREG(st.st_mode)) {
 		errno = S_ISLNK(st.st_mode) ? ELOOP : ENXIO;
-		return false;
+		return NULL;
 	}
-	return lock_file_open(file, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	return lock_file_open(NULL, path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 }
 
 static void close_file(struct lock_file *file, off_t locked)
 {
+	int fd = lock_file_number(file);
+
 	/* A child forked meanwhile may not have closed its copy yet. */
-	unlock_byte(file->fd, locked);
+	if (fd >= 0)
+		unlock_byte(fd, locked);
 	lock_file_close(file);
 }
 
@@ -113,16 +116,16 @@ static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remo
 int shmring_unlink(const char *path, const uint8_t *uuid, int (*remove)(const char *path, void *context),
 		   void *context)
 {
-	struct lock_file file = {.fd = -1};
+	struct lock_file *file = open_file(path);
 	int status;
 
-	if (!open_file(&file, path)) {
+	if (!file) {
 		if (errno == ENOENT)
 			return fail_not_found(path);
 		return errno == ENXIO ? fail_left_alone(path) : fail_errno("cannot open it", base_name(path));
 	}
-	status = unlink_file(file.fd, path, uuid, remove, context);
-	close_file(&file, ADMIN_LOCK_OFFSET);
+	status = unlink_file(lock_file_number(file), path, uuid, remove, context);
+	close_file(file, ADMIN_LOCK_OFFSET);
 	return status;
 }
 
@@ -145,7 +148,6 @@ static bool is_abandoned(const shmring *r)
 /* Under the admin lock of the file behind fd: nobody can join meanwhile. */
 static int reap_locked(int fd, const char *path)
 {
-	struct stat opened, attached;
 	bool abandoned;
 	shmring *r;
 	int status = shmring_attach(path, SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER, &r);
@@ -154,8 +156,7 @@ static int reap_locked(int fd, const char *path)
 		return 0;
 	if (status)
 		return status;
-	abandoned = fstat(fd, &opened) == 0 && fstat(r->locks.fd, &attached) == 0 &&
-		    same_file(&opened, &attached) && is_abandoned(r);
+	abandoned = lock_file_is(r->locks, fd) && is_abandoned(r);
 	shmring_close(r);
 	if (!abandoned || !is_named(fd, path))
 		return 0;
@@ -231,15 +232,15 @@ static int reap_draft(int fd, const char *path, const char *uuid)
 int shmring_reap(const char *path)
 {
 	const char *draft = draft_uuid(path);
-	struct lock_file file = {.fd = -1};
+	struct lock_file *file = open_file(path);
 	int status;
 
-	if (!open_file(&file, path)) {
+	if (!file) {
 		if (errno == ENOENT)
 			return 0;
 		return errno == ENXIO ? fail_left_alone(path) : fail_errno("cannot open it", path);
 	}
-	status = draft ? reap_draft(file.fd, path, draft) : reap_ring(file.fd, path);
-	close_file(&file, draft ? DRAFT_LOCK_OFFSET : ADMIN_LOCK_OFFSET);
+	status = draft ? reap_draft(lock_file_number(file), path, draft) : reap_ring(lock_file_number(file), path);
+	close_file(file, draft ? DRAFT_LOCK_OFFSET : ADMIN_LOCK_OFFSET);
 	return status;
 }

@@ -1,0 +1,356 @@
+/* Who lives and who does not, whatever other code of a process does to its
+ * descriptors, and what children inherit. */
+#include <pthread.h>
+#include <sys/syscall.h>
+
+#include "death.h"
+
+enum { NUMBERS = 64 };
+
+/* As daemons and test runners do. */
+static void close_all(void)
+{
+	for (int fd = 3; fd < 256; fd++)
+		close(fd);
+}
+
+static char path_of_all[64];
+
+static void remember_path(void)
+{
+	snprintf(path_of_all, sizeof path_of_all, "%s", ring_path());
+}
+
+/* --- numbers of other files ------------------------------------------------------- */
+
+struct others {
+	int count;
+	struct stat st[NUMBERS];
+};
+
+/* Opens as many files as there may be numbers in use, with locks on none. */
+static void open_others(struct others *o, const char *path)
+{
+	for (o->count = 0; o->count < 32; o->count++) {
+		int fd = path ? open(path, O_RDWR) : memfd_create("other", 0);
+
+		NEED(fd >= 3 && fd < NUMBERS && fstat(fd, &o->st[fd]) == 0);
+		NEED(lseek(fd, 7, SEEK_SET) == 7);
+	}
+}
+
+static void check_others(const struct others *o)
+{
+	for (int i = 0; i < o->count; i++) {
+		struct stat st;
+
+		CHECK(fstat(3 + i, &st) == 0 && st.st_ino == o->st[3 + i].st_ino &&
+		      st.st_dev == o->st[3 + i].st_dev);
+		CHECK_IS(lseek(3 + i, 0, SEEK_CUR), 7);
+	}
+}
+
+/* --- a foreign close ----------------------------------------------------------------- */
+
+static int hold_and_close_all(struct puppet *c)
+{
+	struct shmring_lease l;
+	int64_t lo;
+
+	c->m = member_of(c->r, "b");
+	if (shmring_take(c->m, 1, 1, &l))
+		return 1;
+	c->p = producer_of(c->r);
+	lo = shmring_next(c->p, 1);
+	c->lo = (uint64_t)lo;
+	close_all();
+	return lo < 0;
+}
+
+TEST(who_has_lost_all_descriptors_lives_until_death)
+{
+	struct puppet *c = puppet_new(hold_and_close_all);
+	shmring *r = ring_new();
+	shmring_member *m = member_of(r, "b");
+	shmring_producer *p = producer_of(r);
+	pid_t pid;
+	uint64_t redelivered;
+
+	CHECK_IS(push_number(p, 1), SHMRING_OK);
+	c->stays = true;
+	pid = puppet_start(c);
+	CHECK_IS(recover(r), 0);
+	CHECK(is_hole(r, c->lo));
+	CHECK_IS(drain(m, &redelivered), 0);
+	puppet_kill(c, pid);
+	CHECK_IS(recover(r), 3);
+	CHECK_IS(drain(m, &redelivered), 1 << 1);
+	CHECK_IS(redelivered, 1 << 1);
+	check_works(r, m);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+static int go_on_without(struct puppet *c)
+{
+	shmring_producer *p = producer_of(c->r), *later = NULL;
+	shmring_member *m = NULL;
+	struct shmring_lease l;
+
+	NEED(shmring_join(c->r, "b", NULL, "m", &m) == SHMRING_OK);
+	CHECK_IS(shmring_next(p, 1), 1);
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
+	close_all();
+	memset(shmring_slot(c->r, 1), 0, 8);
+	CHECK_IS(shmring_publish(p, 8, 0, 0), SHMRING_OK);
+	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	close_all();
+	CHECK_IS(recover(c->r), 0);
+	close_all();
+	shmring_member_close(m);
+	close_all();
+	CHECK_IS(shmring_producer_open(c->r, "later", &later), SHMRING_OK);
+	close_all();
+	shmring_producer_close(p);
+	close_all();
+	CHECK_IS(push_number(later, 2), SHMRING_OK);
+	shmring_producer_close(later);
+	close_all();
+	shmring_close(c->r);
+	return check_broken;
+}
+
+TEST(who_has_lost_all_descriptors_joins_and_leaves)
+{
+	struct puppet *c = puppet_new(go_on_without);
+	shmring *r = ring_new();
+	shmring_member *m = member_of(r, "b");
+	shmring_producer *p = producer_of(r);
+	pid_t pid;
+
+	CHECK_IS(push_number(p, 1), SHMRING_OK);
+	c->stays = true;
+	pid = puppet_start(c);
+	CHECK_IS(seats_in_use(r), 3); /* all of the other's have been given back */
+	CHECK_IS(recover(r), 0);
+	puppet_kill(c, pid);
+	CHECK_IS(pop_number(m), 0);
+	CHECK_IS(pop_number(m), 2);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+/* --- a number that is used again -------------------------------------------------------- */
+
+static int use_numbers_again(void *path)
+{
+	shmring *r = ring_again(path_of_all);
+	shmring_producer *p = producer_of(r), *later = NULL;
+	struct others others;
+	struct shmring_seat_info seat;
+
+	close_all();
+	open_others(&others, path);
+	/* Asked of these files, everybody would be dead. */
+	CHECK_IS(recover(r), 0);
+	CHECK_IS(shmring_seat_info(r, 0, &seat), SHMRING_OK);
+	CHECK(seat.alive);
+	CHECK_IS(shmring_producer_open(r, "later", &later), SHMRING_OK);
+	CHECK_IS(push_number(later, 5), SHMRING_OK);
+	shmring_producer_close(later);
+	shmring_producer_close(p);
+	shmring_close(r);
+	check_others(&others);
+	return check_broken;
+}
+
+TEST(nobody_is_evicted_and_no_file_touched_where_numbers_are_used_again)
+{
+	shmring *r = ring_new();
+	shmring_member *m = member_of(r, "b");
+
+	remember_path();
+	CHECK_IS(reap(spawn(use_numbers_again, NULL)), 0);
+	CHECK_IS(reap(spawn(use_numbers_again, path_of_all)), 0); /* by the very file */
+	CHECK_IS(seats_in_use(r), 2);
+	CHECK_IS(pop_number(m), 5);
+	CHECK_IS(pop_number(m), 5);
+	check_works(r, m);
+	shmring_member_close(m);
+	ring_end(r);
+}
+
+static int close_the_first_of_two(struct puppet *c)
+{
+	shmring *first = c->r;
+	shmring_member *m = member_of(first, "b");
+
+	close_all();
+	c->r = ring_again(c->path); /* under the same number */
+	c->m = member_of(c->r, "b");
+	shmring_member_close(m);
+	shmring_close(first);
+	return 0;
+}
+
+TEST(of_two_handles_with_one_number_each_keeps_its_own)
+{
+	struct puppet *c = puppet_new(close_the_first_of_two);
+	shmring *r = ring_new();
+	shmring_member *m = member_of(r, "b");
+	pid_t pid;
+
+	c->stays = true;
+	pid = puppet_start(c);
+	CHECK_IS(recover(r), 0);
+	CHECK_IS(seats_in_use(r), 4);
+	puppet_kill(c, pid);
+	CHECK_IS(recover(r), 2);
+	check_works(r, m);
+	shmring_member_close(m);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+/* --- where nobody can be asked --------------------------------------------------------------- */
+
+static int lose_an_unlinked_ring(void *argument)
+{
+	shmring *r = ring_again(path_of_all);
+	shmring_producer *p = producer_of(r), *later = NULL;
+	shmring_member *m = NULL;
+	int64_t began;
+
+	(void)argument;
+	unlink(path_of_all);
+	CHECK_IS(shmring_producer_open(r, "later", &later), SHMRING_OK); /* needs no name */
+	close_all();
+	CHECK_IS(recover(r), 0);
+	CHECK_IS(push_number(p, 3), SHMRING_OK);
+	began = clock_ns();
+	CHECK_IS(shmring_join(r, "b", NULL, "m", &m), SHMRING_E_SYSTEM);
+	CHECK(strstr(shmring_error_message(), "joining, leaving"));
+	CHECK(strstr(shmring_error_message(), path_of_all));
+	/* Another ring of that name is not this one. */
+	NEED(shmring_create(path_of_all, &(struct shmring_options){.slots = 1024}, NULL) == SHMRING_OK);
+	CHECK_IS(shmring_join(r, "b", NULL, "m", &m), SHMRING_E_SYSTEM);
+	CHECK_IS(recover(r), 0);
+	shmring_producer_close(later);
+	shmring_producer_close(p);
+	shmring_close(r);
+	CHECK(clock_ns() - began < 4000000000); /* the patience of 5 s is for others */
+	return check_broken;
+}
+
+TEST(nobody_is_evicted_where_nobody_can_be_asked)
+{
+	shmring *r = ring_new();
+	shmring_member *m = member_of(r, "b");
+
+	remember_path();
+	CHECK_IS(reap(spawn(lose_an_unlinked_ring, NULL)), 0);
+	CHECK_IS(recover(r), 3); /* who could not leave in order is dead, not stuck */
+	CHECK_IS(seats_in_use(r), 2);
+	CHECK_IS(pop_number(m), 3);
+	check_works(r, m);
+	shmring_member_close(m);
+	ring_end(r);
+}
+
+/* --- while it happens ---------------------------------------------------------------------- */
+
+struct closer {
+	shmring *r;
+	uint32_t stop;
+};
+
+static void *close_and_open(void *argument)
+{
+	struct closer *c = argument;
+	unsigned n = 0;
+
+	while (!load_acquire(&c->stop)) {
+		for (int fd = 3; fd < 16; fd++)
+			close(fd);
+		if (n++ % 2)
+			(void)memfd_create("other", 0);
+		sched_yield();
+	}
+	return NULL;
+}
+
+static int join_and_leave(void *argument)
+{
+	struct closer c = {.r = ring_again(path_of_all)};
+	unsigned rounds = *(unsigned *)argument, joined = 0;
+	pthread_t thread;
+
+	NEED(pthread_create(&thread, NULL, close_and_open, &c) == 0);
+	for (unsigned i = 0; i < rounds; i++) {
+		shmring_producer *p;
+		shmring_member *m;
+
+		/* Either may lose the descriptor half way: then it says so. */
+		if (shmring_producer_open(c.r, "p", &p) == SHMRING_OK) {
+			(void)push_number(p, 1);
+			shmring_producer_close(p);
+			joined++;
+		}
+		if (shmring_join(c.r, "c", NULL, "m", &m) == SHMRING_OK) {
+			(void)pop_number(m);
+			shmring_member_close(m);
+		}
+		CHECK_IS(recover(c.r), 0);
+	}
+	store_release(&c.stop, 1);
+	NEED(pthread_join(thread, NULL) == 0);
+	CHECK(joined > 0);
+	shmring_close(c.r);
+	return check_broken;
+}
+
+TEST(a_thread_that_closes_everything_all_the_time_evicts_nobody)
+{
+	unsigned rounds = 300 * stress();
+	shmring *r = ring_new();
+	shmring_member *m = member_of(r, "b");
+	shmring_producer *p = producer_of(r);
+	pid_t pid;
+	int status;
+
+	remember_path();
+	pid = spawn(join_and_leave, &rounds);
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		struct shmring_lease l;
+
+		(void)push_number(p, 2);
+		while (shmring_take(m, 16, 1024, &l) == SHMRING_OK)
+			CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+		nap_ms(1);
+	}
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	(void)shmring_recover(r, NULL);
+	CHECK_IS(shmring_unsubscribe(r, "c"), SHMRING_OK);
+	CHECK_IS(seats_in_use(r), 3);
+	while (pop_number(m) >= 0)
+		;
+	check_works(r, m);
+	shmring_producer_close(p);
+	shmring_member_close(m);
+	ring_end(r);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(who_has_lost_all_descriptors_lives_until_death);
+	RUN(who_has_lost_all_descriptors_joins_and_leaves);
+	RUN(nobody_is_evicted_and_no_file_touched_where_numbers_are_used_again);
+	RUN(of_two_handles_with_one_number_each_keeps_its_own);
+	RUN(nobody_is_evicted_where_nobody_can_be_asked);
+	RUN(a_thread_that_closes_everything_all_the_time_evicts_nobody);
+	return check_summary();
+}
