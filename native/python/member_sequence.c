@@ -151,6 +151,13 @@ PyObject *member_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, whose one member "
 		    "nobody races",
 		    self->branch, self->handle.ring->label);
+	/* Behind a long message no slot is a message before its end. */
+	if (self->taken_count) {
+		const struct taken *last = &self->taken[self->taken_count - 1];
+
+		if (last->end - last->sequence > 1)
+			return PyLong_FromUnsignedLongLong(last->sequence + 1);
+	}
 	return PyLong_FromUnsignedLongLong(shmring_member_available(self->core));
 }
 

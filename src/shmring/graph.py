@@ -144,6 +144,11 @@ class Sequence(Node):
             ...  # use slots first to end - 1
             sequence.done(end - 1)
 
+        Each of these slots is a message of its own (or free, for a producer). What is none ends the
+        batch before its time, and next() deals with it: a claim that was aborted or whose owner
+        died, an end marker, the rest of a message of several slots, what a branch in `after` has
+        not released.
+
         Raises
         ------
         ValueError : several producers or members share this; there is no such promise then

@@ -257,7 +257,8 @@ class Ring:
         ----------
         branch : name of the branch, 1 to 47 bytes. Every branch sees every message
         start : where a new branch begins: "latest", "earliest" (what is still held) or a
-            sequence. A branch that is there goes on where it stands
+            sequence, of which the first message at or after it is delivered first. A branch that is
+            there goes on where it stands
         exclusive : one member only
         ephemeral : dropped with its last member; otherwise it keeps holding the producers
         lapse : loses the oldest messages rather than hold the producers (Lapsed says which). What

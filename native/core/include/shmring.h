@@ -351,8 +351,14 @@ SHMRING_API int shmring_measure(const shmring *ring, uint64_t from, uint64_t lim
  * if it begins or ends inside a message. */
 SHMRING_API int shmring_release(shmring_member *member, uint64_t first, uint64_t end);
 
-/* How far the branch may be read without asking again (exclusive). */
+/* Exclusive: the branch's next slots up to this sequence are one message each,
+ * and stay so until the branch has released them. Ends before the first aborted
+ * claim, end marker or message of several slots, and where the branches that this
+ * one follows have not come. On a branch that may lapse: where the branch stands. */
 SHMRING_API uint64_t shmring_member_available(shmring_member *member);
+
+/* How far takes would reach now: behind the last message, whatever it is. */
+SHMRING_API uint64_t shmring_member_reach(shmring_member *member);
 
 /* After SHMRING_LAPSED: the lost sequences [*first, *end). */
 SHMRING_API void shmring_member_lapsed(const shmring_member *member, uint64_t *first, uint64_t *end);

@@ -246,9 +246,18 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 				    (unsigned long long)o->sequence,
 				    (unsigned long long)load_acquire(&c->claim.v));
 		}
-		at = walk_runs(r, at, o->sequence);
+		/* Up to a hole: beyond it nothing would keep the floor from passing the
+		 * hole. One that may lapse keeps the floor from nothing at all, so that
+		 * what a walk reads here may be overwritten. Its first take walks, under
+		 * a hold (read.c). */
+		if (!o->lapse)
+			at = walk_runs(r, at, o->sequence);
 	}
 	store_release(&b->taken.v, at << 8 | NOBODY);
+	if (o->start == SHMRING_AT_SEQUENCE && at < o->sequence) {
+		store_relaxed(&b->d.options, load_relaxed(&b->d.options) | BRANCH_LATER);
+		at = o->sequence;
+	}
 	store_relaxed(&b->d.first, at);
 	return SHMRING_OK;
 }

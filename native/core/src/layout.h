@@ -101,6 +101,7 @@ enum branch_option {
 	BRANCH_EXCLUSIVE = 1, /* one member (SC) */
 	BRANCH_EPHEMERAL = 2, /* dropped with its last member */
 	BRANCH_LAPSE = 4, /* does not gate; loses the oldest */
+	BRANCH_LATER = 8, /* was placed before `first`; what lies between is passed over */
 };
 
 struct branch_descriptor {
@@ -112,7 +113,7 @@ struct branch_descriptor {
 	uint32_t orphans; /* seats of the dead whose leases await adoption */
 	uint32_t moves; /* counts leases moved between seats, see graph.c */
 	char name[NAME_BYTES - 8];
-	uint64_t first; /* where the branch was placed: all below was never its own */
+	uint64_t first; /* where the branch begins: all below was never its own */
 };
 
 struct branch {

@@ -305,17 +305,37 @@ int member_lapsed(shmring_member *m, uint64_t first, uint64_t end)
 		    (unsigned long long)(end - 1));
 }
 
+/* SHMRING_AGAIN: moved on, and what was lost was none of this branch's. */
 static int check_lapse(shmring_member *m, uint64_t seen)
 {
 	uint64_t t = seen >> 8;
 	uint64_t next = member_stake(m, t);
+	uint64_t first = load_relaxed(&m->branch->d.first);
 	bool moved;
 
 	if (next == t)
 		return SHMRING_OK;
 	moved = move_taken(m, seen, next);
 	member_raise_hold(m); /* and tells the followers */
-	return moved ? member_lapsed(m, t, next) : not_now(SHMRING_CONTENDED);
+	if (!moved)
+		return not_now(SHMRING_CONTENDED);
+	if (first >= next && next < MAX_SEQUENCE) /* damaged beyond that: it would not stop here */
+		return SHMRING_AGAIN;
+	return member_lapsed(m, first > t && first < next ? first : t, next);
+}
+
+/* Moves a branch that stands before its `first` on towards that. False: it cannot go on now. */
+static bool pass_over(shmring_member *m, uint64_t seen, uint64_t limit)
+{
+	uint64_t t = seen >> 8;
+	uint64_t first = load_relaxed(&m->branch->d.first);
+	uint64_t at = walk_runs(m->ring, t, first < limit ? first : limit);
+
+	if (at <= t)
+		return false;
+	(void)move_taken(m, seen, at); /* lost: another member has moved it */
+	member_raise_hold(m); /* and tells the followers */
+	return true;
 }
 
 static int dropped(const shmring_member *m)
@@ -368,8 +388,18 @@ again:
 	seen = load_acquire(&b->taken.v);
 	t = seen >> 8;
 	limit = upstream_limit(m, t);
-	if (load_relaxed(&b->d.options) & BRANCH_LAPSE && (status = check_lapse(m, seen)))
-		return status;
+	if (load_relaxed(&b->d.options) & (BRANCH_LAPSE | BRANCH_LATER)) {
+		status = load_relaxed(&b->d.options) & BRANCH_LAPSE ? check_lapse(m, seen) : SHMRING_OK;
+		if (status == SHMRING_AGAIN)
+			goto again;
+		if (status)
+			return status;
+		if (load_relaxed(&b->d.options) & BRANCH_LATER && t < load_relaxed(&b->d.first)) {
+			if (pass_over(m, seen, limit))
+				goto again;
+			limit = t; /* what comes there meanwhile is not to be taken */
+		}
+	}
 	status = scan_messages(r, t, limit, max_messages, max_slots, &end, &messages);
 	if (__builtin_expect(status || end == t, 0)) {
 		if (load_relaxed(&b->d.options) & BRANCH_LAPSE)
@@ -511,78 +541,4 @@ int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 	}
 	member_raise_hold(m);
 	return SHMRING_OK;
-}
-
-/* --- reading what is held -------------------------------------------------------- */
-
-int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmring_message *message)
-{
-	while (*position < end) {
-		uint64_t at = *position;
-		struct entry e;
-		int status;
-
-		if (!is_published(r, at))
-			return fail(SHMRING_E_DAMAGED, "ring \"%s\": sequence %llu is held but not published",
-				    r->name, (unsigned long long)at);
-		status = entry_read(r, at, &e);
-		if (status)
-			return status;
-		if (e.next > end)
-			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu reaches beyond what is held",
-				    r->name, (unsigned long long)at);
-		*position = e.next;
-		if (e.kind == KIND_ABORTED)
-			continue;
-		message->message_id = at;
-		message->time = e.time;
-		message->data = slot_at(r, at) + e.shift;
-		message->length = e.length;
-		message->slots = (uint32_t)(e.next - at);
-		message->checksum = e.flags & FLAG_CHECKSUM ? e.crc : 0;
-		message->kind = e.kind;
-		if (e.flags & FLAG_CHECKSUM && shmring_crc32c(0, message->data, e.length) != e.crc)
-			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu does not match its checksum",
-				    r->name, (unsigned long long)at);
-		return SHMRING_OK;
-	}
-	return not_now(SHMRING_UNAVAILABLE);
-}
-
-const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
-{
-	uint64_t at = first;
-
-	if (first >= end || end - first > r->capacity || r->options & (OPT_SCATTERED | OPT_CHECKSUM))
-		return NULL;
-	while (at < end) {
-		struct entry e;
-
-		if (!is_published(r, at) || entry_read(r, at, &e) || e.next != at + 1 || e.shift ||
-		    e.kind == KIND_ABORTED)
-			return NULL;
-		at = e.flags & FLAG_ONES ? e.run_end : e.next;
-	}
-	return slot_at(r, first);
-}
-
-uint64_t shmring_member_available(shmring_member *m)
-{
-	const shmring *r = m->ring;
-	uint64_t taken = load_acquire(&m->branch->taken.v);
-	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
-	uint64_t t = taken >> 8;
-
-	if (upstream) {
-		uint64_t released = upstream_released(r, upstream);
-
-		return released > t ? released : t;
-	}
-	return walk_runs(r, t, t + r->capacity);
-}
-
-void shmring_member_lapsed(const shmring_member *m, uint64_t *first, uint64_t *end)
-{
-	*first = m->lapsed_first;
-	*end = m->lapsed_end;
 }

@@ -56,7 +56,7 @@ NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong member, jlong 
 
 NATIVE(jlong, available)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
 {
-	return (jlong)shmring_member_available(from_handle(member));
+	return (jlong)shmring_member_reach(from_handle(member));
 }
 
 NATIVE(void, lapsed)(JNIEnv *env, jclass class UNUSED, jlong member, jlongArray result)

@@ -1,0 +1,95 @@
+/* Reading what is held: messages one by one, rows side by side, and how far one may go. */
+#include "internal.h"
+
+int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmring_message *message)
+{
+	while (*position < end) {
+		uint64_t at = *position;
+		struct entry e;
+		int status;
+
+		if (!is_published(r, at))
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": sequence %llu is held but not published",
+				    r->name, (unsigned long long)at);
+		status = entry_read(r, at, &e);
+		if (status)
+			return status;
+		if (e.next > end)
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu reaches beyond what is held",
+				    r->name, (unsigned long long)at);
+		*position = e.next;
+		if (e.kind == KIND_ABORTED)
+			continue;
+		message->message_id = at;
+		message->time = e.time;
+		message->data = slot_at(r, at) + e.shift;
+		message->length = e.length;
+		message->slots = (uint32_t)(e.next - at);
+		message->checksum = e.flags & FLAG_CHECKSUM ? e.crc : 0;
+		message->kind = e.kind;
+		if (e.flags & FLAG_CHECKSUM && shmring_crc32c(0, message->data, e.length) != e.crc)
+			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu does not match its checksum",
+				    r->name, (unsigned long long)at);
+		return SHMRING_OK;
+	}
+	return not_now(SHMRING_UNAVAILABLE);
+}
+
+const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
+{
+	uint64_t at = first;
+
+	if (first >= end || end - first > r->capacity || r->options & (OPT_SCATTERED | OPT_CHECKSUM))
+		return NULL;
+	while (at < end) {
+		struct entry e;
+
+		if (!is_published(r, at) || entry_read(r, at, &e) || e.next != at + 1 || e.shift ||
+		    e.kind == KIND_ABORTED)
+			return NULL;
+		at = e.flags & FLAG_ONES ? e.run_end : e.next;
+	}
+	return slot_at(r, first);
+}
+
+/* A branch that may lapse holds nothing beyond what its members have taken. */
+uint64_t shmring_member_available(shmring_member *m)
+{
+	const shmring *r = m->ring;
+	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
+	uint64_t from = load_acquire(&m->branch->taken.v) >> 8;
+	uint64_t limit = upstream ? upstream_released(r, upstream) : NONE;
+	uint64_t at = from;
+
+	if (load_relaxed(&m->branch->d.options) & BRANCH_LAPSE)
+		return from;
+	while (at < limit && at - from < r->capacity && is_published(r, at)) {
+		struct entry e;
+
+		if (entry_read(r, at, &e) || e.next != at + 1 || e.kind == KIND_ABORTED || e.kind == KIND_END)
+			break;
+		at = e.flags & FLAG_ONES && e.run_end < limit ? e.run_end : e.next;
+	}
+	return at;
+}
+
+uint64_t shmring_member_reach(shmring_member *m)
+{
+	const shmring *r = m->ring;
+	uint64_t taken = load_acquire(&m->branch->taken.v);
+	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
+	uint64_t t = taken >> 8;
+
+	if (upstream) {
+		uint64_t released = upstream_released(r, upstream);
+
+		return released > t ? released : t;
+	}
+	return walk_runs(r, t, t + r->capacity);
+}
+
+void shmring_member_lapsed(const shmring_member *m, uint64_t *first, uint64_t *end)
+{
+	*first = m->lapsed_first;
+	*end = m->lapsed_end;
+}
