@@ -27,6 +27,7 @@ byte claim_word;
 byte floor_word;
 byte floor_next;
 bool gates; /* bit of branch 1 */
+byte changes; /* of the graph */
 byte state;
 bool may_lapse;
 byte taken[2];
@@ -82,18 +83,24 @@ inline gate(low)
 
 proctype producer()
 {
-	byte floor, next, later;
+	byte floor, next, later, seen;
 	bool lapse, bit_set, holds_only;
 
 again:
 	atomic {
-		floor = 0; next = 0; later = 0; lapse = false;
+		floor = 0; next = 0; later = 0; seen = 0; lapse = false;
 		if
 		:: claim_word < LAST && claim_word < floor_word + SLOTS -> write_message(); goto again
 		:: claim_word < LAST && claim_word >= floor_word + SLOTS && CAN_RISE -> floor = floor_word
 		fi
 	}
+#ifndef BREAK_CHANGES_LATE
+	seen = changes;
 	gate(next);
+#else
+	gate(next);
+	seen = changes;
+#endif
 	if
 	:: next <= floor -> goto again
 	:: else
@@ -102,8 +109,8 @@ again:
 	later = next;
 #ifndef BREAK_LOOK_ONCE
 	if
-	:: !lapse -> gate(later)
-	:: else
+	:: !lapse && changes != seen -> gate(later)
+	:: lapse || changes == seen
 	fi;
 	if
 	:: lapse ->
@@ -150,7 +157,17 @@ active proctype manager()
 			fi
 		}
 		taken[1] = at;
-		gates = true; /* heavy barrier: the advancers' words are not buffered */
+#ifdef BREAK_NEWCOMER_UNCOUNTED
+		gates = true;
+#else
+#ifdef BREAK_COUNTED_EARLY
+		changes++;
+		gates = true;
+#else
+		gates = true;
+		changes++; /* heavy barrier: the advancers' words are not buffered */
+#endif
+#endif
 		next = floor_next;
 #ifndef BREAK_NEWCOMER_DOES_NOT_LOOK
 		at = (next > at -> next : at);

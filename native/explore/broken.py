@@ -106,9 +106,17 @@ BREAKS = [
     Break(
         "the floor moves in one step",
         "floor.c",
-        "\tif (!lapse) {\n\t\tlight_barrier(r->asymmetric);\n"
-        "\t\tagain = gate(r, &soft, &lapse);\n\t}",
+        "\t\tif (load_acquire(&c->graph.changes) != changes)\n\t\t\tagain = gate(r, &soft, &lapse);",
         "",
+        "a visitor subscribes where a producer overwrites",
+    ),
+    Break(
+        "a new branch announces itself before its bit stands",
+        "graph.c",
+        "\tfetch_or_seq_cst(&c->graph.active, bit(id));\n"
+        "\tfetch_add_seq_cst(&c->graph.changes, 1);",
+        "\tfetch_add_seq_cst(&c->graph.changes, 1);\n"
+        "\tfetch_or_seq_cst(&c->graph.active, bit(id));",
         "a visitor subscribes where a producer overwrites",
     ),
     Break(

@@ -34,7 +34,8 @@ static void put_back(struct ring *f)
 
 		m->ranges_used = 0;
 		m->upstream_released = 0;
-		m->deferred_count = 0;
+		deferred_free(&m->deferred);
+		m->deferred = (struct deferred){0};
 	}
 	f->p->claim_n = 0;
 	f->p->floor = 0;

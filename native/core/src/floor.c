@@ -6,7 +6,8 @@
  * branches have released, and moves the floor in two steps:
  *
  *   1. floor_next = max(floor_next, F); barrier
- *   2. look at all branches and holds again; F' = min(F, what they say)
+ *   2. look at all branches and holds again, unless no branch has come since
+ *      and none may lapse; F' = min(F, what they say)
  *   3. floor = max(floor, F')
  *
  * A newcomer (a branch that subscribes at the floor, or a member of a branch
@@ -156,6 +157,7 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 {
 	struct cursors *c = r->cursors;
 	uint64_t floor = load_acquire(&c->floor.v);
+	uint32_t changes = load_acquire(&c->graph.changes); /* before the first look */
 	bool soft, lapse;
 	uint64_t next = gate(r, &soft, &lapse);
 	uint64_t again = next;
@@ -180,9 +182,12 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 	if (next <= floor || next > load_acquire(&c->claim.v))
 		return floor;
 	raise_to(&c->floor_next.v, next);
+	/* Where no branch may lapse, only a new branch can hold less than was seen,
+	 * and its announcement ends with a change (place() in graph.c). */
 	if (!lapse) {
 		light_barrier(r->asymmetric);
-		again = gate(r, &soft, &lapse);
+		if (load_acquire(&c->graph.changes) != changes)
+			again = gate(r, &soft, &lapse);
 	}
 	/* A branch that may lapse may have come since the first look: its members
 	 * bring a light barrier only. */

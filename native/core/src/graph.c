@@ -233,6 +233,7 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 
 	store_release(&b->taken.v, at << 8 | NOBODY);
 	fetch_or_seq_cst(&c->graph.active, bit(id));
+	fetch_add_seq_cst(&c->graph.changes, 1); /* last: who has seen it sees the bit */
 	heavy_barrier(r->asymmetric); /* pairs with the barrier in floor_advance() */
 	next = load_acquire(&c->floor_next.v);
 	if (next > at)

@@ -45,6 +45,18 @@ struct shmring_producer {
 	int64_t last_wait_ns;
 };
 
+/* deferred.c: releases that await a free entry */
+struct boundary {
+	uint64_t at;
+	uint64_t other;
+};
+struct deferred {
+	struct boundary *table;
+	size_t room; /* a power of two, or 0 */
+	size_t used;
+	size_t cursor;
+};
+
 struct shmring_member {
 	shmring *ring;
 	struct seat *seat;
@@ -56,8 +68,7 @@ struct shmring_member {
 	uint64_t upstream_released; /* cached */
 	uint64_t lapsed_first;
 	uint64_t lapsed_end;
-	struct range *deferred; /* releases that await a free entry */
-	size_t deferred_count;
+	struct deferred deferred;
 	int64_t last_wait_ns;
 };
 
@@ -181,6 +192,13 @@ void member_raise_hold(shmring_member *member);
 uint64_t member_stake(shmring_member *member, uint64_t at);
 int member_lapsed(shmring_member *member, uint64_t first, uint64_t end);
 
+/* deferred.c. Joining takes out all runs that touch [*lo, *hi), which becomes their union. */
+void deferred_join(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
+bool deferred_reserve(struct deferred *deferred); /* room for one run; false: no memory */
+void deferred_put(struct deferred *deferred, uint64_t lo, uint64_t hi);
+bool deferred_take_any(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
+void deferred_free(struct deferred *deferred);
+
 /* adopt.c */
 bool member_adopt(shmring_member *member, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
 		  int *status);
@@ -218,7 +236,9 @@ static inline void wake_readers(shmring *ring)
 	if (__builtin_expect(asleep != 0, 0)) {
 		/* Again with acquire: who fell asleep after a change of the graph shows it. */
 		asleep = load_acquire(&ring->cursors->asleep.v);
-		wake_branches(ring, asleep & load_relaxed(&ring->cursors->graph.roots));
+		asleep &= load_relaxed(&ring->cursors->graph.roots);
+		if (asleep) /* followers sleep for others' releases */
+			wake_branches(ring, asleep);
 	}
 }
 

@@ -139,7 +139,7 @@ void shmring_member_close(shmring_member *m)
 			admin_leave(r);
 		}
 	}
-	free(m->deferred);
+	deferred_free(&m->deferred);
 	free(m);
 }
 
@@ -153,7 +153,7 @@ void shmring_member_abandon(shmring_member *m)
 		(void)recover_seat(m->ring, m->seat_index);
 		admin_leave(m->ring);
 	}
-	free(m->deferred);
+	deferred_free(&m->deferred);
 	free(m);
 }
 
@@ -506,6 +506,14 @@ static int check_held(const shmring_member *m, uint64_t first, uint64_t end)
 	return SHMRING_OK;
 }
 
+static bool has_free_entry(const shmring_member *m)
+{
+	for (uint32_t k = 0; k < m->ranges_used; k++)
+		if (load_relaxed(&m->seat->range[k].lo) == NONE)
+			return true;
+	return m->ranges_used < LEASES;
+}
+
 int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 {
 	struct seat *s = m->seat;
@@ -519,26 +527,19 @@ int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 			     0) &&
 	    (status = check_held(m, first, end)))
 		return status;
+	/* Before anything is taken out: a release that is refused has changed nothing. */
+	if (__builtin_expect(m->ranges_used == LEASES, 0) && !deferred_reserve(&m->deferred))
+		return fail(SHMRING_E_NO_MEMORY, "out of memory; release it again later");
+	if (__builtin_expect(m->deferred.used != 0, 0))
+		deferred_join(&m->deferred, &first, &end);
 	if (__builtin_expect(!ranges_remove(s, &m->ranges_used, first, end), 0)) {
-		/* No entry to split with: keep holding it until one is free. */
-		struct range *more = realloc(m->deferred, (m->deferred_count + 1) * sizeof *more);
-
-		if (!more)
-			return fail(SHMRING_E_NO_MEMORY, "out of memory; release it again later");
-		m->deferred = more;
-		more[m->deferred_count++] = (struct range){first, end};
+		/* No entry to split with: keep holding it until one is free, or it is an end. */
+		deferred_put(&m->deferred, first, end);
 		return SHMRING_OK;
 	}
-	for (size_t i = 0; __builtin_expect(i < m->deferred_count, 0);) {
-		struct range *d = &m->deferred[i];
-
-		if (ranges_remove(s, &m->ranges_used, d->lo, d->hi)) {
-			*d = m->deferred[--m->deferred_count];
-			i = 0; /* what could not be struck before may be an end now */
-		} else {
-			i++;
-		}
-	}
+	while (__builtin_expect(m->deferred.used != 0, 0) && has_free_entry(m) &&
+	       deferred_take_any(&m->deferred, &first, &end))
+		(void)ranges_remove(s, &m->ranges_used, first, end);
 	member_raise_hold(m);
 	return SHMRING_OK;
 }

@@ -100,19 +100,50 @@ TEST(the_limit_of_separate_leases_and_releases_that_are_deferred)
 	CHECK_IS(shmring_release(m, 100, 110), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 120, 130), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 140, 150), SHMRING_OK);
-	CHECK_IS(m->deferred_count, 3);
+	CHECK_IS(m->deferred.used, 2 * 3);
 	CHECK_IS(shmring_release(m, 96, 100), SHMRING_OK); /* now [100, 110) is at an end */
-	CHECK_IS(m->deferred_count, 2);
+	CHECK_IS(m->deferred.used, 2 * 2);
 	CHECK_IS(shmring_release(m, 150, 196), SHMRING_OK); /* and now [140, 150) */
-	CHECK_IS(m->deferred_count, 1);
+	CHECK_IS(m->deferred.used, 2);
 	CHECK_IS(shmring_release(m, 2, 3), SHMRING_OK); /* an entry */
-	CHECK_IS(m->deferred_count, 0);
+	CHECK_IS(m->deferred.used, 0);
 	for (uint64_t i = 4; i < 96; i += 2)
 		CHECK_IS(shmring_release(m, i, i + 1), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 110, 120), SHMRING_OK);
 	CHECK_IS(shmring_member_hold(m), 130);
 	CHECK_IS(shmring_release(m, 130, 140), SHMRING_OK);
 	CHECK_IS(branch_released(r, m->branch, false), 196);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+/* One lease, released one by one. If a release looked at all that wait, this
+ * would take so many minutes that the alarm ended it. */
+TEST(releases_in_any_order_cost_the_same)
+{
+	enum { N = 1 << 17, HALF = N / 2 };
+	static const uint32_t step[] = {2, N - 2, 7919 * 2};
+	struct shmring_lease l;
+	shmring *r = ring_with(&(struct shmring_options){.slots = N});
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
+		uint64_t first = i * N, at = 1;
+
+		push_n(p, 0, N);
+		NEED(shmring_take(m, N, N, &l) == SHMRING_OK && l.first == first && l.end == first + N);
+		for (uint64_t n = 0; n < HALF; n++, at = (at + step[i]) % N)
+			CHECK_IS(shmring_release(m, first + at, first + at + 1), SHMRING_OK);
+		CHECK(m->deferred.used > HALF);
+		CHECK_IS(shmring_member_hold(m), first);
+		at = 0;
+		for (uint64_t n = 0; n < HALF; n++, at = (at + step[i]) % N)
+			CHECK_IS(shmring_release(m, first + at, first + at + 1), SHMRING_OK);
+		CHECK_IS(m->deferred.used, 0);
+		CHECK_IS(shmring_member_hold(m), UINT64_MAX);
+	}
 	shmring_member_close(m);
 	shmring_producer_close(p);
 	ring_end(r);
@@ -469,6 +500,7 @@ int main(void)
 	RUN(leases_are_released_in_any_order_and_the_lowest_one_holds);
 	RUN(a_lease_is_split_and_joined_by_releases);
 	RUN(the_limit_of_separate_leases_and_releases_that_are_deferred);
+	RUN(releases_in_any_order_cost_the_same);
 	RUN(neighbouring_leases_need_one_entry);
 	RUN(aborted_runs_are_stepped_over);
 	RUN(an_end_marker_comes_alone);

@@ -1,0 +1,132 @@
+/* Releases that await a free entry of the seat: docs/protocol.md, P5.
+ *
+ * A hash table of boundaries: a run [lo, hi) of released sequences stands in it
+ * twice, at lo with hi and at hi with lo. Runs that touch are joined, so a
+ * boundary belongs to one run, and the neighbours of a release are found in one
+ * step each, however many releases wait.
+ */
+#include <stdlib.h>
+
+#include "internal.h"
+
+#define LEAST_ROOM 16
+#define EMPTY NONE
+
+static size_t home(const struct deferred *d, uint64_t at)
+{
+	return (size_t)(at * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (d->room - 1);
+}
+
+static size_t find(const struct deferred *d, uint64_t at)
+{
+	size_t i = home(d, at);
+
+	while (d->table[i].at != at && d->table[i].at != EMPTY)
+		i = (i + 1) & (d->room - 1);
+	return i;
+}
+
+static void put(struct deferred *d, uint64_t at, uint64_t other)
+{
+	d->table[find(d, at)] = (struct boundary){at, other};
+	d->used++;
+}
+
+/* What was pushed on by the one taken out moves back. */
+static void take_out(struct deferred *d, size_t hole)
+{
+	size_t mask = d->room - 1;
+
+	d->used--;
+	for (size_t i = (hole + 1) & mask; d->table[i].at != EMPTY; i = (i + 1) & mask)
+		if (((i - home(d, d->table[i].at)) & mask) >= ((i - hole) & mask)) {
+			d->table[hole] = d->table[i];
+			hole = i;
+		}
+	d->table[hole].at = EMPTY;
+}
+
+/* The run that has a boundary here becomes part of [*lo, *hi). */
+static void join(struct deferred *d, size_t i, uint64_t *lo, uint64_t *hi)
+{
+	uint64_t at = d->table[i].at, other = d->table[i].other;
+
+	take_out(d, i);
+	take_out(d, find(d, other));
+	if (other < *lo)
+		*lo = other;
+	if (other > *hi)
+		*hi = other;
+	if (at < *lo)
+		*lo = at;
+}
+
+void deferred_join(struct deferred *d, uint64_t *lo, uint64_t *hi)
+{
+	uint64_t from = *lo, to = *hi;
+
+	if (to - from <= d->room) {
+		for (uint64_t at = from; d->used && at <= to; at++) {
+			size_t i = find(d, at);
+
+			if (d->table[i].at == at)
+				join(d, i, lo, hi);
+		}
+		return;
+	}
+	for (bool found = true; found && d->used;) { /* taking one out moves others */
+		found = false;
+		for (size_t i = 0; i < d->room; i++)
+			if (d->table[i].at != EMPTY && d->table[i].at >= from && d->table[i].at <= to) {
+				join(d, i, lo, hi);
+				found = true;
+			}
+	}
+}
+
+static bool resize(struct deferred *d, size_t room)
+{
+	struct deferred bigger = {.table = malloc(room * sizeof *d->table), .room = room};
+
+	if (!bigger.table)
+		return false;
+	for (size_t i = 0; i < room; i++)
+		bigger.table[i].at = EMPTY;
+	for (size_t i = 0; i < d->room; i++)
+		if (d->table[i].at != EMPTY)
+			put(&bigger, d->table[i].at, d->table[i].other);
+	free(d->table);
+	*d = bigger;
+	return true;
+}
+
+bool deferred_reserve(struct deferred *d)
+{
+	return (d->used + 2) * 2 <= d->room || resize(d, d->room ? d->room * 2 : LEAST_ROOM);
+}
+
+void deferred_put(struct deferred *d, uint64_t lo, uint64_t hi)
+{
+	put(d, lo, hi);
+	put(d, hi, lo);
+}
+
+/* Looks at a few places only, so that a release stays cheap. */
+bool deferred_take_any(struct deferred *d, uint64_t *lo, uint64_t *hi)
+{
+	for (int n = 0; d->used && n < LEAST_ROOM; n++) {
+		size_t i = d->cursor++ & (d->room - 1);
+
+		if (d->table[i].at != EMPTY) {
+			*lo = *hi = d->table[i].at;
+			join(d, i, lo, hi);
+			return true;
+		}
+	}
+	return false;
+}
+
+void deferred_free(struct deferred *d)
+{
+	free(d->table);
+}
