@@ -140,11 +140,12 @@ build/proofs: $(BIN)/cmake
 
 .PHONY: explore
 explore: build/proofs ## run the core through every interleaving of small cases
-	@$(BIN)/python native/explore/broken.py native/core native/explore build/proofs/broken
+	@PYTHONPATH=native $(BIN)/python -m explore.broken build/proofs/broken
 	@build/proofs/native/explore/explore
 
 .PHONY: kill-points
 kill-points: build/proofs ## kill a process after every instruction of every operation
+	@PYTHONPATH=native $(BIN)/python -m killpoints.broken build/proofs/broken
 	@build/proofs/native/killpoints/killpoints
 
 .PHONY: soak

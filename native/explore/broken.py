@@ -1,24 +1,11 @@
 """Break the protocol on purpose, one way at a time, and see that the explorer notices.
 
-Usage: broken.py CORE_DIRECTORY EXPLORE_DIRECTORY BUILD_DIRECTORY
+Usage: PYTHONPATH=native python -m explore.broken BUILD_DIRECTORY
 """
 
-import shutil
-import subprocess
 import sys
-from pathlib import Path
-from typing import NamedTuple
 
-
-class Break(NamedTuple):
-    """A change of the core that must not go unnoticed, and the case that shows it."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    case: str
-
+from breaks import Break, Harness, run_all
 
 BREAKS = [
     Break(
@@ -155,39 +142,6 @@ BREAKS = [
 ]
 
 
-def build(core: Path, explorer: Path, where: Path, broken: Break) -> Path:
-    """Compile the explorer over a copy of the core with this one change."""
-    source = where / "src"
-    shutil.rmtree(where, ignore_errors=True)
-    shutil.copytree(core / "src", source)
-    text = (source / broken.file).read_text()
-    if text.count(broken.old) != 1:
-        sys.exit(f"broken.py: {broken.file} has no longer what '{broken.name}' changes")
-    (source / broken.file).write_text(text.replace(broken.old, broken.new))
-    program = where / "explore"
-    # system.c stands in for locks.c.
-    files = [*explorer.glob("*.c"), *(f for f in source.glob("*.c") if f.name != "locks.c")]
-    command = ["cc", "-std=c11", "-O1", "-w", "-D_GNU_SOURCE", "-DSHMRING_EXPLORE"]
-    command += [f"-I{d}" for d in (explorer, source, core / "include")]
-    subprocess.run([*command, *map(str, files), "-o", str(program), "-lpthread"], check=True)
-    return program
-
-
-def main() -> int:
-    """Run every break; 0 if all of them were noticed."""
-    core, explorer, where = map(Path, sys.argv[1:4])
-    missed = 0
-    for broken in BREAKS:
-        program = build(core, explorer, where, broken)
-        run = subprocess.run([program, broken.case], capture_output=True, text=True, timeout=600)
-        noticed = run.returncode == 1
-        missed += not noticed
-        first = run.stdout.partition("\n")[0]
-        said = first.removeprefix(f"{broken.case}: ") if noticed else "NOT NOTICED"
-        print(f"{broken.name}: {said.replace(f'{explorer}/', '')}", flush=True)
-    print(f"explore: {len(BREAKS)} deliberate breaks, {missed} not noticed")
-    return missed != 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    harness = Harness("explore", ("-DSHMRING_EXPLORE",), replaces=("locks.c",))  # by system.c
+    sys.exit(run_all(harness, BREAKS, sys.argv[1]))

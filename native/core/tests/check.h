@@ -20,7 +20,8 @@
 #define TEST(name) static void name(void)
 #define RUN(name) run_test(name, #name)
 
-static int check_passed, check_failed, check_broken;
+/* One of each in a program, however many files include this. */
+__attribute__((weak)) int check_passed, check_failed, check_broken;
 
 #define CHECK(condition)                                                                                          \
 	do {                                                                                                      \

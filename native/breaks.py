@@ -1,0 +1,66 @@
+"""Deliberate breaks of the core, which the explorer or the kill points must notice."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+NATIVE = Path(__file__).parent
+CORE = NATIVE / "core"
+
+
+class Break(NamedTuple):
+    """A change of the core that must not go unnoticed, and the case that shows it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    case: str
+
+
+class Harness(NamedTuple):
+    """A folder below native/ whose program runs the core; it takes a case as argument."""
+
+    name: str
+    flags: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()  # files of the core for which it has its own
+
+
+def build(harness: Harness, where: Path, broken: Break) -> Path:
+    """Compile the harness over a copy of the core with this one change."""
+    source = where / "src"
+    shutil.rmtree(where, ignore_errors=True)
+    shutil.copytree(CORE / "src", source)
+    text = (source / broken.file).read_text()
+    if text.count(broken.old) != 1:
+        sys.exit(f"{harness.name}: {broken.file} has no longer what '{broken.name}' changes")
+    (source / broken.file).write_text(text.replace(broken.old, broken.new))
+    program = where / harness.name
+    folder = NATIVE / harness.name
+    core = (file for file in source.glob("*.c") if file.name not in harness.replaces)
+    files = [*folder.glob("*.c"), *core]
+    command = ["cc", "-std=c11", "-O1", "-w", "-D_GNU_SOURCE", *harness.flags]
+    command += [f"-I{d}" for d in (folder, source, CORE / "include", CORE / "tests")]
+    subprocess.run([*command, *map(str, files), "-o", str(program), "-lpthread"], check=True)
+    return program
+
+
+def run_all(harness: Harness, breaks: list[Break], where: str) -> int:
+    """Run every break; 0 if all of them were noticed."""
+    missed = 0
+    for broken in breaks:
+        program = build(harness, Path(where), broken)
+        command = [program, *harness.arguments, broken.case]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        noticed = run.returncode == 1
+        missed += not noticed
+        first = run.stdout.partition("\n")[0].strip()
+        said = first.removeprefix(f"{broken.case}: ") if noticed else "NOT NOTICED"
+        print(f"{broken.name}: {said.replace(f'{NATIVE / harness.name}/', '')}", flush=True)
+    print(f"{harness.name}: {len(breaks)} deliberate breaks, {missed} not noticed")
+    return missed != 0
