@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 import shmring
 
 SOURCE = Path(__file__).with_name("sidecar.c")
+ROOT = Path(__file__).parent.parent
 
 
 def build(folder: Path) -> Path:
@@ -50,3 +55,63 @@ def test_the_header_can_be_included_from_cpp(tmp_path: Path) -> None:
         ["c++", "-Wall", "-Werror", "-fsyntax-only", "-I", shmring.get_include(), str(source)],
         check=True,
     )
+
+
+# --- the examples, as README says -----------------------------------------------------------
+
+
+def readme_commands() -> list[str]:
+    """The lines of README's block that builds C programs: prefix, pkg-config (two), CMake."""
+    blocks = (ROOT / "README.md").read_text().split("```\n")
+    return next(b for b in blocks if "get_include()" in b).splitlines()
+
+
+def run(commands: list[str], folder: Path) -> None:
+    """In a shell where `python` and `cmake` are this environment's, and nothing leads to us."""
+    tools = str(Path(sys.executable).parent)
+    env = {k: v for k, v in os.environ.items() if k not in ("LD_LIBRARY_PATH", "PYTHONPATH")}
+    env["PATH"] = f"{tools}:{env['PATH']}"
+    (folder / "examples").symlink_to(ROOT / "examples")
+    script = "\n".join(["set -eu", *commands])
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def talk(one: Path, two: Path, name: str) -> None:
+    """The pair of programs, in either order, and with Python at the other end."""
+    env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+    try:
+        subprocess.run([two, name], env=env, check=True, timeout=20)
+        said = subprocess.run([one, name], env=env, capture_output=True, check=True, timeout=20)
+        assert said.stdout == b"hello\n"
+        with subprocess.Popen([one, name], env=env, stdout=subprocess.PIPE) as reader:
+            with shmring.attach(name) as ring, ring.producer() as out:
+                out.push(b"from Python")
+                out.push_end()
+            output, _ = reader.communicate(timeout=20)
+        assert reader.returncode == 0
+        assert output == b"from Python\n"
+    finally:
+        shmring.unlink(name)
+
+
+def test_c_examples_build_with_pkg_config_as_readme_says(tmp_path: Path, name: str) -> None:
+    prefix, export, cc, _ = readme_commands()
+    run([prefix, export, cc, cc.replace("one", "two")], tmp_path)
+    talk(tmp_path / "one", tmp_path / "two", name)
+
+
+def test_c_examples_build_with_cmake_as_readme_says(tmp_path: Path, name: str) -> None:
+    prefix, _, _, cmake = readme_commands()
+    install = "cmake --install build/c --prefix installed"
+    run([prefix, cmake, install], tmp_path)
+    talk(tmp_path / "build/c/one", tmp_path / "build/c/two", name)
+    talk(tmp_path / "installed/bin/one", tmp_path / "installed/bin/two", name)
+
+
+@pytest.mark.parametrize("bad", ["", ".", "-a", "a/b", "a\0b", "\udcff", "x" * 201])
+def test_names_are_checked_by_the_core(bad: str) -> None:
+    with pytest.raises(ValueError, match="cannot name a ring"):
+        shmring.attach(bad)

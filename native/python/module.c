@@ -48,6 +48,18 @@ static PyObject *make(PyObject *module, PyObject *args, PyObject *keywords)
 	return status ? raise_error(state, status) : ring_wrap(state, label, core);
 }
 
+static PyObject *path_of(PyObject *module, PyObject *args)
+{
+	char path[SHMRING_PATH_BYTES];
+	const char *name;
+	int status;
+
+	if (!PyArg_ParseTuple(args, "s", &name))
+		return NULL;
+	status = shmring_path_of(name, path, sizeof path);
+	return status ? raise_error(PyModule_GetState(module), status) : PyUnicode_FromString(path);
+}
+
 static PyObject *attach(PyObject *module, PyObject *args, PyObject *keywords)
 {
 	static char *names[] = {"path", "label", "flags", NULL};
@@ -151,6 +163,7 @@ static PyObject *slots_for(PyObject *Py_UNUSED(module), PyObject *args)
 }
 
 static PyMethodDef functions[] = {
+    {"path_of", path_of, METH_VARARGS, "path_of(name): the path of the ring with this name"},
     {"make", (PyCFunction)(void (*)(void))make, METH_VARARGS | METH_KEYWORDS,
      "make(path, label, ...) -> Ring, a new one"},
     {"attach", (PyCFunction)(void (*)(void))attach, METH_VARARGS | METH_KEYWORDS,

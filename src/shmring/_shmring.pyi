@@ -91,6 +91,7 @@ class SeatDict(TypedDict):
     lapsed: int
     dropped: int
 
+def path_of(name: str, /) -> str: ...
 def make(
     path: str | os.PathLike[str],
     label: str,

@@ -6,7 +6,6 @@ A named ring is the file ``/dev/shm/shmring.<name>``; with ``path=`` it is any f
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
@@ -18,14 +17,16 @@ from shmring.errors import PermissionRefused, RingExists, RingNotFound, ShmringE
 SHM_FOLDER = "/dev/shm"
 PREFIX = "shmring."
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
-
 Path = str | os.PathLike[str]
 
 
 def is_name(text: str) -> bool:
     """Whether `text` can name a ring."""
-    return NAME.fullmatch(text) is not None
+    try:
+        _shmring.path_of(text)
+    except ValueError:
+        return False
+    return True
 
 
 def locate(name: object, path: Path | None) -> tuple[str, str]:
@@ -39,12 +40,13 @@ def locate(name: object, path: Path | None) -> tuple[str, str]:
         return file, os.path.abspath(file)
     if not isinstance(name, str):
         raise TypeError(f"a ring's name must be a str, not {name!r}")
-    if not is_name(name):
+    try:
+        return name, _shmring.path_of(name)
+    except ValueError:
         raise ValueError(
             f"{name!r} cannot name a ring: a name has 1 to 200 of the characters A-Z a-z 0-9 . _ - "
             "and begins with none of . and -; for a file elsewhere use path=..."
-        )
-    return name, f"{SHM_FOLDER}/{PREFIX}{name}"
+        ) from None
 
 
 def not_found(label: str, path: str) -> RingNotFound:

@@ -121,6 +121,14 @@ enum shmring_attach_flags {
 	SHMRING_FOREIGN_OWNER = 2, /* accept a ring that another user owns */
 };
 
+/* A named ring is the file /dev/shm/shmring.NAME; all others are known by their
+ * paths. Room for the longest of the former: */
+#define SHMRING_PATH_BYTES 256
+
+/* The path of the ring with this name: 1 to 200 of the characters A-Z a-z 0-9 . _ -
+ * and none of . and - at the beginning; SHMRING_E_INVALID for others. */
+SHMRING_API int shmring_path_of(const char *name, char *path, size_t size);
+
 /* Makes a ring at `path` and attaches to it; with `ring` NULL it is only made. The
  * file gets its name when it is finished, in one step: whoever finds the ring can
  * use it, and a maker that is killed leaves none. SHMRING_E_EXISTS if something is
@@ -131,6 +139,10 @@ SHMRING_API int shmring_create(const char *path, const struct shmring_options *o
  * Maps the ring at `path` after checking all of its header against the file.
  * The caller owns *ring until shmring_close(). */
 SHMRING_API int shmring_attach(const char *path, uint32_t flags, shmring **ring);
+
+/* Attaches to the ring at `path`, or makes it if there is none. Both ends of a pipe
+ * may call this at once; a ring that is there stays as it is. */
+SHMRING_API int shmring_open_or_create(const char *path, const struct shmring_options *options, shmring **ring);
 
 /* Gives up the handle. Its producers and members must have been closed. */
 SHMRING_API void shmring_close(shmring *ring);

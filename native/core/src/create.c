@@ -303,3 +303,15 @@ int shmring_create(const char *path, const struct shmring_options *options, shmr
 		*ring = r;
 	return status;
 }
+
+int shmring_open_or_create(const char *path, const struct shmring_options *options, shmring **ring)
+{
+	int status;
+
+	do {
+		status = shmring_attach(path, 0, ring);
+		if (status == SHMRING_E_NOT_FOUND)
+			status = shmring_create(path, options, ring);
+	} while (status == SHMRING_E_EXISTS);
+	return status;
+}

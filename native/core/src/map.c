@@ -13,6 +13,10 @@
 
 #define NAMED "/dev/shm/shmring." /* a named ring, without its name */
 
+enum { NAME_MAX_BYTES = 200 };
+
+static_assert(sizeof NAMED + NAME_MAX_BYTES <= SHMRING_PATH_BYTES, "room for every name");
+
 /* What messages call the ring: its name if it has one, else its file's. */
 const char *base_name(const char *path)
 {
@@ -21,6 +25,25 @@ const char *base_name(const char *path)
 	if (strncmp(path, NAMED, strlen(NAMED)) == 0)
 		return path + strlen(NAMED);
 	return slash ? slash + 1 : path;
+}
+
+int shmring_path_of(const char *name, char *path, size_t size)
+{
+	static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+	size_t n = strnlen(name, NAME_MAX_BYTES + 1);
+
+	if (n == 0 || n > NAME_MAX_BYTES || strspn(name, allowed) != n || *name == '.' || *name == '-')
+		return fail(
+		    SHMRING_E_INVALID,
+		    "\"%.40s\" cannot name a ring: a name has 1 to %d of the characters A-Z a-z 0-9 . _ - and "
+		    "begins with none of . and -",
+		    name, NAME_MAX_BYTES);
+	if (size < sizeof NAMED + n)
+		return fail(SHMRING_E_INVALID, "the path of ring \"%s\" has %zu bytes, there is room for %zu",
+			    name, sizeof NAMED + n, size);
+	memcpy(path, NAMED, sizeof NAMED - 1);
+	memcpy(path + sizeof NAMED - 1, name, n + 1);
+	return SHMRING_OK;
 }
 
 uint64_t now_ns(int clock)

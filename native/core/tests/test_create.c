@@ -174,6 +174,42 @@ TEST(a_ring_appears_with_its_maker_in_it)
 	folder_end();
 }
 
+TEST(open_or_create_attaches_or_makes)
+{
+	shmring *first = NULL, *second = NULL;
+
+	folder_begin();
+	CHECK_IS(shmring_open_or_create(at, &small, &first), SHMRING_OK);
+	CHECK_IS(shmring_open_or_create(at, &small, &second), SHMRING_OK);
+	CHECK(is_at(at, first) && is_at(at, second));
+	shmring_close(first);
+	shmring_close(second);
+	unlink(at);
+	NEED(mkfifo(at, 0600) == 0);
+	CHECK_IS(shmring_open_or_create(at, &small, &first), SHMRING_E_NOT_A_RING);
+	folder_end();
+	CHECK_IS(shmring_open_or_create(at, &small, &first), SHMRING_E_NOT_FOUND);
+}
+
+TEST(names_have_paths)
+{
+	char path[SHMRING_PATH_BYTES], name[202];
+	const char *bad[] = {"", ".", ".a", "-a", "a/b", "a b", "\xc3\xa4", "a\n"};
+
+	CHECK_IS(shmring_path_of("orders", path, sizeof path), SHMRING_OK);
+	CHECK(strcmp(path, "/dev/shm/shmring.orders") == 0);
+	CHECK_IS(shmring_path_of("orders", path, strlen(path)), SHMRING_E_INVALID);
+	CHECK_IS(shmring_path_of("orders", path, strlen(path) + 1), SHMRING_OK);
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+		CHECK_IS(shmring_path_of(bad[i], path, sizeof path), SHMRING_E_INVALID);
+	memset(name, 'x', sizeof name);
+	name[201] = 0;
+	CHECK_IS(shmring_path_of(name, path, sizeof path), SHMRING_E_INVALID);
+	name[200] = 0;
+	CHECK_IS(shmring_path_of(name, path, sizeof path), SHMRING_OK);
+	CHECK_IS(strlen(path), strlen("/dev/shm/shmring.") + 200);
+}
+
 static int create_when_told(void *start)
 {
 	shmring *r = NULL;
@@ -550,6 +586,8 @@ int main(void)
 	RUN(a_ring_that_another_process_has_made_meanwhile_stays);
 	RUN(a_ring_that_is_being_made_is_not_there);
 	RUN(a_ring_appears_with_its_maker_in_it);
+	RUN(open_or_create_attaches_or_makes);
+	RUN(names_have_paths);
 	RUN(of_many_that_create_at_once_one_succeeds);
 	RUN(a_killed_maker_leaves_nothing);
 	RUN(a_full_file_system_is_an_error_at_creation_and_never_later);
