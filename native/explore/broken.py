@@ -139,6 +139,27 @@ BREAKS = [
         "",
         "asleep: a producer and a member wake each other",
     ),
+    Break(
+        "a lease on its way back is marked nowhere",
+        "nack.c",
+        "\tstore_relaxed(&s->lease.adopt_from, (to + 1) | ADOPT_AWAY);",
+        "",
+        "one hands back to the other, and may die",
+    ),
+    Break(
+        "a lease is struck before an orphan records it",
+        "nack.c",
+        "\tif (is_new)\n\t\tseat_prepare(",
+        "\t(void)ranges_remove(s, &m->ranges_used, lo, hi);\n\tif (is_new)\n\t\tseat_prepare(",
+        "one hands back to the other, and may die",
+    ),
+    Break(
+        "who asks for the floor misses a lease that is handed back",
+        "nack.c",
+        "\tfetch_add_seq_cst(&m->branch->d.moves, 1);",
+        "",
+        "one hands back while a producer laps",
+    ),
 ]
 
 

@@ -52,7 +52,8 @@ static void seat_actors(void)
 		if (a->body == produce || a->body == produce_batch || a->body == produce_parts ||
 		    a->body == produce_asleep || a->body == produce_and_leave)
 			open_producer(i);
-		if (a->body == consume || a->body == consume_asleep || a->body == take_and_abandon)
+		if (a->body == consume || a->body == consume_asleep || a->body == take_and_abandon ||
+		    a->body == hand_back_and_consume)
 			join(i, names[a->branch]);
 	}
 }
@@ -362,6 +363,17 @@ const struct exploration explorations[] = {
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 1)}, {.body = take_and_abandon}, {SERVES}}},
+    {.name = "one hands back to the other, and may die",
+     .slots = 4,
+     .deaths = 1,
+     .before = two_waiting,
+     .keeps = 1,
+     .actor = {{.body = hand_back_and_consume, .stays = true, .slots = 2, .mortal = true}, {SERVES}}},
+    {.name = "one hands back while a producer laps",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 2)}, {.body = hand_back_and_consume, .stays = true, .slots = 1}}},
     {.name = "a visitor subscribes where a producer overwrites",
      .slots = 2,
      .before = a_full_ring,

@@ -231,6 +231,25 @@ void take_and_abandon(int me)
 	world.member[me] = NULL;
 }
 
+/* Hands the first message back, and serves on. */
+void hand_back_and_consume(int me)
+{
+	shmring_member *m = world.member[me];
+	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
+	struct shmring_lease l;
+
+	if (shmring_take(m, exploring->actor[me].slots, SMALL_SLOTS, &l) == SHMRING_OK) {
+		(void)deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
+		ghost()->member_died[m->branch_index] = 1; /* from here on it may come again */
+		MUST(shmring_nack(m, l.end - 1, l.end) == SHMRING_OK);
+		if (l.messages > 1) {
+			l.end--;
+			give_back(m, &l, sequences, numbers, l.messages - 1);
+		}
+	}
+	serve(me, false);
+}
+
 /* --- the end ----------------------------------------------------------------------------------- */
 
 static bool is_alive(int i)

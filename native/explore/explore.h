@@ -152,5 +152,6 @@ void consume(int me);
 void consume_asleep(int me); /* waits by shmring_wait_message() */
 void take_what_is_there(int me);
 void take_and_abandon(int me);
+void hand_back_and_consume(int me);
 
 #endif

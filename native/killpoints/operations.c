@@ -275,6 +275,14 @@ static void act_split(struct victim *v)
 	release(v, 0, 1);
 }
 
+static void act_hand_back(struct victim *v)
+{
+	NEED(shmring_nack(v->m, 2, 4) == SHMRING_OK); /* from the middle: a seat becomes an orphan */
+	NEED(shmring_nack(v->m, 5, 6) == SHMRING_OK); /* and takes more */
+	NEED(shmring_nack(v->m, 4, 5) == SHMRING_OK); /* joins what lies there */
+	release(v, 0, 1);
+}
+
 static void act_take_lapsed(struct victim *v)
 {
 	NEED(shmring_take(v->m, 1, 1, &v->lease[0]) == SHMRING_LAPSED);
@@ -556,6 +564,11 @@ const struct operation operations[] = {
      .build = build_six,
      .enter = enter_with_one_lease,
      .act = act_split,
+     .held = SIX_WAITING},
+    {.name = "hand back",
+     .build = build_six,
+     .enter = enter_with_one_lease,
+     .act = act_hand_back,
      .held = SIX_WAITING},
     {.name = "take from the dead", .build = build_orphan, .enter = enter_member, .act = act_pop, .held = 0xf},
     {.name = "take that has lapsed",

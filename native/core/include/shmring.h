@@ -271,7 +271,7 @@ struct shmring_branch_info {
 	uint64_t position; /* next sequence to be taken */
 	uint64_t released; /* everything below has been released */
 	uint32_t members;
-	uint32_t orphans; /* dead members whose leases await redelivery */
+	uint32_t orphans; /* seats of members that died or handed back, whose leases await redelivery */
 };
 
 /* Makes the branch unless it is there. *id is its number; NULL if it is not wanted. An ephemeral branch
@@ -329,7 +329,7 @@ struct shmring_lease {
 	uint64_t first;
 	uint64_t end;
 	uint32_t messages;
-	bool redelivered; /* a member that died held it before */
+	bool redelivered; /* a member that died, or handed it back, held it before */
 };
 
 /* Takes up to `max_messages` messages that follow each other, in at most
@@ -362,6 +362,15 @@ SHMRING_API int shmring_measure(const shmring *ring, uint64_t from, uint64_t lim
  * member. SHMRING_E_INVALID, and nothing has changed, if any of it is not held or
  * if it begins or ends inside a message. */
 SHMRING_API int shmring_release(shmring_member *member, uint64_t first, uint64_t end);
+
+/* Hands [first, end) back, which must be held: it is delivered again, marked as
+ * redelivered, to whoever takes next on the branch, this member included. For the
+ * branches that follow this one it is not released. On an error it stays held:
+ * SHMRING_E_INVALID as of shmring_release; SHMRING_CONTENDED: a process that is
+ * joining or recovering is stopped; SHMRING_E_LIMIT: every seat is taken;
+ * SHMRING_E_LEASES: no room to keep a piece on each side of it.
+ * shmring_member_abandon hands back all at once and needs no seat. */
+SHMRING_API int shmring_nack(shmring_member *member, uint64_t first, uint64_t end);
 
 /* Exclusive: the branch's next slots up to this sequence are one message each,
  * and stay so until the branch has released them. Ends before the first aborted

@@ -126,6 +126,16 @@ bool deferred_take_any(struct deferred *d, uint64_t *lo, uint64_t *hi)
 	return false;
 }
 
+/* Looks at all of them: for what is rare. */
+bool deferred_overlaps(const struct deferred *d, uint64_t lo, uint64_t hi)
+{
+	for (size_t i = 0; d->used && i < d->room; i++)
+		if (d->table[i].at != EMPTY && d->table[i].at < d->table[i].other && d->table[i].at < hi &&
+		    d->table[i].other > lo)
+			return true;
+	return false;
+}
+
 void deferred_free(struct deferred *d)
 {
 	free(d->table);

@@ -115,6 +115,7 @@ int admin_enter(shmring *ring);
 bool admin_try(shmring *ring);
 void admin_leave(shmring *ring);
 int seat_take(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index);
+void seat_prepare(struct seat *seat, uint32_t role, uint32_t branch);
 void seat_abandon(shmring *ring, uint32_t index);
 void seat_give_back(shmring *ring, uint32_t index);
 bool seat_alive(const shmring *ring, uint32_t index);
@@ -187,6 +188,7 @@ bool ranges_remove(struct seat *seat, uint32_t *used, uint64_t lo, uint64_t hi);
 uint64_t ranges_lowest(const struct seat *seat, uint32_t used);
 int scan_messages(const shmring *ring, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
 		  uint64_t *end, uint32_t *messages);
+int member_check_held(const shmring_member *member, uint64_t first, uint64_t end);
 int member_record(shmring_member *member, uint64_t lo, uint64_t hi);
 void member_raise_hold(shmring_member *member);
 uint64_t member_stake(shmring_member *member, uint64_t at);
@@ -197,6 +199,7 @@ void deferred_join(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
 bool deferred_reserve(struct deferred *deferred); /* room for one run; false: no memory */
 void deferred_put(struct deferred *deferred, uint64_t lo, uint64_t hi);
 bool deferred_take_any(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
+bool deferred_overlaps(const struct deferred *deferred, uint64_t lo, uint64_t hi);
 void deferred_free(struct deferred *deferred);
 
 /* adopt.c */

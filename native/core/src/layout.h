@@ -172,6 +172,7 @@ struct range {
 /* take_end: where the take ends << 7 | branch << 1 | 1 while it is pending. The
  * branch is there because a seat may serve another one by the time somebody
  * confirms the take of its former owner. */
+#define ADOPT_AWAY UINT64_C(256) /* in adopt_from: the lease is being moved to that seat */
 #define TAKE_PENDING UINT64_C(1)
 #define TAKE_WORD(end, branch) ((end) << 7 | (uint64_t)(branch) << 1)
 #define TAKE_END(word) ((word) >> 7)
@@ -217,7 +218,7 @@ struct seat {
 			uint64_t hold; /* lowest sequence held; NONE: nothing */
 			uint64_t take_lo; /* the take under way or the last one */
 			uint64_t take_end; /* its TAKE_WORD | TAKE_PENDING */
-			uint64_t adopt_from; /* seat + 1 while a lease is moved here */
+			uint64_t adopt_from; /* seat + 1 while a lease is moved here, or away */
 			uint64_t adopt_lo;
 			uint64_t adopt_hi;
 		} lease;

@@ -90,6 +90,18 @@ static void seat_reset(struct seat *s)
 		store_relaxed(&counters[i], 0);
 }
 
+/* A seat without an owner: for an orphan that nobody has died for. */
+void seat_prepare(struct seat *s, uint32_t role, uint32_t branch)
+{
+	seat_reset(s);
+	store_relaxed(&s->id.role, role);
+	store_relaxed(&s->id.branch, branch);
+	store_relaxed(&s->id.pid, 0);
+	store_relaxed(&s->id.start_time, 0);
+	store_relaxed(&s->id.joined_ns, now_ns(CLOCK_REALTIME));
+	name_store(s->id.name, "", sizeof s->id.name);
+}
+
 void name_store(char *to, const char *name, size_t size)
 {
 	size_t n = strnlen(name, size - 1);

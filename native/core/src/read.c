@@ -494,7 +494,7 @@ static bool is_held(const shmring_member *m, uint64_t first, uint64_t end)
 }
 
 /* A hold that began inside a message would stop the floor there, where no branch can begin. */
-static int check_held(const shmring_member *m, uint64_t first, uint64_t end)
+int member_check_held(const shmring_member *m, uint64_t first, uint64_t end)
 {
 	if (!is_held(m, first, end))
 		return fail(SHMRING_E_INVALID,
@@ -525,7 +525,7 @@ int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 	if (__builtin_expect(m->ranges_used != 1 || load_relaxed(&s->range[0].lo) != first ||
 				 load_relaxed(&s->range[0].hi) != end,
 			     0) &&
-	    (status = check_held(m, first, end)))
+	    (status = member_check_held(m, first, end)))
 		return status;
 	/* Before anything is taken out: a release that is refused has changed nothing. */
 	if (__builtin_expect(m->ranges_used == LEASES, 0) && !deferred_reserve(&m->deferred))

@@ -76,33 +76,9 @@ static bool settle_claim(shmring *r, struct seat *s, uint32_t index)
 	return true;
 }
 
-static void settle_take(shmring *r, struct seat *s, uint32_t index, const struct branch *b)
+/* A split that was interrupted recorded the tail twice. */
+static void join_split(struct seat *s)
 {
-	uint64_t taken = load_acquire(&b->taken.v); /* before take_end, see read.c */
-	uint64_t take_end = load_acquire(&s->lease.take_end);
-	uint64_t end = TAKE_END(take_end);
-	uint64_t adopt_from = load_relaxed(&s->lease.adopt_from);
-	uint64_t adopt_lo = load_relaxed(&s->lease.adopt_lo);
-	uint32_t all = LEASES;
-
-	if (adopt_from && adopt_from <= r->seat_count) {
-		const struct seat *from = &r->seats[adopt_from - 1];
-
-		/* Still recorded there: then it is not ours yet. */
-		for (int k = 0; k < LEASES; k++)
-			if (load_relaxed(&from->range[k].lo) == adopt_lo)
-				(void)ranges_remove(s, &all, adopt_lo, load_relaxed(&s->lease.adopt_hi));
-	}
-	crash_order();
-	store_relaxed(&s->lease.adopt_from, 0);
-	crash_order();
-	if (take_end & TAKE_PENDING) {
-		if (taken != (end << 8 | index))
-			(void)ranges_remove(s, &all, load_relaxed(&s->lease.take_lo), end);
-		crash_order();
-		store_release(&s->lease.take_end, take_end & ~TAKE_PENDING);
-	}
-	/* A split that was interrupted recorded the tail twice. */
 	for (int k = 0; k < LEASES; k++) {
 		uint64_t lo = load_relaxed(&s->range[k].lo);
 
@@ -117,6 +93,52 @@ static void settle_take(shmring *r, struct seat *s, uint32_t index, const struct
 			crash_order();
 			store_relaxed(&s->range[j].lo, NONE);
 		}
+	}
+}
+
+/* A lease that was on its way between this seat and another is kept in one of
+ * them: in the one it left, as long as the other does not record it. */
+static void settle_move(shmring *r, struct seat *s, struct branch *b)
+{
+	uint64_t from = load_relaxed(&s->lease.adopt_from) & ~ADOPT_AWAY;
+	bool away = load_relaxed(&s->lease.adopt_from) & ADOPT_AWAY;
+	uint64_t lo = load_relaxed(&s->lease.adopt_lo), hi = load_relaxed(&s->lease.adopt_hi);
+	uint32_t all = LEASES;
+
+	if (from && from <= r->seat_count) {
+		const struct seat *other = &r->seats[from - 1];
+		bool recorded = !away || (load_acquire(&other->id.state) == SEAT_ORPHAN &&
+					  load_relaxed(&other->id.branch) == load_relaxed(&s->id.branch));
+
+		for (int k = 0; recorded && k < LEASES; k++) {
+			uint64_t at = load_relaxed(&other->range[k].lo);
+
+			if (away ? at > lo || load_relaxed(&other->range[k].hi) < hi : at != lo)
+				continue;
+			if (away)
+				fetch_or_seq_cst(&b->d.members[(from - 1) / 64], UINT64_C(1) << ((from - 1) % 64));
+			(void)ranges_remove(s, &all, lo, hi);
+		}
+	}
+	crash_order();
+	store_relaxed(&s->lease.adopt_from, 0);
+}
+
+static void settle_take(shmring *r, struct seat *s, uint32_t index, struct branch *b)
+{
+	uint64_t taken = load_acquire(&b->taken.v); /* before take_end, see read.c */
+	uint64_t take_end = load_acquire(&s->lease.take_end);
+	uint64_t end = TAKE_END(take_end);
+	uint32_t all = LEASES;
+
+	join_split(s);
+	settle_move(r, s, b);
+	crash_order();
+	if (take_end & TAKE_PENDING) {
+		if (taken != (end << 8 | index))
+			(void)ranges_remove(s, &all, load_relaxed(&s->lease.take_lo), end);
+		crash_order();
+		store_release(&s->lease.take_end, take_end & ~TAKE_PENDING);
 	}
 }
 

@@ -140,7 +140,8 @@ static bool is_abandoned(const shmring *r)
 
 		if (state == SEAT_ACTIVE && seat_alive(r, i))
 			return false;
-		dead |= state != SEAT_FREE;
+		/* What a living member has handed back is no sign of death. */
+		dead |= state == SEAT_ACTIVE || (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.pid));
 	}
 	return dead;
 }

@@ -1,0 +1,147 @@
+/* A living member hands back what it holds: docs/protocol.md, P7.
+ *
+ * An adoption the other way round. The lease is recorded in an orphan of the
+ * branch before it is struck here, and adopt_from says so in between: should
+ * this process die, recovery keeps exactly one of the two. */
+#include "internal.h"
+
+/* Grows a range that ends or begins there, or takes a free entry. */
+static struct range *room_for(struct seat *orphan, uint64_t lo, uint64_t hi)
+{
+	struct range *free_entry = NULL;
+
+	for (uint32_t k = 0; k < LEASES; k++) {
+		struct range *range = &orphan->range[k];
+
+		if (load_relaxed(&range->lo) == NONE)
+			free_entry = free_entry ? free_entry : range;
+		else if (load_relaxed(&range->hi) == lo || load_relaxed(&range->lo) == hi)
+			return range;
+	}
+	return free_entry;
+}
+
+static void orphan_record(struct seat *orphan, uint64_t lo, uint64_t hi)
+{
+	struct range *range = room_for(orphan, lo, hi);
+
+	/* Not above the lowest range at any time. */
+	if (lo < load_relaxed(&orphan->lease.hold))
+		store_release(&orphan->lease.hold, lo);
+	crash_order();
+	if (load_relaxed(&range->lo) == hi) {
+		store_relaxed(&range->lo, lo);
+	} else {
+		store_relaxed(&range->hi, hi);
+		crash_order();
+		if (load_relaxed(&range->lo) == NONE)
+			store_relaxed(&range->lo, lo);
+	}
+}
+
+/* An orphan that has room, so that many who hand back do not take all seats; or
+ * a free seat; or NOBODY. */
+static uint32_t find_orphan(shmring *r, uint32_t branch, uint64_t lo, uint64_t hi)
+{
+	uint32_t found = NOBODY;
+
+	for (uint32_t i = r->seat_count; i-- > 0;) {
+		uint32_t state = load_acquire(&r->seats[i].id.state);
+
+		if (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == branch &&
+		    room_for(&r->seats[i], lo, hi))
+			return i;
+		if (state == SEAT_FREE && !seat_is_own(r, i))
+			found = i;
+	}
+	return found;
+}
+
+/* Strikes what an entry has on both sides of [lo, hi) only if there is another entry for the tail. */
+static bool can_strike(const struct seat *s, uint64_t lo, uint64_t hi)
+{
+	bool inside = false, free_entry = false;
+
+	for (uint32_t k = 0; k < LEASES; k++) {
+		uint64_t a = load_relaxed(&s->range[k].lo);
+
+		free_entry |= a == NONE;
+		inside |= a < lo && load_relaxed(&s->range[k].hi) > hi;
+	}
+	return !inside || free_entry;
+}
+
+static void hand_over(shmring_member *m, uint32_t to, uint64_t lo, uint64_t hi)
+{
+	shmring *r = m->ring;
+	struct seat *s = m->seat;
+	struct seat *orphan = &r->seats[to];
+	bool is_new = load_relaxed(&orphan->id.state) == SEAT_FREE;
+
+	store_relaxed(&s->lease.adopt_lo, lo);
+	store_relaxed(&s->lease.adopt_hi, hi);
+	crash_order();
+	store_relaxed(&s->lease.adopt_from, (to + 1) | ADOPT_AWAY);
+	crash_order();
+	if (is_new)
+		seat_prepare(orphan, ROLE_MEMBER, m->branch_index);
+	orphan_record(orphan, lo, hi);
+	crash_order();
+	if (is_new) {
+		store_release(&orphan->id.state, SEAT_ORPHAN);
+		/* After the state: a free seat is nobody's member. */
+		fetch_or_seq_cst(&m->branch->d.members[to / 64], UINT64_C(1) << (to % 64));
+	}
+	fetch_add_seq_cst(&m->branch->d.moves, 1); /* see branch_released() */
+	(void)ranges_remove(s, &m->ranges_used, lo, hi);
+	member_raise_hold(m);
+	crash_order();
+	store_relaxed(&s->lease.adopt_from, 0);
+	count_orphans(r, m->branch_index);
+	wake_branches(r, UINT64_C(1) << m->branch_index);
+}
+
+static int hand_back(shmring_member *m, uint64_t first, uint64_t end)
+{
+	shmring *r = m->ring;
+	uint32_t to;
+
+	/* Who died between two seats is settled before either of them changes. */
+	recover_dead_seats(r);
+	if (load_acquire(&m->branch->d.state) != BRANCH_ACTIVE)
+		return shmring_release(m, first, end); /* dropped: it is delivered to nobody any more */
+	to = find_orphan(r, m->branch_index, first, end);
+	if (to == NOBODY)
+		return fail(SHMRING_E_LIMIT,
+			    "ring \"%s\": all %u participants' seats are taken, and handing back needs one; the "
+			    "messages stay with this member, and abandoning it hands them back",
+			    r->name, r->seat_count);
+	hand_over(m, to, first, end);
+	return SHMRING_OK;
+}
+
+int shmring_nack(shmring_member *m, uint64_t first, uint64_t end)
+{
+	shmring *r = m->ring;
+	int status = check_usable(r);
+
+	if (!status)
+		status = member_check_held(m, first, end);
+	if (status)
+		return status;
+	if (deferred_overlaps(&m->deferred, first, end))
+		return fail(SHMRING_E_INVALID, "ring \"%s\": some of [%llu, %llu) is released already", r->name,
+			    (unsigned long long)first, (unsigned long long)end);
+	if (!can_strike(m->seat, first, end))
+		return fail(
+		    SHMRING_E_LEASES,
+		    "ring \"%s\": this member holds %d separate leases, and has no room for another piece; "
+		    "release or hand back one of them first",
+		    r->name, LEASES);
+	status = admin_enter(r);
+	if (status)
+		return status;
+	status = hand_back(m, first, end);
+	admin_leave(r);
+	return status;
+}

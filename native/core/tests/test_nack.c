@@ -1,0 +1,270 @@
+/* What a living member hands back is delivered again. */
+#include "death.h"
+
+static void push_n(shmring_producer *p, uint64_t from, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		NEED(push_number(p, from + i) == SHMRING_OK);
+}
+
+static struct shmring_lease lease_of(shmring_member *m, uint32_t n)
+{
+	struct shmring_lease lease;
+
+	NEED(shmring_take(m, n, 1024, &lease) == SHMRING_OK);
+	return lease;
+}
+
+TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
+{
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b"), *follower;
+	struct shmring_branch_info info;
+	struct shmring_lease l;
+	uint64_t again;
+
+	o.upstream = UINT64_C(1) << shmring_member_branch(m);
+	follower = member_with(r, "f", &o);
+	push_n(p, 0, 10);
+	l = lease_of(m, 8);
+	CHECK_IS(shmring_nack(m, 3, 5), SHMRING_OK);
+	CHECK_IS(shmring_nack(m, 3, 5), SHMRING_E_INVALID); /* it is held no more */
+	CHECK_IS(shmring_release(m, 2, 5), SHMRING_E_INVALID);
+	CHECK_IS(shmring_release(m, 0, 3), SHMRING_OK);
+	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_E_INVALID); /* released */
+	CHECK_IS(branch_released(r, m->branch, false), 3);
+	CHECK_IS(shmring_branch_info(r, m->branch_index, &info), SHMRING_OK);
+	CHECK(info.orphans == 1 && info.members == 2);
+	CHECK_IS(shmring_wait_message(other, INT64_MAX, SHMRING_WAIT_DEFAULT), SHMRING_OK);
+	CHECK_IS(drain(follower, &again), 0x7); /* not what was handed back */
+	CHECK_IS(shmring_release(m, 5, 8), SHMRING_OK);
+	l = lease_of(other, 1);
+	CHECK(l.first == 3 && l.end == 4 && l.redelivered);
+	CHECK_IS(shmring_release(other, 3, 4), SHMRING_OK);
+	l = lease_of(m, 1); /* the one who handed it back, too */
+	CHECK(l.first == 4 && l.redelivered);
+	CHECK_IS(shmring_nack(m, 4, 5), SHMRING_OK);
+	CHECK_IS(drain(other, &again), 0x310);
+	CHECK_IS(again, 0x10);
+	CHECK_IS(drain(follower, &again), 0x3f8);
+	CHECK_IS(again, 0);
+	CHECK_IS(branch_released(r, m->branch, false), 10);
+	CHECK_IS(seats_in_use(r), 5);
+	shmring_member_close(follower);
+	NEED(shmring_unsubscribe(r, "f") == SHMRING_OK);
+	check_works(r, m);
+	shmring_member_close(other);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(many_hand_back_into_few_seats)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+	uint64_t again;
+
+	push_n(p, 0, 60);
+	for (int i = 0; i < 60; i++)
+		lease_of(m, 1);
+	for (uint64_t i = 0; i < 60; i += 3)
+		CHECK_IS(shmring_nack(m, i, i + 1), SHMRING_OK);
+	for (uint64_t i = 1; i < 60; i += 3)
+		CHECK_IS(shmring_nack(m, i, i + 2), SHMRING_OK);
+	CHECK_IS(seats_in_use(r), 4); /* the ring's, the producer's, the member's, and one */
+	CHECK_IS(shmring_member_hold(m), UINT64_MAX);
+	CHECK_IS(branch_released(r, m->branch, false), 0);
+	CHECK_IS(drain(m, &again), (UINT64_C(1) << 60) - 1);
+	CHECK_IS(again, (UINT64_C(1) << 60) - 1);
+	CHECK_IS(seats_in_use(r), 3);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(without_a_seat_it_stays_held_and_an_abandoned_member_gives_it_all)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 4});
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b");
+	uint64_t again;
+
+	push_n(p, 0, 4);
+	lease_of(m, 4);
+	CHECK_IS(shmring_nack(m, 1, 2), SHMRING_E_LIMIT);
+	CHECK(strstr(shmring_error_message(), "all 4 participants' seats"));
+	CHECK_IS(shmring_member_hold(m), 0);
+	CHECK_IS(drain(other, &again), 0);
+	shmring_member_abandon(m);
+	CHECK_IS(drain(other, &again), 0xf);
+	CHECK_IS(again, 0xf);
+	shmring_member_close(other);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	push_n(p, 0, 200);
+	for (uint64_t i = 0; i < 94; i++)
+		lease_of(m, 1);
+	for (uint64_t i = 1; i < 94; i += 2)
+		CHECK_IS(shmring_release(m, i, i + 1), SHMRING_OK);
+	lease_of(m, 100); /* [94, 194): the 48th */
+	CHECK_IS(shmring_nack(m, 100, 110), SHMRING_E_LEASES);
+	CHECK_IS(shmring_release(m, 100, 110), SHMRING_OK); /* deferred */
+	CHECK_IS(shmring_nack(m, 109, 194), SHMRING_E_INVALID);
+	CHECK_IS(shmring_nack(m, 110, 194), SHMRING_OK);
+	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_OK);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(on_exclusive_lapsing_and_dropped_branches)
+{
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = true};
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_with(r, "exclusive", &o), *lapsing;
+	struct shmring_lease l;
+	uint64_t again, first, end;
+
+	push_n(p, 0, 3);
+	l = lease_of(m, 2);
+	CHECK_IS(shmring_nack(m, l.first, l.end), SHMRING_OK);
+	shmring_member_close(m);
+	m = member_with(r, "exclusive", &o);
+	CHECK_IS(drain(m, &again), 7);
+	CHECK_IS(again, 3);
+	push_n(p, 3, 1);
+	l = lease_of(m, 1);
+	NEED(shmring_unsubscribe(r, "exclusive") == SHMRING_OK);
+	CHECK_IS(shmring_nack(m, l.first, l.end), SHMRING_OK); /* there is nobody to deliver it to */
+	CHECK_IS(shmring_member_hold(m), UINT64_MAX);
+	shmring_member_close(m);
+
+	o = (struct shmring_branch_options){.lapse = true};
+	lapsing = member_with(r, "lapsing", &o);
+	push_n(p, 4, 3);
+	l = lease_of(lapsing, 2);
+	CHECK_IS(shmring_nack(lapsing, l.first, l.end), SHMRING_OK);
+	l = lease_of(lapsing, 1);
+	CHECK(l.first == 4 && l.redelivered);
+	CHECK_IS(shmring_release(lapsing, 4, 5), SHMRING_OK);
+	push_n(p, 7, 1100); /* and what nobody took again is lost like the rest */
+	CHECK_IS(shmring_take(lapsing, 1, 1, &l), SHMRING_LAPSED);
+	shmring_member_lapsed(lapsing, &first, &end);
+	CHECK(first == 5 && end == 6);
+	CHECK_IS(shmring_take(lapsing, 1, 1, &l), SHMRING_LAPSED);
+	shmring_member_lapsed(lapsing, &first, &end);
+	CHECK(first == 6);
+	shmring_member_close(lapsing);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(while_the_admin_lock_is_not_to_be_had_the_lease_stays)
+{
+	shmring *r = ring_new(), *stopped = ring_again(ring_path());
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	push_n(p, 0, 1);
+	lease_of(m, 1);
+	NEED(admin_try(stopped));
+	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_CONTENDED);
+	CHECK(strstr(shmring_error_message(), "it is stopped"));
+	CHECK_IS(shmring_member_hold(m), 0);
+	admin_leave(stopped);
+	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_OK);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	shmring_close(stopped);
+	ring_end(r);
+}
+
+/* The steps of hand_over(), and dead behind each. */
+enum { BACK_MARKED, BACK_RECORDED, BACK_ORPHAN, BACK_MEMBER, BACK_STRUCK, BACK_STEPS };
+
+static int hand_back_by_halves(struct puppet *c)
+{
+	struct shmring_lease l;
+	struct seat *s, *orphan;
+	uint32_t to = 0;
+
+	c->m = member_of(c->r, "b");
+	if (shmring_take(c->m, 8, 8, &l))
+		return 1;
+	s = c->m->seat;
+	while (c->r->seats[to].id.state != SEAT_FREE)
+		to++;
+	orphan = &c->r->seats[to];
+	s->lease.adopt_lo = 2;
+	s->lease.adopt_hi = 4;
+	s->lease.adopt_from = (to + 1) | ADOPT_AWAY;
+	if (c->step >= BACK_RECORDED) {
+		seat_prepare(orphan, ROLE_MEMBER, c->m->branch_index);
+		orphan->lease.hold = 2;
+		orphan->range[0] = (struct range){2, 4};
+	}
+	if (c->step >= BACK_ORPHAN)
+		orphan->id.state = SEAT_ORPHAN;
+	if (c->step >= BACK_MEMBER)
+		c->m->branch->d.members[to / 64] |= UINT64_C(1) << (to % 64);
+	if (c->step >= BACK_STRUCK) { /* by halves: the tail is recorded twice */
+		s->range[1].hi = 8;
+		s->range[1].lo = 4;
+	}
+	return 0;
+}
+
+TEST(a_member_dies_at_each_step_of_handing_back)
+{
+	struct puppet *c = puppet_new(hand_back_by_halves);
+
+	for (c->step = 0; c->step < BACK_STEPS; c->step++)
+		for (int recovered = 0; recovered < 2; recovered++) {
+			shmring *r = ring_new();
+			shmring_producer *p = producer_of(r);
+			shmring_member *m = member_of(r, "b");
+			uint64_t got, again, later;
+
+			push_n(p, 0, 8);
+			puppet_die(c);
+			if (recovered)
+				CHECK_IS(recover(r), 2);
+			got = drain(m, &again);
+			(void)recover(r);
+			CHECK_IS(got & drain(m, &later), 0); /* nothing twice */
+			CHECK_IS(again | later, 0xff);
+			CHECK_IS(branch_released(r, m->branch, false), 8);
+			shmring_producer_close(p);
+			check_works(r, m);
+			CHECK_IS(seats_in_use(r), 2);
+			shmring_member_close(m);
+			ring_end(r);
+		}
+	munmap(c, sizeof *c);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next);
+	RUN(many_hand_back_into_few_seats);
+	RUN(without_a_seat_it_stays_held_and_an_abandoned_member_gives_it_all);
+	RUN(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused);
+	RUN(on_exclusive_lapsing_and_dropped_branches);
+	RUN(while_the_admin_lock_is_not_to_be_had_the_lease_stays);
+	RUN(a_member_dies_at_each_step_of_handing_back);
+	return check_summary();
+}
