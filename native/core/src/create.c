@@ -295,13 +295,16 @@ int shmring_create(const char *path, const struct shmring_options *options, shmr
 	if (!status && !draft_publish(&d, path))
 		status = errno == EEXIST ? fail_exists(path) : fail_errno("cannot give the file its name", path);
 	draft_close(&d);
-	if (!status && r)
-		lock_file_name(r->locks, path);
-	if (status)
+	if (status) {
 		shmring_close(r);
-	else if (ring)
+		return status;
+	}
+	if (r) {
+		lock_file_name(r->locks, path);
+		attach_by_name(r, path);
 		*ring = r;
-	return status;
+	}
+	return SHMRING_OK;
 }
 
 int shmring_open_or_create(const char *path, const struct shmring_options *options, shmring **ring)

@@ -83,6 +83,7 @@ void lay_out(struct header *header);
 uint32_t header_crc(const struct header *header);
 void advise(void *address, size_t bytes, uint32_t options);
 int attach_draft(const char *path, const char *name, shmring **ring);
+void attach_by_name(shmring *ring, const char *path);
 uint64_t index_of(const shmring *ring, uint64_t sequence);
 struct control *control_at(const shmring *ring, uint64_t sequence);
 uint8_t *slot_at(const shmring *ring, uint64_t sequence);

@@ -169,6 +169,12 @@ static int map_ring(shmring *r, int fd)
 			return status;
 		}
 	}
+	if (r->header.schema_bytes &&
+	    shmring_crc32c(0, base + r->header.schema_offset, r->header.schema_bytes) != r->header.schema_crc) {
+		munmap(reserved, total);
+		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its Arrow schema is damaged (checksum); unlink it",
+			    r->name);
+	}
 	r->base = base;
 	r->reserved = reserved;
 	r->reserved_bytes = total;
@@ -176,12 +182,6 @@ static int map_ring(shmring *r, int fd)
 	r->seats = (struct seat *)(base + r->header.seats_offset);
 	r->control = (struct control *)(base + r->header.control_offset);
 	r->slots = base + r->header.slots_offset;
-	if (r->header.schema_bytes &&
-	    shmring_crc32c(0, base + r->header.schema_offset, r->header.schema_bytes) != r->header.schema_crc) {
-		munmap(reserved, total);
-		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its Arrow schema is damaged (checksum); unlink it",
-			    r->name);
-	}
 	return SHMRING_OK;
 }
 
@@ -327,6 +327,24 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 int attach_draft(const char *path, const char *name, shmring **out)
 {
 	return attach_file(path, name, 0, O_RDWR | O_CLOEXEC, out);
+}
+
+/* In /proc/PID/maps, where people look for the users of a ring, the map of a file
+ * that had no name is "(deleted)" for good: the ring is mapped once more, by the
+ * name. A wish: the handle works without. */
+void attach_by_name(shmring *r, const char *path)
+{
+	uint8_t *reserved = r->reserved;
+	size_t reserved_bytes = r->reserved_bytes;
+	int fd = open(path, open_flags(false));
+
+	if (fd < 0)
+		return;
+	if (lock_file_is(r->locks, fd)) {
+		if (map_ring(r, fd) == SHMRING_OK)
+			munmap(reserved, reserved_bytes);
+		close(fd);
+	}
 }
 
 void shmring_close(shmring *r)

@@ -210,6 +210,34 @@ TEST(names_have_paths)
 	CHECK_IS(strlen(path), strlen("/dev/shm/shmring.") + 200);
 }
 
+/* How often this process maps the file with this name. */
+static int maps_of(const char *path)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+	int n = 0;
+
+	NEED(maps);
+	while (fgets(line, sizeof line, maps)) {
+		line[strcspn(line, "\n")] = 0;
+		n += strlen(line) > strlen(path) && strcmp(line + strlen(line) - strlen(path), path) == 0;
+	}
+	fclose(maps);
+	return n;
+}
+
+TEST(the_map_of_a_new_ring_has_its_name)
+{
+	shmring *r;
+
+	folder_begin();
+	r = make(at, &(struct shmring_options){.slots = 1024, .schema = "schema", .schema_bytes = 6});
+	CHECK(maps_of(at) >= 2);
+	shmring_close(r);
+	CHECK_IS(maps_of(at), 0);
+	folder_end();
+}
+
 static int create_when_told(void *start)
 {
 	shmring *r = NULL;
@@ -586,6 +614,7 @@ int main(void)
 	RUN(a_ring_that_another_process_has_made_meanwhile_stays);
 	RUN(a_ring_that_is_being_made_is_not_there);
 	RUN(a_ring_appears_with_its_maker_in_it);
+	RUN(the_map_of_a_new_ring_has_its_name);
 	RUN(open_or_create_attaches_or_makes);
 	RUN(names_have_paths);
 	RUN(of_many_that_create_at_once_one_succeeds);
