@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import functools
 import gc
 import itertools
+import math
 import os
 import re
 import select
@@ -13,6 +15,7 @@ import signal
 import struct
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -25,8 +28,86 @@ import pytest
 import shmring
 
 SHM = Path("/dev/shm")
-PATIENCE = 20.0  # seconds: for what takes milliseconds on a machine that is not overloaded
+# Seconds that a test waits for an event before it fails: most take milliseconds, a few start a
+# Python or a JVM, and all of it may share the machine with ten times as much.
+PATIENCE = 120.0
+HANG = 1200.0  # seconds: no step of a test takes a tenth of it
 _numbers = itertools.count()
+_RUN = pytest.StashKey[Path]()
+_GUARDIAN = pytest.StashKey["subprocess.Popen[bytes]"]()
+_STEP = pytest.StashKey["str | None"]()
+
+
+class Terminated(KeyboardInterrupt):
+    """Somebody ends the run: fixtures end what they started, and pytest says where it was."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the guardian, and let it find what this run starts."""
+    run = Path(tempfile.mkdtemp(prefix="shmring-run-"))
+    config.stash[_RUN] = run
+    (run / "progress").touch()
+    os.environ["SHMRING_TEST_RUN"] = str(run)
+    runs_pid = os.getpid()
+
+    def note() -> None:
+        start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+        with contextlib.suppress(FileNotFoundError):  # the run is over
+            (run / str(os.getpid())).write_text(start)
+
+    def terminated(number: int, _: object) -> None:
+        if os.getpid() != runs_pid:  # forked, and not told what to do with it
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        raise Terminated(signal.Signals(number).name)
+
+    def hangs(*_: object) -> None:
+        if config.stash.get(_STEP, None) is not None and os.getpid() == runs_pid:
+            with tempfile.TemporaryFile("w+") as stacks:
+                faulthandler.dump_traceback(stacks)
+                stacks.seek(0)
+                pytest.fail(f"this hangs; the threads' stacks:\n{stacks.read()}")
+
+    os.register_at_fork(after_in_child=note)
+    signal.signal(signal.SIGTERM, terminated)
+    signal.signal(signal.SIGUSR2, hangs)
+    limit = math.inf if config.getoption("usepdb") else HANG
+    guardian = Path(__file__).parent / "guardian.py"
+    config.stash[_GUARDIAN] = subprocess.Popen(
+        [sys.executable, str(guardian), str(run), str(runs_pid), str(limit)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # whoever ends the run by its group does not end this
+    )
+
+
+@contextlib.contextmanager
+def _step(item: pytest.Item) -> Iterator[None]:
+    os.utime(item.config.stash[_RUN] / "progress")
+    item.config.stash[_STEP] = item.nodeid
+    try:
+        yield
+    finally:
+        item.config.stash[_STEP] = None
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    with _step(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with _step(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    with _step(item):
+        return (yield)
 
 
 def _minor(version: str) -> tuple[int, ...]:
@@ -79,7 +160,8 @@ def _used_elsewhere(name: str) -> bool:
     """Whether a process that is not ours maps the ring: several runs may share a machine."""
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if f"/dev/shm/{name}" in (folder / "maps").read_text() and not _is_ours(folder.name):
+            inode = f" {(SHM / name).stat().st_ino} "
+            if inode in (folder / "maps").read_text() and not _is_ours(folder.name):
                 return True
         except OSError:
             continue
@@ -106,13 +188,6 @@ def _nothing_stays_in_shared_memory() -> Iterator[None]:
 def patience() -> float:
     """Seconds that `until` waits; modules whose tests start clusters have more."""
     return PATIENCE
-
-
-@pytest.fixture(autouse=True)
-def _hanging_test_says_where(patience: float) -> Iterator[None]:
-    faulthandler.dump_traceback_later(max(120, 3 * patience), exit=True)
-    yield
-    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.fixture

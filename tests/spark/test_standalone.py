@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import faulthandler
 import os
 import random
 import signal
@@ -42,12 +41,6 @@ def cluster(environment):
 
         with Cluster(workers=2, cores=1) as cluster:
             yield cluster
-
-
-@pytest.fixture(autouse=True)
-def more_patience(_hanging_test_says_where):
-    """Each test starts several JVMs."""
-    faulthandler.dump_traceback_later(400, exit=True)
 
 
 def wait_for(condition, what):
