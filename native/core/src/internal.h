@@ -100,6 +100,7 @@ static inline int check_usable(const shmring *ring)
 /* locks.c */
 bool lock_byte(int fd, off_t offset);
 void unlock_byte(int fd, off_t offset);
+int fail_admin_taken(int fd, const char *name);
 struct lock_file *lock_file_open(shmring *ring, const char *path, int flags);
 void lock_file_close(struct lock_file *file);
 void lock_file_name(struct lock_file *file, const char *path);

@@ -68,13 +68,31 @@ void unlock_byte(int fd, off_t offset)
 enum answer { NOT_TOLD, UNLOCKED, LOCKED };
 
 /* Would a lock of this type meet another description's? */
-static enum answer ask(int fd, off_t offset, short type)
+static enum answer ask(int fd, off_t offset, struct flock *lock, short type)
 {
-	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
-
-	if (fcntl(fd, F_OFD_GETLK, &lock))
+	*lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
+	if (fcntl(fd, F_OFD_GETLK, lock))
 		return NOT_TOLD;
-	return lock.l_type == F_UNLCK ? UNLOCKED : LOCKED;
+	return lock->l_type == F_UNLCK ? UNLOCKED : LOCKED;
+}
+
+/* The admin byte was not to be had. */
+int fail_admin_taken(int fd, const char *name)
+{
+	struct flock lock;
+	char who[32] = "";
+
+	if (ask(fd, ADMIN_LOCK_OFFSET, &lock, F_WRLCK) != LOCKED || lock.l_type != F_RDLCK)
+		return fail(SHMRING_CONTENDED,
+			    "ring \"%s\": another process has been joining or recovering for 5 s; it is stopped "
+			    "(kill -CONT it, or kill it)",
+			    name);
+	if (lock.l_pid > 0) /* only locks that belong to a process say so */
+		snprintf(who, sizeof who, " of process %d", (int)lock.l_pid);
+	return fail(SHMRING_CONTENDED,
+		    "ring \"%s\": a read lock%s on its file lets nobody join, leave or recover; who may read the "
+		    "file can do that: end the holder, or give nobody else the right to read (mode 0600 or 0660)",
+		    name, who);
 }
 
 /* --- descriptions ------------------------------------------------------------------ */
@@ -354,12 +372,14 @@ void lock_file_leave(struct lock_file *f)
 
 /* --- seats' bytes ------------------------------------------------------------------- */
 
-/* Is the byte locked, as far as this process is told? */
+/* Is the byte locked for writing, as far as this process is told? */
 bool lock_file_locked(struct lock_file *f, off_t offset)
 {
 	for (int attempt = 0; attempt < 2; attempt++) {
 		uint64_t descriptor = load_acquire(&f->descriptor);
-		enum answer answer = ask(number_of(descriptor), offset, F_WRLCK);
+		struct flock lock;
+		/* Who may only read can lock for reading, and lives or dies as he likes. */
+		enum answer answer = ask(number_of(descriptor), offset, &lock, F_RDLCK);
 
 		if (answer == LOCKED)
 			return true;
@@ -378,9 +398,10 @@ bool lock_file_locked(struct lock_file *f, off_t offset)
 int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 {
 	uint64_t descriptor = load_acquire(&f->descriptor);
+	struct flock lock;
 	int status = SHMRING_OK;
 
-	if (ask(number_of(descriptor), offset, F_WRLCK) == LOCKED) /* cheaper than to try */
+	if (ask(number_of(descriptor), offset, &lock, F_WRLCK) == LOCKED) /* cheaper than to try */
 		return SHMRING_UNAVAILABLE;
 	pthread_mutex_lock(&files_lock);
 	if (!open_again(f, &descriptor, page)) {

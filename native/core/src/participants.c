@@ -38,10 +38,7 @@ int admin_enter(shmring *r)
 
 	while ((status = lock_file_enter(r->locks)) == SHMRING_CONTENDED) {
 		if (now_ns(CLOCK_MONOTONIC) > deadline)
-			return fail(SHMRING_CONTENDED,
-				    "ring \"%s\": another process has been joining or recovering for 5 s; "
-				    "it is stopped (kill -CONT it, or kill it)",
-				    r->name);
+			return fail_admin_taken(lock_file_number(r->locks), r->name);
 		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 	}
 	return status;
@@ -118,21 +115,30 @@ void name_load(char *to, const char *from, size_t size)
 
 int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
-	uint32_t found = NOBODY;
+	uint32_t found = NOBODY, barred = 0;
 	void *page = NULL;
 	int status = SHMRING_UNAVAILABLE;
 
 	for (int pass = 0; pass < 2 && found == NOBODY; pass++) {
+		barred = 0;
 		for (uint32_t i = 0; i < r->seat_count && status == SHMRING_UNAVAILABLE; i++) {
 			if (load_acquire(&r->seats[i].id.state) != SEAT_FREE || seat_is_own(r, i))
 				continue;
 			status = lock_file_hold(r->locks, seat_offset(r, i), &page);
 			if (status == SHMRING_OK)
 				found = i;
+			else
+				barred++;
 		}
 		if (status != SHMRING_UNAVAILABLE || recover_dead_seats(r) == 0)
 			break;
 	}
+	if (status == SHMRING_UNAVAILABLE && barred)
+		return fail(
+		    SHMRING_E_LIMIT,
+		    "ring \"%s\": none of its %u participants' seats can be taken: %u are free, but somebody "
+		    "holds locks on them; who may read the file can do that",
+		    r->name, r->seat_count, barred);
 	if (status == SHMRING_UNAVAILABLE) {
 		char most[128];
 

@@ -82,10 +82,7 @@ static int await_admin_lock(int fd, const char *path)
 
 	while (!lock_byte(fd, ADMIN_LOCK_OFFSET)) {
 		if (now_ns(CLOCK_MONOTONIC) > deadline)
-			return fail(SHMRING_CONTENDED,
-				    "ring \"%s\": another process has been joining or recovering for 5 s; it is "
-				    "stopped (kill -CONT it, or kill it)",
-				    base_name(path));
+			return fail_admin_taken(fd, base_name(path));
 		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 	}
 	return SHMRING_OK;

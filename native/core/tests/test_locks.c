@@ -1,6 +1,7 @@
 /* Who lives and who does not, whatever other code of a process does to its
  * descriptors, and what children inherit. */
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include "death.h"
@@ -260,6 +261,124 @@ TEST(nobody_is_evicted_where_nobody_can_be_asked)
 	ring_end(r);
 }
 
+/* --- who may only read --------------------------------------------------------------------- */
+
+struct reader {
+	off_t from;
+	size_t step;
+	int count;
+	int command; /* F_OFD_SETLK or F_SETLK */
+	bool ready;
+	pid_t pid;
+};
+
+static int lock_for_reading(void *argument)
+{
+	struct reader *reader = argument;
+	int fd;
+
+	NEED(getuid() || setuid(65534) == 0);
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* after setuid(), which clears it */
+	fd = open(path_of_all, O_RDONLY);
+	NEED(fd >= 0 && (getuid() == 0 || open(path_of_all, O_RDWR) < 0));
+	for (int i = 0; i < reader->count; i++) {
+		struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_len = 1};
+
+		lock.l_start = reader->from + (off_t)(reader->step * (size_t)i);
+		NEED(fcntl(fd, reader->command, &lock) == 0 || errno == EAGAIN); /* somebody lives there */
+	}
+	store_release(&reader->ready, true);
+	for (;;)
+		pause();
+}
+
+static struct reader *reader_start(off_t from, size_t step, int count, int command)
+{
+	struct reader *reader = shared_memory(sizeof *reader);
+
+	*reader = (struct reader){.from = from, .step = step, .count = count, .command = command};
+	remember_path();
+	reader->pid = spawn(lock_for_reading, reader);
+	while (!load_acquire(&reader->ready)) {
+		NEED(waitpid(reader->pid, NULL, WNOHANG) == 0);
+		nap_ms(1);
+	}
+	return reader;
+}
+
+static struct reader *seats_reader(const shmring *r, int count)
+{
+	return reader_start((off_t)r->header.seats_offset, sizeof(struct seat), count, F_OFD_SETLK);
+}
+
+static void reader_end(struct reader *reader)
+{
+	kill(reader->pid, SIGKILL);
+	CHECK_IS(reap(reader->pid), -SIGKILL);
+	munmap(reader, sizeof *reader);
+}
+
+static shmring *readable_ring(void)
+{
+	return ring_with(&(struct shmring_options){.slots = 1024, .participants = 8, .mode = 0644});
+}
+
+TEST(the_dead_are_found_under_a_readers_lock)
+{
+	struct puppet *c = puppet_new(hold_and_close_all);
+	shmring *r = readable_ring();
+	shmring_member *m = member_of(r, "b");
+	shmring_producer *p = producer_of(r);
+	struct reader *reader;
+	uint64_t redelivered;
+
+	CHECK_IS(push_number(p, 1), SHMRING_OK);
+	puppet_die(c);
+	reader = seats_reader(r, 8);
+	CHECK_IS(recover(r), 3);
+	CHECK_IS(drain(m, &redelivered), 1 << 1);
+	reader_end(reader);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+TEST(a_seat_that_a_reader_has_locked_is_passed_over)
+{
+	shmring *r = readable_ring();
+	struct reader *some = seats_reader(r, 4), *all;
+	shmring_producer *p = producer_of(r), *q;
+
+	CHECK(p->seat_index >= 4);
+	all = seats_reader(r, 8);
+	CHECK_IS(shmring_producer_open(r, "q", &q), SHMRING_E_LIMIT);
+	CHECK(strstr(shmring_error_message(), "6 are free") != NULL);
+	shmring_producer_close(p);
+	reader_end(some);
+	reader_end(all);
+	p = producer_of(r);
+	CHECK(p->seat_index < 4);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(who_bars_the_admin_lock_by_reading_is_named)
+{
+	shmring *r = readable_ring();
+	struct reader *reader = reader_start(ADMIN_LOCK_OFFSET, 0, 1, F_SETLK);
+	shmring_producer *p = NULL;
+	char who[32];
+
+	snprintf(who, sizeof who, "read lock of process %d ", (int)reader->pid);
+	CHECK_IS(shmring_producer_open(r, "p", &p), SHMRING_CONTENDED);
+	CHECK(strstr(shmring_error_message(), who) != NULL);
+	reader_end(reader);
+	p = producer_of(r);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
 /* --- while it happens ---------------------------------------------------------------------- */
 
 struct closer {
@@ -351,6 +470,9 @@ int main(void)
 	RUN(nobody_is_evicted_and_no_file_touched_where_numbers_are_used_again);
 	RUN(of_two_handles_with_one_number_each_keeps_its_own);
 	RUN(nobody_is_evicted_where_nobody_can_be_asked);
+	RUN(the_dead_are_found_under_a_readers_lock);
+	RUN(a_seat_that_a_reader_has_locked_is_passed_over);
+	RUN(who_bars_the_admin_lock_by_reading_is_named);
 	RUN(a_thread_that_closes_everything_all_the_time_evicts_nobody);
 	return check_summary();
 }
