@@ -84,6 +84,8 @@ void shmring_producer_close(shmring_producer *p)
 				store_relaxed(&r->cursors->graph.single_producer, 0);
 			seat_give_back(r, p->seat_index);
 			admin_leave(r);
+		} else {
+			seat_abandon(r, p->seat_index);
 		}
 	}
 	free(p);

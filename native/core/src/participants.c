@@ -175,7 +175,8 @@ void seat_give_back(shmring *r, uint32_t index)
 	seat_abandon(r, index);
 }
 
-/* From here on it counts as a dead process's, for this handle too. */
+/* From here on it counts as a dead process's, for this handle too. Who cannot get
+ * the admin lock leaves this way, and without it. */
 void seat_abandon(shmring *r, uint32_t index)
 {
 	void *page = load_relaxed(&r->held[index]);

@@ -137,6 +137,8 @@ void shmring_member_close(shmring_member *m)
 			seat_give_back(r, m->seat_index);
 			branch_member_left(r, m->branch_index);
 			admin_leave(r);
+		} else {
+			seat_abandon(r, m->seat_index);
 		}
 	}
 	deferred_free(&m->deferred);
@@ -147,11 +149,14 @@ void shmring_member_abandon(shmring_member *m)
 {
 	if (!m)
 		return;
-	/* If the lock cannot be had, the seat stays until the handle is closed, and then counts as dead. */
-	if (!m->ring->forked && admin_enter(m->ring) == SHMRING_OK) {
+	if (!m->ring->forked) {
+		bool entered = admin_enter(m->ring) == SHMRING_OK;
+
 		seat_abandon(m->ring, m->seat_index);
-		(void)recover_seat(m->ring, m->seat_index);
-		admin_leave(m->ring);
+		if (entered) {
+			(void)recover_seat(m->ring, m->seat_index);
+			admin_leave(m->ring);
+		}
 	}
 	deferred_free(&m->deferred);
 	free(m);

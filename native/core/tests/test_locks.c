@@ -379,6 +379,64 @@ TEST(who_bars_the_admin_lock_by_reading_is_named)
 	ring_end(r);
 }
 
+/* --- who cannot leave in order ----------------------------------------------------------------- */
+
+static int stay_in_the_section(struct puppet *c)
+{
+	return admin_enter(c->r);
+}
+
+static void *close_producer(void *p)
+{
+	shmring_producer_close(p);
+	return NULL;
+}
+
+static void *abandon_member(void *m)
+{
+	shmring_member_abandon(m);
+	return NULL;
+}
+
+TEST(who_cannot_leave_in_order_is_dead_to_others)
+{
+	struct puppet *c = puppet_new(stay_in_the_section);
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .single_producer = true});
+	struct shmring_branch_options exclusive = {.exclusive = true};
+	shmring_member *alone = member_with(r, "alone", &exclusive), *shared = member_of(r, "b"), *m;
+	shmring_producer *p = producer_of(r);
+	struct shmring_lease l;
+	pthread_t thread[2];
+	uint64_t redelivered;
+	pid_t pid;
+
+	CHECK_IS(push_number(p, 1), SHMRING_OK);
+	CHECK_IS(shmring_take(shared, 1, 1, &l), SHMRING_OK);
+	c->stays = true;
+	pid = puppet_start(c);
+	/* At the same time: each waits for 5 s. */
+	NEED(pthread_create(&thread[0], NULL, close_producer, p) == 0);
+	NEED(pthread_create(&thread[1], NULL, abandon_member, shared) == 0);
+	shmring_member_close(alone);
+	NEED(pthread_join(thread[0], NULL) == 0 && pthread_join(thread[1], NULL) == 0);
+	puppet_kill(c, pid);
+	p = producer_of(r);
+	alone = member_with(r, "alone", &exclusive);
+	m = member_of(r, "b");
+	CHECK_IS(drain(m, &redelivered), 1 << 1);
+	CHECK_IS(redelivered, 1 << 1);
+	CHECK_IS(recover(r), 0);
+	CHECK_IS(seats_in_use(r), 4);
+	shmring_producer_close(p);
+	CHECK_IS(pop_number(alone), 1);
+	shmring_member_close(alone);
+	CHECK_IS(shmring_unsubscribe(r, "alone"), SHMRING_OK);
+	check_works(r, m);
+	shmring_member_close(m);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
 /* --- while it happens ---------------------------------------------------------------------- */
 
 struct closer {
@@ -473,6 +531,7 @@ int main(void)
 	RUN(the_dead_are_found_under_a_readers_lock);
 	RUN(a_seat_that_a_reader_has_locked_is_passed_over);
 	RUN(who_bars_the_admin_lock_by_reading_is_named);
+	RUN(who_cannot_leave_in_order_is_dead_to_others);
 	RUN(a_thread_that_closes_everything_all_the_time_evicts_nobody);
 	return check_summary();
 }
