@@ -48,6 +48,19 @@ def nothing(batch: pa.RecordBatch) -> None:
     return None
 
 
+def nothing_at_last(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | None]:
+    yield batch
+    yield None
+
+
+def no_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.slice(0, 0)
+
+
+def no_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    return iter(())
+
+
 def many(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Each row as a batch of 100,000 bytes: far more than a small reply ring holds."""
     for value in batch.column(0).to_pylist():

@@ -89,14 +89,20 @@ def test_class_is_loaded_once_a_worker_and_called_with_each_batch(serve, client)
 
 
 @pytest.mark.parametrize(
-    ("function", "answers"), [("nothing", 0), ("twice", 2), ("as_table", 2), ("identity", 1)]
+    ("function", "answers"), [("no_batches", 0), ("twice", 2), ("as_table", 2), ("identity", 1)]
 )
-def test_function_may_return_none_or_several_batches_or_a_table(serve, client, function, answers):
+def test_function_may_return_an_iterator_of_any_length_or_a_table(serve, client, function, answers):
     serve(function)
     batches = [numbers(i) for i in range(5)]
     with client() as it:
         assert list(it.map(batches)) == [b for b in batches for _ in range(answers)]
         assert list(it.map([])) == []
+
+
+def test_function_that_has_no_rows_returns_an_empty_batch(serve, client):
+    serve("no_rows")
+    with client() as it:
+        assert list(it.map([numbers(0), numbers(1)])) == [numbers(0, 0)] * 2
 
 
 def test_empty_batch_and_batch_without_columns_are_answered(serve, client):
@@ -174,7 +180,9 @@ def test_exception_of_the_function_comes_with_its_traceback_and_the_worker_lives
         ("fail_half_way", "half way"),
         ("leave", "the function leaves"),
         ("say_a_file_name", r"\\udcff\.txt"),
-        ("no_arrow", "expected Arrow data"),
+        ("no_arrow", "what functions:no_arrow returned cannot be sent: expected Arrow data"),
+        ("nothing", "functions:nothing returned None, not Arrow data"),
+        ("nothing_at_last", "functions:nothing_at_last returned None"),
     ],
 )
 def test_whatever_goes_wrong_in_the_function_is_the_answer(serve, client, function, text):

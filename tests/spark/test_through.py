@@ -117,6 +117,13 @@ def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, rep
     until(lambda: not reply_rings(), "the end of the reply rings")
 
 
+def test_function_that_returns_none_fails_the_job_and_loses_no_rows(spark, serve, name):
+    serve("nothing")
+    frame = spark.range(100, numPartitions=2).mapInArrow(through(name), "id long")
+    with pytest.raises(PythonException, match="functions:nothing returned None"):
+        frame.collect()
+
+
 def test_sidecar_that_is_not_there_fails_the_job_in_words(spark, name):
     frame = spark.range(10).mapInArrow(through(name, patience=0.1), "id long")
     with pytest.raises(PythonException, match=f'no sidecar "{name}" on this host'):

@@ -164,13 +164,15 @@ class Worker:
     Parameters
     ----------
     function : called with each RecordBatch; returns Arrow data (a RecordBatch, a
-        Table, anything with ``__arrow_c_stream__``), an iterator of such, or None
+        Table, anything with ``__arrow_c_stream__``) or an iterator of such
+    target : what the function is called in errors
     name : of the sidecar, whose ring exists
     parent : process id of the supervisor; the worker ends with it
     """
 
-    def __init__(self, function: Function, name: str, parent: int) -> None:
+    def __init__(self, function: Function, target: str, name: str, parent: int) -> None:
         self._function = function
+        self._target = target
         self._parent = parent
         self._clients: dict[str, _Client] = {}
         self._stopping = False
@@ -261,15 +263,24 @@ class Worker:
             yield push(head.answer(0, FLAG_ERROR | FLAG_LAST), text)
 
     def _pieces(self, client: _Client, result: Any) -> Iterator[Piece]:
-        if result is None:
-            return
         parts = cast("Iterator[Any]", result) if isinstance(result, Iterator) else (result,)
         for part in parts:
-            _, batches = batches_of(part)
-            for batch in batches:
+            for batch in self._batches(part):
                 yield from client.encoder_for(batch).pieces(
                     batch, client.ring.slots, ring=client.ring.path, prefix=HEAD_BYTES
                 )
+
+    def _batches(self, part: Any) -> Iterator[pa.RecordBatch]:
+        if part is None:
+            raise TypeError(
+                f"{self._target} returned None, not Arrow data: return the batch, or to answer "
+                f"with no rows an empty one (batch.slice(0, 0))"
+            )
+        try:
+            _, batches = batches_of(part)
+        except TypeError as error:
+            raise TypeError(f"what {self._target} returned cannot be sent: {error}") from None
+        return batches
 
     def _push_batch(self, client: _Client, head: Head, *piece: *Piece) -> Push:
         return partial(
@@ -313,7 +324,7 @@ def main(arguments: list[str]) -> int:
     target, name, parent, ready = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     sys.path.insert(0, os.getcwd())
-    worker = Worker(load_function(target), name, parent)
+    worker = Worker(load_function(target), target, name, parent)
 
     def stop(number: int, frame: object) -> None:
         worker.stop()
