@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import time
 import uuid
 from collections import deque
@@ -20,11 +21,13 @@ from shmring.errors import (
     Damaged,
     Empty,
     Full,
+    LimitReached,
     RingNotFound,
     SidecarError,
     SidecarUnavailable,
     TooManyLeases,
 )
+from shmring.sidecars.seats import Watch, crowd, enter
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -43,6 +46,8 @@ __all__ = ["Metrics", "SidecarClient"]
 _LOOK_EVERY = 0.25
 # A wait is cut into slices of this length to look at the other direction.
 _SLICE = 0.05
+# The longest between two looks for a free seat.
+_PAUSE = 1.0
 # So many workers may die over one request before it is held to be the cause.
 _DEATHS = 3
 
@@ -119,14 +124,15 @@ class SidecarClient:
     ----------
     name : of the sidecar
     in_flight : requests under way at most
-    timeout : seconds without any answer after which a living sidecar is given up
+    timeout : seconds without any answer after which a living sidecar is given up, also one whose
+        workers are still loading, or which has no seat for another client
     patience : seconds to wait for a sidecar that is not there (yet, or any more)
     reply_slots : size of the ring for the answers, in slots of 300 bytes
     task : whose work this is; travels with every request
 
     Raises
     ------
-    SidecarUnavailable : there is no sidecar of this name
+    SidecarUnavailable : there is no sidecar of this name, or it has had no seat for this client
     """
 
     def __init__(
@@ -159,26 +165,39 @@ class SidecarClient:
         self._last_sign = self._last_look = time.monotonic()
         self._dead_since: float | None = None
         self._refusals = 0
-        self._requests = self._await_ring()
+        self._watch = Watch()
+        self._requests, self._producer = self._await_seats()
         try:
-            self._producer = self._requests.producer("client")
             self._mailbox = _Mailbox(name, reply_slots)
         except BaseException:
             self._requests.close()
             raise
 
-    def _await_ring(self) -> shmring.Ring:
-        deadline = time.monotonic() + self._patience
+    def _await_seats(self) -> tuple[shmring.Ring, shmring.Producer]:
+        begun = time.monotonic()
+        pause = _SLICE
         while True:
             try:
-                return shmring.attach(request_ring_name(self.name))
+                return enter(self.name)
             except RingNotFound as error:
-                if time.monotonic() >= deadline:
+                if time.monotonic() - begun >= self._patience:
                     raise SidecarUnavailable(
-                        f'no sidecar "{self.name}" on this host (waited {self._patience:g} s); '
-                        f"start it with `shmring sidecar module:function --name {self.name}`"
+                        f'no sidecar "{self.name}" on this host (waited {self._patience:g} s, '
+                        f"patience=...); start it with "
+                        f"`shmring sidecar module:function --name {self.name}`"
                     ) from error
                 time.sleep(_SLICE)
+            except LimitReached as error:
+                left = self._timeout - (time.monotonic() - begun)
+                if left <= 0:
+                    raise SidecarUnavailable(
+                        f'sidecar "{self.name}" has had no seat for another client for '
+                        f"{self._timeout:g} s: {crowd(self.name)}; let fewer tasks run at a time "
+                        f"on a host, share their work between sidecars of several names, or wait "
+                        f"longer (timeout=...)"
+                    ) from error
+                time.sleep(min(left, random.uniform(pause / 2, pause)))
+                pause = min(2 * pause, _PAUSE)
 
     def map(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Send each batch and yield the answers, in order.
@@ -400,7 +419,7 @@ class SidecarClient:
         refused = self._refusals > before and elapsed < 2 * _LOOK_EVERY
         if refused and self._mailbox.room() <= self._reply_slots // 2 and not self._spill():
             self._start_over()
-        if any(seat["alive"] and seat["role"] == "member" for seat in self._requests.seats()):
+        if self._watch.look(self._requests):
             self._dead_since = None
         elif self._dead_since is None:
             self._dead_since = now
@@ -409,31 +428,28 @@ class SidecarClient:
             self._dead_since = now
         elif now - self._dead_since > self._patience:
             raise SidecarUnavailable(
-                f'sidecar "{self.name}" has no living worker, and none came within '
-                f"{self._patience:g} s; {len(self._waiting)} requests were under way"
+                f'sidecar "{self.name}" has no living worker and no supervisor, and none came '
+                f"within {self._patience:g} s (patience=...); {len(self._waiting)} requests were "
+                f"under way"
             )
-        if now - self._last_sign > self._timeout:
+        if self._dead_since is None and now - self._last_sign > self._timeout:
             raise SidecarUnavailable(
-                f'sidecar "{self.name}" lives but has not answered for {self._timeout:g} s; '
-                f"give it more time (timeout=...) or more workers"
+                f'sidecar "{self.name}" lives but has not answered process {os.getpid()} for '
+                f"{self._timeout:g} s: {self._watch.describe(self._requests)}; give it more time "
+                f"(timeout=...) or more workers"
             )
 
     def _follow(self) -> bool:
         """Go to the ring of a sidecar that was started anew; whether there is one."""
         try:
-            ring = shmring.attach(request_ring_name(self.name))
+            with shmring.attach(request_ring_name(self.name), read_only=True) as ring:
+                if ring.info.uuid == self._requests.info.uuid:
+                    return False
         except RingNotFound:
             return False
-        if ring.info.uuid == self._requests.info.uuid:
-            ring.close()
-            return False
-        try:
-            producer = ring.producer("client")
-        except BaseException:
-            ring.close()
-            raise
+        requests, producer = self._await_seats()
         self._requests.close()
-        self._requests, self._producer = ring, producer
+        self._requests, self._producer = requests, producer
         return True
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import shmring
 from shmring.errors import Contended, NotARing, PermissionRefused, RingNotFound, SidecarUnavailable
+from shmring.sidecars.seats import SEATS, SUPERVISOR
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
 __all__ = ["Sidecar", "sidecar"]
@@ -24,10 +25,6 @@ _GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 # A worker that dies within _SOON seconds of its start is started again ever more slowly.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0)
-# A client takes two seats of the request ring, a worker too: this is the most a ring can have.
-_SEATS = 248
-# The seat by which a supervisor says that it still wants the ring: it may have no worker just now.
-_SUPERVISOR = "supervisor"
 
 
 class _Process:
@@ -182,13 +179,13 @@ class Sidecar:
         self._pid = os.getpid()
         self._patience = timeout
         self._ring = shmring.open_or_create(
-            request_ring_name(self.name), slots=self._slots, participants=_SEATS, temporary=True
+            request_ring_name(self.name), slots=self._slots, participants=SEATS, temporary=True
         )
         self._ring.keep()  # another sidecar may serve it still when this one stops
         # A caller may end without stop(); the workers notice that, the ring does not.
         atexit.register(self.stop)
         try:
-            self._seat = self._ring.producer(_SUPERVISOR)
+            self._seat = self._ring.producer(SUPERVISOR)
             self._sweep(self._ring)
             for _ in range(self._workers):
                 self._places.append(_Place(self._target, self.name))
@@ -264,7 +261,7 @@ class Sidecar:
             self._sweep(ring)
             if self._seat is not None:
                 self._seat.close()
-            shared = any(seat["alive"] and seat["name"] == _SUPERVISOR for seat in ring.seats())
+            shared = any(seat["alive"] and seat["name"] == SUPERVISOR for seat in ring.seats())
             ring.close()
             if not shared:
                 with contextlib.suppress(RingNotFound):

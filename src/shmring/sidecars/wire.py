@@ -95,6 +95,17 @@ class Head:
         """The head of an answer to this request."""
         return replace(self, piece=piece, flags=flags)
 
+    def describe(self) -> str:
+        """Whose it is, in words."""
+        client = self.reply_ring.rpartition(".")[2].partition("-")[0]
+        text = f"request {self.number} of process {client}"
+        if self.task.application:
+            text += (
+                f" (partition {self.task.partition} of stage {self.task.stage}, attempt "
+                f"{self.task.attempt}, {self.task.application})"
+            )
+        return text
+
     def pack(self) -> bytes:
         """The 256 bytes."""
         return _HEAD.pack(

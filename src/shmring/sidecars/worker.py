@@ -16,13 +16,21 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
 import shmring
 from shmring.batches import BatchEncoder, Piece, batches_of, decode_batch
-from shmring.errors import Empty, Full, RingNotFound, ShmringError, TooManyLeases
+from shmring.errors import (
+    Empty,
+    Full,
+    LimitReached,
+    RingNotFound,
+    ShmringError,
+    TooManyLeases,
+)
+from shmring.sidecars.seats import LOADING
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -39,6 +47,7 @@ __all__ = ["Worker", "load_function", "main"]
 Function = Callable[[pa.RecordBatch], Any]
 # Publishes one message, or raises Full at once.
 Push = Callable[[], int]
+Seat = TypeVar("Seat")
 
 _IDLE = 0.2  # seconds between looks at the parent and at clients that may be gone
 _FAREWELL = 5.0  # seconds that a worker told to stop waits for slow clients
@@ -166,18 +175,20 @@ class Worker:
     function : called with each RecordBatch; returns Arrow data (a RecordBatch, a
         Table, anything with ``__arrow_c_stream__``) or an iterator of such
     target : what the function is called in errors
-    name : of the sidecar, whose ring exists
+    ring : the sidecar's request ring; it is the worker's now
     parent : process id of the supervisor; the worker ends with it
     """
 
-    def __init__(self, function: Function, target: str, name: str, parent: int) -> None:
+    def __init__(self, function: Function, target: str, ring: shmring.Ring, parent: int) -> None:
         self._function = function
         self._target = target
         self._parent = parent
         self._clients: dict[str, _Client] = {}
         self._stopping = False
-        self._ring = shmring.attach(request_ring_name(name))
-        self._inbox = self._ring.consumer(WORKERS_BRANCH, start="earliest")
+        self._ring = ring
+        self._inbox = _await_seat(
+            lambda: ring.consumer(WORKERS_BRANCH, start="earliest", name=target)
+        )
 
     def stop(self) -> None:
         """Let :meth:`run` return after the request at hand."""
@@ -306,6 +317,15 @@ class Worker:
         self._ring.close()
 
 
+def _await_seat(take: Callable[[], Seat]) -> Seat:
+    """Take a seat as soon as one is free; the supervisor ends a worker that waits too long."""
+    while True:
+        try:
+            return take()
+        except LimitReached:
+            time.sleep(_IDLE)
+
+
 def _end_with(parent: int) -> None:
     """End this process, whatever it is at, soon after its parent."""
     while os.getppid() == parent:
@@ -324,7 +344,11 @@ def main(arguments: list[str]) -> int:
     target, name, parent, ready = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     sys.path.insert(0, os.getcwd())
-    worker = Worker(load_function(target), target, name, parent)
+    ring = _await_seat(lambda: shmring.attach(request_ring_name(name)))
+    # Clients that wait see by it what they wait for.
+    loading = _await_seat(lambda: ring.producer(LOADING + target))
+    worker = Worker(load_function(target), target, ring, parent)
+    loading.close()
 
     def stop(number: int, frame: object) -> None:
         worker.stop()

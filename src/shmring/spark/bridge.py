@@ -90,7 +90,8 @@ def through(
     ----------
     name : of the sidecar; one must run on every host that has executors
     in_flight : batches sent ahead of the answers
-    timeout : seconds without any answer after which the task fails
+    timeout : seconds without any answer after which the task fails, also where the sidecar's
+        workers are still loading, or where it has no seat for another client
     patience : seconds to wait for a sidecar that is not there (yet, or any more)
     reply_slots : size of each task's ring for answers, in slots of 300 bytes
     metrics : made by :func:`metrics`, to sum up what the tasks' clients did

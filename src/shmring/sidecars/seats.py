@@ -1,0 +1,146 @@
+"""Seats of a sidecar's request ring: taking a client's, and what they tell about the sidecar.
+
+Their names are what its processes know of each other: a supervisor says that it wants the ring (it
+may have no worker just now), a worker which function it loads or serves.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import shmring
+from shmring.errors import Damaged, LimitReached, ShmringError
+from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
+
+__all__ = ["LOADING", "SEATS", "SUPERVISOR", "Watch", "crowd", "enter"]
+
+# A client takes two seats of the request ring, a worker too: this is the most a ring can have.
+SEATS = 248
+# Clients leave so many free, or an eighth: a worker that is replaced must find its own, however
+# many clients wait for some.
+_FOR_WORKERS = 16
+
+SUPERVISOR = "supervisor"
+LOADING = "loading "  # then the function's name
+_CLIENT = "client"
+
+_NAMED = 5  # of many clients, those that have been there longest
+
+Seat = dict[str, Any]
+
+
+def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
+    """Attach to a sidecar's request ring as a client, now.
+
+    Raises
+    ------
+    RingNotFound : there is none
+    LimitReached : it has no seats left for clients
+    """
+    ring = shmring.attach(request_ring_name(sidecar))
+    try:
+        producer = ring.producer(_CLIENT)
+        most = ring.info.participants
+        if len(ring.seats()) > most - min(_FOR_WORKERS, most // 8):
+            raise LimitReached(f'sidecar "{sidecar}": the seats that are left are for workers')
+    except BaseException:
+        ring.close()
+        raise
+    return ring, producer
+
+
+def crowd(sidecar: str) -> str:
+    """Who has the seats of a sidecar's request ring."""
+    try:
+        with shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
+            seats = ring.seats()
+    except ShmringError as error:
+        return str(error)
+    clients = sorted(
+        (s for s in seats if s["name"] == _CLIENT and s["alive"]), key=lambda s: s["joined_ns"]
+    )
+    workers = sum(s["alive"] and s["role"] == "member" for s in seats)
+    longest = ", ".join(f"{s['pid']} for {_age_of(s)}" for s in clients[:_NAMED])
+    return (
+        f"{len(clients)} clients and {workers} workers have them; the clients that have been there "
+        f"longest are the processes {longest}"
+    )
+
+
+class _Task(NamedTuple):
+    """What a worker holds, as it was seen first."""
+
+    sequence: int | None
+    since: float
+
+
+class Watch:
+    """What a client sees of a sidecar's other processes while it waits for them."""
+
+    def __init__(self) -> None:
+        self._seats: list[Seat] = []
+        self._tasks: dict[tuple[int, int], _Task] = {}
+
+    def look(self, ring: shmring.Ring) -> bool:
+        """Whether a worker or a supervisor lives."""
+        now = time.monotonic()
+        self._seats = [seat for seat in ring.seats() if seat["alive"]]
+        before, self._tasks = self._tasks, {}
+        for seat in self._workers():
+            task = before.get(_key(seat))
+            if task is None or task.sequence != seat["hold"]:
+                task = _Task(seat["hold"], now)
+            self._tasks[_key(seat)] = task
+        return bool(self._tasks) or bool(self._named(SUPERVISOR))
+
+    def describe(self, ring: shmring.Ring) -> str:
+        """What each process was at when :meth:`look` saw it, and for how long."""
+        said = [self._describe_worker(seat, ring) for seat in self._workers()]
+        for seat in self._named(LOADING):
+            function = seat["name"].removeprefix(LOADING)
+            said.append(f"worker {seat['pid']} has been loading {function} for {_age_of(seat)}")
+        if not said:
+            said = [
+                f"supervisor {seat['pid']}, there for {_age_of(seat)}, has no worker just now"
+                for seat in self._named(SUPERVISOR)
+            ]
+        return "; ".join(said)
+
+    def _workers(self) -> list[Seat]:
+        return [seat for seat in self._seats if seat["role"] == "member"]
+
+    def _named(self, name: str) -> list[Seat]:
+        return [s for s in self._seats if s["role"] == "producer" and s["name"].startswith(name)]
+
+    def _describe_worker(self, seat: Seat, ring: shmring.Ring) -> str:
+        worker = f"worker {seat['pid']} ({seat['name']})"
+        task = self._tasks[_key(seat)]
+        age = _age(time.monotonic() - task.since)
+        if task.sequence is None:
+            return f"{worker} has waited for requests for at least {age}"
+        return f"{worker} has been at {_request(ring, task.sequence)} for at least {age}"
+
+
+def _key(seat: Seat) -> tuple[int, int]:
+    return seat["seat"], seat["joined_ns"]
+
+
+def _request(ring: shmring.Ring, sequence: int) -> str:
+    slot = sequence % ring.slots
+    for found in ring.rows(slot, slot + 1, HEAD_BYTES):
+        if found[1] == sequence:
+            try:
+                head = Head.unpack(memoryview(found[6]), ring=ring.path)
+            except Damaged:
+                break
+            return head.describe()
+    return f"message {sequence}"
+
+
+def _age_of(seat: Seat) -> str:
+    return _age(max(0.0, time.time() - seat["joined_ns"] / 1e9))
+
+
+def _age(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
