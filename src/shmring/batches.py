@@ -11,7 +11,7 @@ straight into memory only as a stream.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import pyarrow as pa
@@ -74,7 +74,13 @@ class BatchEncoder:
         self._small_rows = -1
 
     def pieces(
-        self, batch: pa.RecordBatch, slots: int, *, ring: str, prefix: int = 0
+        self,
+        batch: pa.RecordBatch,
+        slots: int,
+        *,
+        ring: str,
+        prefix: int = 0,
+        remedy: str = "create the ring with at least {slots} slots",
     ) -> Iterable[Piece]:
         """The batch, cut by rows into pieces of which two fit a ring at once.
 
@@ -84,20 +90,32 @@ class BatchEncoder:
         ----------
         slots, ring : of the ring; its name is for the text of an error
         prefix : bytes that stand before the IPC messages
+        remedy : what the error of a single row that needs more says; {slots} is how many it takes
 
         Raises
         ------
         MessageTooLarge : a single row needs more
         """
-        limit = (slots // 2 - 1) * SLOT_BYTES - prefix - len(self._schema_message)
+        overhead = prefix + len(self._schema_message)
         if self._dictionaries:
-            limit -= batch.slice(0, 0).nbytes  # every piece repeats them
+            overhead += batch.slice(0, 0).nbytes  # every piece repeats them
+        limit = _most_bytes(slots) - overhead
         if batch.num_rows <= self._small_rows:
             # To serialise it tells its size, too, and asking first costs a tenth of a write.
             message = batch.serialize()
             if message.size <= min(limit, SMALL_BATCH):
                 return ((batch, message.size, message),)
-        return _split_rows(batch, limit, ring)
+
+        def too_large(nbytes: int) -> MessageTooLarge:
+            wanted = slots
+            while _most_bytes(wanted) < nbytes + overhead:
+                wanted *= 2
+            return MessageTooLarge(
+                f'ring "{ring}" of {slots} slots: one row needs {nbytes} bytes, a message may have '
+                f"{max(limit, 0)}; {remedy.format(slots=wanted)}"
+            )
+
+        return _split_rows(batch, limit, too_large)
 
     def push(
         self,
@@ -292,20 +310,24 @@ def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     )
 
 
-def _split_rows(batch: pa.RecordBatch, limit: int, ring: str) -> Iterator[Piece]:
+def _most_bytes(slots: int) -> int:
+    """Of a message of which two fit a ring at once, wherever they begin."""
+    return (slots // 2 - 1) * SLOT_BYTES
+
+
+def _split_rows(
+    batch: pa.RecordBatch, limit: int, too_large: Callable[[int], MessageTooLarge]
+) -> Iterator[Piece]:
     """The batch in slices of at most `limit` bytes of IPC each, in order."""
     nbytes = pa.ipc.get_record_batch_size(batch)
     if nbytes <= limit:
         yield batch, nbytes, None
     elif batch.num_rows <= 1:
-        raise MessageTooLarge(
-            f'ring "{ring}": one row needs {nbytes} bytes, a message may have {max(limit, 0)}; '
-            f"create the ring with more slots"
-        )
+        raise too_large(nbytes)
     else:
         middle = batch.num_rows // 2
         for part in (batch.slice(0, middle), batch.slice(middle)):
-            yield from _split_rows(_without_unused(part), limit, ring)
+            yield from _split_rows(_without_unused(part), limit, too_large)
 
 
 def _without_unused(part: pa.RecordBatch) -> pa.RecordBatch:

@@ -26,10 +26,8 @@ __all__ = ["sidecar"]
 @click.option(
     "--slots",
     type=binary_count,
-    default=131_072,
-    show_default=True,
     metavar="N",
-    help="Size of the request ring.",
+    help="Size of the request ring.  [default: 131072, or fewer where /dev/shm is small]",
 )
 @click.option(
     "--timeout",
@@ -40,7 +38,9 @@ __all__ = ["sidecar"]
     help="For the workers to load the function.",
 )
 @json_option
-def sidecar(target: str, name: str | None, workers: int | None, slots: int, timeout: float) -> None:
+def sidecar(
+    target: str, name: str | None, workers: int | None, slots: int | None, timeout: float
+) -> None:
     """Serve a Python function to Spark's Python workers and other clients.
 
     The module is looked for in this folder too. Workers that die are replaced. Ctrl-C or SIGTERM
@@ -58,17 +58,22 @@ def sidecar(target: str, name: str | None, workers: int | None, slots: int, time
     _serve(target, name, workers, slots, timeout)
 
 
-def _serve(target: str, name: str, workers: int, slots: int, timeout: float) -> None:
+def _serve(target: str, name: str, workers: int, slots: int | None, timeout: float) -> None:
     from shmring.sidecars import Sidecar
 
     server = Sidecar(target, name=name, workers=workers, slots=slots)
     try:
         server.start(timeout=timeout)
         if wants_json():
-            emit({"event": "ready", "name": name, "pids": list(server.pids)})
+            pids = list(server.pids)
+            emit({"event": "ready", "name": name, "pids": pids, "slots": server.slots})
         else:
             pids = " ".join(map(str, server.pids))
-            click.echo(f'sidecar "{name}" is ready: {workers} workers ({pids})', err=True)
+            click.echo(
+                f'sidecar "{name}" is ready: {workers} workers ({pids}), a ring of {server.slots} '
+                f"slots",
+                err=True,
+            )
         with suppress(KeyboardInterrupt, Terminated):  # how a server ends
             server.serve_forever()
     finally:

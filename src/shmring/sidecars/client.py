@@ -28,6 +28,7 @@ from shmring.errors import (
     TooManyLeases,
 )
 from shmring.sidecars.seats import Watch, crowd, enter
+from shmring.sidecars.sizes import REPLY, REQUEST
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -73,15 +74,21 @@ class Metrics:
 class _Mailbox:
     """A reply ring, of which the client is the only reader."""
 
-    def __init__(self, sidecar: str, slots: int) -> None:
+    def __init__(self, sidecar: str, slots: int | None) -> None:
         self.name = reply_ring_name(sidecar, f"{os.getpid()}-{uuid.uuid4().hex[:12]}")
-        self.ring = shmring.create(self.name, slots=slots, temporary=True)
+        self.ring = REPLY.make(
+            slots, lambda slots: shmring.create(self.name, slots=slots, temporary=True)
+        )
         self.inbox = self.ring.consumer("client", start="earliest", exclusive=True)
 
     def room(self) -> int:
         """Slots that workers may fill before what is held has to go."""
         hold = self.inbox.hold
         return self.ring.slots - (0 if hold is None else self.inbox.position - hold)
+
+    def is_half_full(self) -> bool:
+        """Whether there may be answers that find no room: half of it has room for any."""
+        return self.room() <= self.ring.slots // 2
 
     def refusals(self) -> int:
         """How often workers have found it full."""
@@ -127,12 +134,14 @@ class SidecarClient:
     timeout : seconds without any answer after which a living sidecar is given up, also one whose
         workers are still loading, or which has no seat for another client
     patience : seconds to wait for a sidecar that is not there (yet, or any more)
-    reply_slots : size of the ring for the answers, in slots of 300 bytes
+    reply_slots : size of the ring for the answers, in slots of 300 bytes; None is 65,536 (22 MB),
+        or what leaves others room where /dev/shm has little memory
     task : whose work this is; travels with every request
 
     Raises
     ------
     SidecarUnavailable : there is no sidecar of this name, or it has had no seat for this client
+    NoSpace : /dev/shm cannot hold the ring for the answers
     """
 
     def __init__(
@@ -142,7 +151,7 @@ class SidecarClient:
         in_flight: int = 3,
         timeout: float = 300.0,
         patience: float = 10.0,
-        reply_slots: int = 65_536,
+        reply_slots: int | None = None,
         task: Task | None = None,
     ) -> None:
         if in_flight < 1:
@@ -210,6 +219,7 @@ class SidecarClient:
         SidecarUnavailable : the sidecar has died and none has taken its place, it
             gave no sign for `timeout` seconds, or a request has killed every
             worker that took it
+        MessageTooLarge : a single row does not fit the sidecar's ring
         """
         if self._mapping:
             raise RuntimeError("this client is in the middle of another map(); use a second client")
@@ -222,7 +232,11 @@ class SidecarClient:
                 if encoder is None or not batch.schema.equals(encoder.schema):
                     encoder = BatchEncoder(batch.schema)
                 for piece in encoder.pieces(
-                    batch, self._requests.slots, ring=self._requests.path, prefix=HEAD_BYTES
+                    batch,
+                    self._requests.slots,
+                    ring=self._requests.path,
+                    prefix=HEAD_BYTES,
+                    remedy=REQUEST.remedy,
                 ):
                     while len(self._waiting) >= self._in_flight:
                         yield from self._next_answer()
@@ -379,7 +393,7 @@ class SidecarClient:
         hold = self._mailbox.inbox.hold
         if hold is None or len(self._recent) < 3 or hold >= self._recent[0]:
             return
-        if self._mailbox.room() < self._reply_slots // 2:
+        if self._mailbox.is_half_full():
             self._copy = True
             while any(not request.complete for request in self._waiting.values()):
                 self._advance()
@@ -414,10 +428,9 @@ class SidecarClient:
             return
         self._last_look = now
         before, self._refusals = self._refusals, self._mailbox.refusals()
-        # Refused just now, that is, and not while the caller was away. In half of
-        # the ring there is room for any answer.
+        # Refused just now, that is, and not while the caller was away.
         refused = self._refusals > before and elapsed < 2 * _LOOK_EVERY
-        if refused and self._mailbox.room() <= self._reply_slots // 2 and not self._spill():
+        if refused and self._mailbox.is_half_full() and not self._spill():
             self._start_over()
         if self._watch.look(self._requests):
             self._dead_since = None

@@ -16,6 +16,7 @@ from typing import Any, Self
 import shmring
 from shmring.errors import Contended, NotARing, PermissionRefused, RingNotFound, SidecarUnavailable
 from shmring.sidecars.seats import SEATS, SUPERVISOR
+from shmring.sidecars.sizes import REQUEST
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
 __all__ = ["Sidecar", "sidecar"]
@@ -121,7 +122,8 @@ class Sidecar:
     target : "module:function", or a function made by :func:`sidecar`
     name : by which clients find it
     workers : processes that share the requests
-    slots : size of the request ring, in slots of 300 bytes
+    slots : size of the request ring, in slots of 300 bytes; None is 131,072 (44 MB), or what leaves
+        the clients room where /dev/shm has little memory
 
     Use it as a context manager, or with :meth:`start` and :meth:`stop`. Sidecars
     of one name on one host share the requests.
@@ -133,7 +135,7 @@ class Sidecar:
         *,
         name: str | None = None,
         workers: int | None = None,
-        slots: int = 131_072,
+        slots: int | None = None,
     ) -> None:
         if workers is None:
             workers = int(getattr(target, "__sidecar_workers__", 1))
@@ -158,6 +160,11 @@ class Sidecar:
         return [place.process.popen.pid for place in self._places]
 
     @property
+    def slots(self) -> int:
+        """Size of the request ring; 0 before the start."""
+        return 0 if self._ring is None else self._ring.slots
+
+    @property
     def restarts(self) -> int:
         """Workers that had to be replaced."""
         return self._restarts
@@ -172,14 +179,18 @@ class Sidecar:
         Raises
         ------
         SidecarUnavailable : a worker ended or did not become ready in time; nothing is left
+        NoSpace : /dev/shm cannot hold the request ring
         """
         if self._ring is not None:
             raise RuntimeError(f'sidecar "{self.name}" has been started already')
         self._stop.clear()
         self._pid = os.getpid()
         self._patience = timeout
-        self._ring = shmring.open_or_create(
-            request_ring_name(self.name), slots=self._slots, participants=SEATS, temporary=True
+        self._ring = REQUEST.make(
+            self._slots,
+            lambda slots: shmring.open_or_create(
+                request_ring_name(self.name), slots=slots, participants=SEATS, temporary=True
+            ),
         )
         self._ring.keep()  # another sidecar may serve it still when this one stops
         # A caller may end without stop(); the workers notice that, the ring does not.

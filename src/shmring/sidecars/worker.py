@@ -31,6 +31,7 @@ from shmring.errors import (
     TooManyLeases,
 )
 from shmring.sidecars.seats import LOADING
+from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -278,7 +279,11 @@ class Worker:
         for part in parts:
             for batch in self._batches(part):
                 yield from client.encoder_for(batch).pieces(
-                    batch, client.ring.slots, ring=client.ring.path, prefix=HEAD_BYTES
+                    batch,
+                    client.ring.slots,
+                    ring=client.ring.path,
+                    prefix=HEAD_BYTES,
+                    remedy=REPLY.remedy,
                 )
 
     def _batches(self, part: Any) -> Iterator[pa.RecordBatch]:

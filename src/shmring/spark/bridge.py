@@ -28,7 +28,7 @@ class Through:
     in_flight: int
     timeout: float
     patience: float
-    reply_slots: int
+    reply_slots: int | None
     metrics: Accumulator[Metrics] | None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,7 +79,7 @@ def through(
     in_flight: int = 3,
     timeout: float = 300.0,
     patience: float = 10.0,
-    reply_slots: int = 65_536,
+    reply_slots: int | None = None,
     metrics: Accumulator[Metrics] | None = None,
 ) -> Through:
     """A function for ``DataFrame.mapInArrow`` that lets a sidecar do the work.
@@ -93,7 +93,8 @@ def through(
     timeout : seconds without any answer after which the task fails, also where the sidecar's
         workers are still loading, or where it has no seat for another client
     patience : seconds to wait for a sidecar that is not there (yet, or any more)
-    reply_slots : size of each task's ring for answers, in slots of 300 bytes
+    reply_slots : size of each task's ring for answers, in slots of 300 bytes; None is 65,536, or
+        what leaves others room where /dev/shm has little memory
     metrics : made by :func:`metrics`, to sum up what the tasks' clients did
 
     Raises

@@ -1,0 +1,148 @@
+"""Sidecars in little shared memory, as containers have it, and what is too large for them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import shmring
+from shmring.sidecars import Sidecar, SidecarClient
+
+HERE = str(Path(__file__).parent)
+SOURCE = str(Path(shmring.__file__).parent.parent)
+# A user namespace of its own, so that nobody need be root; the tmpfs goes with the last process.
+SMALL = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"']
+
+PRELUDE = """
+    import numpy, pyarrow, shmring
+    from shmring.sidecars import Sidecar, SidecarClient
+
+    def numbers(first, rows=10):
+        return pyarrow.record_batch({"x": numpy.arange(first, first + rows)})
+
+    def slots(kind):
+        return [shmring.attach(name, read_only=True).slots for name in shmring.rings()
+                if name.startswith(kind)]
+"""
+
+
+@pytest.fixture
+def in_64_mb():
+    """Runs Python code with a /dev/shm of 64 MB; what it printed."""
+    probe = subprocess.run([*SMALL, "sh", "true"], capture_output=True, text=True)
+    if probe.returncode:
+        pytest.skip(f"no /dev/shm of one's own: {probe.stderr.strip()}")
+
+    def run(code):
+        done = subprocess.run(
+            [*SMALL, "sh", sys.executable, "-c", textwrap.dedent(PRELUDE) + textwrap.dedent(code)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, HERE))},
+            capture_output=True,
+            text=True,
+            timeout=100,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_clients_work_side_by_side_in_64_mb(in_64_mb):
+    said = in_64_mb(
+        """
+        batches = [numbers(i * 1000, 1000) for i in range(5)]
+        with Sidecar("functions:identity", name="s", workers=2) as sidecar:
+            clients = [SidecarClient("s") for _ in range(16)]
+            maps = [client.map(batches) for client in clients]
+            for batch in batches:
+                assert all(next(answers) == batch for answers in maps)
+            print(sidecar.slots, *slots("reply."))
+            for client in clients:
+                client.close()
+        """
+    )
+    request, *replies = map(int, said.split())
+    assert request == 32768
+    assert len(replies) == 16
+    assert max(replies) == 16384
+    assert min(replies) >= 2048
+
+
+def test_client_that_finds_no_memory_at_all_says_what_to_set(in_64_mb):
+    said = in_64_mb(
+        """
+        with Sidecar("functions:identity", name="s") as sidecar:
+            clients = []
+            try:
+                while True:
+                    clients.append(SidecarClient("s"))
+            except shmring.NoSpace as error:
+                print(len(clients), error)
+            for client in clients:
+                client.close()
+        """
+    )
+    count, _, text = said.partition(" ")
+    assert int(count) > 30
+    assert "/dev/shm has 0 of 64 MB left, and a ring of 1024 slots needs 0.3 MB" in text
+    assert "--shm-size=1g" in text
+
+
+def test_size_that_the_user_named_is_not_changed(in_64_mb):
+    said = in_64_mb(
+        """
+        try:
+            Sidecar("functions:identity", name="s", slots=1 << 20).start()
+        except shmring.NoSpace as error:
+            print(error)
+        with Sidecar("functions:identity", name="s", slots=1024) as sidecar:
+            try:
+                SidecarClient("s", reply_slots=1 << 20)
+            except shmring.NoSpace as error:
+                print(error)
+            with SidecarClient("s", reply_slots=65536):
+                print(sidecar.slots, *slots("reply."))
+        """
+    )
+    request, reply, sizes = said.splitlines()
+    assert "make the ring smaller with `shmring sidecar --slots ...`" in request
+    assert "make the ring smaller with reply_slots=... of through()" in reply
+    assert sizes == "1024 65536"
+
+
+@pytest.fixture
+def serve(name, monkeypatch):
+    monkeypatch.setattr(sys, "path", [HERE, *sys.path])
+    with Sidecar("functions:identity", name=name, slots=8192) as sidecar:
+        yield sidecar
+
+
+ROW = pa.record_batch({"s": ["x" * 200_000]})
+
+
+def test_request_that_is_too_large_names_the_sidecars_slots(serve, name):
+    row = pa.record_batch({"s": ["x" * 2_000_000]})
+    with (
+        SidecarClient(name) as client,
+        pytest.raises(shmring.MessageTooLarge, match=r"`shmring sidecar --slots 16384`"),
+    ):
+        list(client.map([row]))
+
+
+def test_answer_that_is_too_large_names_the_clients_slots(serve, name):
+    with (
+        SidecarClient(name, reply_slots=1024) as client,
+        pytest.raises(shmring.SidecarError, match=r"reply_slots=2048 of through\(\)"),
+    ):
+        list(client.map([ROW]))
+
+
+def test_slots_that_the_errors_name_are_enough(serve, name):
+    with SidecarClient(name, reply_slots=2048) as client:
+        assert list(client.map([ROW])) == [ROW]
