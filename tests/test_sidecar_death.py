@@ -239,7 +239,8 @@ def test_worker_that_still_loads_ends_with_the_supervisor(child, name, until):
     pid = int(process.line())
     process.kill()
     until(lambda: not is_running(pid), "the worker's end")
-    assert shmring.gc(request_ring_name(name)) == [request_ring_name(name)]
+    # Its first thread may have ended, and the others not quite.
+    until(lambda: shmring.gc(request_ring_name(name)), "the end of the ring")
 
 
 def test_new_sidecar_goes_on_with_the_requests_of_a_killed_one(
