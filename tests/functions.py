@@ -23,6 +23,14 @@ def double(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({"x": pc.multiply(batch.column(0), 2)})
 
 
+def as_text(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"x": batch.column(0).cast(pa.string())})
+
+
+def swapped(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"b": batch.column(1), "a": batch.column(0)})
+
+
 def total(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The sum of all columns, row by row; nulls count as nothing."""
     sums = batch.column(0).fill_null(0)

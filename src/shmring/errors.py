@@ -113,7 +113,7 @@ class MessageTooLarge(ShmringError, ValueError):
 
 
 class SchemaMismatch(ShmringError, TypeError):
-    """The batch's schema is not the ring's."""
+    """The batch's schema is not the ring's, or not what Spark was told to expect."""
 
 
 class SecondProducer(ShmringError):

@@ -124,6 +124,64 @@ def test_function_that_returns_none_fails_the_job_and_loses_no_rows(spark, serve
         frame.collect()
 
 
+@pytest.mark.parametrize(
+    ("function", "schema", "why", "got"),
+    [
+        ("double", "x long, y string", "y is missing", "x int64"),
+        ("with_pid", "id long", "it has 2 columns, not 1", "id int64, pid int64"),
+        ("double", "x int", "x is int64, not int", "x int64"),
+        ("as_text", "x long", "x is string, not bigint", "x string"),
+    ],
+)
+def test_answer_that_spark_does_not_expect_is_told_with_both(
+    spark, serve, name, function, schema, why, got
+):
+    serve(function)
+    frame = spark.range(10, numPartitions=1).mapInArrow(through(name), schema)
+    with pytest.raises(PythonException) as caught:
+        frame.collect()
+    text = str(caught.value)
+    declared = schema.replace("long", "bigint")
+    assert f'functions:{function} of sidecar "{name}" answered with other columns' in text
+    assert f"{why} (expected {declared}; got {got})" in text
+
+
+def test_columns_in_another_order_are_not_taken_for_each_other(spark, serve, name):
+    serve("swapped")
+    frame = spark.range(10).selectExpr("id a", "-id b").mapInArrow(through(name), "a long, b long")
+    with pytest.raises(PythonException, match="b stands where a is expected"):
+        frame.collect()
+
+
+def test_columns_may_have_other_names(spark, serve, name):
+    serve("double")
+    frame = spark.range(3, numPartitions=1).mapInArrow(through(name), "twice long")
+    assert [row.twice for row in frame.collect()] == [0, 2, 4]
+
+
+REFUSING = {
+    "mapInPandas": lambda frame, it: frame.mapInPandas(it, "id long"),
+    "applyInPandas": lambda frame, it: frame.groupBy("id").applyInPandas(it, "id long"),
+    "applyInArrow": lambda frame, it: frame.groupBy("id").applyInArrow(it, "id long"),
+    "cogroup.applyInPandas": lambda frame, it: (
+        frame.groupBy("id").cogroup(frame.groupBy("id")).applyInPandas(it, "id long")
+    ),
+    "cogroup.applyInArrow": lambda frame, it: (
+        frame.groupBy("id").cogroup(frame.groupBy("id")).applyInArrow(it, "id long")
+    ),
+}
+
+
+@pytest.mark.parametrize("where", REFUSING)
+def test_through_is_refused_by_name_where_it_cannot_work(spark, serve, name, where):
+    serve("identity")
+    with pytest.raises(PythonException) as caught:
+        REFUSING[where](spark.range(10, numPartitions=1), through(name)).collect()
+    text = str(caught.value)
+    assert f'shmring.spark.through("{name}") is for DataFrame.mapInArrow' in text
+    assert "was given p" in text  # pandas or pyarrow
+
+
 def test_sidecar_that_is_not_there_fails_the_job_in_words(spark, name):
     frame = spark.range(10).mapInArrow(through(name, patience=0.1), "id long")
     with pytest.raises(PythonException, match=f'no sidecar "{name}" on this host'):

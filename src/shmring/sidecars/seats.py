@@ -13,7 +13,7 @@ import shmring
 from shmring.errors import Damaged, LimitReached, ShmringError
 from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
-__all__ = ["LOADING", "SEATS", "SUPERVISOR", "Watch", "crowd", "enter"]
+__all__ = ["LOADING", "SEATS", "SUPERVISOR", "Watch", "crowd", "enter", "functions"]
 
 # A client takes two seats of the request ring, a worker too: this is the most a ring can have.
 SEATS = 248
@@ -66,6 +66,12 @@ def crowd(sidecar: str) -> str:
         f"{len(clients)} clients and {workers} workers have them; the clients that have been there "
         f"longest are the processes {longest}"
     )
+
+
+def functions(ring: shmring.Ring) -> str:
+    """What the workers of a request ring serve, as they have said."""
+    names = {s["name"] for s in ring.seats() if s["alive"] and s["role"] == "member"}
+    return " or ".join(sorted(names)) or "its function"
 
 
 class _Task(NamedTuple):

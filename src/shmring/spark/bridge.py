@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from shmring.errors import SchemaMismatch
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import SparkContext
     from pyspark.accumulators import Accumulator
+    from pyspark.sql.types import StructType
 
     from shmring.sidecars import Metrics, SidecarClient, Task
 
@@ -30,13 +33,61 @@ class Through:
     patience: float
     reply_slots: int | None
     metrics: Accumulator[Metrics] | None
+    schema: StructType | None = None  # as given to mapInArrow, in the worker
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __reduce__(self) -> tuple[Any, ...]:
+        from shmring.spark.expected import declared_with
+
+        values = [getattr(self, field.name) for field in fields(self)]
+        return Through, (*values[:-1], declared_with(self) or self.schema)
+
+    # Spark counts the parameters: with these it is called, and refuses, whatever it is given to.
+    def __call__(
+        self, batches: Iterable[pa.RecordBatch], *others: object
+    ) -> Iterator[pa.RecordBatch]:
         """Send each batch and yield the answers, in order."""
+        if others or hasattr(batches, "columns"):  # a DataFrame, or a Table
+            self._refuse(others[-1] if others else batches)
+        return self._map(batches)
+
+    def _map(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # A cancelled task closes this generator (or is killed: then the sidecar
         # sweeps the reply ring); either way nothing is left.
         with self._client() as client:
-            yield from client.map(batches)
+            seen: pa.Schema | None = None
+            for answer in client.map(self._checked(batches)):
+                if seen is None or not answer.schema.equals(seen):
+                    seen = answer.schema
+                    self._check(seen, client)
+                yield answer
+
+    def _checked(self, batches: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            if not isinstance(batch, pa.RecordBatch):
+                self._refuse(batch)
+            yield batch
+
+    def _refuse(self, data: object) -> NoReturn:
+        kind = type(data)
+        raise TypeError(
+            f'shmring.spark.through("{self.name}") is for DataFrame.mapInArrow: it takes an '
+            f"iterator of pyarrow.RecordBatch, and was given {kind.__module__}.{kind.__name__}; "
+            f"mapInPandas, applyInPandas, applyInArrow and cogroup cannot use it"
+        )
+
+    def _check(self, got: pa.Schema, client: SidecarClient) -> None:
+        from shmring.spark.expected import difference, in_words
+
+        if self.schema is not None and (why := difference(got, self.schema)):
+            columns = ", ".join(
+                f"{name} {kind}" for name, kind in zip(got.names, got.types, strict=True)
+            )
+            raise SchemaMismatch(
+                f"{client.function()} answered with other columns than mapInArrow was declared "
+                f"with: {why} (expected {in_words(self.schema)}; got {columns or 'none'})"
+            )
 
     @contextlib.contextmanager
     def _client(self) -> Generator[SidecarClient]:
@@ -99,8 +150,9 @@ def through(
 
     Raises
     ------
-    In the task, and so in the job: SidecarUnavailable, or SidecarError with the
-    traceback of the sidecar's function.
+    In the task, and so in the job: SidecarUnavailable, SidecarError with the
+    traceback of the sidecar's function, or SchemaMismatch where its answer has other
+    columns or types than the schema that ``mapInArrow`` was given.
     """
     return Through(name, in_flight, timeout, patience, reply_slots, metrics)
 

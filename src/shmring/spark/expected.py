@@ -1,0 +1,132 @@
+"""Whether a sidecar's answers are what Spark expects of a function for ``mapInArrow``.
+
+Spark does not look: it takes columns by position, drops those that are too many, and fails in the
+JVM, in other words, over those that are missing or of another type.
+"""
+
+from __future__ import annotations
+
+from inspect import currentframe
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from shmring.batches import fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["declared_with", "difference", "in_words"]
+
+_types: Any = pa.types
+
+
+def declared_with(function: object) -> StructType | None:
+    """The schema with which `function` is being pickled; None if it is pickled otherwise.
+
+    PySpark tells a function of ``mapInArrow`` its schema neither when it is declared nor when it is
+    called. What is shipped to the workers, by Spark Connect too, is the pair of function and
+    schema: while that is pickled, it is a local variable of whoever does it.
+    """
+    from pyspark.sql.types import StructType
+
+    frame = currentframe()
+    while frame is not None:
+        for value in frame.f_locals.values():
+            if type(value) is tuple:
+                pair = cast("tuple[Any, ...]", value)
+                if len(pair) == 2 and pair[0] is function and isinstance(pair[1], StructType):
+                    return pair[1]
+        frame = frame.f_back
+    return None
+
+
+def difference(got: pa.Schema, expected: StructType) -> str | None:
+    """Why Spark cannot take such a batch, or would take a column for another; None: it can."""
+    return _of_fields(fields_of(got), expected)
+
+
+def in_words(schema: StructType) -> str:
+    """A schema as one writes it for ``mapInArrow``."""
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
+
+
+def _of_fields(got: list[Any], expected: StructType) -> str | None:
+    names = [field.name for field in got]
+    for field in expected.fields:
+        if field.name not in names and len(got) < len(expected.fields):
+            return f"{field.name} is missing"
+    if len(got) != len(expected.fields):
+        return f"it has {len(got)} columns, not {len(expected.fields)}"
+    for found, field in zip(got, expected.fields, strict=True):
+        # Another name means nothing to Spark, as long as it is not that of another column.
+        if found.name != field.name and field.name in names:
+            return f"{found.name} stands where {field.name} is expected"
+        if not _is_taken_for(found.type, field.dataType):
+            return f"{found.name} is {found.type}, not {field.dataType.simpleString()}"
+    return None
+
+
+def _is_taken_for(got: Any, expected: DataType) -> bool:
+    """Whether Spark reads such an Arrow array as this type, without losing anything."""
+    of: Any = expected
+    if _types.is_null(got):
+        return True
+    if isinstance(got, pa.BaseExtensionType):
+        return _is_taken_for(got.storage_type, expected)
+    kind = type(expected).__name__
+    if kind in _ATOMIC:
+        return _ATOMIC[kind](got)
+    if kind == "DecimalType":
+        return (
+            _types.is_decimal128(got)
+            and got.scale <= of.scale
+            and got.precision - got.scale <= of.precision - of.scale
+        )
+    if kind == "ArrayType":
+        return _types.is_list(got) and _is_taken_for(got.value_type, of.elementType)
+    if kind == "MapType":
+        return (
+            _types.is_map(got)
+            and _is_taken_for(got.key_type, of.keyType)
+            and _is_taken_for(got.item_type, of.valueType)
+        )
+    if kind == "StructType":
+        return _types.is_struct(got) and _of_fields(fields_of(got), of) is None
+    if hasattr(expected, "sqlType"):  # a user's own type
+        return _is_taken_for(got, of.sqlType())
+    return True  # a type that is not known here: Spark has to look
+
+
+def _is_text(got: Any) -> bool:
+    return _types.is_string(got) or _types.is_large_string(got) or _types.is_string_view(got)
+
+
+def _is_binary(got: Any) -> bool:
+    return _types.is_binary(got) or _types.is_large_binary(got) or _types.is_binary_view(got)
+
+
+def _is_timestamp(got: Any) -> bool:
+    return _types.is_timestamp(got) and got.unit == "us"
+
+
+# By name: the types are not the same in all versions of Spark.
+_ATOMIC: dict[str, Callable[[Any], bool]] = {
+    "BooleanType": _types.is_boolean,
+    "ByteType": _types.is_int8,
+    "ShortType": _types.is_int16,
+    "IntegerType": _types.is_int32,
+    "LongType": _types.is_int64,
+    "FloatType": _types.is_float32,
+    "DoubleType": _types.is_float64,
+    "StringType": _is_text,
+    "CharType": _is_text,
+    "VarcharType": _is_text,
+    "BinaryType": _is_binary,
+    "DateType": _types.is_date32,
+    "TimestampType": _is_timestamp,
+    "TimestampNTZType": _is_timestamp,
+    "DayTimeIntervalType": lambda got: _types.is_duration(got) and got.unit == "us",
+}
