@@ -341,7 +341,8 @@ static int lock_in_section(struct lock_file *f)
 			if (is_ours(f, f->descriptor))
 				return locked ? SHMRING_OK : SHMRING_CONTENDED;
 		}
-		if (!find_again(f)) /* drops what may have been locked, too */
+		/* Drops what may have been locked, too. A new descriptor may be closed as well. */
+		if (!find_again(f) && errno != EBADF)
 			return fail_lost(f);
 	}
 	return SHMRING_CONTENDED;
