@@ -194,6 +194,7 @@ static void handle_make(int i, const struct exploration *e)
 	shmring *r = &handles[i];
 
 	*r = (shmring){
+	    .owned = 1,
 	    .header = {.seats_offset = SEATS_OFFSET},
 	    .cursors = &memory.cursors,
 	    .seats = memory.seats,

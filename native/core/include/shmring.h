@@ -13,8 +13,8 @@
  *
  * Threads. A ring may be used by many threads. A producer or a member may be
  * used by one thread at a time, except for the _wait functions, which touch no
- * state of the handle. Handles do not survive fork(): in the child every call
- * answers SHMRING_E_FORKED.
+ * state of the handle. Handles do not survive fork() or clone(): in the child every
+ * call answers SHMRING_E_FORKED.
  */
 #ifndef SHMRING_H
 #define SHMRING_H

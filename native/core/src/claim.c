@@ -76,7 +76,7 @@ void shmring_producer_close(shmring_producer *p)
 	if (!p)
 		return;
 	r = p->ring;
-	if (!r->forked) {
+	if (r->owned) {
 		if (p->claim_n)
 			(void)shmring_abort(p);
 		if (admin_enter(r) == SHMRING_OK) {
@@ -468,6 +468,6 @@ int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint
 
 void shmring_count_dropped(shmring_producer *p)
 {
-	if (!p->ring->forked)
+	if (p->ring->owned)
 		count(&p->seat->counters.dropped, 1);
 }

@@ -12,6 +12,7 @@
 struct lock_file; /* locks.c */
 
 struct shmring {
+	uint64_t owned; /* 0 in a child, whatever made it: see handle_new() */
 	struct header header; /* the checked copy; the file's own is not read again */
 	struct cursors *cursors;
 	struct seat *seats;
@@ -25,7 +26,6 @@ struct shmring {
 	struct lock_file *locks; /* the mapping was made from another description */
 	bool read_only;
 	bool asymmetric; /* barriers, see atomics.h */
-	bool forked;
 	uint32_t seat; /* this handle's own */
 	void *held[MAX_SEATS]; /* what holds the lock of each of this handle's seats */
 	uint8_t *base;
@@ -90,7 +90,7 @@ uint8_t *slot_at(const shmring *ring, uint64_t sequence);
 
 static inline int check_usable(const shmring *ring)
 {
-	if (__builtin_expect(ring->forked, 0))
+	if (__builtin_expect(!ring->owned, 0))
 		return fail(SHMRING_E_FORKED,
 			    "this handle of ring \"%s\" belongs to the parent process; attach again in the child",
 			    ring->name);

@@ -212,7 +212,7 @@ static void after_fork_child(void)
 		close_if_ours(f, f->descriptor);
 		f->descriptor = LOST;
 		if (f->ring)
-			f->ring->forked = true;
+			f->ring->owned = 0;
 	}
 	files = NULL;
 	pthread_mutex_unlock(&files_lock);
@@ -277,7 +277,7 @@ void lock_file_close(struct lock_file *f)
 {
 	pthread_mutex_lock(&files_lock);
 	close_if_ours(f, f->descriptor);
-	if (!f->ring || !f->ring->forked) /* a child has no page, and something else may lie there */
+	if (!f->ring || f->ring->owned) /* a child has no page, and something else may lie there */
 		unmap_page(f->page);
 	for (struct lock_file **p = &files; *p; p = &(*p)->next)
 		if (*p == f) {

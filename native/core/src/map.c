@@ -246,6 +246,35 @@ static int open_for_locks(shmring *r, const char *path, int how, int mapped_fd)
 	return SHMRING_OK;
 }
 
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18 /* Linux 4.14 */
+#endif
+
+/* `owned` is the last word of a page that every child finds wiped, one that no
+ * fork handler has seen, too (clone, _Fork); all else lies behind that page. */
+static shmring *handle_new(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *start =
+	    mmap(NULL, page + sizeof(shmring), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	shmring *r;
+
+	static_assert(offsetof(shmring, owned) == 0 && _Alignof(shmring) == sizeof r->owned, "handle");
+	if (start == MAP_FAILED)
+		return NULL;
+	(void)madvise(start, page, MADV_WIPEONFORK); /* without: only fork() marks the copy */
+	r = (shmring *)(start + page - sizeof r->owned);
+	r->owned = 1;
+	return r;
+}
+
+static void handle_free(shmring *r)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	munmap((uint8_t *)r + sizeof r->owned - page, page + sizeof *r);
+}
+
 static int attach_file(const char *path, const char *name, uint32_t flags, int how, shmring **out)
 {
 	int status;
@@ -255,13 +284,13 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 	if (flags & ~(uint32_t)(SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER))
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there are no attach flags %#x", base_name(path),
 			    flags);
-	r = calloc(1, sizeof *r);
+	r = handle_new();
 	if (!r)
 		return fail(SHMRING_E_NO_MEMORY, "out of memory");
 	snprintf(r->name, sizeof r->name, "%s", name);
 	status = open_checked(path, name, flags, how, &fd, &r->header);
 	if (status) {
-		free(r);
+		handle_free(r);
 		return status;
 	}
 	r->read_only = flags & SHMRING_READ_ONLY;
@@ -289,7 +318,7 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 	if (status || lock_file_is(r->locks, fd))
 		close(fd);
 	if (status) {
-		free(r);
+		handle_free(r);
 		return status;
 	}
 	if (!r->read_only) {
@@ -351,15 +380,15 @@ void shmring_close(shmring *r)
 {
 	if (!r)
 		return;
-	if (!r->forked && r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
+	if (r->owned && r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
 		seat_give_back(r, r->seat);
 		admin_leave(r);
 	}
-	for (uint32_t i = 0; i < r->seat_count && !r->forked; i++) /* those that were not closed before */
+	for (uint32_t i = 0; i < r->seat_count && r->owned; i++) /* those that were not closed before */
 		seat_abandon(r, i);
 	lock_file_close(r->locks);
 	munmap(r->reserved, r->reserved_bytes);
-	free(r);
+	handle_free(r);
 }
 
 void shmring_get_info(const shmring *r, struct shmring_info *info)

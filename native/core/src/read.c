@@ -126,7 +126,7 @@ void shmring_member_close(shmring_member *m)
 	if (!m)
 		return;
 	r = m->ring;
-	if (!r->forked) {
+	if (r->owned) {
 		for (int k = 0; k < LEASES; k++)
 			store_relaxed(&m->seat->range[k].lo, NONE);
 		store_release(&m->seat->lease.hold, NONE);
@@ -149,7 +149,7 @@ void shmring_member_abandon(shmring_member *m)
 {
 	if (!m)
 		return;
-	if (!m->ring->forked) {
+	if (m->ring->owned) {
 		bool entered = admin_enter(m->ring) == SHMRING_OK;
 
 		seat_abandon(m->ring, m->seat_index);

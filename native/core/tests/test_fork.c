@@ -91,7 +91,8 @@ static int fork_and_claim(struct puppet *c)
 	c->p = producer_of(c->r);
 	if (shmring_next(c->p, 2) < 0)
 		return 1;
-	pid = fork();
+	/* No fork handler sees the second. */
+	pid = c->step ? (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL) : fork();
 	if (pid == 0) { /* keeps the mapping, and does nothing */
 		store_release(&c->n, 1);
 		for (int i = 0; i < 3000; i++)
@@ -104,12 +105,13 @@ static int fork_and_claim(struct puppet *c)
 	return 0;
 }
 
-TEST(a_parent_is_dead_although_its_forked_child_lives)
+static void check_parent_is_dead(uint64_t unseen)
 {
 	struct puppet *c = puppet_new(fork_and_claim);
 	shmring *r = ring_new();
 	shmring_member *m = member_of(r, "b");
 
+	c->step = unseen;
 	puppet_die(c);
 	NEED((pid_t)c->lo > 0 && kill((pid_t)c->lo, 0) == 0);
 	CHECK_IS(recover(r), 2);
@@ -118,6 +120,39 @@ TEST(a_parent_is_dead_although_its_forked_child_lives)
 	check_works(r, m);
 	shmring_member_close(m);
 	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+TEST(a_parent_is_dead_although_its_forked_child_lives)
+{
+	check_parent_is_dead(false);
+}
+
+TEST(a_parent_is_dead_although_its_cloned_child_lives)
+{
+	check_parent_is_dead(true);
+}
+
+TEST(a_cloned_child_has_no_part_in_the_ring_and_ends_none)
+{
+	shmring *r = ring_new(), *other = ring_again(ring_path());
+	struct inherited h = {r, producer_of(r), member_of(r, "b")};
+	pid_t pid;
+
+	snprintf(fork_path, sizeof fork_path, "%s", ring_path());
+	fflush(stdout);
+	pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+	if (pid == 0)
+		_exit(use_and_attach_again(&h) || check_broken);
+	CHECK_IS(reap(pid), 0);
+	CHECK_IS(recover(other), 0);
+	CHECK_IS(seats_in_use(other), 4);
+	CHECK_IS(pop_number(h.m), 42);
+	CHECK_IS(push_number(h.p, 43), SHMRING_OK);
+	CHECK_IS(pop_number(h.m), 43);
+	shmring_member_close(h.m);
+	shmring_producer_close(h.p);
+	shmring_close(other);
 	ring_end(r);
 }
 
@@ -166,5 +201,7 @@ int main(void)
 	RUN(a_child_forked_while_a_ring_is_reaped_holds_no_lock);
 	RUN(a_fork_in_the_middle_of_a_claim);
 	RUN(a_parent_is_dead_although_its_forked_child_lives);
+	RUN(a_parent_is_dead_although_its_cloned_child_lives);
+	RUN(a_cloned_child_has_no_part_in_the_ring_and_ends_none);
 	return check_summary();
 }
