@@ -276,7 +276,8 @@ def test_batch_takes_what_is_there_up_to_its_limit(ring):
         out.push_many([b"x"] * 25)
         for i in range(5):
             out.push(b"%d" % i)
-        assert [len(inp.lease_many(n, timeout=0)) for n in (10, 10, 100)] == [10, 10, 10]
+        taken = [inp.lease_many(n, timeout=0) for n in (10, 10, 100)]
+        assert [len(batch) for batch in taken] == [10, 10, 10]
         with pytest.raises(shmring.Empty):
             inp.lease_many(10, timeout=0)
 

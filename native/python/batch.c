@@ -269,11 +269,46 @@ static PyObject *batch_item(PyObject *op, Py_ssize_t i)
 			(Py_ssize_t)messages[i].length, true);
 }
 
+static PyObject *batch_nack(PyObject *op, PyObject *args, PyObject *keywords)
+{
+	static char *names[] = {"first", "count", NULL};
+	struct lease *self = (struct lease *)op;
+	Py_ssize_t first = 0, count = -1;
+	Py_ssize_t n = (Py_ssize_t)batch_count(self);
+
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "|nn:nack", names, &first, &count))
+		return NULL;
+	if (PyTuple_Size(args) == 0 && !(keywords && PyDict_Size(keywords)))
+		return lease_nack(op, NULL);
+	if (count < 0 && first <= n)
+		count = n - first;
+	if (first < 0 || count < 0 || first > n || count > n - first)
+		return PyErr_Format(PyExc_IndexError, "the batch has %zd messages", n);
+	if (!batch_messages(self))
+		return NULL;
+	if (!self->parts && !(self->parts = PyMem_Calloc((size_t)n, sizeof *self->parts)))
+		return PyErr_NoMemory();
+	for (Py_ssize_t i = first; i < first + count; i++)
+		self->parts[i] = true;
+	Py_RETURN_NONE;
+}
+
 /* --- the type ------------------------------------------------------------------------ */
 
 static PyMethodDef methods[] = {
     {"release", lease_release, METH_NOARGS,
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
+    {"nack", (PyCFunction)(void (*)(void))batch_nack, METH_VARARGS | METH_KEYWORDS,
+     "nack($self, first=0, count=None)\n--\n\n"
+     "Hand messages back: they are delivered again, marked as redelivered, to whoever takes next on the "
+     "branch.\n\n"
+     "Without arguments all of them, now or when the last view of them is gone. Else `count` messages from the\n"
+     "first-th on (without count: all from there), when the batch is released, which releases the others.\n"
+     "Leaving a ``with`` with an exception hands all back, and so does a batch that is collected without\n"
+     "release().\n\n"
+     "Raises\n------\n"
+     "IndexError : the batch has fewer messages\n"
+     "Contended, LimitReached, TooManyLeases : as of Lease.nack(); release() may raise them, too"},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
     {0},
@@ -296,7 +331,8 @@ static PyGetSetDef getset[] = {
      "and what lies beyond a message's length are not defined. BufferError for a scattered ring",
      NULL},
     {"offsets", get_offsets, NULL, "uint64 array of shape (n,): where each message begins in `slots`", NULL},
-    {"redelivered", lease_get_redelivered, NULL, "whether a consumer that died held them before", NULL},
+    {"redelivered", lease_get_redelivered, NULL,
+     "whether a consumer that died, or handed them back, held them before", NULL},
     {0},
 };
 

@@ -117,6 +117,7 @@ struct member {
 	bool exclusive;
 	bool end_markers; /* are delivered as messages */
 	bool abandoned; /* what it holds is to be delivered again */
+	bool kept; /* something that could not be handed back: closing does it */
 	struct taken *taken; /* by next(), not yet done() */
 	size_t taken_count;
 	size_t taken_room;
@@ -130,6 +131,8 @@ struct lease {
 	struct shmring_message message; /* a lease's only one */
 	Py_ssize_t exports;
 	bool released; /* by the user */
+	bool nacked; /* and not released, but handed back */
+	bool *parts; /* messages of a batch that are to be handed back; NULL: none */
 	bool held; /* by the core */
 	Py_ssize_t shape[2];
 	Py_ssize_t strides[2];
@@ -215,6 +218,7 @@ PyObject *member_open(struct ring *ring, const char *branch, const struct shmrin
 		      const char *name, int wait);
 bool member_usable(struct member *member);
 void raise_lapsed(struct member *member);
+int member_hand_back(struct member *member, uint64_t first, uint64_t end);
 extern PyType_Spec member_spec;
 
 /* member_sequence.c */
@@ -230,6 +234,7 @@ extern PyType_Spec lease_spec;
 
 bool lease_readable(struct lease *lease);
 PyObject *lease_release(PyObject *self, PyObject *ignored);
+PyObject *lease_nack(PyObject *self, PyObject *ignored);
 PyObject *lease_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *lease_get_redelivered(PyObject *self, void *closure);
 void lease_dealloc(PyObject *self);

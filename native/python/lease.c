@@ -13,9 +13,34 @@ PyObject *lease_new(struct member *member, PyTypeObject *type, const struct shmr
 	self->messages = NULL;
 	self->exports = 0;
 	self->released = false;
+	self->nacked = false;
+	self->parts = NULL;
 	self->held = true;
 	handle_pin(&member->handle);
 	return (PyObject *)self;
+}
+
+/* Some messages of a batch are handed back, the others released. Lowest first: a
+ * piece at an end of what is held needs no further entry. */
+static int settle_parts(struct lease *self)
+{
+	struct member *member = self->member;
+	uint64_t first = self->range.first;
+	int failed = SHMRING_OK;
+
+	for (size_t i = 0, n = self->range.messages; i < n;) {
+		bool back = self->parts[i];
+		uint64_t end;
+		int status;
+
+		while (i < n && self->parts[i] == back)
+			i++;
+		end = i < n ? self->messages[i].message_id : self->range.end;
+		status = back ? member_hand_back(member, first, end) : shmring_release(member->core, first, end);
+		failed = failed ? failed : status;
+		first = end;
+	}
+	return failed;
 }
 
 /* Gives the slots back when the user has released the lease and no buffer over
@@ -29,8 +54,14 @@ static int lease_settle(struct lease *self)
 	if (!self->released || self->exports || !self->held)
 		return SHMRING_OK;
 	self->held = false;
-	status =
-	    member->abandoned ? SHMRING_OK : shmring_release(member->core, self->range.first, self->range.end);
+	if (member->abandoned)
+		status = SHMRING_OK;
+	else if (self->nacked)
+		status = member_hand_back(member, self->range.first, self->range.end);
+	else if (self->parts)
+		status = settle_parts(self);
+	else
+		status = shmring_release(member->core, self->range.first, self->range.end);
 	handle_unpin(&member->handle);
 	return status;
 }
@@ -40,10 +71,12 @@ void lease_dealloc(PyObject *op)
 	struct lease *self = (struct lease *)op;
 	PyTypeObject *type = Py_TYPE(op);
 
-	self->released = true;
+	if (!self->released) /* nobody has said that it is dealt with */
+		self->nacked = self->released = true;
 	(void)lease_settle(self);
 	Py_DECREF((PyObject *)self->member);
 	PyMem_Free(self->messages);
+	PyMem_Free(self->parts);
 	PyObject_Free(op);
 	Py_DECREF(type);
 }
@@ -60,9 +93,28 @@ PyObject *lease_release(PyObject *op, PyObject *Py_UNUSED(ignored))
 	Py_RETURN_NONE;
 }
 
-PyObject *lease_exit(PyObject *op, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
+PyObject *lease_nack(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
+	struct lease *self = (struct lease *)op;
+
+	if (!lease_readable(self))
+		return NULL;
+	self->nacked = true;
 	return lease_release(op, NULL);
+}
+
+/* Left with an exception, it goes back. The exception says more than a failure
+ * of that, after which closing the consumer hands it back. */
+PyObject *lease_exit(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct lease *self = (struct lease *)op;
+
+	if (nargs == 0 || args[0] == Py_None)
+		return lease_release(op, NULL);
+	if (!self->released)
+		self->nacked = self->released = true;
+	(void)lease_settle(self);
+	Py_RETURN_NONE;
 }
 
 void lease_unexport(PyObject *op)
@@ -135,6 +187,13 @@ static Py_ssize_t lease_length(PyObject *op)
 static PyMethodDef methods[] = {
     {"release", lease_release, METH_NOARGS,
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
+    {"nack", lease_nack, METH_NOARGS,
+     "nack($self, /)\n--\n\n"
+     "Hand the message back, now or when the last view of it is gone: it is delivered again, marked as\n"
+     "redelivered, to whoever takes next on the branch. Leaving a ``with`` with an exception does that, too,\n"
+     "and so does a lease that is collected without release().\n\n"
+     "Raises\n------\n"
+     "Contended, LimitReached, TooManyLeases : it could not be handed back now; closing the consumer does it"},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
     {0},
@@ -148,7 +207,8 @@ static PyGetSetDef getset[] = {
     {"message_id", get_message_id, NULL, "sequence of the message", NULL},
     {"time", get_time, NULL, "when it was published, ns since 1970; 0 if the ring keeps no time", NULL},
     {"kind", get_kind, NULL, "the mark given to push()", NULL},
-    {"redelivered", lease_get_redelivered, NULL, "whether a consumer that died held it before", NULL},
+    {"redelivered", lease_get_redelivered, NULL, "whether a consumer that died, or handed it back, held it before",
+     NULL},
     {0},
 };
 
@@ -159,7 +219,8 @@ static PyType_Slot slots[] = {
     {Py_sq_length, lease_length},
     {Py_bf_getbuffer, lease_getbuffer},
     {Py_bf_releasebuffer, lease_releasebuffer},
-    {Py_tp_doc, "A message that is read in place; made by Consumer.lease(). len() is its size in bytes."},
+    {Py_tp_doc, "A message that is read in place; made by Consumer.lease(). len() is its size in bytes.\n\n"
+		"A context manager: leaving it releases the message, leaving it with an exception hands it back."},
     {0, NULL},
 };
 

@@ -1,7 +1,11 @@
 /* _shmring.Member, the users' Consumer: pop, lease, lease_many, iteration. */
 #include <string.h>
+#include <time.h>
 
 #include "binding.h"
+
+/* Joining and recovering take microseconds; who takes longer is stopped. */
+#define NACK_PATIENCE_NS (5 * INT64_C(1000000000))
 
 /* --- lifetime ------------------------------------------------------------------ */
 
@@ -11,9 +15,33 @@ static void member_finish(struct handle *handle)
 	shmring_member *core = self->core;
 
 	self->core = NULL;
+	/* What next() took and nobody was done() with is no more dealt with than a lease. */
+	if (self->kept || self->taken_count)
+		self->abandoned = true;
 	Py_BEGIN_ALLOW_THREADS if (self->abandoned) shmring_member_abandon(core);
 	else shmring_member_close(core);
 	Py_END_ALLOW_THREADS
+}
+
+/* For as long as others may well be at it; what stays held then is handed back by closing. */
+int member_hand_back(struct member *self, uint64_t first, uint64_t end)
+{
+	struct timespec moment = {.tv_nsec = 50000};
+	int64_t deadline = 0;
+	int status;
+
+	handle_pin(&self->handle);
+	while ((status = shmring_nack(self->core, first, end)) == SHMRING_CONTENDED) {
+		if (deadline == 0)
+			deadline = deadline_after(NACK_PATIENCE_NS);
+		else if (deadline_after(0) > deadline)
+			break;
+		Py_BEGIN_ALLOW_THREADS nanosleep(&moment, NULL);
+		Py_END_ALLOW_THREADS
+	}
+	self->kept |= status != SHMRING_OK;
+	handle_unpin(&self->handle);
+	return status;
 }
 
 PyObject *member_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
@@ -236,7 +264,10 @@ static PyObject *pop_bytes(struct member *self, int64_t timeout)
 			return bytes;
 		}
 	}
-	(void)shmring_release(self->core, lease.first, lease.end);
+	if (bytes)
+		(void)shmring_release(self->core, lease.first, lease.end);
+	else
+		(void)member_hand_back(self, lease.first, lease.end);
 	return bytes;
 }
 
@@ -282,7 +313,7 @@ static PyObject *take_lease(struct member *self, PyTypeObject *type, uint32_t me
 	if (lease)
 		((struct lease *)lease)->message = message;
 	else
-		(void)shmring_release(self->core, range.first, range.end);
+		(void)member_hand_back(self, range.first, range.end);
 	return lease;
 }
 

@@ -261,16 +261,15 @@ class ArrowReader:
 
     def _open(self, lease: Lease) -> pa.RecordBatch | str:
         """The batch, or what is wrong: an exception would hold the slots by its traceback."""
-        try:
-            batch = self._decode(lease)
-            if self._validate:
-                batch.validate(full=True)
-        except Damaged as error:
-            return str(error)
-        except pa.ArrowException as error:
-            return f'ring "{self._label}": message {lease.message_id} is damaged: {error}'
-        finally:
-            lease.release()  # now, or when the batch's last buffer dies
+        with lease:  # released now, or when the batch's last buffer dies; handed back after Ctrl-C
+            try:
+                batch = self._decode(lease)
+                if self._validate:
+                    batch.validate(full=True)
+            except Damaged as error:
+                return str(error)
+            except pa.ArrowException as error:
+                return f'ring "{self._label}": message {lease.message_id} is damaged: {error}'
         return batch
 
     def _decode(self, lease: Lease) -> pa.RecordBatch:

@@ -4,6 +4,8 @@ import io.shmring.Lease;
 import io.shmring.Message;
 import io.shmring.Producer;
 import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
 import io.shmring.arrow.ArrowConsumer;
 import io.shmring.arrow.ArrowProducer;
 import io.shmring.arrow.RingSchema;
@@ -16,7 +18,7 @@ import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** One side of a pair: `produce|consume bytes|arrow RING COUNT`. */
+/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack bytes RING COUNT`. */
 public final class Peer {
   private static final Duration PATIENCE = Duration.ofSeconds(60);
   private static final int ROWS = 100;
@@ -32,6 +34,7 @@ public final class Peer {
         case "consume bytes" -> consume(ring, count);
         case "produce arrow" -> produceArrow(ring, count, allocator);
         case "consume arrow" -> consumeArrow(ring, count, allocator);
+        case "nack bytes" -> nack(ring, count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
       check(allocator.getAllocatedMemory() == 0, "memory stays allocated");
@@ -57,6 +60,24 @@ public final class Peer {
               message.isEnd() || new String(message.bytes(), StandardCharsets.US_ASCII)
                   .equals(new String(message(i), StandardCharsets.US_ASCII)),
               "message " + i);
+        }
+      }
+    }
+  }
+
+  /** Hands back what it takes, gets it again, and leaves it to others. */
+  private static void nack(Ring ring, int count) throws Exception {
+    try (Consumer consumer = ring.consumer("pair", BranchOptions.EARLIEST)) {
+      for (int i = 0; i < count; i++) {
+        try (Lease lease = consumer.poll(PATIENCE).orElseThrow()) {
+          check(lease.first() == 0 && lease.redelivered() == i > 0, "delivered again");
+          lease.nack();
+          try {
+            lease.nack();
+            check(false, "handed back twice");
+          } catch (RingException closed) {
+            check(closed.status() == Status.CLOSED, "closed");
+          }
         }
       }
     }

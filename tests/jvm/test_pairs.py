@@ -74,3 +74,21 @@ def test_what_one_language_writes_each_other_reads(
         assert ring.branches()[0]["position"] == ring.claimed
     found = [pa.ipc.read_record_batch(pa.py_buffer(f.read_bytes()), peer.SCHEMA) for f in files]
     assert found == [peer.batch(k) for k in range(BATCHES)]
+
+
+def test_what_java_hands_back_is_delivered_again(
+    name: str, java: Callable[..., list[str]], environment: dict[str, str]
+) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("pair") as inp,
+    ):
+        out.push(b"one")
+        command = java("Peer", "nack", "bytes", name, 3)
+        done = subprocess.run(
+            command, env=environment, capture_output=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        with inp.lease(timeout=0) as lease:
+            assert (lease.data, lease.redelivered) == (b"one", True)

@@ -366,8 +366,8 @@ SHMRING_API int shmring_release(shmring_member *member, uint64_t first, uint64_t
 /* Hands [first, end) back, which must be held: it is delivered again, marked as
  * redelivered, to whoever takes next on the branch, this member included. For the
  * branches that follow this one it is not released. On an error it stays held:
- * SHMRING_E_INVALID as of shmring_release; SHMRING_CONTENDED: a process that is
- * joining or recovering is stopped; SHMRING_E_LIMIT: every seat is taken;
+ * SHMRING_E_INVALID as of shmring_release; SHMRING_CONTENDED: another process is
+ * joining or recovering (or is stopped in that): try again; SHMRING_E_LIMIT: every seat is taken;
  * SHMRING_E_LEASES: no room to keep a piece on each side of it.
  * shmring_member_abandon hands back all at once and needs no seat. */
 SHMRING_API int shmring_nack(shmring_member *member, uint64_t first, uint64_t end);

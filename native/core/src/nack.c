@@ -138,9 +138,8 @@ int shmring_nack(shmring_member *m, uint64_t first, uint64_t end)
 		    "ring \"%s\": this member holds %d separate leases, and has no room for another piece; "
 		    "release or hand back one of them first",
 		    r->name, LEASES);
-	status = admin_enter(r);
-	if (status)
-		return status;
+	if (!admin_try(r))
+		return not_now(SHMRING_CONTENDED);
 	status = hand_back(m, first, end);
 	admin_leave(r);
 	return status;

@@ -1,7 +1,10 @@
 /* Members: take, read, release, and the bytes of what is held. */
 #include <string.h>
+#include <time.h>
 
 #include "glue.h"
+
+#define NACK_TRIES 50000 /* of 50 us and more */
 
 NATIVE(void, closeMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
 {
@@ -47,6 +50,20 @@ NATIVE(jint, read)
 NATIVE(jint, release)(JNIEnv *env, jclass class UNUSED, jlong member, jlong first, jlong end)
 {
 	return answer(env, shmring_release(from_handle(member), (uint64_t)first, (uint64_t)end));
+}
+
+/* For as long as others may well be joining or recovering. */
+NATIVE(jint, nack)(JNIEnv *env, jclass class UNUSED, jlong member, jlong first, jlong end)
+{
+	struct timespec moment = {.tv_nsec = 50000};
+	int status = SHMRING_CONTENDED;
+
+	for (int i = 0; i < NACK_TRIES && status == SHMRING_CONTENDED; i++) {
+		if (i)
+			nanosleep(&moment, NULL);
+		status = shmring_nack(from_handle(member), (uint64_t)first, (uint64_t)end);
+	}
+	return status == SHMRING_CONTENDED ? status : answer(env, status);
 }
 
 NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong member, jlong deadline)

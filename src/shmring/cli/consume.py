@@ -24,7 +24,7 @@ from shmring.cli.options import (
 from shmring.cli.output import Meter, emit, wants_json
 from shmring.cli.produce import DEFAULT_BRANCH
 from shmring.cli.sinks import Count, Lines, Sink, Tabular
-from shmring.errors import Empty, EndOfStream, Lapsed
+from shmring.errors import Damaged, Empty, EndOfStream, Lapsed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -181,10 +181,12 @@ def _drain(
                 continue
             if lease is None:
                 return
-            try:
-                _hand_over(ring, lease, sink, meter)
-            finally:
-                lease.release()
+            with lease:  # a second Ctrl-C hands back what is not written out
+                try:
+                    _hand_over(ring, lease, sink, meter)
+                except Damaged:
+                    lease.release()  # for the next one, too, it would be
+                    raise
 
 
 def _next(

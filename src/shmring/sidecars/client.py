@@ -343,9 +343,11 @@ class SidecarClient:
             arrived = True
             self._last_sign = time.monotonic()
             self._dead_since = None
-            with lease:
+            try:  # an answer that is refused is not to come again
                 self._take(lease)
                 self._largest = max(self._largest, slots_for(len(lease), True))
+            finally:
+                lease.release()
             if self._mailbox.room() < self._largest:
                 self._spill()
         return arrived

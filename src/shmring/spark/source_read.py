@@ -81,7 +81,7 @@ class RingReader(DataSourceReader):
             columns = Columns(partition.ring, ring.schema, self._schema)
             with self._seat(ring, partition) if self._options.branch else nullcontext():
                 consumer = self._join(ring, partition)
-                held: list[Batch] = []  # here, because a lease that is dropped is released
+                held: list[Batch] = []
                 try:
                     yield from self._read(ring, consumer, columns, held)
                 except BaseException:
@@ -89,6 +89,8 @@ class RingReader(DataSourceReader):
                     # back.
                     consumer.abandon()
                     raise
+                for lease in held:
+                    lease.release()
                 consumer.close()
 
     def _join(self, ring: Ring, partition: RingPartition) -> Consumer:

@@ -130,6 +130,17 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
+  synchronized void nack(long first, long end) {
+    if (Native.nack(handle(), first, end) != 0) {
+      throw new RingException(
+          Status.CONTENDED,
+          String.format(
+              "ring \"%s\": another process has been joining or recovering for seconds; it is stopped"
+                  + " (kill -CONT it, or kill it); the lease is still held",
+              ring.name()));
+    }
+  }
+
   private long handle() {
     if (handle == 0) {
       throw ring.closed("consumer");

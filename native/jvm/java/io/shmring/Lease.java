@@ -34,7 +34,7 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Holder {
     return count;
   }
 
-  /** Whether a member that died has held them before. */
+  /** Whether a member that died, or handed them back, has held them before. */
   public boolean redelivered() {
     return redelivered;
   }
@@ -49,7 +49,24 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Holder {
     return new Messages(this, first, end);
   }
 
-  /** Releases the messages; what was copied out of them stays. */
+  /**
+   * Hands the messages back: they are delivered again, marked as redelivered, to whoever takes next
+   * on the branch. {@link #close} does nothing then. Call it where the messages could not be dealt
+   * with: a try-with-resources block that is left with an exception closes the lease, which releases
+   * them, because close() is not told of the exception.
+   *
+   * @throws RingException if they could not be handed back; they are still held, and {@link
+   *     Consumer#abandon} hands back all at once
+   */
+  public void nack() {
+    synchronized (consumer) {
+      check();
+      consumer.nack(first, end);
+      open = false;
+    }
+  }
+
+  /** Releases the messages; what was copied out of them stays. See {@link #nack}. */
   @Override
   public void close() {
     synchronized (consumer) {

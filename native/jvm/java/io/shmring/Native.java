@@ -71,6 +71,8 @@ final class Native {
 
   static native int release(long member, long first, long end);
 
+  static native int nack(long member, long first, long end);
+
   static native int waitMessage(long member, long deadline);
 
   static native long available(long member);

@@ -22,6 +22,8 @@ public enum Status {
   FORKED(-27),
   SYSTEM(-28),
   NO_MEMORY(-29),
+  /** Another process was at it for too long: try again. */
+  CONTENDED(-2),
   /** The branch lost messages; see {@link LapsedException}. */
   LAPSED(-5);
 

@@ -1,0 +1,206 @@
+"""What a consumer could not deal with is delivered again."""
+
+from __future__ import annotations
+
+import pytest
+
+import shmring
+
+
+class Boom(BaseException):
+    pass
+
+
+@pytest.fixture
+def out(ring):
+    with ring.producer() as out:
+        yield out
+
+
+def pop_all(consumer):
+    found = []
+    while True:
+        try:
+            with consumer.lease(timeout=0) as m:
+                found.append((bytes(m.data), m.redelivered))
+        except shmring.Empty:
+            return found
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit, Boom])
+@pytest.mark.parametrize("look", [False, True], ids=["unread", "read"])
+def test_leaving_a_lease_with_an_exception_hands_the_message_back(ring, out, error, look):
+    with ring.consumer("a") as inp, ring.consumer("a") as other:
+        out.push(b"one")
+        out.push(b"two")
+
+        def fail():
+            with inp.lease() as m:
+                assert not look or m.data == b"one"
+                raise error
+
+        with pytest.raises(error) as caught:
+            fail()
+        del caught
+        assert pop_all(other) == [(b"one", True), (b"two", False)]
+        assert pop_all(inp) == []
+
+
+def test_leaving_a_lease_by_return_or_break_releases_the_message(ring, out):
+    with ring.consumer("a") as inp:
+        for message in (b"one", b"two"):
+            out.push(message)
+
+        def first():
+            with inp.lease() as m:
+                return bytes(m.data)
+
+        assert first() == b"one"
+        for _ in range(1):
+            with inp.lease():
+                break
+        assert pop_all(inp) == []
+
+
+def test_nack_in_words(ring, out):
+    with ring.consumer("a") as inp:
+        out.push(b"one")
+        with inp.lease() as m:
+            m.nack()
+            with pytest.raises(shmring.Closed):
+                m.nack()
+            with pytest.raises(shmring.Closed):
+                _ = m.data
+        with inp.lease() as m:
+            assert m.redelivered
+            view = m.data
+            m.nack()
+            with pytest.raises(shmring.Empty):
+                inp.pop(timeout=0)  # a view keeps it
+            assert view == b"one"
+            del view
+        assert pop_all(inp) == [(b"one", True)]
+
+
+def test_any_part_of_a_batch_can_be_handed_back(ring, out):
+    with ring.consumer("a") as inp, ring.consumer("f", after="a") as follower:
+        for i in range(10):
+            out.push(b"%d" % i * (1 + 400 * (i == 4)))
+        with inp.lease_many(10) as batch:
+            batch.nack(2, 3)
+            batch.nack(9)
+            assert len(batch[3]) == 1  # still to be read
+            for wrong in ((11,), (-1,), (5, 6), (0, 11)):
+                with pytest.raises(IndexError):
+                    batch.nack(*wrong)
+        assert [bytes(m) for m, _ in pop_all(follower)] == [b"0", b"1"]
+        again = pop_all(inp)
+        assert [(m[:1], mark) for m, mark in again] == [
+            (b"2", True),
+            (b"3", True),
+            (b"4", True),
+            (b"9", True),
+        ]
+        assert len(pop_all(follower)) == 8
+
+
+def test_a_batch_left_with_an_exception_goes_back_as_a_whole(ring, out):
+    with ring.consumer("a", exclusive=True) as inp:
+        out.push_many([b"1", b"2", b"3"])
+
+        def fail():
+            with inp.lease_many(10) as batch:
+                batch.nack(1, 1)
+                raise Boom
+
+        with pytest.raises(Boom):
+            fail()
+        with inp.lease_many(10) as batch:
+            assert (len(batch), batch.redelivered) == (3, True)
+            batch.nack()
+        with inp.lease_many(10) as batch:
+            assert len(batch) == 3
+
+
+def test_a_lease_that_is_collected_or_left_open_goes_back(ring, out):
+    with ring.consumer("a") as other:
+        for i in range(4):
+            out.push(b"%d" % i)
+        with ring.consumer("a") as inp:
+            lease = inp.lease()
+            del lease
+            assert pop_all(other)[0] == (b"0", True)
+            out.push(b"4")
+            kept = inp.lease()
+        del kept, inp
+        assert pop_all(other) == [(b"4", True)]
+
+
+def test_what_next_took_and_was_not_done_goes_back(ring, out):
+    for i in range(3):
+        out.push(b"%d" % i)
+    with ring.sequence("a", start="earliest") as inp:
+        inp.done(inp.next())
+        inp.next()
+    with ring.consumer("a") as inp:
+        assert pop_all(inp) == [(b"1", True), (b"2", False)]
+
+
+ENDS = {
+    "exit": "sys.exit()",
+    "interrupt": "raise KeyboardInterrupt",
+    "end": "pass",
+    "kill": "os.kill(os.getpid(), signal.SIGKILL)",
+}
+
+
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS.keys())
+def test_an_interpreter_that_ends_with_a_lease_hands_it_back(ring, out, child, patience, end):
+    with ring.consumer("a", start="earliest") as inp:
+        out.push(b"one")
+        out.push(b"two")
+        process = child(
+            f"""
+            import os, signal, sys, shmring
+            inp = shmring.attach({ring.name!r}).consumer("a")
+            lease = inp.lease()
+            {end}
+            """
+        )
+        process.process.wait(patience)
+        found = set()
+        while len(found) < 2:
+            with inp.lease(timeout=20) as m:
+                found.add((bytes(m.data), m.redelivered))
+        assert found == {(b"one", True), (b"two", False)}
+
+
+def test_where_no_seat_is_free_closing_hands_it_back(name):
+    with (
+        shmring.create(name, slots=1024, participants=4, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as other,
+    ):
+        out.push(b"one")
+        with ring.consumer("a") as inp:
+            with inp.lease() as m, pytest.raises(shmring.LimitReached, match="stay with"):
+                m.nack()
+            with pytest.raises(shmring.Empty):
+                other.pop(timeout=0)
+        assert pop_all(other) == [(b"one", True)]
+
+
+def test_gc_leaves_a_ring_that_has_only_handed_back_messages(name):
+    with (
+        shmring.create(name, slots=1024) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        out.push(b"one")
+        inp.lease().nack()
+    try:
+        assert shmring.gc(name) == []
+        with shmring.attach(name) as ring, ring.consumer("a") as inp:
+            assert pop_all(inp) == [(b"one", True)]
+    finally:
+        shmring.unlink(name)
