@@ -93,7 +93,8 @@ BREAKS = [
     Break(
         "the floor moves in one step",
         "floor.c",
-        "\t\tif (load_acquire(&c->graph.changes) != changes)\n\t\t\tagain = gate(r, &soft, &lapse);",
+        "\t\tif (load_acquire(&c->graph.changes) != changes)\n"
+        "\t\t\tagain = gate(r, &soft, &lapse);",
         "",
         "a visitor subscribes where a producer overwrites",
     ),

@@ -1,4 +1,5 @@
-/* As on a file system without O_TMPFILE (NFS, vfat): the kernel refuses it. */
+/* As on a file system without O_TMPFILE (vfat), and without RENAME_NOREPLACE (NFS): the
+ * kernel refuses both, for the rest of a process's life. */
 #ifndef SHMRING_NO_TMPFILE_H
 #define SHMRING_NO_TMPFILE_H
 
@@ -10,7 +11,14 @@
 
 #include "check.h"
 
-/* For the rest of this process's life. */
+static inline void filter_calls(struct sock_filter *rules, size_t n)
+{
+	struct sock_fprog program = {(unsigned short)n, rules};
+
+	NEED(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	NEED(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0);
+}
+
 static inline void refuse_tmpfile(void)
 {
 	struct sock_filter rules[] = {
@@ -21,11 +29,21 @@ static inline void refuse_tmpfile(void)
 	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
 	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	struct sock_fprog program = {sizeof rules / sizeof *rules, rules};
 
-	NEED(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
-	NEED(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0);
+	filter_calls(rules, sizeof rules / sizeof *rules);
 	NEED(open("/dev/shm", O_TMPFILE | O_RDWR, 0600) < 0 && errno == EOPNOTSUPP);
+}
+
+static inline void refuse_exclusive_rename(void)
+{
+	struct sock_filter rules[] = {
+	    BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+	    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_renameat2, 0, 1),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+	    BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+
+	filter_calls(rules, sizeof rules / sizeof *rules);
 }
 
 #endif

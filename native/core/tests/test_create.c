@@ -407,6 +407,32 @@ TEST(without_o_tmpfile_others_rings_stay_too)
 	in_a_child_without_tmpfile(half_made);
 }
 
+static void others_first_by_linking(void)
+{
+	refuse_exclusive_rename();
+	others_first();
+}
+
+static void make_by_linking(void)
+{
+	struct stat st;
+	shmring *r;
+
+	refuse_exclusive_rename();
+	folder_begin();
+	r = make(at, &small);
+	CHECK(is_at(at, r) && stat(at, &st) == 0 && st.st_nlink == 1);
+	CHECK_IS(files_in_folder(NULL, 0), 1);
+	shmring_close(r);
+	folder_end();
+}
+
+TEST(without_an_exclusive_rename_the_draft_is_linked)
+{
+	in_a_child_without_tmpfile(make_by_linking);
+	in_a_child_without_tmpfile(others_first_by_linking);
+}
+
 static void leave_and_sweep_a_draft(void)
 {
 	char draft[400];
@@ -623,6 +649,7 @@ int main(void)
 	RUN(an_interrupted_reservation_goes_on);
 	RUN(a_large_ring_is_made_under_a_storm_of_signals);
 	RUN(without_o_tmpfile_others_rings_stay_too);
+	RUN(without_an_exclusive_rename_the_draft_is_linked);
 	RUN(what_a_killed_maker_leaves_without_o_tmpfile_is_reaped);
 	RUN(a_draft_that_is_swept_before_it_is_locked_is_made_again);
 	RUN(a_draft_is_known_by_its_name_and_its_header);
