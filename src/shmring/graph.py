@@ -166,7 +166,10 @@ class Sequence(Node):
         self._ring.drop_branch(self.branch)
 
     def close(self) -> None:
-        """Give the seat back; a branch stays and goes on holding the producers."""
+        """Give the seat back; a branch stays and goes on holding the producers.
+
+        What next() took and was not done() is delivered again, marked as redelivered.
+        """
         self._handle.close()
 
     # --- the graph ------------------------------------------------------------------------------
