@@ -27,6 +27,9 @@ import pytest
 
 import shmring
 
+sys.path.insert(0, str(Path(__file__).parent))
+from sessions import Sessions
+
 SHM = Path("/dev/shm")
 # Seconds that a test waits for an event before it fails: most take milliseconds, a few start a
 # Python or a JVM, and all of it may share the machine with ten times as much.
@@ -217,6 +220,14 @@ def wait_until(
 @pytest.fixture
 def until(patience: float) -> Callable[..., None]:
     return functools.partial(wait_until, patience=patience)
+
+
+@pytest.fixture(scope="session")
+def sessions() -> Iterator[Sessions]:
+    """Spark sessions, which the folders' fixtures ask for."""
+    sessions = Sessions()
+    yield sessions
+    sessions.close()
 
 
 class Child:

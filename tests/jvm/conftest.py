@@ -6,17 +6,18 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import shmring
-from shmring.spark.jvm import configure, jar_path
+from shmring.spark.jvm import jar_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from sessions import Sessions
 
 HERE = Path(__file__).parent
 SOURCE = str(Path(shmring.__file__).parent.parent)
@@ -84,49 +85,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
 
 
-def _end_jvm() -> None:
-    """The JVM outlives its session, and knows only the jars it was started with."""
-    from pyspark import SparkContext
-
-    gateway = SparkContext._gateway
-    if gateway is not None and SparkContext._active_spark_context is None:
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(60)
-        SparkContext._gateway = None
-        SparkContext._jvm = None
-
-
 @pytest.fixture(scope="module")
-def start_spark(environment: dict[str, str]) -> Iterator[Callable[..., SparkSession]]:
-    """Starts the module's session with the jar, in a JVM of its own."""
-    from pyspark.sql import SparkSession
-
-    _end_jvm()
-    sessions: list[SparkSession] = []
+def start_spark(environment: dict[str, str], sessions: Sessions) -> Callable[..., SparkSession]:
+    """Starts a session with the jar, or gives the one that runs and is like it."""
+    variables = {name: environment[name] for name in ("PYSPARK_PYTHON", "PYTHONPATH")}
+    options = {"spark.sql.session.timeZone": "UTC"}
 
     def start(master: str, **more: str) -> SparkSession:
-        builder = SparkSession.builder.master(master).appName("shmring")
-        options = {
-            "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "2",
-            "spark.driver.bindAddress": "127.0.0.1",
-            "spark.driver.host": "127.0.0.1",
-            "spark.sql.session.timeZone": "UTC",
-        }
-        for option, value in (options | more).items():
-            builder = builder.config(option, value)
-        sessions.append(configure(builder).getOrCreate())
-        sessions[0].sparkContext.setLogLevel("OFF")
-        return sessions[0]
+        return sessions.start(master, jar=True, environment=variables, **(options | more))
 
-    with pytest.MonkeyPatch.context() as patch:
-        for variable in ("PYSPARK_PYTHON", "PYTHONPATH"):
-            patch.setenv(variable, environment[variable])
-        yield start
-        for session in sessions:
-            session.stop()
-        _end_jvm()
+    return start
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from sessions import Sessions
 
 import shmring
 from shmring.spark import register
@@ -24,7 +25,7 @@ EXAMPLES = Path(__file__).parents[2] / "spark_examples"
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 ROWS, BATCHES = 100, 100  # of 10 KB each: a socket holds up to 32 MB, and there are two
 COUNT = ROWS * BATCHES
-PATIENCE = 100.0  # seconds
+PATIENCE = 600.0  # seconds
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
 
@@ -47,7 +48,9 @@ def cluster(environment: dict[str, str]) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def spark(start_spark: Callable[..., SparkSession], cluster: Any) -> SparkSession:
+def spark(
+    start_spark: Callable[..., SparkSession], sessions: Sessions, cluster: Any
+) -> Iterator[SparkSession]:
     options = {
         "spark.executor.memory": "512m",
         "spark.locality.wait": "0",
@@ -61,7 +64,8 @@ def spark(start_spark: Callable[..., SparkSession], cluster: Any) -> SparkSessio
     session = start_spark(cluster.url, **options)
     register(session)
     session.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
-    return session
+    yield session
+    sessions.stop()
 
 
 @pytest.fixture

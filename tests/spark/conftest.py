@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sessions import Sessions
 
 import shmring
 from shmring.sidecars import Sidecar
@@ -28,26 +29,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[object]:
-    from pyspark.sql import SparkSession
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        patch.setenv("PYTHONPATH", os.pathsep.join((SOURCE, TESTS)))
-        session = (
-            SparkSession.builder.master("local[2]")
-            .appName("shmring-tests")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.sql.shuffle.partitions", "2")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
-        yield session
-        session.stop()
+@pytest.fixture(scope="module")
+def spark(sessions: Sessions) -> object:
+    variables = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join((SOURCE, TESTS)),
+    }
+    return sessions.start("local[2]", jar=False, environment=variables)
 
 
 @pytest.fixture
