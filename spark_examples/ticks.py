@@ -56,7 +56,7 @@ def feed(ring: str) -> None:
 
 def read(ring: str, count: int) -> None:
     """The reader: prints so many windows."""
-    with shmring.attach(ring).arrow_reader("reader", timeout=120) as windows:
+    with shmring.attach(ring).arrow_reader("reader", timeout=600) as windows:
         rows = (row for batch in windows for row in batch.to_pylist())
         for _, row in zip(range(count), rows, strict=False):
             print(f"{row['time']:%H:%M:%S} {row['symbol']:5} {row['ticks']:5} {row['price']:8.2f}")

@@ -41,7 +41,7 @@ def test_a_c_sidecar_answers_python(tmp_path: Path) -> None:
             out.push(word)
         out.push_end()
         process = subprocess.run(
-            [program, requests.path, answers.path], capture_output=True, timeout=20, check=False
+            [program, requests.path, answers.path], capture_output=True, timeout=120, check=False
         )
         assert process.stderr == b""
         assert process.returncode == 0
@@ -83,14 +83,14 @@ def talk(one: Path, two: Path, name: str) -> None:
     """The pair of programs, in either order, and with Python at the other end."""
     env = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
     try:
-        subprocess.run([two, name], env=env, check=True, timeout=20)
-        said = subprocess.run([one, name], env=env, capture_output=True, check=True, timeout=20)
+        subprocess.run([two, name], env=env, check=True, timeout=120)
+        said = subprocess.run([one, name], env=env, capture_output=True, check=True, timeout=120)
         assert said.stdout == b"hello\n"
         with subprocess.Popen([one, name], env=env, stdout=subprocess.PIPE) as reader:
             with shmring.attach(name) as ring, ring.producer() as out:
                 out.push(b"from Python")
                 out.push_end()
-            output, _ = reader.communicate(timeout=20)
+            output, _ = reader.communicate(timeout=120)
         assert reader.returncode == 0
         assert output == b"from Python\n"
     finally:

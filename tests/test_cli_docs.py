@@ -36,7 +36,7 @@ def test_the_example_prints_what_the_page_says(block: str, name: str, tmp_path: 
                 cwd=tmp_path,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=600,
             )
             assert (done.returncode, done.stderr) == (0, ""), line
             if expected:

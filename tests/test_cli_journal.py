@@ -27,7 +27,7 @@ def call(*arguments: object) -> subprocess.CompletedProcess[str]:
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 
@@ -55,7 +55,7 @@ def running(ring: shmring.Ring, path: Path, *options: object) -> Iterator[subpro
 
 def end(process: subprocess.Popen[str], number: signal.Signals) -> dict[str, object]:
     process.send_signal(number)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=120)
     assert (process.returncode, errors) == (0, "")
     found: dict[str, object] = json.loads(output)
     return found

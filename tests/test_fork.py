@@ -94,7 +94,7 @@ def test_ring_attaches_again_in_the_child(ring, in_child):
             assert {seat["pid"] for seat in ring.seats()} == {os.getpid(), os.getppid()}
         assert len(ring.seats()) == seats
         with ring.consumer("b", start="earliest") as mine:
-            assert mine.pop(timeout=5) == b"from the child"
+            assert mine.pop(timeout=120) == b"from the child"
         ring.close()
         with pytest.raises(shmring.Closed):
             ring.producer()
@@ -186,7 +186,7 @@ def test_parent_that_dies_is_found_dead_although_its_child_lives(name, child, un
         ring = shmring.attach(sys.argv[1])
         out = ring.producer("parent")
         inp = ring.consumer("a", name="reader")
-        lease = inp.lease(timeout=10)
+        lease = inp.lease(timeout=120)
         pid = os.fork()
         if pid == 0:
             sys.stdin.readline()
@@ -199,10 +199,10 @@ def test_parent_that_dies_is_found_dead_although_its_child_lives(name, child, un
         out.push(b"held by the dead")
         parent = child(code, name)
         orphan = int(parent.line())
-        parent.process.wait(20)
+        parent.process.wait(120)
         assert os.path.exists(f"/proc/{orphan}")
         until(lambda: not any(s["alive"] for s in ring.seats() if s["name"] == "parent"))
-        with ring.consumer("a") as inp, inp.lease(timeout=10) as m:
+        with ring.consumer("a") as inp, inp.lease(timeout=120) as m:
             assert m.redelivered
             assert bytes(m.data) == b"held by the dead"
         assert os.path.exists(f"/proc/{orphan}")
@@ -249,7 +249,7 @@ def test_multiprocessing_fork_workers_share_the_ring(ring):
         workers = [context.Process(target=work, args=(n,)) for n in range(3)]
         for worker in workers:
             worker.start()
-        got = [inp.pop(timeout=20) for _ in range(300)]
+        got = [inp.pop(timeout=120) for _ in range(300)]
         for worker in workers:
             worker.join(20)
             assert worker.exitcode == 0

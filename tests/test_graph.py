@@ -358,7 +358,7 @@ def test_removing_and_adding_while_threads_pass_messages_keeps_the_order(ring, t
         return last
 
     def drain():
-        return [int.from_bytes(a.pop(timeout=20), "little") for _ in range(messages)]
+        return [int.from_bytes(a.pop(timeout=120), "little") for _ in range(messages)]
 
     reader, drainer = thread(read), thread(drain)
     member = first

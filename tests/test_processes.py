@@ -107,8 +107,8 @@ def test_every_message_of_killed_members_comes_again_exactly_once(name, child):
     code = """
         import sys, shmring
         with shmring.attach(sys.argv[1]) as ring, ring.consumer("work") as inp:
-            done = inp.pop(timeout=20)
-            held = [inp.lease(timeout=20) for _ in range(3)]
+            done = inp.pop(timeout=120)
+            held = [inp.lease(timeout=120) for _ in range(3)]
             held[1].release()
             print(done.decode(), held[1].message_id)
             sys.stdin.readline()
@@ -125,7 +125,7 @@ def test_every_message_of_killed_members_comes_again_exactly_once(name, child):
         rest = {}
         with ring.consumer("work") as inp:
             while len(finished) + len(rest) < 20:
-                with inp.lease(timeout=20) as m:
+                with inp.lease(timeout=120) as m:
                     assert m.message_id not in rest
                     rest[m.message_id] = m.redelivered
             with pytest.raises(shmring.Empty):
@@ -150,11 +150,11 @@ def test_killed_writer_leaves_a_hole_that_readers_step_over(name, child):
         assert victim.line() == "claimed"
         with ring.producer() as out:
             out.push(b"behind the hole")
-            assert inp.pop(timeout=5) == b"committed"
+            assert inp.pop(timeout=120) == b"committed"
             with pytest.raises(shmring.Empty):
                 inp.pop(timeout=0.15)
             victim.kill()
-            assert inp.pop(timeout=5) == b"behind the hole"
+            assert inp.pop(timeout=120) == b"behind the hole"
 
 
 def test_killed_reader_of_an_ephemeral_branch_frees_the_writer(name, child):
@@ -171,14 +171,14 @@ def test_killed_reader_of_an_ephemeral_branch_frees_the_writer(name, child):
         with pytest.raises(shmring.Full):
             out.push(b"x", timeout=0)
         victim.kill()
-        assert out.push(b"x", timeout=5) == ring.slots
+        assert out.push(b"x", timeout=120) == ring.slots
 
 
 def test_stopped_process_is_slow_and_not_dead(name, child):
     code = """
         import sys, shmring
         with shmring.attach(sys.argv[1]) as ring, ring.consumer("a") as inp:
-            with inp.lease(timeout=20) as m:
+            with inp.lease(timeout=120) as m:
                 print("holds")
                 sys.stdin.readline()
                 print(bytes(m.data).decode())
@@ -202,7 +202,7 @@ def test_wait_for_what_the_dead_held_ends_in_time_where_a_recoverer_is_stopped(n
     reader = """
         import sys, time, shmring
         ring = shmring.attach(sys.argv[1])
-        lease = ring.consumer("a").lease(timeout=20)
+        lease = ring.consumer("a").lease(timeout=120)
         print("holds")
         time.sleep(60)
     """
@@ -228,7 +228,7 @@ def test_wait_for_what_the_dead_held_ends_in_time_where_a_recoverer_is_stopped(n
                 inp.pop(timeout=0.1)
             stopped.say()
             stopped.end()
-            with inp.lease(timeout=20) as m:
+            with inp.lease(timeout=120) as m:
                 assert m.redelivered
                 assert bytes(m.data) == b"held by the dead"
 
@@ -277,7 +277,7 @@ def test_process_that_ends_in_the_middle_of_things_crashes_not(name, child, how)
         name, how = sys.argv[1:]
         ring = shmring.attach(name)
         out, inp = ring.producer(), ring.consumer("a")
-        leases = [inp.lease(timeout=5) for _ in range(3)]
+        leases = [inp.lease(timeout=120) for _ in range(3)]
         batch = inp.lease_many(10)
         slot = out.claim(100)
         view = slot.buffer
@@ -306,5 +306,5 @@ def test_process_that_ends_in_the_middle_of_things_crashes_not(name, child, how)
             out.push_many([b"%d" % i for i in range(10)])
             assert child(code, name, how).end() == "done\n"
             out.push(b"last")
-            got = [other.pop(timeout=5) for _ in range(11)]
+            got = [other.pop(timeout=120) for _ in range(11)]
             assert got == [*(b"%d" % i for i in range(10)), b"last"]

@@ -31,7 +31,7 @@ def in_namespace(*options: str, code: str, arguments: tuple[object, ...] = ()) -
         env={**os.environ, "PYTHONPATH": source},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert process.returncode == 0, process.stderr
@@ -191,7 +191,7 @@ def test_exec_in_the_middle_of_a_claim_counts_as_death(name, child, until):
         out.push(b"behind it")
         assert ring.recover() == 0
         process.say()
-        assert inp.pop(timeout=10) == b"behind it"
+        assert inp.pop(timeout=120) == b"behind it"
         assert process.process.poll() is None  # it lives, as another program
         until(lambda: len(ring.seats()) == 3, "only the living have seats")
 
@@ -215,7 +215,7 @@ def test_daemon_threads_and_leases_at_the_end_of_the_interpreter(name, child):
                     pass
         for work in (push_for_ever, read_for_ever):
             threading.Thread(target=work, daemon=True).start()
-        kept = ring.consumer("a").lease(timeout=5)
+        kept = ring.consumer("a").lease(timeout=120)
         started.wait()
     """
     with shmring.create(name, slots=1024, temporary=True) as ring:
@@ -226,10 +226,10 @@ def test_daemon_threads_and_leases_at_the_end_of_the_interpreter(name, child):
             child(code, name).end()
             ring.recover()
             with ring.consumer("a") as inp:
-                assert inp.pop(timeout=5) == b"kept"
+                assert inp.pop(timeout=120) == b"kept"
                 ring.drop_branch("noise")
                 out.push(b"last")
-                while inp.pop(timeout=5) != b"last":
+                while inp.pop(timeout=120) != b"last":
                     pass  # what the daemon thread has pushed
             assert len(ring.seats()) == 2
 
@@ -288,14 +288,14 @@ def test_wall_clock_that_jumps_changes_times_and_nothing_else(name, tmp_path, ch
             with ring.producer() as out, ring.consumer("a") as inp:
                 for i in range(3000):
                     out.push(b"%d" % i)
-                    assert inp.pop(timeout=10) == b"%d" % i
+                    assert inp.pop(timeout=120) == b"%d" % i
                     assert shmring.gc(sys.argv[1]) == []
                 try:
                     inp.pop(timeout=0.01)
                 except shmring.Empty:
                     print("timed out")
                 threading.Timer(0.05, out.push, [b"late"]).start()
-                print(inp.pop(timeout=20))
+                print(inp.pop(timeout=120))
                 out.push(b"a"), out.push(b"b")
                 times = [row[2] for row in ring.rows()]
                 print(max(times) - min(times) > 3_600_000_000_000)
@@ -343,12 +343,12 @@ def test_two_gcs_never_take_a_ring_from_those_who_make_and_use_it(name, child):
             with shmring.attach(name) as again, again.producer() as out, ring.consumer("a") as inp:
                 assert again.info.uuid == uuid
                 out.push(b"alive")
-                while inp.pop(timeout=5) != b"alive":
+                while inp.pop(timeout=120) != b"alive":
                     pass  # a victim's
             if turns % 2:
                 shmring.unlink(name)
     for process in victims:
-        process.process.wait(20)
+        process.process.wait(120)
     for sweeper in sweepers:
         sweeper.say()
         sweeper.end()
@@ -365,7 +365,7 @@ import os, sys
 import shmring
 ring = shmring.attach(sys.argv[1])
 out, inp = ring.producer(), ring.consumer("a")
-lease = inp.lease(timeout=10)
+lease = inp.lease(timeout=120)
 slot = out.claim(100)
 print("pid", os.getpid(), flush=True)
 sys.stdin.readline()
@@ -391,8 +391,8 @@ def test_death_is_seen_across_pid_namespaces_and_life_too(name, child, until):
                 assert ring.recover() == 0  # it lives, and is waited for
             process.kill()
             with ring.consumer("a") as inp:
-                assert inp.pop(timeout=10) == b"held"
-                assert inp.pop(timeout=10) == b"behind"
+                assert inp.pop(timeout=120) == b"held"
+                assert inp.pop(timeout=120) == b"behind"
             until(lambda: len(ring.seats()) == 2, "only the living have seats")
 
 
@@ -407,7 +407,7 @@ def test_all_seats_taken_by_the_dead_are_free_for_the_living(name, child):
     """
     with shmring.create(name, slots=1024, participants=8, temporary=True) as ring:
         for _ in range(3):
-            child(code, name).process.wait(20)
+            child(code, name).process.wait(120)
             with ring.producer() as out, ring.consumer("a", start="latest") as inp:
                 out.push(b"next")
-                assert inp.pop(timeout=5) == b"next"
+                assert inp.pop(timeout=120) == b"next"

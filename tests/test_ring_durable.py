@@ -26,7 +26,7 @@ def test_branch_with_the_number_of_a_dropped_journal_makes_nothing_durable(name,
         journal = ring.consumer("journal")
         number = journal.branch_id
         writer = child(code, name)
-        with journal.lease(timeout=20):
+        with journal.lease(timeout=120):
             os.kill(writer.pid, signal.SIGSTOP)
             until(lambda: is_stopped(writer.pid))
             ring.drop_branch("journal")

@@ -457,7 +457,7 @@ def test_leases_of_one_consumer_released_by_other_threads(name, thread):
         workers = [thread(release) for _ in range(2)]
         feeder = thread(lambda: [out.push(b"%d" % i) for i in range(count)])
         for i in range(count):
-            lease = inp.lease(timeout=20)
+            lease = inp.lease(timeout=120)
             assert bytes(lease.data) == b"%d" % i
             while len(box) > 30:
                 pass

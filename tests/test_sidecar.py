@@ -591,7 +591,7 @@ def test_rubbish_in_a_request_is_answered_with_an_error(serve, name):
     ):
         with shmring.attach(request_ring_name(name)) as ring, ring.producer() as out:
             out.push(Head(5, f"{name}-answers").pack() + b"no Arrow")
-        answer = inbox.pop(timeout=20)
+        answer = inbox.pop(timeout=120)
     head = Head.unpack(memoryview(answer), ring="answers")
     assert (head.number, head.flags) == (5, FLAG_LAST | 1)
     assert b"Damaged" in answer[HEAD_BYTES:]
@@ -618,7 +618,7 @@ def test_task_travels_with_the_request_and_back(name, thread):
         ring.consumer(WORKERS_BRANCH, start="earliest") as inbox,
     ):
         asking = thread(ask)
-        head = Head.unpack(memoryview(inbox.pop(timeout=20)), ring="r")
+        head = Head.unpack(memoryview(inbox.pop(timeout=120)), ring="r")
         assert (head.task, head.number) == (task, 0)
         with shmring.attach(head.reply_ring) as answers, answers.producer() as out:
             out.push(head.answer(0, FLAG_LAST).pack())

@@ -29,13 +29,13 @@ def test_those_who_come_while_a_group_is_committed_share_the_next(
     def commit(group: list[Waiting]) -> None:
         groups.append(len(group))
         first.set()
-        assert go_on.wait(20)
+        assert go_on.wait(120)
         for each in group:
             each.finish(None)
 
     shared = GroupCommit(commit)
     threads = [thread(shared.commit, Waiting())]
-    assert first.wait(20)
+    assert first.wait(120)
     threads += [thread(shared.commit, Waiting()) for _ in range(9)]
     until(lambda: len(shared._waiting) == 9)
     go_on.set()

@@ -59,7 +59,7 @@ def test_a_branch_behind_the_journal_sees_only_what_is_on_disk(
         with ring.consumer("logic", start="earliest", after="journal") as inp:
             for i in range(50):
                 out.push(b"%d" % i)
-                with inp.lease(timeout=20) as message:
+                with inp.lease(timeout=120) as message:
                     assert message.message_id < journal.durable
         assert disk.syncs
 
@@ -89,7 +89,7 @@ def test_a_durable_push_notices_that_the_journal_has_failed(
         with pytest.raises(NotDurable) as caught:
             out.push(b"lost?", durable=True)
         assert caught.value.message_id == 1
-    assert journal.wait(20)
+    assert journal.wait(120)
     with pytest.raises(OSError, match="failed to sync"):
         journal.close()
     # What was not known to be on disk is delivered to the next journal.
@@ -264,7 +264,7 @@ def test_retention_forgets_whole_segments(
                 out.push(b"x" * 300, durable=True)
             assert stored(tmp_path, until=1) == [b"x" * 300]  # not consumed yet
             for _ in range(400):
-                inp.pop(timeout=20)
+                inp.pop(timeout=120)
             until(lambda: len(list(tmp_path.glob("*.journal"))) < 8, "forgetting")
         first = next(replay(tmp_path)).message_id
         assert first > 0
@@ -329,7 +329,7 @@ def test_a_forked_child_leaves_the_journal_to_its_parent(
         pid = os.fork()
         if pid == 0:
             journal.close()
-            os._exit(journal.running or not journal.wait(20))
+            os._exit(journal.running or not journal.wait(120))
         assert os.waitpid(pid, 0)[1] == 0
         out.push(b"x", durable=True)
         assert journal.running

@@ -330,7 +330,7 @@ def test_second_opening_can_wait(tmp_path: Path) -> None:
     q = PersistentQueue(tmp_path)
     timer = threading.Timer(0.1, q.close)
     timer.start()
-    PersistentQueue(tmp_path, timeout=10).close()
+    PersistentQueue(tmp_path, timeout=120).close()
     timer.join()
     with PersistentQueue(tmp_path), pytest.raises(Locked):
         PersistentQueue(tmp_path, timeout=0.05)

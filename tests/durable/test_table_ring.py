@@ -216,10 +216,10 @@ def test_waiting_push_uses_the_slot_as_soon_as_it_is_free(url: str) -> None:
 def test_one_handle_may_push_in_one_thread_and_pop_in_another(url: str) -> None:
     with TableRing(url, slots=2, durability="delayed") as ring:
         thread = threading.Thread(
-            target=lambda: [ring.push(b"%d" % n, timeout=30) for n in range(50)]
+            target=lambda: [ring.push(b"%d" % n, timeout=120) for n in range(50)]
         )
         thread.start()
-        assert [ring.pop(timeout=30) for _ in range(50)] == [b"%d" % n for n in range(50)]
+        assert [ring.pop(timeout=120) for _ in range(50)] == [b"%d" % n for n in range(50)]
         thread.join()
 
 

@@ -162,7 +162,7 @@ def test_full_speed_both_ways_loses_doubles_and_reorders_nothing(url: str) -> No
         workers = [
             pusher(url, worker, count, batch) for worker, batch in enumerate((1, 1, 3, 8))
         ] + [popper(url, limit=limit) for limit in (1, 5)]
-        seen = [RECORD.unpack(audit.pop(timeout=20)) for _ in range(4 * count)]
+        seen = [RECORD.unpack(audit.pop(timeout=120)) for _ in range(4 * count)]
         # Each subscriber sees each message; every pusher's come in its order.
         assert by_worker(seen) == {worker: list(range(count)) for worker in range(4)}
         for worker in workers[:4]:
@@ -207,9 +207,9 @@ def test_subscribers_come_and_go_while_traffic_flows(url: str) -> None:
         ):
             seen: list[int] = []
             for round_ in range(15):
-                seen += [RECORD.unpack(data)[1] for data in ring.pop_many(16, timeout=20)]
+                seen += [RECORD.unpack(data)[1] for data in ring.pop_many(16, timeout=120)]
                 ring.subscribe(f"extra {round_}")
-                seen += [RECORD.unpack(data)[1] for data in ring.pop_many(16, timeout=20)]
+                seen += [RECORD.unpack(data)[1] for data in ring.pop_many(16, timeout=120)]
                 ring.unsubscribe(f"extra {round_}")
             for worker in (a, b):
                 assert worker.take(100) == [(0, n) for n in range(100)]

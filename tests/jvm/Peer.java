@@ -20,7 +20,7 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 
 /** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack bytes RING COUNT`. */
 public final class Peer {
-  private static final Duration PATIENCE = Duration.ofSeconds(60);
+  private static final Duration PATIENCE = Duration.ofSeconds(600);
   private static final int ROWS = 100;
 
   private Peer() {}

@@ -34,9 +34,9 @@ def produce_bytes(ring: shmring.Ring, count: int) -> None:
 def consume_bytes(ring: shmring.Ring, count: int) -> None:
     with ring.consumer("pair", start="earliest") as consumer:
         for i in range(count):
-            assert consumer.pop(timeout=60) == message(i)
+            assert consumer.pop(timeout=600) == message(i)
         try:
-            consumer.pop(timeout=60)
+            consumer.pop(timeout=600)
         except shmring.EndOfStream:
             return
     raise AssertionError("the end did not come last")
@@ -50,7 +50,7 @@ def produce_arrow(ring: shmring.Ring, count: int) -> None:
 
 
 def consume_arrow(ring: shmring.Ring, count: int) -> None:
-    with ring.arrow_reader("pair", start="earliest", timeout=60) as reader:
+    with ring.arrow_reader("pair", start="earliest", timeout=600) as reader:
         found = list(reader)
     assert found == [batch(k) for k in range(count)]
 

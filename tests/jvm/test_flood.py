@@ -17,7 +17,7 @@ from shmring.spark import register
 
 # An hour at a thousand a second is SHMRING_FLOOD=3600000.
 MESSAGES = int(os.environ.get("SHMRING_FLOOD", "200000"))
-PATIENCE = 60 + MESSAGES // 5000  # seconds
+PATIENCE = 300 + MESSAGES // 5000  # seconds
 
 PRODUCER = """
 import sys, shmring

@@ -18,7 +18,7 @@ import shmring
 HERE = Path(__file__).parent
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
-PATIENCE = 180.0  # seconds; two JVMs start in it, on a machine that may be loaded
+PATIENCE = 600.0  # seconds; two JVMs start in it, on a machine that may be loaded
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
 

@@ -67,7 +67,7 @@ def test_what_one_language_writes_each_other_reads(
         peers = [start(producer, "produce", kind, name), start(consumer, "consume", kind, name)]
         for process in peers:
             try:
-                _, errors = process.communicate(timeout=60)
+                _, errors = process.communicate(timeout=600)
             finally:
                 process.kill()
             assert process.returncode == 0, errors.decode()

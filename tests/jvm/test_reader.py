@@ -350,7 +350,7 @@ def test_until_end_waits_for_the_end_marker(
             writer.end()
 
     writing = thread(write)
-    frame = read(ring.name, branch="b", until="end", timeout=60)
+    frame = read(ring.name, branch="b", until="end", timeout=600)
     assert frame.selectExpr("count(*)", "max(number)").collect() == [(50_000, 49_999)]
     writing.outcome()
 
@@ -377,7 +377,7 @@ def test_more_than_the_ring_holds_can_be_read_either_way(
                 writer.end()
 
         writing = thread(write)
-        frame = read(name, branch="b", until="end", timeout=60, copy=copy)
+        frame = read(name, branch="b", until="end", timeout=600, copy=copy)
         expected = rows * batches
         assert frame.selectExpr("count(text)", "sum(number)").collect() == [
             (expected - expected // 10, expected * (expected - 1) // 2)

@@ -63,7 +63,7 @@ def test_a_restarted_query_loses_no_row(name: str, real_time: SparkSession, tmp_
     def take(count: int) -> set[int]:
         found: set[int] = set()
         while len(found) < count:
-            found.add(int(consumer.pop(timeout=50)))
+            found.add(int(consumer.pop(timeout=600)))
         return found
 
     with (
@@ -81,7 +81,7 @@ def test_a_restarted_query_loses_no_row(name: str, real_time: SparkSession, tmp_
         write(50)
         query = start()
         while len(seen) < 51 * ROWS:  # what was not committed comes again
-            seen.add(int(consumer.pop(timeout=50)))
+            seen.add(int(consumer.pop(timeout=600)))
         query.stop()
         query.awaitTermination(30)
         assert seen == set(range(51 * ROWS))

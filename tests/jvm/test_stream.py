@@ -246,7 +246,7 @@ def test_a_ring_of_bytes_streams_as_the_queue_table(
             .start()
         )
         for i in range(10_000):
-            producer.push(b"%d" % i, timeout=30)
+            producer.push(b"%d" % i, timeout=600)
         query.processAllAvailable()
         query.stop()
         rows = spark.sql("select * from messages").collect()

@@ -134,7 +134,7 @@ def test_a_job_larger_than_the_ring_goes_through_while_somebody_reads(
         ring.subscribe("b", start="earliest")
 
         def collect() -> list[int]:
-            with ring.arrow_reader("b", copy=True, timeout=60) as reader:
+            with ring.arrow_reader("b", copy=True, timeout=600) as reader:
                 return [number for batch in reader for number in batch["id"].to_pylist()]
 
         reading = thread(collect)

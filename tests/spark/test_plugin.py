@@ -61,7 +61,7 @@ class Driver:
     def close(self):
         if self.process.poll() is None:
             try:
-                self.process.communicate("\n", timeout=60)
+                self.process.communicate("\n", timeout=600)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()

@@ -44,7 +44,7 @@ class Attendant:
 
     def executor_dies(self):
         self.process.stdin.close()
-        assert self.process.wait(60) == 0
+        assert self.process.wait(120) == 0
 
     def kill(self):
         self.process.kill()
@@ -202,5 +202,5 @@ def test_children_of_a_shell_get_their_time_to_end(attend, name):
     attendant = attend(sidecars={name: ["sh", "-c", command]})
     attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
     attendant.process.terminate()
-    assert attendant.process.wait(60) == 0
+    assert attendant.process.wait(120) == 0
     assert not [ring for ring in shmring.rings() if name in ring]

@@ -168,7 +168,7 @@ def test_until_end_waits_for_the_marker(read, arrow, thread):
             out.end()
             out.write(pa.table([[2001], ["behind the end"]], schema=SCHEMA))
 
-    frame = read(arrow.name, branch="b", until="end", timeout=60)
+    frame = read(arrow.name, branch="b", until="end", timeout=600)
     job = thread(frame.count)
     finisher = thread(finish)
     assert job.outcome() == 2001

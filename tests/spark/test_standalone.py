@@ -45,7 +45,7 @@ def cluster(environment):
 
 def wait_for(condition, what):
     """As the fixture until, with patience for JVMs that start."""
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 600
     pause = threading.Event()
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come"
