@@ -127,6 +127,13 @@ BREAKS = [
         "asleep: a branch loses the upstream that held it",
     ),
     Break(
+        "who leaves without the admin lock keeps the seat's lock",
+        "participants.c",
+        "\tlock_file_drop(page);",
+        "\t(void)page;",
+        "a producer leaves without the admin lock while another one recovers",
+    ),
+    Break(
         "a sleeper does not look again",
         "wait.c",
         "\treturn ready(w, slots) || futex(word, FUTEX_WAIT,",

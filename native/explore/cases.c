@@ -41,6 +41,20 @@ static void produce_and_leave(int me)
 	world.producer[me] = NULL;
 }
 
+/* As shmring_producer_close() does where it cannot get the admin lock. */
+static void produce_and_give_up(int me)
+{
+	produce(me);
+	seat_abandon(&handles[me], world.producer[me]->seat_index);
+	world.producer[me] = NULL;
+}
+
+static void the_first_holds_nothing(void)
+{
+	for (int i = 0; i < SMALL_SEATS; i++)
+		MUST(memory.lock[i] != 1);
+}
+
 /* Every actor that pushes gets a producer, every one that consumes a member. */
 static void seat_actors(void)
 {
@@ -50,7 +64,7 @@ static void seat_actors(void)
 		const struct actor *a = &exploring->actor[i];
 
 		if (a->body == produce || a->body == produce_batch || a->body == produce_parts ||
-		    a->body == produce_asleep || a->body == produce_and_leave)
+		    a->body == produce_asleep || a->body == produce_and_leave || a->body == produce_and_give_up)
 			open_producer(i);
 		if (a->body == consume || a->body == consume_asleep || a->body == take_and_abandon ||
 		    a->body == hand_back_and_consume)
@@ -431,6 +445,13 @@ const struct exploration explorations[] = {
      .before = one_branch,
      .keeps = 1,
      .actor = {{.body = produce_and_leave, .from = 0, .to = 1}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
+    {.name = "a producer leaves without the admin lock while another one recovers",
+     .slots = 2,
+     .deaths = 1,
+     .before = one_branch,
+     .keeps = 1,
+     .after = the_first_holds_nothing,
+     .actor = {{.body = produce_and_give_up, .from = 0, .to = 1}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
     {.name = "asleep: a producer and a member wake each other",
      .slots = 2,
      .before = one_branch,
