@@ -65,6 +65,10 @@ def no_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.slice(0, 0)
 
 
+def no_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select([])
+
+
 def no_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return iter(())
 

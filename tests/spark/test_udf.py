@@ -79,6 +79,20 @@ def test_exception_of_the_function_reaches_the_job(serve, name, make, frame):
         frame.select(make(name, "long")("id")).collect()
 
 
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        ("twice", "expected [0-9]+, got [0-9]+"),
+        ("no_rows", "expected [0-9]+, got 0"),
+        ("no_columns", "answered without a column"),
+    ],
+)
+def test_answer_that_is_no_column_of_the_udf_is_told(serve, name, make, frame, function, text):
+    serve(function)
+    with pytest.raises(Exception, match=f'functions:{function} of sidecar "{name}".*{text}'):
+        frame.select(make(name, "long")("id")).collect()
+
+
 @pytest.mark.spark_version(before="4.1")
 def test_arrow_udf_says_which_spark_it_needs(name):
     with pytest.raises(shmring.ShmringError, match=r"arrow_udf needs Spark 4\.1"):

@@ -27,7 +27,7 @@ from shmring.errors import (
     SidecarUnavailable,
     TooManyLeases,
 )
-from shmring.sidecars.seats import Watch, crowd, enter, functions
+from shmring.sidecars.seats import Watch, crowd, enter
 from shmring.sidecars.sizes import REPLY, REQUEST
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -252,10 +252,6 @@ class SidecarClient:
                 # come finds no ring.
                 self._waiting.clear()
                 self._mailbox.close()
-
-    def function(self) -> str:
-        """What the sidecar runs, for the text of an error."""
-        return f'{functions(self._requests)} of sidecar "{self.name}"'
 
     def _head(self) -> _Request:
         return next(iter(self._waiting.values()))

@@ -7,6 +7,7 @@ may have no worker just now), a worker which function it loads or serves.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import shmring
@@ -68,10 +69,12 @@ def crowd(sidecar: str) -> str:
     )
 
 
-def functions(ring: shmring.Ring) -> str:
-    """What the workers of a request ring serve, as they have said."""
-    names = {s["name"] for s in ring.seats() if s["alive"] and s["role"] == "member"}
-    return " or ".join(sorted(names)) or "its function"
+def functions(sidecar: str) -> str:
+    """What a sidecar's workers serve, as their seats say."""
+    names: set[str] = set()
+    with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
+        names = {s["name"] for s in ring.seats() if s["alive"] and s["role"] == "member"}
+    return " or ".join(sorted(names)) or "the function"
 
 
 class _Task(NamedTuple):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from shmring.sidecars import Metrics, SidecarClient, Task
 
-__all__ = ["Through", "metrics", "through"]
+__all__ = ["Through", "function_of", "metrics", "through"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Through:
     # Spark counts the parameters: with these it is called, and refuses, whatever it is given to.
     def __call__(
         self, batches: Iterable[pa.RecordBatch], *others: object
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Generator[pa.RecordBatch]:
         """Send each batch and yield the answers, in order."""
         if others or hasattr(batches, "columns"):  # a DataFrame, or a Table
             self._refuse(others[-1] if others else batches)
         return self._map(batches)
 
-    def _map(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _map(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
         # A cancelled task closes this generator (or is killed: then the sidecar
         # sweeps the reply ring); either way nothing is left.
         with self._client() as client:
@@ -58,7 +58,7 @@ class Through:
             for answer in client.map(self._checked(batches)):
                 if seen is None or not answer.schema.equals(seen):
                     seen = answer.schema
-                    self._check(seen, client)
+                    self._check(seen)
                 yield answer
 
     def _checked(self, batches: Iterable[Any]) -> Iterator[pa.RecordBatch]:
@@ -77,7 +77,7 @@ class Through:
             f"mapInPandas, applyInPandas, applyInArrow and cogroup cannot use it"
         )
 
-    def _check(self, got: pa.Schema, client: SidecarClient) -> None:
+    def _check(self, got: pa.Schema) -> None:
         from shmring.spark.expected import difference, in_words
 
         if self.schema is not None and (why := difference(got, self.schema)):
@@ -85,8 +85,8 @@ class Through:
                 f"{name} {kind}" for name, kind in zip(got.names, got.types, strict=True)
             )
             raise SchemaMismatch(
-                f"{client.function()} answered with other columns than mapInArrow was declared "
-                f"with: {why} (expected {in_words(self.schema)}; got {columns or 'none'})"
+                f"{function_of(self.name)} answered with other columns than mapInArrow was "
+                f"declared with: {why} (expected {in_words(self.schema)}; got {columns or 'none'})"
             )
 
     @contextlib.contextmanager
@@ -106,6 +106,13 @@ class Through:
             finally:
                 if self.metrics is not None:
                     self.metrics.add(client.metrics)
+
+
+def function_of(sidecar: str) -> str:
+    """What a sidecar runs, for the text of an error."""
+    from shmring.sidecars.seats import functions
+
+    return f'{functions(sidecar)} of sidecar "{sidecar}"'
 
 
 def _current_task() -> Task:

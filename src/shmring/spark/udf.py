@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from shmring.errors import ShmringError
-from shmring.spark.bridge import through
+from shmring.errors import SchemaMismatch, ShmringError
+from shmring.spark.bridge import Through, function_of, through
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,8 +40,7 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
     run = through(name, **options)
 
     def call(arguments: Iterator[Arguments]) -> Iterator[Any]:
-        for answer in run(_as_batch(_as_tuple(each)) for each in arguments):
-            yield answer.column(0)
+        yield from _results(run, (_as_batch(_as_tuple(each)) for each in arguments))
 
     return _udf("arrow_udf", name, call, pa.Array, return_type)
 
@@ -56,10 +56,38 @@ def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
 
     def call(arguments: Iterator[Arguments]) -> Iterator[Any]:
         batches = (_as_batch(tuple(map(_to_arrow, _as_tuple(each)))) for each in arguments)
-        for answer in run(batches):
-            yield _to_pandas(answer.column(0))
+        yield from map(_to_pandas, _results(run, batches))
 
     return _udf("pandas_udf", name, call, pd.Series, return_type)
+
+
+def _results(run: Through, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
+    """The first column of each answer; they have as many rows as the batches together."""
+    rows = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch
+
+    answered = 0
+    with closing(run(counted())) as answers:  # an error must not keep its ring
+        for answer in answers:
+            if not answer.num_columns:
+                raise SchemaMismatch(
+                    f"{function_of(run.name)} answered without a column: expected one with the "
+                    f"result for each row"
+                )
+            answered += answer.num_rows
+            if answered > rows:
+                break
+            yield answer.column(0)
+    if answered != rows:
+        raise SchemaMismatch(
+            f"{function_of(run.name)} answered with another number of rows than a UDF must: "
+            f"expected {rows}, got {answered}"
+        )
 
 
 def _udf(maker: str, name: str, call: Any, kind: Any, return_type: str | DataType) -> Any:
