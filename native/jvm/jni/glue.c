@@ -41,3 +41,13 @@ bool text_load(JNIEnv *env, jbyteArray bytes, struct text *text)
 	text->chars[length] = '\0';
 	return true;
 }
+
+jbyteArray text_bytes(JNIEnv *env, const struct text *text)
+{
+	jsize length = (jsize)strlen(text->chars);
+	jbyteArray bytes = (*env)->NewByteArray(env, length);
+
+	if (bytes)
+		(*env)->SetByteArrayRegion(env, bytes, 0, length, (const jbyte *)text->chars);
+	return bytes;
+}

@@ -26,6 +26,7 @@ struct text {
 	char chars[4096];
 };
 bool text_load(JNIEnv *env, jbyteArray bytes, struct text *text);
+jbyteArray text_bytes(JNIEnv *env, const struct text *text);
 
 /* Throws io.shmring.RingException with the core's message unless `status` is
  * OK or one of the answers (-1 to -5), which Java handles. */

@@ -66,6 +66,15 @@ NATIVE(jint, nack)(JNIEnv *env, jclass class UNUSED, jlong member, jlong first, 
 	return status == SHMRING_CONTENDED ? status : answer(env, status);
 }
 
+/* Whom a member waits for, in words. */
+NATIVE(jbyteArray, explainEmpty)(JNIEnv *env, jclass class UNUSED, jlong member)
+{
+	struct text text;
+
+	shmring_explain_empty(from_handle(member), text.chars, sizeof(text.chars));
+	return text_bytes(env, &text);
+}
+
 NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong member, jlong deadline)
 {
 	return answer(env, shmring_wait_message(from_handle(member), deadline, SHMRING_WAIT_DEFAULT));

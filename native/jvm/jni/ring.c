@@ -65,6 +65,15 @@ NATIVE(jbyteArray, schemaBytes)(JNIEnv *env, jclass class UNUSED, jlong ring)
 	return bytes;
 }
 
+/* Whom producers on a full ring wait for, in words. */
+NATIVE(jbyteArray, explainFull)(JNIEnv *env, jclass class UNUSED, jlong ring)
+{
+	struct text text;
+
+	shmring_explain_full(from_handle(ring), text.chars, sizeof(text.chars));
+	return text_bytes(env, &text);
+}
+
 NATIVE(jlong, claimed)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
 {
 	return (jlong)shmring_claimed(from_handle(ring));

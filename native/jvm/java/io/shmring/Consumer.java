@@ -1,5 +1,6 @@
 package io.shmring;
 
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
 
@@ -57,6 +58,11 @@ public final class Consumer implements AutoCloseable {
         }
       }
     }
+  }
+
+  /** Whom this consumer waits for while there is no message, and since when. */
+  public synchronized String whyEmpty() {
+    return new String(Native.explainEmpty(handle()), StandardCharsets.UTF_8);
   }
 
   /** How far the branch may be read without waiting: the sequence behind the last message. */

@@ -27,6 +27,8 @@ final class Native {
 
   static native long floor(long ring);
 
+  static native byte[] explainFull(long ring);
+
   static native int recover(long ring);
 
   static native void subscribe(
@@ -76,6 +78,8 @@ final class Native {
   static native int waitMessage(long member, long deadline);
 
   static native long available(long member);
+
+  static native byte[] explainEmpty(long member);
 
   static native void lapsed(long member, long[] range);
 

@@ -130,6 +130,11 @@ public final class Ring implements AutoCloseable {
     return Native.floor(handle());
   }
 
+  /** Who keeps the producers from going on, since when, and what to do about it. */
+  public synchronized String whyFull() {
+    return new String(Native.explainFull(handle()), StandardCharsets.UTF_8);
+  }
+
   /** Clears away participants that died; waiting does it too. */
   public synchronized void recover() {
     Native.recover(handle());
