@@ -20,6 +20,10 @@ from types import TracebackType
 from typing import IO, Self
 
 HOST = "127.0.0.1"
+_APART = (
+    *("unshare", "--user", "--map-root-user", "--mount", "sh", "-c"),
+    *('mount -t tmpfs shm /dev/shm && exec "$@"', "sh"),
+)
 
 
 def spark_home() -> Path:
@@ -34,7 +38,8 @@ class Cluster:
     """A master and workers; a context manager, which ends them with their executors.
 
     Spark runs no speculative attempt on the host of the first one; `hosts`, which the workers take
-    turns at, may be 127.0.0.1, 127.0.0.2 and so on.
+    turns at, may be 127.0.0.1, 127.0.0.2 and so on; with `apart` each but the first has a /dev/shm
+    of its own, as other hosts have.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Cluster:
         cores: int = 2,
         memory: str = "1g",
         hosts: Sequence[str] = (HOST,),
+        apart: bool = False,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="shmring-cluster-")
         self._processes: list[subprocess.Popen[str]] = []
@@ -54,16 +60,20 @@ class Cluster:
                 work = Path(self._folder.name) / f"worker-{i}"
                 options = ("--cores", str(cores), "--memory", memory, "--work-dir", str(work))
                 sign, host = "(Successfully registered)", hosts[i % len(hosts)]
-                self._start("deploy.worker.Worker", sign, host, *options, self.url)
+                wrap = _APART if apart and host != hosts[0] else ()
+                self._start("deploy.worker.Worker", sign, host, *options, self.url, wrap=wrap)
         except BaseException:
             self.stop()
             raise
 
-    def _start(self, kind: str, sign: str, host: str, *arguments: str) -> str:
+    def _start(
+        self, kind: str, sign: str, host: str, *arguments: str, wrap: Sequence[str] = ()
+    ) -> str:
         """Start one of Spark's daemons; what it says of `sign`."""
         home = spark_home()
         process = subprocess.Popen(
             [
+                *wrap,
                 *(str(home / "bin" / "spark-class"), f"org.apache.spark.{kind}"),
                 *("--host", host, "--port", "0", "--webui-port", "0", *arguments),
             ],
@@ -83,6 +93,11 @@ class Cluster:
                 threading.Thread(target=_read_on, args=(process.stderr,), daemon=True).start()
                 return found[1]
         raise RuntimeError(f"{kind} did not start:\n{''.join(said)}")
+
+    @property
+    def daemons(self) -> list[int]:
+        """Process ids of the master and the workers, in the order of their start."""
+        return [process.pid for process in self._processes]
 
     @property
     def executors(self) -> list[int]:

@@ -1,8 +1,8 @@
 """What programs keep beside a ring, which goes with it: ``.shmring-KIND-FILE-OWNER``.
 
-FILE is the ring's, OWNER a streaming query, a job or a process. Spark's sinks keep such records,
-and the rows of jobs that are not committed yet. The core leaves ``.shmring-new-UUID`` where it was
-killed while it made a ring, on a file system without O_TMPFILE.
+FILE is the ring's, OWNER a streaming query, a job or a process. Spark's sources and sinks keep such
+records, and the rows of jobs that are not committed yet. The core leaves ``.shmring-new-UUID``
+where it was killed while it made a ring, on a file system without O_TMPFILE.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import NamedTuple
 from shmring.errors import ShmringError
 
 __all__ = [
+    "READS",
     "SINK",
     "STAGED",
     "STAGING",
@@ -31,10 +32,11 @@ __all__ = [
     "process_identity",
 ]
 
+READS = "reads"  # which reads of the Python data source came first; the driver is the owner
 SINK = "sink"  # which epoch of a query the ring has seen last
 STAGED = "staged"  # rows of a job of the Python data source; the driver is the owner
 STAGING = "staging"  # of one of the jar's, whose driver is a participant while it lasts
-_KINDS = (SINK, STAGED, STAGING)
+_KINDS = (READS, SINK, STAGED, STAGING)
 _JOB_SEAT = "spark write "  # and the job: what Staging.java calls that participant
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -63,7 +65,7 @@ def kept_beside(ring: str, *kinds: str) -> list[str]:
 
 
 def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
-    """What jobs whose driver is dead have staged beside the ring at this path.
+    """What jobs whose driver is dead have left beside the ring at this path.
 
     Parameters
     ----------
@@ -72,7 +74,8 @@ def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
         driver takes part before it stages
     """
     kept = _kept_beside(ring)
-    dead = [k.path for k in kept if k.kind == STAGED and is_dead(k.owner.rpartition(".")[0])]
+    by_driver = (k for k in kept if k.kind in (READS, STAGED))
+    dead = [k.path for k in by_driver if is_dead(k.owner.rpartition(".")[0])]
     staging = [k for k in kept if k.kind == STAGING]
     if staging:
         with suppress(ShmringError):  # of a ring that cannot be looked at nothing is removed

@@ -188,7 +188,7 @@ def test_until_end_gives_up_in_time(read, arrow):
         ({"start": "soon"}, "option start must be latest, earliest or a sequence"),
         ({"until": "later"}, "option until must be empty or end"),
         ({"maxMessages": 0}, "option maxMessages must be a positive number"),
-        ({"timeout": "long"}, "option timeout is in seconds"),
+        ({"timeout": "long"}, "option timeout must be a time"),
         ({"hosts": "here"}, "option hosts needs the jar"),
         ({"ring": " , "}, "option ring is missing"),
         ({"ring": "no-such-*"}, 'no ring on this host matches "no-such-'),
@@ -262,7 +262,7 @@ def test_ring_that_is_unlinked_ends_the_wait(read, arrow, thread, until):
 def task(arrow):
     """Runs the task of a read of branch "b"; how many rows it got."""
     columns = StructType([StructField("x", LongType())])
-    reader = RingReader(ReadOptions.of({"ring": arrow.name, "branch": "b"}), columns)
+    reader = RingReader(ReadOptions.of({"ring": arrow.name, "branch": "b"}), columns, "frame")
     (partition,) = reader.partitions()
 
     def run():
@@ -296,7 +296,7 @@ def test_attempt_goes_on_after_one_that_was_killed(arrow, task, child):
         input()
         """,
         arrow.name,
-        task.partition.read,
+        task.partition.read.name,
     )
     other.line()
     other.kill()

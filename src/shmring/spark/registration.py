@@ -17,7 +17,9 @@ def register(spark: SparkSession) -> None:
     >>> spark.read.format("shmring_py").option("ring", "orders").load()  # doctest: +SKIP
 
     Nothing is needed but this package, on the driver and on every executor. The options and a
-    stream's offsets are those of the jar's ``format("shmring")``. Spark 4.0 and 4.1 put no limits
+    stream's offsets are those of the jar's ``format("shmring")``, without ``hosts``: Spark asks no
+    Python data source where its partitions lie, so that tasks run anywhere, and fail on hosts other
+    than the driver's. Spark 4.0 and 4.1 put no limits
     on a stream's batches, so that a run with ``availableNow`` is one batch, of half of the ring at
     most; and 4.0 has no stream writers for Arrow, so that streams can be read only.
     """

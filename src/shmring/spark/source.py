@@ -6,6 +6,7 @@ jar has, so with the jar's name this one would work or fail by what else is on t
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -25,6 +26,10 @@ __all__ = ["RingSource"]
 class RingSource(DataSource):
     """``format("shmring_py")``; the options are those of the jar's ``format("shmring")``."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._frame = uuid.uuid4().hex  # Spark makes one for a DataFrame, whose plans get copies
+
     @classmethod
     def name(cls) -> str:
         """What stands in ``format()``."""
@@ -36,7 +41,7 @@ class RingSource(DataSource):
 
     def reader(self, schema: StructType) -> RingReader:
         """For ``spark.read``."""
-        return RingReader(ReadOptions.of(self.options), schema)
+        return RingReader(ReadOptions.of(self.options), schema, self._frame)
 
     def streamReader(self, schema: StructType) -> RingStreamReader:
         """For ``spark.readStream``."""

@@ -126,6 +126,15 @@ class Columns:
                 f'ring "{label}" has no column {", ".join(missing)}; it has '
                 f"{', '.join(sorted(there))}"
             )
+        found = QUEUE_TABLE if stored is None else _spark_schema(label, stored)
+        wrong = [f for f in schema.fields if f.dataType != found[f.name].dataType]
+        if wrong:
+            raise ValueError(
+                f'ring "{label}" has column {wrong[0].name} of type '
+                f"{found[wrong[0].name].dataType.simpleString()}, not "
+                f"{wrong[0].dataType.simpleString()} as the schema that was given; leave the "
+                f"schema out, and cast"
+            )
 
     @property
     def messages_per_batch(self) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import glob
-import os
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from shmring.names import PREFIX, SHM_FOLDER
 from shmring.ring import Ring, attach
@@ -14,7 +16,19 @@ from shmring.ring import Ring, attach
 if TYPE_CHECKING:
     from shmring.ring import Start
 
-__all__ = ["UNLIMITED", "ReadOptions", "WriteOptions", "attach_ring", "is_here"]
+__all__ = ["UNLIMITED", "ReadOptions", "WriteOptions", "attach_ring"]
+
+_HOST_WAIT = 30.0  # seconds
+_NUMBER = r"\d{1,15}(?:\.\d{0,9})?"
+_PART = re.compile(rf"({_NUMBER})\s*([a-z]+)\s*")
+_SECONDS = {
+    **dict.fromkeys(("us", "microsecond"), 1e-6),
+    **dict.fromkeys(("ms", "millisecond"), 1e-3),
+    **dict.fromkeys(("s", "sec", "second"), 1.0),
+    **dict.fromkeys(("m", "min", "minute"), 60.0),
+    **dict.fromkeys(("h", "hour"), 3600.0),
+    **dict.fromkeys(("d", "day"), 86400.0),
+}
 
 UNLIMITED = 2**31 - 1  # what Spark's rows and the core's messages of one take are counted in
 
@@ -26,6 +40,7 @@ class ReadOptions:
     Parameters
     ----------
     rings : names, or paths of ring files (with a slash)
+    host_wait : seconds that tasks on other hosts wait for an executor on the driver's
     branch : to join; empty for one that nobody else sees
     start : where a branch begins that is not there yet
     max_messages : a task stops behind so many
@@ -38,6 +53,7 @@ class ReadOptions:
     """
 
     rings: tuple[str, ...]
+    host_wait: float
     branch: str
     start: Start | int
     max_messages: int
@@ -64,10 +80,11 @@ class ReadOptions:
         release = _choice(options, "release", *("message", "task")[:: 1 if until_end else -1])
         return cls(
             rings=rings,
+            host_wait=_seconds(options, "hostWait", _HOST_WAIT),
             branch=options.get("branch", ""),
             start=_start(options.get("start", "earliest")),
             max_messages=_positive(options, "maxMessages"),
-            timeout=_timeout(options),
+            timeout=_seconds(options, "timeout", None),
             until_end=until_end,
             release_at_end=release == "task",
             max_messages_per_trigger=_positive(options, "maxMessagesPerTrigger"),
@@ -83,6 +100,7 @@ class WriteOptions:
     Parameters
     ----------
     ring : name, or path of the ring file
+    host_wait : seconds that tasks on other hosts wait for an executor on the driver's
     timeout : seconds that the commit of a job waits for room
     atomic : a job that is too large to become readable at once is refused
     end_marker : the job's last message is the end marker
@@ -90,6 +108,7 @@ class WriteOptions:
     """
 
     ring: str
+    host_wait: float
     timeout: float
     atomic: bool
     end_marker: bool
@@ -101,10 +120,10 @@ class WriteOptions:
         rings = _ring_names(options)
         if len(rings) != 1:
             raise ValueError(f"a write goes into one ring, not into {', '.join(rings)}")
-        timeout = _timeout(options)
         return cls(
             ring=rings[0],
-            timeout=300.0 if timeout is None else timeout,
+            host_wait=_seconds(options, "hostWait", _HOST_WAIT),
+            timeout=_seconds(options, "timeout", 300.0),
             atomic=_choice(options, "atomic", "false", "true") == "true",
             end_marker=_choice(options, "endMarker", "false", "true") == "true",
             in_doubt=_choice(options, "inDoubt", "fail", "skip", "write"),
@@ -118,14 +137,9 @@ def attach_ring(name: str, *, read_only: bool = False) -> Ring:
     return attach(name, read_only=read_only)
 
 
-def is_here(name: str) -> bool:
-    """Whether a ring's file is on this host; what is wrong with it shows when it is attached."""
-    return os.path.exists(name if "/" in name else f"{SHM_FOLDER}/{PREFIX}{name}")
-
-
 def _ring_names(options: Mapping[str, str]) -> tuple[str, ...]:
     names: dict[str, None] = {}
-    for part in options.get("ring", "").split(","):
+    for part in _given(options).split(","):
         name = part.strip()
         if name and glob.has_magic(name):
             names.update(dict.fromkeys(_matching(name)))
@@ -133,10 +147,20 @@ def _ring_names(options: Mapping[str, str]) -> tuple[str, ...]:
             names[name] = None
     if not names:
         raise ValueError(
-            'option ring is missing: .option("ring", NAME) with the name of a ring, a list with '
-            "commas, or a pattern such as orders-*"
+            'option ring is missing: .option("ring", NAME) or .load(NAME) with the name of a ring, '
+            "a list with commas, or a pattern such as orders-*"
         )
     return tuple(names)
+
+
+def _given(options: Mapping[str, str]) -> str:
+    """The option, or else what load() or save() was given. A table in a catalog has a path too."""
+    if options.get("ring", "").strip():
+        return options["ring"]
+    if "paths" in options:  # Spark makes JSON of several arguments of load()
+        return ",".join(json.loads(options["paths"]))
+    path = options.get("path", "")
+    return unquote(urlsplit(path).path) if path.startswith("file:") else path
 
 
 def _matching(pattern: str) -> list[str]:
@@ -157,9 +181,10 @@ def _start(text: str) -> Any:
 
 
 def _choice(options: Mapping[str, str], name: str, *choices: str) -> str:
-    text = options.get(name, choices[0]).lower()
+    given = options.get(name, choices[0])
+    text = given.strip().lower()
     if text not in choices:
-        raise ValueError(f'option {name} must be {" or ".join(choices)}, not "{text}"')
+        raise ValueError(f'option {name} must be {" or ".join(choices)}, not "{given}"')
     return text
 
 
@@ -170,14 +195,34 @@ def _positive(options: Mapping[str, str], name: str) -> int:
     return min(int(text), UNLIMITED)
 
 
-def _timeout(options: Mapping[str, str]) -> float | None:
-    text = options.get("timeout", "")
+def _seconds(options: Mapping[str, str], name: str, otherwise: Any) -> Any:
+    given = options.get(name, "")
+    text = given.strip().lower()
     if not text:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not seconds >= 0:
-        raise ValueError(f'option timeout is in seconds, not "{text}"')
+        return otherwise
+    seconds = _duration(text)
+    if seconds is None:
+        raise ValueError(
+            f"option {name} must be a time: seconds, or a number with its unit such as 500ms, "
+            f'2 minutes, not "{given}"'
+        )
     return seconds
+
+
+def _duration(text: str) -> float | None:
+    """Seconds of 10, 0.5, 10s, 500ms, 2 minutes, interval 1 hour 30 minutes."""
+    if re.fullmatch(_NUMBER, text):
+        return float(text)
+    rest = text.removeprefix("interval ").strip()
+    seconds = 0.0
+    while rest:
+        part = _PART.match(rest)
+        if part is None:
+            return None
+        unit = part[2]
+        one = _SECONDS.get(unit, _SECONDS.get(unit.removesuffix("s")) if len(unit) > 3 else None)
+        if one is None:
+            return None
+        seconds += float(part[1]) * one
+        rest = rest[part.end() :]
+    return seconds if text.removeprefix("interval ").strip() else None

@@ -13,8 +13,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from shmring.errors import Empty, RingNotFound, SecondMember, ShmringError
+from shmring.spark.first_read import Read, first_of, key_of, open_notes
+from shmring.spark.ring_place import RingPlace
 from shmring.spark.source_columns import KIND_END, Columns, Taken
-from shmring.spark.source_options import ReadOptions, attach_ring, is_here
+from shmring.spark.source_options import ReadOptions, attach_ring
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,14 +38,14 @@ class RingPartition(InputPartition):
 
     Parameters
     ----------
-    ring : its name or path
+    place : of the ring
     read : names this read among others of the branch
-    released : how far the branch had released when the read was planned; -1 if that is unknown
+    notes : says which read of the branch was first
     """
 
-    ring: str
-    read: str
-    released: int
+    place: RingPlace
+    read: Read
+    notes: str
 
 
 class RingReader(DataSourceReader):
@@ -55,30 +57,30 @@ class RingReader(DataSourceReader):
     busy with its rows, fails and says that rows would be missing.
     """
 
-    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, frame: str) -> None:
         self._options = options
         self._schema = schema
+        self._frame = frame
 
     def partitions(self) -> list[InputPartition]:
         """A partition a ring; their branches hold messages from now on."""
-        return [
-            RingPartition(ring, uuid.uuid4().hex[:12], self._subscribe(ring))
-            for ring in self._options.rings
-        ]
+        return [self._plan(ring) for ring in self._options.rings]
 
-    def _subscribe(self, name: str) -> int:
+    def _plan(self, name: str) -> RingPartition:
         branch = self._options.branch
-        if not branch or not is_here(name):
-            return -1
-        with attach_ring(name) as ring:
+        with attach_ring(name, read_only=not branch) as ring:
+            place = RingPlace.of(name, ring)
+            if not branch:
+                return RingPartition(place, Read("", -1), "")
             ring.subscribe(branch, start=self._options.start)
-            return _released(ring, branch)
+            read = Read(uuid.uuid4().hex[:12], _released(ring, branch))
+            return RingPartition(place, read, open_notes(ring))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """What the task of a partition does."""
         assert isinstance(partition, RingPartition)
-        with attach_ring(partition.ring) as ring:
-            columns = Columns(partition.ring, ring.schema, self._schema)
+        with partition.place.attach(self._options.host_wait) as ring:
+            columns = Columns(partition.place.ring, ring.schema, self._schema)
             with self._seat(ring, partition) if self._options.branch else nullcontext():
                 consumer = self._join(ring, partition)
                 held: list[Batch] = []
@@ -96,7 +98,7 @@ class RingReader(DataSourceReader):
     def _join(self, ring: Ring, partition: RingPartition) -> Consumer:
         options = self._options
         if options.branch:
-            name = f"spark read {partition.read}"
+            name = f"spark read {partition.read.name}"
             consumer = ring.consumer(options.branch, start=options.start, name=name)
         else:
             consumer = ring.consumer(
@@ -116,11 +118,12 @@ class RingReader(DataSourceReader):
         that was started while a cancelled one still runs. It is the only member's place in a branch
         that nobody reads, which goes to the next one when its process dies.
         """
+        read = self._first(partition)
         waited = False
         while True:
             try:
                 seat = ring.consumer(
-                    f"spark-read-{partition.read}",
+                    f"spark-read-{read.name}",
                     exclusive=True,
                     ephemeral=True,
                     lapse=True,
@@ -131,30 +134,43 @@ class RingReader(DataSourceReader):
                 waited = True
                 time.sleep(_PAUSE)
         try:
-            self._check_whole(ring, partition, waited)
+            self._check_whole(ring, partition, read, waited)
         except BaseException:
             seat.close()
             raise
         return seat
 
-    def _check_whole(self, ring: Ring, partition: RingPartition, waited: bool) -> None:
+    def _first(self, partition: RingPartition) -> Read:
+        """The first read of this DataFrame, or of this branch in the same plan."""
+        branch = self._options.branch
+        keys = [key_of(self._frame, branch)]
+        context = TaskContext.get()
+        plan = context and context.getLocalProperty("spark.sql.execution.id")
+        if plan:
+            keys.append(key_of("plan", plan, branch))
+        return first_of(partition.notes, keys, partition.read)
+
+    def _check_whole(self, ring: Ring, partition: RingPartition, read: Read, waited: bool) -> None:
         """What an attempt before this one has released cannot be taken back.
 
         Spark may run the task again as the first attempt of another stage, so that none can be sure
         to be the first.
         """
         released = _released(ring, self._options.branch)
-        if partition.released < 0 or released <= partition.released:
+        if read.released < 0 or released <= read.released:
             return
         context = TaskContext.get()
-        if waited or (context is not None and context.attemptNumber() > 0):
+        own = read.name == partition.read.name
+        if own and (waited or (context is not None and context.attemptNumber() > 0)):
             # The other one has succeeded, or is about to: it may still hand on what it has read.
             time.sleep(_UNTIL_SPARK_KILLS)
-        anew = "" if self._options.release_at_end else ', with .option("release", "task")'
+        task = "" if self._options.release_at_end else ', or use .option("release", "task")'
         raise ShmringError(
-            f'ring "{partition.ring}": branch "{self._options.branch}" has moved on from '
-            f"{partition.released} to {released} since this read was planned: rows would be "
-            f"missing from its result. Load it anew{anew}"
+            f'ring "{partition.place.ring}": branch "{self._options.branch}" has moved on from '
+            f"{read.released} to {released} since this DataFrame, or this plan, first read it: "
+            f"rows would be missing from its result. Use .cache() or .localCheckpoint() before a "
+            f"DataFrame is used more than once, load another one for the messages that have come "
+            f"since, or give each use a branch of its own{task}"
         )
 
     def _read(
@@ -181,18 +197,20 @@ class RingReader(DataSourceReader):
         """The next messages; None if there are none and this read does not wait for more."""
         options = self._options
         deadline = None if options.timeout is None else time.monotonic() + options.timeout
+        why = ""
         while True:
             left = _SLICE if deadline is None else min(_SLICE, deadline - time.monotonic())
             try:
                 return consumer.lease_many(count, timeout=max(left, 0) if options.until_end else 0)
-            except Empty:
+            except Empty as error:
                 if not options.until_end:
                     return None
                 check_file(ring)
+                why = str(error).partition(" s: ")[2] or why  # a poll asks for no reasons
                 if deadline is not None and time.monotonic() >= deadline:
                     raise Empty(
                         f'ring "{ring.name or ring.path}": no message and no end marker in '
-                        f"{options.timeout:g} s"
+                        f"{options.timeout:g} s: {why or error}"
                     ) from None
 
 

@@ -12,11 +12,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from shmring.durable.journal_reader import replay
-from shmring.errors import RingNotFound, ShmringError
+from shmring.errors import ShmringError
+from shmring.spark.ring_place import RingPlace
 from shmring.spark.source_columns import KIND_END, Columns, Taken
-from shmring.spark.source_options import UNLIMITED, ReadOptions, attach_ring
+from shmring.spark.source_options import UNLIMITED, ReadOptions
 from shmring.spark.source_read import own_branch, taken_of, task_name
-from shmring.spark.stream_ring import Position, StreamRing, uuid_of
+from shmring.spark.stream_ring import Position, StreamRing
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -39,8 +40,7 @@ except ImportError:  # Spark 4.0 and 4.1 have neither limits nor this trigger fo
 class RangePartition(InputPartition):
     """Messages of a ring that the driver's branch holds."""
 
-    ring: str
-    uuid: str
+    place: RingPlace
     first: int
     end: int
 
@@ -162,7 +162,7 @@ class RingStreamReader(DataSourceStreamReader, _AvailableNow):
             schema = ring.ring.schema_bytes
             yield JournalPartition(self._options.journal, schema, first, journalled)
         if max(first, ring.lowest) < end:
-            yield RangePartition(ring.name, ring.uuid, max(first, ring.lowest), end)
+            yield RangePartition(RingPlace.of(ring.name, ring.ring), max(first, ring.lowest), end)
 
     # --- in the tasks -------------------------------------------------------------------------
 
@@ -172,16 +172,11 @@ class RingStreamReader(DataSourceStreamReader, _AvailableNow):
             yield from self._read_journal(partition)
             return
         assert isinstance(partition, RangePartition)
-        with attach_ring(partition.ring) as ring:
-            if uuid_of(ring) != partition.uuid:
-                raise RingNotFound(
-                    f'ring "{partition.ring}" is not the one that this batch was planned with: it '
-                    f"was replaced, or this executor is on another host"
-                )
+        with partition.place.attach(self._options.host_wait) as ring:
             yield from self._read_ring(ring, partition)
 
     def _read_ring(self, ring: Ring, partition: RangePartition) -> Iterator[pa.RecordBatch]:
-        columns = Columns(partition.ring, ring.schema, self._schema)
+        columns = Columns(partition.place.ring, ring.schema, self._schema)
         with ring.consumer(
             own_branch(), start=partition.first, exclusive=True, ephemeral=True, name=task_name()
         ) as consumer:
@@ -190,8 +185,8 @@ class RingStreamReader(DataSourceStreamReader, _AvailableNow):
             begin = consumer.position
             if begin > partition.first and self._options.fail_on_data_loss:
                 raise ShmringError(
-                    f'ring "{partition.ring}": the messages {partition.first} to {begin - 1} are '
-                    f"gone: the stream's branch may lapse, or the same stream runs elsewhere"
+                    f'ring "{partition.place.ring}": the messages {partition.first} to {begin - 1} '
+                    f"are gone: the stream's branch may lapse, or the same stream runs elsewhere"
                 )
             while consumer.position < partition.end:
                 with consumer.lease_many(columns.messages_per_batch, timeout=0) as lease:

@@ -16,12 +16,11 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from shmring.batches import fields_of
-from shmring.errors import RingNotFound
 from shmring.spark import staging
 from shmring.spark.publication import Publication
+from shmring.spark.ring_place import RingPlace
 from shmring.spark.sink_record import SinkRecord
 from shmring.spark.source_options import WriteOptions, attach_ring
-from shmring.spark.stream_ring import uuid_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -48,17 +47,12 @@ class _Tasks:
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self.options = options
         with attach_ring(options.ring, read_only=True) as ring:
-            self._uuid = uuid_of(ring)
+            self._place = RingPlace.of(options.ring, ring)
             self._schema = _target(options.ring, ring.schema, schema)
             self.folder = staging.new_folder(ring)
 
     def stage(self, query: str, batches: Iterable[pa.RecordBatch]) -> Staged:
-        with attach_ring(self.options.ring, read_only=True) as ring:
-            if uuid_of(ring) != self._uuid:
-                raise RingNotFound(
-                    f'ring "{self.options.ring}" is not the one that the driver writes to: a '
-                    f"write's tasks run on the driver's host"
-                )
+        self._place.attach(self.options.host_wait, read_only=True).close()
         context = TaskContext.get()
         attempt = os.getpid() if context is None else context.taskAttemptId()
         fitting = (_fit(batch, self._schema) for batch in batches)

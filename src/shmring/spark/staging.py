@@ -22,7 +22,7 @@ from shmring.errors import ShmringError
 if TYPE_CHECKING:
     from shmring.ring import Ring
 
-__all__ = ["discard", "new_folder", "stage", "staged"]
+__all__ = ["discard", "driver_identity", "new_folder", "stage", "staged"]
 
 _pa: Any = pa
 _TRIES = 10  # an attempt makes one file
@@ -33,7 +33,7 @@ def new_folder(ring: Ring) -> str:
     for folder in beside.kept_beside(ring.path, beside.STAGED):
         if beside.is_dead(folder.rpartition("-")[2].rpartition(".")[0]):
             discard(folder)
-    owner = f"{beside.process_identity(_driver())}.{uuid.uuid4().hex[:12]}"
+    owner = f"{driver_identity()}.{uuid.uuid4().hex[:12]}"
     made = beside.place(ring.path, beside.STAGED, owner)
     os.mkdir(made, mode=0o700)
     return made
@@ -77,7 +77,7 @@ def discard(folder: str) -> None:
             return
 
 
-def _driver() -> int:
-    """The driver's JVM: the grandparent of a worker that was forked by Spark's daemon."""
+def driver_identity() -> str:
+    """The driver's JVM, from a worker of it: the grandparent, as Spark's daemon forks workers."""
     stat = Path(f"/proc/{os.getppid()}/stat").read_text()
-    return int(stat.rpartition(")")[2].split()[1])
+    return beside.process_identity(int(stat.rpartition(")")[2].split()[1]))

@@ -40,7 +40,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
     this.start = partition.start();
     this.first = start.sequence();
     this.end = start.sequence();
-    this.ring = RangeReader.attach(partition.ring(), start.uuid());
+    this.ring = partition.place().attach(factory.hostWaitMillis());
     try {
       this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
       this.consumer =

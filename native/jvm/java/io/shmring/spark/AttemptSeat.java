@@ -22,7 +22,6 @@ final class AttemptSeat {
   private static final Logger LOG = LoggerFactory.getLogger(AttemptSeat.class);
   private static final BranchOptions PLACE =
       BranchOptions.LATEST.asExclusive().asEphemeral().mayLapse();
-  private static final Duration PAUSE = Duration.ofMillis(50);
   private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
 
   private final Ring ring;
@@ -75,7 +74,7 @@ final class AttemptSeat {
             options.branch());
       }
       waited = true;
-      pause();
+      TaskWait.pause(task);
     }
   }
 
@@ -87,29 +86,19 @@ final class AttemptSeat {
     if (partition.released() >= 0) {
       return released() > partition.released();
     }
-    boolean stageRunAgain = partition.launch() > task.attemptNumber() + 1;
-    return stageRunAgain || !options.releaseAtEnd();
+    return isRunAgain() || !options.releaseAtEnd();
   }
 
   /** Another attempt has succeeded: Spark is about to end this one, and should not count it. */
   private void awaitKill() {
-    if (waited || task.attemptNumber() > 0) {
-      long deadline = System.nanoTime() + UNTIL_SPARK_KILLS.toNanos();
-      while (System.nanoTime() < deadline) {
-        pause();
-      }
+    if (waited || (task.attemptNumber() > 0 && !isRunAgain())) {
+      TaskWait.sleep(task, UNTIL_SPARK_KILLS);
     }
   }
 
-  private void pause() {
-    try {
-      Thread.sleep(PAUSE.toMillis());
-    } catch (InterruptedException error) {
-      Thread.currentThread().interrupt();
-    }
-    if (task.isInterrupted() || Thread.currentThread().isInterrupted()) {
-      throw new IllegalStateException("the task was ended while another attempt of it was reading");
-    }
+  /** Whether another stage has had this task before, of this plan or of another one. */
+  private boolean isRunAgain() {
+    return partition.launch() > task.attemptNumber() + 1;
   }
 
   private IllegalStateException incomplete() {
@@ -119,12 +108,14 @@ final class AttemptSeat {
             : String.format("has moved on from %d to %d", partition.released(), released());
     return new IllegalStateException(
         String.format(
-            "ring \"%s\": branch \"%s\" %s since this read was planned, and this is attempt %d:"
-                + " rows would be missing from its result. Load it anew%s",
+            "ring \"%s\": branch \"%s\" %s since this DataFrame was first run, and this is"
+                + " attempt %d:"
+                + " rows would be missing from its result. %s%s",
             ring.name(),
             options.branch(),
             moved,
             partition.launch(),
+            RingRead.WAYS_OUT,
             options.releaseAtEnd() ? "" : ", or read it with .option(\"release\", \"task\")"));
   }
 

@@ -47,8 +47,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     this.options = factory.options();
     this.left = options.maxMessages();
     this.holding = options.releaseAtEnd() && !options.branch().isEmpty();
-    checkHost();
-    this.ring = Ring.attach(partition.ring());
+    this.ring = partition.place().attach(options.hostWaitMillis());
     try {
       this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
       this.consumer = join();
@@ -58,16 +57,6 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     }
     this.end = options.untilEnd() ? Long.MAX_VALUE : consumer.available();
     task.addTaskCompletionListener((TaskCompletionListener) context -> leave());
-  }
-
-  private void checkHost() {
-    if (!partition.host().isEmpty() && !partition.host().equals(Hosts.here())) {
-      throw new IllegalStateException(
-          String.format(
-              "the task for ring \"%s\" of host %s was started on %s; raise spark.locality.wait, or"
-                  + " let every host have an executor",
-              partition.ring(), partition.host(), Hosts.here()));
-    }
   }
 
   private Consumer join() {
@@ -141,6 +130,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   /** The next messages; empty if there are none and this read does not wait for more. */
   private Optional<Lease> take() throws IOException {
     long waited = 0;
+    Backoff collections = new Backoff(SLICE_MILLIS);
     int count = (int) Math.min(columns.messagesPerBatch(), left);
     try {
       while (true) {
@@ -152,10 +142,10 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
           return lease;
         }
         metrics.waited();
-        if (lent.get() > 0) {
+        waited += SLICE_MILLIS;
+        if (lent.get() > 0 && collections.isDue(waited)) {
           System.gc(); // the producers may wait for what nobody looks at any more
         }
-        waited += SLICE_MILLIS;
         checkPatience(waited);
       }
     } catch (InterruptedException error) {
@@ -171,8 +161,8 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     if (waited >= options.timeoutMillis()) {
       throw new IOException(
           String.format(
-              "ring \"%s\": no message and no end marker in %.1f s",
-              ring.name(), options.timeoutMillis() / 1000.0));
+              "ring \"%s\": no message and no end marker in %.1f s: %s",
+              ring.name(), options.timeoutMillis() / 1000.0, consumer.whyEmpty()));
     }
   }
 

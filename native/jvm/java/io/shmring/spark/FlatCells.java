@@ -1,5 +1,7 @@
 package io.shmring.spark;
 
+import io.shmring.RingException;
+import io.shmring.Status;
 import org.apache.arrow.vector.BaseFixedWidthVector;
 import org.apache.arrow.vector.BaseVariableWidthVector;
 import org.apache.arrow.vector.FieldVector;
@@ -128,6 +130,8 @@ abstract class FlatCells {
   }
 
   private static final class Bytes extends FlatCells {
+    private static final long MOST_BYTES = Integer.MAX_VALUE;
+
     private final BaseVariableWidthVector vector;
     private final boolean text;
     private long offsets;
@@ -177,11 +181,24 @@ abstract class FlatCells {
 
     private void copy(Object base, long offset, int length) {
       if (length > room - end) {
+        checkSize((long) end + length);
         vector.reallocDataBuffer(Math.max(2 * room, (long) end + length));
         locate();
       }
       Platform.copyMemory(base, offset, null, values + end, length);
       end += length;
+    }
+
+    /** A batch's offsets are ints; the option batchBytes keeps all but huge rows below that. */
+    private void checkSize(long bytes) {
+      if (bytes > MOST_BYTES) {
+        throw new RingException(
+            Status.TOO_LARGE,
+            String.format(
+                "column \"%s\" has %,d bytes in one batch, which can hold %,d; lower"
+                    + " .option(\"batchBytes\", ...)",
+                vector.getName(), bytes, MOST_BYTES));
+      }
     }
 
     @Override

@@ -18,10 +18,12 @@ final class PartWriter implements DataWriter<InternalRow> {
   private final Path path;
   private final FileChannel file;
   private final RowEncoder encoder;
+  private long rows;
 
   PartWriter(PartWriterFactory factory, String name) {
     this.path = Path.of(factory.folder(), name);
-    try (Ring ring = attach(factory)) {
+    try (Ring ring =
+        factory.place().attachReadOnly(factory.options().hostWaitMillis())) {
       this.file = FileChannel.open(path, CREATE_NEW, WRITE);
       this.encoder = RowEncoder.of(ring, factory.schema(), factory.options(), file);
     } catch (IOException error) {
@@ -29,21 +31,9 @@ final class PartWriter implements DataWriter<InternalRow> {
     }
   }
 
-  private static Ring attach(PartWriterFactory factory) {
-    Ring ring = Ring.attachReadOnly(factory.options().ring());
-    if (!ring.info().uuid().equals(factory.ring())) {
-      ring.close();
-      throw new IllegalStateException(
-          String.format(
-              "ring \"%s\" is not the one that the driver on %s writes to: a write's tasks run on"
-                  + " the driver's host",
-              ring.name(), factory.host()));
-    }
-    return ring;
-  }
-
   @Override
   public void write(InternalRow row) throws IOException {
+    rows++;
     encoder.write(row);
   }
 
@@ -51,7 +41,7 @@ final class PartWriter implements DataWriter<InternalRow> {
   public WriterCommitMessage commit() throws IOException {
     encoder.flush();
     file.close();
-    return encoder.staged(path.toString());
+    return encoder.staged(path.toString(), rows);
   }
 
   @Override

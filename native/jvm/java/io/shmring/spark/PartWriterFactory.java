@@ -1,6 +1,5 @@
 package io.shmring.spark;
 
-import java.util.UUID;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
@@ -10,11 +9,11 @@ import org.apache.spark.sql.types.StructType;
 /**
  * Opens a task's writer.
  *
+ * @param place on the driver's host
  * @param folder that the driver has made
- * @param host of the driver, for the text of an error
  */
 record PartWriterFactory(
-    WriteOptions options, StructType schema, UUID ring, String folder, String host)
+    WriteOptions options, StructType schema, RingPlace place, String folder)
     implements DataWriterFactory, StreamingDataWriterFactory {
   private static final long serialVersionUID = 1L;
 

@@ -9,7 +9,6 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
-import java.util.UUID;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -27,7 +26,7 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
   private ColumnarBatch batch;
 
   RangeReader(RangePartition partition, RangeReaderFactory factory) {
-    this.ring = attach(partition.ring(), partition.uuid());
+    this.ring = partition.place().attach(factory.hostWaitMillis());
     this.zeroCopy = factory.zeroCopy() && !partition.mayLapse(); // vectors may outlive the task
     try {
       this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
@@ -62,21 +61,6 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
                   + " behind the gap with .option(\"failOnDataLoss\", \"false\")",
               ring.name(), partition.first(), first - 1));
     }
-  }
-
-  /** Attaches to the ring that was planned with, and no other one of its name. */
-  static Ring attach(String name, UUID uuid) {
-    Ring ring = Ring.attach(name);
-    if (!ring.info().uuid().equals(uuid)) {
-      ring.close();
-      throw new RingException(
-          Status.NOT_FOUND,
-          String.format(
-              "ring \"%s\" is not the one that this batch was planned with: it was replaced, or this"
-                  + " executor is on another host",
-              name));
-    }
-    return ring;
   }
 
   @Override

@@ -9,7 +9,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Opens a micro-batch's partition in its task. */
 record RangeReaderFactory(
-    StructType schema, int[] columns, boolean zeroCopy, boolean failOnDataLoss)
+    StructType schema, int[] columns, boolean zeroCopy, boolean failOnDataLoss, long hostWaitMillis)
     implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
 

@@ -33,7 +33,7 @@ final class ReadMetrics {
     return new CustomMetric[] {new Messages(), new Bytes(), new Waits()};
   }
 
-  private record Value(String name, long value) implements CustomTaskMetric {}
+  record Value(String name, long value) implements CustomTaskMetric {}
 
   /** Spark makes these by their names. */
   public static final class Messages extends CustomSumMetric {

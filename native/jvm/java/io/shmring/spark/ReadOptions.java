@@ -3,13 +3,15 @@ package io.shmring.spark;
 import io.shmring.BranchOptions;
 import java.io.Serializable;
 import java.util.List;
+import java.util.stream.Stream;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /**
  * The options of a read, checked.
  *
  * @param rings names or paths
- * @param hosts each of which has these rings; empty: this host
+ * @param hosts each of which has these rings; empty: the driver's
+ * @param hostWaitMillis how long tasks on other hosts wait for an executor on the right one
  * @param branch to join; empty for one that nobody else sees
  * @param start where a branch begins that is not there yet: latest, earliest or a sequence
  * @param maxMessages a task stops behind so many
@@ -23,6 +25,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 record ReadOptions(
     List<String> rings,
     List<String> hosts,
+    long hostWaitMillis,
     String branch,
     String start,
     long maxMessages,
@@ -34,25 +37,23 @@ record ReadOptions(
     boolean failOnDataLoss)
     implements Serializable {
 
-  static ReadOptions of(CaseInsensitiveStringMap options) {
-    String until = choice(options, "until", "empty", "end");
-    String release =
-        choice(
-            options,
-            "release",
-            until.equals("empty") ? List.of("task", "message") : List.of("message", "task"));
+  static ReadOptions of(CaseInsensitiveStringMap given) {
+    Options options = new Options(given);
+    boolean untilEnd = options.choice("until", List.of("empty", "end")).equals("end");
+    List<String> releases = untilEnd ? List.of("message", "task") : List.of("task", "message");
     return new ReadOptions(
-        RingNames.of(options),
-        list(options.getOrDefault("hosts", "")),
-        options.getOrDefault("branch", ""),
-        start(options.getOrDefault("start", "earliest")),
-        positive(options, "maxMessages"),
-        millis(options.getOrDefault("timeout", "")),
-        until.equals("end"),
-        !options.getBoolean("copy", true),
-        release.equals("task"),
-        positive(options, "maxMessagesPerTrigger"),
-        options.getBoolean("failOnDataLoss", true));
+        RingNames.of(given),
+        list(options.text("hosts")),
+        options.millis("hostWait", RingPlace.WAIT_MILLIS),
+        options.text("branch"),
+        start(options),
+        options.positive("maxMessages", Long.MAX_VALUE, Long.MAX_VALUE),
+        options.millis("timeout", Long.MAX_VALUE),
+        untilEnd,
+        !options.flag("copy", true),
+        options.choice("release", releases).equals("task"),
+        options.positive("maxMessagesPerTrigger", Long.MAX_VALUE, Long.MAX_VALUE),
+        options.flag("failOnDataLoss", true));
   }
 
   BranchOptions branchOptions() {
@@ -63,52 +64,18 @@ record ReadOptions(
     };
   }
 
-  private static String start(String text) {
-    if (!text.equals("latest") && !text.equals("earliest") && !text.matches("[0-9]{1,18}")) {
-      throw new IllegalArgumentException(
-          "option start must be latest, earliest or a sequence, not \"" + text + "\"");
+  private static String start(Options options) {
+    String text = options.text("start");
+    if (text.matches("\\d{1,18}")) {
+      return text;
     }
-    return text;
-  }
-
-  private static String choice(CaseInsensitiveStringMap options, String name, String... choices) {
-    return choice(options, name, List.of(choices));
-  }
-
-  private static String choice(
-      CaseInsensitiveStringMap options, String name, List<String> choices) {
-    String text = options.getOrDefault(name, choices.get(0));
-    if (!choices.contains(text)) {
-      throw new IllegalArgumentException(
-          String.format(
-              "option %s must be %s, not \"%s\"", name, String.join(" or ", choices), text));
+    if (!text.isEmpty() && !List.of("latest", "earliest").contains(text)) {
+      throw options.wrong("start", "latest, earliest or a sequence");
     }
-    return text;
-  }
-
-  private static long positive(CaseInsensitiveStringMap options, String name) {
-    long number = options.getLong(name, Long.MAX_VALUE);
-    if (number <= 0) {
-      throw new IllegalArgumentException("option " + name + " must be positive, not " + number);
-    }
-    return number;
-  }
-
-  private static long millis(String seconds) {
-    if (seconds.isEmpty()) {
-      return Long.MAX_VALUE;
-    }
-    double number = Double.parseDouble(seconds);
-    if (!(number >= 0)) {
-      throw new IllegalArgumentException("option timeout is in seconds, not \"" + seconds + "\"");
-    }
-    return (long) Math.min(number * 1000, Long.MAX_VALUE);
+    return text.isEmpty() ? "earliest" : text;
   }
 
   private static List<String> list(String text) {
-    return List.of(text.split(",")).stream()
-        .map(String::strip)
-        .filter(part -> !part.isEmpty())
-        .toList();
+    return Stream.of(text.split(",")).map(String::strip).filter(part -> !part.isEmpty()).toList();
   }
 }

@@ -4,11 +4,11 @@ import io.shmring.spark.RingOffset.Position;
 import org.apache.spark.sql.connector.read.InputPartition;
 
 /** A ring that a task reads from a place on for as long as its batch lasts. */
-record RealTimePartition(String ring, Position start, String near) implements InputPartition {
+record RealTimePartition(RingPlace place, Position start) implements InputPartition {
   private static final long serialVersionUID = 1L;
 
   @Override
   public String[] preferredLocations() {
-    return new String[] {near};
+    return new String[] {place.host()};
   }
 }

@@ -7,6 +7,7 @@ import io.shmring.Status;
 import io.shmring.arrow.RingSchema;
 import java.util.List;
 import java.util.Optional;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
@@ -30,7 +31,7 @@ interface RingColumns {
    */
   static RingColumns of(Ring ring, StructType schema, int[] columns) {
     StructType found = RingTypes.of(ring);
-    if (!found.equals(schema)) {
+    if (!DataType.equalsIgnoreNullability(found, schema)) {
       throw new RingException(
           Status.DAMAGED,
           String.format(

@@ -92,7 +92,7 @@ final class RingJob implements AutoCloseable {
         }
         int[] lengths = Arrays.copyOfRange(file.lengths(), first, end);
         int[] aligns = Arrays.copyOfRange(file.aligns(), first, end);
-        publish(List.of(new StagedFile(file.path(), lengths, aligns)), lengths, aligns, position,
+        publish(List.of(new StagedFile(file.path(), file.rows(), lengths, aligns)), lengths, aligns, position,
             id -> {});
         position += Arrays.stream(lengths).asLongStream().sum();
       }
@@ -142,9 +142,12 @@ final class RingJob implements AutoCloseable {
                   new RingException(
                       Status.NO_SPACE,
                       String.format(
-                          "ring \"%s\" had no room for %d messages in %.0f s: does somebody read it?"
-                              + " (.option(\"timeout\", SECONDS))",
-                          ring.name(), lengths.length, options.timeoutMillis() / 1000.0)));
+                          "ring \"%s\" had no room for %d messages in %.1f s: %s"
+                              + " (.option(\"timeout\", ...) waits longer)",
+                          ring.name(),
+                          lengths.length,
+                          options.timeoutMillis() / 1000.0,
+                          ring.whyFull())));
     } catch (InterruptedException error) {
       throw interrupted();
     }

@@ -1,8 +1,11 @@
 package io.shmring.spark;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import io.shmring.Ring;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.net.URI;
 import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -17,14 +20,8 @@ final class RingNames {
   private RingNames() {}
 
   static List<String> of(CaseInsensitiveStringMap options) {
-    String given = options.get("ring");
-    if (given == null || given.isBlank()) {
-      throw new IllegalArgumentException(
-          "format(\"shmring\") needs .option(\"ring\", NAME): the name of a ring, a list with"
-              + " commas, or a pattern such as orders-*");
-    }
     List<String> names = new ArrayList<>();
-    for (String part : given.split(",")) {
+    for (String part : given(options).split(",")) {
       String name = part.strip();
       if (isPattern(name)) {
         names.addAll(matching(name));
@@ -32,7 +29,35 @@ final class RingNames {
         names.add(name);
       }
     }
+    if (names.isEmpty()) {
+      throw new IllegalArgumentException(
+          "format(\"shmring\") needs .option(\"ring\", NAME) or .load(NAME): the name of a ring, a list"
+              + " with commas, or a pattern such as orders-*");
+    }
     return names.stream().distinct().toList();
+  }
+
+  /** The option, or else what load() or save() was given. A table in a catalog has a path too. */
+  private static String given(CaseInsensitiveStringMap options) {
+    String ring = options.getOrDefault("ring", "");
+    String path = options.getOrDefault("path", "");
+    String paths = options.getOrDefault("paths", "");
+    if (!ring.isBlank()) {
+      return ring;
+    }
+    if (!paths.isEmpty()) {
+      return String.join(",", parsed(paths));
+    }
+    return path.startsWith("file:") ? URI.create(path).getPath() : path; // a table's LOCATION
+  }
+
+  /** Spark makes JSON of several arguments of load(). */
+  private static String[] parsed(String paths) {
+    try {
+      return new ObjectMapper().readValue(paths, String[].class);
+    } catch (JsonProcessingException error) {
+      throw new IllegalArgumentException("option paths must be an array, not " + paths, error);
+    }
   }
 
   private static boolean isPattern(String name) {

@@ -37,7 +37,7 @@ abstract class RowEncoder implements AutoCloseable {
     count++;
   }
 
-  StagedFile staged(String path) {
-    return new StagedFile(path, Arrays.copyOf(lengths, count), Arrays.copyOf(aligns, count));
+  StagedFile staged(String path, long rows) {
+    return new StagedFile(path, rows, Arrays.copyOf(lengths, count), Arrays.copyOf(aligns, count));
   }
 }

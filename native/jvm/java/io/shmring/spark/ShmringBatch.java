@@ -2,9 +2,10 @@ package io.shmring.spark;
 
 import io.shmring.BranchInfo;
 import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.UUID;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -15,11 +16,16 @@ final class ShmringBatch implements Batch {
   private final StructType schema;
   private final int[] columns;
   private final ReadOptions options;
+  private final RingReads reads;
 
-  ShmringBatch(StructType schema, int[] columns, ReadOptions options) {
+  /**
+   * @param reads of the DataFrame so far
+   */
+  ShmringBatch(StructType schema, int[] columns, ReadOptions options, RingReads reads) {
     this.schema = schema;
     this.columns = columns;
     this.options = options;
+    this.reads = reads;
   }
 
   @Override
@@ -27,29 +33,40 @@ final class ShmringBatch implements Batch {
     List<InputPartition> partitions = new ArrayList<>();
     for (String name : options.rings()) {
       if (options.hosts().isEmpty()) {
-        partitions.add(planned(name, "", Hosts.here(), plan(name)));
+        partitions.add(planHere(name));
       }
       for (String host : options.hosts()) {
-        partitions.add(planned(name, host, host, -1));
+        partitions.add(plan(RingPlace.on(host, name), -1));
       }
     }
     return partitions.toArray(InputPartition[]::new);
   }
 
-  private static InputPartition planned(String ring, String host, String near, long released) {
-    String read = UUID.randomUUID().toString();
-    return new PlannedPartition(new RingPartition(ring, host, near, read, released, 0));
-  }
-
-  /** Makes the branch, so that it holds messages from now on, and looks where it stands. */
-  private long plan(String name) {
+  private InputPartition planHere(String name) {
+    if (!RingNames.isHere(name)) {
+      throw new RingException(
+          Status.NOT_FOUND,
+          String.format(
+              "no ring \"%s\" on this host, the driver's (looked for %s); create it with `shmring"
+                  + " create`, or say with .option(\"hosts\", ...) which hosts have it",
+              name, Ring.path(name)));
+    }
     if (options.branch().isEmpty()) {
-      return -1;
+      try (Ring ring = Ring.attachReadOnly(name)) {
+        return plan(RingPlace.here(ring), -1);
+      }
     }
     try (Ring ring = Ring.attach(name)) {
-      ring.subscribe(options.branch(), options.branchOptions());
-      return ring.branch(options.branch()).map(BranchInfo::released).orElse(-1L);
+      ring.subscribe(options.branch(), options.branchOptions()); // it holds messages from now on
+      long released = ring.branch(options.branch()).map(BranchInfo::released).orElse(-1L);
+      return plan(RingPlace.here(ring), released);
     }
+  }
+
+  private InputPartition plan(RingPlace place, long released) {
+    RingRead read = reads.of(place, options.branch());
+    read.plan(released);
+    return new PlannedPartition(place, read);
   }
 
   @Override

@@ -16,18 +16,20 @@ import org.apache.spark.sql.types.StructType;
 final class ShmringBatchWrite implements BatchWrite {
   private final WriteOptions options;
   private final StructType schema;
+  private final WriteMetrics metrics;
   private RingJob job;
 
-  ShmringBatchWrite(WriteOptions options, StructType schema) {
+  ShmringBatchWrite(WriteOptions options, StructType schema, WriteMetrics metrics) {
     this.options = options;
     this.schema = schema;
+    this.metrics = metrics;
   }
 
   @Override
   public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
     job = new RingJob(options);
     return new PartWriterFactory(
-        options, schema, job.ring().info().uuid(), job.folder().toString(), Hosts.here());
+        options, schema, RingPlace.here(job.ring()), job.folder().toString());
   }
 
   @Override
@@ -45,6 +47,7 @@ final class ShmringBatchWrite implements BatchWrite {
       } else {
         committing.publishInPieces(files);
       }
+      metrics.published(files);
       if (options.endMarker()) {
         committing.publishEnd();
       }

@@ -13,11 +13,13 @@ final class ShmringScan implements Scan {
   private final StructType schema;
   private final int[] columns;
   private final ReadOptions options;
+  private final RingReads reads;
 
-  ShmringScan(StructType schema, int[] columns, ReadOptions options) {
+  ShmringScan(StructType schema, int[] columns, ReadOptions options, RingReads reads) {
     this.schema = schema;
     this.columns = columns;
     this.options = options;
+    this.reads = reads;
   }
 
   @Override
@@ -35,9 +37,13 @@ final class ShmringScan implements Scan {
         + Arrays.toString(readSchema().fieldNames());
   }
 
+  ReadOptions options() {
+    return options;
+  }
+
   @Override
   public Batch toBatch() {
-    return new ShmringBatch(schema, columns, options);
+    return new ShmringBatch(schema, columns, options, reads);
   }
 
   @Override

@@ -13,11 +13,16 @@ import org.apache.spark.sql.types.StructType;
 final class ShmringScanBuilder implements SupportsPushDownRequiredColumns {
   private final StructType schema;
   private final ReadOptions options;
+  private final RingReads reads;
   private int[] columns;
 
-  ShmringScanBuilder(StructType schema, ReadOptions options) {
+  /**
+   * @param reads of the DataFrame so far
+   */
+  ShmringScanBuilder(StructType schema, ReadOptions options, RingReads reads) {
     this.schema = schema;
     this.options = options;
+    this.reads = reads;
     this.columns = new int[schema.length()];
     Arrays.setAll(columns, i -> i);
   }
@@ -36,6 +41,6 @@ final class ShmringScanBuilder implements SupportsPushDownRequiredColumns {
 
   @Override
   public Scan build() {
-    return new ShmringScan(schema, columns, options);
+    return new ShmringScan(schema, columns, options, reads);
   }
 }

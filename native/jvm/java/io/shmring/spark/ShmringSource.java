@@ -32,6 +32,7 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
       StructType schema, Transform[] partitioning, Map<String, String> properties) {
     List<String> rings = RingNames.of(new CaseInsensitiveStringMap(properties));
     boolean here = rings.stream().allMatch(RingNames::isHere);
-    return new ShmringTable(rings, here ? RingTypes.of(rings) : schema);
+    return new ShmringTable(
+        rings, here ? RingTypes.of(rings) : schema, schema, properties);
   }
 }

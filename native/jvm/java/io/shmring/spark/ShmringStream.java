@@ -134,7 +134,11 @@ class ShmringStream implements MicroBatchStream, SupportsTriggerAvailableNow, Re
   @Override
   public PartitionReaderFactory createReaderFactory() {
     return new RangeReaderFactory(
-        schema, columns, options.zeroCopy(), options.failOnDataLoss());
+        schema,
+        columns,
+        options.zeroCopy(),
+        options.failOnDataLoss(),
+        options.hostWaitMillis());
   }
 
   /** Spark also commits after stop() where it tracks progress asynchronously. */

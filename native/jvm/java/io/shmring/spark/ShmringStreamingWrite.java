@@ -18,12 +18,15 @@ final class ShmringStreamingWrite implements StreamingWrite {
   private final WriteOptions options;
   private final StructType schema;
   private final String query;
+  private final WriteMetrics metrics;
   private RingJob job;
 
-  ShmringStreamingWrite(WriteOptions options, StructType schema, String query) {
+  ShmringStreamingWrite(
+      WriteOptions options, StructType schema, String query, WriteMetrics metrics) {
     this.options = options;
     this.schema = schema;
     this.query = query;
+    this.metrics = metrics;
   }
 
   @Override
@@ -33,7 +36,7 @@ final class ShmringStreamingWrite implements StreamingWrite {
     }
     job = new RingJob(options);
     return new PartWriterFactory(
-        options, schema, job.ring().info().uuid(), job.folder().toString(), Hosts.here());
+        options, schema, RingPlace.here(job.ring()), job.folder().toString());
   }
 
   @Override
@@ -60,6 +63,7 @@ final class ShmringStreamingWrite implements StreamingWrite {
             record.write(epoch, id, false);
           });
       record.write(epoch, begun[0], true);
+      metrics.published(files);
     }
   }
 

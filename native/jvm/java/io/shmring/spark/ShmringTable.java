@@ -1,25 +1,41 @@
 package io.shmring.spark;
 
 import java.util.EnumSet;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import java.util.Set;
 import org.apache.spark.sql.connector.catalog.SupportsRead;
 import org.apache.spark.sql.connector.catalog.SupportsWrite;
 import org.apache.spark.sql.connector.catalog.TableCapability;
 import org.apache.spark.sql.connector.read.ScanBuilder;
+import org.apache.spark.sql.connector.read.streaming.ReportsSinkMetrics;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.WriteBuilder;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** One ring, or several with the same schema. */
-final class ShmringTable implements SupportsRead, SupportsWrite {
+final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetrics {
   private final List<String> rings;
   private final StructType schema;
+  private final StructType given;
+  private final Map<String, String> options;
+  private final RingReads reads = new RingReads();
+  private final WriteMetrics written = new WriteMetrics();
 
-  ShmringTable(List<String> rings, StructType schema) {
+  /**
+   * @param schema of the rings, as far as it is known
+   * @param given by the user, or of the rows that are to be written
+   * @param options that the table was made with; a query may give others
+   */
+  ShmringTable(
+      List<String> rings, StructType schema, StructType given, Map<String, String> options) {
     this.rings = rings;
     this.schema = schema;
+    this.given = given;
+    this.options = options;
   }
 
   @Override
@@ -48,12 +64,31 @@ final class ShmringTable implements SupportsRead, SupportsWrite {
   }
 
   @Override
-  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-    return new ShmringScanBuilder(schema, ReadOptions.of(options));
+  public ScanBuilder newScanBuilder(CaseInsensitiveStringMap query) {
+    if (!DataType.equalsIgnoreNullability(given, schema)) {
+      throw new IllegalArgumentException(
+          String.format(
+              "ring \"%s\" has another schema than the one that was given:%n%sinstead of%n%sleave the"
+                  + " schema out, select the columns behind it, and cast them",
+              String.join(", ", rings), schema.treeString(), given.treeString()));
+    }
+    return new ShmringScanBuilder(schema, ReadOptions.of(with(query)), reads);
   }
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return new ShmringWrite(info, schema);
+    return new ShmringWrite(info, WriteOptions.of(with(info.options())), schema, written);
+  }
+
+  /** Of the last epoch. */
+  @Override
+  public Map<String, String> metrics() {
+    return written.progress();
+  }
+
+  private CaseInsensitiveStringMap with(CaseInsensitiveStringMap query) {
+    Map<String, String> all = new HashMap<>(new CaseInsensitiveStringMap(options));
+    all.putAll(query);
+    return new CaseInsensitiveStringMap(all);
   }
 }

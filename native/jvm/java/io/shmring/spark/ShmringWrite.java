@@ -2,6 +2,8 @@ package io.shmring.spark;
 
 import java.util.Arrays;
 import java.util.stream.Collectors;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.Write;
@@ -15,13 +17,17 @@ import org.apache.spark.sql.types.StructType;
 final class ShmringWrite implements SupportsStreamingUpdateAsAppend, Write {
   private final LogicalWriteInfo info;
   private final WriteOptions options;
+  private final WriteMetrics metrics;
 
   /**
    * @param table what the ring holds
+   * @param metrics that are told of what was written
    */
-  ShmringWrite(LogicalWriteInfo info, StructType table) {
+  ShmringWrite(
+      LogicalWriteInfo info, WriteOptions options, StructType table, WriteMetrics metrics) {
     this.info = info;
-    this.options = WriteOptions.of(info.options());
+    this.options = options;
+    this.metrics = metrics;
     if (table.equals(RingTypes.QUEUE_TABLE)) {
       checkMessage(info.schema());
     } else {
@@ -69,12 +75,22 @@ final class ShmringWrite implements SupportsStreamingUpdateAsAppend, Write {
   }
 
   @Override
+  public CustomMetric[] supportedCustomMetrics() {
+    return WriteMetrics.supported();
+  }
+
+  @Override
+  public CustomTaskMetric[] reportDriverMetrics() {
+    return metrics.values();
+  }
+
+  @Override
   public BatchWrite toBatch() {
-    return new ShmringBatchWrite(options, info.schema());
+    return new ShmringBatchWrite(options, info.schema(), metrics);
   }
 
   @Override
   public StreamingWrite toStreaming() {
-    return new ShmringStreamingWrite(options, info.schema(), info.queryId());
+    return new ShmringStreamingWrite(options, info.schema(), info.queryId(), metrics);
   }
 }

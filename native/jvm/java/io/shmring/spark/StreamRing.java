@@ -162,11 +162,12 @@ final class StreamRing implements AutoCloseable {
     }
     long first = start.in(uuid(), lowest);
     long last = end.uuid().equals(uuid()) ? Math.max(end.sequence(), first) : first;
-    return new RangePartition(name, uuid(), Hosts.here(), first, last, mayLapse);
+    return new RangePartition(RingPlace.here(ring), first, last, mayLapse);
   }
 
   RealTimePartition realTime(Optional<Position> start) {
-    return new RealTimePartition(name, start.filter(this::isHere).orElseGet(this::begin), Hosts.here());
+    return new RealTimePartition(
+        RingPlace.here(ring), start.filter(this::isHere).orElseGet(this::begin));
   }
 
   private boolean isHere(Position position) {

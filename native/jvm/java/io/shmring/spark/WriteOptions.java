@@ -8,6 +8,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * The options of a write, checked.
  *
  * @param ring name or path
+ * @param hostWaitMillis how long tasks on other hosts wait for an executor on the driver's
  * @param batchRows rows of one message at most
  * @param batchBytes roughly, of one message
  * @param timeoutMillis how long the commit waits for room
@@ -17,6 +18,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  */
 record WriteOptions(
     String ring,
+    long hostWaitMillis,
     int batchRows,
     long batchBytes,
     long timeoutMillis,
@@ -24,25 +26,24 @@ record WriteOptions(
     boolean endMarker,
     String inDoubt)
     implements Serializable {
+  /** A column's bytes are counted in an int, and a batch is full a row later than that. */
+  private static final long MOST_BYTES = 1 << 30;
 
-  static WriteOptions of(CaseInsensitiveStringMap options) {
-    List<String> rings = RingNames.of(options);
+  static WriteOptions of(CaseInsensitiveStringMap given) {
+    Options options = new Options(given);
+    List<String> rings = RingNames.of(given);
     if (rings.size() != 1) {
       throw new IllegalArgumentException(
           "a write goes into one ring, not into " + String.join(", ", rings));
     }
-    String inDoubt = options.getOrDefault("inDoubt", "fail");
-    if (!List.of("fail", "skip", "write").contains(inDoubt)) {
-      throw new IllegalArgumentException(
-          "option inDoubt must be fail, skip or write, not \"" + inDoubt + "\"");
-    }
     return new WriteOptions(
         rings.get(0),
-        options.getInt("batchRows", 10_000),
-        options.getLong("batchBytes", 1 << 20),
-        (long) (options.getDouble("timeout", 300) * 1000),
-        options.getBoolean("atomic", false),
-        options.getBoolean("endMarker", false),
-        inDoubt);
+        options.millis("hostWait", RingPlace.WAIT_MILLIS),
+        (int) options.positive("batchRows", 10_000, Integer.MAX_VALUE),
+        options.positive("batchBytes", 1 << 20, MOST_BYTES),
+        options.millis("timeout", 300_000),
+        options.flag("atomic", false),
+        options.flag("endMarker", false),
+        options.choice("inDoubt", List.of("fail", "skip", "write")));
   }
 }

@@ -1,0 +1,14 @@
+package io.shmring.spark;
+
+import org.apache.spark.sql.SparkSessionExtensions;
+import org.apache.spark.sql.SparkSessionExtensionsProvider;
+import scala.runtime.BoxedUnit;
+
+/** What the jar adds to a session that is started with it; Spark finds it by its name. */
+public final class ShmringExtensions implements SparkSessionExtensionsProvider {
+  @Override
+  public BoxedUnit apply(SparkSessionExtensions extensions) {
+    extensions.injectPlannerStrategy(session -> new PlanCheck());
+    return BoxedUnit.UNIT;
+  }
+}

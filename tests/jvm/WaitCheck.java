@@ -1,0 +1,15 @@
+package io.shmring.spark;
+
+/** Prints after how many milliseconds of a wait of ten seconds a garbage collection is due. */
+public final class WaitCheck {
+  private WaitCheck() {}
+
+  public static void main(String[] arguments) {
+    Backoff collections = new Backoff(100);
+    for (long waited = 100; waited <= 10_000; waited += 100) {
+      if (collections.isDue(waited)) {
+        System.out.println(waited);
+      }
+    }
+  }
+}

@@ -1,0 +1,265 @@
+"""How rings are named and options given; and what a DataFrame over a branch may be used for."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import shmring
+from shmring.spark import register
+
+SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
+WAYS_OUT = r"\.cache\(\) or \.localCheckpoint\(\)"
+SOURCES = ["shmring", "shmring_py"]
+
+
+def fill(ring: shmring.Ring, rows: int = 1000) -> None:
+    with ring.arrow_writer() as writer:
+        for first in range(0, rows, 100):
+            numbers = list(range(first, first + 100))
+            writer.write(pa.table([numbers, [str(n) for n in numbers]], schema=SCHEMA))
+
+
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
+        ring.subscribe("b", start="earliest")
+        fill(ring)
+        yield ring
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
+    session = start_spark("local[2]")
+    register(session)
+    return session
+
+
+@pytest.fixture
+def load(spark: SparkSession, ring: shmring.Ring) -> Callable[..., DataFrame]:
+    def load(source: str = "shmring", **options: object) -> DataFrame:
+        reader = spark.read.format(source).options(ring=ring.name)
+        return reader.options(**{key: str(value) for key, value in options.items()}).load()
+
+    return load
+
+
+def failure(act: Callable[[], object]) -> str:
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        act()
+    return str(caught.value)
+
+
+# --- a branch gives each message once ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_dataframe_over_a_branch_is_used_once(
+    load: Callable[..., DataFrame], source: str
+) -> None:
+    frame = load(source, branch="b")
+    assert frame.count() == 1000
+    text = failure(frame.count)
+    assert "rows would be missing" in text
+    assert ".cache() or .localCheckpoint()" in text
+    assert load(source, branch="b").count() == 0
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("use", ["join", "union", "subquery", "loaded twice"])
+def test_a_branch_is_read_once_in_a_plan(
+    spark: SparkSession, load: Callable[..., DataFrame], source: str, use: str
+) -> None:
+    frame = load(source, branch="b")
+    frame.createOrReplaceTempView("frame")
+    twice = {
+        "join": lambda: frame.alias("a").join(frame.alias("b"), "number"),
+        "union": lambda: frame.union(frame),
+        "subquery": lambda: spark.sql(
+            "select * from frame where number < (select avg(number) from frame)"
+        ),
+        "loaded twice": lambda: frame.union(load(source, branch="b")),
+    }
+    text = failure(lambda: twice[use]().count())
+    assert ".cache() or .localCheckpoint()" in text
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_is_cached_is_used_as_often_as_one_likes(
+    load: Callable[..., DataFrame], source: str
+) -> None:
+    frame = load(source, branch="b").cache()
+    assert frame.count() == 1000
+    assert frame.count() == 1000
+    assert frame.alias("a").join(frame.alias("b"), "number").count() == 1000
+    frame.unpersist()
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_two_branches_and_no_branch_are_read_in_one_plan(
+    ring: shmring.Ring, load: Callable[..., DataFrame], source: str
+) -> None:
+    ring.subscribe("c", start="earliest")
+    assert load(source, branch="b").union(load(source, branch="c")).count() == 2000
+    frame = load(source)
+    assert frame.union(frame).count() == 2000
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_plan_that_is_only_looked_at_reads_nothing(
+    load: Callable[..., DataFrame], source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = load(source, branch="b")
+    frame.explain()
+    frame.explain()
+    assert frame.count() == 1000
+    frame.explain()
+
+
+def test_a_dataframe_whose_job_has_failed_is_used_again(load: Callable[..., DataFrame]) -> None:
+    frame = load(branch="b")
+    assert "boom" in failure(frame.selectExpr("if(number = 700, raise_error('boom'), 0)").collect)
+    assert frame.count() == 1000
+
+
+# --- names and tables -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_ring_is_what_load_and_save_are_given(
+    spark: SparkSession, ring: shmring.Ring, source: str
+) -> None:
+    frame = spark.read.format(source).load(ring.name)
+    assert frame.count() == 1000
+    assert spark.read.format(source).load(ring.path).count() == 1000
+    frame.limit(10).write.format(source).mode("append").save(ring.name)
+    assert spark.read.format(source).load([ring.name]).count() == 1010
+
+
+@pytest.fixture
+def table(spark: SparkSession) -> Iterator[str]:
+    yield "rows_of_a_ring"
+    spark.sql("drop table if exists rows_of_a_ring")
+
+
+def test_a_table_is_a_ring_with_its_options(
+    spark: SparkSession, ring: shmring.Ring, table: str
+) -> None:
+    spark.sql(f"create table {table} using shmring options (ring '{ring.name}', maxMessages 5)")
+    assert spark.table(table).columns == ["number", "text"]
+    assert spark.sql(f"select count(*) from {table}").first()[0] == 500
+    spark.sql(f"insert into {table} values (1, 'one')")
+    assert spark.read.option("maxMessages", 100).table(table).count() == 1001
+
+
+def test_a_table_has_the_place_of_its_ring(
+    spark: SparkSession, ring: shmring.Ring, table: str
+) -> None:
+    spark.sql(f"create table {table} using shmring location '{ring.path}'")
+    assert spark.sql(f"select count(*) from {table}").first()[0] == 1000
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_a_schema_that_differs_is_refused(
+    spark: SparkSession, ring: shmring.Ring, source: str
+) -> None:
+    for schema in ("number int, text string", "other long"):
+        reader = spark.read.format(source).option("ring", ring.name).schema(schema)
+        text = failure(lambda reader=reader: reader.load().collect())
+        assert ring.name in text
+        assert "number" in text
+    same = "number long, text string"
+    reader = spark.read.format(source).option("ring", ring.name).schema(same)
+    assert reader.load().count() == 1000
+
+
+# --- options ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("timeout", ["0.2", "200ms", "1 second", "interval 0.5 seconds", "1s"])
+def test_times_are_written_as_spark_writes_them(
+    load: Callable[..., DataFrame], source: str, timeout: str
+) -> None:
+    text = failure(load(source, until="end", timeout=timeout).collect)
+    assert "no message and no end marker" in text
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("timeout", "10 parsecs"),
+        ("timeout", "-1"),
+        ("hostWait", "soon"),
+        ("maxMessages", "many"),
+        ("maxMessagesPerTrigger", "0"),
+        ("until", "later"),
+        ("release", "never"),
+        ("start", "-5"),
+        ("failOnDataLoss", "maybe"),
+    ],
+)
+def test_a_read_names_the_option_that_does_not_parse(
+    load: Callable[..., DataFrame], source: str, option: str, value: str
+) -> None:
+    text = failure(lambda: load(source, **{option: value}).collect())
+    assert f"option {option} must be" in text
+    assert f'"{value}"' in text
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sources"),
+    [
+        ("timeout", "1 fortnight", SOURCES),
+        ("atomic", "perhaps", SOURCES),
+        ("endMarker", "1", SOURCES),
+        ("inDoubt", "guess", SOURCES),
+        ("hostWait", "x", SOURCES),
+        ("batchRows", "0", SOURCES[:1]),
+        ("batchBytes", "1MB", SOURCES[:1]),
+        ("batchBytes", str(2**31), SOURCES[:1]),
+    ],
+)
+def test_a_write_names_the_option_that_does_not_parse(
+    ring: shmring.Ring,
+    load: Callable[..., DataFrame],
+    option: str,
+    value: str,
+    sources: list[str],
+) -> None:
+    for source in sources:
+        writer = load().write.format(source).options(ring=ring.name, **{option: value})
+        text = failure(writer.mode("append").save)
+        assert f"option {option} must be" in text
+        assert f'"{value}"' in text
+
+
+# --- what it costs, and what is told of it ----------------------------------------------------
+
+
+def test_looks_at_a_wait_become_rare(java: Callable[..., list[str]]) -> None:
+    command = java("io.shmring.spark.WaitCheck")
+    check = subprocess.run(command, capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr
+    assert check.stdout.split() == ["100", "200", "400", "800", "1600", "3200", "6400"]
+
+
+def test_a_write_is_in_the_metrics(spark: SparkSession, ring: shmring.Ring) -> None:
+    frame = spark.range(2500).selectExpr("id number", "cast(id as string) text").coalesce(1)
+    frame.write.format("shmring").options(ring=ring.name, batchRows=1000).mode("append").save()
+    store = spark._jsparkSession.sharedState().statusStore()
+    last = store.executionsList().last()
+    convert = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
+    names = {metric.accumulatorId(): metric.name() for metric in convert(last.metrics())}
+    values = dict(convert(store.executionMetrics(last.executionId())))
+    found = {names[key]: value for key, value in values.items() if key in names}
+    assert found["rows written to the ring"] == "2500"
+    assert found["messages written to the ring"] == "3"
+    assert int(found["bytes of messages written to the ring"]) > 2500 * 12

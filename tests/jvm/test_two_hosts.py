@@ -1,0 +1,271 @@
+"""Rings of the same name on two hosts: a cluster whose second worker has a /dev/shm of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import shmring
+from shmring.spark import register
+
+EXAMPLES = Path(__file__).parents[2] / "spark_examples"
+HERE, THERE = "127.0.0.1", "127.0.0.2"
+SCHEMA = pa.schema([("number", pa.int64())])
+PATIENCE = 100.0  # seconds
+
+pytestmark = [pytest.mark.kill, pytest.mark.spark]
+
+MAKE = """
+import sys, pyarrow as pa, shmring
+name, column, first, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+schema = pa.schema([(column, pa.int64())])
+ring = shmring.create(name, slots=4096, schema=schema)
+ring.subscribe("b", start="earliest")
+with ring.arrow_writer() as writer:
+    writer.write(pa.table([list(range(first, first + count))], schema=schema))
+"""
+
+
+@pytest.fixture
+def patience() -> float:
+    return PATIENCE
+
+
+@pytest.fixture(scope="module")
+def cluster(environment: dict[str, str]) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
+        for variable, value in environment.items():
+            patch.setenv(variable, value)
+        from cluster import Cluster
+
+        with Cluster(workers=2, cores=1, hosts=(HERE, THERE), apart=True) as cluster:
+            yield cluster
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark: Callable[..., SparkSession], cluster: Any) -> SparkSession:
+    options = {"spark.executor.memory": "512m", "spark.locality.wait": "0"}
+    session = start_spark(cluster.url, **options)
+    register(session)
+    session.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
+    return session
+
+
+@pytest.fixture
+def there(cluster: Any, environment: dict[str, str], name: str) -> Callable[..., None]:
+    """Makes a ring of the test's name on the other host, which goes with the cluster."""
+
+    def make(first: int, count: int, column: str = "number") -> None:
+        worker = (
+            "--target",
+            str(cluster.daemons[2]),
+            "--user",
+            "--preserve-credentials",
+            "--mount",
+        )
+        program = (sys.executable, "-c", MAKE, name, column, str(first), str(count))
+        subprocess.run(["nsenter", *worker, *program], env=environment, check=True)
+
+    return make
+
+
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    """Numbers 0 to 99 on this host, the driver's."""
+    with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
+        ring.subscribe("b", start="earliest")
+        with ring.arrow_writer() as writer:
+            writer.write(pa.table([list(range(100))], schema=SCHEMA))
+        yield ring
+
+
+@pytest.fixture
+def load(spark: SparkSession, name: str) -> Callable[..., DataFrame]:
+    def load(source: str = "shmring", **options: str) -> DataFrame:
+        return spark.read.format(source).options(ring=name, **options).load()
+
+    return load
+
+
+def failure(act: Callable[[], object]) -> str:
+    with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+        act()
+    return str(caught.value)
+
+
+def numbers_of(frame: DataFrame) -> list[int]:
+    return sorted(row[0] for row in frame.collect())
+
+
+def kill_executor_here(cluster: Any, until: Callable[..., None]) -> None:
+    """Kills the one that shares this process's /dev/shm."""
+    mine = os.readlink("/proc/self/ns/mnt")
+    (here,) = [p for p in cluster.executors if os.readlink(f"/proc/{p}/ns/mnt") == mine]
+    os.kill(here, signal.SIGKILL)
+    until(lambda: here not in cluster.executors, "the executor's end")
+
+
+def test_a_read_is_of_the_drivers_ring(
+    ring: shmring.Ring, there: Callable[..., None], load: Callable[..., DataFrame]
+) -> None:
+    there(1000, 50)
+    for _ in range(4):
+        assert numbers_of(load()) == list(range(100))
+    assert numbers_of(load(branch="b")) == list(range(100))
+
+
+def test_hosts_have_a_ring_each(
+    ring: shmring.Ring, there: Callable[..., None], load: Callable[..., DataFrame]
+) -> None:
+    there(1000, 50)
+    both = [*range(100), *range(1000, 1050)]
+    assert numbers_of(load(hosts=f"{HERE},{THERE}")) == both
+    assert numbers_of(load(hosts=f"{HERE},{THERE}", branch="b")) == both
+
+
+def test_a_python_read_never_has_another_hosts_rows(
+    ring: shmring.Ring, there: Callable[..., None], load: Callable[..., DataFrame]
+) -> None:
+    there(1000, 50)
+    for _ in range(4):
+        try:
+            found = numbers_of(load("shmring_py", hostWait="0"))
+        except PySparkException as error:
+            found = list(range(100))
+            if f'ring "{ring.name}" is on the driver\'s host' not in str(error):
+                raise
+        assert found == list(range(100))
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_a_read_waits_until_its_host_has_an_executor_again(
+    cluster: Any,
+    ring: shmring.Ring,
+    there: Callable[..., None],
+    load: Callable[..., DataFrame],
+    until: Callable[..., None],
+    python: bool,
+) -> None:
+    there(1000, 50)
+    frame = load(branch="b")
+    if python:
+        frame = frame.mapInArrow(lambda batches: batches, frame.schema)
+    kill_executor_here(cluster, until)
+    assert numbers_of(frame) == list(range(100))
+
+
+def test_a_host_without_executor_is_an_error_in_words(
+    ring: shmring.Ring, load: Callable[..., DataFrame]
+) -> None:
+    text = failure(load(hosts="127.0.0.3", hostWait="100ms").collect)
+    assert "is on host 127.0.0.3, and this task runs on 127.0.0." in text
+    assert "let 127.0.0.3 have an executor" in text
+    assert "hostWait" in text
+
+
+def test_a_wait_for_the_right_host_ends_with_its_job(
+    spark: SparkSession,
+    ring: shmring.Ring,
+    load: Callable[..., DataFrame],
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+) -> None:
+    job = thread(lambda: failure(load(hosts="127.0.0.3", hostWait="1 hour").collect))
+    tracker = spark.sparkContext.statusTracker()
+
+    def waits() -> bool:
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return any(stage and stage.numActiveTasks for stage in stages)
+
+    until(waits, "the task")
+    spark.sparkContext.cancelAllJobs()
+    assert "cancel" in job.outcome().lower()
+    until(lambda: not waits(), "the task's end")
+
+
+def test_an_error_is_not_hidden_behind_a_wrong_host(
+    spark: SparkSession,
+    ring: shmring.Ring,
+    there: Callable[..., None],
+    load: Callable[..., DataFrame],
+) -> None:
+    there(0, 10, column="other")
+    for _ in range(3):
+        text = failure(load(hosts=f"{HERE},{THERE}").collect)
+        assert "another schema" in text
+
+
+def test_a_write_stays_on_the_drivers_host(
+    spark: SparkSession, ring: shmring.Ring, there: Callable[..., None]
+) -> None:
+    there(1000, 50)
+    frame = spark.range(1000, 1300, numPartitions=6).toDF("number")
+    frame.write.format("shmring").option("ring", ring.name).mode("append").save()
+    with ring.arrow_reader("b", until="empty", copy=True) as reader:
+        found = [n for batch in reader for n in batch["number"].to_pylist()]
+    assert sorted(found) == [*range(100), *range(1000, 1300)]
+
+
+def test_a_write_that_cannot_be_here_says_so(
+    spark: SparkSession,
+    ring: shmring.Ring,
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    here, held, go = os.readlink("/proc/self/ns/mnt"), tmp_path / "held", tmp_path / "go"
+
+    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if os.readlink("/proc/self/ns/mnt") == here:
+            held.touch()
+            while not go.exists():
+                time.sleep(0.01)
+        yield from batches
+
+    job = thread(spark.range(2, numPartitions=2).mapInArrow(hold, "id long").count)
+    until(held.exists, "the task that holds the driver's host")
+    writer = spark.range(0, 100, numPartitions=1).toDF("number").write.format("shmring")
+    text = failure(writer.options(ring=ring.name, hostWait="0").mode("append").save)
+    go.touch()
+    assert job.outcome() == 2
+    assert "all tasks of a write run on the driver's host" in text
+    assert "create it with" not in text
+
+
+def test_a_stream_goes_on_when_its_host_has_an_executor_again(
+    cluster: Any,
+    spark: SparkSession,
+    ring: shmring.Ring,
+    until: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    stream = spark.readStream.format("shmring").option("ring", ring.name).load()
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", str(tmp_path / "rows"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    try:
+        until(lambda: query.lastProgress and query.lastProgress["batchId"] >= 0, "the first batch")
+        kill_executor_here(cluster, until)
+        with ring.arrow_writer() as writer:
+            writer.write(pa.table([list(range(100, 200))], schema=SCHEMA))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert numbers_of(spark.read.parquet(str(tmp_path / "rows"))) == list(range(200))
