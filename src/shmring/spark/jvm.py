@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import shmring
 from shmring.errors import ShmringError
+from shmring.spark.jar_build import kept_jar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,20 +18,22 @@ __all__ = ["configure", "jar_path"]
 def jar_path() -> str:
     """Path of the jar, for ``--jars``, ``spark.jars`` or ``spark.driver.extraClassPath``.
 
+    An installation that was built where Spark's jars were missing has none: then the jar is made
+    once, with the JDK that is here, and kept in the user's cache.
+
     Raises
     ------
-    ShmringError : this installation was built without it; the text says how to get it
+    ShmringError : there is none, and it cannot be made; the text says what is missing
     """
-    jar = Path(shmring.__file__).parent / "jars" / "shmring.jar"
-    if not jar.exists():
+    folder = Path(shmring.__file__).parent / "jars"
+    jar = folder / "shmring.jar"
+    if jar.exists():
+        return str(jar)
+    if not (folder / "src").exists():
         raise ShmringError(
-            f"this installation of shmring has no jar ({jar}): it was built where javac or Spark's "
-            "jars were missing. Install a JDK (openjdk-17-jdk-headless) and pyspark, then build "
-            "shmring again with -C cmake.define.SHMRING_JVM=ON "
-            "-C cmake.define.SHMRING_PYSPARK_JARS=\"$(python -c 'import os, pyspark; "
-            'print(os.path.join(pyspark.__path__[0], "jars"))\')"'
+            f"this installation of shmring has no jar ({jar}): it was built with SHMRING_JVM=OFF"
         )
-    return str(jar)
+    return str(kept_jar(folder / "src"))
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
