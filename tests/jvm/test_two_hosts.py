@@ -16,6 +16,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from sessions import Sessions
 
 import shmring
 from shmring.spark import register
@@ -23,7 +24,7 @@ from shmring.spark import register
 EXAMPLES = Path(__file__).parents[2] / "spark_examples"
 HERE, THERE = "127.0.0.1", "127.0.0.2"
 SCHEMA = pa.schema([("number", pa.int64())])
-PATIENCE = 100.0  # seconds
+PATIENCE = 600.0  # seconds
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
 
@@ -56,12 +57,15 @@ def cluster(environment: dict[str, str]) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def spark(start_spark: Callable[..., SparkSession], cluster: Any) -> SparkSession:
+def spark(
+    start_spark: Callable[..., SparkSession], sessions: Sessions, cluster: Any
+) -> Iterator[SparkSession]:
     options = {"spark.executor.memory": "512m", "spark.locality.wait": "0"}
     session = start_spark(cluster.url, **options)
     register(session)
     session.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
-    return session
+    yield session
+    sessions.stop()
 
 
 @pytest.fixture
