@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -146,6 +148,8 @@ def test_a_ring_is_what_load_and_save_are_given(
 def table(spark: SparkSession) -> Iterator[str]:
     yield "rows_of_a_ring"
     spark.sql("drop table if exists rows_of_a_ring")
+    with suppress(OSError):  # Spark makes it for any table
+        Path("spark-warehouse").rmdir()
 
 
 def test_a_table_is_a_ring_with_its_options(
