@@ -25,9 +25,7 @@ IDLE = 6
 SETTLE_SECONDS = 0.2
 
 
-def _send(
-    gate: Gate, name: str, batched: bool, seconds: float, members: int, working: Any
-) -> tuple[float, int]:
+def _send(gate: Gate, name: str, batched: bool, seconds: float, working: Any) -> tuple[float, int]:
     """Push for some seconds; the last to stop pushes an end marker for each member."""
     import shmring
 
@@ -46,7 +44,7 @@ def _send(
         with working.get_lock():
             working.value -= 1
             last = working.value == 0
-        for _ in repeat(None, members if last else 0):
+        if last:
             out.push_end()
     return started, sent
 
@@ -76,7 +74,7 @@ def _python(count: int, batched: bool, seconds: float) -> Sample:
     """`count` producers and as many members; one and one stay on two cores."""
     with peer("ring").link() as link:
         working = SPAWN.Value("i", count)
-        send = _send, (link.there, batched, seconds, count, working)
+        send = _send, (link.there, batched, seconds, working)
         receive = _receive, (link.there, batched)
         roles = [
             Role(target, args, core if count == 1 else None)

@@ -33,11 +33,11 @@ int main(int argc, char **argv)
 			if (status == SHMRING_OK || status == SHMRING_AGAIN)
 				continue;
 		}
+		if (status == SHMRING_ENDED)
+			break;
 		position = lease.first;
 		if (status || shmring_read(requests, &position, lease.end, &message))
 			return failed();
-		if (message.kind == 2) /* the end marker */
-			break;
 		for (uint32_t i = 0; i < message.length; i++)
 			word[i] = (char)toupper(((const char *)message.data)[i]);
 		if (shmring_push(out, word, message.length, 0, &id) || shmring_release(in, lease.first, lease.end))

@@ -197,24 +197,22 @@ def test_threads_that_race_lose_and_repeat_nothing(name, thread):
                     out.slot(sequence)[:8] = (number * each + i).to_bytes(8, "little")
                     out.done(sequence, 8)
 
-        def consume():
+        def consume(inp):
             got = []
-            with ring.sequence("w", exclusive=False) as inp:
-                while True:
-                    try:
-                        sequence = inp.next()
-                    except shmring.EndOfStream:
-                        return got
-                    if sequence >= 0:
-                        got.append(int.from_bytes(inp.slot(sequence)[:8], "little"))
-                        inp.done(sequence)
+            while True:
+                try:
+                    sequence = inp.next()
+                except shmring.EndOfStream:
+                    return got
+                if sequence >= 0:
+                    got.append(int.from_bytes(inp.slot(sequence)[:8], "little"))
+                    inp.done(sequence)
 
-        readers = [thread(consume) for _ in range(2)]
+        readers = [thread(consume, ring.sequence("w", exclusive=False)) for _ in range(2)]
         for writer in [thread(produce, number) for number in range(writers)]:
             writer.outcome()
         with ring.producer() as out:
-            for _ in readers:
-                out.push_end()
+            out.push_end()
         got = [value for reader in readers for value in reader.outcome()]
         assert sorted(got) == list(range(each * writers))
 

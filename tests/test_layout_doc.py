@@ -93,6 +93,8 @@ BRANCH: Fields = {
     "d.name": (64, "48s"),
     "d.first": (112, "Q"),
     "taken.v": (128, "Q"),
+    "taken.ended": (136, "Q"),
+    "taken.ends": (144, "Q"),
     "futex.v": (256, "I"),
 }
 
@@ -355,10 +357,11 @@ def agree(ring: shmring.Ring) -> list[Row]:
         assert table["reference_count"].to_pylist() == [row.reference_count for row in rows]
 
         stats = ring.stats()
+        branches = sorted(stats["branches"], key=lambda branch: branch["id"])
         assert reader.cursor("claim.v") == stats["claimed"]
         assert reader.cursor("floor.v") == ring.floor
-        assert reader.active() == sorted(branch["id"] for branch in stats["branches"])
-        for branch in stats["branches"]:
+        assert reader.active() == [branch["id"] for branch in branches]
+        for branch in branches:
             i = branch["id"]
             options = reader.branch(i, "d.options")
             assert reader.branch(i, "d.state") == 1
@@ -367,9 +370,7 @@ def agree(ring: shmring.Ring) -> list[Row]:
                 branch[name] for name in ("exclusive", "ephemeral", "lapse")
             ]
             assert [
-                b["name"]
-                for b in stats["branches"]
-                if reader.branch(i, "d.upstream") >> b["id"] & 1
+                b["name"] for b in branches if reader.branch(i, "d.upstream") >> b["id"] & 1
             ] == branch["after"]
             assert reader.branch(i, "taken.v") >> 8 == branch["position"]
             assert reader.released(i) == branch["released"]

@@ -97,8 +97,7 @@ def test_several_writers_readers_and_branches(name, child):
         for writer in writers:
             writer.end()
         with ring.producer() as out:
-            for _ in range(2):
-                out.push_end()
+            out.push_end()
         for group in readers.values():
             check([reader.end() for reader in group], 2, count)
 

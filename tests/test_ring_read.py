@@ -389,15 +389,12 @@ def test_threads_share_one_producer_and_one_consumer(name, thread):
             for i in range(each):
                 out.push(b"%d %d" % (number, i))
 
-        def consume():
-            return list(inp)
-
-        readers = [thread(consume) for _ in range(threads)]
+        loops = [iter(inp) for _ in range(threads)]
+        readers = [thread(list, loop) for loop in loops]
         writers = [thread(produce, number) for number in range(threads)]
         for writer in writers:
             writer.outcome()
-        for _ in readers:
-            out.push_end()
+        out.push_end()
         got = [message for reader in readers for message in reader.outcome()]
         want = [b"%d %d" % (n, i) for n in range(threads) for i in range(each)]
         assert sorted(got) == sorted(want)
@@ -413,24 +410,22 @@ def test_threads_with_handles_of_their_own(name, thread):
                 for i in range(each):
                     out.push(b"%d %d" % (number, i))
 
-        def consume():
+        def consume(inp):
             last = [-1] * threads
             count = 0
-            with ring.consumer("a") as inp:
-                for message in inp:
-                    number, i = map(int, message.split())
-                    assert i > last[number], "a producer's messages come in order"
-                    last[number] = i
-                    count += 1
+            for message in inp:
+                number, i = map(int, message.split())
+                assert i > last[number], "a producer's messages come in order"
+                last[number] = i
+                count += 1
             return count
 
-        readers = [thread(consume) for _ in range(threads)]
+        readers = [thread(consume, ring.consumer("a")) for _ in range(threads)]
         writers = [thread(produce, number) for number in range(threads)]
         for writer in writers:
             writer.outcome()
         with ring.producer() as out:
-            for _ in readers:
-                out.push_end()
+            out.push_end()
         assert sum(reader.outcome() for reader in readers) == each * threads
 
 

@@ -15,7 +15,6 @@
 #include "bench.h"
 
 #define ROW SHMRING_SLOT_BYTES
-#define KIND_END 2 /* an end marker is always taken alone */
 
 static const char *current_path;
 
@@ -81,15 +80,15 @@ static void line_up(struct tally *tally, uint32_t processes)
 		sched_yield();
 }
 
-static void push(const struct stream *s, shmring_producer *producer, const char *rows, uint32_t count,
-		 uint8_t kind)
+static void push(const struct stream *s, shmring_producer *producer, const char *rows, uint32_t count)
 {
 	uint64_t id;
 	int status;
 
 	for (;;) {
 		if (count == 1)
-			status = shmring_push(producer, rows, ROW, kind, &id);
+			status = rows ? shmring_push(producer, rows, ROW, SHMRING_KIND_BYTES, &id)
+				      : shmring_push(producer, NULL, 0, SHMRING_KIND_END, &id);
 		else
 			status = shmring_push_many(producer, rows, ROW, count, NULL, ROW, &id);
 		if (status == SHMRING_UNAVAILABLE)
@@ -119,40 +118,35 @@ static void produce(const struct stream *s, struct tally *tally, uint32_t me)
 	tally->started[me] = now();
 	do {
 		for (uint32_t i = 0; i < step; i++)
-			push(s, producer, rows, s->batch, 0);
+			push(s, producer, rows, s->batch);
 		sent += (uint64_t)step * s->batch;
 	} while (now() - tally->started[me] < s->seconds);
 	tally->sent[me] = sent;
 	if (atomic_fetch_sub(&tally->producing, 1) == 1)
-		for (uint32_t i = 0; i < s->members; i++)
-			push(s, producer, rows, 1, KIND_END);
+		push(s, producer, NULL, 1); /* the end */
 	shmring_producer_close(producer);
 	shmring_close(ring);
 }
 
-/* Sums what is in the lease; true at the end marker. */
-static bool read_messages(shmring *ring, const struct shmring_lease *lease, uint64_t *total)
+/* Sums what is in the lease. */
+static void read_messages(shmring *ring, const struct shmring_lease *lease, uint64_t *total)
 {
 	uint64_t at = lease->first;
 	struct shmring_message message;
 
-	while (shmring_read(ring, &at, lease->end, &message) == SHMRING_OK) {
-		if (message.kind == KIND_END)
-			return true;
+	while (shmring_read(ring, &at, lease->end, &message) == SHMRING_OK)
 		*total += sum_bytes(message.data, message.length);
-	}
-	return false;
 }
 
 /* The same as one array of rows, if that is what it is. */
-static bool read_array(shmring *ring, const struct shmring_lease *lease, uint64_t *total)
+static void read_array(shmring *ring, const struct shmring_lease *lease, uint64_t *total)
 {
 	const void *rows = lease->messages == 1 ? NULL : shmring_rows(ring, lease->first, lease->end);
 
-	if (!rows)
-		return read_messages(ring, lease, total);
-	*total += sum_bytes(rows, (size_t)(lease->end - lease->first) * ROW);
-	return false;
+	if (rows)
+		*total += sum_bytes(rows, (size_t)(lease->end - lease->first) * ROW);
+	else
+		read_messages(ring, lease, total);
 }
 
 static void consume(const struct stream *s, struct tally *tally, uint32_t me)
@@ -166,7 +160,7 @@ static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 		pin(1);
 	must(shmring_join(ring, "bench", &options, "member", &member), "join");
 	line_up(tally, s->producers + s->members);
-	for (bool ended = false; !ended;) {
+	for (;;) {
 		struct shmring_lease lease;
 		int status = shmring_take(member, s->batch, s->batch, &lease);
 
@@ -176,13 +170,18 @@ static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 		}
 		if (status == SHMRING_CONTENDED)
 			continue;
+		if (status == SHMRING_ENDED)
+			break;
 		must(status, "take");
-		ended = s->as_array ? read_array(ring, &lease, &total) : read_messages(ring, &lease, &total);
+		if (s->as_array)
+			read_array(ring, &lease, &total);
+		else
+			read_messages(ring, &lease, &total);
 		received += lease.messages;
 		must(shmring_release(member, lease.first, lease.end), "release");
 	}
 	tally->ended[me] = now();
-	tally->received[me] = received - 1; /* without the end marker */
+	tally->received[me] = received;
 	tally->sums[me] = total;
 	shmring_member_close(member);
 	shmring_close(ring);
@@ -267,23 +266,24 @@ static void close_end(struct end *e)
 
 static void send_one(struct end *e, const void *data, size_t n, uint8_t kind)
 {
-	uint64_t id;
-
-	must(shmring_push(e->out, data, n, kind, &id), "push"); /* never full: one message is under way */
+	must(shmring_push(e->out, data, n, kind, NULL), "push"); /* never full: one message is under way */
 }
 
-/* Waits for a message and reads it; true at the end marker. */
+/* Waits for a message and reads it; false if the stream has ended. */
 static bool receive_one(struct end *e, uint8_t wait, uint64_t *total, struct shmring_lease *lease)
 {
 	int status;
 
 	while ((status = shmring_take(e->in, 1, 1, lease)) != SHMRING_OK) {
+		if (status == SHMRING_ENDED)
+			return false;
 		if (status == SHMRING_UNAVAILABLE)
 			(void)shmring_wait_message(e->in, INT64_MAX, wait);
 		else if (status != SHMRING_CONTENDED)
 			must(status, "take");
 	}
-	return read_messages(e->ring[1], lease, total);
+	read_messages(e->ring[1], lease, total);
+	return true;
 }
 
 static void release(struct end *e, const struct shmring_lease *lease)
@@ -318,7 +318,7 @@ static void measure_pingpong(char **argv)
 		e = open_end(pong, ping);
 		line_up(tally, 2);
 		/* Answers, then releases: a request whose server dies is to be delivered again. */
-		while (!receive_one(&e, wait, &total, &lease)) {
+		while (receive_one(&e, wait, &total, &lease)) {
 			send_one(&e, data, bytes, 0);
 			release(&e, &lease);
 		}
@@ -342,7 +342,7 @@ static void measure_pingpong(char **argv)
 		times_add(&times, (after - before) / (double)trips);
 		before = after;
 	}
-	send_one(&e, data, 1, KIND_END);
+	send_one(&e, NULL, 0, SHMRING_KIND_END);
 	wait_for_children();
 	close_end(&e);
 	unlink(ping);

@@ -15,12 +15,11 @@ int main(int argc, char **argv)
 	char path[SHMRING_PATH_BYTES];
 	shmring_member *in;
 	shmring *ring;
-	int ended = 0;
 
 	if (shmring_path_of(argc > 1 ? argv[1] : "orders", path, sizeof path) ||
 	    shmring_open_or_create(path, &options, &ring) || shmring_join(ring, "billing", &earliest, "one", &in))
 		return failed();
-	while (!ended) {
+	for (;;) {
 		struct shmring_lease lease;
 		struct shmring_message message;
 		uint64_t position;
@@ -31,12 +30,12 @@ int main(int argc, char **argv)
 			if (status == SHMRING_OK || status == SHMRING_AGAIN)
 				continue;
 		}
+		if (status == SHMRING_ENDED)
+			break;
 		position = lease.first;
 		if (status || shmring_read(ring, &position, lease.end, &message))
 			return failed();
-		ended = message.kind == SHMRING_KIND_END;
-		if (!ended)
-			printf("%.*s\n", (int)message.length, (const char *)message.data);
+		printf("%.*s\n", (int)message.length, (const char *)message.data);
 		if (shmring_release(in, lease.first, lease.end))
 			return failed();
 	}

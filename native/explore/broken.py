@@ -108,6 +108,29 @@ BREAKS = [
         "a visitor subscribes where a producer overwrites",
     ),
     Break(
+        "an end is counted when the branch has passed it",
+        "end.c",
+        "\tif (!announce(m, seen, end)) {\n\t\tmember_raise_hold(m);\n\t\treturn false;\n\t}\n"
+        "\tif (!m->takes_ends)\n\t\treturn member_pass_over(m, seen, end, true);",
+        "\tif (!m->takes_ends)\n\t\treturn member_pass_over(m, seen, end, true) &&\n"
+        "\t\t       (announce(m, end << 8 | m->seat_index, end), true);",
+        "the end of a stream: two members",
+    ),
+    Break(
+        "an end is counted by each who finds it",
+        "end.c",
+        "\t\tbool first = ENDED_AT(before) <= seen >> 8;",
+        "\t\tbool first = true;",
+        "the end of a stream: two members",
+    ),
+    Break(
+        "nobody counts in full the end that a dead one announced",
+        "end.c",
+        "\tif ((uint8_t)ends != (uint8_t)after)",
+        "\tif (after != seen && ENDED_AT(before) <= seen >> 8 && (uint8_t)ends != (uint8_t)after)",
+        "the end of a stream: two members; one may die",
+    ),
+    Break(
         "an upstream is added to what was read before the lock",
         "graph.c",
         "\tint status = admin_enter_writable(r);\n\n"

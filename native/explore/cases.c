@@ -34,6 +34,9 @@ static void push_before(uint64_t from, uint64_t to)
 	shmring_producer_close(p);
 }
 
+static void produce_two_runs(int me);
+static void produce_the_end(int me);
+
 static void produce_and_leave(int me)
 {
 	produce(me);
@@ -64,9 +67,11 @@ static void seat_actors(void)
 		const struct actor *a = &exploring->actor[i];
 
 		if (a->body == produce || a->body == produce_batch || a->body == produce_parts ||
-		    a->body == produce_asleep || a->body == produce_and_leave || a->body == produce_and_give_up)
+		    a->body == produce_asleep || a->body == produce_and_leave || a->body == produce_and_give_up ||
+		    a->body == produce_two_runs || a->body == produce_the_end)
 			open_producer(i);
-		if (a->body == consume || a->body == consume_asleep || a->body == take_and_abandon ||
+		if (a->body == consume || a->body == consume_asleep || a->body == consume_runs ||
+		    a->body == consume_runs_asleep || a->body == take_and_abandon ||
 		    a->body == hand_back_and_consume)
 			join(i, names[a->branch]);
 	}
@@ -226,6 +231,51 @@ static void follow_and_unfollow(int me)
 	unfollow(me);
 }
 
+static void push_end(shmring_producer *p)
+{
+	MUST(shmring_push(p, NULL, 0, KIND_END, NULL) == SHMRING_OK);
+}
+
+/* A number, the end, and the first of the next run. */
+static void produce_two_runs(int me)
+{
+	shmring_producer *p = world.producer[me];
+
+	for (uint64_t number = 0; number < 2; number++) {
+		MUST(shmring_push(p, &number, 8, KIND_BYTES, NULL) == SHMRING_OK);
+		world.ghost.committed[number] = 1;
+		if (number == 0)
+			push_end(p);
+	}
+}
+
+static void produce_the_end(int me)
+{
+	push_end(world.producer[me]);
+}
+
+/* The same as two runs, there before. */
+static void two_runs(void)
+{
+	shmring_producer *p;
+
+	(void)branch("a", (struct shmring_branch_options){0});
+	seat_actors();
+	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);
+	world.producer[BEFORE] = p;
+	produce_two_runs(BEFORE);
+	shmring_producer_close(p);
+	world.producer[BEFORE] = NULL;
+}
+
+/* Everybody who lives has been told, once. */
+static void check_ends(void)
+{
+	for (int i = 0; i < THREADS; i++)
+		if (exploring->actor[i].from && world.thread[i].status != DEAD)
+			MUST(world.ghost.ends[i] == 1);
+}
+
 static void lose_upstream(int me)
 {
 	MUST(shmring_unfollow(&handles[me], 1, 1) == SHMRING_OK);
@@ -253,6 +303,8 @@ static void recover(int me)
 #define PUSHES(first, last) .body = produce, .from = first, .to = (last) + 1
 #define PUSHES_RUN(first, last) .body = produce_batch, .from = first, .to = (last) + 1
 #define SERVES .body = consume, .stays = true
+#define ENDS .body = consume_runs, .from = 1, .stays = true
+#define ENDS_ASLEEP .body = consume_runs_asleep, .from = 1, .stays = true
 #define SERVES_BRANCH(b) .body = consume, .stays = true, .branch = b
 
 const struct exploration explorations[] = {
@@ -423,6 +475,33 @@ const struct exploration explorations[] = {
      .deaths = 1,
      .before = a_chain,
      .actor = {{PUSHES(0, 1)}, {SERVES_BRANCH(1)}, {.body = unsubscribe, .mortal = true}}},
+    {.name = "the end of a stream: two members",
+     .slots = 4,
+     .before = two_runs,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{ENDS}, {ENDS}}},
+    {.name = "the end of a stream: two members; one may die",
+     .slots = 4,
+     .deaths = 1,
+     .before = two_runs,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{ENDS, .mortal = true}, {ENDS}}},
+    {.name = "the end of a stream: it comes while two wait",
+     .slots = 4,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{.body = produce_two_runs}, {ENDS}, {ENDS}}},
+    {.name = "asleep: the end of a stream wakes all",
+     .slots = 4,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{.body = produce_the_end}, {ENDS_ASLEEP}, {ENDS_ASLEEP}}},
     {.name = "two give a branch an upstream each; one may die",
      .slots = 2,
      .deaths = 1,

@@ -207,6 +207,49 @@ void consume_asleep(int me)
 	serve(me, true);
 }
 
+/* Numbers below `from` come before the end, the others behind it. */
+static void serve_runs(int me, bool sleeps)
+{
+	const struct actor *a = &exploring->actor[me];
+	shmring_member *m = world.member[me];
+
+	for (;;) {
+		uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
+		struct shmring_lease l;
+		int status;
+
+		explore_look();
+		status = shmring_take(m, 1, SMALL_SLOTS, &l);
+		if (status != SHMRING_UNAVAILABLE)
+			explore_found();
+		if (status == SHMRING_ENDED)
+			MUST(!ghost()->ends[me]++);
+		if (status == SHMRING_OK) {
+			uint32_t n = deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
+
+			for (uint32_t i = 0; i < n; i++) /* what the dead held may come late */
+				MUST(l.redelivered || (numbers[i] >= a->from) == ghost()->ends[me]);
+			give_back(m, &l, sequences, numbers, n);
+		}
+		MUST(status == SHMRING_OK || status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED ||
+		     status == SHMRING_ENDED);
+		if (status == SHMRING_UNAVAILABLE && sleeps)
+			(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_FUTEX);
+		else if (status == SHMRING_UNAVAILABLE)
+			wait_for_others(me);
+	}
+}
+
+void consume_runs(int me)
+{
+	serve_runs(me, false);
+}
+
+void consume_runs_asleep(int me)
+{
+	serve_runs(me, true);
+}
+
 void take_what_is_there(int me)
 {
 	int status;
@@ -275,7 +318,8 @@ static void drain(shmring_member *m)
 	int status;
 
 	while ((status = take_one(m, 1, &last_seen)) != SHMRING_UNAVAILABLE)
-		MUST(status == SHMRING_OK || status == SHMRING_CONTENDED || status == SHMRING_LAPSED);
+		MUST(status == SHMRING_OK || status == SHMRING_CONTENDED || status == SHMRING_LAPSED ||
+		     status == SHMRING_ENDED);
 }
 
 /* Every committed message has come and gone at each branch that stood from the

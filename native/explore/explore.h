@@ -63,6 +63,7 @@ struct ghost {
 	uint8_t lost[SMALL_BRANCHES]; /* a branch lapsed */
 	uint8_t member_died[SMALL_BRANCHES];
 	uint64_t followed; /* by the branch whose upstreams change */
+	uint8_t ends[THREADS]; /* that a member has been told of */
 	uint64_t last_seen[THREADS];
 };
 
@@ -150,6 +151,8 @@ void produce_parts(int me);
 void produce_asleep(int me); /* waits by shmring_wait_space() */
 void consume(int me);
 void consume_asleep(int me); /* waits by shmring_wait_message() */
+void consume_runs(int me); /* numbers below `from` are before the end, the others behind it */
+void consume_runs_asleep(int me);
 void take_what_is_there(int me);
 void take_and_abandon(int me);
 void hand_back_and_consume(int me);

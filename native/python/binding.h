@@ -56,6 +56,7 @@ struct state {
 	PyTypeObject *producer;
 	PyTypeObject *claim;
 	PyTypeObject *member;
+	PyTypeObject *member_iterator;
 	PyTypeObject *lease;
 	PyTypeObject *batch;
 	PyTypeObject *view;
@@ -116,6 +117,7 @@ struct member {
 	uint32_t branch_id;
 	bool exclusive;
 	bool end_markers; /* are delivered as messages */
+	uint64_t ends; /* of the stream that the core has told this member of */
 	bool abandoned; /* what it holds is to be delivered again */
 	bool kept; /* something that could not be handed back: closing does it */
 	struct taken *taken; /* by next(), not yet done() */
@@ -219,7 +221,9 @@ PyObject *member_open(struct ring *ring, const char *branch, const struct shmrin
 bool member_usable(struct member *member);
 void raise_lapsed(struct member *member);
 int member_hand_back(struct member *member, uint64_t first, uint64_t end);
+void raise_end(struct member *member);
 extern PyType_Spec member_spec;
+extern PyType_Spec member_iterator_spec;
 
 /* member_sequence.c */
 PyObject *member_next(PyObject *self, PyObject *ignored);

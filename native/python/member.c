@@ -187,10 +187,10 @@ static void raise_empty(struct member *self, int64_t timeout)
 	Py_XDECREF(seconds);
 }
 
-static void raise_end(struct member *self)
+void raise_end(struct member *self)
 {
 	PyErr_Format(self->handle.ring->state->end_of_stream,
-		     "branch \"%U\" of ring \"%U\" has come to an end marker", self->branch,
+		     "the stream has ended: branch \"%U\" of ring \"%U\" has come to an end marker", self->branch,
 		     self->handle.ring->label);
 }
 
@@ -202,8 +202,9 @@ enum taking {
 	TAKING_DONE,
 };
 
-/* Takes messages and reads the first. */
-static enum taking take(struct member *self, uint32_t messages, uint64_t slots, int64_t timeout,
+/* Takes messages and reads the first. `ends` is what self->ends was when this thread
+ * began: of threads that share a member the core tells one of an end. */
+static enum taking take(struct member *self, uint32_t messages, uint64_t slots, int64_t timeout, uint64_t ends,
 			struct shmring_lease *lease, struct shmring_message *message)
 {
 	struct patience patience = {.timeout = timeout};
@@ -211,7 +212,16 @@ static enum taking take(struct member *self, uint32_t messages, uint64_t slots, 
 	enum retry retry;
 	int status;
 
-	while ((status = shmring_take(self->core, messages, slots, lease)) != SHMRING_OK) {
+	for (;;) {
+		if (self->ends != ends)
+			return TAKING_END;
+		status = shmring_take(self->core, messages, slots, lease);
+		if (status == SHMRING_OK)
+			break;
+		if (status == SHMRING_ENDED) {
+			self->ends++;
+			return TAKING_END;
+		}
 		retry = member_retry(self, status, &patience);
 		if (retry == RETRY_OVER)
 			raise_empty(self, timeout);
@@ -222,12 +232,11 @@ static enum taking take(struct member *self, uint32_t messages, uint64_t slots, 
 	status = shmring_read(self->handle.ring->core, &position, lease->end, message);
 	/* In a batch a damaged message must not cost the others: the batch says
 	 * so when it is read. */
-	if (status == SHMRING_OK ? message->kind != SHMRING_KIND_END || self->end_markers : messages > 1)
+	if (status == SHMRING_OK || messages > 1)
 		return TAKING_DONE;
-	if (status)
-		raise_status(self->handle.ring, status);
+	raise_status(self->handle.ring, status);
 	(void)shmring_release(self->core, lease->first, lease->end);
-	return status ? TAKING_RAISED : TAKING_END;
+	return TAKING_RAISED;
 }
 
 static bool parse_only_timeout(struct member *self, const char *function, PyObject *const *args, Py_ssize_t nargs,
@@ -241,13 +250,13 @@ static bool parse_only_timeout(struct member *self, const char *function, PyObje
 }
 
 /* The message as bytes, released. NULL without an exception at an end marker. */
-static PyObject *pop_bytes(struct member *self, int64_t timeout)
+static PyObject *pop_bytes(struct member *self, int64_t timeout, uint64_t ends)
 {
 	struct shmring_lease lease;
 	struct shmring_message message;
 	PyObject *bytes;
 
-	if (take(self, 1, 1, timeout, &lease, &message) != TAKING_DONE)
+	if (take(self, 1, 1, timeout, ends, &lease, &message) != TAKING_DONE)
 		return NULL;
 	if (message.length < GIL_FREE_BYTES) {
 		bytes = PyBytes_FromStringAndSize(message.data, message.length);
@@ -281,7 +290,7 @@ static PyObject *member_pop(PyObject *op, PyObject *const *args, Py_ssize_t narg
 		return NULL;
 	if (!member_usable(self))
 		return NULL;
-	bytes = pop_bytes(self, timeout);
+	bytes = pop_bytes(self, timeout, self->ends);
 	if (!bytes && !PyErr_Occurred())
 		raise_end(self);
 	return bytes;
@@ -291,8 +300,58 @@ static PyObject *member_iternext(PyObject *op)
 {
 	struct member *self = (struct member *)op;
 
-	return member_usable(self) ? pop_bytes(self, FOREVER) : NULL;
+	return member_usable(self) ? pop_bytes(self, FOREVER, self->ends) : NULL;
 }
+
+/* A loop over a member. Each ends at an end marker, also where threads share it. */
+struct member_iterator {
+	PyObject ob_base;
+	struct member *member;
+	uint64_t ends;
+};
+
+static PyObject *member_iter(PyObject *op)
+{
+	struct member *self = (struct member *)op;
+	struct member_iterator *iterator =
+	    PyObject_New(struct member_iterator, self->handle.ring->state->member_iterator);
+
+	if (!iterator)
+		return NULL;
+	iterator->member = (struct member *)Py_NewRef(op);
+	iterator->ends = self->ends;
+	return (PyObject *)iterator;
+}
+
+static void iterator_dealloc(PyObject *op)
+{
+	PyTypeObject *type = Py_TYPE(op);
+
+	Py_DECREF((PyObject *)((struct member_iterator *)op)->member);
+	PyObject_Free(op);
+	Py_DECREF(type);
+}
+
+static PyObject *iterator_next(PyObject *op)
+{
+	struct member_iterator *self = (struct member_iterator *)op;
+
+	return member_usable(self->member) ? pop_bytes(self->member, FOREVER, self->ends) : NULL;
+}
+
+static PyType_Slot iterator_slots[] = {
+    {Py_tp_dealloc, iterator_dealloc},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, iterator_next},
+    {0, NULL},
+};
+
+PyType_Spec member_iterator_spec = {
+    .name = "shmring.ConsumerIterator",
+    .basicsize = sizeof(struct member_iterator),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = iterator_slots,
+};
 
 static PyObject *take_lease(struct member *self, PyTypeObject *type, uint32_t messages, int64_t timeout)
 {
@@ -300,7 +359,7 @@ static PyObject *take_lease(struct member *self, PyTypeObject *type, uint32_t me
 	struct shmring_message message;
 	PyObject *lease;
 
-	switch (take(self, messages, messages == 1 ? 1 : UINT64_MAX, timeout, &range, &message)) {
+	switch (take(self, messages, messages == 1 ? 1 : UINT64_MAX, timeout, self->ends, &range, &message)) {
 	case TAKING_RAISED:
 		return NULL;
 	case TAKING_END:
@@ -430,7 +489,7 @@ PyDoc_STRVAR(pop_doc, "pop($self, *, timeout=None)\n--\n\n"
 		      "timeout : seconds to wait for a message; None waits for ever, 0 does not wait\n\n"
 		      "Raises\n------\n"
 		      "Empty : no message in time\n"
-		      "EndOfStream : the message was an end marker\n"
+		      "EndOfStream : the stream has ended; the next call goes on behind the end\n"
 		      "Lapsed : the branch was too slow and lost messages; the next call goes on behind them\n"
 		      "BranchDropped : the branch was dropped meanwhile\n"
 		      "Damaged : the message contradicts itself or its checksum; the next call goes on behind it");
@@ -484,11 +543,16 @@ static PyObject *get_end_markers(PyObject *op, void *Py_UNUSED(closure))
 
 static int set_end_markers(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 {
+	struct member *self = (struct member *)op;
 	int wanted = value ? PyObject_IsTrue(value) : 0;
 
 	if (wanted < 0)
 		return -1;
-	((struct member *)op)->end_markers = wanted;
+	self->end_markers = wanted;
+	handle_pin(&self->handle);
+	if (self->core)
+		shmring_member_take_ends(self->core, wanted);
+	handle_unpin(&self->handle);
 	return 0;
 }
 
@@ -499,7 +563,9 @@ static PyGetSetDef getset[] = {
     {"hold", get_hold, NULL, "lowest sequence that this consumer holds, or None", NULL},
     {"lag", get_lag, NULL, "slots between the branch's position and the producers' claim", NULL},
     {"end_markers", get_end_markers, set_end_markers,
-     "whether an end marker comes as a message of kind 2, for who passes messages on; else as EndOfStream", NULL},
+     "whether an end marker that this consumer comes to first is a message of kind 2, for who passes\n"
+     "messages on; else it is EndOfStream",
+     NULL},
     {"closed", get_closed, NULL, "whether close() was called", NULL},
     {0},
 };
@@ -507,12 +573,12 @@ static PyGetSetDef getset[] = {
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, member_dealloc},
     {Py_tp_repr, member_repr},
-    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iter, member_iter},
     {Py_tp_iternext, member_iternext},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
-    {Py_tp_doc, "A member of a branch; made by Ring.consumer(). Threads may share it. Iterating it pops bytes\n"
-		"until an end marker."},
+    {Py_tp_doc, "A member of a branch; made by Ring.consumer(). Iterating it pops bytes until the stream ends.\n"
+		"Threads may share it: an end ends the loop, and the call that waits, of each of them."},
     {0, NULL},
 };
 

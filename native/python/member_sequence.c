@@ -34,11 +34,7 @@ static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t
 	if (status == SHMRING_OK) {
 		position = lease.first;
 		status = shmring_read(ring->core, &position, lease.end, &message);
-		if (status == SHMRING_OK && message.kind == SHMRING_KIND_END)
-			PyErr_Format(ring->state->end_of_stream,
-				     "branch \"%U\" of ring \"%U\" has come to an end marker", self->branch,
-				     ring->label);
-		else if (status == SHMRING_OK && taken_add(self, message.message_id, &lease)) {
+		if (status == SHMRING_OK && taken_add(self, message.message_id, &lease)) {
 			*sequence = (int64_t)message.message_id;
 			return true;
 		}
@@ -47,10 +43,14 @@ static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t
 		(void)shmring_release(self->core, lease.first, lease.end);
 		return false;
 	}
-	if (status == SHMRING_LAPSED)
+	if (status == SHMRING_LAPSED) {
 		raise_lapsed(self);
-	else
+	} else if (status == SHMRING_ENDED) {
+		self->ends++;
+		raise_end(self);
+	} else {
 		raise_status(ring, status);
+	}
 	return false;
 }
 

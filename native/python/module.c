@@ -187,6 +187,7 @@ static const struct {
     {&producer_spec, offsetof(struct state, producer), "Producer"},
     {&claim_spec, offsetof(struct state, claim), "Claim"},
     {&member_spec, offsetof(struct state, member), "Consumer"},
+    {&member_iterator_spec, offsetof(struct state, member_iterator), "ConsumerIterator"},
     {&lease_spec, offsetof(struct state, lease), "Lease"},
     {&batch_spec, offsetof(struct state, batch), "Batch"},
     {&view_spec, offsetof(struct state, view), "View"},

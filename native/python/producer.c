@@ -473,7 +473,8 @@ static PyMethodDef methods[] = {
     {"push", FASTCALL(producer_push), METH_FASTCALL | METH_KEYWORDS, push_doc},
     {"push_many", FASTCALL(producer_push_many), METH_FASTCALL | METH_KEYWORDS, push_many_doc},
     {"push_end", FASTCALL(producer_push_end), METH_FASTCALL | METH_KEYWORDS,
-     "push_end($self, *, timeout=None)\n--\n\nPublish an end marker: the reader that takes it gets EndOfStream.\n"
+     "push_end($self, *, timeout=None)\n--\n\nPublish an end marker: it ends the iteration of every consumer of "
+     "every branch.\n"
      "Members of a branch share its messages, so each marker ends one of them."},
     {"claim", FASTCALL(producer_claim), METH_FASTCALL | METH_KEYWORDS, claim_doc},
     {"wait_durable", FASTCALL(producer_wait_durable), METH_FASTCALL | METH_KEYWORDS, wait_durable_doc},

@@ -132,7 +132,7 @@ class ArrowWriter:
         return message_id
 
     def end(self, *, timeout: float | None = None) -> None:
-        """Publish an end marker: readers that iterate stop there."""
+        """Publish an end marker: every reader of every branch that iterates stops there."""
         self._producer.push_end(timeout=timeout)
 
     def close(self) -> None:

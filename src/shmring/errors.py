@@ -56,7 +56,10 @@ class Empty(ShmringError, queue.Empty):
 
 
 class EndOfStream(Empty):
-    """The producer has marked the end; nothing more follows on this branch."""
+    """A producer has marked the end of its stream; the next call goes on behind the end.
+
+    Each consumer that had joined the branch by then is told once, after what it took before.
+    """
 
 
 class Lapsed(ShmringError):

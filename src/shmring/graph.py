@@ -115,7 +115,7 @@ class Sequence(Node):
 
         Raises
         ------
-        EndOfStream : the message is an end marker
+        EndOfStream : the stream has ended; the next call goes on behind the end
         ClaimOpen : the producer's last claim is not done() yet
         """
         return self._handle.next()

@@ -63,9 +63,9 @@ static void push(shmring *ring, shmring_producer *producer, uint32_t length, uin
 	check(shmring_publish(producer, length, kind, shift));
 }
 
-static bool is_expected(const struct shmring_message *found, int i, uint8_t kind)
+static bool is_expected(const struct shmring_message *found, int i)
 {
-	return kind == END || (found->length == numbered(i) && memcmp(found->data, expected, found->length) == 0);
+	return found->length == numbered(i) && memcmp(found->data, expected, found->length) == 0;
 }
 
 static void to_file(const char *path, const struct shmring_message *found)
@@ -76,19 +76,25 @@ static void to_file(const char *path, const struct shmring_message *found)
 		exit(2);
 }
 
+static int next(shmring_member *member, struct shmring_lease *lease)
+{
+	int status;
+
+	while ((status = shmring_take(member, 1, UINT64_MAX, lease)) == SHMRING_UNAVAILABLE ||
+	       status == SHMRING_CONTENDED)
+		if (status == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_message(member, INT64_MAX, SHMRING_WAIT_DEFAULT);
+	return status;
+}
+
 static void take(shmring *ring, shmring_member *member, int i, uint8_t kind, const char *path)
 {
 	struct shmring_message found;
 	struct shmring_lease lease;
-	int status;
 
-	while ((status = shmring_take(member, 1, UINT64_MAX, &lease)) != SHMRING_OK)
-		if (status == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_message(member, INT64_MAX, SHMRING_WAIT_DEFAULT);
-		else if (status != SHMRING_CONTENDED)
-			check(status);
+	check(next(member, &lease));
 	check(shmring_read(ring, &(uint64_t){lease.first}, lease.end, &found));
-	if (found.kind != kind || (kind != ARROW_BATCH && !is_expected(&found, i, kind))) {
+	if (found.kind != kind || (kind != ARROW_BATCH && !is_expected(&found, i))) {
 		fprintf(stderr, "message %llu differs\n", (unsigned long long)found.message_id);
 		exit(3);
 	}
@@ -105,6 +111,7 @@ int main(int argc, char **argv)
 	uint8_t kind = arrow ? ARROW_BATCH : BYTES;
 	shmring_producer *producer = NULL;
 	shmring_member *member = NULL;
+	struct shmring_lease lease;
 	shmring *ring;
 
 	check(shmring_attach(argv[3], 0, &ring));
@@ -119,8 +126,8 @@ int main(int argc, char **argv)
 			take(ring, member, i, kind, arrow ? argv[4 + i] : "");
 	if (producer)
 		push(ring, producer, 0, END);
-	else
-		take(ring, member, 0, END, "");
+	else if (next(member, &lease) != SHMRING_ENDED)
+		return 4;
 	shmring_producer_close(producer);
 	shmring_member_close(member);
 	shmring_close(ring);

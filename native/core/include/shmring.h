@@ -44,6 +44,7 @@ enum shmring_status {
 	SHMRING_AGAIN = -3, /* a wait's slice is over, or a signal came: look and call again */
 	SHMRING_TIMEOUT = -4,
 	SHMRING_LAPSED = -5, /* the branch lost messages, see shmring_member_lapsed */
+	SHMRING_ENDED = -6, /* the stream has ended; the next take goes on behind the end */
 
 	SHMRING_E_INVALID = -10,
 	SHMRING_E_NOT_FOUND = -11,
@@ -185,7 +186,7 @@ SHMRING_API void shmring_producer_close(shmring_producer *producer);
  * published, each only by what it names. SHMRING_E_INVALID for any other. */
 enum shmring_kind {
 	SHMRING_KIND_BYTES = 0,
-	SHMRING_KIND_END = 2, /* readers that iterate stop there; length 0 */
+	SHMRING_KIND_END = 2, /* ends the stream for every member of every branch; length 0 */
 	SHMRING_KIND_ARROW_BATCH = 3, /* one encapsulated IPC record batch message of the ring's schema */
 	SHMRING_KIND_ARROW_STREAM = 4, /* encapsulated IPC messages: schema, dictionaries, batch */
 	SHMRING_KIND_USER = 16,
@@ -333,9 +334,19 @@ struct shmring_lease {
 };
 
 /* Takes up to `max_messages` messages that follow each other, in at most
- * `max_slots` slots (one message is taken whatever its size). */
+ * `max_slots` slots (one message is taken whatever its size).
+ *
+ * SHMRING_ENDED: the branch has come to an end marker; nothing is held. Each
+ * member that had joined by then is told so once, after what it has taken before
+ * and before anything that lies behind. Markers that are there together, with
+ * nothing between them, are one end. */
 SHMRING_API int shmring_take(shmring_member *member, uint32_t max_messages, uint64_t max_slots,
 			     struct shmring_lease *lease);
+
+/* For who passes markers on, or hands them back: the end marker that this member
+ * comes to first is a message, of kind SHMRING_KIND_END and leased alone. Of those
+ * that other members have come to it is told as ever. */
+SHMRING_API void shmring_member_take_ends(shmring_member *member, bool as_messages);
 
 /* Leaves as if this process had died: what the member holds is delivered again
  * to the branch's other members, or to the next one that joins. */

@@ -16,6 +16,7 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	uint32_t k = 0;
 	uint32_t messages;
 	uint64_t hi, end;
+	bool marker = false;
 
 	while (k < LEASES - 1 && load_relaxed(&dead->range[k].lo) != lo)
 		k++;
@@ -36,7 +37,8 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	messages = 0;
 	*status = SHMRING_OK;
 	if (lo < MAX_SEQUENCE)
-		*status = scan_messages(r, lo, hi, max_messages, max_slots, &end, &messages);
+		*status = scan_messages(r, lo, hi, max_messages, max_slots, &end, &messages, &marker);
+	messages += marker && m->takes_ends;
 	if (*status || end == lo) {
 		/* Damaged: it cannot be delivered; saying so once is enough. */
 		store_relaxed(&dead->range[k].lo, NONE);

@@ -24,6 +24,9 @@ int not_now(int status)
 	case SHMRING_CONTENDED:
 		text = "another process was faster: try again";
 		break;
+	case SHMRING_ENDED:
+		text = "the stream has ended: the next take goes on behind the end marker";
+		break;
 	case SHMRING_AGAIN:
 		text = "the wait's slice is over, or a signal came: look, and wait again";
 		break;

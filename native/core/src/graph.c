@@ -336,6 +336,8 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 	for (int word = 0; word < 4; word++)
 		store_relaxed(&d->members[word], 0);
 	store_relaxed(&d->orphans, 0);
+	store_relaxed(&branch_at(r, *id)->taken.ended, 0);
+	store_relaxed(&branch_at(r, *id)->taken.ends, 0);
 	status = place(r, *id, o);
 	if (status)
 		return status;

@@ -66,6 +66,9 @@ struct shmring_member {
 	uint32_t ranges_used; /* entries of seat->range below this may be in use */
 	uint32_t graph_changes; /* upstream_released was computed in this state of the graph */
 	uint64_t upstream_released; /* cached */
+	uint64_t heard; /* of so many ends of the stream */
+	uint64_t found; /* ends, with the one that is about to be taken as a message */
+	bool takes_ends; /* as messages */
 	uint64_t lapsed_first;
 	uint64_t lapsed_end;
 	struct deferred deferred;
@@ -189,10 +192,12 @@ void publish_aborted(shmring *ring, uint64_t lo, uint64_t n, uint8_t seat);
 bool ranges_remove(struct seat *seat, uint32_t *used, uint64_t lo, uint64_t hi);
 uint64_t ranges_lowest(const struct seat *seat, uint32_t used);
 int scan_messages(const shmring *ring, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
-		  uint64_t *end, uint32_t *messages);
+		  uint64_t *end, uint32_t *messages, bool *marker);
 int member_check_held(const shmring_member *member, uint64_t first, uint64_t end);
 int member_record(shmring_member *member, uint64_t lo, uint64_t hi);
+bool member_move_taken(shmring_member *member, uint64_t seen, uint64_t end);
 void member_raise_hold(shmring_member *member);
+uint64_t member_limit(shmring_member *member, uint64_t t);
 uint64_t member_stake(shmring_member *member, uint64_t at);
 int member_lapsed(shmring_member *member, uint64_t first, uint64_t end);
 
@@ -203,6 +208,12 @@ void deferred_put(struct deferred *deferred, uint64_t lo, uint64_t hi);
 bool deferred_take_any(struct deferred *deferred, uint64_t *lo, uint64_t *hi);
 bool deferred_overlaps(const struct deferred *deferred, uint64_t lo, uint64_t hi);
 void deferred_free(struct deferred *deferred);
+/* end.c */
+bool member_is_ended(const shmring_member *member, uint64_t t);
+bool member_at_end(shmring_member *member, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message);
+bool member_pass_over(shmring_member *member, uint64_t seen, uint64_t end, bool marker);
+void member_has_end(shmring_member *member);
+void member_begins(shmring_member *member);
 
 /* adopt.c */
 bool member_adopt(shmring_member *member, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,

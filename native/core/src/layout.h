@@ -18,7 +18,7 @@
 
 #define LAYOUT_MAGIC UINT64_C(0x0a474e524d485389) /* "\x89SHMRNG\n" */
 #define LAYOUT_MAJOR 1
-#define LAYOUT_MINOR 0
+#define LAYOUT_MINOR 1
 
 enum {
 	CELL = 128, /* two cache lines: the prefetcher pulls pairs */
@@ -121,7 +121,14 @@ struct branch {
 		struct branch_descriptor d;
 		uint8_t pad[CELL];
 	};
-	union cell64 taken; /* next sequence << 8 | seat of the last taker */
+	union {
+		struct {
+			uint64_t v; /* next sequence << 8 | seat of the last taker */
+			uint64_t ended; /* behind the last end that it has come to << 8 | ends modulo 256 */
+			uint64_t ends; /* how many it has come to */
+		} taken;
+		uint8_t taken_pad[CELL];
+	};
 	union cell32 futex; /* counts wake-ups of this branch */
 };
 
@@ -176,6 +183,8 @@ struct range {
 #define TAKE_PENDING UINT64_C(1)
 #define TAKE_WORD(end, branch) ((end) << 7 | (uint64_t)(branch) << 1)
 #define TAKE_END(word) ((word) >> 7)
+
+#define ENDED_AT(word) ((word) >> 8)
 
 /* `taken` and `take_end` hold sequences beside other bits. */
 #define MAX_SEQUENCE (UINT64_C(1) << 56)

@@ -107,6 +107,7 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 		store_relaxed(&m->seat->id.branch, id);
 		m->branch = &r->cursors->branch[id];
 		m->branch_index = id;
+		member_begins(m);
 		/* Before the first take: pairs with the acquire in branch_released(). */
 		fetch_or_seq_cst(&m->branch->d.members[m->seat_index / 64], UINT64_C(1) << (m->seat_index % 64));
 	}
@@ -174,14 +175,15 @@ uint64_t shmring_member_hold(const shmring_member *m)
 
 /* --- take ---------------------------------------------------------------------- */
 
-/* From `at`, how far do up to max_messages readable messages reach? An end
- * marker is always alone. Returns the number of messages that are not aborted. */
+/* From `at`, how far do up to max_messages readable messages reach? *messages are
+ * those that are neither aborted nor an end marker, which comes alone: *marker. */
 int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
-		  uint64_t *end, uint32_t *messages)
+		  uint64_t *end, uint32_t *messages, bool *marker)
 {
 	uint64_t from = at;
 	uint32_t n = 0;
 
+	*marker = false;
 	while (n < max_messages && at < limit && at - from < r->capacity && is_published(r, at)) {
 		struct entry e;
 		int status = entry_read(r, at, &e);
@@ -208,9 +210,11 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 		if ((n && e.next - from > max_slots) || e.next > limit)
 			break;
 		at = e.next;
-		n += e.kind != KIND_ABORTED;
-		if (e.kind == KIND_END)
+		if (__builtin_expect(e.kind == KIND_END, 0)) {
+			*marker = true;
 			break;
+		}
+		n += e.kind != KIND_ABORTED;
 	}
 	*end = at;
 	*messages = n;
@@ -221,8 +225,13 @@ int shmring_measure(const shmring *r, uint64_t from, uint64_t limit, uint32_t ma
 		    uint64_t *end, uint32_t *messages)
 {
 	int status = check_usable(r);
+	bool marker = false;
 
-	return status ? status : scan_messages(r, from, limit, max_messages, max_slots, end, messages);
+	if (!status)
+		status = scan_messages(r, from, limit, max_messages, max_slots, end, messages, &marker);
+	if (!status)
+		*messages += marker;
+	return status;
 }
 
 /* Marks the last taker's take as done; `t` is where it ended. */
@@ -237,7 +246,7 @@ static void confirm(shmring_member *m, uint32_t last, uint64_t t)
 }
 
 /* Moves `taken` from (t, last) to (end, me). */
-static bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
+bool member_move_taken(shmring_member *m, uint64_t seen, uint64_t end)
 {
 	uint32_t last = (uint32_t)(seen & 255);
 
@@ -320,7 +329,7 @@ static int check_lapse(shmring_member *m, uint64_t seen)
 
 	if (next == t)
 		return SHMRING_OK;
-	moved = move_taken(m, seen, next);
+	moved = member_move_taken(m, seen, next);
 	member_raise_hold(m); /* and tells the followers */
 	if (!moved)
 		return not_now(SHMRING_CONTENDED);
@@ -338,7 +347,7 @@ static bool pass_over(shmring_member *m, uint64_t seen, uint64_t limit)
 
 	if (at <= t)
 		return false;
-	(void)move_taken(m, seen, at); /* lost: another member has moved it */
+	(void)member_move_taken(m, seen, at); /* lost: another member has moved it */
 	member_raise_hold(m); /* and tells the followers */
 	return true;
 }
@@ -352,7 +361,7 @@ static int dropped(const shmring_member *m)
 /* How far the upstreams let this member go. The cached bound holds while the
  * graph stays what it was; a change meanwhile may have given an upstream's
  * number to another branch. */
-static uint64_t upstream_limit(shmring_member *m, uint64_t t)
+uint64_t member_limit(shmring_member *m, uint64_t t)
 {
 	shmring *r = m->ring;
 	uint32_t changes = load_acquire(&r->cursors->graph.changes);
@@ -371,6 +380,22 @@ static uint64_t upstream_limit(shmring_member *m, uint64_t t)
 	return released;
 }
 
+static int contended(shmring_member *m)
+{
+	count(&m->seat->counters.contended, 1);
+	return not_now(SHMRING_CONTENDED);
+}
+
+/* What the dead of a stream held comes before its end. */
+static bool dead_hold_something(shmring_member *m)
+{
+	(void)shmring_recover(m->ring, NULL);
+	if (!load_relaxed(&m->branch->d.orphans))
+		return false;
+	member_raise_hold(m);
+	return true;
+}
+
 int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
 {
 	shmring *r = m->ring;
@@ -380,11 +405,13 @@ int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, s
 	uint64_t seen, t, end, word;
 	uint64_t limit;
 	uint32_t messages;
+	bool marker, as_message = false, looked = false;
 
 	if (__builtin_expect(status != 0, 0))
 		return status;
 	if (max_messages == 0)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": a take wants at least one message", r->name);
+adopt:
 	if (__builtin_expect(load_acquire(&b->d.orphans) != 0, 0) &&
 	    member_adopt(m, max_messages, max_slots, lease, &status))
 		return status;
@@ -392,7 +419,12 @@ int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, s
 again:
 	seen = load_acquire(&b->taken.v);
 	t = seen >> 8;
-	limit = upstream_limit(m, t);
+	if (__builtin_expect(load_relaxed(&b->taken.ends) != load_relaxed(&m->heard), 0) &&
+	    member_is_ended(m, t)) {
+		store_relaxed(&m->heard, m->heard + 1);
+		return not_now(SHMRING_ENDED);
+	}
+	limit = member_limit(m, t);
 	if (load_relaxed(&b->d.options) & (BRANCH_LAPSE | BRANCH_LATER)) {
 		status = load_relaxed(&b->d.options) & BRANCH_LAPSE ? check_lapse(m, seen) : SHMRING_OK;
 		if (status == SHMRING_AGAIN)
@@ -405,7 +437,7 @@ again:
 			limit = t; /* what comes there meanwhile is not to be taken */
 		}
 	}
-	status = scan_messages(r, t, limit, max_messages, max_slots, &end, &messages);
+	status = scan_messages(r, t, limit, max_messages, max_slots, &end, &messages, &marker);
 	if (__builtin_expect(status || end == t, 0)) {
 		if (load_relaxed(&b->d.options) & BRANCH_LAPSE)
 			member_raise_hold(m);
@@ -414,13 +446,24 @@ again:
 		/* If the branch has moved on, what was read may be overwritten
 		 * and proves nothing. The fence keeps the reads before this look. */
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
-		if (load_relaxed(&b->taken.v) != seen) {
-			count(&s->counters.contended, 1);
-			return not_now(SHMRING_CONTENDED);
-		}
+		if (load_relaxed(&b->taken.v) != seen)
+			return contended(m);
 		if (!status)
 			count(&s->counters.empty_waits, 1);
 		return status ? status : not_now(SHMRING_UNAVAILABLE);
+	}
+
+	if (__builtin_expect(messages == 0, 0)) { /* an end marker, aborted runs, or both */
+		if (marker && !looked && dead_hold_something(m)) {
+			looked = true;
+			goto adopt;
+		}
+		if (marker ? !member_at_end(m, seen, end, limit, &as_message)
+			   : !member_pass_over(m, seen, end, false))
+			return contended(m);
+		if (!as_message)
+			goto again;
+		messages = 1;
 	}
 
 	/* Pending before it is recorded, and struck before it is done: at every
@@ -443,23 +486,19 @@ again:
 		store_relaxed(&s->lease.hold, t);
 	light_barrier(r->asymmetric); /* pairs with the heavy one in branch_drop() */
 	status = load_relaxed(&b->d.state) != BRANCH_ACTIVE ? dropped(m)
-		 : move_taken(m, seen, end)                 ? SHMRING_OK
-							    : not_now(SHMRING_CONTENDED);
+		 : member_move_taken(m, seen, end)          ? SHMRING_OK
+							    : contended(m);
 	if (__builtin_expect(status != 0, 0)) {
 		(void)ranges_remove(s, &m->ranges_used, t, end); /* a suffix or the whole: needs no entry */
 		crash_order();
 		store_relaxed(&s->lease.take_end, word);
 		member_raise_hold(m);
-		if (status == SHMRING_CONTENDED)
-			count(&s->counters.contended, 1);
 		return status;
 	}
 	/* A helper may have done it already; it can only have stored the same. */
 	store_release(&s->lease.take_end, word);
-	if (__builtin_expect(messages == 0, 0)) { /* aborted runs only */
-		(void)shmring_release(m, t, end);
-		goto again;
-	}
+	if (__builtin_expect(marker, 0))
+		member_has_end(m);
 	lease->first = t;
 	lease->end = end;
 	lease->messages = messages;

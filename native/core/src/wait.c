@@ -114,6 +114,8 @@ static bool ready(const struct waiter *w, uint64_t slots)
 
 		if (load_relaxed(&b->d.state) != BRANCH_ACTIVE || load_relaxed(&b->d.orphans))
 			return true;
+		if (member_is_ended(w->member, t))
+			return true;
 		if (load_relaxed(&b->d.options) & BRANCH_LAPSE && load_acquire(&r->cursors->floor_next.v) > t)
 			return true;
 		if (upstream)

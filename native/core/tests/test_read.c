@@ -190,26 +190,22 @@ TEST(aborted_runs_are_stepped_over)
 	ring_end(r);
 }
 
-TEST(an_end_marker_comes_alone)
+TEST(an_end_marker_ends_a_batch)
 {
-	uint64_t id;
 	struct shmring_lease l;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_member *m = member_of(r, "b");
 
 	push_n(p, 0, 2);
-	CHECK_IS(shmring_push(p, "", 0, KIND_END, &id), SHMRING_OK);
-	CHECK_IS(shmring_push(p, "", 0, KIND_END, &id), SHMRING_OK);
+	CHECK_IS(shmring_push(p, "", 0, KIND_END, NULL), SHMRING_OK);
 	push_n(p, 0, 1);
 	l = lease_of(m, 100);
 	CHECK(l.first == 0 && l.end == 2 && l.messages == 2);
-	l = lease_of(m, 100);
-	CHECK(l.first == 2 && l.end == 3 && l.messages == 1);
+	CHECK_IS(shmring_take(m, 100, 1024, &l), SHMRING_ENDED);
+	CHECK(strstr(shmring_error_message(), "ended") != NULL);
 	l = lease_of(m, 100);
 	CHECK(l.first == 3 && l.end == 4);
-	l = lease_of(m, 100);
-	CHECK(l.first == 4 && l.end == 5);
 	shmring_member_close(m);
 	shmring_producer_close(p);
 	ring_end(r);
@@ -503,7 +499,7 @@ int main(void)
 	RUN(releases_in_any_order_cost_the_same);
 	RUN(neighbouring_leases_need_one_entry);
 	RUN(aborted_runs_are_stepped_over);
-	RUN(an_end_marker_comes_alone);
+	RUN(an_end_marker_ends_a_batch);
 	RUN(a_take_stays_inside_its_bounds);
 	RUN(members_share_the_work_and_none_sees_what_the_other_has);
 	RUN(an_exclusive_branch_has_one_member);

@@ -24,7 +24,7 @@ void throw_status(JNIEnv *env, int status, const char *message)
 
 jint answer(JNIEnv *env, int status)
 {
-	if (status < SHMRING_LAPSED)
+	if (status < SHMRING_ENDED)
 		throw_status(env, status, shmring_error_message());
 	return status;
 }

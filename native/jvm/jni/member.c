@@ -16,6 +16,11 @@ NATIVE(void, abandonMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong membe
 	shmring_member_abandon(from_handle(member));
 }
 
+NATIVE(void, takeEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
+{
+	shmring_member_take_ends(from_handle(member), true);
+}
+
 /* first, end, messages, redelivered */
 NATIVE(jint, take)
 (JNIEnv *env, jclass class UNUSED, jlong member, jint max_messages, jlong max_slots, jlongArray result)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from shmring.errors import Empty, RingNotFound, SecondMember, ShmringError
+from shmring.errors import Empty, EndOfStream, RingNotFound, SecondMember, ShmringError
 from shmring.spark.first_read import Read, first_of, key_of, open_notes
 from shmring.spark.ring_place import RingPlace
 from shmring.spark.source_columns import KIND_END, Columns, Taken
@@ -202,6 +202,9 @@ class RingReader(DataSourceReader):
             left = _SLICE if deadline is None else min(_SLICE, deadline - time.monotonic())
             try:
                 return consumer.lease_many(count, timeout=max(left, 0) if options.until_end else 0)
+            except EndOfStream:  # another member of the branch has come to the marker
+                if options.until_end:
+                    return None
             except Empty as error:
                 if not options.until_end:
                     return None

@@ -6,22 +6,40 @@ import java.util.Optional;
 
 /** A member of a branch: takes messages, which stay in place until their lease is closed. */
 public final class Consumer implements AutoCloseable {
-  private static final long LAPSED = -5;
+  private static final int LAPSED = -5;
+  private static final int ENDED = -6;
 
   private final Ring ring;
   private long handle;
+  private volatile long ends; // of the stream, so far
 
   Consumer(Ring ring, long handle) {
     this.ring = ring;
     this.handle = handle;
   }
 
-  /** Takes the next message, waiting for it. */
+  /**
+   * Lets the end marker that this consumer comes to first be a message ({@link Message#isEnd}), for
+   * who passes messages on or may hand them back. Of others it is told as ever.
+   */
+  public synchronized void takeEnds() {
+    Native.takeEnds(handle());
+  }
+
+  /**
+   * Takes the next message, waiting for it.
+   *
+   * @throws EndOfStreamException if the stream has ended
+   */
   public Lease take() throws InterruptedException {
     return poll(1, Long.MAX_VALUE, Deadline.NEVER).orElseThrow();
   }
 
-  /** Takes the next message; empty if there was none in time. Zero does not wait. */
+  /**
+   * Takes the next message; empty if there was none in time. Zero does not wait.
+   *
+   * @throws EndOfStreamException if the stream has ended
+   */
   public Optional<Lease> poll(Duration timeout) throws InterruptedException {
     return poll(1, Long.MAX_VALUE, timeout);
   }
@@ -32,6 +50,7 @@ public final class Consumer implements AutoCloseable {
    * @param maxMessages at most so many
    * @param maxSlots in at most so many slots; one message is taken whatever its size
    * @throws LapsedException if the branch may lapse, and did
+   * @throws EndOfStreamException if the stream has ended
    */
   public Optional<Lease> poll(int maxMessages, long maxSlots, Duration timeout)
       throws InterruptedException {
@@ -41,12 +60,20 @@ public final class Consumer implements AutoCloseable {
   private Optional<Lease> poll(int maxMessages, long maxSlots, long deadline)
       throws InterruptedException {
     long[] words = new long[4];
+    long before = ends;
     while (true) {
       Deadline.checkInterrupt();
       synchronized (this) {
+        if (ends != before) { // another thread was told of it
+          throw new EndOfStreamException(ring.name());
+        }
         int status = Native.take(handle(), maxMessages, maxSlots, words);
         if (status == 0) {
           return Optional.of(new Lease(this, words[0], words[1], (int) words[2], words[3] != 0));
+        }
+        if (status == ENDED) {
+          ends++;
+          throw new EndOfStreamException(ring.name());
         }
         if (status == LAPSED) {
           Native.lapsed(handle, words);

@@ -33,7 +33,7 @@ public final class Producer implements AutoCloseable {
     return sequence < 0 ? OptionalLong.empty() : OptionalLong.of(sequence);
   }
 
-  /** Publishes the end marker: readers that iterate stop there. */
+  /** Publishes the end marker: it ends the stream for every consumer of every branch. */
   public long end() throws InterruptedException {
     return push(NOTHING, Kind.END, Deadline.NEVER);
   }

@@ -48,6 +48,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
               "spark-" + UUID.randomUUID(),
               BranchOptions.at(start.sequence()).asExclusive().asEphemeral(),
               "spark real-time task");
+      consumer.takeEnds(); // they are stepped over
     } catch (RuntimeException error) {
       ring.close();
       throw error;

@@ -2,8 +2,8 @@ package io.shmring.arrow;
 
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
+import io.shmring.EndOfStreamException;
 import io.shmring.Lease;
-import io.shmring.Message;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
@@ -39,21 +39,26 @@ public final class ArrowConsumer implements AutoCloseable {
 
   /**
    * The next batch, copied out: the garbage collector frees it, and closing it does no harm. Empty
-   * if there was none in time, or at the end marker.
+   * if there was none in time, or if the stream has ended.
    */
   public Optional<VectorSchemaRoot> read(Duration timeout) throws InterruptedException {
-    Optional<Lease> taken = consumer.poll(timeout);
+    ended = false;
+    Optional<Lease> taken;
+    try {
+      taken = consumer.poll(timeout);
+    } catch (EndOfStreamException end) {
+      ended = true;
+      return Optional.empty();
+    }
     if (taken.isEmpty()) {
       return Optional.empty();
     }
     try (Lease lease = taken.get()) {
-      Message message = lease.message();
-      ended = message.isEnd();
-      return ended ? Optional.empty() : Optional.of(decoder.copy(message));
+      return Optional.of(decoder.copy(lease.message()));
     }
   }
 
-  /** Whether the last message was the end marker. */
+  /** Whether the last read came to the end of the stream. */
   public boolean ended() {
     return ended;
   }

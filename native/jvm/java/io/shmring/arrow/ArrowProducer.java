@@ -72,7 +72,7 @@ public final class ArrowProducer implements AutoCloseable {
     }
   }
 
-  /** Publishes the end marker: readers that iterate stop there. */
+  /** Publishes the end marker: it ends the stream for every reader of every branch. */
   public void end() throws InterruptedException {
     producer.end();
   }

@@ -2,6 +2,7 @@ package io.shmring.spark;
 
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
+import io.shmring.EndOfStreamException;
 import io.shmring.Lease;
 import io.shmring.Message;
 import io.shmring.Ring;
@@ -51,6 +52,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     try {
       this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
       this.consumer = join();
+      consumer.takeEnds(); // a task that fails hands the marker back, too
     } catch (RuntimeException error) {
       ring.close();
       throw error;
@@ -136,8 +138,15 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
       while (true) {
         long patience =
             options.untilEnd() ? Math.min(SLICE_MILLIS, options.timeoutMillis() - waited) : 0;
-        Optional<Lease> lease =
-            consumer.poll(count, Long.MAX_VALUE, Duration.ofMillis(Math.max(patience, 0)));
+        Optional<Lease> lease;
+        try {
+          lease = consumer.poll(count, Long.MAX_VALUE, Duration.ofMillis(Math.max(patience, 0)));
+        } catch (EndOfStreamException ended) { // another member has come to the marker
+          if (options.untilEnd()) {
+            return Optional.empty();
+          }
+          continue;
+        }
         if (lease.isPresent() || !options.untilEnd()) {
           return lease;
         }

@@ -43,6 +43,7 @@ final class StreamRing implements AutoCloseable {
               .map(position -> BranchOptions.at(position.sequence()))
               .orElse(start.isPresent() ? BranchOptions.EARLIEST : options.branchOptions());
       this.consumer = join(begin.asExclusive());
+      consumer.takeEnds(); // they are stepped over
       BranchInfo info = ring.branch(branch).orElseThrow();
       this.mayLapse = info.mayLapse();
       this.lowest = info.position();

@@ -1,0 +1,120 @@
+/* The end of a stream: one marker ends every member of every branch, once.
+ *
+ * A branch counts the ends that it has come to. Whoever finds a marker at `taken`
+ * counts it first and moves `taken` past the marker then; so who takes what lies
+ * behind it sees the count, and says "ended" before. `ended` says behind which
+ * sequence the last end lies: several who find the same marker count it once. Each
+ * member has heard of so many ends and is told of the others one by one.
+ * docs/protocol.md, P11.
+ */
+#include "internal.h"
+
+/* Markers with nothing but aborted claims between them are one end. */
+static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit)
+{
+	uint64_t at = from;
+	struct entry e;
+
+	while (at - from < r->capacity && at < limit && is_published(r, at) &&
+	       entry_read(r, at, &e) == SHMRING_OK && e.next <= limit &&
+	       (e.kind == KIND_END || e.kind == KIND_ABORTED))
+		at = e.next;
+	return at;
+}
+
+/* The branch stands at `seen` before a marker and what follows it, up to `end`.
+ * False if it has moved on: then what was read may have been overwritten and
+ * proves nothing. */
+static bool announce(shmring_member *m, uint64_t seen, uint64_t end)
+{
+	uint64_t *word = &m->branch->taken.ended;
+	uint64_t ends = load_relaxed(&m->branch->taken.ends);
+	uint64_t before = load_relaxed(word), after;
+
+	__atomic_thread_fence(__ATOMIC_ACQUIRE); /* keeps the reads of the marker before this look */
+	if (load_relaxed(&m->branch->taken.v) != seen)
+		return false;
+	do { /* once for each place, whoever comes there and however far he sees */
+		bool first = ENDED_AT(before) <= seen >> 8;
+		uint64_t at = end > ENDED_AT(before) ? end : ENDED_AT(before);
+
+		after = at << 8 | (uint8_t)(before + first);
+	} while (after != before && !cas_seq_cst(word, &before, after));
+	/* The number in full. Everybody sees to it before he moves the branch on, so that
+	 * it is one behind at most; read before the look above, it is added to once. */
+	if ((uint8_t)ends != (uint8_t)after)
+		(void)cas_seq_cst(&m->branch->taken.ends, &ends, ends + 1);
+	return true;
+}
+
+/* Moves the branch over what nobody has to hold: aborted runs, end markers. So
+ * nothing of it is left behind by who dies here. */
+bool member_pass_over(shmring_member *m, uint64_t seen, uint64_t end, bool marker)
+{
+	bool moved = member_move_taken(m, seen, end);
+
+	member_raise_hold(m); /* tells the followers; and ends a stake */
+	if (moved && marker) /* all, however many the publication woke: each is to be told */
+		wake_branches(m->ring, UINT64_C(1) << m->branch_index);
+	return moved;
+}
+
+/* The branch stands before an end marker that goes up to `end`. False: lost a race.
+ * Else the branch is behind it, or, where this member takes ends as messages,
+ * still before it, and *as_message is true. */
+bool member_at_end(shmring_member *m, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message)
+{
+	*as_message = m->takes_ends;
+	if (!m->takes_ends)
+		end = behind_markers(m->ring, end, limit);
+	if (!announce(m, seen, end)) {
+		member_raise_hold(m);
+		return false;
+	}
+	if (!m->takes_ends)
+		return member_pass_over(m, seen, end, true);
+	m->found = load_relaxed(&m->branch->taken.ends);
+	return true;
+}
+
+/* The end marker is this member's now, as a message: it need not be told. */
+void member_has_end(shmring_member *m)
+{
+	store_relaxed(&m->heard, m->found);
+	wake_branches(m->ring, UINT64_C(1) << m->branch_index);
+}
+
+/* Is there an end that this member is to be told of, where the branch stands at
+ * `t`? Of the last one not before the branch is behind it: who has announced that
+ * may be dead, and then it is passed first. */
+bool member_is_ended(const shmring_member *m, uint64_t t)
+{
+	uint64_t untold = load_relaxed(&m->branch->taken.ends) - load_relaxed(&m->heard);
+
+	return untold > 1 || (untold == 1 && t >= ENDED_AT(load_relaxed(&m->branch->taken.ended)));
+}
+
+/* A new member has heard of all ends so far. Markers that directly follow an end
+ * which the branch has passed belong to that one. */
+void member_begins(shmring_member *m)
+{
+	struct branch *b = m->branch;
+	uint64_t seen, t, end, word;
+
+	do {
+		word = load_acquire(&b->taken.ended);
+		seen = load_acquire(&b->taken.v);
+		end = t = seen >> 8;
+		if (load_relaxed(&b->d.options) & BRANCH_LAPSE && member_stake(m, t) != t)
+			break;
+		if (word && t <= ENDED_AT(word))
+			end = behind_markers(m->ring, t, member_limit(m, t));
+	} while (end > t && !(announce(m, seen, end) && member_pass_over(m, seen, end, true)));
+	member_raise_hold(m);
+	store_relaxed(&m->heard, load_relaxed(&b->taken.ends));
+}
+
+void shmring_member_take_ends(shmring_member *m, bool as_messages)
+{
+	m->takes_ends = as_messages;
+}

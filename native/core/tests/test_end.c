@@ -1,0 +1,390 @@
+/* One end marker ends every member of every branch, once. */
+#include <pthread.h>
+
+#include "check.h"
+
+static void push_end(shmring_producer *p)
+{
+	NEED(shmring_push(p, NULL, 0, SHMRING_KIND_END, NULL) == SHMRING_OK);
+}
+
+static void push_n(shmring_producer *p, uint64_t from, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		NEED(push_number(p, from + i) == SHMRING_OK);
+}
+
+TEST(one_marker_ends_every_member_of_every_branch_once)
+{
+	enum { MEMBERS = 3 };
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *a[MEMBERS], *b;
+
+	for (int i = 0; i < MEMBERS; i++)
+		a[i] = member_of(r, "a");
+	b = member_of(r, "b");
+	for (uint64_t run = 0; run < 2000; run++) {
+		push_n(p, run, 1);
+		push_end(p);
+		CHECK_IS(pop_number(a[run % MEMBERS]), run);
+		for (int i = 0; i < MEMBERS; i++)
+			CHECK_IS(pop_number(a[i]), SHMRING_ENDED);
+		for (int i = 0; i < MEMBERS; i++)
+			CHECK_IS(pop_number(a[i]), SHMRING_UNAVAILABLE);
+		CHECK_IS(pop_number(b), run);
+		CHECK_IS(pop_number(b), SHMRING_ENDED);
+	}
+	for (int i = 0; i < MEMBERS; i++)
+		shmring_member_close(a[i]);
+	shmring_member_close(b);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_member_ends_before_it_gets_what_lies_behind_the_marker)
+{
+	struct shmring_lease l;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *quick = member_of(r, "b"), *busy = member_of(r, "b"), *late;
+
+	push_n(p, 0, 2);
+	push_end(p);
+	push_n(p, 2, 2);
+	push_end(p);
+	CHECK_IS(shmring_take(busy, 1, 1, &l), SHMRING_OK);
+	CHECK_IS(pop_number(quick), 1);
+	CHECK_IS(pop_number(quick), SHMRING_ENDED);
+	late = member_of(r, "b");
+	CHECK_IS(pop_number(late), 2); /* what had ended before is not its own */
+	CHECK_IS(shmring_take(busy, 9, 9, &l), SHMRING_ENDED);
+	CHECK_IS(shmring_release(busy, 0, 1), SHMRING_OK);
+	CHECK_IS(shmring_take(busy, 9, 9, &l), SHMRING_OK);
+	CHECK(l.first == 4 && l.end == 5);
+	CHECK_IS(shmring_release(busy, 4, 5), SHMRING_OK);
+	CHECK_IS(pop_number(late), SHMRING_ENDED);
+	CHECK_IS(pop_number(quick), SHMRING_ENDED);
+	CHECK_IS(pop_number(busy), SHMRING_ENDED);
+	shmring_member_close(quick);
+	shmring_member_close(busy);
+	shmring_member_close(late);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_follower_ends_when_its_upstream_has_released_all)
+{
+	struct shmring_lease l;
+	uint32_t a;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *ma = member_of(r, "a"), *mb, *mc;
+
+	NEED(shmring_find_branch(r, "a", &a) == SHMRING_OK);
+	mb = member_with(r, "b", &(struct shmring_branch_options){.upstream = UINT64_C(1) << a});
+	mc = member_of(r, "b");
+	push_n(p, 0, 1);
+	push_end(p);
+	CHECK_IS(shmring_take(ma, 1, 1, &l), SHMRING_OK);
+	CHECK_IS(shmring_take(ma, 1, 1, &l), SHMRING_ENDED);
+	CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_release(ma, 0, 1), SHMRING_OK);
+	CHECK_IS(pop_number(mb), 0);
+	CHECK_IS(pop_number(mb), SHMRING_ENDED);
+	CHECK_IS(pop_number(mc), SHMRING_ENDED);
+	shmring_member_close(ma);
+	shmring_member_close(mb);
+	shmring_member_close(mc);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(markers_with_nothing_between_them_are_one_end)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b"), *late;
+
+	push_n(p, 0, 1);
+	push_end(p);
+	push_end(p);
+	NEED(shmring_next(p, 3) >= 0 && shmring_abort(p) == SHMRING_OK);
+	push_end(p);
+	CHECK_IS(pop_number(m), 0);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	late = member_of(r, "b");
+	push_n(p, 1, 1);
+	CHECK_IS(pop_number(late), 1);
+	CHECK_IS(pop_number(other), SHMRING_ENDED);
+	CHECK_IS(pop_number(other), SHMRING_UNAVAILABLE);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+	push_end(p);
+	CHECK_IS(pop_number(late), SHMRING_ENDED);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK_IS(pop_number(other), SHMRING_ENDED);
+	push_end(p); /* a run without messages ends too */
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK_IS(pop_number(late), SHMRING_ENDED);
+	CHECK_IS(pop_number(other), SHMRING_ENDED);
+	CHECK_IS(pop_number(other), SHMRING_UNAVAILABLE);
+	shmring_member_close(m);
+	shmring_member_close(other);
+	shmring_member_close(late);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_member_that_was_busy_for_some_runs_is_told_of_each)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b"), *busy = member_of(r, "b");
+
+	for (uint64_t run = 0; run < 700; run++) {
+		push_n(p, run, 1);
+		push_end(p);
+		CHECK_IS(pop_number(m), run);
+		CHECK_IS(pop_number(m), SHMRING_ENDED);
+	}
+	for (uint64_t run = 0; run < 700; run++)
+		CHECK_IS(pop_number(busy), SHMRING_ENDED);
+	CHECK_IS(pop_number(busy), SHMRING_UNAVAILABLE);
+	shmring_member_close(m);
+	shmring_member_close(busy);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	push_n(p, 0, 1);
+	push_end(p);
+	CHECK_IS(pop_number(m), 0);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	shmring_member_close(m);
+	push_end(p); /* too late for that one */
+	push_end(p);
+	push_n(p, 1, 1);
+	m = member_of(r, "b");
+	CHECK_IS(pop_number(m), 1);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+	push_end(p);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b"), *again;
+
+	push_end(p);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	shmring_member_close(m);
+	NEED(shmring_unsubscribe(r, "b") == SHMRING_OK);
+	m = member_with(r, "new", NULL);
+	again = member_with(r, "new", NULL);
+	CHECK_IS(m->branch->taken.ended, 0);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+	push_end(p);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK_IS(pop_number(again), SHMRING_ENDED);
+	shmring_member_close(m);
+	shmring_member_close(again);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(who_passes_markers_on_gets_them_as_messages)
+{
+	struct shmring_lease l;
+	struct shmring_message message;
+	uint64_t at = 1;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *passing = member_of(r, "b"), *other = member_of(r, "b");
+
+	shmring_member_take_ends(passing, true);
+	push_n(p, 0, 1);
+	push_end(p);
+	CHECK_IS(pop_number(passing), 0);
+	CHECK_IS(shmring_take(passing, 9, 9, &l), SHMRING_OK);
+	CHECK(l.first == 1 && l.end == 2 && l.messages == 1);
+	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_OK);
+	CHECK(message.kind == SHMRING_KIND_END && message.length == 0);
+	CHECK_IS(pop_number(passing), SHMRING_UNAVAILABLE);
+	CHECK_IS(pop_number(other), SHMRING_ENDED);
+	/* Handed back, the marker is delivered again to who wants it. */
+	shmring_member_abandon(passing);
+	passing = member_of(r, "b");
+	shmring_member_take_ends(passing, true);
+	CHECK_IS(shmring_take(passing, 9, 9, &l), SHMRING_OK);
+	CHECK(l.first == 1 && l.end == 2 && l.redelivered);
+	CHECK_IS(shmring_release(passing, 1, 2), SHMRING_OK);
+	push_end(p);
+	CHECK_IS(pop_number(other), SHMRING_ENDED);
+	CHECK_IS(pop_number(passing), SHMRING_ENDED); /* the other one came to it first */
+	shmring_member_close(passing);
+	shmring_member_close(other);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+static int die_with_one(void *path)
+{
+	shmring *r = ring_again(path);
+	shmring_member *m = member_of(r, "b");
+	struct shmring_lease l;
+
+	NEED(shmring_take(m, 1, 1, &l) == SHMRING_OK);
+	raise(SIGKILL);
+	return 1;
+}
+
+TEST(what_the_dead_held_comes_before_the_end)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b");
+
+	push_n(p, 0, 2);
+	push_end(p);
+	NEED(reap(spawn(die_with_one, (void *)ring_path())) == -SIGKILL);
+	CHECK_IS(pop_number(m), 1);
+	CHECK_IS(pop_number(m), 0); /* nobody had noticed the death yet */
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK_IS(pop_number(other), SHMRING_ENDED);
+	shmring_member_close(m);
+	shmring_member_close(other);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+/* Who found the marker died before it had moved the branch past it. */
+TEST(an_end_that_was_found_and_not_passed)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b"), *late;
+
+	push_end(p);
+	m->branch->taken.ended = 1 << 8 | 1; /* and before it had counted it in full */
+	late = member_of(r, "b");
+	push_n(p, 1, 1);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK_IS(m->branch->taken.v >> 8, 1);
+	CHECK_IS(pop_number(late), 1);
+	CHECK_IS(pop_number(other), SHMRING_ENDED);
+	shmring_member_close(m);
+	shmring_member_close(other);
+	shmring_member_close(late);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(the_end_on_exclusive_lapsing_and_ephemeral_branches)
+{
+	static const struct shmring_branch_options options[] = {
+	    {.exclusive = true}, {.lapse = true}, {.ephemeral = true}, {.exclusive = true, .lapse = true}};
+
+	for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+		shmring *r = ring_new();
+		shmring_producer *p = producer_of(r);
+		shmring_member *m = member_with(r, "b", &options[i]);
+
+		for (uint64_t run = 0; run < 1500; run++) {
+			push_n(p, run, 1);
+			push_end(p);
+			CHECK_IS(pop_number(m), run);
+			CHECK_IS(pop_number(m), SHMRING_ENDED);
+			CHECK_IS(shmring_member_hold(m), NONE);
+			CHECK_IS(m->seat->lease.hold, NONE);
+		}
+		shmring_member_close(m);
+		shmring_producer_close(p);
+		ring_end(r);
+	}
+}
+
+/* --- threads that wait ------------------------------------------------------------ */
+
+struct waiter_thread {
+	pthread_t thread;
+	shmring_member *m;
+	uint64_t sum;
+	uint64_t runs;
+};
+
+static void *serve_runs(void *argument)
+{
+	struct waiter_thread *w = argument;
+
+	for (uint64_t ends = 0; ends < w->runs;) {
+		int64_t number = pop_number(w->m);
+
+		if (number == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_message(w->m, INT64_MAX, SHMRING_WAIT_FUTEX);
+		else if (number == SHMRING_ENDED)
+			ends++;
+		else if (number < 0)
+			NEED(number == SHMRING_UNAVAILABLE);
+		else
+			w->sum += (uint64_t)number;
+	}
+	return NULL;
+}
+
+TEST(members_that_wait_are_woken_by_the_end)
+{
+	enum { MEMBERS = 6, RUNS = 300, EACH = 7 };
+	struct waiter_thread w[MEMBERS];
+	uint64_t sum = 0, expected = 0;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+
+	for (int i = 0; i < MEMBERS; i++) {
+		w[i] = (struct waiter_thread){.m = member_of(r, "b"), .runs = RUNS};
+		NEED(pthread_create(&w[i].thread, NULL, serve_runs, &w[i]) == 0);
+	}
+	for (uint64_t run = 0; run < RUNS; run++) {
+		for (uint64_t i = 0; i < EACH; i++, expected += run)
+			while (push_number(p, run) != SHMRING_OK)
+				(void)shmring_wait_space(p, 1, INT64_MAX, SHMRING_WAIT_FUTEX);
+		while (shmring_push(p, NULL, 0, SHMRING_KIND_END, NULL) != SHMRING_OK)
+			(void)shmring_wait_space(p, 1, INT64_MAX, SHMRING_WAIT_FUTEX);
+	}
+	for (int i = 0; i < MEMBERS; i++) {
+		pthread_join(w[i].thread, NULL);
+		sum += w[i].sum;
+		shmring_member_close(w[i].m);
+	}
+	CHECK_IS(sum, expected);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(one_marker_ends_every_member_of_every_branch_once);
+	RUN(a_member_ends_before_it_gets_what_lies_behind_the_marker);
+	RUN(a_follower_ends_when_its_upstream_has_released_all);
+	RUN(markers_with_nothing_between_them_are_one_end);
+	RUN(a_member_that_was_busy_for_some_runs_is_told_of_each);
+	RUN(a_newcomer_steps_over_what_is_left_of_the_end_before);
+	RUN(a_branch_that_takes_a_number_again_has_no_end_yet);
+	RUN(who_passes_markers_on_gets_them_as_messages);
+	RUN(what_the_dead_held_comes_before_the_end);
+	RUN(an_end_that_was_found_and_not_passed);
+	RUN(the_end_on_exclusive_lapsing_and_ephemeral_branches);
+	RUN(members_that_wait_are_woken_by_the_end);
+	return check_summary();
+}
