@@ -61,7 +61,10 @@ MODELS = (
     Model(
         "wake",
         ("PRODUCERS=2 MESSAGES=2",),
-        {"PRODUCERS=2 MESSAGES=2": "LOOK_FIRST LOOK_ONCE FUTEX_LATE NO_HEAVY"},
+        {
+            "PRODUCERS=2 MESSAGES=2": "LOOK_FIRST LOOK_ONCE FUTEX_LATE NO_HEAVY NOT_PASSED_ON "
+            "PASSES_ON_FIRST OTHERS_NOT_SHOWN NO_HEAVY_BEFORE_PASSING"
+        },
     ),
     Model(
         "space",

@@ -3,7 +3,8 @@
  * Memory here is not sequentially consistent: a publication waits in the
  * producer's store buffer until it drains by itself, by a locked instruction of
  * the producer, or by somebody's heavy barrier. Nobody wakes by time: whoever
- * sleeps for ever is an error. A branch with two members, and one that follows it.
+ * sleeps for ever is an error. A branch with two members, of which a wake-up goes to
+ * one, and a branch that follows it.
  */
 #ifndef PRODUCERS
 #define PRODUCERS 2
@@ -13,6 +14,7 @@
 #endif
 #define MEMBERS 3 /* 0 and 1 share branch 0; 2 is alone in branch 1, which follows it */
 #define BRANCH(i) ((i) / 2)
+#define SHARE (MESSAGES / 2) /* of each of 0 and 1, which is then busy for ever: the other must be woken */
 
 byte claim_word;
 bool published[MESSAGES + 1];
@@ -22,6 +24,7 @@ byte hold[2]; /* members of branch 0: lowest held + 1; 0: nothing */
 byte asleep; /* bit i: branch i */
 byte futex[2];
 bool sleeping[MEMBERS];
+bool was_woken[MEMBERS]; /* and has to look whether there is work for others */
 
 inline drain(i)
 {
@@ -33,7 +36,19 @@ inline drain(i)
 	buffered[i] = 0
 }
 
-inline wake_branches(me, mask)
+inline heavy_barrier()
+{
+	atomic {
+		b = 0;
+		do
+		:: b == PRODUCERS + 2 -> break
+		:: else -> drain(b); b++
+		od;
+		b = 0
+	}
+}
+
+inline wake_one(me, mask)
 {
 	atomic { drain(me); woken = asleep & (mask); asleep = asleep & ~(mask) }
 	b = 0;
@@ -43,10 +58,12 @@ inline wake_branches(me, mask)
 		if
 		:: woken & (1 << b) ->
 			futex[b]++;
-			atomic {
+			atomic { /* one of them */
 				if
-				:: b == 0 -> sleeping[0] = false; sleeping[1] = false
-				:: else -> sleeping[2] = false
+				:: b == 0 && sleeping[0] -> sleeping[0] = false; was_woken[0] = true
+				:: b == 0 && sleeping[1] -> sleeping[1] = false; was_woken[1] = true
+				:: b == 0 && !sleeping[0] && !sleeping[1]
+				:: b == 1 -> sleeping[2] = false
 				fi
 			}
 		:: else
@@ -77,7 +94,7 @@ proctype producer(byte me)
 		seen = asleep & 1;
 #endif
 		if
-		:: seen -> wake_branches(me, 1)
+		:: seen -> wake_one(me, 1)
 		:: else
 		fi;
 		seen = false
@@ -98,16 +115,41 @@ proctype drains(byte i)
 	(hold[1] && hold[1] - 1 < taken[0] -> hold[1] - 1 : taken[0]))
 #define READY(me) (BRANCH(me) == 0 -> published[taken[0]] : taken[1] < RELEASED)
 
+/* Whoever was woken has taken its share. */
+inline pass_on(me)
+{
+	was_woken[me] = false;
+#ifndef BREAK_NOT_PASSED_ON
+#ifdef BREAK_PASSES_ON_FIRST
+	look = READY(me);
+#endif
+#ifndef BREAK_OTHERS_NOT_SHOWN
+	atomic { drain(me + PRODUCERS); asleep = asleep | (1 << BRANCH(me)) }
+#endif
+#ifndef BREAK_NO_HEAVY_BEFORE_PASSING
+	heavy_barrier();
+#endif
+#ifndef BREAK_PASSES_ON_FIRST
+	look = READY(me);
+#endif
+	if
+	:: look -> wake_one(me + PRODUCERS, 1 << BRANCH(me))
+	:: else
+	fi;
+	look = false
+#endif
+}
+
 proctype member(byte me)
 {
-	byte seen, woken, b;
+	byte seen, woken, b, took;
 	bool ready, look;
 
 	do
-	:: taken[BRANCH(me)] == MESSAGES -> break
-	:: atomic { READY(me) && taken[BRANCH(me)] < MESSAGES; /* takes one */
+	:: taken[BRANCH(me)] == MESSAGES || (me < 2 && took == SHARE) -> break
+	:: atomic { READY(me) && taken[BRANCH(me)] < MESSAGES && (me == 2 || took < SHARE); /* takes one */
 		if
-		:: me < 2 -> drain(me + PRODUCERS); hold[me] = taken[0] + 1
+		:: me < 2 -> drain(me + PRODUCERS); hold[me] = taken[0] + 1; took++
 		:: else
 		fi;
 		taken[BRANCH(me)]++ }
@@ -116,13 +158,17 @@ proctype member(byte me)
 		buffered[me + PRODUCERS] = 1;
 		look = ((asleep & 2) != 0);
 		if
-		:: look -> wake_branches(me + PRODUCERS, 2)
+		:: look -> wake_one(me + PRODUCERS, 2)
 		:: else
 		fi;
 		look = false
 	   :: else
+	   fi;
+	   if
+	   :: was_woken[me] -> pass_on(me)
+	   :: else
 	   fi
-	:: !READY(me) && taken[BRANCH(me)] < MESSAGES ->
+	:: !READY(me) && taken[BRANCH(me)] < MESSAGES && (me == 2 || took < SHARE) ->
 #ifdef BREAK_LOOK_ONCE
 		ready = READY(me);
 #endif
@@ -137,14 +183,7 @@ proctype member(byte me)
 			asleep = asleep | (1 << BRANCH(me))
 		}
 #ifndef BREAK_NO_HEAVY
-		atomic {
-			b = 0;
-			do
-			:: b == PRODUCERS + 2 -> break
-			:: else -> drain(b); b++
-			od;
-			b = 0
-		}
+		heavy_barrier();
 #endif
 #ifndef BREAK_LOOK_ONCE
 		ready = READY(me);

@@ -75,10 +75,12 @@ CURSORS: Fields = {
     "graph.roots": (392, "Q"),
     "graph.single_producer": (400, "I"),
     "graph.changes": (404, "I"),
+    "graph.adopter": (408, "I"),
     "asleep.v": (512, "Q"),
     "producers.futex": (640, "I"),
     "producers.wanted": (648, "Q"),
-    "spare": (768, "256s"),
+    "look.v": (768, "Q"),
+    "spare": (896, "128s"),
     "branch": (1024, f"{BRANCHES * BRANCH_BYTES}s"),
 }
 
@@ -122,6 +124,7 @@ SEAT: Fields = {
     "counters.recovered": (424, "Q"),
     "counters.lapsed": (432, "Q"),
     "counters.dropped": (440, "Q"),
+    "asleep": (448, "I"),
     "range": (512, f"{2 * LEASES}Q"),
 }
 

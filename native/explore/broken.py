@@ -159,9 +159,40 @@ BREAKS = [
     Break(
         "a sleeper does not look again",
         "wait.c",
-        "\treturn ready(w, slots) || futex(word, FUTEX_WAIT,",
-        "\treturn futex(word, FUTEX_WAIT,",
+        "\tif (ready(w, slots))\n\t\treturn true;\n\tif (w->seat)",
+        "\tif (w->seat)",
         "asleep: a producer and a member wake each other",
+    ),
+    Break(
+        "a wake-up is not passed on",
+        "wait.c",
+        "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);",
+        "",
+        "asleep: two members share what a producer pushes",
+    ),
+    Break(
+        "who was woken does not show the other sleepers",
+        "wait.c",
+        "\tfetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);",
+        "",
+        "asleep: two members share what a producer pushes",
+    ),
+    Break(
+        "who was woken looks before it shows the other sleepers",
+        "wait.c",
+        "\tfetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);\n"
+        "\theavy_barrier(m->ring->asymmetric);\n"
+        "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);",
+        "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);\n"
+        "\telse\n\t\tfetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);",
+        "asleep: two members share what a producer pushes",
+    ),
+    Break(
+        "an adopter does not ask whether the one before was done",
+        "adopt.c",
+        "\tif (last && last <= r->seat_count) {",
+        "\tif (false) {",
+        "leases of the dead: two adopt, one may die",
     ),
     Break(
         "a release wakes nobody",

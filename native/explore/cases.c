@@ -70,8 +70,8 @@ static void seat_actors(void)
 		    a->body == produce_asleep || a->body == produce_and_leave || a->body == produce_and_give_up ||
 		    a->body == produce_two_runs || a->body == produce_the_end)
 			open_producer(i);
-		if (a->body == consume || a->body == consume_asleep || a->body == consume_runs ||
-		    a->body == consume_runs_asleep || a->body == take_and_abandon ||
+		if (a->body == consume || a->body == consume_asleep || a->body == consume_one_asleep ||
+		    a->body == consume_runs || a->body == consume_runs_asleep || a->body == take_and_abandon ||
 		    a->body == hand_back_and_consume)
 			join(i, names[a->branch]);
 	}
@@ -531,6 +531,12 @@ const struct exploration explorations[] = {
      .keeps = 1,
      .after = the_first_holds_nothing,
      .actor = {{.body = produce_and_give_up, .from = 0, .to = 1}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
+    {.name = "asleep: two members share what a producer pushes",
+     .slots = 2,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 1)}, {.body = consume_one_asleep}, {.body = consume_one_asleep}}},
     {.name = "asleep: a producer and a member wake each other",
      .slots = 2,
      .before = one_branch,

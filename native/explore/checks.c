@@ -27,6 +27,8 @@ static void wait_for_others(int me)
 		(void)shmring_recover(&handles[me], &found);
 	if (!found)
 		explore_wait();
+	if (world.member[me]) /* time passes, which stands still otherwise */
+		world.member[me]->adopt_after_ns = world.member[me]->adopt_pause_ns = 0;
 }
 
 /* --- producers -------------------------------------------------------------------------- */
@@ -248,6 +250,12 @@ void consume_runs(int me)
 void consume_runs_asleep(int me)
 {
 	serve_runs(me, true);
+}
+
+void consume_one_asleep(int me)
+{
+	while (take_one(world.member[me], 1, &ghost()->last_seen[me]) != SHMRING_OK)
+		(void)shmring_wait_message(world.member[me], INT64_MAX, SHMRING_WAIT_FUTEX);
 }
 
 void take_what_is_there(int me)

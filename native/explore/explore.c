@@ -234,11 +234,14 @@ void explore_sleep_on(const uint32_t *word)
 	give_way();
 }
 
-void explore_wake(const uint32_t *word)
+/* Those who sleep on one word do the same: which of them is woken makes no difference. */
+void explore_wake(const uint32_t *word, uint32_t threads)
 {
-	for (int i = 0; i < THREADS; i++)
-		if (world.thread[i].status == SLEEPING && world.thread[i].sleeps_on == word)
+	for (int i = 0; i < THREADS && threads; i++)
+		if (world.thread[i].status == SLEEPING && world.thread[i].sleeps_on == word) {
 			world.thread[i].status = READY;
+			threads--;
+		}
 }
 
 void explore_kill_handle(int handle)

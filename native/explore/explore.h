@@ -116,7 +116,7 @@ void explore_wait(void);
 void explore_wait_for(const void *address); /* until this word changes */
 bool explore_is_on(void); /* false before and after: nothing is interleaved then */
 int explore_thread(void); /* who runs */
-void explore_wake(const uint32_t *word);
+void explore_wake(const uint32_t *word, uint32_t threads);
 void explore_sleep_on(const uint32_t *word);
 void explore_kill_handle(int handle); /* its locks fall */
 void explore_violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -153,6 +153,7 @@ void consume(int me);
 void consume_asleep(int me); /* waits by shmring_wait_message() */
 void consume_runs(int me); /* numbers below `from` are before the end, the others behind it */
 void consume_runs_asleep(int me);
+void consume_one_asleep(int me); /* and is then busy for ever */
 void take_what_is_there(int me);
 void take_and_abandon(int me);
 void hand_back_and_consume(int me);

@@ -156,12 +156,15 @@ long explore_syscall(long number, ...)
 	value = va_arg(args, uint32_t);
 	va_end(args);
 	if (operation == FUTEX_WAKE) {
-		explore_wake(word);
+		explore_wake(word, value);
 		return 0;
 	}
-	if (load_relaxed(word) == value)
+	if (load_relaxed(word) == value) {
 		explore_sleep_on(word);
-	return 0;
+		return 0;
+	}
+	errno = EAGAIN;
+	return -1;
 }
 
 /* Only who has found the admin lock taken naps. */

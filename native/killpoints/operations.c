@@ -259,6 +259,13 @@ static void act_pop(struct victim *v)
 	release(v, v->lease[0].first, v->lease[0].end);
 }
 
+/* By a member that was woken, beside one that sleeps and work for both. */
+static void act_pop_woken(struct victim *v)
+{
+	v->m->woken = true;
+	act_pop(v);
+}
+
 static void act_lease_release(struct victim *v)
 {
 	for (int i = 0; i < 3; i++)
@@ -543,6 +550,11 @@ const struct operation operations[] = {
      .alone = true,
      .pushes = FOUR_ROWS},
     {.name = "pop", .build = build_six, .enter = enter_member, .act = act_pop, .takes = 3},
+    {.name = "pop that passes a wake-up on",
+     .build = build_six,
+     .enter = enter_member,
+     .act = act_pop_woken,
+     .takes = 3},
     {.name = "pop, exclusive",
      .build = build_exclusive,
      .enter = enter_exclusive,

@@ -405,9 +405,10 @@ enum shmring_wait_strategy {
 	SHMRING_WAIT_FUTEX = 4,
 };
 
-/* Wait until it is worth trying again: SHMRING_OK. After at most 100 ms they
- * return SHMRING_AGAIN, so that the caller can look at signals; they look for
- * dead peers on the way. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never:
+/* Wait until it is worth trying again: SHMRING_OK. After at most 50 ms,
+ * or about 10 ms for each one that sleeps on the ring, they return SHMRING_AGAIN,
+ * so that the caller can look at signals (one that arrives ends the wait); one of
+ * those who wait looks for dead peers every 50 ms. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never:
  * SHMRING_TIMEOUT. */
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
 				   uint8_t strategy);

@@ -1,5 +1,18 @@
-/* What a dead member held goes to a living one of its branch: docs/protocol.md, P7. */
+/* What a dead member held goes to a living one of its branch: docs/protocol.md, P7.
+ *
+ * It comes first where it can, and never stands in the way: where the admin lock
+ * is not to be had, fresh messages are taken, and the next try comes after a
+ * pause. Its holder may be stopped for good.
+ */
+#include <time.h>
+
 #include "internal.h"
+
+#define LEAST_PAUSE_NS (100 * 1000LL)
+#define LONGEST_PAUSE_NS (50 * 1000 * 1000LL)
+/* An exclusive member may count on the order of its messages: it insists a little. */
+#define EXCLUSIVE_TRIES 20
+#define NAP_NS 50000
 
 /* Moves the oldest messages that the dead member in seat `from` held into this
  * member's seat. The lease is recorded here before it is struck there, and
@@ -74,38 +87,110 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	return true;
 }
 
+bool may_adopt(const shmring_member *m)
+{
+	return m->adopt_after_ns == 0 || (int64_t)now_ns(CLOCK_MONOTONIC) >= m->adopt_after_ns;
+}
+
+static bool adopt_later(shmring_member *m)
+{
+	int64_t pause = m->adopt_pause_ns * 2;
+
+	m->adopt_pause_ns = pause < LEAST_PAUSE_NS     ? LEAST_PAUSE_NS
+			    : pause > LONGEST_PAUSE_NS ? LONGEST_PAUSE_NS
+						       : pause;
+	m->adopt_after_ns = (int64_t)now_ns(CLOCK_MONOTONIC) + m->adopt_pause_ns;
+	return false;
+}
+
+static bool try_admin_lock(shmring_member *m)
+{
+	int tries = load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE ? EXCLUSIVE_TRIES : 1;
+
+	while (!admin_try(m->ring)) {
+		if (--tries == 0)
+			return false;
+		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+	}
+	return true;
+}
+
+/* A member that died moving a lease must be settled before its orphan moves on:
+ * recovery asks there whose the lease is. Nobody moves one outside the admin lock,
+ * so whoever has the lock sees in one word whether somebody died at it. False if
+ * it cannot be settled now. */
+bool leases_move(shmring_member *m)
+{
+	shmring *r = m->ring;
+	uint32_t last = load_relaxed(&r->cursors->graph.adopter);
+
+	if (last && last <= r->seat_count) {
+		recover_dead_seats(r);
+		if (load_acquire(&r->seats[last - 1].id.state) == SEAT_ACTIVE &&
+		    load_relaxed(&r->seats[last - 1].lease.adopt_from))
+			return false;
+	}
+	store_relaxed(&r->cursors->graph.adopter, m->seat_index + 1);
+	crash_order();
+	return true;
+}
+
+void leases_moved(shmring_member *m)
+{
+	crash_order();
+	store_relaxed(&m->ring->cursors->graph.adopter, 0);
+}
+
+/* An orphan that holds nothing any more leaves the branch. */
+static bool free_if_empty(shmring_member *m, uint32_t index)
+{
+	struct seat *dead = &m->ring->seats[index];
+
+	if (ranges_lowest(dead, LEASES) != NONE)
+		return false;
+	fetch_and_seq_cst(&m->branch->d.members[index / 64], ~(UINT64_C(1) << (index % 64)));
+	store_release(&dead->lease.hold, NONE);
+	store_release(&dead->id.state, SEAT_FREE);
+	return true;
+}
+
 /* Takes over what a dead member of this branch held. Returns true if *status
  * is the answer of the take. */
 bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
 		  int *status)
 {
 	shmring *r = m->ring;
-	bool answered = false;
+	bool answered = false, undelivered = false, freed = false;
 
-	if (!admin_try(r)) {
-		*status = not_now(load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE ? SHMRING_UNAVAILABLE
-											 : SHMRING_CONTENDED);
-		return true;
+	if (!may_adopt(m))
+		return false;
+	if (!try_admin_lock(m))
+		return adopt_later(m);
+	if (!leases_move(m)) {
+		admin_leave(r);
+		return adopt_later(m);
 	}
-	/* A member that died adopting must be settled before its source moves on:
-	 * recovery asks there whose the lease is. */
-	recover_dead_seats(r);
-	for (uint32_t i = 0; i < r->seat_count && !answered; i++) {
+	m->adopt_after_ns = m->adopt_pause_ns = 0;
+	/* First where it has adopted before: the cost does not grow with the seats. */
+	for (uint32_t n = 0, first = m->adopt_seat; n < r->seat_count && !answered; n++) {
+		uint32_t i = (first + n) % r->seat_count;
 		struct seat *dead = &r->seats[i];
 
 		if (load_acquire(&dead->id.state) != SEAT_ORPHAN ||
 		    load_relaxed(&dead->id.branch) != m->branch_index)
 			continue;
-		for (int k = 0; k < LEASES && !answered && ranges_lowest(dead, LEASES) != NONE; k++)
+		m->adopt_seat = i;
+		for (int k = 0; k < LEASES && !answered && ranges_lowest(dead, LEASES) != NONE; k++) {
 			answered = adopt_from(m, i, max_messages, max_slots, lease, status);
-		if (ranges_lowest(dead, LEASES) == NONE) {
-			fetch_and_seq_cst(&m->branch->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
-			store_release(&dead->lease.hold, NONE);
-			store_release(&dead->id.state, SEAT_FREE);
+			undelivered |= !answered || *status;
 		}
+		freed |= free_if_empty(m, i);
 	}
-	count_orphans(r, m->branch_index);
-	wake_producers(r); /* for leases that could not be delivered */
+	if (freed || !answered)
+		count_orphans(r, m->branch_index);
+	leases_moved(m);
+	if (undelivered)
+		wake_producers(r);
 	admin_leave(r);
 	return answered;
 }

@@ -134,6 +134,14 @@ static uint64_t gate(const shmring *r, bool *soft, bool *lapse)
 	return low;
 }
 
+/* Does nobody hold back what lies below `sequence`? */
+bool everybody_released(const shmring *r, uint64_t sequence)
+{
+	bool soft, lapse;
+
+	return gate(r, &soft, &lapse) >= sequence;
+}
+
 /* No branch holds producers back: then they wait for each other's publications,
  * about which nobody tells them. */
 bool nobody_gates(const shmring *r)

@@ -31,8 +31,14 @@ struct shmring {
 	uint8_t *base;
 	uint8_t *reserved; /* addresses: the file, the slots again, and alignment */
 	size_t reserved_bytes;
-	uint64_t looked_ns; /* when this handle last looked for the dead */
 	char name[256];
+};
+
+/* What a waiter remembers of its last wait. */
+struct wait_memory {
+	int64_t took_ns; /* INT64_MAX: nothing came */
+	int64_t look_ns; /* what a look for the dead costs here */
+	bool looks; /* this one looked last: it does so again */
 };
 
 struct shmring_producer {
@@ -42,7 +48,7 @@ struct shmring_producer {
 	uint64_t floor; /* cached; the shared one is never lower */
 	uint64_t claim_lo;
 	uint64_t claim_n; /* 0: no open claim */
-	int64_t last_wait_ns;
+	struct wait_memory wait;
 };
 
 /* deferred.c: releases that await a free entry */
@@ -72,7 +78,11 @@ struct shmring_member {
 	uint64_t lapsed_first;
 	uint64_t lapsed_end;
 	struct deferred deferred;
-	int64_t last_wait_ns;
+	bool woken; /* and has to see to it that no work is left beside sleepers */
+	struct wait_memory wait;
+	int64_t adopt_after_ns; /* no try to adopt before that */
+	int64_t adopt_pause_ns;
+	uint32_t adopt_seat; /* the orphan from which this member adopted last */
 };
 
 /* error.c */
@@ -138,6 +148,7 @@ uint64_t branch_released(const shmring *ring, const struct branch *branch, bool 
 uint64_t upstream_released(const shmring *ring, uint64_t upstream);
 uint64_t floor_advance(shmring *ring, uint64_t need);
 bool nobody_gates(const shmring *ring);
+bool everybody_released(const shmring *ring, uint64_t sequence);
 
 /* Its position holds nobody back, only what its members hold does. */
 static inline bool gates_by_holds_only(const struct branch *branch)
@@ -216,6 +227,9 @@ void member_has_end(shmring_member *member);
 void member_begins(shmring_member *member);
 
 /* adopt.c */
+bool may_adopt(const shmring_member *member);
+bool leases_move(shmring_member *member);
+void leases_moved(shmring_member *member);
 bool member_adopt(shmring_member *member, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
 		  int *status);
 
@@ -238,8 +252,10 @@ bool draft_path(char *path, size_t size, const char *beside, int folder_bytes, c
 void explain_seats(const shmring *ring, char *text, size_t size);
 
 /* wait.c */
+void wake_one(shmring *ring, uint64_t mask);
 void wake_branches(shmring *ring, uint64_t mask);
 void wake_producers(shmring *ring);
+void pass_wake_up_on(shmring_member *member);
 
 /* After a publication. The sleeper announces itself, passes a heavy barrier
  * and looks once more (wait.c): one of the two sees the other. */
@@ -254,7 +270,7 @@ static inline void wake_readers(shmring *ring)
 		asleep = load_acquire(&ring->cursors->asleep.v);
 		asleep &= load_relaxed(&ring->cursors->graph.roots);
 		if (asleep) /* followers sleep for others' releases */
-			wake_branches(ring, asleep);
+			wake_one(ring, asleep);
 	}
 }
 
@@ -278,7 +294,7 @@ static inline void wake_after_release(shmring *ring, const struct branch *branch
 		uint64_t asleep = load_relaxed(&ring->cursors->asleep.v) & followers;
 
 		if (asleep)
-			wake_branches(ring, asleep);
+			wake_one(ring, asleep);
 	}
 }
 

@@ -143,6 +143,7 @@ struct cursors {
 			uint64_t roots; /* active branches that follow the producer */
 			uint32_t single_producer; /* seat + 1 of an SP ring's producer */
 			uint32_t changes; /* counts changes of the upstreams */
+			uint32_t adopter; /* seat + 1 of the member that moves leases to its seat */
 		} graph;
 		uint8_t graph_pad[CELL];
 	};
@@ -155,7 +156,8 @@ struct cursors {
 		} producers;
 		uint8_t producers_pad[CELL];
 	};
-	union cell32 spare[2];
+	union cell64 look; /* when somebody last looked for the dead, and how many slept then */
+	uint8_t spare[CELL];
 	struct branch branch[BRANCHES];
 };
 
@@ -185,6 +187,9 @@ struct range {
 #define TAKE_END(word) ((word) >> 7)
 
 #define ENDED_AT(word) ((word) >> 8)
+/* look: CLOCK_MONOTONIC, its last 8 bits replaced by the number of sleepers. */
+#define LOOK_TIME(word) ((word) & ~UINT64_C(255))
+#define LOOK_SLEEPERS(word) ((word) & 255)
 
 /* `taken` and `take_end` hold sequences beside other bits. */
 #define MAX_SEQUENCE (UINT64_C(1) << 56)
@@ -234,7 +239,10 @@ struct seat {
 		uint8_t lease_pad[CELL];
 	};
 	union {
-		struct seat_counters counters;
+		struct {
+			struct seat_counters counters;
+			uint32_t asleep; /* the owner waits on a futex */
+		};
 		uint8_t counters_pad[CELL];
 	};
 	struct range range[LEASES];

@@ -104,20 +104,28 @@ static void hand_over(shmring_member *m, uint32_t to, uint64_t lo, uint64_t hi)
 static int hand_back(shmring_member *m, uint64_t first, uint64_t end)
 {
 	shmring *r = m->ring;
+	int status = SHMRING_OK;
 	uint32_t to;
 
 	/* Who died between two seats is settled before either of them changes. */
-	recover_dead_seats(r);
-	if (load_acquire(&m->branch->d.state) != BRANCH_ACTIVE)
-		return shmring_release(m, first, end); /* dropped: it is delivered to nobody any more */
+	if (!leases_move(m))
+		return fail(SHMRING_CONTENDED,
+			    "ring \"%s\": a member that died moving a lease cannot be cleared away now; try again",
+			    r->name);
 	to = find_orphan(r, m->branch_index, first, end);
-	if (to == NOBODY)
-		return fail(SHMRING_E_LIMIT,
-			    "ring \"%s\": all %u participants' seats are taken, and handing back needs one; the "
-			    "messages stay with this member, and abandoning it hands them back",
-			    r->name, r->seat_count);
-	hand_over(m, to, first, end);
-	return SHMRING_OK;
+	if (to == NOBODY && recover_dead_seats(r))
+		to = find_orphan(r, m->branch_index, first, end);
+	if (load_acquire(&m->branch->d.state) != BRANCH_ACTIVE)
+		status = shmring_release(m, first, end); /* dropped: it is delivered to nobody any more */
+	else if (to == NOBODY)
+		status = fail(SHMRING_E_LIMIT,
+			      "ring \"%s\": all %u participants' seats are taken, and handing back needs one; the "
+			      "messages stay with this member, and abandoning it hands them back",
+			      r->name, r->seat_count);
+	else
+		hand_over(m, to, first, end);
+	leases_moved(m);
+	return status;
 }
 
 int shmring_nack(shmring_member *m, uint64_t first, uint64_t end)

@@ -132,6 +132,7 @@ void shmring_member_close(shmring_member *m)
 			store_relaxed(&m->seat->range[k].lo, NONE);
 		store_release(&m->seat->lease.hold, NONE);
 		wake_after_release(r, m->branch, NONE);
+		pass_wake_up_on(m);
 		if (admin_enter(r) == SHMRING_OK) {
 			fetch_and_seq_cst(&m->branch->d.members[m->seat_index / 64],
 					  ~(UINT64_C(1) << (m->seat_index % 64)));
@@ -413,8 +414,10 @@ int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, s
 		return fail(SHMRING_E_INVALID, "ring \"%s\": a take wants at least one message", r->name);
 adopt:
 	if (__builtin_expect(load_acquire(&b->d.orphans) != 0, 0) &&
-	    member_adopt(m, max_messages, max_slots, lease, &status))
+	    member_adopt(m, max_messages, max_slots, lease, &status)) {
+		pass_wake_up_on(m);
 		return status;
+	}
 
 again:
 	seen = load_acquire(&b->taken.v);
@@ -458,6 +461,9 @@ again:
 			looked = true;
 			goto adopt;
 		}
+		/* It comes before the end, which does not overtake it. */
+		if (marker && load_relaxed(&b->d.orphans))
+			return contended(m);
 		if (marker ? !member_at_end(m, seen, end, limit, &as_message)
 			   : !member_pass_over(m, seen, end, false))
 			return contended(m);
@@ -504,6 +510,8 @@ again:
 	lease->messages = messages;
 	lease->redelivered = false;
 	count(&s->counters.messages, messages);
+	if (__builtin_expect(m->woken, 0))
+		pass_wake_up_on(m);
 	return SHMRING_OK;
 }
 

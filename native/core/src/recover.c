@@ -3,6 +3,8 @@
  * One recoverer at a time, under the admin lock, which the kernel frees if he
  * dies too. Every step may be repeated: the next recoverer begins anew.
  */
+#include <string.h>
+
 #include "internal.h"
 
 /* Did the claim word pass through `at`, which is h + n of a hole at h? Claim
@@ -197,27 +199,53 @@ static bool seat_dead(const shmring *r, uint32_t index)
 	return load_acquire(&r->seats[index].id.state) == SEAT_ACTIVE && !seat_alive(r, index);
 }
 
-unsigned recover_dead_seats(shmring *r)
+/* One bit a seat; each costs a question to the kernel. */
+static bool find_the_dead(const shmring *r, uint64_t dead[4])
 {
-	unsigned n = 0;
+	bool any = false;
 
-	/* First what the dead may have left half done under the admin lock: once
-	 * their seats are free nobody would look for it again. */
+	memset(dead, 0, 4 * sizeof *dead);
 	for (uint32_t i = 0; i < r->seat_count; i++)
 		if (seat_dead(r, i)) {
-			graph_repair(r);
-			break;
+			dead[i / 64] |= UINT64_C(1) << (i % 64);
+			any = true;
 		}
-	for (uint32_t i = 0; i < r->seat_count; i++)
-		if (seat_dead(r, i))
+	return any;
+}
+
+/* Of those that were found dead; some may have been cleared away since. */
+static unsigned recover_these(shmring *r, const uint64_t dead[4])
+{
+	bool repaired = false;
+	unsigned n = 0;
+
+	for (uint32_t word = 0; word < 4; word++)
+		for (uint64_t m = dead[word]; m; m &= m - 1) {
+			uint32_t i = word * 64 + (uint32_t)__builtin_ctzll(m);
+
+			if (!seat_dead(r, i))
+				continue;
+			/* First what the dead may have left half done under the admin lock:
+			 * once their seats are free nobody would look for it again. */
+			if (!repaired)
+				graph_repair(r);
+			repaired = true;
 			n += recover_seat(r, i);
+		}
 	return n;
+}
+
+unsigned recover_dead_seats(shmring *r)
+{
+	uint64_t dead[4];
+
+	return find_the_dead(r, dead) ? recover_these(r, dead) : 0;
 }
 
 int shmring_recover(shmring *r, unsigned *count)
 {
-	bool any_dead = false;
 	int status = check_usable(r);
+	uint64_t dead[4];
 	unsigned n;
 
 	if (count)
@@ -227,13 +255,11 @@ int shmring_recover(shmring *r, unsigned *count)
 	if (r->read_only)
 		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
 	/* Asking needs no lock; most of the time nobody is dead. */
-	for (uint32_t i = 0; i < r->seat_count && !any_dead; i++)
-		any_dead = seat_dead(r, i);
-	if (!any_dead)
+	if (!find_the_dead(r, dead))
 		return SHMRING_OK;
 	if (!admin_try(r))
 		return not_now(SHMRING_CONTENDED);
-	n = recover_dead_seats(r);
+	n = recover_these(r, dead);
 	if (count)
 		*count = n;
 	admin_leave(r);

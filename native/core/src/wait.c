@@ -16,21 +16,24 @@
 
 #include "internal.h"
 
-/* Half of the promised 100 ms: a waiter who was woken for nothing just before
- * his slice ended looks for the dead at the end of the next one. */
+/* Half of the promised 100 ms. Of those who sleep one looks for the dead, at the
+ * end of each such slice; the others sleep longer, SHARE_NS for each of them, so
+ * that one of them is soon there should the one who looked be gone. */
 #define SLICE_NS (50 * 1000 * 1000LL)
+#define SHARE_NS (10 * 1000 * 1000LL)
 /* Where no branch gates, nobody tells a producer that another's claim, which
  * is in its way, has been published. */
 #define UNTOLD_NS (1000 * 1000LL)
-/* A spinning waiter asks the kernel for the dead this often: a question costs
- * about a microsecond a seat. */
-#define SPIN_RECOVER_NS (500 * 1000LL)
+/* Of those who spin one looks this often, or so that it costs a fiftieth of its time. */
+#define SPIN_LOOK_NS (500 * 1000LL)
+#define SPIN_LOOK_SHARE 50
 /* The default: a few microseconds of spinning; and up to HOPEFUL_NS, about what
  * a sleep and its wake-up cost both sides, if the wait before was no longer than
  * that. A stream of 1 MB batches runs 1.35 x as fast for it. */
 #define DEFAULT_SPINS 256
 #define DEFAULT_YIELDS 4
 #define HOPEFUL_NS (50 * 1000LL)
+#define IN_VAIN INT64_MAX
 /* An answer that comes within a microsecond is not to wait for the clock. */
 #define CLOCKLESS_SPINS 32
 #define BATCH_NS (1000 * 1000LL) /* how long a producer insists on a batch of free slots */
@@ -54,16 +57,34 @@ static long futex(uint32_t *word, int operation, uint32_t value, const struct ti
 	return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
 }
 
-void wake_branches(shmring *r, uint64_t mask)
+static void wake(struct branch *b, int members)
+{
+	fetch_add_seq_cst(&b->futex.v, 1);
+	futex(&b->futex.v, FUTEX_WAKE, (uint32_t)members, NULL);
+}
+
+/* One member of each: there is work. Who is woken sees to the others (below). */
+void wake_one(shmring *r, uint64_t mask)
 {
 	uint64_t woken = fetch_and_seq_cst(&r->cursors->asleep.v, ~mask) & mask;
 
-	for (; woken; woken &= woken - 1) {
-		uint32_t *word = &r->cursors->branch[__builtin_ctzll(woken)].futex.v;
+	for (; woken; woken &= woken - 1)
+		wake(&r->cursors->branch[__builtin_ctzll(woken)], 1);
+}
 
-		fetch_add_seq_cst(word, 1);
-		futex(word, FUTEX_WAKE, INT_MAX, NULL);
-	}
+static bool has_members(const struct branch *b)
+{
+	return load_relaxed(&b->d.members[0]) | load_relaxed(&b->d.members[1]) | load_relaxed(&b->d.members[2]) |
+	       load_relaxed(&b->d.members[3]);
+}
+
+/* All members, announced or not: something has changed for each of them. */
+void wake_branches(shmring *r, uint64_t mask)
+{
+	fetch_and_seq_cst(&r->cursors->asleep.v, ~mask);
+	for (uint32_t id = 0; id < BRANCHES; id++)
+		if (mask >> id & 1 && has_members(&r->cursors->branch[id]))
+			wake(&r->cursors->branch[id], INT_MAX);
 }
 
 void wake_producers(shmring *r)
@@ -87,11 +108,12 @@ void wake_producers(shmring *r)
 
 struct waiter {
 	shmring *ring;
+	struct seat *seat; /* whose owner waits; NULL: a handle */
 	struct shmring_member *member; /* who waits for a message */
 	const struct branch *releasing; /* who waits for what this branch releases; neither: a producer */
 	uint64_t slots; /* that a producer needs; what is to be released */
 	uint64_t batch; /* what a producer would rather have, see below */
-	int64_t *last_ns; /* how long the handle's last wait took */
+	struct wait_memory *memory;
 };
 
 static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
@@ -103,24 +125,28 @@ static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
 	return end > w->ring->capacity ? end - w->ring->capacity : 0;
 }
 
+/* Is there something that the branch's members have not taken? */
+static bool has_work(const shmring *r, const struct branch *b)
+{
+	uint64_t t = load_acquire(&b->taken.v) >> 8;
+	uint64_t upstream = load_relaxed(&b->d.upstream);
+
+	if (load_relaxed(&b->d.options) & BRANCH_LAPSE && load_acquire(&r->cursors->floor_next.v) > t)
+		return true;
+	return (!upstream || upstream_released(r, upstream) > t) && is_published(r, t);
+}
+
 static bool ready(const struct waiter *w, uint64_t slots)
 {
 	shmring *r = w->ring;
 
 	if (w->member) {
 		const struct branch *b = w->member->branch;
-		uint64_t t = load_acquire(&b->taken.v) >> 8;
-		uint64_t upstream = load_relaxed(&b->d.upstream);
 
-		if (load_relaxed(&b->d.state) != BRANCH_ACTIVE || load_relaxed(&b->d.orphans))
+		if (load_relaxed(&b->d.state) != BRANCH_ACTIVE ||
+		    (load_relaxed(&b->d.orphans) && may_adopt(w->member)))
 			return true;
-		if (member_is_ended(w->member, t))
-			return true;
-		if (load_relaxed(&b->d.options) & BRANCH_LAPSE && load_acquire(&r->cursors->floor_next.v) > t)
-			return true;
-		if (upstream)
-			return upstream_released(r, upstream) > t && is_published(r, t);
-		return is_published(r, t);
+		return member_is_ended(w->member, load_acquire(&b->taken.v) >> 8) || has_work(r, b);
 	}
 	if (w->releasing)
 		return load_relaxed(&w->releasing->d.state) != BRANCH_ACTIVE ||
@@ -139,6 +165,33 @@ static void lower_to(uint64_t *word, uint64_t value)
 		;
 }
 
+/* A wake-up for work goes to one member, and the word of sleepers no longer shows
+ * the others of its branch. So whoever was woken shows them again, and once it has
+ * taken its own share it looks whether there is more. Pairs with the light
+ * barrier in wake_readers() and wake_after_release(), as a sleeper does. */
+void pass_wake_up_on(shmring_member *m)
+{
+	uint64_t mask = UINT64_C(1) << m->branch_index;
+
+	if (!m->woken)
+		return;
+	m->woken = false;
+	fetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);
+	heavy_barrier(m->ring->asymmetric);
+	if (has_work(m->ring, m->branch))
+		wake_one(m->ring, mask);
+}
+
+/* Whoever slept when this one was woken had joined before. */
+static bool is_alone(const struct branch *b)
+{
+	int members = 0;
+
+	for (int word = 0; word < 4; word++)
+		members += __builtin_popcountll(load_acquire(&b->d.members[word]));
+	return members == 1;
+}
+
 /* False if a signal ended it. */
 static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 {
@@ -146,6 +199,7 @@ static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 	struct cursors *c = w->ring->cursors;
 	uint32_t *word;
 	uint32_t seen;
+	bool woken, interrupted;
 
 	if (ns <= 0)
 		return true;
@@ -159,21 +213,17 @@ static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 		lower_to(&c->producers.wanted, floor_needed(w, slots)); /* the least wish of all */
 	}
 	heavy_barrier(w->ring->asymmetric);
-	return ready(w, slots) || futex(word, FUTEX_WAIT, seen, &timeout) == 0 || errno != EINTR;
-}
-
-static void look_for_the_dead(shmring *r)
-{
-	store_relaxed(&r->looked_ns, now_ns(CLOCK_MONOTONIC));
-	(void)shmring_recover(r, NULL);
-}
-
-/* By the clock and not by the slice: short time-outs, and wake-ups by messages
- * behind a hole, must not keep a waiter from ever looking. */
-static void look_at_times(shmring *r)
-{
-	if (now_ns(CLOCK_MONOTONIC) - load_relaxed(&r->looked_ns) >= SLICE_NS)
-		look_for_the_dead(r);
+	if (ready(w, slots))
+		return true;
+	if (w->seat)
+		store_relaxed(&w->seat->asleep, 1);
+	woken = futex(word, FUTEX_WAIT, seen, &timeout) == 0;
+	interrupted = !woken && errno == EINTR;
+	if (w->seat)
+		store_relaxed(&w->seat->asleep, 0);
+	if (woken && w->member && !is_alone(w->member->branch))
+		w->member->woken = true;
+	return !interrupted;
 }
 
 static int64_t monotonic(void)
@@ -181,11 +231,86 @@ static int64_t monotonic(void)
 	return (int64_t)now_ns(CLOCK_MONOTONIC);
 }
 
+/* --- one looks for all ---------------------------------------------------------- */
+
+/* Who should have been woken by somebody that died, or was stopped, before it came
+ * to that. The words of sleepers may have been cleared already. */
+static void wake_the_forgotten(shmring *r)
+{
+	struct cursors *c = r->cursors;
+
+	for (uint32_t id = 0; id < BRANCHES; id++) {
+		struct branch *b = &c->branch[id];
+		bool active = load_acquire(&b->d.state) == BRANCH_ACTIVE;
+
+		if (has_members(b) && (!active || has_work(r, b)))
+			wake(b, active ? 1 : INT_MAX);
+	}
+	if (load_acquire(&c->producers.futex) & 1) {
+		uint64_t wanted = load_relaxed(&c->producers.wanted);
+
+		if (wanted == NONE || everybody_released(r, wanted))
+			wake_producers(r);
+	} else {
+		futex(&c->producers.futex, FUTEX_WAKE, INT_MAX, NULL);
+	}
+}
+
+static uint64_t count_sleepers(const shmring *r)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		n += load_relaxed(&r->seats[i].asleep) && load_relaxed(&r->seats[i].id.state) == SEAT_ACTIVE;
+	return n;
+}
+
+/* The time since anybody's last look; huge where the clock of a process in another
+ * time namespace has been there. */
+static uint64_t since_last_look(const shmring *r, int64_t now)
+{
+	return (uint64_t)now - LOOK_TIME(load_relaxed(&r->cursors->look.v));
+}
+
+/* Looks for the dead unless somebody else has done so. By the clock and not by the
+ * slice: short time-outs, and wake-ups by messages behind a hole, must not keep a
+ * waiter from ever looking. */
+static void look_for_all(const struct waiter *w, int64_t interval)
+{
+	shmring *r = w->ring;
+	uint64_t *look = &r->cursors->look.v;
+	uint64_t seen = load_relaxed(look);
+	int64_t now = monotonic();
+
+	w->memory->looks = false;
+	if ((uint64_t)now - LOOK_TIME(seen) < (uint64_t)interval ||
+	    !cas_seq_cst(look, &seen, LOOK_TIME((uint64_t)now) | LOOK_SLEEPERS(seen)))
+		return;
+	(void)shmring_recover(r, NULL);
+	wake_the_forgotten(r);
+	store_relaxed(look, LOOK_TIME((uint64_t)now) | count_sleepers(r));
+	w->memory->looks = true;
+	w->memory->look_ns = monotonic() - now;
+}
+
+/* How long to sleep at most. */
+static int64_t slice(const struct waiter *w, int64_t now)
+{
+	uint64_t age = since_last_look(w->ring, now);
+	int64_t share = (int64_t)LOOK_SLEEPERS(load_relaxed(&w->ring->cursors->look.v)) * SHARE_NS;
+
+	if (age >= SLICE_NS || w->releasing) /* the forgotten among the latter nobody finds */
+		return SLICE_NS;
+	if (share <= SLICE_NS || w->memory->looks)
+		return SLICE_NS - (int64_t)age;
+	/* Apart from each other, by the seat: three quarters to five quarters of it. */
+	return share * 3 / 4 +
+	       (int64_t)((uintptr_t)w->seat / sizeof *w->seat * 40503 % 65536) * (share / 2) / 65536;
+}
+
 /* Spins (or yields, or naps) until ready, a deadline, or `until`. */
 static bool poll_until(const struct waiter *w, uint8_t strategy, int64_t until)
 {
-	int64_t look = monotonic() + SPIN_RECOVER_NS;
-
 	for (unsigned i = 1;; i++) {
 		if (ready(w, w->slots))
 			return true;
@@ -196,14 +321,13 @@ static bool poll_until(const struct waiter *w, uint8_t strategy, int64_t until)
 		else
 			nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 		if (strategy != SHMRING_WAIT_SPIN || i % 64 == 0) {
-			int64_t now = monotonic();
+			int64_t interval = w->memory->look_ns * SPIN_LOOK_SHARE;
 
-			if (now >= until)
+			if (monotonic() >= until)
 				return false;
-			if (now >= look) {
-				look_for_the_dead(w->ring);
-				look = monotonic() + SPIN_RECOVER_NS;
-			}
+			look_for_all(w, interval < SPIN_LOOK_NS ? SPIN_LOOK_NS
+					: interval < SLICE_NS   ? interval
+								: SLICE_NS);
 		}
 	}
 }
@@ -220,7 +344,7 @@ static bool spin(const struct waiter *w, uint64_t slots, int times)
 
 static bool spin_before_sleeping(const struct waiter *w, int64_t start)
 {
-	bool hopeful = *w->last_ns < HOPEFUL_NS;
+	bool hopeful = w->memory->took_ns < HOPEFUL_NS;
 
 	if (ready(w, w->batch) || spin(w, w->batch, DEFAULT_SPINS))
 		return true;
@@ -247,13 +371,18 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin(w, w->slots, CLOCKLESS_SPINS)))
 		return SHMRING_OK;
 	start = monotonic();
-	until = deadline < start + SLICE_NS ? deadline : start + SLICE_NS;
+	until = start + slice(w, start);
+	if (w->member && load_relaxed(&w->member->branch->d.orphans) && w->member->adopt_after_ns < until)
+		until = w->member->adopt_after_ns;
+	if (deadline < until)
+		until = deadline;
 	if (strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP) {
 		done = poll_until(w, strategy, until);
 	} else {
 		/* A full ring and a steady reader: a producer waits for a sixteenth
 		 * of the ring, not for each slot; but it does not insist for long. */
-		done = strategy == SHMRING_WAIT_DEFAULT && spin_before_sleeping(w, start);
+		done = strategy == SHMRING_WAIT_DEFAULT && w->memory->took_ns != IN_VAIN &&
+		       spin_before_sleeping(w, start);
 		if (!done && !w->member && !w->releasing && until > start) {
 			interrupted =
 			    !sleep_once(w, w->batch, until - start < BATCH_NS ? until - start : BATCH_NS);
@@ -266,43 +395,37 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 			done = ready(w, w->slots);
 		}
 	}
-	*w->last_ns = monotonic() - start;
+	w->memory->took_ns = done ? monotonic() - start : IN_VAIN;
 	if (done)
 		return SHMRING_OK;
-	look_at_times(w->ring);
+	look_for_all(w, SLICE_NS);
 	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
 }
 
 int shmring_wait_space(shmring_producer *p, uint64_t slots, int64_t deadline_ns, uint8_t strategy)
 {
 	uint64_t batch = p->ring->capacity / 16;
-	struct waiter w = {
-	    .ring = p->ring, .slots = slots, .batch = slots > batch ? slots : batch, .last_ns = &p->last_wait_ns};
+	struct waiter w = {.ring = p->ring,
+			   .seat = p->seat,
+			   .slots = slots,
+			   .batch = slots > batch ? slots : batch,
+			   .memory = &p->wait};
 
 	return wait_until(&w, deadline_ns, strategy);
 }
 
 int shmring_wait_message(shmring_member *m, int64_t deadline_ns, uint8_t strategy)
 {
-	struct waiter w = {.ring = m->ring, .member = m, .slots = 1, .batch = 1, .last_ns = &m->last_wait_ns};
-	int status = wait_until(&w, deadline_ns, strategy);
+	struct waiter w = {
+	    .ring = m->ring, .seat = m->seat, .member = m, .slots = 1, .batch = 1, .memory = &m->wait};
 
-	if (status || !load_relaxed(&m->branch->d.orphans))
-		return status;
-	/* An orphan's messages are for who gets the admin lock. Its holder may be
-	 * stopped for good: then there is something to take, and no take succeeds. */
-	if (admin_try(m->ring)) {
-		admin_leave(m->ring);
-		return SHMRING_OK;
-	}
-	nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-	return not_now(monotonic() >= deadline_ns ? SHMRING_TIMEOUT : SHMRING_AGAIN);
+	return wait_until(&w, deadline_ns, strategy);
 }
 
 int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_t deadline_ns, uint8_t strategy)
 {
-	int64_t last_ns = INT64_MAX;
-	struct waiter w = {.ring = r, .slots = sequence, .batch = sequence, .last_ns = &last_ns};
+	struct wait_memory memory = {.took_ns = HOPEFUL_NS};
+	struct waiter w = {.ring = r, .slots = sequence, .batch = sequence, .memory = &memory};
 	int status;
 
 	if (r->read_only)

@@ -183,6 +183,7 @@ static int adopt_by_halves(struct puppet *c)
 			dead = &c->r->seats[from = i];
 	if (!dead || dead->range[0].lo != 0)
 		return 1;
+	c->r->cursors->graph.adopter = c->m->seat_index + 1;
 	if (c->step >= ADOPT_MARKED) {
 		s->lease.adopt_lo = 0;
 		s->lease.adopt_hi = 4;

@@ -1,0 +1,340 @@
+/* One slow participant must not stop the others, and many must not cost more than few. */
+#include <pthread.h>
+
+#include "death.h"
+
+#define MS INT64_C(1000000)
+
+/* --- the admin lock is held for good ------------------------------------------------- */
+
+static int hold_the_admin_lock(struct puppet *c)
+{
+	return admin_try(c->r) ? 0 : 1;
+}
+
+static uint64_t number_of(shmring *r, const struct shmring_lease *l)
+{
+	struct shmring_message message;
+	uint64_t at = l->first, number = 0;
+
+	NEED(shmring_read(r, &at, l->end, &message) == SHMRING_OK);
+	memcpy(&number, message.data, 8);
+	return number;
+}
+
+/* One died with [0, 6); fresh messages follow; then somebody holds the admin lock. */
+static void check_with_the_lock_held(bool exclusive)
+{
+	struct puppet *d = puppet_new(take_and_die), *c = puppet_new(hold_the_admin_lock);
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = exclusive};
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m;
+	struct shmring_lease l;
+	int64_t deadline;
+	unsigned vain = 0;
+	uint32_t id;
+	pid_t pid;
+	int status;
+
+	NEED(shmring_subscribe(r, "b", &o, &id) == SHMRING_OK);
+	for (uint64_t i = 0; i < 500; i++)
+		NEED(push_number(p, i) == SHMRING_OK);
+	d->n = 3;
+	puppet_die(d);
+	CHECK_IS(recover(r), 2);
+	m = member_of(r, "b");
+	c->stays = true;
+	pid = puppet_start(c);
+	kill(pid, SIGSTOP);
+	for (uint64_t i = 6; i < 500; i++) {
+		CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
+		CHECK(!l.redelivered);
+		CHECK_IS(number_of(r, &l), i);
+		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	}
+	/* Nothing but what the dead one held: a wait ends in time, and does not spin. */
+	for (uint8_t strategy = SHMRING_WAIT_DEFAULT; strategy <= SHMRING_WAIT_FUTEX; strategy++) {
+		deadline = clock_ns() + 100 * MS;
+		while ((status = shmring_wait_message(m, deadline, strategy)) != SHMRING_TIMEOUT) {
+			CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
+			vain++;
+		}
+	}
+	CHECK(vain < 5 * 30);
+	puppet_kill(c, pid);
+	for (uint64_t i = 0; i < 6; i++) {
+		while ((status = shmring_take(m, 1, 1, &l)) == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_DEFAULT);
+		CHECK_IS(status, SHMRING_OK);
+		CHECK(l.redelivered);
+		CHECK_IS(number_of(r, &l), i);
+		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	}
+	CHECK_IS(m->branch->d.orphans, 0);
+	check_works(r, m);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	munmap(c, sizeof *c);
+	munmap(d, sizeof *d);
+	ring_end(r);
+}
+
+TEST(fresh_messages_are_taken_while_redelivery_has_to_wait)
+{
+	check_with_the_lock_held(false);
+	check_with_the_lock_held(true);
+}
+
+TEST(what_the_dead_held_comes_before_fresh_messages)
+{
+	struct puppet *d = puppet_new(take_and_die);
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	for (uint64_t i = 0; i < 8; i++)
+		NEED(push_number(p, i) == SHMRING_OK);
+	d->n = 1;
+	puppet_die(d);
+	CHECK_IS(recover(r), 2);
+	for (int64_t i = 0; i < 8; i++)
+		CHECK_IS(pop_number(m), i);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	munmap(d, sizeof *d);
+	ring_end(r);
+}
+
+/* --- many sleep ------------------------------------------------------------------------ */
+
+enum { CROWD = 24 };
+
+struct sleeper {
+	shmring_member *m;
+	pthread_t thread;
+	int status;
+};
+
+static void *sleep_through_a_slice(void *argument)
+{
+	struct sleeper *s = argument;
+
+	s->status = shmring_wait_message(s->m, INT64_MAX, SHMRING_WAIT_FUTEX);
+	return NULL;
+}
+
+static void until_asleep(const struct sleeper *s)
+{
+	while (!__atomic_load_n(&s->m->seat->asleep, __ATOMIC_RELAXED) &&
+	       !__atomic_load_n(&s->m->woken, __ATOMIC_RELAXED))
+		nap_ms(1);
+	nap_ms(5); /* from the word into the kernel */
+}
+
+TEST(a_push_wakes_one_of_those_who_share_a_branch)
+{
+	struct sleeper crowd[CROWD];
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	unsigned woken = 0;
+
+	for (int i = 0; i < CROWD; i++)
+		crowd[i] = (struct sleeper){.m = member_of(r, "b")};
+	/* The first slice is over soon; those who sleep by then sleep long. */
+	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
+	for (int i = 0; i < CROWD; i++)
+		pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
+	for (int i = 0; i < CROWD; i++)
+		until_asleep(&crowd[i]);
+	NEED(push_number(p, 1) == SHMRING_OK);
+	for (int i = 0; i < CROWD; i++) {
+		pthread_join(crowd[i].thread, NULL);
+		woken += crowd[i].m->woken;
+	}
+	CHECK_IS(woken, 1);
+	for (int i = 0; i < CROWD; i++)
+		shmring_member_close(crowd[i].m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
+{
+	struct sleeper other;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+	struct shmring_lease l;
+
+	other = (struct sleeper){.m = member_of(r, "b")};
+	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
+	pthread_create(&other.thread, NULL, sleep_through_a_slice, &other);
+	until_asleep(&other);
+	/* Two pushes; the wake-up for the first one went to `m`, which has not looked yet. */
+	fetch_and_seq_cst(&r->cursors->asleep.v, 0);
+	m->woken = true;
+	NEED(push_number(p, 1) == SHMRING_OK && push_number(p, 2) == SHMRING_OK);
+	CHECK(!other.m->woken);
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
+	pthread_join(other.thread, NULL);
+	CHECK_IS(other.status, SHMRING_OK);
+	CHECK_IS(pop_number(other.m), 2);
+	CHECK(!other.m->woken && !m->woken);
+	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	shmring_member_close(other.m);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+struct waiter_thread {
+	shmring_member *m;
+	pthread_t thread;
+	bool *over;
+	int64_t got;
+};
+
+static void *wait_for_numbers(void *argument)
+{
+	struct waiter_thread *w = argument;
+
+	while (!__atomic_load_n(w->over, __ATOMIC_ACQUIRE)) {
+		int64_t n = pop_number(w->m);
+
+		if (n >= 0)
+			__atomic_store_n(&w->got, n, __ATOMIC_RELEASE);
+		else
+			(void)shmring_wait_message(w->m, INT64_MAX, SHMRING_WAIT_DEFAULT);
+	}
+	return NULL;
+}
+
+static void start_waiting(struct waiter_thread *w, shmring *r, bool *over)
+{
+	for (int i = 0; i < CROWD; i++) {
+		w[i] = (struct waiter_thread){.m = member_of(r, "b"), .over = over, .got = -1};
+		pthread_create(&w[i].thread, NULL, wait_for_numbers, &w[i]);
+	}
+}
+
+static void stop_waiting(struct waiter_thread *w, bool *over)
+{
+	__atomic_store_n(over, true, __ATOMIC_RELEASE);
+	for (int i = 0; i < CROWD; i++) {
+		pthread_join(w[i].thread, NULL);
+		shmring_member_close(w[i].m);
+	}
+}
+
+static bool anybody_got(const struct waiter_thread *w, int64_t number)
+{
+	for (int i = 0; i < CROWD; i++)
+		if (__atomic_load_n(&w[i].got, __ATOMIC_ACQUIRE) == number)
+			return true;
+	return false;
+}
+
+static uint64_t waits_in_vain(const struct waiter_thread *w)
+{
+	uint64_t n = 0;
+
+	for (int i = 0; i < CROWD; i++)
+		n += load_relaxed(&w[i].m->seat->counters.empty_waits);
+	return n;
+}
+
+/* A slower machine wakes less often: the bound holds under any load. Without one
+ * that looks for all it would be 24 x 20 wake-ups in a second. */
+TEST(of_many_who_sleep_one_looks_for_all)
+{
+	struct waiter_thread w[CROWD];
+	shmring *r = ring_new();
+	bool over = false;
+	uint64_t before;
+	int64_t start;
+
+	start_waiting(w, r, &over);
+	while (LOOK_SLEEPERS(load_relaxed(&r->cursors->look.v)) < CROWD - 2)
+		nap_ms(5);
+	nap_ms(300); /* those who had begun a short slice */
+	before = waits_in_vain(w);
+	start = clock_ns();
+	nap_ms(1000);
+	CHECK((int64_t)(waits_in_vain(w) - before) < 200 * ((clock_ns() - start) / MS) / 1000 + CROWD);
+	stop_waiting(w, &over);
+	ring_end(r);
+}
+
+/* A message lies behind the hole of a producer that dies. */
+TEST(a_death_is_noticed_while_many_sleep)
+{
+	struct puppet *c = puppet_new(produce_and_die);
+	struct waiter_thread w[CROWD];
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	bool over = false;
+
+	start_waiting(w, r, &over);
+	for (int64_t i = 0; i < 5; i++) {
+		int64_t start;
+		pid_t pid;
+
+		c->step = DIES_CLAIMED;
+		c->n = 2;
+		c->stays = true;
+		pid = puppet_start(c);
+		NEED(push_number(p, 100 + (uint64_t)i) == SHMRING_OK);
+		/* A process whose clock is ahead (a time namespace) may have looked. */
+		if (i == 3)
+			store_relaxed(&r->cursors->look.v,
+				      LOOK_TIME((uint64_t)clock_ns() + UINT64_C(3600000000000)));
+		nap_ms(60);
+		start = clock_ns();
+		puppet_kill(c, pid);
+		while (!anybody_got(w, 100 + i))
+			nap_ms(1);
+		printf("  noticed after %.0f ms\n", (double)(clock_ns() - start) / 1e6);
+	}
+	stop_waiting(w, &over);
+	shmring_producer_close(p);
+	munmap(c, sizeof *c);
+	ring_end(r);
+}
+
+/* The waker died between the word of sleepers and the wake-up. */
+TEST(a_wake_up_that_never_came_is_made_good)
+{
+	struct waiter_thread w[CROWD];
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	bool over = false;
+
+	start_waiting(w, r, &over);
+	for (uint64_t i = 0; i < 5; i++) {
+		for (uint64_t n = 0; n < CROWD - 2;) {
+			nap_ms(5);
+			n = LOOK_SLEEPERS(load_relaxed(&r->cursors->look.v));
+		}
+		fetch_and_seq_cst(&r->cursors->asleep.v, 0);
+		NEED(push_number(p, i) == SHMRING_OK);
+		while (!anybody_got(w, (int64_t)i))
+			nap_ms(1);
+	}
+	stop_waiting(w, &over);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(fresh_messages_are_taken_while_redelivery_has_to_wait);
+	RUN(what_the_dead_held_comes_before_fresh_messages);
+	RUN(a_push_wakes_one_of_those_who_share_a_branch);
+	RUN(who_was_woken_wakes_the_next_if_it_leaves_work_behind);
+	RUN(of_many_who_sleep_one_looks_for_all);
+	RUN(a_death_is_noticed_while_many_sleep);
+	RUN(a_wake_up_that_never_came_is_made_good);
+	return check_summary();
+}
