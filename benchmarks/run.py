@@ -29,6 +29,7 @@ QUESTIONS = {
     "messages": "benchmarks.messages",
     "arrow": "benchmarks.arrow_batches",
     "many": "benchmarks.many",
+    "crowd": "benchmarks.crowd",
     "memory": "benchmarks.memory",
     "spark": "benchmarks.spark_sidecar",
     "spark-read": "benchmarks.spark_rings:read",
