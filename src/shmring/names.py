@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 from shmring import _shmring, beside
-from shmring.errors import PermissionRefused, RingExists, RingNotFound, ShmringError
+from shmring.errors import NoSpace, PermissionRefused, RingExists, RingNotFound, ShmringError
 
 SHM_FOLDER = "/dev/shm"
 PREFIX = "shmring."
@@ -76,6 +77,20 @@ def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
             f'ring "{label}" exists already ({path}); attach to it with shmring.attach("{label}"), '
             f'or remove it with shmring.unlink("{label}") or `shmring unlink {label}`'
         ) from None
+    except NoSpace as error:
+        if label == path:
+            raise
+        raise NoSpace(f"{error}. {_largest_rings()}") from None
+
+
+def _largest_rings() -> str:
+    """Who has the shared memory that a new ring does not get."""
+    sizes: list[tuple[int, str]] = []
+    for name in rings():
+        with suppress(OSError):
+            sizes.append((os.stat(_shmring.path_of(name)).st_size, name))
+    largest = ", ".join(f'"{name}" {size:,} bytes' for size, name in sorted(sizes)[:-4:-1])
+    return f"The largest rings now: {largest}" if largest else "There is no other ring now"
 
 
 def unlink(name: str | None = None, *, path: Path | None = None) -> None:

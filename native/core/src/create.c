@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -235,6 +236,22 @@ static void initialise(uint8_t *file, const struct header *h)
 	memcpy(file, h, sizeof *h);
 }
 
+static int no_space(int fd, const struct header *h, const char *name)
+{
+	struct statvfs left = {0};
+	uint64_t free_bytes;
+
+	(void)!ftruncate(fd, 0); /* what was reserved of it so far is free again */
+	(void)fstatvfs(fd, &left);
+	free_bytes = (uint64_t)left.f_bavail * left.f_frsize;
+	return fail(
+	    SHMRING_E_NO_SPACE,
+	    "ring \"%s\" takes %llu bytes, and the file system has %llu left; use fewer slots, remove rings "
+	    "(`shmring ls` lists them, `shmring gc` removes those of the dead), enlarge the file system "
+	    "(mount -o remount,size=... /dev/shm) or use another path",
+	    name, (unsigned long long)h->file_bytes, (unsigned long long)free_bytes);
+}
+
 static int draft_fill(int fd, const char *name, const void *schema, const struct header *h)
 {
 	uint8_t *file;
@@ -245,10 +262,7 @@ static int draft_fill(int fd, const char *name, const void *schema, const struct
 		allocate_huge(fd, h);
 	errno = reserve(fd, h->file_bytes);
 	if (errno == ENOSPC)
-		return fail(SHMRING_E_NO_SPACE,
-			    "ring \"%s\": the file system cannot hold its %llu bytes; use fewer slots, "
-			    "enlarge the file system (mount -o remount,size=... /dev/shm) or another path",
-			    name, (unsigned long long)h->file_bytes);
+		return no_space(fd, h, name);
 	if (errno)
 		return fail_errno("cannot reserve its memory", name);
 	file = mmap(NULL, h->file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
