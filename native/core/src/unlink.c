@@ -110,7 +110,7 @@ static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remo
 	return unlink(path) ? fail_errno("cannot unlink it", base_name(path)) : SHMRING_OK;
 }
 
-int shmring_unlink(const char *path, const uint8_t *uuid, int (*remove)(const char *path, void *context),
+int shmring_unlink(const char *path, const uint8_t uuid[16], int (*remove)(const char *path, void *context),
 		   void *context)
 {
 	struct lock_file *file = open_file(path);

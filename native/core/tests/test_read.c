@@ -507,6 +507,7 @@ int main(void)
 	RUN(what_a_member_of_a_lapsing_branch_holds_is_not_overwritten);
 	RUN(one_slot_messages_side_by_side_are_rows);
 	RUN(what_a_member_abandons_is_delivered_again);
+	RUN(a_checksum_is_the_same_in_one_and_in_parts);
 	RUN(checksums_are_checked);
 	RUN(time_is_kept_as_asked);
 	return check_summary();
