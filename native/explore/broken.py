@@ -108,6 +108,20 @@ BREAKS = [
         "a visitor subscribes where a producer overwrites",
     ),
     Break(
+        "a branch begins beyond an open claim",
+        "graph.c",
+        "\t\t\tat = walk_runs(r, at, o->sequence);",
+        "\t\t\tat = o->sequence > at ? o->sequence : at;",
+        "a branch that begins behind an open claim, whose producer may die",
+    ),
+    Break(
+        "what lies before the first of a branch is delivered",
+        "read.c",
+        "\t\t\tlimit = t; /* what comes there meanwhile is not to be taken */",
+        "",
+        "a visitor begins behind an open claim where a producer overwrites",
+    ),
+    Break(
         "an end is counted when the branch has passed it",
         "end.c",
         "\tif (!announce(m, seen, end)) {\n\t\tmember_raise_hold(m);\n\t\treturn false;\n\t}\n"

@@ -189,6 +189,32 @@ static void a_lapsing_branch(void)
 	seat_actors();
 }
 
+/* A claim of the first thread's, a message behind it, and nobody who gates: two
+ * numbers that no branch gets which begins behind them. */
+static void an_open_claim(void)
+{
+	open_producer(0);
+	MUST(shmring_next(world.producer[0], 1) == 0);
+	push_before(0, 1);
+	memset(world.ghost.committed, 0, sizeof world.ghost.committed);
+	world.ghost.delivered[0][0] = world.ghost.delivered[0][NUMBERS - 1] = 1;
+}
+
+static const struct shmring_branch_options behind = {.start = SHMRING_AT_SEQUENCE, .sequence = 2};
+
+static void a_branch_behind_an_open_claim(void)
+{
+	an_open_claim();
+	MUST(shmring_subscribe(&handles[BEFORE], "a", &behind, NULL) == SHMRING_OK);
+	seat_actors();
+}
+
+static void only_an_open_claim(void)
+{
+	an_open_claim();
+	seat_actors();
+}
+
 /* --- what else the threads do --------------------------------------------------------- */
 
 /* Subscribes at the floor while it moves, reads what it can, and leaves. */
@@ -200,6 +226,37 @@ static void visit(int me)
 	take_what_is_there(me);
 	shmring_member_close(world.member[me]);
 	world.member[me] = NULL;
+}
+
+/* The same, at a sequence behind an open claim. */
+static void visit_behind(int me, bool lapse)
+{
+	struct shmring_branch_options o = behind;
+
+	o.ephemeral = true;
+	o.lapse = lapse;
+	MUST(shmring_join(&handles[me], "v", &o, "visitor", &world.member[me]) == SHMRING_OK);
+	take_what_is_there(me);
+	shmring_member_close(world.member[me]);
+	world.member[me] = NULL;
+}
+
+static void visit_behind_the_claim(int me)
+{
+	visit_behind(me, false);
+}
+
+static void visit_behind_the_claim_lapsing(int me)
+{
+	visit_behind(me, true);
+}
+
+static void publish_the_claim(int me)
+{
+	uint64_t number = NUMBERS - 1;
+
+	memcpy(slot_at(&handles[me], 0), &number, sizeof number);
+	MUST(shmring_publish(world.producer[me], 8, KIND_BYTES, 0) == SHMRING_OK);
 }
 
 static void unsubscribe(int me)
@@ -450,6 +507,26 @@ const struct exploration explorations[] = {
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 1)}, {SERVES}, {.body = visit, .mortal = true}}},
+    {.name = "a branch that begins behind an open claim, whose producer may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = a_branch_behind_an_open_claim,
+     .keeps = 1,
+     .actor = {{.body = publish_the_claim, .mortal = true}, {PUSHES(1, 2)}, {SERVES}}},
+    {.name = "a branch that begins behind an open claim: two members, one may die",
+     .slots = 4,
+     .deaths = 1,
+     .before = a_branch_behind_an_open_claim,
+     .keeps = 1,
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 1)}, {SERVES, .mortal = true}, {SERVES}}},
+    {.name = "a visitor begins behind an open claim where a producer overwrites",
+     .slots = 2,
+     .before = only_an_open_claim,
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_behind_the_claim}}},
+    {.name = "a visitor that lapses begins behind an open claim where a producer overwrites",
+     .slots = 2,
+     .before = only_an_open_claim,
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_behind_the_claim_lapsing}}},
     {.name = "a branch that lapses", .slots = 2, .before = a_lapsing_branch, .actor = {{PUSHES(0, 3)}, {SERVES}}},
     {.name = "a branch that lapses, two producers",
      .slots = 2,

@@ -264,7 +264,7 @@ void take_what_is_there(int me)
 
 	do
 		status = take_one(world.member[me], 1, &ghost()->last_seen[me]);
-	while (status == SHMRING_OK || status == SHMRING_CONTENDED);
+	while (status == SHMRING_OK || status == SHMRING_CONTENDED || status == SHMRING_LAPSED);
 	MUST(status == SHMRING_UNAVAILABLE);
 }
 
