@@ -98,15 +98,18 @@ static void leave(struct survivors *s)
 }
 
 /* Takes all there is, one by one: a bit for each number, and for those that
- * came as redelivered. A message of several words has the number in each. */
-static int drain(shmring_member *m, uint64_t *got, uint64_t *again)
+ * came as redelivered; and how often the end. A message of several words has the
+ * number in each. */
+static int drain(shmring_member *m, uint64_t *got, uint64_t *again, unsigned *ends)
 {
 	struct shmring_lease l;
 	struct shmring_message message;
 	uint64_t at, number, word;
 	int status;
 
-	while ((status = shmring_take(m, 1, 1, &l)) == SHMRING_OK || status == SHMRING_CONTENDED) {
+	while ((status = shmring_take(m, 1, 1, &l)) == SHMRING_OK || status == SHMRING_CONTENDED ||
+	       status == SHMRING_ENDED) {
+		*ends += status == SHMRING_ENDED;
 		if (status)
 			continue;
 		at = l.first;
@@ -126,7 +129,7 @@ static int drain(shmring_member *m, uint64_t *got, uint64_t *again)
 }
 
 /* What the queue table shows of the operation's messages. */
-static uint64_t visible_in_table(const shmring *r)
+uint64_t visible_in_table(const shmring *r)
 {
 	struct shmring_row row;
 	uint64_t numbers = 0, number;
@@ -165,6 +168,7 @@ static void check(struct survivors *s, const struct operation *o, bool recover_f
 	const struct progress *v = s->victim;
 	uint64_t waiting = o->numbered ? 0 : SIX_WAITING;
 	uint64_t shown = visible_in_table(s->r), got = 0, again = 0, w_got = 0, none = 0, missing;
+	unsigned ends = 0, w_ends = 0;
 	int status;
 
 	if (recover_first)
@@ -173,21 +177,26 @@ static void check(struct survivors *s, const struct operation *o, bool recover_f
 		arrive(s, o);
 	if (o->check)
 		o->check(s);
-	status = drain(s->b, &got, &again);
+	status = drain(s->b, &got, &again, &ends);
 	CHECK_IS(shmring_recover(s->r, NULL), SHMRING_OK);
 	if (status == SHMRING_UNAVAILABLE)
-		status = drain(s->b, &got, &again);
+		status = drain(s->b, &got, &again, &ends);
 	CHECK(status == SHMRING_UNAVAILABLE || (status == SHMRING_E_DROPPED && o->drops));
 	CHECK(!o->drops || !v->done || arrive_late || status == SHMRING_E_DROPPED);
 	if (s->w) /* before somebody takes the place of a "b" that was dropped */
-		CHECK_IS(drain(s->w, &w_got, &none), SHMRING_UNAVAILABLE);
+		CHECK_IS(drain(s->w, &w_got, &none, &w_ends), SHMRING_UNAVAILABLE);
 	if (status == SHMRING_E_DROPPED) { /* with its messages; a new one begins at the floor */
 		shmring_member_close(s->b);
 		s->b = member_of(s->r, "b");
 		got = 0;
-		(void)drain(s->b, &got, &none);
+		(void)drain(s->b, &got, &none, &ends);
 		got = waiting;
 	}
+
+	/* An end is told once, to everybody who was there before it was passed. */
+	CHECK(ends <= (o->ends != NO_END) && w_ends <= (o->ends != NO_END));
+	CHECK(arrive_late || ends == w_ends);
+	CHECK(arrive_late || o->ends == NO_END || ends == 1 || (o->ends == MAY_END && !v->done));
 
 	/* In flight: all of it or nothing, for everybody; for good once it was there. */
 	CHECK((got & o->pushes) == 0 || (got & o->pushes) == o->pushes);

@@ -51,6 +51,21 @@ static void build_exclusive(shmring *r)
 	add_sleepers(r, earliest);
 }
 
+static void push_end(shmring_producer *p)
+{
+	NEED(shmring_push(p, NULL, 0, KIND_END, NULL) == SHMRING_OK);
+}
+
+static void build_six_and_the_end(shmring *r)
+{
+	shmring_producer *p;
+
+	build_six(r);
+	p = producer_of(r);
+	push_end(p);
+	shmring_producer_close(p);
+}
+
 static void build_followed(shmring *r)
 {
 	uint32_t id;
@@ -155,6 +170,13 @@ static void enter_with_one_lease(struct victim *v)
 {
 	enter_member(v);
 	NEED(shmring_take(v->m, 6, 6, &v->lease[0]) == SHMRING_OK);
+}
+
+/* What lies behind an open claim is the next one's. */
+static void enter_with_claim(struct victim *v)
+{
+	enter_producer(v);
+	NEED(shmring_next(v->p, 1) == 6);
 }
 
 static void close_handle(struct victim *v)
@@ -290,6 +312,18 @@ static void act_hand_back(struct victim *v)
 	release(v, 0, 1);
 }
 
+static void act_push_end(struct victim *v)
+{
+	push_end(v->p);
+}
+
+static void act_pop_to_the_end(struct victim *v)
+{
+	NEED(shmring_take(v->m, 6, 6, &v->lease[0]) == SHMRING_OK);
+	release(v, v->lease[0].first, v->lease[0].end);
+	NEED(shmring_take(v->m, 1, 1, &v->lease[0]) == SHMRING_ENDED);
+}
+
 static void act_take_lapsed(struct victim *v)
 {
 	NEED(shmring_take(v->m, 1, 1, &v->lease[0]) == SHMRING_LAPSED);
@@ -306,6 +340,25 @@ static void act_subscribe(struct victim *v)
 	uint32_t id;
 
 	NEED(shmring_subscribe(v->r, "n", &earliest, &id) == SHMRING_OK);
+}
+
+/* The new branch's own release of the message that it begins with. */
+#define OF_THE_NEW BIT(20)
+
+static void act_subscribe_behind(struct victim *v)
+{
+	shmring_producer *p = producer_of(v->r);
+	shmring_member *n =
+	    member_with(v->r, "n", &(struct shmring_branch_options){.start = SHMRING_AT_SEQUENCE, .sequence = 7});
+
+	NEED(push_number(p, 10) == SHMRING_OK);
+	NEED(pop_number(n) == SHMRING_UNAVAILABLE);
+	NEED(shmring_abort(v->p) == SHMRING_OK);
+	v->shared->releasing |= OF_THE_NEW;
+	crash_order();
+	NEED(pop_number(n) == 10);
+	crash_order();
+	v->shared->released |= OF_THE_NEW;
 }
 
 static void act_unsubscribe(struct victim *v)
@@ -352,6 +405,12 @@ static void act_leave(struct victim *v)
 static void act_abandon(struct victim *v)
 {
 	shmring_member_abandon(v->m);
+}
+
+/* As shmring_member_close() does where it cannot get the admin lock. */
+static void act_give_up(struct victim *v)
+{
+	seat_abandon(v->r, v->m->seat_index);
 }
 
 static void act_attach(struct victim *v)
@@ -439,6 +498,31 @@ static void check_subscribed(struct survivors *s)
 	n = member_of(s->r, "n");
 	for (int64_t i = 0; i < 6; i++)
 		CHECK_IS(pop_number(n), i);
+	CHECK_IS(pop_number(n), SHMRING_UNAVAILABLE);
+	shmring_member_close(n);
+	CHECK_IS(shmring_unsubscribe(s->r, "n"), SHMRING_OK);
+}
+
+/* It gets what was pushed behind the claim, and nothing that lies before. */
+static void check_subscribed_behind(struct survivors *s)
+{
+	const struct progress *v = s->victim;
+	shmring_member *n;
+	int64_t number;
+	uint32_t id;
+
+	CHECK_IS(shmring_recover(s->r, NULL), SHMRING_OK);
+	if (shmring_find_branch(s->r, "n", &id) != SHMRING_OK) {
+		CHECK(!(visible_in_table(s->r) & BIT(10)));
+		return;
+	}
+	n = member_of(s->r, "n");
+	number = pop_number(n);
+	if (visible_in_table(s->r) & BIT(10))
+		CHECK(v->released & OF_THE_NEW ? number == SHMRING_UNAVAILABLE
+					       : number == 10 || v->releasing & OF_THE_NEW);
+	else
+		CHECK_IS(number, SHMRING_UNAVAILABLE);
 	CHECK_IS(pop_number(n), SHMRING_UNAVAILABLE);
 	shmring_member_close(n);
 	CHECK_IS(shmring_unsubscribe(s->r, "n"), SHMRING_OK);
@@ -595,7 +679,24 @@ const struct operation operations[] = {
      .act = act_take_lapsed_twice,
      .numbered = true,
      .check = check_lapsed},
+    {.name = "push of an end marker",
+     .build = build_six,
+     .enter = enter_producer,
+     .act = act_push_end,
+     .ends = MAY_END},
+    {.name = "take up to the end",
+     .build = build_six_and_the_end,
+     .enter = enter_member,
+     .act = act_pop_to_the_end,
+     .takes = SIX_WAITING,
+     .ends = ENDS},
     {.name = "subscribe", .build = build_six, .act = act_subscribe, .check = check_subscribed},
+    {.name = "subscribe behind an open claim",
+     .build = build_six,
+     .enter = enter_with_claim,
+     .act = act_subscribe_behind,
+     .pushes = BIT(10),
+     .check = check_subscribed_behind},
     {.name = "unsubscribe", .build = build_followed, .act = act_unsubscribe, .drops = true, .behind = SIX_WAITING},
     {.name = "follow", .build = build_six, .act = act_follow},
     {.name = "unfollow", .build = build_followed, .act = act_unfollow, .behind = SIX_WAITING},
@@ -606,6 +707,11 @@ const struct operation operations[] = {
      .build = build_six,
      .enter = enter_with_leases,
      .act = act_abandon,
+     .held = 0xf},
+    {.name = "leave with leases, without the admin lock",
+     .build = build_six,
+     .enter = enter_with_leases,
+     .act = act_give_up,
      .held = 0xf},
     {.name = "attach", .build = build_six, .enter = close_handle, .act = act_attach},
     {.name = "close", .build = build_six, .act = close_handle},

@@ -38,6 +38,9 @@ struct survivors {
 	uint64_t gone;
 };
 
+/* Is there an end marker? What it does may bring one. */
+enum ends { NO_END, MAY_END, ENDS };
+
 struct operation {
 	const char *name;
 	/* Makes what is there before; once, in the process that checks. */
@@ -51,9 +54,12 @@ struct operation {
 	uint64_t pushes; /* what it publishes, all in one step */
 	uint64_t takes; /* what it takes */
 	uint64_t held; /* what the dead, or the child when it enters, hold already */
+	enum ends ends;
 	bool numbered; /* "b" has something else to release than the six */
 	uint64_t behind; /* what "w" has still to see */
 };
+
+uint64_t visible_in_table(const shmring *r); /* of the numbers */
 
 extern const struct operation operations[];
 extern const size_t operation_count;
