@@ -9,16 +9,18 @@
  */
 #include "internal.h"
 
-/* Markers with nothing but aborted claims between them are one end. */
-static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit)
+/* Markers with nothing but aborted claims between them are one end. *marker: there is one. */
+static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, bool *marker)
 {
 	uint64_t at = from;
 	struct entry e;
 
 	while (at - from < r->capacity && at < limit && is_published(r, at) &&
 	       entry_read(r, at, &e) == SHMRING_OK && e.next <= limit &&
-	       (e.kind == KIND_END || e.kind == KIND_ABORTED))
+	       (e.kind == KIND_END || e.kind == KIND_ABORTED)) {
+		*marker |= e.kind == KIND_END;
 		at = e.next;
+	}
 	return at;
 }
 
@@ -64,9 +66,11 @@ bool member_pass_over(shmring_member *m, uint64_t seen, uint64_t end, bool marke
  * still before it, and *as_message is true. */
 bool member_at_end(shmring_member *m, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message)
 {
+	bool marker = true;
+
 	*as_message = m->takes_ends;
 	if (!m->takes_ends)
-		end = behind_markers(m->ring, end, limit);
+		end = behind_markers(m->ring, end, limit, &marker);
 	if (!announce(m, seen, end)) {
 		member_raise_hold(m);
 		return false;
@@ -100,16 +104,19 @@ void member_begins(shmring_member *m)
 {
 	struct branch *b = m->branch;
 	uint64_t seen, t, end, word;
+	bool marker;
 
 	do {
+		marker = false;
 		word = load_acquire(&b->taken.ended);
 		seen = load_acquire(&b->taken.v);
 		end = t = seen >> 8;
 		if (load_relaxed(&b->d.options) & BRANCH_LAPSE && member_stake(m, t) != t)
 			break;
 		if (word && t <= ENDED_AT(word))
-			end = behind_markers(m->ring, t, member_limit(m, t));
-	} while (end > t && !(announce(m, seen, end) && member_pass_over(m, seen, end, true)));
+			end = behind_markers(m->ring, t, member_limit(m, t), &marker);
+		/* Aborted claims alone are no end: whoever was there is not to be told. */
+	} while (end > t && !((!marker || announce(m, seen, end)) && member_pass_over(m, seen, end, marker)));
 	member_raise_hold(m);
 	store_relaxed(&m->heard, load_relaxed(&b->taken.ends));
 }

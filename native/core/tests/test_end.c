@@ -180,6 +180,28 @@ TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
 	ring_end(r);
 }
 
+TEST(an_aborted_claim_behind_an_end_is_no_further_end)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b"), *late;
+
+	push_n(p, 0, 1);
+	push_end(p);
+	CHECK_IS(pop_number(m), 0);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK(shmring_next(p, 1) >= 0);
+	CHECK_IS(shmring_abort(p), SHMRING_OK);
+	late = member_of(r, "b");
+	push_n(p, 1, 1);
+	CHECK_IS(pop_number(m), 1); /* what the newcomer stepped over ended nobody */
+	CHECK_IS(pop_number(late), SHMRING_UNAVAILABLE);
+	shmring_member_close(late);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
 TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
 {
 	shmring *r = ring_new();
@@ -380,6 +402,7 @@ int main(void)
 	RUN(markers_with_nothing_between_them_are_one_end);
 	RUN(a_member_that_was_busy_for_some_runs_is_told_of_each);
 	RUN(a_newcomer_steps_over_what_is_left_of_the_end_before);
+	RUN(an_aborted_claim_behind_an_end_is_no_further_end);
 	RUN(a_branch_that_takes_a_number_again_has_no_end_yet);
 	RUN(who_passes_markers_on_gets_them_as_messages);
 	RUN(what_the_dead_held_comes_before_the_end);
