@@ -1,5 +1,5 @@
 /* push(durable=True): the journal is a branch of the ring, and what it has
- * released is on disk (src/shmring/durable/journal.py). */
+ * released is on disk (src/shmring/durable/journal/journaller.py). */
 #include <string.h>
 
 #include "binding.h"

@@ -9,8 +9,8 @@ import pytest
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue, replay, verify
 from shmring.durable.files import OsDisk
-from shmring.durable.journal_log import JournalLog
-from shmring.durable.segments import open_segment
+from shmring.durable.journal.log import JournalLog
+from shmring.durable.journal.segments import open_segment
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "durable"
 

@@ -148,7 +148,7 @@ def cat(directory: str, first: int, until: int | None, null: bool) -> None:
     A journal may be writing there. End markers are left out.
     """
     from shmring.durable import replay
-    from shmring.durable.journal_reader import KIND_END
+    from shmring.durable.journal.reader import KIND_END
 
     with Lines(b"\0" if null else b"\n", as_json=wants_json()) as sink:
         out: Any = sink  # a journal's message has what it wants of a lease

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from shmring.durable.journal_reader import replay
+from shmring.durable.journal.reader import replay
 from shmring.errors import ShmringError
 from shmring.spark.ring_place import RingPlace
 from shmring.spark.source_columns import KIND_END, Columns, Taken

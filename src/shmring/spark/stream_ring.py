@@ -11,8 +11,8 @@ import numpy as np
 
 from shmring._shmring import JOURNAL_BRANCH
 from shmring.durable.files import OsDisk
-from shmring.durable.journal_reader import replay
-from shmring.durable.segments import open_segment, segment_names, segment_path, walk
+from shmring.durable.journal.reader import replay
+from shmring.durable.journal.segments import open_segment, segment_names, segment_path, walk
 from shmring.errors import Contended, Damaged, Empty, Lapsed, MessageTooLarge, ShmringError
 from shmring.spark.source_options import ReadOptions, attach_ring
 from shmring.spark.source_read import check_file, own_branch

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shmring.durable import AppendOnlyQueue, PersistentQueue, transaction_log
+from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.files import OsDisk
-from shmring.durable.journal_log import JournalLog
-from shmring.durable.segments import ENTRY
+from shmring.durable.journal.log import JournalLog
+from shmring.durable.journal.segments import ENTRY
+from shmring.durable.queues import transaction_log
 
 HERE = Path(__file__).resolve().parent
 

@@ -11,11 +11,18 @@ import os
 from collections import deque
 from dataclasses import dataclass, field
 
-from shmring.durable.checksums import Checksum
-from shmring.durable.data_files import DataFiles
 from shmring.durable.files import Disk
-from shmring.durable.session import Item
-from shmring.durable.transaction_log import Body, Frame, Put, Take, TransactionLog, parse_operations
+from shmring.durable.queues.checksums import Checksum
+from shmring.durable.queues.data_files import DataFiles
+from shmring.durable.queues.session import Item
+from shmring.durable.queues.transaction_log import (
+    Body,
+    Frame,
+    Put,
+    Take,
+    TransactionLog,
+    parse_operations,
+)
 from shmring.errors import Damaged
 
 __all__ = ["LOG_NAME", "Recovered", "recover"]

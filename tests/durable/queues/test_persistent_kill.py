@@ -16,7 +16,8 @@ from typing import Literal
 
 import pytest
 
-from shmring.durable import AppendOnlyQueue, PersistentQueue, transaction_log
+from shmring.durable import AppendOnlyQueue, PersistentQueue
+from shmring.durable.queues import transaction_log
 from shmring.errors import Damaged, NoSpace
 
 KILLS = 40  # of one run

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import SLOT_BYTES, crc32c
 from shmring.durable.files import Disk, File, OsDisk, replace_file
-from shmring.durable.segments import (
+from shmring.durable.journal.segments import (
     ENTRY,
     Record,
     open_segment,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Message", "Verified", "replay", "replay_batches", "restore", "truncate", "verify"]
 
 KIND_END = 2  # shmring's mark of the end of a stream
-_BATCH_KINDS = (3, 4)  # shmring.batches.KIND_ARROW_*, not imported because that imports pyarrow
+_BATCH_KINDS = (3, 4)  # shmring.arrow.batches.KIND_ARROW_*, not imported: that imports pyarrow
 
 
 class Message(NamedTuple):

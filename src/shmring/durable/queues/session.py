@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from shmring.durable.checksums import Checksum
-from shmring.durable.data_files import DataFile
 from shmring.durable.files import Buffer
-from shmring.durable.group_commit import Waiting
-from shmring.durable.items import item_bytes
+from shmring.durable.queues.checksums import Checksum
+from shmring.durable.queues.data_files import DataFile
+from shmring.durable.queues.group_commit import Waiting
+from shmring.durable.queues.items import item_bytes
 from shmring.errors import NoSpace
 
 if TYPE_CHECKING:
-    from shmring.durable.persistent import PersistentQueue
+    from shmring.durable.queues.persistent import PersistentQueue
 
 __all__ = ["Item", "Run", "Session", "Transaction", "items_of"]
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple
 
-from shmring.durable.append_only_file import AppendOnlyFile, Commit, Node
 from shmring.durable.files import Buffer, Disk, OsDisk
-from shmring.durable.items import item_bytes
+from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Node
+from shmring.durable.queues.items import item_bytes
 from shmring.errors import (
     Closed,
     ForkedHandle,

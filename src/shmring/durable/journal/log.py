@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from shmring.durable.files import Buffer, Disk, File
-from shmring.durable.segments import (
+from shmring.durable.journal.segments import (
     Segment,
     encode_record,
     encode_segment,

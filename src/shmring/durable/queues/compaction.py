@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shmring.durable.data_files import DataFile, DataFiles
 from shmring.durable.files import Disk
-from shmring.durable.session import Item
-from shmring.durable.transaction_log import Body, TransactionLog
+from shmring.durable.queues.data_files import DataFile, DataFiles
+from shmring.durable.queues.session import Item
+from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import NoSpace
 
 __all__ = ["snapshot"]

@@ -18,12 +18,12 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES
 from shmring.durable.files import Buffer, Disk, OsDisk
-from shmring.durable.journal_log import JournalLog
-from shmring.durable.segments import ENTRY
+from shmring.durable.journal.log import JournalLog
+from shmring.durable.journal.segments import ENTRY
 from shmring.errors import Empty, JournalGap, NoSpace
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
     """Join the journal's branch, made where the journal ends."""
     branch = next((b for b in ring.branches() if b["name"] == JOURNAL_BRANCH), None)
     oldest = ring.floor if branch is None else branch["released"]
-    begin: int | str = "earliest"
+    begin: int | Literal["earliest"] = "earliest"
     if log.end:
         begin = max(log.end, oldest)
         if log.end > ring.claimed:
@@ -313,7 +313,7 @@ def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
                 f"{log.directory} ends at sequence {log.end}, and ring {ring.path} holds messages "
                 f"from {oldest} on only: what lay between is lost; go on with allow_gap=True"
             )
-    return ring.consumer(JOURNAL_BRANCH, start=begin, exclusive=True, name="journal")  # pyright: ignore[reportArgumentType]
+    return ring.consumer(JOURNAL_BRANCH, start=begin, exclusive=True, name="journal")
 
 
 @functools.cache

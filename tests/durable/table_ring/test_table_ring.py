@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from postgres import Postgres, PostgresMissing, postgres
 
 from shmring.durable.table_ring import TableRing, TableRingStats
-from shmring.durable.table_schema import MAX_SLOTS, Layout, place, stride_for
+from shmring.durable.table_ring.schema import MAX_SLOTS, Layout, place, stride_for
 from shmring.errors import (
     BranchDropped,
     BranchNotFound,
@@ -518,7 +518,7 @@ def test_rows_out_of_step_publish_nothing(server: Postgres) -> None:
 
 
 def test_lock_that_somebody_keeps_is_contended(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shmring.durable.table_backends.LOCK_SECONDS", 0.05)
+    monkeypatch.setattr("shmring.durable.table_ring.backend.Backend.lock_seconds", 0.05)
     with TableRing(url, slots=2) as ring:
         engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
         with engine.begin() as stranger:

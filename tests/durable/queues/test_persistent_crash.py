@@ -8,8 +8,9 @@ import random
 import pytest
 from simulated_disk import SimulatedDisk
 
-from shmring.durable import PersistentQueue, session, transaction_log
+from shmring.durable import PersistentQueue
 from shmring.durable.files import Disk
+from shmring.durable.queues import session, transaction_log
 from shmring.errors import NoSpace
 
 SEEDS = int(os.environ.get("SHMRING_CRASH_SEEDS", "8"))

@@ -28,13 +28,13 @@ from collections import deque
 from types import TracebackType
 from typing import Literal
 
-from shmring.durable.compaction import snapshot
-from shmring.durable.data_files import DataFile, DataFiles
 from shmring.durable.files import Disk, OsDisk
-from shmring.durable.group_commit import GroupCommit
-from shmring.durable.recovery import recover
-from shmring.durable.session import Item, Run, Session, Transaction, items_of
-from shmring.durable.transaction_log import Body, TransactionLog
+from shmring.durable.queues.compaction import snapshot
+from shmring.durable.queues.data_files import DataFile, DataFiles
+from shmring.durable.queues.group_commit import GroupCommit
+from shmring.durable.queues.recovery import recover
+from shmring.durable.queues.session import Item, Run, Session, Transaction, items_of
+from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace
 
 __all__ = ["PersistentQueue"]

@@ -19,28 +19,20 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-try:
-    import sqlalchemy as sa
-except ModuleNotFoundError as error:
-    from shmring.errors import MissingExtra
+import sqlalchemy as sa
 
-    raise MissingExtra(
-        "TableRing needs SQLAlchemy, which is not installed here: pip install 'shmring[sql]', or "
-        "'shmring[postgresql]' for its driver too"
-    ) from error
-
-from shmring.durable.table_backends import Backend, Durability, Peek, connect
-from shmring.durable.table_input import (
+from shmring.durable.table_ring.backend import Backend, Durability, Peek
+from shmring.durable.table_ring.databases import address, backend_of
+from shmring.durable.table_ring.input import (
     Deadline,
     Making,
-    address,
     message,
     messages,
     not_found,
-    refuse_missing_file,
+    refuse_missing,
     shown,
 )
-from shmring.durable.table_schema import (
+from shmring.durable.table_ring.schema import (
     Layout,
     Tables,
     check_name,
@@ -61,7 +53,7 @@ from shmring.errors import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
+    import pyarrow as pa
 
 __all__ = ["TableRing", "TableRingStats"]
 
@@ -167,8 +159,8 @@ class TableRing:
         """Delete a ring with everything in it; RingNotFound if there is none."""
         where = address(url)
         tables = Tables(check_name(name))
-        refuse_missing_file(where, name)
-        backend = connect(where, tables, "sync")
+        refuse_missing(where, name)
+        backend = backend_of(where)(where, tables, "sync")
 
         def drop(connection: sa.Connection) -> None:
             backend.lock_creation()
@@ -200,8 +192,8 @@ class TableRing:
         self._stats = TableRingStats()
         self._tables = Tables(name)
         if making is None:
-            refuse_missing_file(self.url, name)
-        self._backend: Backend = connect(self.url, self._tables, durability)
+            refuse_missing(self.url, name)
+        self._backend = backend_of(self.url)(self.url, self._tables, durability)
         try:
             self.layout = self._create_or_read(making)
             self._backend.use(self.layout)
@@ -230,7 +222,7 @@ class TableRing:
                 if making is None:
                     raise RingNotFound(not_found(self.url, self.name))
                 layout = Layout(making.slots, stride_for(making.slots, scattered=making.scattered))
-                tables.create(connection, layout, making.subscribers)
+                tables.create(connection, layout, making.subscribers, self._backend.free_message)
                 return layout
             row = tables.read(connection)
         layout = self._tables.check(row)
@@ -368,17 +360,17 @@ class TableRing:
         """Return what this connection did so far."""
         return self._stats
 
-    def table(self) -> pa.Table:  # pyright: ignore[reportUnknownMemberType, reportUnknownParameterType]
+    def table(self) -> pa.Table:
         """Return all slots in order as a pyarrow Table, as they are at this moment.
 
         Columns slot, message_id, time, message, reference_count. A free slot has no message_id
         and no message; its time is that of the last message it held.
         """
-        from shmring.durable.table_arrow import query, to_arrow  # pyright: ignore[reportUnknownVariableType]
+        from shmring.durable.table_ring.arrow import query, to_arrow
 
         with self._use() as backend, backend.translated():
             rows = backend.connection.execute(query(self._tables)).all()
-        return to_arrow(rows)  # pyright: ignore[reportUnknownVariableType]
+        return to_arrow(rows)
 
     def close(self) -> None:
         """Close the connection; the ring stays. Closing twice is nothing."""

@@ -5,23 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 
-from shmring.durable.table_schema import MESSAGE_BYTES, check_slots, check_subscribers
+from shmring.durable.table_ring.databases import backend_of
+from shmring.durable.table_ring.schema import MESSAGE_BYTES, check_slots, check_subscribers
 from shmring.errors import MessageTooLarge, RingNotFound
 
 __all__ = [
     "Deadline",
     "Making",
-    "address",
     "message",
     "messages",
     "not_found",
-    "refuse_missing_file",
+    "refuse_missing",
     "shown",
 ]
 
@@ -90,37 +88,8 @@ def messages(rows: Iterable[Any]) -> list[bytes]:
     return found
 
 
-def address(url: str | sa.URL) -> sa.URL:
-    try:
-        found = sa.make_url(url)
-    except exc.ArgumentError:
-        raise ValueError(
-            f"{url!r} is no database URL; write sqlite:///file or postgresql://user@host/database"
-        ) from None
-    if found.drivername in ("postgresql", "postgres"):
-        found = found.set(drivername="postgresql+psycopg")
-    if found.drivername == "sqlite":
-        found = found.set(drivername="sqlite+pysqlite")
-    if found.drivername not in ("sqlite+pysqlite", "postgresql+psycopg"):
-        raise ValueError(
-            f"no table ring on {found.drivername!r}; use sqlite:///file or postgresql://..."
-        )
-    if found.get_backend_name() == "sqlite" and (
-        found.database in (None, "", ":memory:") or "mode=memory" in str(found)
-    ):
-        raise ValueError(
-            "a SQLite database in memory is seen by one connection only; name a file, or use"
-            " shmring.create for a ring in memory"
-        )
-    return found
-
-
-def refuse_missing_file(url: sa.URL, name: str) -> None:
-    # SQLite would create it; `file:` URIs are left to SQLite's own mode=.
-    if url.get_backend_name() != "sqlite":
-        return
-    path = url.database or ""
-    if not path.startswith("file:") and not Path(path).exists():
+def refuse_missing(url: sa.URL, name: str) -> None:
+    if not backend_of(url).may_exist(url):
         raise RingNotFound(not_found(url, name))
 
 

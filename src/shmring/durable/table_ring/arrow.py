@@ -1,10 +1,5 @@
 """The rows of a :class:`~shmring.durable.table_ring.TableRing` as an Arrow table."""
 
-# pyarrow comes without type information.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownParameterType=false
-# pyright: reportUnknownArgumentType=false
-
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -13,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 
-from shmring.durable.table_schema import Tables
+from shmring.durable.table_ring.schema import Tables
 
 __all__ = ["query", "to_arrow"]
 
@@ -32,15 +27,13 @@ def query(tables: Tables) -> sa.Select[*tuple[Any, ...]]:
 
 def to_arrow(rows: Sequence[Sequence[Any]]) -> pa.Table:
     """Convert the rows that :func:`query` finds."""
-    schema = pa.schema(
-        [
-            ("slot", pa.int64()),
-            ("message_id", pa.int64()),
-            ("time", pa.timestamp("ns", "UTC")),
-            ("message", pa.binary()),
-            ("reference_count", pa.int16()),
-        ]
-    )
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
+    kinds: dict[str, pa.DataType] = {
+        "slot": pa.int64(),
+        "message_id": pa.int64(),
+        "time": pa.timestamp("ns", "UTC"),
+        "message": pa.binary(),
+        "reference_count": pa.int16(),
+    }
+    columns = list(zip(*rows, strict=True)) or [()] * len(kinds)
+    named = zip(kinds.items(), columns, strict=True)
+    return pa.table({name: pa.array(values, kind) for (name, kind), values in named})

@@ -11,8 +11,8 @@ from simulated_disk import SimulatedDisk
 
 from shmring.durable import replay, truncate, verify
 from shmring.durable.files import Disk, OsDisk
-from shmring.durable.journal_log import JournalLog
-from shmring.durable.segments import (
+from shmring.durable.journal.log import JournalLog
+from shmring.durable.journal.segments import (
     ENTRY,
     encode_record,
     encode_segment,

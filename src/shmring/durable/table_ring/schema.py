@@ -166,21 +166,22 @@ class Tables:
             postgresql_with={"fillfactor": 10},
         )
 
-    def create(self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str]) -> None:
+    def create(
+        self,
+        connection: sa.Connection,
+        layout: Layout,
+        subscribers: Sequence[str],
+        free_message: str,
+    ) -> None:
         """Create and fill the tables within the caller's transaction."""
         self.metadata.create_all(connection, checkfirst=False)
         # Rows are stored in slot order, so scattered neighbours really lie on different pages, and
         # at full width, so that no page is fuller than it will be with messages.
-        empty = (
-            f"zeroblob({MESSAGE_BYTES})"
-            if connection.dialect.name == "sqlite"
-            else f"decode(repeat('00', {MESSAGE_BYTES}), 'hex')"
-        )
         rows = (
             "WITH RECURSIVE numbers(n) AS"
             " (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :slots)"
             f" INSERT INTO {self.slots.name} (slot, message_id, time, reference_count, message)"
-            f" SELECT n, NULL, NULL, 0, {empty} FROM numbers"
+            f" SELECT n, NULL, NULL, 0, {free_message} FROM numbers"
         )
         connection.execute(sa.text(rows), {"slots": layout.slots})
         values = {"slots": layout.slots, "stride": layout.stride, "subscribers": len(subscribers)}

@@ -17,7 +17,7 @@ import pytest
 
 import shmring
 from shmring.durable import replay
-from shmring.durable.journal_reader import KIND_END
+from shmring.durable.journal.reader import KIND_END
 from shmring.errors import BranchNotFound, NoSpace, NotDurable
 
 KILLS = 20  # of one run

@@ -1,0 +1,19 @@
+"""A ring made of database rows: what one has in a database instead of in memory.
+
+``ring`` is the ring, ``schema`` its tables, ``backend`` what it asks of a database; a file for each
+database that answers, and ``databases`` tells them apart.
+"""
+
+try:
+    import sqlalchemy as _  # noqa: F401
+except ModuleNotFoundError as error:
+    from shmring.errors import MissingExtra
+
+    raise MissingExtra(
+        "TableRing needs SQLAlchemy, which is not installed here: pip install 'shmring[sql]', or "
+        "'shmring[postgresql]' for its driver too"
+    ) from error
+
+from shmring.durable.table_ring.ring import TableRing, TableRingStats
+
+__all__ = ["TableRing", "TableRingStats"]
