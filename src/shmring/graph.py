@@ -16,11 +16,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from shmring._shmring import CONTENDED, UNAVAILABLE, Consumer, Producer
+from shmring.closing import Closing
 from shmring.errors import BranchNotFound
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from shmring.ring import Ring
 
 __all__ = ["CONTENDED", "UNAVAILABLE", "FanOut", "Sequence"]
@@ -67,7 +66,7 @@ def is_producer(node: Node) -> bool:
     return isinstance(node, Sequence) and node.branch is None
 
 
-class Sequence(Node):
+class Sequence(Closing, Node):
     """A position in the ring: the producer's, or a branch's; made by Ring.sequence().
 
     next() takes the next slot, slot() is its memory, done() gives it on. next() answers
@@ -84,17 +83,6 @@ class Sequence(Node):
     def __repr__(self) -> str:
         what = "the producer" if self.branch is None else f'branch "{self.branch}"'
         return f"<shmring.Sequence of {what} of {self._ring!r}>"
-
-    def __enter__(self) -> Sequence:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     @property
     def ring(self) -> Ring:

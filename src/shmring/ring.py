@@ -6,16 +6,26 @@ import os
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring import _shmring
 from shmring._shmring import Consumer, Producer
+from shmring.choices import (
+    CLOCKS,
+    STARTS,
+    WAITS,
+    WHEN_FULL,
+    Clock,
+    Start,
+    Wait,
+    WhenFull,
+    choose,
+)
+from shmring.closing import Closing
 from shmring.errors import RingExists, RingNotFound, ShmringError
 from shmring.names import Path, attach_core, is_name, locate, make_core, not_found, remove
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     import pyarrow as pa
 
     from shmring.arrow import ArrowReader, ArrowWriter
@@ -24,32 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer", "Producer", "Ring", "RingInfo", "attach", "create", "open_or_create"]
 
-Clock = Literal["coarse", "precise", "off"]
-Wait = Literal["default", "spin", "yield", "sleep", "futex"]
-WhenFull = Literal["block", "raise", "drop"]
-Start = Literal["latest", "earliest"]
-
-_CLOCKS: dict[str, int] = {
-    "coarse": _shmring.CLOCK_COARSE,
-    "precise": _shmring.CLOCK_PRECISE,
-    "off": _shmring.CLOCK_OFF,
-}
-_WAITS: dict[str, int] = {
-    "default": _shmring.WAIT_DEFAULT,
-    "spin": _shmring.WAIT_SPIN,
-    "yield": _shmring.WAIT_YIELD,
-    "sleep": _shmring.WAIT_SLEEP,
-    "futex": _shmring.WAIT_FUTEX,
-}
-_WHEN_FULL: dict[str, int] = {
-    "block": _shmring.FULL_BLOCK,
-    "raise": _shmring.FULL_RAISE,
-    "drop": _shmring.FULL_DROP,
-}
-_STARTS: dict[str, int] = {
-    "latest": _shmring.START_LATEST,
-    "earliest": _shmring.START_EARLIEST,
-}
 _ROLES = {0: "attached", 1: "producer", 2: "member"}
 _HOLDERS = {1: "claim", 2: "lease", 3: "members", 4: "no member"}
 
@@ -72,12 +56,6 @@ class RingInfo(NamedTuple):
     mode: int
 
 
-def _choose(table: dict[str, int], what: str, value: object) -> int:
-    if isinstance(value, str) and value in table:
-        return table[value]
-    raise ValueError(f"{what} must be one of {', '.join(map(repr, table))}, not {value!r}")
-
-
 def _integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{what} must be an int, not {value!r}")
@@ -92,7 +70,7 @@ def _unlink_own(path: str, uuid: bytes, owner: int) -> None:
             remove(path, uuid)
 
 
-class Ring:
+class Ring(Closing):
     """An attached ring; made by :func:`create`, :func:`attach` or :func:`open_or_create`.
 
     A context manager: leaving it closes the ring, its producers and its consumers. Memory that
@@ -119,17 +97,6 @@ class Ring:
     def __repr__(self) -> str:
         state = ", closed" if self._handle.closed else ""
         return f'<shmring.Ring "{self._label}" of {self._info.slots} slots{state}>'
-
-    def __enter__(self) -> Ring:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the ring with its producers and consumers; unlink it if it is temporary."""
@@ -236,8 +203,8 @@ class Ring:
         LimitReached : every seat is taken
         PermissionRefused : the ring was attached read-only
         """
-        full = _choose(_WHEN_FULL, "when_full", when_full)
-        return self.core.producer(name, full, _choose(_WAITS, "wait", wait))
+        full = choose(WHEN_FULL, "when_full", when_full)
+        return self.core.producer(name, full, choose(WAITS, "wait", wait))
 
     def consumer(
         self,
@@ -287,7 +254,7 @@ class Ring:
             ephemeral=ephemeral,
             lapse=lapse,
             upstream=_upstream(core, after),
-            wait=_choose(_WAITS, "wait", wait),
+            wait=choose(WAITS, "wait", wait),
         )
 
     def subscribe(
@@ -488,8 +455,8 @@ class Ring:
 def _start(start: object) -> tuple[int, int]:
     if isinstance(start, int) and not isinstance(start, bool):
         return _shmring.START_AT_SEQUENCE, _integer("start", start)
-    if isinstance(start, str) and start in _STARTS:
-        return _STARTS[start], 0
+    if isinstance(start, str) and start in STARTS:
+        return STARTS[start], 0
     raise ValueError(f'start must be "latest", "earliest" or a sequence, not {start!r}')
 
 
@@ -516,7 +483,7 @@ def _ring_info(info: _shmring.RingDict) -> RingInfo:
         single_producer=info["single_producer"],
         scattered=info["scattered"],
         checksum=info["checksum"],
-        clock={number: name for name, number in _CLOCKS.items()}[info["clock"]],
+        clock={number: name for name, number in CLOCKS.items()}[info["clock"]],
         file_bytes=info["file_bytes"],
         first_sequence=info["first_sequence"],
         created_ns=info["created_ns"],
@@ -595,7 +562,7 @@ def create(
         "prefault": prefault,
         "lock_memory": lock_memory,
         "huge_pages": huge_pages,
-        "clock": _choose(_CLOCKS, "clock", clock),
+        "clock": choose(CLOCKS, "clock", clock),
         "schema": _serialize(schema),
         "first_sequence": _integer("first_sequence", first_sequence),
         "temporary": temporary,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import shmring
+from shmring.choices import WAITS
 from shmring.cli.output import set_json
 from shmring.errors import RingNotFound
 
@@ -140,7 +141,7 @@ def json_option(command: Command) -> Command:
 
 wait_option = click.option(
     "--wait",
-    type=click.Choice(["default", "spin", "yield", "sleep", "futex"]),
+    type=click.Choice(list(WAITS)),
     default="default",
     help="How to wait; default: spin briefly, then sleep.",
 )

@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -219,12 +218,7 @@ class Meter:
             self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._progress is not None:
             self._progress.stop()
         if self._talks and not isinstance(error, BrokenPipeError):

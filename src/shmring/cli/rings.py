@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import shmring
+from shmring.choices import CLOCKS
 from shmring.cli.errors import complain
 from shmring.cli.options import Place, creation_options, json_option, ring_argument
 from shmring.cli.output import as_time, clean, emit, show_pairs, show_table, size, wants_json
@@ -43,7 +44,7 @@ def octal(value: str | int) -> int:
 @click.option("--checksum", is_flag=True, help="Keep and check a CRC32C of every message.")
 @click.option(
     "--clock",
-    type=click.Choice(["coarse", "precise", "off"]),
+    type=click.Choice(list(CLOCKS)),
     default="coarse",
     show_default=True,
     help="Time of messages.",

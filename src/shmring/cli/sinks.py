@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import sys
 from importlib import import_module
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 from shmring.cli.output import message_fields, to_json
@@ -34,12 +33,7 @@ class Sink(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 class _Plain:
@@ -49,12 +43,7 @@ class _Plain:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.flush()
 
 
@@ -166,12 +155,7 @@ class Tabular(_Plain):
             return import_module("pyarrow.csv").CSVWriter(target, schema)
         return import_module("pyarrow.parquet").ParquetWriter(target, schema)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._write_rows()
         if self._writer is None:
             self._writer = self._open(self._schema)

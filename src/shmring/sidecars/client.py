@@ -9,14 +9,13 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 
 import shmring
 from shmring._shmring import slots_for
-from shmring.batches import BatchEncoder, Piece, decode_batch
+from shmring.arrow.batches import BatchEncoder, Piece, decode_batch
+from shmring.closing import Closing
 from shmring.errors import (
     Damaged,
     Empty,
@@ -118,7 +117,7 @@ class _Request:
     complete: bool = False
 
 
-class SidecarClient:
+class SidecarClient(Closing):
     """Sends record batches to a sidecar; answers come back in the order of the batches.
 
     The answers lie in the client's reply ring until they are collected; to a
@@ -474,14 +473,3 @@ class SidecarClient:
         self._requests.close()
         if self._dead_since is not None:  # nobody else may come to sweep
             shmring.gc(request_ring_name(self.name))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

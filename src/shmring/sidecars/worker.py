@@ -21,7 +21,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 import shmring
-from shmring.batches import BatchEncoder, Piece, batches_of, decode_batch
+from shmring.arrow.batches import BatchEncoder, Piece, batches_of, decode_batch
 from shmring.errors import (
     Empty,
     Full,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from shmring.batches import fields_of
+from shmring.arrow.batches import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

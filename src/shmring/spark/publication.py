@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from shmring._shmring import SLOT_BYTES, slots_for
-from shmring.batches import (
+from shmring.arrow.batches import (
     KIND_ARROW_BATCH,
     KIND_ARROW_STREAM,
     BatchEncoder,

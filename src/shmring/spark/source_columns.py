@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from shmring.batches import KIND_ARROW_BATCH, KIND_ARROW_STREAM, decode_batch, fields_of
+from shmring.arrow.batches import KIND_ARROW_BATCH, KIND_ARROW_STREAM, decode_batch, fields_of
 from shmring.errors import Damaged
 from shmring.spark.source_options import attach_ring
 

@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from shmring.batches import fields_of
+from shmring.arrow.batches import fields_of
 from shmring.spark import staging
 from shmring.spark.publication import Publication
 from shmring.spark.ring_place import RingPlace

@@ -17,10 +17,10 @@ import traceback
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES
+from shmring.closing import Closing
 from shmring.durable.files import Buffer, Disk, OsDisk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import ENTRY
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from shmring._shmring import Batch
+    from shmring.choices import Start
     from shmring.ring import Consumer, Ring
 
 __all__ = ["Journal", "Retention"]
@@ -58,7 +59,7 @@ class Retention:
     consumed_by: tuple[str, ...] = ()
 
 
-class Journal:
+class Journal(Closing):
     """Writes a ring's messages to disk in threads of its own; made by :meth:`Ring.journal`.
 
     Parameters
@@ -158,17 +159,6 @@ class Journal:
         error, self.error = self.error, None
         if error is not None:
             raise error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # --- the threads ----------------------------------------------------------------------------
 
@@ -294,7 +284,7 @@ def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
     """Join the journal's branch, made where the journal ends."""
     branch = next((b for b in ring.branches() if b["name"] == JOURNAL_BRANCH), None)
     oldest = ring.floor if branch is None else branch["released"]
-    begin: int | Literal["earliest"] = "earliest"
+    begin: int | Start = "earliest"
     if log.end:
         begin = max(log.end, oldest)
         if log.end > ring.claimed:

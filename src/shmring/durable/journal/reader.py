@@ -63,7 +63,7 @@ class Message(NamedTuple):
         """
         import pyarrow as pa
 
-        from shmring.batches import KIND_ARROW_BATCH, decode_batch
+        from shmring.arrow.batches import KIND_ARROW_BATCH, decode_batch
 
         schema = None
         if self.kind == KIND_ARROW_BATCH and self.schema:

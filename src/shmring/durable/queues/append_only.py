@@ -13,9 +13,9 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import NamedTuple
 
+from shmring.closing import Closing
 from shmring.durable.files import Buffer, Disk, OsDisk
 from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Node
 from shmring.durable.queues.items import item_bytes
@@ -54,7 +54,7 @@ class _State:
     back_count: int = 0
 
 
-class AppendOnlyQueue:
+class AppendOnlyQueue(Closing):
     """Open, or create, the queue in a file.
 
     One process at a time writes; any number read, and neither waits for the other.
@@ -379,17 +379,6 @@ class AppendOnlyQueue:
     def _release(self) -> None:
         if self._owner is not None and self._pid == os.getpid():
             self._owner.release()
-
-    def __enter__(self) -> AppendOnlyQueue:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _position(link: Node | int) -> int:

@@ -25,9 +25,9 @@ import logging
 import os
 import threading
 from collections import deque
-from types import TracebackType
 from typing import Literal
 
+from shmring.closing import Closing
 from shmring.durable.files import Disk, OsDisk
 from shmring.durable.queues.compaction import snapshot
 from shmring.durable.queues.data_files import DataFile, DataFiles
@@ -42,7 +42,7 @@ __all__ = ["PersistentQueue"]
 _log = logging.getLogger("shmring.durable")
 
 
-class PersistentQueue:
+class PersistentQueue(Closing):
     """Open, or create, the queue in a directory.
 
     Parameters
@@ -548,14 +548,3 @@ class PersistentQueue:
         finally:
             self._journal.close()
             self._owner.release()
-
-    def __enter__(self) -> PersistentQueue:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

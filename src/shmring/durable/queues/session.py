@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING
 
+from shmring.closing import Closing
 from shmring.durable.files import Buffer
 from shmring.durable.queues.checksums import Checksum
 from shmring.durable.queues.data_files import DataFile
@@ -67,7 +67,7 @@ class _Buffer:
         return [n for item in self.items for n in (len(item), checksum(item, 0))]
 
 
-class Session:
+class Session(Closing):
     """A transaction of one thread; made by :meth:`PersistentQueue.session`.
 
     Leaving the ``with`` block, :meth:`rollback` or dropping the session undoes what was not
@@ -177,17 +177,6 @@ class Session:
         self._buffer = _Buffer()
         self._runs = []
         self._taken = []
-
-    def __enter__(self) -> Session:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.rollback()
 
     def __del__(self) -> None:
         # The collector may run inside the queue's own critical section, so nothing is locked here.

@@ -16,11 +16,11 @@ import threading
 import time
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import sqlalchemy as sa
 
+from shmring.closing import Closing
 from shmring.durable.table_ring.backend import Backend, Durability, Peek
 from shmring.durable.table_ring.databases import address, backend_of
 from shmring.durable.table_ring.input import (
@@ -79,7 +79,7 @@ class TableRingStats:
     retries: int = 0
 
 
-class TableRing:
+class TableRing(Closing):
     """One connection to a ring of rows; opens the ring, and creates it where it is missing.
 
     Parameters
@@ -380,17 +380,6 @@ class TableRing:
             if not self._closed:
                 self._closed = True
                 self._backend.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"subscriber {self.subscriber!r}"

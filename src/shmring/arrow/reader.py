@@ -1,38 +1,28 @@
-"""Arrow record batches through a ring: one copy in, none out."""
+"""Reading record batches where they lie in a ring."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from shmring.batches import (
+from shmring.arrow.batches import (
     KIND_ARROW_BATCH,
     KIND_ARROW_STREAM,
-    ArrowData,
-    BatchEncoder,
-    batches_of,
     decode_batch,
-    fields_of,
     has_dictionaries,
 )
-from shmring.errors import (
-    Damaged,
-    Empty,
-    EndOfStream,
-    Full,
-    SchemaMismatch,
-    TooManyLeases,
-)
+from shmring.closing import Closing
+from shmring.errors import Damaged, Empty, EndOfStream, TooManyLeases
 
 if TYPE_CHECKING:
     from shmring._shmring import Lease
+    from shmring.choices import Start, Wait
     from shmring.ring import Consumer, Ring
 
-__all__ = ["ArrowReader", "ArrowWriter"]
+__all__ = ["ArrowReader"]
 
 # Seconds between looks at whether a waiting reader is what its producers wait for.
 _SLICE = 0.5
@@ -40,139 +30,7 @@ _SLICE = 0.5
 _JAMMED_SLICES = 3
 
 
-class ArrowWriter:
-    """Writes record batches into a ring.
-
-    Parameters
-    ----------
-    schema : of the batches; None takes the ring's
-    compression : "lz4", "zstd" or None
-    wait, name : as for :meth:`Ring.producer`
-
-    Raises
-    ------
-    SchemaMismatch : the ring was created with another schema
-    """
-
-    def __init__(
-        self,
-        ring: Ring,
-        schema: pa.Schema | None = None,
-        *,
-        compression: Literal["lz4", "zstd"] | None = None,
-        wait: Literal["default", "spin", "yield", "sleep", "futex"] = "default",
-        name: str | None = None,
-    ) -> None:
-        self._ring = ring
-        self._label = ring.name or ring.path
-        stored = ring.schema
-        wanted = schema if stored is None else stored
-        if wanted is None:
-            raise SchemaMismatch(
-                f'ring "{self._label}" has no Arrow schema; give the writer one, or create the '
-                f"ring with schema=..."
-            )
-        if schema is not None and not schema.equals(wanted):
-            raise self._mismatch(schema, wanted)
-        # The ring's own where both are given: they may differ in their metadata.
-        self.schema: pa.Schema = wanted
-        self._encoder = BatchEncoder(self.schema, compression=compression)
-        # Without a schema in the header each message carries its own.
-        self._kind = None if stored is not None else KIND_ARROW_STREAM
-        self._producer = ring.producer(name, wait=wait)
-
-    def _mismatch(self, given: pa.Schema, wanted: pa.Schema) -> SchemaMismatch:
-        return SchemaMismatch(
-            f'ring "{self._label}" holds batches of\n{wanted}\nbut these are of\n{given}\n'
-            f"cast them, or use another ring"
-        )
-
-    def write(self, data: ArrowData, *, timeout: float | None = None) -> int:
-        """Publish each record batch of `data` as one message.
-
-        A batch that is larger than half of the ring is split by rows. Columns that
-        differ from the writer's only in how strings and lists are laid out
-        (string_view, large_string, large_list, as polars and pandas have them) are cast.
-
-        Parameters
-        ----------
-        data : RecordBatch, Table, or any object with ``__arrow_c_stream__`` or
-            ``__arrow_c_array__`` (polars, DuckDB, pandas, nanoarrow)
-        timeout : seconds to wait for room for each message; None waits for ever
-
-        Returns
-        -------
-        message_id of the last message, -1 if there was no batch
-
-        Raises
-        ------
-        Full : no room in time; what was published before stays published
-        MessageTooLarge : one row alone can never fit
-        SchemaMismatch : the data's schema is not the writer's
-        """
-        schema, batches = batches_of(data)
-        cast = not schema.equals(self.schema)
-        if cast and not _differ_in_layout_only(schema, self.schema):
-            raise self._mismatch(schema, self.schema)
-        message_id = -1
-        for given in batches:
-            batch = given.cast(self.schema) if cast else given
-            for piece in self._encoder.pieces(batch, self._ring.slots, ring=self._label):
-                try:
-                    message_id = self._encoder.push(
-                        self._producer, *piece, kind=self._kind, timeout=timeout
-                    )
-                except Full as error:
-                    if message_id < 0:
-                        raise
-                    raise Full(
-                        f"{error}; what was written before, up to message {message_id}, stays "
-                        f"published"
-                    ) from error
-        return message_id
-
-    def end(self, *, timeout: float | None = None) -> None:
-        """Publish an end marker: every reader of every branch that iterates stops there."""
-        self._producer.push_end(timeout=timeout)
-
-    def close(self) -> None:
-        """Give the producer's seat back."""
-        self._producer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def _differ_in_layout_only(one: pa.Schema, other: pa.Schema) -> bool:
-    """Whether the schemas say the same, but for the layout of strings and bytes."""
-
-    def plain(schema: pa.Schema) -> pa.Schema:
-        return pa.schema([f.with_type(_plain_type(f.type)) for f in fields_of(schema)])
-
-    return plain(one).equals(plain(other))
-
-
-def _plain_type(kind: Any) -> Any:
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
-        return pa.binary()
-    if pa.types.is_struct(kind):
-        return pa.struct([f.with_type(_plain_type(f.type)) for f in fields_of(kind)])
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
-    return kind
-
-
-class ArrowReader:
+class ArrowReader(Closing):
     """Reads record batches from a branch of a ring.
 
     The batches lie in the ring: their slots, and everything behind them, are held
@@ -201,11 +59,11 @@ class ArrowReader:
         until: Literal["end", "empty"] = "end",
         timeout: float | None = None,
         validate: bool = False,
-        start: Literal["latest", "earliest"] | int = "earliest",
+        start: Start | int = "earliest",
         exclusive: bool = False,
         ephemeral: bool = False,
         after: tuple[str, ...] = (),
-        wait: Literal["default", "spin", "yield", "sleep", "futex"] = "default",
+        wait: Wait = "default",
     ) -> None:
         if until not in ("end", "empty"):
             raise ValueError(f"until must be 'end' or 'empty', not {until!r}")
@@ -352,14 +210,3 @@ class ArrowReader:
     def close(self) -> None:
         """Leave the branch; batches that are still alive stay valid."""
         self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()

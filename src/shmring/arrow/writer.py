@@ -1,0 +1,144 @@
+"""Writing record batches into a ring, with one copy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+
+from shmring.arrow.batches import (
+    KIND_ARROW_STREAM,
+    ArrowData,
+    BatchEncoder,
+    batches_of,
+    fields_of,
+)
+from shmring.closing import Closing
+from shmring.errors import Full, SchemaMismatch
+
+if TYPE_CHECKING:
+    from shmring.choices import Wait
+    from shmring.ring import Ring
+
+__all__ = ["ArrowWriter"]
+
+
+class ArrowWriter(Closing):
+    """Writes record batches into a ring.
+
+    Parameters
+    ----------
+    schema : of the batches; None takes the ring's
+    compression : "lz4", "zstd" or None
+    wait, name : as for :meth:`Ring.producer`
+
+    Raises
+    ------
+    SchemaMismatch : the ring was created with another schema
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        schema: pa.Schema | None = None,
+        *,
+        compression: Literal["lz4", "zstd"] | None = None,
+        wait: Wait = "default",
+        name: str | None = None,
+    ) -> None:
+        self._ring = ring
+        self._label = ring.name or ring.path
+        stored = ring.schema
+        wanted = schema if stored is None else stored
+        if wanted is None:
+            raise SchemaMismatch(
+                f'ring "{self._label}" has no Arrow schema; give the writer one, or create the '
+                f"ring with schema=..."
+            )
+        if schema is not None and not schema.equals(wanted):
+            raise self._mismatch(schema, wanted)
+        # The ring's own where both are given: they may differ in their metadata.
+        self.schema: pa.Schema = wanted
+        self._encoder = BatchEncoder(self.schema, compression=compression)
+        # Without a schema in the header each message carries its own.
+        self._kind = None if stored is not None else KIND_ARROW_STREAM
+        self._producer = ring.producer(name, wait=wait)
+
+    def _mismatch(self, given: pa.Schema, wanted: pa.Schema) -> SchemaMismatch:
+        return SchemaMismatch(
+            f'ring "{self._label}" holds batches of\n{wanted}\nbut these are of\n{given}\n'
+            f"cast them, or use another ring"
+        )
+
+    def write(self, data: ArrowData, *, timeout: float | None = None) -> int:
+        """Publish each record batch of `data` as one message.
+
+        A batch that is larger than half of the ring is split by rows. Columns that
+        differ from the writer's only in how strings and lists are laid out
+        (string_view, large_string, large_list, as polars and pandas have them) are cast.
+
+        Parameters
+        ----------
+        data : RecordBatch, Table, or any object with ``__arrow_c_stream__`` or
+            ``__arrow_c_array__`` (polars, DuckDB, pandas, nanoarrow)
+        timeout : seconds to wait for room for each message; None waits for ever
+
+        Returns
+        -------
+        message_id of the last message, -1 if there was no batch
+
+        Raises
+        ------
+        Full : no room in time; what was published before stays published
+        MessageTooLarge : one row alone can never fit
+        SchemaMismatch : the data's schema is not the writer's
+        """
+        schema, batches = batches_of(data)
+        cast = not schema.equals(self.schema)
+        if cast and not _differ_in_layout_only(schema, self.schema):
+            raise self._mismatch(schema, self.schema)
+        message_id = -1
+        for given in batches:
+            batch = given.cast(self.schema) if cast else given
+            for piece in self._encoder.pieces(batch, self._ring.slots, ring=self._label):
+                try:
+                    message_id = self._encoder.push(
+                        self._producer, *piece, kind=self._kind, timeout=timeout
+                    )
+                except Full as error:
+                    if message_id < 0:
+                        raise
+                    raise Full(
+                        f"{error}; what was written before, up to message {message_id}, stays "
+                        f"published"
+                    ) from error
+        return message_id
+
+    def end(self, *, timeout: float | None = None) -> None:
+        """Publish an end marker: every reader of every branch that iterates stops there."""
+        self._producer.push_end(timeout=timeout)
+
+    def close(self) -> None:
+        """Give the producer's seat back."""
+        self._producer.close()
+
+
+def _differ_in_layout_only(one: pa.Schema, other: pa.Schema) -> bool:
+    """Whether the schemas say the same, but for the layout of strings and bytes."""
+
+    def plain(schema: pa.Schema) -> pa.Schema:
+        return pa.schema([f.with_type(_plain_type(f.type)) for f in fields_of(schema)])
+
+    return plain(one).equals(plain(other))
+
+
+def _plain_type(kind: Any) -> Any:
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([f.with_type(_plain_type(f.type)) for f in fields_of(kind)])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain_type(kind.value_type)))
+    return kind
