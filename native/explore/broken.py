@@ -11,17 +11,23 @@ BREAKS = [
     Break(
         "the intent is cleared before the publication",
         "claim.c",
-        "\tpublish(r, lo);\n\tcount(&p->seat->counters.messages, 1);",
-        "\tstore_release(&p->seat->intent.lo, NONE);\n"
-        "\tpublish(r, lo);\n\tcount(&p->seat->counters.messages, 1);",
+        "\tpublish(entry, lo);\n\tcount(",
+        "\tstore_release(&p->seat->intent.lo, NONE);\n\tpublish(entry, lo);\n\tcount(",
         "two producers and a member; a producer may die",
     ),
     Break(
         "the entry is published before it is filled",
         "claim.c",
-        "\tfill_entry(control_at(r, lo), message_time(r),",
-        "\tpublish(r, lo);\n\tfill_entry(control_at(r, lo), message_time(r),",
+        "\tentry_fill(entry, message_time(r), (uint32_t)length, 1,",
+        "\tpublish(entry, lo);\n\tentry_fill(entry, message_time(r), (uint32_t)length, 1,",
         "a producer laps a member",
+    ),
+    Break(
+        "the entry of several slots is published before it is filled",
+        "claim.c",
+        "\tentry_fill(entry, message_time(r), length, (uint32_t)p->claim_n,",
+        "\tpublish(entry, lo);\n\tentry_fill(entry, message_time(r), length, (uint32_t)p->claim_n,",
+        "producers of two sizes and a member; both may die",
     ),
     Break(
         "recovery takes any n of the dead for the hole's",
@@ -54,20 +60,27 @@ BREAKS = [
     Break(
         "a take that failed is done before its range is struck",
         "read.c",
-        "\t\t(void)ranges_remove(s, &m->ranges_used, t, end); "
+        "\t(void)ranges_remove(m->seat, &m->ranges_used, t, end); "
         "/* a suffix or the whole: needs no entry */\n"
-        "\t\tcrash_order();\n\t\tstore_relaxed(&s->lease.take_end, word);",
-        "\t\tstore_relaxed(&s->lease.take_end, word);\n"
-        "\t\t(void)ranges_remove(s, &m->ranges_used, t, end);",
+        "\tcrash_order();\n"
+        "\tstore_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));",
+        "\tstore_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));\n"
+        "\t(void)ranges_remove(m->seat, &m->ranges_used, t, end);",
         "two members share; one may die",
     ),
     Break(
         "the hold is stored after the take",
         "read.c",
-        "\tif (load_relaxed(&s->lease.hold) == NONE)\n\t\tstore_relaxed(&s->lease.hold, t);\n"
-        "\tlight_barrier(r->asymmetric); /* pairs with the heavy one in branch_drop() */",
-        "\tlight_barrier(r->asymmetric);",
+        "\tstore_relaxed(&m->seat->lease.hold, t);\n\treturn take_recorded(",
+        "\treturn take_recorded(",
         "a producer laps a member",
+    ),
+    Break(
+        "the hold is stored after the take of several messages",
+        "read.c",
+        "\tif (load_relaxed(&s->lease.hold) == NONE)\n\t\tstore_relaxed(&s->lease.hold, t);\n",
+        "",
+        "a producer laps a member that takes several",
     ),
     Break(
         "an adoption is not marked",
@@ -211,8 +224,9 @@ BREAKS = [
     Break(
         "a release wakes nobody",
         "read.c",
+        "\tstore_release(&m->seat->lease.hold, low);\n"
         "\twake_after_release(m->ring, m->branch, low);",
-        "",
+        "\tstore_release(&m->seat->lease.hold, low);",
         "asleep: a producer and a member wake each other",
     ),
     Break(

@@ -41,21 +41,38 @@ static void wait_or_sleep_for_space(int me, uint32_t slots, bool sleeps)
 		wait_for_others(me);
 }
 
+/* To be tried again? */
+static bool failed(int me, int64_t status, uint32_t slots, bool sleeps)
+{
+	if (status >= 0) {
+		explore_found();
+		return false;
+	}
+	MUST(status == SHMRING_CONTENDED || status == SHMRING_UNAVAILABLE);
+	if (status == SHMRING_UNAVAILABLE)
+		wait_or_sleep_for_space(me, slots, sleeps);
+	return true;
+}
+
 static uint64_t claim(int me, uint32_t slots, bool sleeps)
 {
-	for (;;) {
-		int64_t lo;
+	int64_t lo;
 
+	do {
 		explore_look();
 		lo = shmring_next(world.producer[me], slots);
-		if (lo >= 0) {
-			explore_found();
-			return (uint64_t)lo;
-		}
-		MUST(lo == SHMRING_CONTENDED || lo == SHMRING_UNAVAILABLE);
-		if (lo == SHMRING_UNAVAILABLE)
-			wait_or_sleep_for_space(me, slots, sleeps);
-	}
+	} while (failed(me, lo, slots, sleeps));
+	return (uint64_t)lo;
+}
+
+static void push(int me, uint64_t number, bool sleeps)
+{
+	int status;
+
+	do {
+		explore_look();
+		status = shmring_push(world.producer[me], &number, sizeof number, KIND_BYTES, NULL);
+	} while (failed(me, status, 1, sleeps));
 }
 
 static void fill(int me, uint64_t sequence, uint64_t number)
@@ -68,8 +85,12 @@ static void produce_each(int me, bool sleeps)
 	const struct actor *a = &exploring->actor[me];
 
 	for (uint64_t number = a->from; number < a->to; number++) {
-		fill(me, claim(me, a->slots ? a->slots : 1, sleeps), number);
-		MUST(shmring_publish(world.producer[me], 8, KIND_BYTES, 0) == SHMRING_OK);
+		if (a->slots <= 1) {
+			push(me, number, sleeps);
+		} else {
+			fill(me, claim(me, a->slots, sleeps), number);
+			MUST(shmring_publish(world.producer[me], 8, KIND_BYTES, 0) == SHMRING_OK);
+		}
 		ghost()->committed[number] = 1;
 	}
 }

@@ -270,15 +270,25 @@ static void release(struct victim *v, uint64_t first, uint64_t end)
 	v->shared->released |= numbers;
 }
 
-static void act_pop(struct victim *v)
+static void pop(struct victim *v, uint32_t messages)
 {
 	struct shmring_message message;
 	uint64_t at;
 
-	NEED(shmring_take(v->m, 2, 2, &v->lease[0]) == SHMRING_OK);
+	NEED(shmring_take(v->m, messages, 2, &v->lease[0]) == SHMRING_OK);
 	for (at = v->lease[0].first; shmring_read(v->r, &at, v->lease[0].end, &message) == SHMRING_OK;)
 		;
 	release(v, v->lease[0].first, v->lease[0].end);
+}
+
+static void act_pop(struct victim *v)
+{
+	pop(v, 2);
+}
+
+static void act_pop_one(struct victim *v)
+{
+	pop(v, 1);
 }
 
 /* By a member that was woken, beside one that sleeps and work for both. */
@@ -634,6 +644,7 @@ const struct operation operations[] = {
      .alone = true,
      .pushes = FOUR_ROWS},
     {.name = "pop", .build = build_six, .enter = enter_member, .act = act_pop, .takes = 3},
+    {.name = "pop one", .build = build_six, .enter = enter_member, .act = act_pop_one, .takes = 1},
     {.name = "pop that passes a wake-up on",
      .build = build_six,
      .enter = enter_member,
@@ -645,6 +656,12 @@ const struct operation operations[] = {
      .act = act_pop,
      .alone = true,
      .takes = 3},
+    {.name = "pop one, exclusive",
+     .build = build_exclusive,
+     .enter = enter_exclusive,
+     .act = act_pop_one,
+     .alone = true,
+     .takes = 1},
     {.name = "pop before a follower",
      .build = build_followed,
      .enter = enter_member,

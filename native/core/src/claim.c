@@ -14,7 +14,7 @@
 
 #include "internal.h"
 
-static uint64_t message_time(const shmring *r)
+static inline uint64_t message_time(const shmring *r)
 {
 	if (r->options & OPT_CLOCK_OFF)
 		return 0;
@@ -91,6 +91,88 @@ void shmring_producer_close(shmring_producer *p)
 	free(p);
 }
 
+/* --- the steps, and a push, which is all of them ---------------------------------- */
+
+/* What is written into the slots from here on must not become visible before
+ * the floor that allowed it and the intent that covers it: pairs with the
+ * acquire fence in shmring_table_row(), the only reader without a hold. */
+static inline void order_before_filling(void)
+{
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+/* Claims [lo, lo + n), which is free. False if another producer was faster. */
+static inline bool claim_run(shmring_producer *p, uint64_t lo, uint64_t n)
+{
+	struct cursors *c = p->ring->cursors;
+
+	/* n before lo: whoever finds lo in a dead seat believes the n beside it.
+	 * Release: who sees this n sees the end of the claim before (table.c). */
+	store_release(&p->seat->intent.n, n);
+	crash_order();
+	/* Ordered before the CAS by its release half: who sees the claim word
+	 * beyond lo sees this intent, or already its end. */
+	store_release(&p->seat->intent.lo, lo);
+	if (p->ring->options & OPT_SINGLE_PRODUCER) {
+		store_release(&c->claim.v, lo + n); /* no other claimer */
+	} else if (__builtin_expect(!cas_acq_rel(&c->claim.v, &lo, lo + n), 0)) {
+		store_release(&p->seat->intent.lo, NONE);
+		count(&p->seat->counters.contended, 1);
+		return false;
+	}
+	order_before_filling();
+	return true;
+}
+
+static inline void claim_done(shmring_producer *p)
+{
+	/* Release: who sees the intent gone sees the publication. */
+	store_release(&p->seat->intent.lo, NONE);
+	p->claim_n = 0;
+	wake_readers(p->ring);
+}
+
+/* Publishes the run that begins with `entry`, which is filled, and ends the claim. */
+static inline void publish_run(shmring_producer *p, struct control *entry, uint64_t lo, uint64_t messages,
+			       uint64_t bytes)
+{
+	publish(entry, lo);
+	count(&p->seat->counters.messages, messages);
+	count(&p->seat->counters.bytes, bytes);
+	claim_done(p);
+}
+
+static int push_any(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id);
+
+int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
+{
+	shmring *r = p->ring;
+	struct control *entry;
+	uint64_t lo;
+
+	/* Here: one slot, free by the cached floor, of a kind that needs no look at the message. */
+	if (__builtin_expect(!r->owned || p->claim_n || length > SLOT_BYTES || kind_is_reserved(kind) ||
+				 r->options & OPT_CHECKSUM,
+			     0))
+		return push_any(p, data, length, kind, message_id);
+	lo = load_acquire(&r->cursors->claim.v); /* as in shmring_next() */
+	if (__builtin_expect(lo - p->floor >= r->capacity, 0))
+		return push_any(p, data, length, kind, message_id);
+
+	if (__builtin_expect(!claim_run(p, lo, 1), 0))
+		return not_now(SHMRING_CONTENDED);
+	if (length) /* data may be NULL otherwise */
+		memcpy(slot_at(r, lo), data, length);
+	entry = control_at(r, lo);
+	entry_fill(entry, message_time(r), (uint32_t)length, 1, (uint8_t)p->seat_index, kind, 0, 0, 0);
+	publish_run(p, entry, lo, 1, length);
+	if (message_id)
+		*message_id = lo;
+	return SHMRING_OK;
+}
+
+/* --- claim -------------------------------------------------------------------------- */
+
 static int check_claim_size(const shmring *r, uint64_t n)
 {
 	if (n == 0)
@@ -112,14 +194,6 @@ static int check_message_slots(const shmring *r, uint64_t n)
 		    "ring \"%s\" is scattered: its messages have at most %d bytes, this one needs %llu slots",
 		    r->name, SLOT_BYTES, (unsigned long long)n);
 	return check_claim_size(r, n);
-}
-
-/* What is written into the slots from here on must not become visible before
- * the floor that allowed it and the intent that covers it: pairs with the
- * acquire fence in shmring_table_row(), the only reader without a hold. */
-static void order_before_filling(void)
-{
-	__atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
 int64_t shmring_next(shmring_producer *p, uint32_t n)
@@ -157,21 +231,8 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 		}
 	}
 
-	/* n before lo: whoever finds lo in a dead seat believes the n beside it.
-	 * Release: who sees this n sees the end of the claim before (table.c). */
-	store_release(&p->seat->intent.n, n);
-	crash_order();
-	/* Ordered before the CAS by its release half: who sees the claim word
-	 * beyond lo sees this intent, or already its end. */
-	store_release(&p->seat->intent.lo, lo);
-	if (r->options & OPT_SINGLE_PRODUCER) {
-		store_release(&c->claim.v, lo + n); /* no other claimer */
-	} else if (!cas_acq_rel(&c->claim.v, &lo, lo + n)) {
-		store_release(&p->seat->intent.lo, NONE);
-		count(&p->seat->counters.contended, 1);
+	if (!claim_run(p, lo, n))
 		return not_now(SHMRING_CONTENDED);
-	}
-	order_before_filling();
 	p->claim_lo = lo;
 	p->claim_n = n;
 	return (int64_t)lo;
@@ -197,39 +258,12 @@ int64_t shmring_producer_available(shmring_producer *p)
 	return (int64_t)(p->floor + r->capacity);
 }
 
-static void fill_entry(struct control *c, uint64_t time, uint32_t length, uint32_t run, uint8_t seat, uint8_t kind,
-		       uint8_t flags, uint8_t shift, uint32_t crc)
-{
-	/* Relaxed, not plain: table() looks at entries that change. */
-	store_relaxed(&c->time, time);
-	store_relaxed(&c->length, length);
-	store_relaxed(&c->crc, crc);
-	store_relaxed(&c->run, run);
-	store_relaxed(&c->seat, seat);
-	store_relaxed(&c->kind, kind);
-	store_relaxed(&c->flags, flags);
-	store_relaxed(&c->shift, shift);
-}
-
-/* The one store that makes a run visible: pairs with the acquire in
- * is_published(). */
-static void publish(shmring *r, uint64_t lo)
-{
-	store_release(&control_at(r, lo)->published, lo + 1);
-}
-
 void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 {
-	fill_entry(control_at(r, lo), 0, 0, (uint32_t)n, seat, KIND_ABORTED, 0, 0, 0);
-	publish(r, lo);
-}
+	struct control *entry = control_at(r, lo);
 
-static void claim_done(shmring_producer *p)
-{
-	/* Release: who sees the intent gone sees the publication. */
-	store_release(&p->seat->intent.lo, NONE);
-	p->claim_n = 0;
-	wake_readers(p->ring);
+	entry_fill(entry, 0, 0, (uint32_t)n, seat, KIND_ABORTED, 0, 0, 0);
+	publish(entry, lo);
 }
 
 static int no_claim(const shmring *r)
@@ -242,6 +276,7 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 	shmring *r = p->ring;
 	int status = check_usable(r);
 	uint64_t lo = p->claim_lo;
+	struct control *entry = control_at(r, lo);
 	uint8_t flags = 0;
 	uint32_t crc = 0;
 
@@ -261,12 +296,9 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 		flags |= FLAG_CHECKSUM;
 		crc = shmring_crc32c(0, slot_at(r, lo) + shift, length);
 	}
-	fill_entry(control_at(r, lo), message_time(r), length, (uint32_t)p->claim_n, (uint8_t)p->seat_index, kind,
-		   flags, shift, crc);
-	publish(r, lo);
-	count(&p->seat->counters.messages, 1);
-	count(&p->seat->counters.bytes, length);
-	claim_done(p);
+	entry_fill(entry, message_time(r), length, (uint32_t)p->claim_n, (uint8_t)p->seat_index, kind, flags,
+		   shift, crc);
+	publish_run(p, entry, lo, 1, length);
 	return SHMRING_OK;
 }
 
@@ -317,16 +349,13 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 		struct control *c = control_at(r, seq);
 
 		bytes += len;
-		fill_entry(c, time, len, n - i, (uint8_t)p->seat_index, KIND_BYTES, flags, 0, crc);
+		entry_fill(c, time, len, n - i, (uint8_t)p->seat_index, KIND_BYTES, flags, 0, crc);
 		if (i) {
 			crash_order(); /* recovery knows an unpublished row by its seat */
 			store_relaxed(&c->published, seq + 1); /* the run's first store publishes it */
 		}
 	}
-	publish(r, lo);
-	count(&p->seat->counters.messages, n);
-	count(&p->seat->counters.bytes, bytes);
-	claim_done(p);
+	publish_run(p, control_at(r, lo), lo, n, bytes);
 	return SHMRING_OK;
 }
 
@@ -386,17 +415,14 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 		if (flags)
 			crc = shmring_crc32c(0, slot_at(r, seq) + part->shift, part->length);
 		bytes += part->length;
-		fill_entry(control_at(r, seq), time, part->length, part->slots, (uint8_t)p->seat_index, part->kind,
+		entry_fill(control_at(r, seq), time, part->length, part->slots, (uint8_t)p->seat_index, part->kind,
 			   flags, part->shift, crc);
 		if (i) {
 			crash_order(); /* recovery knows an unpublished part by its seat */
 			store_relaxed(&control_at(r, seq)->published, seq + 1); /* the first store publishes it */
 		}
 	}
-	publish(r, seq);
-	count(&p->seat->counters.messages, n);
-	count(&p->seat->counters.bytes, bytes);
-	claim_done(p);
+	publish_run(p, control_at(r, seq), seq, n, bytes);
 	return SHMRING_OK;
 }
 
@@ -413,7 +439,7 @@ int shmring_abort(shmring_producer *p)
 	return SHMRING_OK;
 }
 
-int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
+static int push_any(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
 {
 	uint64_t slots = length <= SLOT_BYTES ? 1 : shmring_slots_for(length, false);
 	int status = kind_check(p->ring, kind, data, length);

@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "internal.h"
+#include "error.h"
+#include "shmring.h"
 
 static _Thread_local char message[640];
 static _Thread_local const char *text = "";
@@ -48,6 +49,19 @@ int fail(int status, const char *format, ...)
 	va_end(args);
 	text = message;
 	return status;
+}
+
+int fail_forked(const char *name)
+{
+	return fail(SHMRING_E_FORKED,
+		    "this handle of ring \"%s\" belongs to the parent process; attach again in the child", name);
+}
+
+int fail_entry(const char *name, uint64_t sequence, uint32_t run, uint32_t length)
+{
+	return fail(SHMRING_E_DAMAGED,
+		    "ring \"%s\": the control entry of message %llu is damaged (run %u, length %u)", name,
+		    (unsigned long long)sequence, run, length);
 }
 
 int fail_errno(const char *what, const char *name)

@@ -19,28 +19,6 @@
  */
 #include "internal.h"
 
-int entry_read(const shmring *r, uint64_t sequence, struct entry *e)
-{
-	const struct control *c = control_at(r, sequence);
-	uint32_t run = load_relaxed(&c->run);
-	uint64_t slots;
-
-	e->time = load_relaxed(&c->time);
-	e->length = load_relaxed(&c->length);
-	e->crc = load_relaxed(&c->crc);
-	e->kind = load_relaxed(&c->kind);
-	e->flags = load_relaxed(&c->flags);
-	e->shift = load_relaxed(&c->shift);
-	slots = e->flags & FLAG_ONES ? 1 : run;
-	if (run == 0 || run > r->capacity || (uint64_t)e->length + e->shift > slots * SLOT_BYTES)
-		return fail(SHMRING_E_DAMAGED,
-			    "ring \"%s\": the control entry of message %llu is damaged (run %u, length %u)",
-			    r->name, (unsigned long long)sequence, run, e->length);
-	e->next = sequence + slots;
-	e->run_end = sequence + run;
-	return SHMRING_OK;
-}
-
 /* Walks from the boundary `from` over published messages and returns the first
  * boundary at or after `target`, or where publication ends before that. */
 uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
@@ -49,15 +27,17 @@ uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 
 	while (at < target && at - from < r->capacity) {
 		const struct control *c = control_at(r, at);
+		uint64_t description;
 		uint32_t run;
 
 		if (load_acquire(&c->published) != at + 1)
 			break;
-		/* Acquire keeps the caller's check of the floor behind these loads. */
-		run = load_acquire(&c->run);
+		/* Acquire keeps the caller's check of the floor behind this load. */
+		description = load_acquire(&c->description);
+		run = description_run(description);
 		if (run == 0 || run > r->capacity)
 			break; /* damaged: whoever reads it will say so */
-		if (load_acquire(&c->flags) & FLAG_ONES && at + run > target)
+		if (description_flags(description) & FLAG_ONES && at + run > target)
 			return target;
 		at += run;
 	}

@@ -1,7 +1,35 @@
 /* Reading what is held: messages one by one, rows side by side, and how far one may go. */
 #include "internal.h"
 
+static inline void describe(const shmring *r, uint64_t at, const struct entry *e, struct shmring_message *message)
+{
+	message->message_id = at;
+	message->time = load_relaxed(&control_at(r, at)->time);
+	message->data = slot_at(r, at) + e->shift;
+	message->length = e->length;
+	message->slots = (uint32_t)(e->next - at);
+	message->checksum = e->flags & FLAG_CHECKSUM ? e->crc : 0;
+	message->kind = e->kind;
+}
+
+static int read_any(const shmring *r, uint64_t *position, uint64_t end, struct shmring_message *message);
+
 int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmring_message *message)
+{
+	uint64_t at = *position;
+	struct entry e;
+
+	/* Here: there is a message, and it has no checksum. */
+	if (__builtin_expect(at >= end || !is_published(r, at) || !entry_is_plain(r, at, &e) || e.next > end ||
+				 e.flags & FLAG_CHECKSUM,
+			     0))
+		return read_any(r, position, end, message);
+	*position = e.next;
+	describe(r, at, &e, message);
+	return SHMRING_OK;
+}
+
+static int read_any(const shmring *r, uint64_t *position, uint64_t end, struct shmring_message *message)
 {
 	while (*position < end) {
 		uint64_t at = *position;
@@ -20,13 +48,7 @@ int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmr
 		*position = e.next;
 		if (e.kind == KIND_ABORTED)
 			continue;
-		message->message_id = at;
-		message->time = e.time;
-		message->data = slot_at(r, at) + e.shift;
-		message->length = e.length;
-		message->slots = (uint32_t)(e.next - at);
-		message->checksum = e.flags & FLAG_CHECKSUM ? e.crc : 0;
-		message->kind = e.kind;
+		describe(r, at, &e, message);
 		if (e.flags & FLAG_CHECKSUM && shmring_crc32c(0, message->data, e.length) != e.crc)
 			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu does not match its checksum",
 				    r->name, (unsigned long long)at);
@@ -47,7 +69,7 @@ const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
 		if (!is_published(r, at) || entry_read(r, at, &e) || e.next != at + 1 || e.shift ||
 		    e.kind == KIND_ABORTED)
 			return NULL;
-		at = e.flags & FLAG_ONES ? e.run_end : e.next;
+		at += e.run; /* one-slot messages up to there */
 	}
 	return slot_at(r, first);
 }
@@ -68,7 +90,7 @@ uint64_t shmring_member_available(shmring_member *m)
 
 		if (entry_read(r, at, &e) || e.next != at + 1 || e.kind == KIND_ABORTED || e.kind == KIND_END)
 			break;
-		at = e.flags & FLAG_ONES && e.run_end < limit ? e.run_end : e.next;
+		at = e.flags & FLAG_ONES && at + e.run < limit ? at + e.run : e.next;
 	}
 	return at;
 }

@@ -1,94 +1,11 @@
-/* What the files of the core share: handles, and who may call what. */
+/* What the files of the core offer each other. */
 #ifndef SHMRING_INTERNAL_H
 #define SHMRING_INTERNAL_H
 
-#include <pthread.h>
 #include <sys/types.h>
 
-#include "atomics.h"
-#include "layout.h"
-#include "shmring.h"
-
-struct lock_file; /* locks.c */
-
-struct shmring {
-	uint64_t owned; /* 0 in a child, whatever made it: see handle_new() */
-	struct header header; /* the checked copy; the file's own is not read again */
-	struct cursors *cursors;
-	struct seat *seats;
-	struct control *control;
-	uint8_t *slots; /* mapped twice, back to back */
-	uint64_t capacity;
-	uint64_t mask;
-	unsigned log2_capacity;
-	uint32_t seat_count;
-	uint32_t options;
-	struct lock_file *locks; /* the mapping was made from another description */
-	bool read_only;
-	bool asymmetric; /* barriers, see atomics.h */
-	uint32_t seat; /* this handle's own */
-	void *held[MAX_SEATS]; /* what holds the lock of each of this handle's seats */
-	uint8_t *base;
-	uint8_t *reserved; /* addresses: the file, the slots again, and alignment */
-	size_t reserved_bytes;
-	char name[256];
-};
-
-/* What a waiter remembers of its last wait. */
-struct wait_memory {
-	int64_t took_ns; /* INT64_MAX: nothing came */
-	int64_t look_ns; /* what a look for the dead costs here */
-	bool looks; /* this one looked last: it does so again */
-};
-
-struct shmring_producer {
-	shmring *ring;
-	struct seat *seat;
-	uint32_t seat_index;
-	uint64_t floor; /* cached; the shared one is never lower */
-	uint64_t claim_lo;
-	uint64_t claim_n; /* 0: no open claim */
-	struct wait_memory wait;
-};
-
-/* deferred.c: releases that await a free entry */
-struct boundary {
-	uint64_t at;
-	uint64_t other;
-};
-struct deferred {
-	struct boundary *table;
-	size_t room; /* a power of two, or 0 */
-	size_t used;
-	size_t cursor;
-};
-
-struct shmring_member {
-	shmring *ring;
-	struct seat *seat;
-	struct branch *branch;
-	uint32_t seat_index;
-	uint32_t branch_index;
-	uint32_t ranges_used; /* entries of seat->range below this may be in use */
-	uint32_t graph_changes; /* upstream_released was computed in this state of the graph */
-	uint64_t upstream_released; /* cached */
-	uint64_t heard; /* of so many ends of the stream */
-	uint64_t found; /* ends, with the one that is about to be taken as a message */
-	bool takes_ends; /* as messages */
-	uint64_t lapsed_first;
-	uint64_t lapsed_end;
-	struct deferred deferred;
-	bool woken; /* and has to see to it that no work is left beside sleepers */
-	struct wait_memory wait;
-	int64_t adopt_after_ns; /* no try to adopt before that */
-	int64_t adopt_pause_ns;
-	uint32_t adopt_seat; /* the orphan from which this member adopted last */
-};
-
-/* error.c */
-int fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
-int fail_errno(const char *what, const char *name);
-int not_now(int status);
+#include "cells.h"
+#include "clock.h"
 
 /* map.c */
 const char *base_name(const char *path);
@@ -97,18 +14,6 @@ uint32_t header_crc(const struct header *header);
 void advise(void *address, size_t bytes, uint32_t options);
 int attach_draft(const char *path, const char *name, shmring **ring);
 void attach_by_name(shmring *ring, const char *path);
-uint64_t index_of(const shmring *ring, uint64_t sequence);
-struct control *control_at(const shmring *ring, uint64_t sequence);
-uint8_t *slot_at(const shmring *ring, uint64_t sequence);
-
-static inline int check_usable(const shmring *ring)
-{
-	if (__builtin_expect(!ring->owned, 0))
-		return fail(SHMRING_E_FORKED,
-			    "this handle of ring \"%s\" belongs to the parent process; attach again in the child",
-			    ring->name);
-	return SHMRING_OK;
-}
 
 /* locks.c */
 bool lock_byte(int fd, off_t offset);
@@ -156,42 +61,18 @@ static inline bool gates_by_holds_only(const struct branch *branch)
 	return load_relaxed(&branch->d.options) & BRANCH_LAPSE || load_acquire(&branch->d.state) == BRANCH_DROPPED;
 }
 
-/* One message's entry, read once and checked: what a hostile peer changes
- * afterwards does not matter. */
-struct entry {
-	uint64_t next; /* sequence behind the message */
-	uint64_t run_end;
-	uint64_t time;
-	uint32_t length;
-	uint32_t crc;
-	uint8_t kind;
-	uint8_t flags;
-	uint8_t shift;
-};
-
-static inline bool is_published(const shmring *ring, uint64_t sequence)
-{
-	return load_acquire(&control_at(ring, sequence)->published) == sequence + 1;
-}
-
-/* Claimed and not published. The floor last: a slot that was published and used
- * again since shows another sequence, and whoever sees that sees the floor
- * beyond the old one. */
-static inline bool is_hole(const shmring *ring, uint64_t sequence)
-{
-	return sequence < load_acquire(&ring->cursors->claim.v) && !is_published(ring, sequence) &&
-	       sequence >= load_acquire(&ring->cursors->floor.v);
-}
-
-int entry_read(const shmring *ring, uint64_t sequence, struct entry *entry);
-
 /* kind.c */
 int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length);
 
 /* Numbers that are the users' own, and bytes, need no look at the message. */
+static inline bool kind_is_reserved(uint8_t kind)
+{
+	return (uint8_t)(kind - 1) < SHMRING_KIND_USER - 1;
+}
+
 static inline int kind_check(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length)
 {
-	if (__builtin_expect((uint8_t)(kind - 1) < SHMRING_KIND_USER - 1, 0))
+	if (__builtin_expect(kind_is_reserved(kind), 0))
 		return kind_check_reserved(ring, kind, data, length);
 	return SHMRING_OK;
 }
@@ -255,6 +136,7 @@ void explain_seats(const shmring *ring, char *text, size_t size);
 void wake_one(shmring *ring, uint64_t mask);
 void wake_branches(shmring *ring, uint64_t mask);
 void wake_producers(shmring *ring);
+void wake_producers_for(shmring *ring, const struct branch *branch, uint64_t low);
 void pass_wake_up_on(shmring_member *member);
 
 /* After a publication. The sleeper announces itself, passes a heavy barrier
@@ -283,13 +165,8 @@ static inline void wake_after_release(shmring *ring, const struct branch *branch
 
 	light_barrier(ring->asymmetric);
 	followers = load_relaxed(&branch->d.followers);
-	if (__builtin_expect(load_relaxed(&ring->cursors->producers.futex) & 1, 0)) {
-		uint64_t wanted = load_relaxed(&ring->cursors->producers.wanted);
-
-		if (low >= wanted &&
-		    (load_relaxed(&branch->taken.v) >> 8 >= wanted || gates_by_holds_only(branch)))
-			wake_producers(ring);
-	}
+	if (__builtin_expect(load_relaxed(&ring->cursors->producers.futex) & 1, 0))
+		wake_producers_for(ring, branch, low);
 	if (followers) {
 		uint64_t asleep = load_relaxed(&ring->cursors->asleep.v) & followers;
 
@@ -297,13 +174,5 @@ static inline void wake_after_release(shmring *ring, const struct branch *branch
 			wake_one(ring, asleep);
 	}
 }
-
-/* A seat's counter: its owner is the only writer. */
-static inline void count(uint64_t *counter, uint64_t n)
-{
-	store_relaxed(counter, load_relaxed(counter) + n);
-}
-
-uint64_t now_ns(int clock);
 
 #endif

@@ -265,13 +265,23 @@ enum control_flag {
 struct control {
 	uint64_t published; /* message_id + 1, stored last with release; 0: never */
 	uint64_t time; /* ns, CLOCK_REALTIME */
-	uint32_t length; /* bytes of payload */
-	uint32_t crc; /* CRC32C of the payload */
-	uint32_t run; /* slots from here to the end of the run */
-	uint8_t seat; /* of the producer */
-	uint8_t kind;
-	uint8_t flags;
-	uint8_t shift; /* the payload begins this far into the slot */
+	union { /* written and read in one piece */
+		struct {
+			uint32_t length; /* bytes of payload */
+			uint32_t crc; /* CRC32C of the payload */
+		};
+		uint64_t payload;
+	};
+	union { /* this one, too */
+		struct {
+			uint32_t run; /* slots from here to the end of the run */
+			uint8_t seat; /* of the producer */
+			uint8_t kind;
+			uint8_t flags;
+			uint8_t shift; /* the payload begins this far into the slot */
+		};
+		uint64_t description;
+	};
 };
 
 /* Lock bytes beside the seats' own. */

@@ -1,4 +1,4 @@
-/* Checking and mapping a ring file, and where things lie in it. */
+/* Checking and mapping a ring file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -6,7 +6,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "internal.h"
@@ -44,14 +43,6 @@ int shmring_path_of(const char *name, char *path, size_t size)
 	memcpy(path, NAMED, sizeof NAMED - 1);
 	memcpy(path + sizeof NAMED - 1, name, n + 1);
 	return SHMRING_OK;
-}
-
-uint64_t now_ns(int clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 static uint64_t round_up(uint64_t n, uint64_t unit)
@@ -417,28 +408,7 @@ void shmring_get_info(const shmring *r, struct shmring_info *info)
 	memcpy(info->uuid, h->uuid, sizeof info->uuid);
 }
 
-/* --- where things lie ------------------------------------------------------ */
-
-/* Scattered: rotating the index by three bits is a bijection that puts eight
- * neighbours an eighth of the ring apart. */
-uint64_t index_of(const shmring *r, uint64_t sequence)
-{
-	uint64_t i = sequence & r->mask;
-
-	if (__builtin_expect(r->options & OPT_SCATTERED, 0))
-		i = i >> 3 | (i & 7) << (r->log2_capacity - 3);
-	return i;
-}
-
-struct control *control_at(const shmring *r, uint64_t sequence)
-{
-	return &r->control[index_of(r, sequence)];
-}
-
-uint8_t *slot_at(const shmring *r, uint64_t sequence)
-{
-	return r->slots + index_of(r, sequence) * SLOT_BYTES;
-}
+/* --- for those outside --------------------------------------------------------- */
 
 void *shmring_slot(const shmring *r, uint64_t sequence)
 {

@@ -174,7 +174,7 @@ uint64_t shmring_member_hold(const shmring_member *m)
 	return ranges_lowest(m->seat, m->ranges_used);
 }
 
-/* --- take ---------------------------------------------------------------------- */
+/* --- the state of takes ----------------------------------------------------------- */
 
 /* From `at`, how far do up to max_messages readable messages reach? *messages are
  * those that are neither aborted nor an end marker, which comes alone: *marker. */
@@ -194,7 +194,7 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 		if (e.kind == KIND_END && n)
 			break;
 		if (e.flags & FLAG_ONES) {
-			uint64_t ones = e.run_end - at;
+			uint64_t ones = e.run;
 
 			if (ones > max_messages - n)
 				ones = max_messages - n;
@@ -247,7 +247,7 @@ static void confirm(shmring_member *m, uint32_t last, uint64_t t)
 }
 
 /* Moves `taken` from (t, last) to (end, me). */
-bool member_move_taken(shmring_member *m, uint64_t seen, uint64_t end)
+static inline bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
 {
 	uint32_t last = (uint32_t)(seen & 255);
 
@@ -260,15 +260,25 @@ bool member_move_taken(shmring_member *m, uint64_t seen, uint64_t end)
 	return cas_acq_rel(&m->branch->taken.v, &seen, end << 8 | m->seat_index);
 }
 
+bool member_move_taken(shmring_member *m, uint64_t seen, uint64_t end)
+{
+	return move_taken(m, seen, end);
+}
+
+/* Release: the payload was read before. Pairs with the acquire in branch_released(). */
+static inline void raise_hold(shmring_member *m, uint64_t low)
+{
+	store_release(&m->seat->lease.hold, low);
+	wake_after_release(m->ring, m->branch, low);
+}
+
 void member_raise_hold(shmring_member *m)
 {
 	uint64_t low = ranges_lowest(m->seat, m->ranges_used);
 
 	if (low == NONE)
 		m->ranges_used = 0;
-	/* Release: the payload was read before. Pairs with the acquire in branch_released(). */
-	store_release(&m->seat->lease.hold, low);
-	wake_after_release(m->ring, m->branch, low);
+	raise_hold(m, low);
 }
 
 /* Records [lo, hi): grows the range that ends at lo, or takes a free entry. */
@@ -397,13 +407,87 @@ static bool dead_hold_something(shmring_member *m)
 	return true;
 }
 
+/* --- take ---------------------------------------------------------------------- */
+
+/* Pending before it is recorded, and struck before it is done: at every point
+ * between, recovery asks `taken` whose the range is. */
+static inline void take_begins(shmring_member *m, uint64_t t, uint64_t end)
+{
+	store_relaxed(&m->seat->lease.take_lo, t);
+	crash_order();
+	store_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index) | TAKE_PENDING);
+	crash_order();
+}
+
+__attribute__((cold, noinline)) static int take_undone(shmring_member *m, uint64_t t, uint64_t end, int status)
+{
+	(void)ranges_remove(m->seat, &m->ranges_used, t, end); /* a suffix or the whole: needs no entry */
+	crash_order();
+	store_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));
+	member_raise_hold(m);
+	return status;
+}
+
+/* The range is recorded and held: moves `taken`, and gives the lease. */
+static inline int take_recorded(shmring_member *m, uint64_t seen, uint64_t end, uint32_t messages,
+				struct shmring_lease *lease)
+{
+	uint64_t t = seen >> 8;
+
+	light_barrier(m->ring->asymmetric); /* pairs with the heavy one in branch_drop() */
+	if (__builtin_expect(load_relaxed(&m->branch->d.state) != BRANCH_ACTIVE, 0))
+		return take_undone(m, t, end, dropped(m));
+	if (__builtin_expect(!move_taken(m, seen, end), 0))
+		return take_undone(m, t, end, contended(m));
+	/* A helper may have done it already; it can only have stored the same. */
+	store_release(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));
+	*lease = (struct shmring_lease){.first = t, .end = end, .messages = messages};
+	count(&m->seat->counters.messages, messages);
+	if (__builtin_expect(m->woken, 0))
+		pass_wake_up_on(m);
+	return SHMRING_OK;
+}
+
+static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease);
+
 int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
+{
+	shmring *r = m->ring;
+	struct branch *b = m->branch;
+	struct entry e;
+	uint64_t seen, t;
+
+	/* Here: one message, nothing held, nothing to adopt, no end to tell, nobody to
+	 * follow, no lapse. */
+	if (__builtin_expect(!r->owned || max_messages != 1 || m->ranges_used || load_acquire(&b->d.orphans), 0))
+		return take_any(m, max_messages, max_slots, lease);
+	seen = load_acquire(&b->taken.v);
+	t = seen >> 8;
+	if (__builtin_expect(load_relaxed(&b->taken.ends) != load_relaxed(&m->heard) ||
+				 load_relaxed(&b->d.upstream) ||
+				 load_relaxed(&b->d.options) & (BRANCH_LAPSE | BRANCH_LATER) ||
+				 !is_published(r, t) || !entry_is_plain(r, t, &e),
+			     0))
+		return take_any(m, max_messages, max_slots, lease);
+
+	take_begins(m, t, e.next);
+	store_relaxed(&m->seat->range[0].hi, e.next);
+	crash_order();
+	store_relaxed(&m->seat->range[0].lo, t);
+	m->ranges_used = 1;
+	/* Relaxed: the CAS that follows releases it, and whoever sees the moved `taken`
+	 * (acquire) sees the hold. */
+	store_relaxed(&m->seat->lease.hold, t);
+	return take_recorded(m, seen, e.next, 1, lease);
+}
+
+static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
 {
 	shmring *r = m->ring;
 	struct branch *b = m->branch;
 	struct seat *s = m->seat;
 	int status = check_usable(r);
-	uint64_t seen, t, end, word;
+	uint64_t seen, t, end;
 	uint64_t limit;
 	uint32_t messages;
 	bool marker, as_message = false, looked = false;
@@ -472,48 +556,24 @@ again:
 		messages = 1;
 	}
 
-	/* Pending before it is recorded, and struck before it is done: at every
-	 * point between, recovery asks `taken` whose the range is. */
-	word = TAKE_WORD(end, m->branch_index);
-	store_relaxed(&s->lease.take_lo, t);
-	crash_order();
-	store_relaxed(&s->lease.take_end, word | TAKE_PENDING);
-	crash_order();
+	take_begins(m, t, end);
 	status = member_record(m, t, end);
 	if (status) {
-		store_relaxed(&s->lease.take_end, word);
+		store_relaxed(&s->lease.take_end, TAKE_WORD(end, m->branch_index));
 		if (load_relaxed(&b->d.options) & BRANCH_LAPSE)
 			member_raise_hold(m);
 		return status;
 	}
-	/* Relaxed: the CAS below releases it, and whoever sees the moved
-	 * `taken` (acquire) sees the hold. */
+	/* Relaxed: as in shmring_take(). */
 	if (load_relaxed(&s->lease.hold) == NONE)
 		store_relaxed(&s->lease.hold, t);
-	light_barrier(r->asymmetric); /* pairs with the heavy one in branch_drop() */
-	status = load_relaxed(&b->d.state) != BRANCH_ACTIVE ? dropped(m)
-		 : member_move_taken(m, seen, end)          ? SHMRING_OK
-							    : contended(m);
-	if (__builtin_expect(status != 0, 0)) {
-		(void)ranges_remove(s, &m->ranges_used, t, end); /* a suffix or the whole: needs no entry */
-		crash_order();
-		store_relaxed(&s->lease.take_end, word);
-		member_raise_hold(m);
-		return status;
-	}
-	/* A helper may have done it already; it can only have stored the same. */
-	store_release(&s->lease.take_end, word);
-	if (__builtin_expect(marker, 0))
+	status = take_recorded(m, seen, end, messages, lease);
+	if (!status && __builtin_expect(marker, 0))
 		member_has_end(m);
-	lease->first = t;
-	lease->end = end;
-	lease->messages = messages;
-	lease->redelivered = false;
-	count(&s->counters.messages, messages);
-	if (__builtin_expect(m->woken, 0))
-		pass_wake_up_on(m);
-	return SHMRING_OK;
+	return status;
 }
+
+/* --- release ------------------------------------------------------------------- */
 
 /* Where a recorded range begins or ends, or where something was published: what
  * lies inside a message carries an older number, or none. */
@@ -566,32 +626,42 @@ static bool has_free_entry(const shmring_member *m)
 	return m->ranges_used < LEASES;
 }
 
-int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
+static int release_any(shmring_member *m, uint64_t first, uint64_t end)
 {
 	struct seat *s = m->seat;
 	int status = check_usable(m->ring);
 
+	if (!status)
+		status = member_check_held(m, first, end);
 	if (status)
 		return status;
-	/* One lease at a time: all that is recorded. */
-	if (__builtin_expect(m->ranges_used != 1 || load_relaxed(&s->range[0].lo) != first ||
-				 load_relaxed(&s->range[0].hi) != end,
-			     0) &&
-	    (status = member_check_held(m, first, end)))
-		return status;
 	/* Before anything is taken out: a release that is refused has changed nothing. */
-	if (__builtin_expect(m->ranges_used == LEASES, 0) && !deferred_reserve(&m->deferred))
+	if (m->ranges_used == LEASES && !deferred_reserve(&m->deferred))
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; release it again later");
-	if (__builtin_expect(m->deferred.used != 0, 0))
+	if (m->deferred.used)
 		deferred_join(&m->deferred, &first, &end);
-	if (__builtin_expect(!ranges_remove(s, &m->ranges_used, first, end), 0)) {
+	if (!ranges_remove(s, &m->ranges_used, first, end)) {
 		/* No entry to split with: keep holding it until one is free, or it is an end. */
 		deferred_put(&m->deferred, first, end);
 		return SHMRING_OK;
 	}
-	while (__builtin_expect(m->deferred.used != 0, 0) && has_free_entry(m) &&
-	       deferred_take_any(&m->deferred, &first, &end))
+	while (m->deferred.used && has_free_entry(m) && deferred_take_any(&m->deferred, &first, &end))
 		(void)ranges_remove(s, &m->ranges_used, first, end);
 	member_raise_hold(m);
+	return SHMRING_OK;
+}
+
+int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
+{
+	struct range *only = &m->seat->range[0];
+
+	/* Here: one lease at a time, and all of it. */
+	if (__builtin_expect(!m->ring->owned || m->ranges_used != 1 || m->deferred.used ||
+				 load_relaxed(&only->lo) != first || load_relaxed(&only->hi) != end,
+			     0))
+		return release_any(m, first, end);
+	store_relaxed(&only->lo, NONE);
+	m->ranges_used = 0;
+	raise_hold(m, NONE);
 	return SHMRING_OK;
 }

@@ -24,7 +24,7 @@ static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 	/* The hole's owner may have died filling a batch, whose later rows carry
 	 * their numbers already. A seat's claims only go up, so what a seat with
 	 * its intent at h has written behind h lies inside the hole. */
-	seat = load_relaxed(&control_at(r, at)->seat);
+	seat = description_seat(load_relaxed(&control_at(r, at)->description));
 	return seat >= r->seat_count || load_acquire(&r->seats[seat].intent.lo) != h;
 }
 

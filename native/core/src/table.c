@@ -70,6 +70,7 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	const struct control *c;
 	uint64_t published, sequence;
 	struct entry e;
+	uint64_t time;
 	int status;
 
 	if (index >= r->capacity)
@@ -83,6 +84,7 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	    !is_committed(r, sequence))
 		return SHMRING_OK; /* never used, free to be overwritten, or not committed */
 	status = entry_read(r, sequence, &e);
+	time = load_relaxed(&c->time);
 	if (!status && e.kind != KIND_ABORTED) {
 		copy_racy(message, slot_at(r, sequence) + e.shift, e.length < capacity ? e.length : capacity);
 		row->reference_count = reference_count(r, sequence);
@@ -96,7 +98,7 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	if (status || e.kind == KIND_ABORTED)
 		return status;
 	row->message_id = sequence;
-	row->time = e.time;
+	row->time = time;
 	row->length = e.length;
 	row->kind = e.kind;
 	row->filled = true;

@@ -106,6 +106,15 @@ void wake_producers(shmring *r)
 	}
 }
 
+/* If what they wait for is there: `taken` is beyond it, or counts for nothing. */
+void wake_producers_for(shmring *r, const struct branch *b, uint64_t low)
+{
+	uint64_t wanted = load_relaxed(&r->cursors->producers.wanted);
+
+	if (low >= wanted && (load_relaxed(&b->taken.v) >> 8 >= wanted || gates_by_holds_only(b)))
+		wake_producers(r);
+}
+
 struct waiter {
 	shmring *ring;
 	struct seat *seat; /* whose owner waits; NULL: a handle */

@@ -1,0 +1,134 @@
+/* Where things lie in a mapped ring, and how an entry is written, published and read. */
+#ifndef SHMRING_CELLS_H
+#define SHMRING_CELLS_H
+
+#include "error.h"
+#include "handles.h"
+
+/* Scattered: rotating the index by three bits is a bijection that puts eight
+ * neighbours an eighth of the ring apart. */
+static inline uint64_t index_of(const shmring *ring, uint64_t sequence)
+{
+	uint64_t i = sequence & ring->mask;
+
+	if (__builtin_expect(ring->options & OPT_SCATTERED, 0))
+		i = i >> 3 | (i & 7) << (ring->log2_capacity - 3);
+	return i;
+}
+
+static inline struct control *control_at(const shmring *ring, uint64_t sequence)
+{
+	return &ring->control[index_of(ring, sequence)];
+}
+
+static inline uint8_t *slot_at(const shmring *ring, uint64_t sequence)
+{
+	return ring->slots + index_of(ring, sequence) * SLOT_BYTES;
+}
+
+/* --- an entry ----------------------------------------------------------------- */
+
+/* One message's entry, read once and checked: what a hostile peer changes
+ * afterwards does not matter. */
+struct entry {
+	uint64_t next; /* sequence behind the message */
+	uint32_t run; /* slots to the end of the run */
+	uint32_t length;
+	uint32_t crc;
+	uint8_t kind;
+	uint8_t flags;
+	uint8_t shift;
+};
+
+/* Relaxed, not plain: table.c looks at entries that change. */
+static inline void entry_fill(struct control *entry, uint64_t time, uint32_t length, uint32_t run, uint8_t seat,
+			      uint8_t kind, uint8_t flags, uint8_t shift, uint32_t crc)
+{
+	store_relaxed(&entry->time, time);
+	store_relaxed(&entry->payload, (uint64_t)crc << 32 | length);
+	store_relaxed(&entry->description, (uint64_t)shift << 56 | (uint64_t)flags << 48 | (uint64_t)kind << 40 |
+					       (uint64_t)seat << 32 | run);
+}
+
+static inline uint32_t description_run(uint64_t description)
+{
+	return (uint32_t)description;
+}
+
+static inline uint8_t description_seat(uint64_t description)
+{
+	return (uint8_t)(description >> 32);
+}
+
+static inline uint8_t description_flags(uint64_t description)
+{
+	return (uint8_t)(description >> 48);
+}
+
+static inline bool entry_unpack(const shmring *ring, uint64_t sequence, struct entry *e)
+{
+	const struct control *c = control_at(ring, sequence);
+	uint64_t payload = load_relaxed(&c->payload);
+	uint64_t description = load_relaxed(&c->description);
+	uint64_t slots;
+
+	e->run = description_run(description);
+	e->length = (uint32_t)payload;
+	e->crc = (uint32_t)(payload >> 32);
+	e->kind = (uint8_t)(description >> 40);
+	e->flags = description_flags(description);
+	e->shift = (uint8_t)(description >> 56);
+	slots = e->flags & FLAG_ONES ? 1 : e->run;
+	e->next = sequence + slots;
+	return e->run != 0 && e->run <= ring->capacity && (uint64_t)e->length + e->shift <= slots * SLOT_BYTES;
+}
+
+static inline int entry_read(const shmring *ring, uint64_t sequence, struct entry *e)
+{
+	if (__builtin_expect(entry_unpack(ring, sequence, e), 1))
+		return SHMRING_OK;
+	return fail_entry(ring->name, sequence, e->run, e->length);
+}
+
+/* A message, and neither damaged, nor aborted, nor an end marker. */
+static inline bool entry_is_plain(const shmring *ring, uint64_t sequence, struct entry *e)
+{
+	return entry_unpack(ring, sequence, e) && e->kind != KIND_ABORTED && e->kind != KIND_END;
+}
+
+/* --- published or not ----------------------------------------------------------- */
+
+/* The one store that makes a run visible: pairs with the acquire in is_published(). */
+static inline void publish(struct control *entry, uint64_t sequence)
+{
+	store_release(&entry->published, sequence + 1);
+}
+
+static inline bool is_published(const shmring *ring, uint64_t sequence)
+{
+	return load_acquire(&control_at(ring, sequence)->published) == sequence + 1;
+}
+
+/* Claimed and not published. The floor last: a slot that was published and used
+ * again since shows another sequence, and whoever sees that sees the floor
+ * beyond the old one. */
+static inline bool is_hole(const shmring *ring, uint64_t sequence)
+{
+	return sequence < load_acquire(&ring->cursors->claim.v) && !is_published(ring, sequence) &&
+	       sequence >= load_acquire(&ring->cursors->floor.v);
+}
+
+/* --- a handle ------------------------------------------------------------------- */
+
+static inline int check_usable(const shmring *ring)
+{
+	return __builtin_expect(!ring->owned, 0) ? fail_forked(ring->name) : SHMRING_OK;
+}
+
+/* A seat's counter: its owner is the only writer. */
+static inline void count(uint64_t *counter, uint64_t n)
+{
+	store_relaxed(counter, load_relaxed(counter) + n);
+}
+
+#endif

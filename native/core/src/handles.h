@@ -1,0 +1,87 @@
+/* A ring as it is attached here, and who takes part in it. */
+#ifndef SHMRING_HANDLES_H
+#define SHMRING_HANDLES_H
+
+#include <stddef.h>
+
+#include "atomics.h"
+#include "layout.h"
+#include "shmring.h"
+
+struct lock_file; /* locks.c */
+
+struct shmring {
+	uint64_t owned; /* 0 in a child, whatever made it: see handle_new() */
+	struct header header; /* the checked copy; the file's own is not read again */
+	struct cursors *cursors;
+	struct seat *seats;
+	struct control *control;
+	uint8_t *slots; /* mapped twice, back to back */
+	uint64_t capacity;
+	uint64_t mask;
+	unsigned log2_capacity;
+	uint32_t seat_count;
+	uint32_t options;
+	struct lock_file *locks; /* the mapping was made from another description */
+	bool read_only;
+	bool asymmetric; /* barriers, see atomics.h */
+	uint32_t seat; /* this handle's own */
+	void *held[MAX_SEATS]; /* what holds the lock of each of this handle's seats */
+	uint8_t *base;
+	uint8_t *reserved; /* addresses: the file, the slots again, and alignment */
+	size_t reserved_bytes;
+	char name[256];
+};
+
+/* What a waiter remembers of its last wait. */
+struct wait_memory {
+	int64_t took_ns; /* INT64_MAX: nothing came */
+	int64_t look_ns; /* what a look for the dead costs here */
+	bool looks; /* this one looked last: it does so again */
+};
+
+struct shmring_producer {
+	shmring *ring;
+	struct seat *seat;
+	uint32_t seat_index;
+	uint64_t floor; /* cached; the shared one is never lower */
+	uint64_t claim_lo;
+	uint64_t claim_n; /* 0: no open claim */
+	struct wait_memory wait;
+};
+
+/* deferred.c: releases that await a free entry */
+struct boundary {
+	uint64_t at;
+	uint64_t other;
+};
+struct deferred {
+	struct boundary *table;
+	size_t room; /* a power of two, or 0 */
+	size_t used;
+	size_t cursor;
+};
+
+struct shmring_member {
+	shmring *ring;
+	struct seat *seat;
+	struct branch *branch;
+	uint32_t seat_index;
+	uint32_t branch_index;
+	uint32_t ranges_used; /* entries of seat->range below this may be in use */
+	uint32_t graph_changes; /* upstream_released was computed in this state of the graph */
+	uint64_t upstream_released; /* cached */
+	uint64_t heard; /* of so many ends of the stream */
+	uint64_t found; /* ends, with the one that is about to be taken as a message */
+	bool takes_ends; /* as messages */
+	uint64_t lapsed_first;
+	uint64_t lapsed_end;
+	struct deferred deferred;
+	bool woken; /* and has to see to it that no work is left beside sleepers */
+	struct wait_memory wait;
+	int64_t adopt_after_ns; /* no try to adopt before that */
+	int64_t adopt_pause_ns;
+	uint32_t adopt_seat; /* the orphan from which this member adopted last */
+};
+
+#endif
