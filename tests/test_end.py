@@ -119,6 +119,37 @@ def test_member_that_was_killed_with_messages_delays_the_end(ring, child):
         assert list(inp) == [b"x"]
 
 
+def test_new_branch_at_earliest_sees_the_old_run_with_its_end(ring):
+    with ring.producer() as out, ring.consumer("a", start="earliest") as inp:
+        for run in (b"1", b"2"):
+            out.push(run)
+            out.push_end()
+            assert list(inp) == [run]
+        with ring.consumer("b", start="earliest") as late, ring.consumer("c") as new:
+            assert list(late) == [b"1"]
+            assert list(late) == [b"2"]
+            out.push(b"3")
+            out.push_end()
+            assert list(new) == list(late) == list(inp) == [b"3"]
+
+
+def test_who_reads_on_for_another_is_told_of_its_end(ring):
+    with ring.producer() as out, ring.consumer("a") as other:
+        planned = ring.branches()[0]["ends"]
+        out.push_end()
+        assert list(other) == []
+        with ring.consumer("a") as again:
+            again.hear_ends(planned)
+            assert list(again) == []
+            with pytest.raises(shmring.Empty) as empty:
+                again.pop(timeout=0)
+            assert not isinstance(empty.value, shmring.EndOfStream)
+        with pytest.raises(OverflowError):
+            other.hear_ends(-1)
+    with pytest.raises(shmring.Closed):
+        other.hear_ends(0)
+
+
 def test_arrow_readers_of_one_branch_all_end(name, thread):
     import pyarrow as pa
 

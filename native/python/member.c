@@ -110,6 +110,20 @@ static PyObject *member_abandon(PyObject *op, PyObject *Py_UNUSED(ignored))
 	return member_close(op, NULL);
 }
 
+static PyObject *member_hear_ends(PyObject *op, PyObject *since)
+{
+	struct member *self = (struct member *)op;
+	unsigned long long ends = PyLong_AsUnsignedLongLong(since);
+
+	if (PyErr_Occurred() || !member_usable(self))
+		return NULL;
+	handle_pin(&self->handle);
+	if (self->core)
+		shmring_member_hear_ends(self->core, ends);
+	handle_unpin(&self->handle);
+	Py_RETURN_NONE;
+}
+
 static PyObject *member_exit(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
 {
 	return member_close(self, NULL);
@@ -531,6 +545,10 @@ static PyMethodDef methods[] = {
     {"abandon", member_abandon, METH_NOARGS,
      "abandon($self, /)\n--\n\nLeave as if this process had died: what is leased and not released yet is\n"
      "delivered again, to the branch's other consumers or to the next one."},
+    {"hear_ends", member_hear_ends, METH_O,
+     "hear_ends($self, since, /)\n--\n\nBe told of the ends of the stream that came since the branch had come to\n"
+     "`since` of them, as if this consumer had joined then (see \"ends\" in Ring.branches()). Before the\n"
+     "first message is taken."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(member_exit), METH_FASTCALL, NULL},
     {0},

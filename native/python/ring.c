@@ -268,12 +268,12 @@ static PyObject *text(const char *name, size_t room)
 
 static PyObject *branch_dict(const struct shmring_branch_info *info)
 {
-	return Py_BuildValue("{s:I,s:N,s:O,s:O,s:O,s:K,s:K,s:K,s:I,s:I}", "id", info->id, "name",
+	return Py_BuildValue("{s:I,s:N,s:O,s:O,s:O,s:K,s:K,s:K,s:K,s:I,s:I}", "id", info->id, "name",
 			     text(info->name, sizeof info->name), "exclusive", flag(info->exclusive), "ephemeral",
 			     flag(info->ephemeral), "lapse", flag(info->lapse), "upstream",
 			     (unsigned long long)info->upstream, "position", (unsigned long long)info->position,
-			     "released", (unsigned long long)info->released, "members", info->members, "orphans",
-			     info->orphans);
+			     "released", (unsigned long long)info->released, "ends",
+			     (unsigned long long)info->ends, "members", info->members, "orphans", info->orphans);
 }
 
 /* Appends and gives the reference up. */

@@ -223,9 +223,9 @@ class Ring(Closing):
         Parameters
         ----------
         branch : name of the branch, 1 to 47 bytes. Every branch sees every message
-        start : where a new branch begins: "latest", "earliest" (what is still held) or a
-            sequence, of which the first message at or after it is delivered first. A branch that is
-            there goes on where it stands
+        start : where a new branch begins: "latest", "earliest" (what is still held, also of an
+            earlier run, with its end) or a sequence, of which the first message at or after it is
+            delivered first. A branch that is there goes on where it stands
         exclusive : one member only
         ephemeral : dropped with its last member; otherwise it keeps holding the producers
         lapse : loses the oldest messages rather than hold the producers (Lapsed says which). What
@@ -360,7 +360,8 @@ class Ring(Closing):
         -------
         a dict each: id, name, exclusive, ephemeral, lapse (bool), after (names of the branches it
         follows; none: the producers), position (next sequence to be taken), released (all below has
-        been), members, orphans (members that died, whose messages await redelivery)
+        been), ends (of the stream, so many has it come to), members, orphans (members that died,
+        whose messages await redelivery)
         """
         found = self.core.branches()
         names = {b["id"]: b["name"] for b in found}

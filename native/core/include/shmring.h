@@ -249,7 +249,7 @@ SHMRING_API void *shmring_slot(const shmring *ring, uint64_t sequence);
 
 enum shmring_start {
 	SHMRING_LATEST = 0,
-	SHMRING_EARLIEST = 1,
+	SHMRING_EARLIEST = 1, /* what is still held, also of an earlier run, with its end */
 	SHMRING_AT_SEQUENCE = 2, /* the first message at or after it */
 };
 
@@ -271,6 +271,7 @@ struct shmring_branch_info {
 	uint64_t upstream;
 	uint64_t position; /* next sequence to be taken */
 	uint64_t released; /* everything below has been released */
+	uint64_t ends; /* of the stream, that the branch has come to */
 	uint32_t members;
 	uint32_t orphans; /* seats of members that died or handed back, whose leases await redelivery */
 };
@@ -347,6 +348,11 @@ SHMRING_API int shmring_take(shmring_member *member, uint32_t max_messages, uint
  * comes to first is a message, of kind SHMRING_KIND_END and leased alone. Of those
  * that other members have come to it is told as ever. */
 SHMRING_API void shmring_member_take_ends(shmring_member *member, bool as_messages);
+
+/* Lets this member be told of the ends that came since the branch had come to `since` of
+ * them (shmring_branch_info), as if it had joined then: for who reads on where another
+ * member has failed, or was expected to join before. Once, before the first take. */
+SHMRING_API void shmring_member_hear_ends(shmring_member *member, uint64_t since);
 
 /* Leaves as if this process had died: what the member holds is delivered again
  * to the branch's other members, or to the next one that joins. */

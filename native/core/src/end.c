@@ -121,6 +121,12 @@ void member_begins(shmring_member *m)
 	store_relaxed(&m->heard, load_relaxed(&b->taken.ends));
 }
 
+void shmring_member_hear_ends(shmring_member *m, uint64_t since)
+{
+	if (since < load_relaxed(&m->heard)) /* else the branch was dropped since, and made again */
+		store_relaxed(&m->heard, since);
+}
+
 void shmring_member_take_ends(shmring_member *m, bool as_messages)
 {
 	m->takes_ends = as_messages;

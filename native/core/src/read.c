@@ -508,6 +508,8 @@ again:
 	t = seen >> 8;
 	if (__builtin_expect(load_relaxed(&b->taken.ends) != load_relaxed(&m->heard), 0) &&
 	    member_is_ended(m, t)) {
+		if (load_relaxed(&b->d.orphans)) /* as below */
+			return contended(m);
 		store_relaxed(&m->heard, m->heard + 1);
 		return not_now(SHMRING_ENDED);
 	}

@@ -393,6 +393,73 @@ TEST(members_that_wait_are_woken_by_the_end)
 	ring_end(r);
 }
 
+TEST(who_reads_on_for_another_hears_of_the_ends_since_then)
+{
+	struct shmring_branch_info info;
+	struct shmring_lease l;
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *first = member_of(r, "b"), *other = member_of(r, "b"), *again;
+	uint32_t id = shmring_member_branch(first);
+
+	push_end(p);
+	CHECK_IS(pop_number(first), SHMRING_ENDED);
+	CHECK_IS(pop_number(other), SHMRING_ENDED);
+	CHECK_IS(shmring_branch_info(r, id, &info), SHMRING_OK);
+	CHECK_IS(info.ends, 1);
+	push_n(p, 0, 2);
+	push_end(p);
+	push_n(p, 2, 1);
+	CHECK_IS(shmring_take(first, 1, 1, &l), SHMRING_OK);
+	CHECK_IS(pop_number(other), 1);
+	CHECK_IS(pop_number(other), SHMRING_ENDED);
+	CHECK_IS(pop_number(first), SHMRING_ENDED);
+	shmring_member_abandon(first);
+	again = member_of(r, "b");
+	shmring_member_hear_ends(again, info.ends);
+	CHECK_IS(pop_number(again), 0); /* what the first one held, before the end */
+	CHECK_IS(pop_number(again), SHMRING_ENDED);
+	CHECK_IS(pop_number(again), 2);
+	CHECK_IS(pop_number(again), SHMRING_UNAVAILABLE);
+	shmring_member_close(again);
+	again = member_of(r, "b");
+	shmring_member_hear_ends(again, 7); /* of a branch that had the name before */
+	CHECK_IS(pop_number(again), SHMRING_UNAVAILABLE);
+	shmring_member_close(again);
+	shmring_member_close(other);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)
+{
+	struct shmring_lease l;
+	shmring *r = ring_new(), *stopped = ring_again(ring_path());
+	shmring_producer *p = producer_of(r);
+	shmring_member *first = member_of(r, "b"), *other = member_of(r, "b"), *again;
+
+	push_n(p, 0, 1);
+	CHECK_IS(shmring_take(first, 1, 1, &l), SHMRING_OK);
+	push_end(p);
+	CHECK_IS(pop_number(other), SHMRING_ENDED);
+	shmring_member_abandon(first);
+	again = member_of(r, "b");
+	shmring_member_hear_ends(again, 0);
+	NEED(admin_try(stopped)); /* nobody can adopt now */
+	CHECK_IS(shmring_take(again, 1, 1, &l), SHMRING_CONTENDED);
+	admin_leave(stopped);
+	while (shmring_take(again, 1, 1, &l) == SHMRING_CONTENDED)
+		;
+	CHECK(l.redelivered && l.first == 0);
+	CHECK_IS(shmring_release(again, l.first, l.end), SHMRING_OK);
+	CHECK_IS(pop_number(again), SHMRING_ENDED);
+	shmring_member_close(again);
+	shmring_member_close(other);
+	shmring_producer_close(p);
+	shmring_close(stopped);
+	ring_end(r);
+}
+
 int main(void)
 {
 	check_begin();
@@ -409,5 +476,7 @@ int main(void)
 	RUN(an_end_that_was_found_and_not_passed);
 	RUN(the_end_on_exclusive_lapsing_and_ephemeral_branches);
 	RUN(members_that_wait_are_woken_by_the_end);
+	RUN(who_reads_on_for_another_hears_of_the_ends_since_then);
+	RUN(an_end_that_others_came_to_waits_for_what_the_dead_held);
 	return check_summary();
 }

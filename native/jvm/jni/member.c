@@ -21,6 +21,11 @@ NATIVE(void, takeEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
 	shmring_member_take_ends(from_handle(member), true);
 }
 
+NATIVE(void, hearEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member, jlong since)
+{
+	shmring_member_hear_ends(from_handle(member), (uint64_t)since);
+}
+
 /* first, end, messages, redelivered */
 NATIVE(jint, take)
 (JNIEnv *env, jclass class UNUSED, jlong member, jint max_messages, jlong max_slots, jlongArray result)

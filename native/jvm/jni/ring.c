@@ -119,7 +119,7 @@ NATIVE(void, unsubscribe)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArr
 		(void)answer(env, shmring_unsubscribe(from_handle(ring), text.chars));
 }
 
-/* position, released, members, whether it may lapse; false if there is no such branch */
+/* position, released, ends, members, whether it may lapse; false if there is no such branch */
 NATIVE(jboolean, branch)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jlongArray result)
 {
 	struct shmring_branch_info info;
@@ -129,9 +129,9 @@ NATIVE(jboolean, branch)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArra
 	if (!text_load(env, branch, &text) || shmring_find_branch(from_handle(ring), text.chars, &id) ||
 	    shmring_branch_info(from_handle(ring), id, &info))
 		return JNI_FALSE;
-	(*env)->SetLongArrayRegion(
-	    env, result, 0, 4,
-	    (jlong[]){(jlong)info.position, (jlong)info.released, (jlong)info.members, info.lapse});
+	(*env)->SetLongArrayRegion(env, result, 0, 5,
+				   (jlong[]){(jlong)info.position, (jlong)info.released, (jlong)info.ends,
+					     (jlong)info.members, info.lapse});
 	return JNI_TRUE;
 }
 

@@ -27,6 +27,14 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
+   * Lets this consumer be told of the ends of the stream that came since the branch had come to
+   * `since` of them ({@link BranchInfo#ends}), as if it had joined then. Before its first take.
+   */
+  public synchronized void hearEnds(long since) {
+    Native.hearEnds(handle(), since);
+  }
+
+  /**
    * Takes the next message, waiting for it.
    *
    * @throws EndOfStreamException if the stream has ended

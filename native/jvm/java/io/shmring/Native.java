@@ -69,6 +69,8 @@ final class Native {
 
   static native void takeEnds(long member);
 
+  static native void hearEnds(long member, long since);
+
   static native int take(long member, int maxMessages, long maxSlots, long[] lease);
 
   static native int read(long ring, long position, long end, long[] message);

@@ -179,11 +179,11 @@ public final class Ring implements AutoCloseable {
   }
 
   public synchronized Optional<BranchInfo> branch(String branch) {
-    long[] words = new long[4];
+    long[] words = new long[5];
     if (!Native.branch(handle(), utf8(branch), words)) {
       return Optional.empty();
     }
-    return Optional.of(new BranchInfo(words[0], words[1], (int) words[2], words[3] != 0));
+    return Optional.of(new BranchInfo(words[0], words[1], words[2], (int) words[3], words[4] != 0));
   }
 
   /** The messages from `first` on and before `end`, which somebody else holds. */
