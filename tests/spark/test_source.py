@@ -309,6 +309,27 @@ def test_attempt_after_a_release_says_that_rows_would_be_missing(task):
         task()
 
 
+def test_attempt_after_one_that_failed_is_told_of_an_end_that_another_member_took(arrow):
+    columns = StructType([StructField("x", LongType())])
+    options = {"ring": arrow.name, "branch": "b", "until": "end", "timeout": "600"}
+    reader = RingReader(ReadOptions.of(options), columns, "frame")
+    (partition,) = reader.partitions()
+    first = reader.read(partition)
+    next(first)
+    with arrow.arrow_reader("b", copy=True) as other, arrow.producer() as out:
+        out.push_end()
+        rows = sum(batch.num_rows for batch in other)
+    first.close()
+    assert rows + sum(batch.num_rows for batch in reader.read(partition)) == 2000
+    reader = RingReader(ReadOptions.of(options), columns, "another frame")
+    (partition,) = reader.partitions()
+    later = reader.read(partition)
+    with arrow.arrow_writer() as out:
+        out.write(pa.table([[2000], ["next run"]], schema=SCHEMA))
+        out.end()
+    assert sum(batch.num_rows for batch in later) == 1
+
+
 def test_attempts_do_not_wait_for_others_of_the_branch(arrow, task):
     with arrow.consumer("b", name="somebody else"):
         assert task() == 2000

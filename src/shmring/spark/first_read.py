@@ -2,8 +2,8 @@
 
 A branch gives each message once, and Spark plans a Python data source anew for each use of a
 DataFrame, in processes that know nothing of each other. So the tasks note what they read in a small
-file beside the ring, ``.shmring-reads-FILE-DRIVER``, a line ``KEY READ RELEASED`` each; the first
-line with a key counts. One write appends them, so that two tasks cannot both be first.
+file beside the ring, ``.shmring-reads-FILE-DRIVER``, a line ``KEY READ RELEASED ENDS`` each; the
+first line with a key counts. One write appends them, so that two tasks cannot both be first.
 """
 
 from __future__ import annotations
@@ -25,10 +25,18 @@ _MOST = 1 << 20  # bytes; then the notes begin anew, and those before are kept o
 
 
 class Read(NamedTuple):
-    """A read of a branch, and how far the branch had released when it was planned."""
+    """A read of a branch, and how far the branch was when it was planned.
+
+    Parameters
+    ----------
+    name : of the read
+    released : by the branch's members
+    ends : of the stream, that the branch had come to
+    """
 
     name: str
     released: int
+    ends: int
 
 
 def open_notes(ring: Ring) -> str:
@@ -45,7 +53,7 @@ def open_notes(ring: Ring) -> str:
 
 def first_of(notes: str, keys: list[str], read: Read) -> Read:
     """Note a read under these keys; the read that was first under one of them."""
-    lines = "".join(f"{key} {read.name} {read.released}\n" for key in keys)
+    lines = "".join(f"{key} {read.name} {read.released} {read.ends}\n" for key in keys)
     file = os.open(notes, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(file, lines.encode())
@@ -54,9 +62,9 @@ def first_of(notes: str, keys: list[str], read: Read) -> Read:
     for path in (_before(notes), notes):
         with suppress(FileNotFoundError), open(path) as noted:
             for line in noted:
-                key, name, released = line.split()
+                key, name, released, ends = line.split()
                 if key in keys:
-                    return Read(name, int(released))
+                    return Read(name, int(released), int(ends))
     raise FileNotFoundError(f"{notes} was removed while it was written: the ring was unlinked")
 
 

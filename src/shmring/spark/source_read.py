@@ -71,9 +71,9 @@ class RingReader(DataSourceReader):
         with attach_ring(name, read_only=not branch) as ring:
             place = RingPlace.of(name, ring)
             if not branch:
-                return RingPartition(place, Read("", -1), "")
+                return RingPartition(place, Read("", -1, -1), "")
             ring.subscribe(branch, start=self._options.start)
-            read = Read(uuid.uuid4().hex[:12], _released(ring, branch))
+            read = Read(uuid.uuid4().hex[:12], *_progress(ring, branch))
             return RingPartition(place, read, open_notes(ring))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -81,8 +81,10 @@ class RingReader(DataSourceReader):
         assert isinstance(partition, RingPartition)
         with partition.place.attach(self._options.host_wait) as ring:
             columns = Columns(partition.place.ring, ring.schema, self._schema)
-            with self._seat(ring, partition) if self._options.branch else nullcontext():
-                consumer = self._join(ring, partition)
+            shared = bool(self._options.branch)
+            read = self._first(partition) if shared else partition.read
+            with self._seat(ring, partition, read) if shared else nullcontext():
+                consumer = self._join(ring, read)
                 held: list[Batch] = []
                 try:
                     yield from self._read(ring, consumer, columns, held)
@@ -95,11 +97,13 @@ class RingReader(DataSourceReader):
                     lease.release()
                 consumer.close()
 
-    def _join(self, ring: Ring, partition: RingPartition) -> Consumer:
+    def _join(self, ring: Ring, read: Read) -> Consumer:
         options = self._options
         if options.branch:
-            name = f"spark read {partition.read.name}"
+            name = f"spark read {read.name}"
             consumer = ring.consumer(options.branch, start=options.start, name=name)
+            if read.ends >= 0:  # what another member has come to since is this read's end, too
+                consumer.hear_ends(read.ends)
         else:
             consumer = ring.consumer(
                 own_branch(),
@@ -111,14 +115,13 @@ class RingReader(DataSourceReader):
         consumer.end_markers = True
         return consumer
 
-    def _seat(self, ring: Ring, partition: RingPartition) -> Consumer:
+    def _seat(self, ring: Ring, partition: RingPartition, read: Read) -> Consumer:
         """What one attempt of a read has at a time.
 
         Two that share the branch's messages would each miss the other's: a speculative one, or one
         that was started while a cancelled one still runs. It is the only member's place in a branch
         that nobody reads, which goes to the next one when its process dies.
         """
-        read = self._first(partition)
         waited = False
         while True:
             try:
@@ -156,7 +159,7 @@ class RingReader(DataSourceReader):
         Spark may run the task again as the first attempt of another stage, so that none can be sure
         to be the first.
         """
-        released = _released(ring, self._options.branch)
+        released, _ = _progress(ring, self._options.branch)
         if read.released < 0 or released <= read.released:
             return
         context = TaskContext.get()
@@ -256,5 +259,7 @@ def check_file(ring: Ring) -> None:
     )
 
 
-def _released(ring: Ring, branch: str) -> int:
-    return next((b["released"] for b in ring.branches() if b["name"] == branch), -1)
+def _progress(ring: Ring, branch: str) -> tuple[int, int]:
+    """How far the branch has released, and how many ends of the stream it has come to."""
+    found = ((b["released"], b["ends"]) for b in ring.branches() if b["name"] == branch)
+    return next(found, (-1, -1))

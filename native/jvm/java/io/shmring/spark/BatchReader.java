@@ -69,7 +69,11 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     }
     seat = new AttemptSeat(ring, partition, options, task).take();
     try {
-      return ring.consumer(options.branch(), branch, who);
+      Consumer joined = ring.consumer(options.branch(), branch, who);
+      if (partition.ends() >= 0) { // one that another member has come to since is this read's, too
+        joined.hearEnds(partition.ends());
+      }
+      return joined;
     } catch (RuntimeException error) {
       seat.close();
       throw error;

@@ -7,9 +7,10 @@ import org.apache.spark.sql.connector.read.InputPartition;
  *
  * @param read names this read of this ring among all others
  * @param released how far the branch had released when the read was planned; -1 if that is unknown
+ * @param ends of the stream that the branch had come to then; -1 if that is unknown
  * @param launch 1 for the first attempt, whichever stage runs it
  */
-record RingPartition(RingPlace place, String read, long released, int launch)
+record RingPartition(RingPlace place, String read, long released, long ends, int launch)
     implements InputPartition {
   private static final long serialVersionUID = 1L;
 

@@ -18,17 +18,19 @@ final class RingRead {
 
   private final String id = UUID.randomUUID().toString();
   private long released = -1;
+  private long ends = -1;
   private int launches;
 
   /** Remembers where the branch stood when the plan was made that is run first. */
-  synchronized void plan(long released) {
+  synchronized void plan(long released, long ends) {
     if (launches == 0) {
       this.released = released;
+      this.ends = ends;
     }
   }
 
   synchronized RingPartition launch(RingPlace place) {
     launches++;
-    return new RingPartition(place, id, released, launches);
+    return new RingPartition(place, id, released, ends, launches);
   }
 }

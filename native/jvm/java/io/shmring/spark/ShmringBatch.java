@@ -6,6 +6,7 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
@@ -36,7 +37,7 @@ final class ShmringBatch implements Batch {
         partitions.add(planHere(name));
       }
       for (String host : options.hosts()) {
-        partitions.add(plan(RingPlace.on(host, name), -1));
+        partitions.add(plan(RingPlace.on(host, name), -1, -1));
       }
     }
     return partitions.toArray(InputPartition[]::new);
@@ -53,19 +54,22 @@ final class ShmringBatch implements Batch {
     }
     if (options.branch().isEmpty()) {
       try (Ring ring = Ring.attachReadOnly(name)) {
-        return plan(RingPlace.here(ring), -1);
+        return plan(RingPlace.here(ring), -1, -1);
       }
     }
     try (Ring ring = Ring.attach(name)) {
       ring.subscribe(options.branch(), options.branchOptions()); // it holds messages from now on
-      long released = ring.branch(options.branch()).map(BranchInfo::released).orElse(-1L);
-      return plan(RingPlace.here(ring), released);
+      Optional<BranchInfo> branch = ring.branch(options.branch());
+      return plan(
+          RingPlace.here(ring),
+          branch.map(BranchInfo::released).orElse(-1L),
+          branch.map(BranchInfo::ends).orElse(-1L));
     }
   }
 
-  private InputPartition plan(RingPlace place, long released) {
+  private InputPartition plan(RingPlace place, long released, long ends) {
     RingRead read = reads.of(place, options.branch());
-    read.plan(released);
+    read.plan(released, ends);
     return new PlannedPartition(place, read);
   }
 
