@@ -158,6 +158,13 @@ BREAKS = [
         "the end of a stream: two members; one may die",
     ),
     Break(
+        "the end wakes nobody",
+        "end.c",
+        "\tif (moved && marker) /*",
+        "\tif (false && moved && marker) /*",
+        "asleep: the end of a stream wakes all",
+    ),
+    Break(
         "an upstream is added to what was read before the lock",
         "graph.c",
         "\tint status = admin_enter_writable(r);\n\n"
