@@ -11,14 +11,20 @@ import io.shmring.arrow.ArrowProducer;
 import io.shmring.arrow.RingSchema;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Optional;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.memory.RootAllocator;
 import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack bytes RING COUNT`. */
+/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack|runs bytes RING COUNT`. */
 public final class Peer {
   private static final Duration PATIENCE = Duration.ofSeconds(600);
   private static final int ROWS = 100;
@@ -35,6 +41,7 @@ public final class Peer {
         case "produce arrow" -> produceArrow(ring, count, allocator);
         case "consume arrow" -> consumeArrow(ring, count, allocator);
         case "nack bytes" -> nack(ring, count);
+        case "runs bytes" -> takeRuns(ring, count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
       check(allocator.getAllocatedMemory() == 0, "memory stays allocated");
@@ -78,6 +85,43 @@ public final class Peer {
             check(closed.status() == Status.CLOSED, "closed");
           }
         }
+      }
+    }
+  }
+
+  /** Takes two runs with so many consumers, each in a thread; a line for what each run had. */
+  private static void takeRuns(Ring ring, int members) throws Exception {
+    ExecutorService threads = Executors.newFixedThreadPool(members);
+    List<Consumer> consumers = new ArrayList<>();
+    for (int i = 0; i < members; i++) {
+      consumers.add(ring.consumer("pair", BranchOptions.EARLIEST));
+    }
+    System.out.println("ready");
+    for (int run = 0; run < 2; run++) {
+      List<Callable<String>> loops = new ArrayList<>();
+      for (Consumer consumer : consumers) {
+        loops.add(() -> takeRun(consumer));
+      }
+      StringBuilder line = new StringBuilder();
+      for (Future<String> loop : threads.invokeAll(loops)) {
+        line.append(loop.get());
+      }
+      System.out.println(line);
+    }
+    for (Consumer consumer : consumers) {
+      check(consumer.poll(Duration.ZERO).isEmpty(), "nothing is left");
+      consumer.close();
+    }
+    threads.shutdown();
+  }
+
+  private static String takeRun(Consumer consumer) throws InterruptedException {
+    StringBuilder got = new StringBuilder();
+    while (true) {
+      try (Lease lease = consumer.take()) {
+        got.append(new String(lease.message().bytes(), StandardCharsets.US_ASCII)).append(' ');
+      } catch (EndOfStreamException end) {
+        return got.toString();
       }
     }
   }

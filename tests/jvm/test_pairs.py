@@ -92,3 +92,32 @@ def test_what_java_hands_back_is_delivered_again(
         assert done.returncode == 0, done.stderr.decode()
         with inp.lease(timeout=0) as lease:
             assert (lease.data, lease.redelivered) == (b"one", True)
+
+
+def test_one_end_marker_ends_each_thread_of_each_process_once_a_run(
+    name: str, java: Callable[..., list[str]], environment: dict[str, str]
+) -> None:
+    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
+        command = java("Peer", "runs", "bytes", name, 3)
+        processes = [
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+            )
+            for _ in range(2)
+        ]
+        try:
+            lines = [[process.stdout.readline()] for process in processes if process.stdout]
+            assert lines == [[b"ready\n"]] * 2, processes[0].communicate()[1].decode()
+            for run in range(2):
+                sent = [b"%d.%d" % (run, i) for i in range(100)]
+                out.push_many(sent)
+                out.push_end()
+                got = [process.stdout.readline() for process in processes if process.stdout]
+                assert sorted(b" ".join(got).split()) == sorted(sent)
+            for process in processes:
+                rest, errors = process.communicate(timeout=600)
+                assert (process.returncode, rest) == (0, b""), errors.decode()
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
