@@ -26,7 +26,7 @@ SETTLE_SECONDS = 0.2
 
 
 def _send(gate: Gate, name: str, batched: bool, seconds: float, working: Any) -> tuple[float, int]:
-    """Push for some seconds; the last to stop pushes an end marker for each member."""
+    """Push for some seconds; the last to stop pushes the end marker."""
     import shmring
 
     array = rows()
