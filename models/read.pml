@@ -1,11 +1,24 @@
-/* Take, release, confirm; death at any step; recovery, adoption, and death in
- * either. docs/protocol.md P5, P7, P10, and what P4 reads of them.
+/* Take, release, confirm; death at any step; recovery, adoption, handing back, and
+ * death in each. docs/protocol.md P5, P7, P10, and what P4 reads of them.
  *
  * Two members share a branch and may die; a third one clears up after them, and
- * takes when it is alone. A range table is a set of
- * sequences here (bit s: s is recorded), a STEP one access to shared words.
+ * takes when it is alone. With NACKS the two hand so many messages back, and there
+ * is a seat that nobody has. A range table is a set of sequences here (bit s: s is
+ * recorded), a STEP one access to shared words.
  */
 #define MEMBERS 3
+#ifndef NACKS
+#define NACKS 0
+#endif
+#if NACKS > 0
+#define SEATS 4
+#define SPARE_GATES GATES(3)
+#define SPARE_IS_ORPHAN (state[3] == ORPHAN)
+#else
+#define SEATS 3
+#define SPARE_GATES NONE
+#define SPARE_IS_ORPHAN false
+#endif
 #define SLOTS 2
 #ifndef LAST
 #define LAST 3 /* sequences: more than the ring has slots */
@@ -30,19 +43,21 @@ byte taken, taker = NONE; /* one word */
 byte orphans;
 byte moves;
 
-byte state[MEMBERS];
-bool locked[MEMBERS];
-bool is_member[MEMBERS];
-byte hold[MEMBERS];
-byte take_lo[MEMBERS];
-byte take_end[MEMBERS];
-bool pending[MEMBERS];
-byte ranges[MEMBERS];
-byte adopt_from[MEMBERS]; /* seat + 1 */
-byte adopt_lo[MEMBERS];
+byte state[SEATS];
+bool locked[SEATS];
+bool is_member[SEATS];
+byte hold[SEATS];
+byte take_lo[SEATS];
+byte take_end[SEATS];
+bool pending[SEATS];
+byte ranges[SEATS];
+byte adopt_from[SEATS]; /* seat + 1 */
+bool away[SEATS]; /* one word with adopt_from: the lease is on its way to that seat */
+byte adopt_lo[SEATS];
 
 byte admin = NONE;
-byte kills;
+byte adopter; /* seat + 1 */
+byte kills, nacks;
 
 /* What must be true. */
 byte held[MEMBERS]; /* given to the member's user and not yet given back */
@@ -66,7 +81,7 @@ inline give(set)
 
 inline count_orphans()
 {
-	STEP(orphans = (state[0] == ORPHAN) + (state[1] == ORPHAN))
+	STEP(orphans = (state[0] == ORPHAN) + (state[1] == ORPHAN) + SPARE_IS_ORPHAN)
 }
 
 /* Under the admin lock: seat i is dead. */
@@ -77,7 +92,8 @@ inline settle(i)
 	if
 	:: adopt_from[i] ->
 		if
-		:: ranges[adopt_from[i] - 1] & BIT(adopt_lo[i]) ->
+		:: ranges[adopt_from[i] - 1] & BIT(adopt_lo[i]) && (!away[i] || state[adopt_from[i] - 1] == ORPHAN) ->
+			STEP(is_member[adopt_from[i] - 1] = is_member[adopt_from[i] - 1] || away[i]);
 			STEP(ranges[i] = ranges[i] & ~BIT(adopt_lo[i]))
 		:: else
 		fi;
@@ -117,13 +133,20 @@ inline recover()
 	od
 }
 
+inline free_orphan(i)
+{
+	STEP(is_member[i] = false);
+	STEP(hold[i] = NONE);
+	STEP(state[i] = FREE)
+}
+
 /* Under the admin lock: moves the oldest message of an orphan to this member. */
 inline adopt(from)
 {
 	lo = LOWEST(ranges[from]);
 	STEP(adopt_lo[me] = lo);
 #ifndef BREAK_ADOPT_UNANNOUNCED
-	STEP(adopt_from[me] = from + 1);
+	STEP(adopt_from[me] = from + 1; away[me] = false);
 #endif
 #ifdef BREAK_STRIKE_FIRST
 	STEP(ranges[from] = ranges[from] & ~BIT(lo));
@@ -140,13 +163,53 @@ inline adopt(from)
 #endif
 	STEP(adopt_from[me] = 0; give(BIT(lo)));
 	if
-	:: ranges[from] == 0 ->
-		STEP(is_member[from] = false);
-		STEP(hold[from] = NONE);
-		STEP(state[from] = FREE)
+	:: ranges[from] == 0 -> free_orphan(from)
 	:: else
 	fi;
 	count_orphans()
+}
+
+/* Under the admin lock: hands message lo back to an orphan, which a free seat may become. */
+inline hand_back(to)
+{
+	STEP(adopt_lo[me] = lo);
+#ifndef BREAK_NACK_UNANNOUNCED
+	STEP(adopt_from[me] = to + 1; away[me] = true);
+#endif
+#ifdef BREAK_NACK_STRIKES_FIRST
+	STEP(ranges[me] = ranges[me] & ~BIT(lo));
+#endif
+	if
+	:: state[to] == FREE -> STEP(ranges[to] = 0; hold[to] = NONE; adopt_from[to] = 0; pending[to] = false)
+	:: else
+	fi;
+	STEP(hold[to] = (lo < hold[to] -> lo : hold[to]));
+	STEP(ranges[to] = ranges[to] | BIT(lo));
+	if
+	:: state[to] == FREE ->
+		STEP(state[to] = ORPHAN);
+		STEP(is_member[to] = true)
+	:: else
+	fi;
+#ifndef BREAK_NACK_NO_MOVES
+	STEP(moves = (moves + 1) % 4);
+#endif
+	STEP(ranges[me] = ranges[me] & ~BIT(lo));
+	STEP(hold[me] = LOWEST(ranges[me]));
+	STEP(adopt_from[me] = 0);
+	count_orphans()
+}
+
+/* Under the admin lock: a member that died moving a lease is settled before another one moves. */
+inline leases_move()
+{
+#ifndef BREAK_NO_ADOPTER
+	if
+	:: adopter -> recover()
+	:: else
+	fi;
+#endif
+	STEP(adopter = me + 1)
 }
 
 #define READABLE(s) (content[(s) % SLOTS] == (s) + 1)
@@ -160,25 +223,43 @@ proctype member(byte me)
 again:
 	atomic { t = 0; last = 0; end = 0; lo = 0; won = false }
 	if
-	:: STEP((ANY_DEAD || orphans) && admin == NONE && (me != 2 || ALONE) -> admin = me); /* adopts, or waits and looks for the dead */
+	:: STEP(ANY_DEAD && admin == NONE && (me != 2 || ALONE) -> admin = me); /* waits, and looks for the dead */
 		recover();
+		STEP(admin = NONE);
+		goto again
+	:: STEP(orphans && admin == NONE && (me != 2 || ALONE) -> admin = me);
+		leases_move();
 		if
 		:: state[0] == ORPHAN && ranges[0] -> adopt(0)
 		:: state[1] == ORPHAN && ranges[1] -> adopt(1)
-		:: (state[0] == ORPHAN && !ranges[0]) -> /* who emptied it died */
-			STEP(is_member[0] = false);
-			STEP(hold[0] = NONE);
-			STEP(state[0] = FREE);
-			count_orphans()
-		:: (state[1] == ORPHAN && !ranges[1]) ->
-			STEP(is_member[1] = false);
-			STEP(hold[1] = NONE);
-			STEP(state[1] = FREE);
-			count_orphans()
-		:: state[0] != ORPHAN && state[1] != ORPHAN -> count_orphans()
+		/* Who emptied it died. */
+		:: state[0] == ORPHAN && !ranges[0] -> free_orphan(0); count_orphans()
+		:: state[1] == ORPHAN && !ranges[1] -> free_orphan(1); count_orphans()
+#if NACKS > 0
+		:: state[3] == ORPHAN && ranges[3] -> adopt(3)
+		:: state[3] == ORPHAN && !ranges[3] -> free_orphan(3); count_orphans()
+#endif
+		:: state[0] != ORPHAN && state[1] != ORPHAN && !SPARE_IS_ORPHAN -> count_orphans()
 		fi;
+		STEP(adopter = 0);
 		STEP(admin = NONE);
 		goto again
+#if NACKS > 0
+	:: STEP(held[me] && me != 2 && nacks < NACKS && admin == NONE ->
+		admin = me;
+		nacks++;
+		lo = LOWEST(held[me]);
+		held[me] = held[me] & ~BIT(lo));
+		leases_move();
+		if
+		:: state[1 - me] == ORPHAN -> hand_back(1 - me)
+		:: state[1 - me] == FREE && state[3] == FREE -> hand_back(1 - me)
+		:: state[1 - me] != ORPHAN -> hand_back(3)
+		fi;
+		STEP(adopter = 0);
+		STEP(admin = NONE);
+		goto again
+#endif
 	:: held[me] -> /* gives one message back */
 		if
 		:: held[me] & 1 -> lo = 0
@@ -267,7 +348,9 @@ active proctype producer()
 
 /* Who wants the floor higher. Besides when it can rise, he looks in vain at any
  * two moments. */
-#define CAN_RISE (floor_word < taken && floor_word < hold[0] && floor_word < hold[1] && floor_word < hold[2])
+#define GATES(i) (is_member[i] -> hold[i] : NONE)
+#define CAN_RISE (floor_word < taken && floor_word < GATES(0) && floor_word < GATES(1) && \
+	floor_word < GATES(2) && floor_word < SPARE_GATES)
 
 #ifndef FLOOR_BY_STEPS
 active proctype advancer()
@@ -298,7 +381,7 @@ again:
 	low = taken;
 #endif
 	do
-	:: i == MEMBERS -> break
+	:: i == SEATS -> break
 	:: else -> atomic { low = (is_member[i] && hold[i] < low -> hold[i] : low); i++ }
 	od;
 #ifdef BREAK_HOLDS_FIRST
@@ -323,7 +406,7 @@ active proctype watcher()
 		assert(claim_word == LAST && taken == LAST);
 		assert(released == RANGE(0, LAST));
 		assert(orphans == 0 && !ANY_DEAD && admin == NONE);
-		assert(hold[0] == NONE && hold[1] == NONE && hold[2] == NONE)
+		assert(GATES(0) == NONE && GATES(1) == NONE && GATES(2) == NONE && SPARE_GATES == NONE)
 	}
 }
 
@@ -338,5 +421,8 @@ init {
 			hold[i] = NONE;
 			run member(i)
 		}
+#if NACKS > 0
+		hold[3] = NONE
+#endif
 	}
 }
