@@ -1,4 +1,4 @@
-"""Break the making of rings on purpose, and see that the kill points notice.
+"""Break the core on purpose, one way at a time, and see that the kill points notice.
 
 Usage: PYTHONPATH=native python -m killpoints.broken BUILD_DIRECTORY
 """
@@ -42,6 +42,34 @@ BREAKS = [
         "if (pwrite(fd, (const uint8_t *)h + before, bytes, (off_t)before) == (ssize_t)bytes)\n",
         "",
         "create without O_TMPFILE",
+    ),
+    Break(
+        "a lease is struck before an orphan records it",
+        "nack.c",
+        "\tif (is_new)\n\t\tseat_prepare(",
+        "\t(void)ranges_remove(s, &m->ranges_used, lo, hi);\n\tif (is_new)\n\t\tseat_prepare(",
+        "hand back",
+    ),
+    Break(
+        "nobody counts in full the end that a dead one announced",
+        "end.c",
+        "\tif ((uint8_t)ends != (uint8_t)after)",
+        "\tif (after != seen && ENDED_AT(before) <= seen >> 8 && (uint8_t)ends != (uint8_t)after)",
+        "take up to the end",
+    ),
+    Break(
+        "a new branch is active before it is placed",
+        "graph.c",
+        "\tstatus = place(r, *id, o);\n",
+        "\tstore_release(&d->state, BRANCH_ACTIVE);\n\tstatus = place(r, *id, o);\n",
+        "subscribe behind an open claim",
+    ),
+    Break(
+        "repair derives nothing from the upstreams",
+        "graph.c",
+        "\trepair_orphans(r);\n\tderive(r);\n",
+        "\trepair_orphans(r);\n",
+        "follow",
     ),
 ]
 

@@ -153,6 +153,26 @@ static void check_works(struct survivors *s)
 	}
 }
 
+/* What follows from the upstreams does so, whoever died changing them. */
+static void check_graph(const shmring *r)
+{
+	uint64_t roots = 0, followers[BRANCHES] = {0};
+	uint64_t active = load_relaxed(&r->cursors->graph.active);
+
+	for (uint64_t m = active; m; m &= m - 1) {
+		int id = __builtin_ctzll(m);
+		uint64_t upstream = load_relaxed(&r->cursors->branch[id].d.upstream);
+
+		roots |= upstream ? 0 : BIT(id);
+		for (uint64_t up = upstream; up; up &= up - 1)
+			followers[__builtin_ctzll(up)] |= BIT(id);
+	}
+	CHECK_IS(load_relaxed(&r->cursors->graph.roots), roots);
+	for (uint64_t m = active; m; m &= m - 1)
+		CHECK_IS(load_relaxed(&r->cursors->branch[__builtin_ctzll(m)].d.followers),
+			 followers[__builtin_ctzll(m)]);
+}
+
 static unsigned seats_in_use(const shmring *r)
 {
 	struct shmring_seat_info seat;
@@ -221,6 +241,7 @@ static void check(struct survivors *s, const struct operation *o, bool recover_f
 	CHECK_IS(seats_in_use(s->r), s->w ? 4 : 3);
 	CHECK_IS(load_relaxed(&s->r->cursors->graph.active),
 		 BIT(s->b->branch_index) | (s->w ? BIT(s->w->branch_index) : 0));
+	check_graph(s->r);
 }
 
 /* --- one point after the other ------------------------------------------------------------- */

@@ -513,6 +513,24 @@ static void check_subscribed(struct survivors *s)
 	CHECK_IS(shmring_unsubscribe(s->r, "n"), SHMRING_OK);
 }
 
+static bool follows(const shmring *r)
+{
+	uint32_t b, w;
+
+	NEED(shmring_find_branch(r, "b", &b) == SHMRING_OK && shmring_find_branch(r, "w", &w) == SHMRING_OK);
+	return load_relaxed(&r->cursors->branch[w].d.upstream) == BIT(b);
+}
+
+static void check_followed(struct survivors *s)
+{
+	CHECK(!s->victim->done || follows(s->r));
+}
+
+static void check_unfollowed(struct survivors *s)
+{
+	CHECK(!s->victim->done || !follows(s->r));
+}
+
 /* It gets what was pushed behind the claim, and nothing that lies before. */
 static void check_subscribed_behind(struct survivors *s)
 {
@@ -715,8 +733,12 @@ const struct operation operations[] = {
      .pushes = BIT(10),
      .check = check_subscribed_behind},
     {.name = "unsubscribe", .build = build_followed, .act = act_unsubscribe, .drops = true, .behind = SIX_WAITING},
-    {.name = "follow", .build = build_six, .act = act_follow},
-    {.name = "unfollow", .build = build_followed, .act = act_unfollow, .behind = SIX_WAITING},
+    {.name = "follow", .build = build_six, .act = act_follow, .check = check_followed},
+    {.name = "unfollow",
+     .build = build_followed,
+     .act = act_unfollow,
+     .check = check_unfollowed,
+     .behind = SIX_WAITING},
     {.name = "join", .build = build_six, .act = act_join},
     {.name = "join a new ephemeral branch", .build = build_six, .act = act_join_ephemeral},
     {.name = "leave with leases", .build = build_six, .enter = enter_with_leases, .act = act_leave, .held = 0xf},
