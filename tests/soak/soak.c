@@ -173,6 +173,7 @@ static int serve(void *argument)
 		struct shmring_lease l;
 		struct shmring_message message;
 		struct body b;
+		uint64_t second = 0;
 		int status = take(m, 1 + (uint32_t)(random_next(&seed) % 60), &l);
 
 		if (status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED)
@@ -182,14 +183,17 @@ static int serve(void *argument)
 			if (!is_whole(&message, &b))
 				complain("torn", branch, message.message_id);
 			mark(branch, &message, l.redelivered);
+			second = second ? second : at;
 		}
 		if (status != SHMRING_UNAVAILABLE)
 			complain("cannot be read", branch, l.first);
 		add(&books->redelivered, l.redelivered ? l.messages : 0);
 		if (seed % 256 == 0) /* or no kill would ever meet a lease */
 			nap_ms(1);
-		if (l.end - l.first > 2 && seed % 8 == 0) /* in two pieces, the later one first */
-			NEED(shmring_release(m, l.first + 1, l.end) == SHMRING_OK);
+		if (second && second < l.end && seed % 8 == 0) { /* in two pieces, the later one first */
+			NEED(shmring_release(m, second, l.end) == SHMRING_OK);
+			l.end = second;
+		}
 		NEED(shmring_release(m, l.first, l.end) == SHMRING_OK);
 	}
 }
