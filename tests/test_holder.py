@@ -54,6 +54,19 @@ def test_full_names_the_member_that_holds_a_lease(ring: shmring.Ring) -> None:
     assert f'branch "audit": member "billing" ({ME}) has not released sequence 0' in said
 
 
+def test_full_tells_who_is_to_take_what_was_handed_back(ring: shmring.Ring) -> None:
+    with ring.producer() as out:
+        with ring.consumer("audit", name="billing") as inp:
+            out.push(b"first")
+            inp.lease().nack()
+            said = filled(ring)
+            assert 'branch "audit" has still to take sequence 0' in said
+            assert f'the first is member "billing" ({ME})' in said
+        said = filled(ring)
+    assert 'branch "audit" has no member' in said
+    assert f"shmring drop-branch {ring.name} audit" in said
+
+
 def test_full_names_a_member_that_takes_nothing(ring: shmring.Ring) -> None:
     with ring.consumer("audit", name="one"), ring.consumer("audit", name="two"):
         said = filled(ring)

@@ -53,7 +53,8 @@ static bool blame_claim(const shmring *r, uint64_t sequence, struct shmring_hold
 	return false;
 }
 
-/* Why branch `id` has released no more than up to `released`. */
+/* Why branch `id` has released no more than up to `released`. What an orphan holds is
+ * for the branch's members to take again: they are to blame, or that there is none. */
 static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struct shmring_holder *h)
 {
 	const struct branch *b = &r->cursors->branch[id];
@@ -65,16 +66,15 @@ static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struc
 	name_of_branch(r, id, h->branch_name);
 	h->kind = SHMRING_HELD_BY_NO_MEMBER;
 	for (uint32_t i = 0; i < r->seat_count; i++) {
-		uint32_t state = load_acquire(&r->seats[i].id.state);
-
-		if (state == SEAT_FREE || !(load_acquire(&b->d.members[i / 64]) >> (i % 64) & 1))
+		if (load_acquire(&r->seats[i].id.state) != SEAT_ACTIVE ||
+		    !(load_acquire(&b->d.members[i / 64]) >> (i % 64) & 1))
 			continue;
 		if (load_acquire(&r->seats[i].lease.hold) <= released) {
 			h->kind = SHMRING_HELD_BY_LEASE;
 			blame_seat(r, i, h);
 			return;
 		}
-		if (state == SEAT_ACTIVE && seat_alive(r, i) && !members++) {
+		if (seat_alive(r, i) && !members++) {
 			h->kind = SHMRING_HELD_BY_MEMBERS;
 			blame_seat(r, i, h);
 		}

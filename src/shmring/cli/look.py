@@ -83,7 +83,9 @@ def seat_state(seat: dict[str, Any]) -> str:
     """What a participant is."""
     if seat["alive"]:
         return "alive"
-    return "dead, redelivery" if seat["orphaned"] else "dead"
+    if not seat["orphaned"]:
+        return "dead"
+    return "dead, redelivery" if seat["pid"] else "handed back"
 
 
 def seat_row(seat: dict[str, Any]) -> tuple[object, ...]:
