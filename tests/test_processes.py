@@ -225,6 +225,8 @@ def test_wait_for_what_the_dead_held_ends_in_time_where_a_recoverer_is_stopped(n
             stopped.line()
             with pytest.raises(shmring.Empty):
                 inp.pop(timeout=0.1)
+            out.push_end()  # which waits for what the dead held
+            assert inp.next() == shmring.UNAVAILABLE  # an exclusive member races nobody
             stopped.say()
             stopped.end()
             with inp.lease(timeout=120) as m:

@@ -28,6 +28,10 @@ static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t
 	uint64_t position;
 	int status = shmring_take(self->core, messages, slots, &lease);
 
+	/* An exclusive member races nobody, but an end waits for what its dead predecessor
+	 * held while another process has the admin lock. */
+	if (status == SHMRING_CONTENDED && self->exclusive)
+		status = SHMRING_UNAVAILABLE;
 	*sequence = status;
 	if (status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED)
 		return true;

@@ -107,9 +107,9 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 		store_relaxed(&m->seat->id.branch, id);
 		m->branch = &r->cursors->branch[id];
 		m->branch_index = id;
-		member_begins(m);
-		/* Before the first take: pairs with the acquire in branch_released(). */
+		/* Before the first stake and the first take: pairs with the acquire in branch_released(). */
 		fetch_or_seq_cst(&m->branch->d.members[m->seat_index / 64], UINT64_C(1) << (m->seat_index % 64));
+		member_begins(m);
 	}
 	admin_leave(r);
 	if (status) {
@@ -548,8 +548,10 @@ again:
 			goto adopt;
 		}
 		/* It comes before the end, which does not overtake it. */
-		if (marker && load_relaxed(&b->d.orphans))
+		if (marker && load_relaxed(&b->d.orphans)) {
+			member_raise_hold(m); /* ends a stake */
 			return contended(m);
+		}
 		if (marker ? !member_at_end(m, seen, end, limit, &as_message)
 			   : !member_pass_over(m, seen, end, false))
 			return contended(m);

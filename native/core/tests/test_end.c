@@ -364,6 +364,33 @@ static void *serve_runs(void *argument)
 	return NULL;
 }
 
+/* While another process has the admin lock, an end waits for what the dead held: but a
+ * branch that may lapse holds no producers meanwhile. */
+TEST(an_end_that_waits_for_redelivery_holds_nothing_on_a_lapsing_branch)
+{
+	const struct shmring_branch_options lapse = {.lapse = true};
+	shmring *r = ring_new(), *stopped = ring_again(ring_path());
+	shmring_producer *p = producer_of(r);
+	shmring_member *m, *gone;
+	struct shmring_lease l;
+
+	NEED(shmring_join(r, "b", &lapse, "m", &m) == SHMRING_OK);
+	NEED(shmring_join(r, "b", NULL, "gone", &gone) == SHMRING_OK);
+	push_n(p, 0, 1);
+	NEED(shmring_take(gone, 1, 1, &l) == SHMRING_OK);
+	shmring_member_abandon(gone);
+	push_end(p);
+	NEED(admin_try(stopped));
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_CONTENDED);
+	CHECK(load_relaxed(&m->seat->lease.hold) == NONE);
+	push_n(p, 1, 3 * r->capacity);
+	admin_leave(stopped);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	shmring_close(stopped);
+	ring_end(r);
+}
+
 TEST(members_that_wait_are_woken_by_the_end)
 {
 	enum { MEMBERS = 6, RUNS = 300, EACH = 7 };
@@ -475,6 +502,7 @@ int main(void)
 	RUN(what_the_dead_held_comes_before_the_end);
 	RUN(an_end_that_was_found_and_not_passed);
 	RUN(the_end_on_exclusive_lapsing_and_ephemeral_branches);
+	RUN(an_end_that_waits_for_redelivery_holds_nothing_on_a_lapsing_branch);
 	RUN(members_that_wait_are_woken_by_the_end);
 	RUN(who_reads_on_for_another_hears_of_the_ends_since_then);
 	RUN(an_end_that_others_came_to_waits_for_what_the_dead_held);
