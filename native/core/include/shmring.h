@@ -12,8 +12,8 @@
  * next call that does not return SHMRING_OK.
  *
  * Threads. A ring may be used by many threads. A producer or a member may be
- * used by one thread at a time, except for the _wait functions, which touch no
- * state of the handle. Handles do not survive fork() or clone(): in the child every
+ * used by one thread at a time, except for the _wait functions, in which other
+ * threads may wait meanwhile. Handles do not survive fork() or clone(): in the child every
  * call answers SHMRING_E_FORKED.
  */
 #ifndef SHMRING_H

@@ -78,6 +78,7 @@ struct shmring_member {
 	uint64_t lapsed_end;
 	struct deferred deferred;
 	bool woken; /* and has to see to it that no work is left beside sleepers */
+	uint32_t waiting; /* threads that wait for messages at this moment */
 	struct wait_memory wait;
 	int64_t adopt_after_ns; /* no try to adopt before that */
 	int64_t adopt_pause_ns;

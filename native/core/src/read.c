@@ -443,7 +443,7 @@ static inline int take_recorded(shmring_member *m, uint64_t seen, uint64_t end, 
 	store_release(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));
 	*lease = (struct shmring_lease){.first = t, .end = end, .messages = messages};
 	count(&m->seat->counters.messages, messages);
-	if (__builtin_expect(m->woken, 0))
+	if (__builtin_expect(load_relaxed(&m->woken), 0))
 		pass_wake_up_on(m);
 	return SHMRING_OK;
 }

@@ -182,23 +182,25 @@ void pass_wake_up_on(shmring_member *m)
 {
 	uint64_t mask = UINT64_C(1) << m->branch_index;
 
-	if (!m->woken)
+	if (!load_relaxed(&m->woken))
 		return;
-	m->woken = false;
+	store_relaxed(&m->woken, false);
 	fetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);
 	heavy_barrier(m->ring->asymmetric);
 	if (has_work(m->ring, m->branch))
 		wake_one(m->ring, mask);
 }
 
-/* Whoever slept when this one was woken had joined before. */
-static bool is_alone(const struct branch *b)
+/* Nobody else can have slept on this branch: no other member, and no other thread of
+ * this one. Whoever slept when this one was woken had joined, and waited, before. */
+static bool is_alone(const shmring_member *m)
 {
+	const struct branch *b = m->branch;
 	int members = 0;
 
 	for (int word = 0; word < 4; word++)
 		members += __builtin_popcountll(load_acquire(&b->d.members[word]));
-	return members == 1;
+	return members == 1 && load_relaxed(&m->waiting) == 1;
 }
 
 /* False if a signal ended it. */
@@ -230,8 +232,8 @@ static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 	interrupted = !woken && errno == EINTR;
 	if (w->seat)
 		store_relaxed(&w->seat->asleep, 0);
-	if (woken && w->member && !is_alone(w->member->branch))
-		w->member->woken = true;
+	if (woken && w->member && !is_alone(w->member))
+		store_relaxed(&w->member->woken, true);
 	return !interrupted;
 }
 
@@ -427,8 +429,12 @@ int shmring_wait_message(shmring_member *m, int64_t deadline_ns, uint8_t strateg
 {
 	struct waiter w = {
 	    .ring = m->ring, .seat = m->seat, .member = m, .slots = 1, .batch = 1, .memory = &m->wait};
+	int status;
 
-	return wait_until(&w, deadline_ns, strategy);
+	fetch_add_seq_cst(&m->waiting, 1);
+	status = wait_until(&w, deadline_ns, strategy);
+	fetch_add_seq_cst(&m->waiting, -1);
+	return status;
 }
 
 int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_t deadline_ns, uint8_t strategy)

@@ -159,6 +159,39 @@ TEST(a_push_wakes_one_of_those_who_share_a_branch)
 	ring_end(r);
 }
 
+/* A binding's threads share one member: while one is busy with what it has taken,
+ * the others are not to sleep beside what is left. */
+TEST(threads_that_share_the_only_member_wake_each_other)
+{
+	struct sleeper crowd[2];
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+	struct shmring_lease l;
+
+	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
+	for (int i = 0; i < 2; i++) {
+		crowd[i] = (struct sleeper){.m = m};
+		pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
+	}
+	while (load_relaxed(&m->waiting) != 2)
+		nap_ms(1);
+	until_asleep(&crowd[0]);
+	NEED(push_number(p, 1) == SHMRING_OK && push_number(p, 2) == SHMRING_OK);
+	while (load_relaxed(&m->waiting) == 2)
+		nap_ms(1);
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
+	for (int i = 0; i < 2; i++) {
+		pthread_join(crowd[i].thread, NULL);
+		CHECK_IS(crowd[i].status, SHMRING_OK);
+	}
+	CHECK_IS(pop_number(m), 2);
+	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
 TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 {
 	struct sleeper other;
@@ -332,6 +365,7 @@ int main(void)
 	RUN(fresh_messages_are_taken_while_redelivery_has_to_wait);
 	RUN(what_the_dead_held_comes_before_fresh_messages);
 	RUN(a_push_wakes_one_of_those_who_share_a_branch);
+	RUN(threads_that_share_the_only_member_wake_each_other);
 	RUN(who_was_woken_wakes_the_next_if_it_leaves_work_behind);
 	RUN(of_many_who_sleep_one_looks_for_all);
 	RUN(a_death_is_noticed_while_many_sleep);
