@@ -1,8 +1,7 @@
 /* Arguments of the calls that must be quick. */
 #include <math.h>
-#include <time.h>
 
-#include "binding.h"
+#include "state.h"
 
 static int name_index(PyObject *name, PyObject *const *names, int count)
 {
@@ -17,9 +16,10 @@ static int name_index(PyObject *name, PyObject *const *names, int count)
 
 /* Puts fastcall arguments in their places. names[i] is the keyword of out[i],
  * or NULL where there is none; the first `positional` may be given by position.
- * What is not given stays as it is in `out`. */
-bool arguments_sort(const char *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-		    PyObject *const *names, int positional, int count, PyObject **out)
+ * What is not given stays as it is in `out`; the first argument must be given if the
+ * function `wants` something. */
+bool arguments_sort(const char *function, const char *wants, PyObject *const *args, Py_ssize_t nargs,
+		    PyObject *kwnames, PyObject *const *names, int positional, int count, PyObject **out)
 {
 	Py_ssize_t keywords = kwnames ? PyTuple_Size(kwnames) : 0;
 
@@ -46,6 +46,10 @@ bool arguments_sort(const char *function, PyObject *const *args, Py_ssize_t narg
 		}
 		out[at] = args[nargs + i];
 	}
+	if (wants && !out[0]) {
+		PyErr_Format(PyExc_TypeError, "%s() wants %s", function, wants);
+		return false;
+	}
 	return true;
 }
 
@@ -54,6 +58,8 @@ bool parse_timeout(PyObject *seconds, int64_t *timeout)
 {
 	double value;
 
+	if (!seconds)
+		return true;
 	if (seconds == Py_None) {
 		*timeout = FOREVER;
 		return true;
@@ -77,7 +83,7 @@ bool parse_timeout(PyObject *seconds, int64_t *timeout)
 
 bool parse_kind(PyObject *number, uint8_t *kind)
 {
-	long value = PyLong_AsLong(number);
+	long value = number ? PyLong_AsLong(number) : *kind;
 
 	if (value == -1 && PyErr_Occurred())
 		return false;
@@ -87,6 +93,27 @@ bool parse_kind(PyObject *number, uint8_t *kind)
 	}
 	*kind = (uint8_t)value;
 	return true;
+}
+
+bool parse_align(PyObject *number, int64_t *align)
+{
+	if (!number || number == Py_None)
+		return true;
+	*align = PyLong_AsLongLong(number);
+	if (*align == -1 && PyErr_Occurred())
+		return false;
+	if (*align >= 0 && *align % 4 == 0)
+		return true;
+	PyErr_Format(PyExc_ValueError, "align must be a multiple of 4, not %S", number);
+	return false;
+}
+
+bool parse_flag(PyObject *value, bool *flag)
+{
+	int truth = value ? PyObject_IsTrue(value) : *flag;
+
+	*flag = truth > 0;
+	return truth >= 0;
 }
 
 bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *count)
@@ -103,24 +130,6 @@ bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *co
 	}
 	*count = (uint64_t)value;
 	return true;
-}
-
-static int64_t monotonic_ns(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-int64_t deadline_after(int64_t timeout)
-{
-	int64_t now;
-
-	if (timeout == FOREVER)
-		return FOREVER;
-	now = monotonic_ns();
-	return timeout > FOREVER - now ? FOREVER : now + timeout;
 }
 
 /* For messages: PyErr_Format knows no %g. */

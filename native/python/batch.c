@@ -1,7 +1,7 @@
 /* _shmring.Batch: several messages that are read in place. */
 #include <string.h>
 
-#include "binding.h"
+#include "member.h"
 
 static size_t batch_count(const struct lease *self)
 {
@@ -11,7 +11,7 @@ static size_t batch_count(const struct lease *self)
 /* Reads every message's entry, once. */
 static const struct shmring_message *batch_messages(struct lease *self)
 {
-	struct ring *ring = self->member->handle.ring;
+	struct ring *ring = lease_ring(self);
 	uint64_t position = self->range.first;
 	struct shmring_message *messages;
 
@@ -56,7 +56,7 @@ static const void *batch_rows(struct lease *self)
 
 	if (!lease_readable(self))
 		return NULL;
-	rows = shmring_rows(self->member->handle.ring->core, self->range.first, self->range.end);
+	rows = shmring_rows(lease_ring(self)->core, self->range.first, self->range.end);
 	if (rows)
 		return rows;
 	messages = batch_messages(self);
@@ -87,7 +87,7 @@ static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 		if ((flags & PyBUF_STRIDES) == PyBUF_STRIDES)
 			buffer->strides = self->strides;
 	}
-	self->exports++;
+	handle_pin(&self->handle);
 	return 0;
 }
 
@@ -209,23 +209,22 @@ static PyObject *get_end(PyObject *op, void *Py_UNUSED(closure))
 static PyObject *get_slots(PyObject *op, void *Py_UNUSED(closure))
 {
 	struct lease *self = (struct lease *)op;
-	struct ring *ring = self->member->handle.ring;
+	struct ring *ring = lease_ring(self);
 
 	if (!lease_readable(self))
 		return NULL;
 	if (ring->scattered && self->range.end - self->range.first > 1)
 		return PyErr_Format(PyExc_BufferError,
 				    "ring \"%U\" is scattered: its slots do not lie side by side", ring->label);
-	self->exports++;
-	return view_new(ring->state, op, lease_unexport, shmring_slot(ring->core, self->range.first),
-			(Py_ssize_t)((self->range.end - self->range.first) * SHMRING_SLOT_BYTES), true);
+	return view_new(ring->state, op, &self->handle, shmring_slot(ring->core, self->range.first),
+			(self->range.end - self->range.first) * SHMRING_SLOT_BYTES, true);
 }
 
 static PyObject *get_offsets(PyObject *op, void *Py_UNUSED(closure))
 {
 	struct lease *self = (struct lease *)op;
 	const struct shmring_message *messages = batch_messages(self);
-	const struct ring *ring = self->member->handle.ring;
+	const struct ring *ring = lease_ring(self);
 	PyObject *bytes;
 
 	if (!messages)
@@ -264,9 +263,7 @@ static PyObject *batch_item(PyObject *op, Py_ssize_t i)
 		PyErr_SetString(PyExc_IndexError, "the batch has fewer messages");
 		return NULL;
 	}
-	self->exports++;
-	return view_new(self->member->handle.ring->state, op, lease_unexport, (void *)messages[i].data,
-			(Py_ssize_t)messages[i].length, true);
+	return view_new(lease_ring(self)->state, op, &self->handle, messages[i].data, messages[i].length, true);
 }
 
 static PyObject *batch_nack(PyObject *op, PyObject *args, PyObject *keywords)

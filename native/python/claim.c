@@ -1,7 +1,7 @@
 /* _shmring.Claim: a message that is filled in place. */
 #include <string.h>
 
-#include "binding.h"
+#include "producer.h"
 
 struct claim {
 	PyObject ob_base;
@@ -15,7 +15,7 @@ struct claim {
 
 static PyObject *claim_new(struct producer *producer, uint64_t message_id, size_t nbytes, int64_t align)
 {
-	struct ring *ring = producer->handle.ring;
+	struct ring *ring = ring_of(&producer->handle);
 	struct claim *self = PyObject_New(struct claim, ring->state->claim);
 	uint8_t *slot = shmring_slot(ring->core, message_id);
 
@@ -33,23 +33,10 @@ static PyObject *claim_new(struct producer *producer, uint64_t message_id, size_
 	return (PyObject *)self;
 }
 
-bool parse_align(PyObject *value, int64_t *align)
-{
-	if (value == Py_None)
-		return true;
-	*align = PyLong_AsLongLong(value);
-	if (*align == -1 && PyErr_Occurred())
-		return false;
-	if (*align >= 0 && *align % 4 == 0)
-		return true;
-	PyErr_Format(PyExc_ValueError, "align must be a multiple of 4, not %S", value);
-	return false;
-}
-
 PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;
-	const struct names *names = &self->handle.ring->state->names;
+	const struct names *names = &ring_of(&self->handle)->state->names;
 	PyObject *const order[] = {names->nbytes, names->timeout, names->align};
 	PyObject *sorted[3] = {NULL};
 	struct patience patience = {.timeout = self->timeout};
@@ -58,26 +45,22 @@ PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, 
 	int64_t align = -1;
 	enum retry retry;
 
-	if (!arguments_sort("claim", args, nargs, kwnames, order, 1, 3, sorted))
-		return NULL;
-	if (!sorted[0]) {
-		PyErr_SetString(PyExc_TypeError, "claim() wants the size of the message in bytes");
-		return NULL;
-	}
-	if (!parse_count(sorted[0], "nbytes", INT64_MAX, &nbytes) ||
-	    (sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) ||
-	    (sorted[2] && !parse_align(sorted[2], &align)) || !producer_usable(self))
+	if (!arguments_sort("claim", "the size of the message in bytes", args, nargs, kwnames, order, 1, 3,
+			    sorted) ||
+	    !parse_count(sorted[0], "nbytes", INT64_MAX, &nbytes) ||
+	    !parse_timeout(sorted[1], &patience.timeout) || !parse_align(sorted[2], &align) ||
+	    !producer_usable(self))
 		return NULL;
 	if (nbytes > UINT32_MAX)
-		return PyErr_Format(error_class(self->handle.ring->state, SHMRING_E_TOO_LARGE),
+		return PyErr_Format(error_class(ring_of(&self->handle)->state, SHMRING_E_TOO_LARGE),
 				    "a message has at most 4 GiB, not %S bytes", sorted[0]);
 	slots = shmring_slots_for(nbytes, align >= 0);
-	if (slots > 1 && self->handle.ring->scattered)
+	if (slots > 1 && ring_of(&self->handle)->scattered)
 		return PyErr_Format(
-		    error_class(self->handle.ring->state, SHMRING_E_TOO_LARGE),
+		    error_class(ring_of(&self->handle)->state, SHMRING_E_TOO_LARGE),
 		    "ring \"%U\" is scattered: its messages have at most %d bytes, and %d if aligned; "
 		    "this one needs %llu slots",
-		    self->handle.ring->label, SHMRING_SLOT_BYTES, SHMRING_SLOT_BYTES - 60,
+		    ring_of(&self->handle)->label, SHMRING_SLOT_BYTES, SHMRING_SLOT_BYTES - 60,
 		    (unsigned long long)slots);
 	do {
 		int64_t status = STATUS_BUSY;
@@ -99,9 +82,9 @@ static bool claim_usable(struct claim *self)
 	struct producer *producer = self->producer;
 
 	if (!self->open)
-		PyErr_Format(error_class(producer->handle.ring->state, SHMRING_E_CLOSED),
+		PyErr_Format(error_class(ring_of(&producer->handle)->state, SHMRING_E_CLOSED),
 			     "this claim of ring \"%U\" was committed or aborted already",
-			     producer->handle.ring->label);
+			     ring_of(&producer->handle)->label);
 	return self->open && producer_usable(producer);
 }
 
@@ -125,30 +108,33 @@ static void claim_dealloc(PyObject *op)
 	Py_DECREF(type);
 }
 
+/* What the core has said to a commit. */
+static PyObject *claim_committed(struct claim *self, int status)
+{
+	if (status)
+		return raise_status(ring_of(&self->producer->handle), status);
+	self->open = false;
+	self->producer->claimed = false;
+	Py_RETURN_NONE;
+}
+
 static PyObject *claim_commit_bytes(struct claim *self, uint64_t nbytes, uint8_t kind)
 {
-	struct producer *producer = self->producer;
-	int status = shmring_publish(producer->core, (uint32_t)nbytes, kind, self->shift);
-
-	if (status)
-		return raise_status(producer->handle.ring, status);
-	self->open = false;
-	producer->claimed = false;
-	Py_RETURN_NONE;
+	return claim_committed(self, shmring_publish(self->producer->core, (uint32_t)nbytes, kind, self->shift));
 }
 
 static PyObject *claim_commit(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct claim *self = (struct claim *)op;
-	const struct names *names = &self->producer->handle.ring->state->names;
+	const struct names *names = &ring_of(&self->producer->handle)->state->names;
 	PyObject *const order[] = {names->nbytes, names->kind};
 	PyObject *sorted[2] = {NULL};
 	uint64_t nbytes = self->nbytes;
 	uint8_t kind = SHMRING_KIND_BYTES;
 
-	if (!arguments_sort("commit", args, nargs, kwnames, order, 1, 2, sorted) ||
+	if (!arguments_sort("commit", NULL, args, nargs, kwnames, order, 1, 2, sorted) ||
 	    (sorted[0] && sorted[0] != Py_None && !parse_count(sorted[0], "nbytes", self->nbytes, &nbytes)) ||
-	    (sorted[1] && !parse_kind(sorted[1], &kind)) || !claim_usable(self))
+	    !parse_kind(sorted[1], &kind) || !claim_usable(self))
 		return NULL;
 	return claim_commit_bytes(self, nbytes, kind);
 }
@@ -177,24 +163,15 @@ static struct shmring_part *parts_from(PyObject *lengths, uint32_t count)
 static PyObject *claim_commit_many(PyObject *op, PyObject *object)
 {
 	struct claim *self = (struct claim *)op;
-	struct producer *producer = self->producer;
 	PyObject *lengths = PySequence_Tuple(object);
 	Py_ssize_t count = lengths ? PyTuple_Size(lengths) : 0;
 	struct shmring_part *parts = lengths ? parts_from(lengths, (uint32_t)count) : NULL;
 	PyObject *result = NULL;
 
 	Py_XDECREF(lengths);
-	if (parts && claim_usable(self)) {
-		int status = shmring_publish_parts(producer->core, parts, (uint32_t)count);
-
-		if (status) {
-			raise_status(producer->handle.ring, status);
-		} else {
-			self->open = false;
-			producer->claimed = false;
-			result = Py_NewRef(Py_None);
-		}
-	}
+	if (parts && claim_usable(self))
+		result =
+		    claim_committed(self, shmring_publish_parts(self->producer->core, parts, (uint32_t)count));
 	PyMem_Free(parts);
 	return result;
 }
@@ -208,7 +185,7 @@ static PyObject *claim_abort_method(PyObject *op, PyObject *Py_UNUSED(ignored))
 		return NULL;
 	status = claim_abort(self);
 	if (status)
-		return raise_status(self->producer->handle.ring, status);
+		return raise_status(ring_of(&self->producer->handle), status);
 	Py_RETURN_NONE;
 }
 
@@ -232,13 +209,13 @@ static int claim_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 
 	if (!claim_usable(self) || PyBuffer_FillInfo(buffer, op, self->data, (Py_ssize_t)self->nbytes, 0, flags))
 		return -1;
-	ring_pin(self->producer->handle.ring);
+	handle_pin(self->producer->handle.below);
 	return 0;
 }
 
 static void claim_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(buffer))
 {
-	ring_unpin(((struct claim *)op)->producer->handle.ring);
+	(void)handle_unpin(((struct claim *)op)->producer->handle.below);
 }
 
 static PyObject *get_buffer(PyObject *op, void *Py_UNUSED(closure))

@@ -2,14 +2,14 @@
  * released is on disk (src/shmring/durable/journal/journaller.py). */
 #include <string.h>
 
-#include "binding.h"
+#include "producer.h"
 
 static bool raise_not_durable(struct producer *self, uint64_t message_id, const char *why)
 {
-	PyObject *class = self->handle.ring->state->not_durable;
+	PyObject *class = ring_of(&self->handle)->state->not_durable;
 	PyObject *text = PyUnicode_FromFormat(
 	    "ring \"%U\": message %llu is published, but %s; wait_durable() goes on waiting for it",
-	    self->handle.ring->label, (unsigned long long)message_id, why);
+	    ring_of(&self->handle)->label, (unsigned long long)message_id, why);
 	PyObject *error = text ? PyObject_CallFunction(class, "NK", text, (unsigned long long)message_id) : NULL;
 
 	if (error)
@@ -21,7 +21,7 @@ static bool raise_not_durable(struct producer *self, uint64_t message_id, const 
 /* The number of a branch that was dropped may be another's by now. */
 static bool is_journal(struct producer *self, uint32_t branch, struct shmring_branch_info *info)
 {
-	return shmring_branch_info(self->handle.ring->core, branch, info) == SHMRING_OK &&
+	return shmring_branch_info(ring_of(&self->handle)->core, branch, info) == SHMRING_OK &&
 	       strcmp(info->name, JOURNAL_BRANCH) == 0;
 }
 
@@ -35,7 +35,7 @@ static bool journal_lives(struct producer *self, uint32_t branch)
 /* False, with an exception, if nobody would make a message durable. */
 bool journal_find(struct producer *self, uint32_t *branch)
 {
-	struct ring *ring = self->handle.ring;
+	struct ring *ring = ring_of(&self->handle);
 
 	if (shmring_find_branch(ring->core, JOURNAL_BRANCH, branch)) {
 		PyErr_Format(
@@ -69,9 +69,9 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 	do {
 		handle_pin(&self->handle);
 		Py_BEGIN_ALLOW_THREADS status = shmring_wait_released(
-		    self->handle.ring->core, branch, message_id + 1, patience->deadline, self->handle.wait);
+		    ring_of(&self->handle)->core, branch, message_id + 1, patience->deadline, self->wait);
 		Py_END_ALLOW_THREADS journalled = status == SHMRING_OK && is_journal(self, branch, &info);
-		handle_unpin(&self->handle);
+		(void)handle_unpin(&self->handle);
 		if (journalled)
 			return true;
 		if (status == SHMRING_OK || status == SHMRING_E_NO_BRANCH)
@@ -81,7 +81,8 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 			char why[EXPLANATION_BYTES] = "was not on disk in time: ";
 			size_t used = strlen(why);
 
-			shmring_explain_branch(self->handle.ring->core, branch, why + used, sizeof why - used);
+			shmring_explain_branch(ring_of(&self->handle)->core, branch, why + used,
+					       sizeof why - used);
 			return raise_not_durable(self, message_id, why);
 		}
 		if (retry == RETRY_AGAIN && !producer_usable(self))
@@ -94,22 +95,17 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 PyObject *producer_wait_durable(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;
-	PyObject *const order[] = {NULL, self->handle.ring->state->names.timeout};
+	PyObject *const order[] = {NULL, ring_of(&self->handle)->state->names.timeout};
 	PyObject *sorted[2] = {NULL};
 	struct patience patience = {.timeout = FOREVER};
 	uint64_t message_id;
 	uint32_t branch;
 
-	if (!arguments_sort("wait_durable", args, nargs, kwnames, order, 1, 2, sorted))
+	if (!arguments_sort("wait_durable", "the message_id", args, nargs, kwnames, order, 1, 2, sorted) ||
+	    !parse_count(sorted[0], "message_id", INT64_MAX, &message_id) ||
+	    !parse_timeout(sorted[1], &patience.timeout) || !producer_usable(self))
 		return NULL;
-	if (!sorted[0]) {
-		PyErr_SetString(PyExc_TypeError, "wait_durable() wants the message_id");
-		return NULL;
-	}
-	if (!parse_count(sorted[0], "message_id", INT64_MAX, &message_id) ||
-	    (sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) || !producer_usable(self))
-		return NULL;
-	if (shmring_find_branch(self->handle.ring->core, JOURNAL_BRANCH, &branch)) {
+	if (shmring_find_branch(ring_of(&self->handle)->core, JOURNAL_BRANCH, &branch)) {
 		(void)journal_find(self, &branch);
 		return NULL;
 	}

@@ -1,58 +1,186 @@
-/* What producers and members have in common: being closed in the middle of
- * things, and waiting without the GIL. */
+/* Handles: being closed in the middle of things, and trying again without the GIL. */
 #include <sched.h>
+#include <string.h>
 #include <time.h>
 
-#include "binding.h"
+#include "handle.h"
 
 /* Lost races are retried at once so often before others may run. */
 #define CONTENDED_SPIN 32
 /* Even a call that does not wait tries for as long to get its turn. */
 #define CONTENDED_GRACE_NS 10000000
 
-void handle_init(struct handle *handle, struct ring *ring, void (*finish)(struct handle *))
-{
-	handle->ring = (struct ring *)Py_NewRef((PyObject *)ring);
-	handle->finish = finish;
-	handle->previous = NULL;
-	handle->next = ring->handles;
-	if (ring->handles)
-		ring->handles->previous = handle;
-	ring->handles = handle;
-	ring_pin(ring);
-}
+/* --- lifetime ---------------------------------------------------------------------- */
 
-static void handle_finish(struct handle *handle)
+/* A producer or a member, closed until handle_opened(). */
+struct handle *handle_new(PyTypeObject *type, size_t nbytes, struct ring *ring, int (*finish)(struct handle *))
 {
-	handle->finish(handle);
-	ring_unpin(handle->ring);
-}
+	struct handle *handle = PyObject_New(struct handle, type);
 
-/* Closed for the user at once; the core's handle when its last pin is gone. */
-void handle_close(struct handle *handle)
-{
-	if (handle->closed)
-		return;
+	if (!handle)
+		return NULL;
+	memset((char *)handle + sizeof(PyObject), 0, nbytes - sizeof(PyObject));
+	handle_init(handle, &ring->handle, finish);
 	handle->closed = true;
-	if (handle->previous)
-		handle->previous->next = handle->next;
-	else
-		handle->ring->handles = handle->next;
-	if (handle->next)
-		handle->next->previous = handle->previous;
-	if (handle->pins == 0)
-		handle_finish(handle);
+	return handle;
 }
 
-void handle_unpin(struct handle *handle)
+/* What the core has said to opening it, without the GIL. False: an exception is
+ * set, and the handle is gone. The ring may have been closed meanwhile. */
+bool handle_opened(struct handle *handle, int status)
 {
-	if (--handle->pins == 0 && handle->closed)
-		handle_finish(handle);
+	struct handle *below = handle->below;
+
+	if (status) {
+		raise_status(ring_of(handle), status);
+		handle_unpin(below);
+		Py_DECREF((PyObject *)handle);
+		return false;
+	}
+	handle->closed = false;
+	handle->next = below->above;
+	if (handle->next)
+		handle->next->link = &handle->next;
+	below->above = handle;
+	handle->link = &below->above;
+	if (below->closed)
+		(void)handle_close(handle);
+	return true;
 }
 
-/* After SHMRING_CONTENDED: the winner of a race has done its work, so that the
- * next try is likely to succeed; now and then others get the GIL. */
-enum retry handle_contended(struct handle *handle, struct patience *patience)
+int handle_finish(struct handle *handle)
+{
+	int status = handle->finish(handle);
+
+	if (handle->below)
+		(void)handle_unpin(handle->below);
+	return status;
+}
+
+int handle_shut(struct handle *handle)
+{
+	handle->closed = true;
+	if (handle->link) {
+		*handle->link = handle->next;
+		if (handle->next)
+			handle->next->link = handle->link;
+	}
+	handle_pin(handle);
+	while (handle->above) {
+		PyObject *above = Py_NewRef((PyObject *)handle->above);
+
+		(void)handle_close((struct handle *)above);
+		Py_DECREF(above);
+	}
+	return handle_unpin(handle);
+}
+
+void handle_free(struct handle *handle)
+{
+	PyTypeObject *type = Py_TYPE((PyObject *)handle);
+
+	Py_XDECREF((PyObject *)handle->below);
+	PyObject_Free(handle);
+	Py_DECREF(type);
+}
+
+void handle_dealloc(PyObject *self)
+{
+	(void)handle_close((struct handle *)self);
+	handle_free((struct handle *)self);
+}
+
+PyObject *handle_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	return Py_NewRef(self);
+}
+
+PyObject *handle_close_method(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	(void)handle_close((struct handle *)self);
+	Py_RETURN_NONE;
+}
+
+PyObject *handle_exit(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize_t Py_UNUSED(nargs))
+{
+	return handle_close_method(self, NULL);
+}
+
+PyObject *handle_get_closed(PyObject *self, void *Py_UNUSED(closure))
+{
+	return PyBool_FromLong(((struct handle *)self)->closed);
+}
+
+PyObject *raise_closed(const struct handle *handle, const char *what)
+{
+	const struct ring *ring = handle->below ? ring_of(handle) : (const struct ring *)handle;
+
+	return PyErr_Format(error_class(ring->state, SHMRING_E_CLOSED), "this %s of ring \"%U\" was closed%s",
+			    what, ring->label, handle->below ? "" : "; attach again");
+}
+
+/* --- trying again, without the GIL --------------------------------------------------- */
+
+static int64_t monotonic_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t deadline_after(int64_t timeout)
+{
+	int64_t now;
+
+	if (timeout == FOREVER)
+		return FOREVER;
+	now = monotonic_ns();
+	return timeout > FOREVER - now ? FOREVER : now + timeout;
+}
+
+static int yield(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
+{
+	return sched_yield();
+}
+
+static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
+{
+	return nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
+/* For what another thread or process is at just now. */
+void handle_pause(struct handle *handle)
+{
+	(void)handle_wait(handle, nap, 0, 0);
+}
+
+int handle_wait(struct handle *handle, wait_function *wait, uint64_t wanted, int64_t deadline)
+{
+	int status;
+
+	handle_pin(handle);
+	Py_BEGIN_ALLOW_THREADS status = wait(handle, wanted, deadline);
+	Py_END_ALLOW_THREADS(void) handle_unpin(handle);
+	return status;
+}
+
+/* After a wait of the core, with its answer. */
+enum retry handle_waited(struct handle *handle, int status)
+{
+	if (status != SHMRING_OK && status != SHMRING_AGAIN && status != SHMRING_TIMEOUT &&
+	    status != SHMRING_UNAVAILABLE) {
+		raise_status(ring_of(handle), status);
+		return RETRY_RAISED;
+	}
+	if (PyErr_CheckSignals())
+		return RETRY_RAISED;
+	return status == SHMRING_TIMEOUT ? RETRY_OVER : RETRY_AGAIN;
+}
+
+/* The winner of a race has done its work, so that the next try is likely to
+ * succeed; now and then others get the GIL. */
+static enum retry contended(struct handle *handle, struct patience *patience)
 {
 	int64_t now;
 
@@ -65,26 +193,24 @@ enum retry handle_contended(struct handle *handle, struct patience *patience)
 		patience->grace = now + CONTENDED_GRACE_NS;
 	else if (now > patience->grace && now > patience->deadline)
 		return RETRY_OVER;
-	handle_pin(handle);
-	Py_BEGIN_ALLOW_THREADS sched_yield();
-	Py_END_ALLOW_THREADS handle_unpin(handle);
+	(void)handle_wait(handle, yield, 0, 0);
 	return PyErr_CheckSignals() ? RETRY_RAISED : RETRY_AGAIN;
 }
 
-/* After a _wait function has come back and the GIL is held again. */
-enum retry handle_waited(struct handle *handle, int status)
+/* What to do after the core has refused something with `status`. The handle may
+ * have been closed when this returns. */
+enum retry handle_retry(struct handle *handle, int status, struct patience *patience, wait_function *wait,
+			uint64_t wanted)
 {
-	if (status != SHMRING_OK && status != SHMRING_AGAIN && status != SHMRING_TIMEOUT &&
-	    status != SHMRING_UNAVAILABLE) {
-		raise_status(handle->ring, status);
+	if (status == SHMRING_CONTENDED)
+		return contended(handle, patience);
+	if (status != SHMRING_UNAVAILABLE) {
+		raise_status(ring_of(handle), status);
 		return RETRY_RAISED;
 	}
-	if (PyErr_CheckSignals())
-		return RETRY_RAISED;
-	return status == SHMRING_TIMEOUT ? RETRY_OVER : RETRY_AGAIN;
-}
-
-PyObject *handle_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-	return Py_NewRef(self);
+	if (patience->timeout == 0)
+		return RETRY_OVER;
+	if (patience->deadline == 0)
+		patience->deadline = deadline_after(patience->timeout);
+	return handle_waited(handle, handle_wait(handle, wait, wanted, patience->deadline));
 }

@@ -1,30 +1,34 @@
 /* _shmring.Lease: one message that is read in place. What it shares with a
  * Batch is here too: how long the core's hold lasts. */
-#include "binding.h"
+#include "member.h"
 
-PyObject *lease_new(struct member *member, PyTypeObject *type, const struct shmring_lease *range)
+/* Joining and recovering take microseconds; who takes longer is stopped. */
+#define NACK_PATIENCE_NS (5 * INT64_C(1000000000))
+
+/* For as long as others may well be at it; what stays held then is handed back by closing. */
+int member_hand_back(struct member *self, uint64_t first, uint64_t end)
 {
-	struct lease *self = PyObject_New(struct lease, type);
+	int64_t deadline = 0;
+	int status;
 
-	if (!self)
-		return NULL;
-	self->member = (struct member *)Py_NewRef((PyObject *)member);
-	self->range = *range;
-	self->messages = NULL;
-	self->exports = 0;
-	self->released = false;
-	self->nacked = false;
-	self->parts = NULL;
-	self->held = true;
-	handle_pin(&member->handle);
-	return (PyObject *)self;
+	handle_pin(&self->handle);
+	while ((status = shmring_nack(self->core, first, end)) == SHMRING_CONTENDED) {
+		if (deadline == 0)
+			deadline = deadline_after(NACK_PATIENCE_NS);
+		else if (deadline_after(0) > deadline)
+			break;
+		handle_pause(&self->handle);
+	}
+	self->kept |= status != SHMRING_OK;
+	(void)handle_unpin(&self->handle);
+	return status;
 }
 
 /* Some messages of a batch are handed back, the others released. Lowest first: a
  * piece at an end of what is held needs no further entry. */
 static int settle_parts(struct lease *self)
 {
-	struct member *member = self->member;
+	struct member *member = (struct member *)self->handle.below;
 	uint64_t first = self->range.first;
 	int failed = SHMRING_OK;
 
@@ -43,102 +47,100 @@ static int settle_parts(struct lease *self)
 	return failed;
 }
 
-/* Gives the slots back when the user has released the lease and no buffer over
- * it is left, whichever comes last. Buffers may die in any thread, also without
- * the user's doing: the GIL makes that thread alone with the member. */
-static int lease_settle(struct lease *self)
+/* When the user has released the lease and no buffer over it is left, whichever
+ * comes last. Buffers may die in any thread, also without the user's doing: the
+ * GIL makes that thread alone with the member. */
+static int lease_finish(struct handle *handle)
 {
-	struct member *member = self->member;
-	int status;
+	struct lease *self = (struct lease *)handle;
+	struct member *member = (struct member *)handle->below;
 
-	if (!self->released || self->exports || !self->held)
-		return SHMRING_OK;
-	self->held = false;
 	if (member->abandoned)
-		status = SHMRING_OK;
-	else if (self->nacked)
-		status = member_hand_back(member, self->range.first, self->range.end);
-	else if (self->parts)
-		status = settle_parts(self);
-	else
-		status = shmring_release(member->core, self->range.first, self->range.end);
-	handle_unpin(&member->handle);
-	return status;
+		return SHMRING_OK;
+	if (self->nacked)
+		return member_hand_back(member, self->range.first, self->range.end);
+	if (self->parts)
+		return settle_parts(self);
+	return shmring_release(member->core, self->range.first, self->range.end);
 }
 
+PyObject *lease_new(struct member *member, PyTypeObject *type, const struct shmring_lease *range)
+{
+	struct lease *self = PyObject_New(struct lease, type);
+
+	if (!self)
+		return NULL;
+	handle_init(&self->handle, &member->handle, lease_finish);
+	self->range = *range;
+	self->messages = NULL;
+	self->nacked = false;
+	self->parts = NULL;
+	return (PyObject *)self;
+}
+
+static int close_nacked(struct lease *self)
+{
+	if (!self->handle.closed)
+		self->nacked = true;
+	return handle_close(&self->handle);
+}
+
+/* Nobody has said that it is dealt with, if it is not closed. */
 void lease_dealloc(PyObject *op)
 {
 	struct lease *self = (struct lease *)op;
-	PyTypeObject *type = Py_TYPE(op);
 
-	if (!self->released) /* nobody has said that it is dealt with */
-		self->nacked = self->released = true;
-	(void)lease_settle(self);
-	Py_DECREF((PyObject *)self->member);
+	(void)close_nacked(self);
 	PyMem_Free(self->messages);
 	PyMem_Free(self->parts);
-	PyObject_Free(op);
-	Py_DECREF(type);
+	handle_free(&self->handle);
+}
+
+static PyObject *closed(struct lease *self, int status)
+{
+	if (status)
+		return raise_status(lease_ring(self), status);
+	Py_RETURN_NONE;
 }
 
 PyObject *lease_release(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct lease *self = (struct lease *)op;
-	int status;
 
-	self->released = true;
-	status = lease_settle(self);
-	if (status)
-		return raise_status(self->member->handle.ring, status);
-	Py_RETURN_NONE;
+	return closed(self, handle_close(&self->handle));
 }
 
 PyObject *lease_nack(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct lease *self = (struct lease *)op;
 
-	if (!lease_readable(self))
-		return NULL;
-	self->nacked = true;
-	return lease_release(op, NULL);
+	return lease_readable(self) ? closed(self, close_nacked(self)) : NULL;
 }
 
 /* Left with an exception, it goes back. The exception says more than a failure
  * of that, after which closing the consumer hands it back. */
 PyObject *lease_exit(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
-	struct lease *self = (struct lease *)op;
-
 	if (nargs == 0 || args[0] == Py_None)
 		return lease_release(op, NULL);
-	if (!self->released)
-		self->nacked = self->released = true;
-	(void)lease_settle(self);
+	(void)close_nacked((struct lease *)op);
 	Py_RETURN_NONE;
-}
-
-void lease_unexport(PyObject *op)
-{
-	struct lease *self = (struct lease *)op;
-
-	self->exports--;
-	(void)lease_settle(self);
 }
 
 void lease_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(buffer))
 {
-	lease_unexport(op);
+	(void)handle_unpin((struct handle *)op);
 }
 
 bool lease_readable(struct lease *self)
 {
-	struct ring *ring = self->member->handle.ring;
+	struct ring *ring = lease_ring(self);
 
-	if (self->released)
+	if (self->handle.closed)
 		PyErr_Format(error_class(ring->state, SHMRING_E_CLOSED),
 			     "this lease of ring \"%U\" was released; take what you need before, or keep a view",
 			     ring->label);
-	return !self->released;
+	return !self->handle.closed;
 }
 
 PyObject *lease_get_redelivered(PyObject *op, void *Py_UNUSED(closure))
@@ -155,7 +157,7 @@ static int lease_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 	if (!lease_readable(self) ||
 	    PyBuffer_FillInfo(buffer, op, (void *)self->message.data, self->message.length, 1, flags))
 		return -1;
-	self->exports++;
+	handle_pin(&self->handle);
 	return 0;
 }
 

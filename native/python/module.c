@@ -1,5 +1,5 @@
 /* The module _shmring: its types, and the calls that need no ring. */
-#include "binding.h"
+#include "ring.h"
 
 /* --- calls ------------------------------------------------------------------------- */
 

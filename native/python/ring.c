@@ -1,65 +1,30 @@
 /* _shmring.Ring: one attached ring. */
 #include <string.h>
 
-#include "binding.h"
+#include "ring.h"
 
 /* --- lifetime -------------------------------------------------------------- */
 
-static void ring_finish(struct ring *ring)
+static int ring_finish(struct handle *handle)
 {
+	struct ring *ring = (struct ring *)handle;
 	shmring *core = ring->core;
 
 	ring->core = NULL;
-	if (!core)
-		return;
 	Py_BEGIN_ALLOW_THREADS shmring_close(core);
-	Py_END_ALLOW_THREADS
-}
-
-void ring_unpin(struct ring *ring)
-{
-	if (--ring->pins == 0 && ring->closed)
-		ring_finish(ring);
-}
-
-bool ring_usable(struct ring *ring)
-{
-	if (ring->closed)
-		PyErr_Format(error_class(ring->state, SHMRING_E_CLOSED),
-			     "this handle of ring \"%U\" was closed; attach again", ring->label);
-	return !ring->closed;
-}
-
-static PyObject *ring_close_method(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-	struct ring *ring = (struct ring *)self;
-
-	if (ring->closed)
-		Py_RETURN_NONE;
-	ring->closed = true;
-	while (ring->handles) {
-		PyObject *handle = Py_NewRef((PyObject *)ring->handles);
-
-		handle_close((struct handle *)handle);
-		Py_DECREF(handle);
-	}
-	if (ring->pins == 0)
-		ring_finish(ring);
-	Py_RETURN_NONE;
+	Py_END_ALLOW_THREADS return SHMRING_OK;
 }
 
 static void ring_dealloc(PyObject *self)
 {
 	struct ring *ring = (struct ring *)self;
-	PyTypeObject *type = Py_TYPE(self);
 
-	ring_finish(ring);
-	Py_XDECREF(ring->label);
-	PyObject_Free(self);
-	Py_DECREF(type);
+	(void)handle_close(&ring->handle);
+	Py_DECREF(ring->label);
+	handle_free(&ring->handle);
 }
 
-/* Owns the handle from here on, also if it fails. */
+/* Owns the core's handle from here on, also if it fails. */
 PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 {
 	struct ring *ring = PyObject_New(struct ring, state->ring);
@@ -70,13 +35,10 @@ PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 		return NULL;
 	}
 	shmring_get_info(core, &info);
+	handle_init(&ring->handle, NULL, ring_finish);
 	ring->state = state;
 	ring->core = core;
 	ring->label = Py_NewRef(label);
-	ring->handles = NULL;
-	ring->pins = 0;
-	ring->closed = false;
-	ring->checksum = info.checksum;
 	ring->scattered = info.scattered;
 	return (PyObject *)ring;
 }
@@ -147,9 +109,9 @@ static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywor
 	options.exclusive = exclusive;
 	options.lapse = lapse;
 	options.upstream = upstream;
-	ring_pin(ring);
+	handle_pin(&ring->handle);
 	Py_BEGIN_ALLOW_THREADS status = shmring_subscribe(ring->core, branch, &options, &id);
-	Py_END_ALLOW_THREADS ring_unpin(ring);
+	Py_END_ALLOW_THREADS(void) handle_unpin(&ring->handle);
 	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(id);
 }
 
@@ -161,9 +123,9 @@ static PyObject *ring_unsubscribe(PyObject *self, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "s", &branch) || !ring_usable(ring))
 		return NULL;
-	ring_pin(ring);
+	handle_pin(&ring->handle);
 	Py_BEGIN_ALLOW_THREADS status = shmring_unsubscribe(ring->core, branch);
-	Py_END_ALLOW_THREADS ring_unpin(ring);
+	Py_END_ALLOW_THREADS(void) handle_unpin(&ring->handle);
 	if (status)
 		return raise_status(ring, status);
 	Py_RETURN_NONE;
@@ -179,9 +141,9 @@ static PyObject *change_upstreams(PyObject *self, PyObject *args,
 
 	if (!PyArg_ParseTuple(args, "IK", &id, &upstream) || !ring_usable(ring))
 		return NULL;
-	ring_pin(ring);
+	handle_pin(&ring->handle);
 	Py_BEGIN_ALLOW_THREADS status = change(ring->core, id, upstream);
-	Py_END_ALLOW_THREADS ring_unpin(ring);
+	Py_END_ALLOW_THREADS(void) handle_unpin(&ring->handle);
 	if (status)
 		return raise_status(ring, status);
 	Py_RETURN_NONE;
@@ -218,9 +180,9 @@ static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 	if (!ring_usable(ring))
 		return NULL;
-	ring_pin(ring);
+	handle_pin(&ring->handle);
 	Py_BEGIN_ALLOW_THREADS status = shmring_recover(ring->core, &count);
-	Py_END_ALLOW_THREADS ring_unpin(ring);
+	Py_END_ALLOW_THREADS(void) handle_unpin(&ring->handle);
 	if (status == SHMRING_CONTENDED)
 		return PyErr_Format(error_class(ring->state, status),
 				    "ring \"%U\": another process is recovering it right now; that will do",
@@ -423,16 +385,11 @@ static PyObject *get_floor(PyObject *self, void *Py_UNUSED(closure))
 	return ring_usable(ring) ? PyLong_FromUnsignedLongLong(shmring_floor(ring->core)) : NULL;
 }
 
-static PyObject *get_closed(PyObject *self, void *Py_UNUSED(closure))
-{
-	return PyBool_FromLong(((struct ring *)self)->closed);
-}
-
 static PyMethodDef methods[] = {
     {"producer", ring_producer, METH_VARARGS, "producer(name, when_full, wait) -> Producer"},
-    {"join", (PyCFunction)(void (*)(void))ring_join, METH_VARARGS | METH_KEYWORDS,
+    {"join", FASTCALL(ring_join), METH_VARARGS | METH_KEYWORDS,
      "join(branch, name, start, sequence, exclusive, ephemeral, lapse, upstream, wait) -> Member"},
-    {"subscribe", (PyCFunction)(void (*)(void))ring_subscribe, METH_VARARGS | METH_KEYWORDS,
+    {"subscribe", FASTCALL(ring_subscribe), METH_VARARGS | METH_KEYWORDS,
      "subscribe(branch, start, sequence, exclusive, lapse, upstream) -> the branch's number"},
     {"unsubscribe", ring_unsubscribe, METH_VARARGS, "unsubscribe(branch)"},
     {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
@@ -445,14 +402,14 @@ static PyMethodDef methods[] = {
     {"seats", ring_seats, METH_NOARGS, "seats() -> list of dicts"},
     {"rows", ring_rows, METH_VARARGS,
      "rows(first, end, capacity) -> list of (slot, message_id, time, length, reference_count, kind, message)"},
-    {"close", ring_close_method, METH_NOARGS, "close()"},
+    {"close", handle_close_method, METH_NOARGS, "close()"},
     {0},
 };
 
 static PyGetSetDef getset[] = {
     {"claimed", get_claimed, NULL, "sequence that the next claim will get", NULL},
     {"floor", get_floor, NULL, "lowest sequence that is still held", NULL},
-    {"closed", get_closed, NULL, "whether close() was called", NULL},
+    {"closed", handle_get_closed, NULL, "whether close() was called", NULL},
     {0},
 };
 

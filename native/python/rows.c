@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "binding.h"
+#include "producer.h"
 
 /* The Arrow C data interface, as its specification prints it. */
 struct ArrowSchema {
@@ -51,7 +51,7 @@ static void rows_free(struct rows *rows)
 
 static bool too_long(struct producer *self, uint64_t row, uint64_t length)
 {
-	PyErr_Format(error_class(self->handle.ring->state, SHMRING_E_TOO_LARGE),
+	PyErr_Format(error_class(ring_of(&self->handle)->state, SHMRING_E_TOO_LARGE),
 		     "row %llu has %llu bytes, push_many() takes at most %d a row; push() takes longer messages",
 		     (unsigned long long)row, (unsigned long long)length, SHMRING_SLOT_BYTES);
 	return false;
@@ -221,36 +221,30 @@ static int push_rows(struct producer *self, const struct rows *rows, uint64_t *m
 	Py_BEGIN_ALLOW_THREADS status = shmring_push_many(self->core, rows->data, rows->stride, count,
 							  rows->lengths, rows->length, message_id);
 	Py_END_ALLOW_THREADS self->busy = false;
-	handle_unpin(&self->handle);
+	(void)handle_unpin(&self->handle);
 	return status;
 }
 
 PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;
-	const struct names *names = &self->handle.ring->state->names;
+	const struct names *names = &ring_of(&self->handle)->state->names;
 	PyObject *const order[] = {NULL, names->timeout, names->durable};
 	PyObject *sorted[3] = {NULL};
 	struct patience patience = {.timeout = self->timeout};
 	uint32_t journal = 0;
-	int durable = 0;
+	bool durable = false;
 	struct rows rows = {0};
 	PyObject *result = NULL;
 
-	if (!arguments_sort("push_many", args, nargs, kwnames, order, 1, 3, sorted))
-		return NULL;
-	if (!sorted[0]) {
-		PyErr_SetString(PyExc_TypeError, "push_many() wants the rows");
-		return NULL;
-	}
-	if ((sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) ||
-	    (sorted[2] && (durable = PyObject_IsTrue(sorted[2])) < 0))
+	if (!arguments_sort("push_many", "the rows", args, nargs, kwnames, order, 1, 3, sorted) ||
+	    !parse_timeout(sorted[1], &patience.timeout) || !parse_flag(sorted[2], &durable))
 		return NULL;
 	/* Usable is asked last: getting the rows may run any code. */
 	if (rows_from(self, sorted[0], &rows) && producer_usable(self) &&
 	    (!durable || journal_find(self, &journal))) {
 		enum retry retry = RETRY_AGAIN;
-		uint64_t message_id = shmring_claimed(self->handle.ring->core);
+		uint64_t message_id = shmring_claimed(ring_of(&self->handle)->core);
 		int status = SHMRING_OK;
 
 		if (rows.count)

@@ -1,7 +1,7 @@
 /* The core's statuses as the classes of shmring.errors. */
 #include <string.h>
 
-#include "binding.h"
+#include "state.h"
 
 static const struct {
 	int status;
@@ -81,15 +81,4 @@ PyObject *raise_error(struct state *state, int status)
 		PyErr_SetObject(error_class(state, status), text);
 	Py_XDECREF(text);
 	return NULL;
-}
-
-PyObject *raise_status(struct ring *ring, int status)
-{
-	return raise_error(ring->state, status);
-}
-
-PyObject *raise_closed(struct ring *ring, const char *what)
-{
-	return PyErr_Format(error_class(ring->state, SHMRING_E_CLOSED), "this %s of ring \"%U\" was closed", what,
-			    ring->label);
 }

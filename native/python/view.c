@@ -1,34 +1,32 @@
 /* Exports one piece of the ring's memory and keeps its owner alive, also when
  * the memoryview over it has been handed on to numpy or Arrow. */
-#include "binding.h"
+#include "handle.h"
 
 struct view {
 	PyObject ob_base;
 	PyObject *owner;
-	void (*release)(PyObject *owner);
+	struct handle *pinned;
 	void *data;
 	Py_ssize_t nbytes;
 	bool readonly;
 };
 
-/* A memoryview of [data, data + nbytes). release(owner) is called, and the
- * owner's reference given up, when the last buffer over it is gone; also if
- * this fails. */
-PyObject *view_new(struct state *state, PyObject *owner, void (*release)(PyObject *owner), void *data,
-		   Py_ssize_t nbytes, bool readonly)
+/* A memoryview of [data, data + nbytes). Until the last buffer over it is gone
+ * `owner` lives, and `pinned`, which is the owner or what it stands on, is pinned. */
+PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
+		   bool readonly)
 {
 	struct view *view = PyObject_New(struct view, state->view);
 	PyObject *memory;
 
-	if (!view) {
-		release(owner);
+	if (!view)
 		return NULL;
-	}
 	view->owner = Py_NewRef(owner);
-	view->release = release;
-	view->data = data;
-	view->nbytes = nbytes;
+	view->pinned = pinned;
+	view->data = (void *)data;
+	view->nbytes = (Py_ssize_t)nbytes;
 	view->readonly = readonly;
+	handle_pin(pinned);
 	memory = PyMemoryView_FromObject((PyObject *)view);
 	Py_DECREF((PyObject *)view);
 	return memory;
@@ -39,7 +37,7 @@ static void view_dealloc(PyObject *self)
 	struct view *view = (struct view *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
-	view->release(view->owner);
+	(void)handle_unpin(view->pinned);
 	Py_DECREF(view->owner);
 	PyObject_Free(self);
 	Py_DECREF(type);

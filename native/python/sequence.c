@@ -1,5 +1,98 @@
-/* The low level of a consumer: next(), done(), available(), slot(). */
-#include "binding.h"
+/* The low level: next(), done(), available() and slot() of producers and consumers. */
+#include "member.h"
+#include "producer.h"
+
+static PyObject *slot(PyObject *op, uint64_t sequence, bool readonly)
+{
+	struct ring *ring = ring_of((struct handle *)op);
+
+	return view_new(ring->state, op, &ring->handle, shmring_slot(ring->core, sequence), SHMRING_SLOT_BYTES,
+			readonly);
+}
+
+/* --- producers ----------------------------------------------------------------------- */
+
+static bool low_level_usable(struct producer *self)
+{
+	if (!producer_usable(self))
+		return false;
+	if (!self->busy)
+		return true;
+	PyErr_Format(error_class(ring_of(&self->handle)->state, SHMRING_E_CLAIM_OPEN),
+		     "another thread is pushing through this producer of ring \"%U\"",
+		     ring_of(&self->handle)->label);
+	return false;
+}
+
+PyObject *producer_next(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct producer *self = (struct producer *)op;
+	uint64_t count = 1;
+	int64_t sequence;
+
+	if (nargs > 1)
+		return PyErr_Format(PyExc_TypeError, "next() takes at most one argument (%zd given)", nargs);
+	if ((nargs && !parse_count(args[0], "count", UINT32_MAX, &count)) || !low_level_usable(self))
+		return NULL;
+	sequence = shmring_next(self->core, (uint32_t)count);
+	if (sequence < 0 && sequence != SHMRING_UNAVAILABLE && sequence != SHMRING_CONTENDED)
+		return raise_status(ring_of(&self->handle), (int)sequence);
+	return PyLong_FromLongLong(sequence);
+}
+
+PyObject *producer_done(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct producer *self = (struct producer *)op;
+	uint64_t last;
+	uint64_t length = SHMRING_SLOT_BYTES;
+	int status;
+
+	if (nargs < 1 || nargs > 2)
+		return PyErr_Format(PyExc_TypeError, "done() takes a sequence and a length (%zd given)", nargs);
+	if (!parse_count(args[0], "sequence", INT64_MAX, &last) ||
+	    (nargs == 2 && !parse_count(args[1], "length", SHMRING_SLOT_BYTES, &length)) ||
+	    !low_level_usable(self))
+		return NULL;
+	status = shmring_publish_ones(self->core, last, NULL, (uint32_t)length);
+	if (status)
+		return raise_status(ring_of(&self->handle), status);
+	Py_RETURN_NONE;
+}
+
+PyObject *producer_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct producer *self = (struct producer *)op;
+	int status;
+
+	if (!low_level_usable(self))
+		return NULL;
+	status = shmring_abort(self->core);
+	if (status)
+		return raise_status(ring_of(&self->handle), status);
+	Py_RETURN_NONE;
+}
+
+PyObject *producer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	struct producer *self = (struct producer *)op;
+	int64_t end;
+
+	if (!low_level_usable(self))
+		return NULL;
+	end = shmring_producer_available(self->core);
+	return end < 0 ? raise_status(ring_of(&self->handle), (int)end) : PyLong_FromLongLong(end);
+}
+
+PyObject *producer_slot(PyObject *op, PyObject *number)
+{
+	uint64_t sequence;
+
+	return parse_count(number, "sequence", INT64_MAX, &sequence) && producer_usable((struct producer *)op)
+		   ? slot(op, sequence, false)
+		   : NULL;
+}
+
+/* --- members ------------------------------------------------------------------------- */
 
 static bool taken_add(struct member *self, uint64_t sequence, const struct shmring_lease *lease)
 {
@@ -22,7 +115,7 @@ static bool taken_add(struct member *self, uint64_t sequence, const struct shmri
  * SHMRING_UNAVAILABLE or SHMRING_CONTENDED. False: an exception is set. */
 static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t *sequence)
 {
-	struct ring *ring = self->handle.ring;
+	struct ring *ring = ring_of(&self->handle);
 	struct shmring_lease lease;
 	struct shmring_message message;
 	uint64_t position;
@@ -76,7 +169,7 @@ static bool release(struct member *self, size_t i)
 	self->taken[i] = self->taken[--self->taken_count];
 	status = shmring_release(self->core, t.first, t.end);
 	if (status)
-		raise_status(self->handle.ring, status);
+		raise_status(ring_of(&self->handle), status);
 	return status == SHMRING_OK;
 }
 
@@ -85,7 +178,7 @@ static PyObject *not_taken(struct member *self, uint64_t sequence)
 	return PyErr_Format(
 	    PyExc_ValueError,
 	    "branch \"%U\" of ring \"%U\": sequence %llu was not taken by next(), or is done already",
-	    self->branch, self->handle.ring->label, (unsigned long long)sequence);
+	    self->branch, ring_of(&self->handle)->label, (unsigned long long)sequence);
 }
 
 /* An exclusive member may go on beyond what it took, up to available(): what
@@ -104,9 +197,9 @@ static PyObject *done_exclusive(struct member *self, uint64_t last)
 			end = self->taken[i].end;
 	}
 	if (!taken) { /* all ahead of the branch, or done already */
-		status = shmring_branch_info(self->handle.ring->core, self->branch_id, &info);
+		status = shmring_branch_info(ring_of(&self->handle)->core, self->branch_id, &info);
 		if (status)
-			return raise_status(self->handle.ring, status);
+			return raise_status(ring_of(&self->handle), status);
 		if (last < info.position)
 			return not_taken(self, last);
 	}
@@ -154,7 +247,7 @@ PyObject *member_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 		    PyExc_ValueError,
 		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, whose one member "
 		    "nobody races",
-		    self->branch, self->handle.ring->label);
+		    self->branch, ring_of(&self->handle)->label);
 	/* Behind a long message no slot is a message before its end. */
 	if (self->taken_count) {
 		const struct taken *last = &self->taken[self->taken_count - 1];
@@ -165,20 +258,11 @@ PyObject *member_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 	return PyLong_FromUnsignedLongLong(shmring_member_available(self->core));
 }
 
-static void unpin_owner(PyObject *owner)
-{
-	ring_unpin(((struct member *)owner)->handle.ring);
-}
-
 PyObject *member_slot(PyObject *op, PyObject *number)
 {
-	struct member *self = (struct member *)op;
-	struct ring *ring = self->handle.ring;
 	uint64_t sequence;
 
-	if (!parse_count(number, "sequence", INT64_MAX, &sequence) || !member_usable(self))
-		return NULL;
-	ring_pin(ring);
-	return view_new(ring->state, op, unpin_owner, shmring_slot(ring->core, sequence), SHMRING_SLOT_BYTES,
-			true);
+	return parse_count(number, "sequence", INT64_MAX, &sequence) && member_usable((struct member *)op)
+		   ? slot(op, sequence, true)
+		   : NULL;
 }

@@ -1,0 +1,135 @@
+/* The base of rings, producers, members and leases.
+ *
+ * Lifetimes. A handle stands on another: lease -> member -> ring, producer ->
+ * ring. It references that one, so there are no cycles and nothing needs the
+ * collector, and pins it until it has finished. What the user closes is closed
+ * for the user at once; the core's handle stays until the last pin is gone (a
+ * thread in a wait, a living lease, an exported buffer). A ring closes its
+ * producers and members with it; a lease outlives the closing of its member.
+ *
+ * Threads. The core's producers and members want one thread at a time, and the
+ * GIL gives them that: every core call is made with the GIL held, save for
+ *   - the _wait functions, which touch no state of the handle;
+ *   - copies of a MiB or more, while `busy` keeps other threads out of that
+ *     producer (push.c) and the reader holds a lease (take.c);
+ *   - what the core locks itself: attach, join, close, recover and the like.
+ * A thread pins what it uses before it gives up the GIL, and asks again whether
+ * the handle is closed when the GIL is back. A module that does not declare
+ * Py_MOD_GIL_NOT_USED gets the GIL back in a free-threaded interpreter, so this
+ * holds there too.
+ *
+ * Fork. The child's handles are the parent's, and the core refuses them. What
+ * another thread of the parent was at stays so in the child: pins that nobody
+ * gives back keep the mapping until the child ends, and nothing in the child may
+ * wait for such a thread.
+ */
+#ifndef SHMRING_BINDING_HANDLE_H
+#define SHMRING_BINDING_HANDLE_H
+
+#include "state.h"
+
+struct handle {
+	PyObject ob_base;
+	struct handle *below; /* what it stands on; NULL: it is a ring */
+	struct handle *above; /* the first of those that close with it */
+	struct handle *next; /* of those that close with the same handle */
+	struct handle **link; /* what points here: `above` or a `next`; NULL: in no such list */
+	int (*finish)(struct handle *); /* closes the core's handle; a status */
+	size_t pins; /* threads without the GIL, handles above, exported memory */
+	bool closed;
+};
+
+struct ring {
+	struct handle handle;
+	struct state *state;
+	shmring *core;
+	PyObject *label; /* how messages call this ring */
+	bool scattered;
+};
+
+/* How long a call goes on trying. */
+struct patience {
+	int64_t timeout; /* ns; 0: one try */
+	int64_t deadline; /* 0: not needed yet */
+	int64_t grace; /* lost races are no reason to give up before */
+	unsigned contended;
+};
+
+enum retry {
+	RETRY_RAISED = -1,
+	RETRY_OVER = 0, /* time is up */
+	RETRY_AGAIN = 1,
+};
+
+/* Waits in the core, without the GIL. */
+typedef int wait_function(struct handle *handle, uint64_t wanted, int64_t deadline);
+
+/* handle.c */
+struct handle *handle_new(PyTypeObject *type, size_t nbytes, struct ring *ring, int (*finish)(struct handle *));
+bool handle_opened(struct handle *handle, int status);
+int handle_shut(struct handle *handle);
+int handle_finish(struct handle *handle);
+void handle_free(struct handle *handle);
+void handle_dealloc(PyObject *self);
+PyObject *handle_enter(PyObject *self, PyObject *ignored);
+PyObject *handle_close_method(PyObject *self, PyObject *ignored);
+PyObject *handle_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *handle_get_closed(PyObject *self, void *closure);
+PyObject *raise_closed(const struct handle *handle, const char *what);
+int64_t deadline_after(int64_t timeout);
+void handle_pause(struct handle *handle);
+int handle_wait(struct handle *handle, wait_function *wait, uint64_t wanted, int64_t deadline);
+enum retry handle_waited(struct handle *handle, int status);
+enum retry handle_retry(struct handle *handle, int status, struct patience *patience, wait_function *wait,
+			uint64_t wanted);
+
+static inline void handle_pin(struct handle *handle)
+{
+	handle->pins++;
+}
+
+/* The last pin of a closed handle closes the core's. */
+static inline int handle_unpin(struct handle *handle)
+{
+	return --handle->pins || !handle->closed ? SHMRING_OK : handle_finish(handle);
+}
+
+static inline int handle_close(struct handle *handle)
+{
+	return handle->closed ? SHMRING_OK : handle_shut(handle);
+}
+
+static inline void handle_init(struct handle *handle, struct handle *below, int (*finish)(struct handle *))
+{
+	handle->below = (struct handle *)Py_XNewRef((PyObject *)below);
+	handle->above = NULL;
+	handle->link = NULL;
+	handle->finish = finish;
+	handle->pins = 0;
+	handle->closed = false;
+	if (below)
+		handle_pin(below);
+}
+
+/* The ring of a producer or a member. */
+static inline struct ring *ring_of(const struct handle *handle)
+{
+	return (struct ring *)handle->below;
+}
+
+static inline PyObject *raise_status(struct ring *ring, int status)
+{
+	return raise_error(ring->state, status);
+}
+
+static inline bool ring_usable(struct ring *ring)
+{
+	return !ring->handle.closed || raise_closed(&ring->handle, "handle");
+}
+
+/* view.c */
+PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
+		   bool readonly);
+extern PyType_Spec view_spec;
+
+#endif

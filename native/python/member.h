@@ -1,0 +1,87 @@
+/* Members of branches, the users' consumers, and their rooms. */
+#ifndef SHMRING_BINDING_MEMBER_H
+#define SHMRING_BINDING_MEMBER_H
+
+#include "handle.h"
+
+struct taken {
+	uint64_t sequence;
+	uint64_t first;
+	uint64_t end;
+};
+
+struct member {
+	struct handle handle;
+	shmring_member *core;
+	PyObject *branch;
+	uint32_t branch_id;
+	uint8_t wait; /* enum shmring_wait_strategy */
+	bool exclusive;
+	bool end_markers; /* are delivered as messages */
+	bool abandoned; /* what it holds is to be delivered again */
+	bool kept; /* something that could not be handed back: closing does it */
+	uint64_t ends; /* of the stream that the core has told this member of */
+	struct taken *taken; /* by next(), not yet done() */
+	size_t taken_count;
+	size_t taken_room;
+};
+
+/* A Lease, or a Batch. Closed by the user, pinned by every buffer over it. */
+struct lease {
+	struct handle handle;
+	struct shmring_lease range;
+	struct shmring_message *messages; /* a batch reads them when first asked */
+	struct shmring_message message; /* a lease's only one */
+	bool nacked; /* not released, but handed back */
+	bool *parts; /* messages of a batch that are to be handed back; NULL: none */
+	Py_ssize_t shape[2];
+	Py_ssize_t strides[2];
+};
+
+static inline bool member_usable(struct member *self)
+{
+	return !self->handle.closed || raise_closed(&self->handle, "consumer");
+}
+
+static inline struct ring *lease_ring(const struct lease *lease)
+{
+	return ring_of(lease->handle.below);
+}
+
+/* lease.c */
+PyObject *lease_new(struct member *member, PyTypeObject *type, const struct shmring_lease *range);
+int member_hand_back(struct member *member, uint64_t first, uint64_t end);
+bool lease_readable(struct lease *lease);
+PyObject *lease_release(PyObject *self, PyObject *ignored);
+PyObject *lease_nack(PyObject *self, PyObject *ignored);
+PyObject *lease_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *lease_get_redelivered(PyObject *self, void *closure);
+void lease_dealloc(PyObject *self);
+void lease_releasebuffer(PyObject *self, Py_buffer *buffer);
+extern PyType_Spec lease_spec;
+
+/* batch.c */
+extern PyType_Spec batch_spec;
+
+/* take.c */
+void raise_lapsed(struct member *member);
+PyObject *raise_end(struct member *member);
+PyObject *member_pop(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *member_lease(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *member_lease_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *member_iter(PyObject *self);
+PyObject *member_iternext(PyObject *self);
+extern PyType_Spec member_iterator_spec;
+
+/* sequence.c */
+PyObject *member_next(PyObject *self, PyObject *ignored);
+PyObject *member_done(PyObject *self, PyObject *sequence);
+PyObject *member_available(PyObject *self, PyObject *ignored);
+PyObject *member_slot(PyObject *self, PyObject *sequence);
+
+/* member.c */
+PyObject *member_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
+		      const char *name, int wait);
+extern PyType_Spec member_spec;
+
+#endif

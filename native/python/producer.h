@@ -1,0 +1,71 @@
+/* Producers and their rooms. */
+#ifndef SHMRING_BINDING_PRODUCER_H
+#define SHMRING_BINDING_PRODUCER_H
+
+#include "handle.h"
+
+enum when_full {
+	FULL_BLOCK = 0,
+	FULL_RAISE = 1,
+	FULL_DROP = 2,
+};
+
+/* The branch whose release means that a message is on disk. */
+#define JOURNAL_BRANCH "journal"
+
+struct producer {
+	struct handle handle;
+	shmring_producer *core;
+	int64_t timeout; /* where a call names none: FOREVER or 0 */
+	uint8_t wait; /* enum shmring_wait_strategy */
+	bool drop; /* full: count the message and return -1 */
+	bool claimed; /* a Claim is open */
+	bool busy; /* a thread copies without the GIL */
+};
+
+static inline bool producer_usable(struct producer *self)
+{
+	return !self->handle.closed || raise_closed(&self->handle, "producer");
+}
+
+/* Where a message begins in its slot; `align` is the byte of it that is to lie on
+ * a 64-byte boundary, or -1. */
+static inline uint8_t shift_for(const void *slot, int64_t align)
+{
+	return align < 0 ? 0 : (uint8_t)(-((uintptr_t)slot + (uintptr_t)align) % 64);
+}
+
+/* durable.c */
+bool journal_find(struct producer *self, uint32_t *branch);
+bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, struct patience *patience);
+PyObject *producer_wait_durable(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* push.c */
+enum {
+	STATUS_BUSY = 1, /* beside the core's: another thread copies without the GIL */
+};
+enum retry producer_retry(struct producer *producer, int status, uint64_t slots, struct patience *patience);
+PyObject *raise_full(struct producer *producer, const struct patience *patience);
+PyObject *producer_full(struct producer *producer, uint64_t messages, const struct patience *patience);
+PyObject *producer_push(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *producer_push_end(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* rows.c */
+PyObject *producer_push_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* claim.c */
+PyObject *producer_claim(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+extern PyType_Spec claim_spec;
+
+/* sequence.c */
+PyObject *producer_next(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *producer_done(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
+PyObject *producer_abort(PyObject *self, PyObject *ignored);
+PyObject *producer_available(PyObject *self, PyObject *ignored);
+PyObject *producer_slot(PyObject *self, PyObject *sequence);
+
+/* producer.c */
+PyObject *producer_open(struct ring *ring, const char *name, int when_full, int wait);
+extern PyType_Spec producer_spec;
+
+#endif

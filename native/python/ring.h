@@ -1,0 +1,11 @@
+/* Rings, from which producers and members come. */
+#ifndef SHMRING_BINDING_RING_H
+#define SHMRING_BINDING_RING_H
+
+#include "member.h"
+#include "producer.h"
+
+PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core);
+extern PyType_Spec ring_spec;
+
+#endif

@@ -1,0 +1,71 @@
+/* What every file of the Python binding knows: the module's state, its
+ * exceptions, how arguments are read. The binding translates: it knows no
+ * offset of the ring file and no memory ordering. A file calls those of lower
+ * floors only (docs/architecture.md). */
+#ifndef SHMRING_BINDING_STATE_H
+#define SHMRING_BINDING_STATE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "shmring.h"
+
+#define FOREVER INT64_MAX
+#define GIL_FREE_BYTES (1 << 20) /* a copy this large is worth giving up the GIL */
+
+enum {
+	ERROR_CLASSES = 22,
+};
+
+/* Keyword names, interned once so that a call compares pointers. */
+struct names {
+	PyObject *timeout;
+	PyObject *kind;
+	PyObject *durable;
+	PyObject *align;
+	PyObject *nbytes;
+	PyObject *max_messages;
+};
+
+/* References and nothing else: module.c visits them as one array. */
+struct state {
+	PyTypeObject *ring;
+	PyTypeObject *producer;
+	PyTypeObject *claim;
+	PyTypeObject *member;
+	PyTypeObject *member_iterator;
+	PyTypeObject *lease;
+	PyTypeObject *batch;
+	PyTypeObject *view;
+	PyObject *errors[ERROR_CLASSES]; /* in the order of status.c */
+	PyObject *full;
+	PyObject *empty;
+	PyObject *end_of_stream;
+	PyObject *lapsed;
+	PyObject *not_durable;
+	struct names names;
+};
+
+/* METH_FASTCALL functions have another type than PyCFunction. */
+#define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
+
+/* status.c */
+int errors_load(struct state *state);
+PyObject *error_class(struct state *state, int status);
+PyObject *error_text(void);
+#define EXPLANATION_BYTES 512 /* of the core's words about who holds what */
+PyObject *raise_error(struct state *state, int status);
+
+/* arguments.c: parse_... leave the result as it is where the argument is NULL, not given. */
+bool arguments_sort(const char *function, const char *wants, PyObject *const *args, Py_ssize_t nargs,
+		    PyObject *kwnames, PyObject *const *names, int positional, int count, PyObject **out);
+bool parse_timeout(PyObject *seconds, int64_t *timeout);
+bool parse_kind(PyObject *number, uint8_t *kind);
+bool parse_align(PyObject *number, int64_t *align);
+bool parse_flag(PyObject *value, bool *flag);
+bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *count);
+PyObject *seconds_text(int64_t timeout);
+
+#endif

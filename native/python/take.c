@@ -1,0 +1,280 @@
+/* Taking: pop(), lease(), lease_many(), iteration. */
+#include <string.h>
+
+#include "member.h"
+
+/* --- trying again ------------------------------------------------------------------ */
+
+void raise_lapsed(struct member *self)
+{
+	struct state *state = ring_of(&self->handle)->state;
+	PyObject *text = error_text();
+	uint64_t first;
+	uint64_t end;
+	PyObject *error;
+
+	shmring_member_lapsed(self->core, &first, &end);
+	error = text ? PyObject_CallFunction(state->lapsed, "NKK", text, (unsigned long long)first,
+					     (unsigned long long)(end - 1))
+		     : NULL;
+	if (error)
+		PyErr_SetObject(state->lapsed, error);
+	Py_XDECREF(error);
+}
+
+static int wait_message(struct handle *handle, uint64_t Py_UNUSED(wanted), int64_t deadline)
+{
+	struct member *self = (struct member *)handle;
+
+	return shmring_wait_message(self->core, deadline, self->wait);
+}
+
+/* What to do after shmring_take() has answered `status`. */
+static enum retry member_retry(struct member *self, int status, struct patience *patience)
+{
+	enum retry retry;
+
+	if (status == SHMRING_LAPSED) {
+		raise_lapsed(self);
+		return RETRY_RAISED;
+	}
+	retry = handle_retry(&self->handle, status, patience, wait_message, 0);
+	return retry != RETRY_RAISED && !member_usable(self) ? RETRY_RAISED : retry;
+}
+
+static void raise_empty(struct member *self, int64_t timeout)
+{
+	struct ring *ring = ring_of(&self->handle);
+	char reason[EXPLANATION_BYTES];
+	PyObject *seconds;
+
+	if (timeout == 0) { /* a poll, which may be a hot loop: it wants an answer, no reasons */
+		PyErr_Format(ring->state->empty, "no message for branch \"%U\" of ring \"%U\" now", self->branch,
+			     ring->label);
+		return;
+	}
+	shmring_explain_empty(self->core, reason, sizeof reason);
+	seconds = seconds_text(timeout);
+	if (seconds)
+		PyErr_Format(ring->state->empty, "no message for branch \"%U\" of ring \"%U\" within %U s: %s",
+			     self->branch, ring->label, seconds, reason);
+	Py_XDECREF(seconds);
+}
+
+PyObject *raise_end(struct member *self)
+{
+	return PyErr_Format(ring_of(&self->handle)->state->end_of_stream,
+			    "the stream has ended: branch \"%U\" of ring \"%U\" has come to an end marker",
+			    self->branch, ring_of(&self->handle)->label);
+}
+
+/* --- taking ------------------------------------------------------------------------ */
+
+enum taking {
+	TAKING_RAISED,
+	TAKING_END, /* an end marker; nothing is held */
+	TAKING_DONE,
+};
+
+/* Takes messages and reads the first. `ends` is what self->ends was when this thread
+ * began: of threads that share a member the core tells one of an end. */
+static enum taking take(struct member *self, uint32_t messages, uint64_t slots, int64_t timeout, uint64_t ends,
+			struct shmring_lease *lease, struct shmring_message *message)
+{
+	struct patience patience = {.timeout = timeout};
+	uint64_t position;
+	enum retry retry;
+	int status;
+
+	for (;;) {
+		if (self->ends != ends)
+			return TAKING_END;
+		status = shmring_take(self->core, messages, slots, lease);
+		if (status == SHMRING_OK)
+			break;
+		if (status == SHMRING_ENDED) {
+			self->ends++;
+			return TAKING_END;
+		}
+		retry = member_retry(self, status, &patience);
+		if (retry == RETRY_OVER)
+			raise_empty(self, timeout);
+		if (retry != RETRY_AGAIN)
+			return TAKING_RAISED;
+	}
+	position = lease->first;
+	status = shmring_read(ring_of(&self->handle)->core, &position, lease->end, message);
+	/* In a batch a damaged message must not cost the others: the batch says
+	 * so when it is read. */
+	if (status == SHMRING_OK || messages > 1)
+		return TAKING_DONE;
+	raise_status(ring_of(&self->handle), status);
+	(void)shmring_release(self->core, lease->first, lease->end);
+	return TAKING_RAISED;
+}
+
+static bool parse_only_timeout(struct member *self, const char *function, PyObject *const *args, Py_ssize_t nargs,
+			       PyObject *kwnames, int64_t *timeout)
+{
+	PyObject *const order[] = {ring_of(&self->handle)->state->names.timeout};
+	PyObject *sorted[1] = {NULL};
+
+	return arguments_sort(function, NULL, args, nargs, kwnames, order, 0, 1, sorted) &&
+	       parse_timeout(sorted[0], timeout);
+}
+
+/* The message as bytes, released. NULL without an exception at an end marker. */
+static PyObject *pop_bytes(struct member *self, int64_t timeout, uint64_t ends)
+{
+	struct shmring_lease lease;
+	struct shmring_message message;
+	PyObject *bytes;
+
+	if (take(self, 1, 1, timeout, ends, &lease, &message) != TAKING_DONE)
+		return NULL;
+	if (message.length < GIL_FREE_BYTES) {
+		bytes = PyBytes_FromStringAndSize(message.data, message.length);
+	} else {
+		/* The lease keeps the message where it is, the pin the member. */
+		bytes = PyBytes_FromStringAndSize(NULL, message.length);
+		if (bytes) {
+			char *to = PyBytes_AsString(bytes);
+
+			handle_pin(&self->handle);
+			Py_BEGIN_ALLOW_THREADS memcpy(to, message.data, message.length);
+			Py_END_ALLOW_THREADS(void) shmring_release(self->core, lease.first, lease.end);
+			(void)handle_unpin(&self->handle);
+			return bytes;
+		}
+	}
+	if (bytes)
+		(void)shmring_release(self->core, lease.first, lease.end);
+	else
+		(void)member_hand_back(self, lease.first, lease.end);
+	return bytes;
+}
+
+PyObject *member_pop(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+	struct member *self = (struct member *)op;
+	int64_t timeout = FOREVER;
+	PyObject *bytes;
+
+	if (((nargs || kwnames) && !parse_only_timeout(self, "pop", args, nargs, kwnames, &timeout)) ||
+	    !member_usable(self))
+		return NULL;
+	bytes = pop_bytes(self, timeout, self->ends);
+	return bytes || PyErr_Occurred() ? bytes : raise_end(self);
+}
+
+PyObject *member_iternext(PyObject *op)
+{
+	struct member *self = (struct member *)op;
+
+	return member_usable(self) ? pop_bytes(self, FOREVER, self->ends) : NULL;
+}
+
+/* A loop over a member. Each ends at an end marker, also where threads share it. */
+struct member_iterator {
+	PyObject ob_base;
+	struct member *member;
+	uint64_t ends;
+};
+
+PyObject *member_iter(PyObject *op)
+{
+	struct member *self = (struct member *)op;
+	struct member_iterator *iterator =
+	    PyObject_New(struct member_iterator, ring_of(&self->handle)->state->member_iterator);
+
+	if (!iterator)
+		return NULL;
+	iterator->member = (struct member *)Py_NewRef(op);
+	iterator->ends = self->ends;
+	return (PyObject *)iterator;
+}
+
+static void iterator_dealloc(PyObject *op)
+{
+	PyTypeObject *type = Py_TYPE(op);
+
+	Py_DECREF((PyObject *)((struct member_iterator *)op)->member);
+	PyObject_Free(op);
+	Py_DECREF(type);
+}
+
+static PyObject *iterator_next(PyObject *op)
+{
+	struct member_iterator *self = (struct member_iterator *)op;
+
+	return member_usable(self->member) ? pop_bytes(self->member, FOREVER, self->ends) : NULL;
+}
+
+static PyType_Slot iterator_slots[] = {
+    {Py_tp_dealloc, iterator_dealloc},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, iterator_next},
+    {0, NULL},
+};
+
+PyType_Spec member_iterator_spec = {
+    .name = "shmring.ConsumerIterator",
+    .basicsize = sizeof(struct member_iterator),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = iterator_slots,
+};
+
+static PyObject *take_lease(struct member *self, PyTypeObject *type, uint32_t messages, int64_t timeout)
+{
+	struct shmring_lease range;
+	struct shmring_message message;
+	PyObject *lease;
+
+	switch (take(self, messages, messages == 1 ? 1 : UINT64_MAX, timeout, self->ends, &range, &message)) {
+	case TAKING_RAISED:
+		return NULL;
+	case TAKING_END:
+		return raise_end(self);
+	case TAKING_DONE:
+		break;
+	}
+	lease = lease_new(self, type, &range);
+	if (lease)
+		((struct lease *)lease)->message = message;
+	else
+		(void)member_hand_back(self, range.first, range.end);
+	return lease;
+}
+
+PyObject *member_lease(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+	struct member *self = (struct member *)op;
+	int64_t timeout = FOREVER;
+
+	if (((nargs || kwnames) && !parse_only_timeout(self, "lease", args, nargs, kwnames, &timeout)) ||
+	    !member_usable(self))
+		return NULL;
+	return take_lease(self, ring_of(&self->handle)->state->lease, 1, timeout);
+}
+
+PyObject *member_lease_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+	struct member *self = (struct member *)op;
+	const struct names *names = &ring_of(&self->handle)->state->names;
+	PyObject *const order[] = {names->max_messages, names->timeout};
+	PyObject *sorted[2] = {NULL};
+	int64_t timeout = FOREVER;
+	uint64_t messages;
+
+	if (!arguments_sort("lease_many", "the largest number of messages", args, nargs, kwnames, order, 1, 2,
+			    sorted) ||
+	    !parse_count(sorted[0], "max_messages", INT64_MAX, &messages) || !parse_timeout(sorted[1], &timeout) ||
+	    !member_usable(self))
+		return NULL;
+	if (messages == 0) {
+		PyErr_SetString(PyExc_ValueError, "max_messages must be at least 1, not 0");
+		return NULL;
+	}
+	return take_lease(self, ring_of(&self->handle)->state->batch,
+			  messages > UINT32_MAX ? UINT32_MAX : (uint32_t)messages, timeout);
+}
