@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 
 import pytest
@@ -254,3 +255,33 @@ def test_multiprocessing_fork_workers_share_the_ring(ring):
             worker.join(20)
             assert worker.exitcode == 0
     assert sorted(got) == sorted(b"%d %d" % (n, i) for n in range(3) for i in range(100))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_thread_that_copied_when_its_process_forked_is_not_waited_for_in_the_child(name, in_child):
+    message = bytes(64 << 20)
+    with shmring.create(name, slots=1 << 18, temporary=True) as ring, ring.producer() as out:
+        copying = threading.Thread(target=out.push, args=(message,))
+        copying.start()
+        while copying.is_alive():
+            try:
+                out.available()
+            except shmring.ClaimOpen:
+                break
+            except ValueError:  # the copy has not begun
+                pass
+
+        def child():
+            for call in (
+                lambda: out.push(b"x"),
+                lambda: out.push_many([b"x"]),
+                lambda: out.claim(10),
+                out.next,
+            ):
+                with pytest.raises(shmring.ForkedHandle):
+                    call()
+            out.close()
+
+        in_child(child)
+        copying.join()
+        assert out.push(b"x") > 0

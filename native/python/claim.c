@@ -65,7 +65,7 @@ PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, 
 	do {
 		int64_t status = STATUS_BUSY;
 
-		if (!self->busy) {
+		if (!producer_busy(self)) {
 			status = shmring_next(self->core, (uint32_t)slots);
 			if (status >= 0)
 				return claim_new(self, (uint64_t)status, nbytes, align);

@@ -2,6 +2,8 @@
 #ifndef SHMRING_BINDING_PRODUCER_H
 #define SHMRING_BINDING_PRODUCER_H
 
+#include <unistd.h>
+
 #include "handle.h"
 
 enum when_full {
@@ -20,12 +22,18 @@ struct producer {
 	uint8_t wait; /* enum shmring_wait_strategy */
 	bool drop; /* full: count the message and return -1 */
 	bool claimed; /* a Claim is open */
-	bool busy; /* a thread copies without the GIL */
+	pid_t busy; /* the process in which a thread copies without the GIL; 0: none */
 };
 
 static inline bool producer_usable(struct producer *self)
 {
 	return !self->handle.closed || raise_closed(&self->handle, "producer");
+}
+
+/* A forked child has no such thread: there the core says what is wrong. */
+static inline bool producer_busy(const struct producer *self)
+{
+	return self->busy && self->busy == getpid();
 }
 
 /* Where a message begins in its slot; `align` is the byte of it that is to lie on

@@ -106,10 +106,10 @@ static int push_large(struct producer *self, const struct pushing *m, uint64_t *
 {
 	int status;
 
-	self->busy = true;
+	self->busy = getpid();
 	handle_pin(&self->handle);
 	Py_BEGIN_ALLOW_THREADS status = push_once(self, m, message_id);
-	Py_END_ALLOW_THREADS self->busy = false;
+	Py_END_ALLOW_THREADS self->busy = 0;
 	(void)handle_unpin(&self->handle);
 	return status;
 }
@@ -126,7 +126,7 @@ static PyObject *push_bytes(struct producer *self, const struct pushing *m, int6
 	do {
 		int status;
 
-		if (self->busy)
+		if (producer_busy(self))
 			status = STATUS_BUSY;
 		else if (m->length < GIL_FREE_BYTES || self->claimed)
 			status = push_once(self, m, &message_id);

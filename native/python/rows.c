@@ -211,16 +211,16 @@ static int push_rows(struct producer *self, const struct rows *rows, uint64_t *m
 	uint32_t count = rows->count > UINT32_MAX ? UINT32_MAX : (uint32_t)rows->count;
 	int status;
 
-	if (self->busy)
+	if (producer_busy(self))
 		return STATUS_BUSY;
 	if (rows->count * SHMRING_SLOT_BYTES < GIL_FREE_BYTES || self->claimed)
 		return shmring_push_many(self->core, rows->data, rows->stride, count, rows->lengths, rows->length,
 					 message_id);
-	self->busy = true;
+	self->busy = getpid();
 	handle_pin(&self->handle);
 	Py_BEGIN_ALLOW_THREADS status = shmring_push_many(self->core, rows->data, rows->stride, count,
 							  rows->lengths, rows->length, message_id);
-	Py_END_ALLOW_THREADS self->busy = false;
+	Py_END_ALLOW_THREADS self->busy = 0;
 	(void)handle_unpin(&self->handle);
 	return status;
 }

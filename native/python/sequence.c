@@ -16,7 +16,7 @@ static bool low_level_usable(struct producer *self)
 {
 	if (!producer_usable(self))
 		return false;
-	if (!self->busy)
+	if (!producer_busy(self))
 		return true;
 	PyErr_Format(error_class(ring_of(&self->handle)->state, SHMRING_E_CLAIM_OPEN),
 		     "another thread is pushing through this producer of ring \"%U\"",
