@@ -418,10 +418,12 @@ def test_end_marker_is_seen_by_lease_and_lease_many(ring):
         out.push_many([b"1", b"2"])
         out.push_end()
         out.push(b"3")
-        assert len(a.lease_many(10)) == 2
+        with a.lease_many(10) as batch:
+            assert len(batch) == 2
         with pytest.raises(shmring.EndOfStream):
             a.lease_many(10)
-        assert len(a.lease_many(10)) == 1
+        with a.lease_many(10) as batch:
+            assert len(batch) == 1
         popped(b, 2)
         with pytest.raises(shmring.EndOfStream):
             b.lease()
