@@ -53,7 +53,7 @@ $(VENV)/bench: $(VENV)/installed
 	@touch $@
 
 $(VENV)/lint: pyproject.toml $(CONSTRAINTS) $(VENV)/bin/python
-	@$(PIP) ruff pyright clang-format pyarrow-stubs pandas-stubs
+	@$(PIP) ruff pyright import-linter clang-format pyarrow-stubs pandas-stubs
 	@touch $@
 
 # --- what one does with it ---------------------------------------------------------
@@ -113,10 +113,11 @@ sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer, UBSan and ThreadSa
 	done
 
 .PHONY: lint
-lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format
+lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), the floors of imports, clang-format
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	git ls-files '*.c' '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
 
 .PHONY: format

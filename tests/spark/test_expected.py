@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from shmring.spark.expected import difference
+from shmring.spark.functions.expected import difference
 
 
 def differs(array_type, spark_type):

@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import shmring
 from shmring.spark import register
-from shmring.spark.source_options import ReadOptions
-from shmring.spark.source_read import RingReader
+from shmring.spark.source.options import ReadOptions
+from shmring.spark.source.read import RingReader
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 

@@ -12,8 +12,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 import shmring
 from shmring.durable import restore
 from shmring.spark import register
-from shmring.spark.source_options import ReadOptions
-from shmring.spark.source_stream import RingStreamReader
+from shmring.spark.source.options import ReadOptions
+from shmring.spark.source.stream import RingStreamReader
 
 # Before, Spark limits no batch of a Python stream and makes one batch of availableNow.
 with_limits = pytest.mark.spark_version(since="4.2")

@@ -13,8 +13,8 @@ from pyspark.sql import functions
 import shmring
 from shmring import beside as beside_ring
 from shmring.spark import register
-from shmring.spark.sink_record import SinkRecord
-from shmring.spark.stream_ring import uuid_of
+from shmring.spark.source.sink_record import SinkRecord
+from shmring.spark.source.stream_ring import uuid_of
 
 since_4_1 = pytest.mark.spark_version(since="4.1")
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])

@@ -3,10 +3,9 @@
 Nothing here imports pyspark before it is used.
 """
 
-from shmring.spark.bridge import metrics, through
+from shmring.spark.functions import arrow_udf, metrics, pandas_udf, through
 from shmring.spark.jvm import configure, jar_path
 from shmring.spark.registration import register
-from shmring.spark.udf import arrow_udf, pandas_udf
 
 __all__ = [
     "arrow_udf",

@@ -13,11 +13,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from shmring.durable.journal.reader import replay
 from shmring.errors import ShmringError
-from shmring.spark.ring_place import RingPlace
-from shmring.spark.source_columns import KIND_END, Columns, Taken
-from shmring.spark.source_options import UNLIMITED, ReadOptions
-from shmring.spark.source_read import own_branch, taken_of, task_name
-from shmring.spark.stream_ring import Position, StreamRing
+from shmring.spark.source.columns import KIND_END, Columns, Taken
+from shmring.spark.source.options import UNLIMITED, ReadOptions
+from shmring.spark.source.read import own_branch, taken_of, task_name
+from shmring.spark.source.ring_place import RingPlace
+from shmring.spark.source.stream_ring import Position, StreamRing
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import PREFIX, SHM_FOLDER
-from shmring.spark.source_options import attach_ring
+from shmring.spark.source.options import attach_ring
 
 if TYPE_CHECKING:
     from shmring.ring import Ring

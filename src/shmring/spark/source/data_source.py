@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from shmring.spark.source_columns import schema_of
-from shmring.spark.source_options import ReadOptions, WriteOptions
-from shmring.spark.source_read import RingReader
-from shmring.spark.source_stream import RingStreamReader
-from shmring.spark.source_write import RingStreamWriter, RingWriter
+from shmring.spark.source.columns import schema_of
+from shmring.spark.source.options import ReadOptions, WriteOptions
+from shmring.spark.source.read import RingReader
+from shmring.spark.source.stream import RingStreamReader
+from shmring.spark.source.write import RingStreamWriter, RingWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

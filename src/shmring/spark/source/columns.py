@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 
 from shmring.arrow.batches import KIND_ARROW_BATCH, KIND_ARROW_STREAM, decode_batch, fields_of
 from shmring.errors import Damaged
-from shmring.spark.source_options import attach_ring
+from shmring.spark.source.options import attach_ring
 
 if TYPE_CHECKING:
     from shmring.ring import Ring

@@ -13,10 +13,10 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from shmring.errors import Empty, EndOfStream, RingNotFound, SecondMember, ShmringError
-from shmring.spark.first_read import Read, first_of, key_of, open_notes
-from shmring.spark.ring_place import RingPlace
-from shmring.spark.source_columns import KIND_END, Columns, Taken
-from shmring.spark.source_options import ReadOptions, attach_ring
+from shmring.spark.source.columns import KIND_END, Columns, Taken
+from shmring.spark.source.first_read import Read, first_of, key_of, open_notes
+from shmring.spark.source.options import ReadOptions, attach_ring
+from shmring.spark.source.ring_place import RingPlace
 
 if TYPE_CHECKING:
     import pyarrow as pa

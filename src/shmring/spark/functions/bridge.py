@@ -36,7 +36,7 @@ class Through:
     schema: StructType | None = None  # as given to mapInArrow, in the worker
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from shmring.spark.expected import declared_with
+        from shmring.spark.functions.expected import declared_with
 
         values = [getattr(self, field.name) for field in fields(self)]
         return Through, (*values[:-1], declared_with(self) or self.schema)
@@ -78,7 +78,7 @@ class Through:
         )
 
     def _check(self, got: pa.Schema) -> None:
-        from shmring.spark.expected import difference, in_words
+        from shmring.spark.functions.expected import difference, in_words
 
         if self.schema is not None and (why := difference(got, self.schema)):
             columns = ", ".join(

@@ -14,8 +14,8 @@ from shmring.durable.files import OsDisk
 from shmring.durable.journal.reader import replay
 from shmring.durable.journal.segments import open_segment, segment_names, segment_path, walk
 from shmring.errors import Contended, Damaged, Empty, Lapsed, MessageTooLarge, ShmringError
-from shmring.spark.source_options import ReadOptions, attach_ring
-from shmring.spark.source_read import check_file, own_branch
+from shmring.spark.source.options import ReadOptions, attach_ring
+from shmring.spark.source.read import check_file, own_branch
 
 if TYPE_CHECKING:
     from shmring.ring import Consumer, Ring

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmring import beside
-from shmring.spark.staging import driver_identity
+from shmring.spark.source.staging import driver_identity
 
 if TYPE_CHECKING:
     from shmring.ring import Ring

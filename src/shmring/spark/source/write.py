@@ -16,11 +16,11 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from shmring.arrow.batches import fields_of
-from shmring.spark import staging
-from shmring.spark.publication import Publication
-from shmring.spark.ring_place import RingPlace
-from shmring.spark.sink_record import SinkRecord
-from shmring.spark.source_options import WriteOptions, attach_ring
+from shmring.spark.source import staging
+from shmring.spark.source.options import WriteOptions, attach_ring
+from shmring.spark.source.publication import Publication
+from shmring.spark.source.ring_place import RingPlace
+from shmring.spark.source.sink_record import SinkRecord
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

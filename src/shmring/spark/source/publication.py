@@ -19,7 +19,7 @@ from shmring.errors import MessageTooLarge
 
 if TYPE_CHECKING:
     from shmring.ring import Producer, Ring
-    from shmring.spark.source_options import WriteOptions
+    from shmring.spark.source.options import WriteOptions
 
 __all__ = ["Publication"]
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from shmring.errors import SchemaMismatch, ShmringError
-from shmring.spark.bridge import Through, function_of, through
+from shmring.spark.functions.bridge import Through, function_of, through
 
 if TYPE_CHECKING:
     import pyarrow as pa

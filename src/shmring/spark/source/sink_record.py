@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from shmring import beside
 from shmring.errors import Contended, ShmringError
-from shmring.spark.stream_ring import uuid_of
+from shmring.spark.source.stream_ring import uuid_of
 
 if TYPE_CHECKING:
     from shmring.ring import Ring
-    from shmring.spark.source_options import WriteOptions
+    from shmring.spark.source.options import WriteOptions
 
 __all__ = ["SinkRecord"]
 
