@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import shmring
-from shmring.arrow.batches import KIND_ARROW_BATCH, KIND_ARROW_STREAM
+from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

@@ -1,4 +1,4 @@
-"""What is chosen by name, and the core's number for it: each name is written here only."""
+"""What the core has numbers for, by name: what one chooses, and what a message is."""
 
 from __future__ import annotations
 
@@ -6,12 +6,29 @@ from typing import Any, Literal, get_args
 
 from shmring import _shmring
 
-__all__ = ["CLOCKS", "STARTS", "WAITS", "WHEN_FULL", "Clock", "Start", "Wait", "WhenFull", "choose"]
+__all__ = [
+    "CLOCKS",
+    "KIND_ARROW_BATCH",
+    "KIND_ARROW_STREAM",
+    "KIND_END",
+    "STARTS",
+    "WAITS",
+    "WHEN_FULL",
+    "Clock",
+    "Start",
+    "Wait",
+    "WhenFull",
+    "choose",
+]
 
 Clock = Literal["coarse", "precise", "off"]
 Start = Literal["latest", "earliest"]
 Wait = Literal["default", "spin", "yield", "sleep", "futex"]
 WhenFull = Literal["block", "raise", "drop"]
+
+KIND_END = 2
+KIND_ARROW_BATCH = 3
+KIND_ARROW_STREAM = 4
 
 
 def _numbers(names: Any, prefix: str) -> dict[str, int]:

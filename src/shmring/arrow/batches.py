@@ -18,14 +18,13 @@ import pyarrow as pa
 import pyarrow.compute
 
 from shmring._shmring import SLOT_BYTES
+from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.errors import Damaged, MessageTooLarge
 
 if TYPE_CHECKING:
     from shmring.ring import Producer
 
 __all__ = [
-    "KIND_ARROW_BATCH",
-    "KIND_ARROW_STREAM",
     "ArrowData",
     "BatchEncoder",
     "Piece",
@@ -35,9 +34,6 @@ __all__ = [
     "has_dictionaries",
     "metadata_bytes",
 ]
-
-KIND_ARROW_BATCH = 3
-KIND_ARROW_STREAM = 4
 
 # Below this a batch is serialised beside the ring and copied in: two copies that
 # stay in the cache (2.0 us for 64 KB) cost less than setting up a stream (5.5 us).

@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from shmring.arrow.batches import (
-    KIND_ARROW_BATCH,
-    KIND_ARROW_STREAM,
-    decode_batch,
-    has_dictionaries,
-)
+from shmring.arrow.batches import decode_batch, has_dictionaries
+from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.closing import Closing
 from shmring.errors import Damaged, Empty, EndOfStream, TooManyLeases
 

@@ -6,13 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from shmring.arrow.batches import (
-    KIND_ARROW_STREAM,
-    ArrowData,
-    BatchEncoder,
-    batches_of,
-    fields_of,
-)
+from shmring.arrow.batches import ArrowData, BatchEncoder, batches_of, fields_of
+from shmring.choices import KIND_ARROW_STREAM
 from shmring.closing import Closing
 from shmring.errors import Full, SchemaMismatch
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import shmring
-from shmring.choices import STARTS
+from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM, STARTS
 from shmring.cli.errors import Terminated
 from shmring.cli.options import (
     Place,
@@ -233,7 +233,7 @@ def _batch_of(ring: shmring.Ring, lease: shmring.Lease) -> pa.RecordBatch | None
     """The batch that the message is; no ArrowReader, because a ring may hold other messages too."""
     import pyarrow as pa
 
-    from shmring.arrow.batches import KIND_ARROW_BATCH, KIND_ARROW_STREAM, decode_batch
+    from shmring.arrow.batches import decode_batch
 
     if lease.kind not in (KIND_ARROW_BATCH, KIND_ARROW_STREAM):
         return None

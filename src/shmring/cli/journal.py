@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from shmring.choices import KIND_END
 from shmring.cli.errors import Terminated, complain
 from shmring.cli.options import Place, binary_count, creation_options, json_option
 from shmring.cli.output import as_time, emit, size, wants_json
@@ -148,7 +149,6 @@ def cat(directory: str, first: int, until: int | None, null: bool) -> None:
     A journal may be writing there. End markers are left out.
     """
     from shmring.durable import replay
-    from shmring.durable.journal.reader import KIND_END
 
     with Lines(b"\0" if null else b"\n", as_json=wants_json()) as sink:
         out: Any = sink  # a journal's message has what it wants of a lease

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import shmring
+from shmring.choices import KIND_END
 from shmring.durable import replay
-from shmring.durable.journal.reader import KIND_END
 from shmring.errors import BranchNotFound, NoSpace, NotDurable
 
 KILLS = 20  # of one run

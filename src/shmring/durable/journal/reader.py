@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import SLOT_BYTES, crc32c
+from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM, KIND_END
 from shmring.durable.files import Disk, File, OsDisk, replace_file
 from shmring.durable.journal.segments import (
     ENTRY,
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Message", "Verified", "replay", "replay_batches", "restore", "truncate", "verify"]
 
-KIND_END = 2  # shmring's mark of the end of a stream
-_BATCH_KINDS = (3, 4)  # shmring.arrow.batches.KIND_ARROW_*, not imported: that imports pyarrow
-
 
 class Message(NamedTuple):
     """One message of a journal; `data` is the file's own memory, mapped, not copied.
@@ -52,7 +50,7 @@ class Message(NamedTuple):
     @property
     def is_batch(self) -> bool:
         """Whether it is an Arrow record batch."""
-        return self.kind in _BATCH_KINDS
+        return self.kind in (KIND_ARROW_BATCH, KIND_ARROW_STREAM)
 
     def batch(self) -> pa.RecordBatch:
         """The record batch that it is, mapped and not copied.
@@ -63,7 +61,7 @@ class Message(NamedTuple):
         """
         import pyarrow as pa
 
-        from shmring.arrow.batches import KIND_ARROW_BATCH, decode_batch
+        from shmring.arrow.batches import decode_batch
 
         schema = None
         if self.kind == KIND_ARROW_BATCH and self.schema:

@@ -18,7 +18,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from shmring.arrow.batches import KIND_ARROW_BATCH, KIND_ARROW_STREAM, decode_batch, fields_of
+from shmring.arrow.batches import decode_batch, fields_of
+from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.errors import Damaged
 from shmring.spark.source.options import attach_ring
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["QUEUE_TABLE", "Columns", "Taken", "schema_of"]
 
-KIND_END = 2
 
 # The stubs leave the types of arrays open, which strict checking refuses.
 _pa: Any = pa

@@ -9,12 +9,11 @@ import pyarrow as pa
 
 from shmring._shmring import SLOT_BYTES, slots_for
 from shmring.arrow.batches import (
-    KIND_ARROW_BATCH,
-    KIND_ARROW_STREAM,
     BatchEncoder,
     has_dictionaries,
     metadata_bytes,
 )
+from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.errors import MessageTooLarge
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from shmring.choices import KIND_END
 from shmring.errors import Empty, EndOfStream, RingNotFound, SecondMember, ShmringError
-from shmring.spark.source.columns import KIND_END, Columns, Taken
+from shmring.spark.source.columns import Columns, Taken
 from shmring.spark.source.first_read import Read, first_of, key_of, open_notes
 from shmring.spark.source.options import ReadOptions, attach_ring
 from shmring.spark.source.ring_place import RingPlace

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
+from shmring.choices import KIND_END
 from shmring.durable.journal.reader import replay
 from shmring.errors import ShmringError
-from shmring.spark.source.columns import KIND_END, Columns, Taken
+from shmring.spark.source.columns import Columns, Taken
 from shmring.spark.source.options import UNLIMITED, ReadOptions
 from shmring.spark.source.read import own_branch, taken_of, task_name
 from shmring.spark.source.ring_place import RingPlace
