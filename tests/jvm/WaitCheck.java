@@ -1,4 +1,4 @@
-package io.shmring.spark;
+package io.shmring.spark.read;
 
 /** Prints after how many milliseconds of a wait of ten seconds a garbage collection is due. */
 public final class WaitCheck {

@@ -249,7 +249,7 @@ def test_a_write_names_the_option_that_does_not_parse(
 
 
 def test_looks_at_a_wait_become_rare(java: Callable[..., list[str]]) -> None:
-    command = java("io.shmring.spark.WaitCheck")
+    command = java("io.shmring.spark.read.WaitCheck")
     check = subprocess.run(command, capture_output=True, text=True)
     assert check.returncode == 0, check.stderr
     assert check.stdout.split() == ["100", "200", "400", "800", "1600", "3200", "6400"]

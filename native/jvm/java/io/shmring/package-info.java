@@ -3,12 +3,12 @@
  * io.shmring.Consumer}.
  *
  * <pre>{@code
- * try (Ring ring = Native.attach("orders");
+ * try (Ring ring = Ring.attach("orders");
  *     Producer producer = ring.producer("feed")) {
  *   producer.push("hello".getBytes(UTF_8));
  * }
  *
- * try (Ring ring = Native.attach("orders");
+ * try (Ring ring = Ring.attach("orders");
  *     Consumer consumer = ring.consumer("work", BranchOptions.EARLIEST);
  *     Lease lease = consumer.take()) {
  *   for (Message message : lease) {

@@ -1,5 +1,7 @@
 package io.shmring.spark;
 
+import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.RingReads;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -45,7 +47,7 @@ final class PlanCheck extends SparkStrategy {
             String.format(
                 "ring \"%s\": branch \"%s\" is read twice in this plan, and gives each message once:"
                     + " its two reads would share them. %s",
-                ring, options.branch(), RingRead.WAYS_OUT));
+                ring, options.branch(), RingReads.WAYS_OUT));
       }
     }
   }

@@ -1,5 +1,10 @@
 package io.shmring.spark;
 
+import io.shmring.spark.read.ReadMetrics;
+import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.RingBatch;
+import io.shmring.spark.read.RingReads;
+import io.shmring.spark.stream.Streams;
 import java.util.Arrays;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
@@ -43,7 +48,7 @@ final class ShmringScan implements Scan {
 
   @Override
   public Batch toBatch() {
-    return new ShmringBatch(schema, columns, options, reads);
+    return new RingBatch(schema, columns, options, reads);
   }
 
   @Override

@@ -1,5 +1,7 @@
 package io.shmring.spark;
 
+import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.RingReads;
 import java.util.Arrays;
 import java.util.Set;
 import java.util.stream.Collectors;

@@ -1,5 +1,7 @@
 package io.shmring.spark;
 
+import io.shmring.spark.columns.RingTypes;
+import io.shmring.spark.job.RingNames;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.Table;

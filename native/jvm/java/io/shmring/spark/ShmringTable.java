@@ -1,5 +1,11 @@
 package io.shmring.spark;
 
+import io.shmring.spark.columns.RingTypes;
+import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.RingReads;
+import io.shmring.spark.write.RingWrite;
+import io.shmring.spark.write.WriteMetrics;
+import io.shmring.spark.write.WriteOptions;
 import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.List;
@@ -77,7 +83,7 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
 
   @Override
   public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-    return new ShmringWrite(info, WriteOptions.of(with(info.options())), schema, written);
+    return new RingWrite(info, WriteOptions.of(with(info.options())), schema, written);
   }
 
   /** Of the last epoch. */

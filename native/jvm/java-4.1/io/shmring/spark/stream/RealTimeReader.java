@@ -1,0 +1,148 @@
+package io.shmring.spark.stream;
+
+import io.shmring.BranchOptions;
+import io.shmring.Consumer;
+import io.shmring.Lease;
+import io.shmring.Message;
+import io.shmring.Ring;
+import io.shmring.spark.columns.RingColumns;
+import io.shmring.spark.read.ReadMetrics;
+import io.shmring.spark.stream.RingOffset.Position;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Optional;
+import java.util.UUID;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
+import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
+
+/**
+ * Rows as they come, for as long as a real-time batch lasts. A branch of its own lets it sleep
+ * until there is a message; what has been read is held by the stream's branch until Spark commits.
+ */
+final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
+  private final ReadMetrics metrics = new ReadMetrics();
+  private final Position start;
+  private final Ring ring;
+  private final Consumer consumer;
+  private final RingColumns columns;
+  private Iterator<InternalRow> rows = Collections.emptyIterator();
+  private InternalRow row;
+  private long first; // where the rows at hand begin
+  private long end; // and where they end
+  private long read; // rows behind `first` that were handed out
+  private long skip; // rows behind the start that the batch before has handed out
+
+  RealTimeReader(RealTimePartition partition, RangeReaderFactory factory) {
+    this.start = partition.start();
+    this.first = start.sequence();
+    this.end = start.sequence();
+    this.ring = partition.place().attach(factory.hostWaitMillis());
+    try {
+      this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
+      this.consumer =
+          ring.consumer(
+              "spark-" + UUID.randomUUID(),
+              BranchOptions.at(start.sequence()).asExclusive().asEphemeral(),
+              "spark real-time task");
+      consumer.takeEnds(); // they are stepped over
+    } catch (RuntimeException error) {
+      ring.close();
+      throw error;
+    }
+    this.skip = start.rows();
+  }
+
+  @Override
+  public RecordStatus nextWithTimeout(Long timeoutMillis) throws IOException {
+    return RecordStatus.newStatusWithoutArrivalTime(next(timeoutMillis));
+  }
+
+  @Override
+  public boolean next() throws IOException {
+    return next(Long.MAX_VALUE);
+  }
+
+  private boolean next(long timeoutMillis) throws IOException {
+    while (true) {
+      while (!rows.hasNext()) {
+        if (!take(timeoutMillis)) {
+          return false;
+        }
+      }
+      row = rows.next();
+      read++;
+      if (skip == 0) {
+        return true;
+      }
+      skip--;
+    }
+  }
+
+  private boolean take(long timeoutMillis) throws IOException {
+    first = end;
+    read = 0;
+    Optional<Lease> taken;
+    try {
+      taken =
+          consumer.poll(
+              columns.messagesPerBatch(), Long.MAX_VALUE, Duration.ofMillis(timeoutMillis));
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+      throw new IOException("the task was interrupted while it waited for a message", error);
+    }
+    if (taken.isEmpty()) {
+      metrics.waited();
+      return false;
+    }
+    try (Lease lease = taken.get()) {
+      List<Message> messages = new ArrayList<>(lease.count());
+      long bytes = 0;
+      for (Message message : lease) {
+        if (!message.isEnd()) {
+          messages.add(message);
+          bytes += message.length();
+        }
+      }
+      end = lease.end();
+      metrics.count(messages.size(), bytes);
+      rows =
+          messages.isEmpty()
+              ? Collections.emptyIterator()
+              : columns.copy(messages).rowIterator();
+    }
+    return true;
+  }
+
+  @Override
+  public InternalRow get() {
+    return row;
+  }
+
+  @Override
+  public PartitionOffset getOffset() {
+    UUID uuid = ring.info().uuid();
+    if (skip > 0) {
+      return new RealTimeOffset(ring.name(), start);
+    }
+    Position position =
+        rows.hasNext() ? new Position(uuid, first, read) : new Position(uuid, end);
+    return new RealTimeOffset(ring.name(), position);
+  }
+
+  @Override
+  public CustomTaskMetric[] currentMetricsValues() {
+    return metrics.values();
+  }
+
+  @Override
+  public void close() {
+    consumer.close();
+    ring.close();
+  }
+}

@@ -1,0 +1,27 @@
+package io.shmring.spark.stream;
+
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** Opens a partition as rows where it is a real-time batch's, and as columns otherwise. */
+record RealTimeReaderFactory(RangeReaderFactory ranges) implements PartitionReaderFactory {
+  private static final long serialVersionUID = 1L;
+
+  @Override
+  public boolean supportColumnarReads(InputPartition partition) {
+    return partition instanceof RangePartition;
+  }
+
+  @Override
+  public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
+    return ranges.createColumnarReader(partition);
+  }
+
+  @Override
+  public PartitionReader<InternalRow> createReader(InputPartition partition) {
+    return new RealTimeReader((RealTimePartition) partition, ranges);
+  }
+}

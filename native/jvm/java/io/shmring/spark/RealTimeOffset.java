@@ -1,9 +1,0 @@
-package io.shmring.spark;
-
-import io.shmring.spark.RingOffset.Position;
-import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
-
-/** Where a task of a real-time batch stands in its ring. */
-record RealTimeOffset(String ring, Position position) implements PartitionOffset {
-  private static final long serialVersionUID = 1L;
-}

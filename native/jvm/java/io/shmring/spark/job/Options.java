@@ -1,0 +1,53 @@
+package io.shmring.spark.job;
+
+import java.util.List;
+import java.util.Locale;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** Parses options; what does not parse is named with its value. */
+public record Options(CaseInsensitiveStringMap given) {
+  public String text(String name) {
+    return given.getOrDefault(name, "").strip();
+  }
+
+  /** One of these; the first of them where the option is not given. */
+  public String choice(String name, List<String> choices) {
+    String text = given.getOrDefault(name, choices.get(0)).strip().toLowerCase(Locale.ROOT);
+    if (!choices.contains(text)) {
+      throw wrong(name, String.join(" or ", choices));
+    }
+    return text;
+  }
+
+  public boolean flag(String name, boolean otherwise) {
+    String other = Boolean.toString(otherwise);
+    return Boolean.parseBoolean(choice(name, List.of(other, Boolean.toString(!otherwise))));
+  }
+
+  public long positive(String name, long otherwise, long most) {
+    String text = text(name);
+    if (text.isEmpty()) {
+      return otherwise;
+    }
+    long number = text.matches("\\d{1,18}") ? Long.parseLong(text) : 0;
+    if (number == 0 || number > most) {
+      String limit = most == Long.MAX_VALUE ? "" : String.format(" of at most %,d", most);
+      throw wrong(name, "a positive number" + limit);
+    }
+    return number;
+  }
+
+  public long millis(String name, long otherwise) {
+    String text = text(name);
+    return text.isEmpty()
+        ? otherwise
+        : Durations.millis(text)
+            .orElseThrow(
+                () -> wrong(name, "a time: seconds, or a number with its unit such as 500ms, 2 minutes"));
+  }
+
+  public IllegalArgumentException wrong(String name, String wanted) {
+    return new IllegalArgumentException(
+        String.format("option %s must be %s, not \"%s\"", name, wanted, given.get(name)));
+  }
+}

@@ -1,0 +1,28 @@
+package io.shmring.spark.job;
+
+import org.apache.spark.sql.connector.metric.CustomSumMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+
+/** A number for Spark's UI, summed up over the tasks. Spark makes each kind by its class's name. */
+public abstract class RingMetric extends CustomSumMetric {
+  private final String name;
+  private final String description;
+
+  protected RingMetric(String name, String description) {
+    this.name = name;
+    this.description = description;
+  }
+
+  @Override
+  public String name() {
+    return name;
+  }
+
+  @Override
+  public String description() {
+    return description;
+  }
+
+  /** What a task adds to the metric of this name. */
+  public record Value(String name, long value) implements CustomTaskMetric {}
+}

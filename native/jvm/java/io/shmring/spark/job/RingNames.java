@@ -1,0 +1,91 @@
+package io.shmring.spark.job;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.shmring.Ring;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.URI;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/** The rings that the option "ring" names: one, a list with commas, or patterns such as orders-*. */
+public final class RingNames {
+  private static final String PREFIX = "shmring.";
+
+  private RingNames() {}
+
+  public static List<String> of(CaseInsensitiveStringMap options) {
+    List<String> names = new ArrayList<>();
+    for (String part : given(options).split(",")) {
+      String name = part.strip();
+      if (isPattern(name)) {
+        names.addAll(matching(name));
+      } else if (!name.isEmpty()) {
+        names.add(name);
+      }
+    }
+    if (names.isEmpty()) {
+      throw new IllegalArgumentException(
+          "format(\"shmring\") needs .option(\"ring\", NAME) or .load(NAME): the name of a ring, a list"
+              + " with commas, or a pattern such as orders-*");
+    }
+    return names.stream().distinct().toList();
+  }
+
+  /** The option, or else what load() or save() was given. A table in a catalog has a path too. */
+  private static String given(CaseInsensitiveStringMap options) {
+    String ring = options.getOrDefault("ring", "");
+    String path = options.getOrDefault("path", "");
+    String paths = options.getOrDefault("paths", "");
+    if (!ring.isBlank()) {
+      return ring;
+    }
+    if (!paths.isEmpty()) {
+      return String.join(",", parsed(paths));
+    }
+    return path.startsWith("file:") ? URI.create(path).getPath() : path; // a table's LOCATION
+  }
+
+  /** Spark makes JSON of several arguments of load(). */
+  private static String[] parsed(String paths) {
+    try {
+      return new ObjectMapper().readValue(paths, String[].class);
+    } catch (JsonProcessingException error) {
+      throw new IllegalArgumentException("option paths must be an array, not " + paths, error);
+    }
+  }
+
+  private static boolean isPattern(String name) {
+    return name.indexOf('*') >= 0 || name.indexOf('?') >= 0 || name.indexOf('[') >= 0;
+  }
+
+  private static List<String> matching(String pattern) {
+    boolean named = !pattern.contains("/");
+    Path path = named ? Path.of("/dev/shm", PREFIX + pattern) : Path.of(pattern).toAbsolutePath();
+    List<String> names = new ArrayList<>();
+    try (DirectoryStream<Path> found =
+        Files.newDirectoryStream(path.getParent(), path.getFileName().toString())) {
+      for (Path file : found) {
+        String name = file.getFileName().toString();
+        names.add(named ? name.substring(PREFIX.length()) : file.toString());
+      }
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+    if (names.isEmpty()) {
+      throw new IllegalArgumentException("no ring on this host matches \"" + pattern + "\"");
+    }
+    names.sort(null);
+    return names;
+  }
+
+  /** Whether a ring's file is on this host; what is wrong with it shows when it is attached. */
+  public static boolean isHere(String name) {
+    return Files.exists(Ring.path(name));
+  }
+}

@@ -1,0 +1,111 @@
+package io.shmring.spark.job;
+
+import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.io.Serializable;
+import java.time.Duration;
+import java.util.UUID;
+import java.util.function.Function;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskKilledException;
+
+/**
+ * Which ring a task is to attach to: other hosts may have another one of the same name.
+ *
+ * @param uuid of the ring, or {@link #UNSEEN}
+ * @param host that has it
+ */
+public record RingPlace(String ring, UUID uuid, String host) implements Serializable {
+  private static final long serialVersionUID = 1L;
+
+  /** Of a ring of another host, which the driver cannot look at. */
+  static final UUID UNSEEN = new UUID(0, 0);
+
+  public static final long WAIT_MILLIS = 30_000;
+  private static final long TRY_MILLIS = 3_000;
+
+  public static RingPlace here(Ring ring) {
+    return new RingPlace(ring.name(), ring.info().uuid(), thisHost());
+  }
+
+  public static RingPlace on(String host, String ring) {
+    return new RingPlace(ring, UNSEEN, host);
+  }
+
+  /**
+   * Attaches in a task.
+   *
+   * @param waitMillis for an executor on the ring's host, where this one is on another
+   */
+  public Ring attach(long waitMillis) {
+    return attach(
+        Ring::attach,
+        waitMillis,
+        "let %1$s have an executor with a free core, or let the task wait longer for one:"
+            + " .option(\"hostWait\", \"2 minutes\")");
+  }
+
+  /** Attaches in a task of a write, to look on. */
+  public Ring attachReadOnly(long waitMillis) {
+    return attach(
+        Ring::attachReadOnly,
+        waitMillis,
+        "all tasks of a write run on the driver's host: let the job have executors on %1$s only");
+  }
+
+  private Ring attach(Function<String, Ring> attach, long waitMillis, String advice) {
+    boolean isAtHost = thisHost().equals(host);
+    if (uuid.equals(UNSEEN) && !isAtHost) {
+      throw elsewhere(waitMillis, advice);
+    }
+    Ring found;
+    try {
+      found = attach.apply(ring);
+    } catch (RingException error) {
+      throw isAtHost ? error : elsewhere(waitMillis, advice);
+    }
+    if (uuid.equals(UNSEEN) || uuid.equals(found.info().uuid())) {
+      return found;
+    }
+    found.close();
+    if (isAtHost) {
+      throw new RingException(
+          Status.NOT_FOUND,
+          String.format(
+              "ring \"%s\" is not the one that was planned with: it was replaced by another one of"
+                  + " the same name; load it anew",
+              ring));
+    }
+    throw elsewhere(waitMillis, advice);
+  }
+
+  /**
+   * Spark gives a task to any host as soon as none of the preferred one's executors is left, so that
+   * four attempts would be over before an executor is back. One that is given back does not count
+   * as a failure: nor does it hide the one that another attempt has failed with.
+   */
+  private RuntimeException elsewhere(long waitMillis, String advice) {
+    TaskContext task = TaskContext.get();
+    String what =
+        String.format(
+            "ring \"%s\" is on host %s, and this task runs on %s: ", ring, host, thisHost());
+    long tries = (waitMillis + TRY_MILLIS - 1) / TRY_MILLIS;
+    if (task.attemptNumber() < tries) {
+      TaskWait.sleep(task, Duration.ofMillis(Math.min(waitMillis, TRY_MILLIS)));
+      return new TaskKilledException(what + "given back");
+    }
+    String attempts =
+        tries == 0
+            ? ""
+            : String.format(
+                " (attempt %d; the driver's log has the errors of all)", task.attemptNumber() + 1);
+    return new IllegalStateException(what + String.format(advice, host) + attempts);
+  }
+
+  /** As Spark's scheduler calls it. */
+  private static String thisHost() {
+    return SparkEnv.get().blockManager().blockManagerId().host();
+  }
+}

@@ -1,0 +1,210 @@
+package io.shmring.spark.read;
+
+import io.shmring.BranchOptions;
+import io.shmring.Consumer;
+import io.shmring.EndOfStreamException;
+import io.shmring.Lease;
+import io.shmring.Message;
+import io.shmring.Ring;
+import io.shmring.spark.columns.RingColumns;
+import java.io.IOException;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Optional;
+import java.util.UUID;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.spark.TaskContext;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.util.TaskCompletionListener;
+
+/**
+ * Takes messages from a branch until it is empty, or the end marker comes.
+ *
+ * <p>What is taken from a branch that others know is released when the task has succeeded, if the
+ * options want that: a task that fails hands it back, and its next attempt reads all of it again.
+ */
+final class BatchReader implements PartitionReader<ColumnarBatch> {
+  private static final long SLICE_MILLIS = 100;
+
+  private final RingPartition partition;
+  private final ReadOptions options;
+  private final TaskContext task = TaskContext.get();
+  private final ReadMetrics metrics = new ReadMetrics();
+  private final Ring ring;
+  private final Consumer consumer;
+  private Consumer seat; // of a branch that others know, see AttemptSeat
+  private final RingColumns columns;
+  private final AtomicInteger lent = new AtomicInteger(); // leases that vectors lie over
+  private final boolean holding;
+  private final long end;
+  private long left;
+  private boolean finished;
+  private ColumnarBatch batch;
+
+  BatchReader(RingPartition partition, BatchReaderFactory factory) {
+    this.partition = partition;
+    this.options = factory.options();
+    this.left = options.maxMessages();
+    this.holding = options.releaseAtEnd() && !options.branch().isEmpty();
+    this.ring = partition.place().attach(options.hostWaitMillis());
+    try {
+      this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
+      this.consumer = join();
+      consumer.takeEnds(); // a task that fails hands the marker back, too
+    } catch (RuntimeException error) {
+      ring.close();
+      throw error;
+    }
+    this.end = options.untilEnd() ? Long.MAX_VALUE : consumer.available();
+    task.addTaskCompletionListener((TaskCompletionListener) context -> leave());
+  }
+
+  private Consumer join() {
+    BranchOptions branch = options.branchOptions();
+    String who = "spark task " + task.taskAttemptId();
+    if (options.branch().isEmpty()) {
+      return ring.consumer("spark-" + UUID.randomUUID(), branch.asExclusive().asEphemeral(), who);
+    }
+    seat = new AttemptSeat(ring, partition, options, task).take();
+    try {
+      Consumer joined = ring.consumer(options.branch(), branch, who);
+      if (partition.ends() >= 0) { // one that another member has come to since is this read's, too
+        joined.hearEnds(partition.ends());
+      }
+      return joined;
+    } catch (RuntimeException error) {
+      seat.close();
+      throw error;
+    }
+  }
+
+  @Override
+  public boolean next() throws IOException {
+    batch = null;
+    while (!finished && batch == null) {
+      Optional<Lease> lease = take();
+      if (lease.isEmpty()) {
+        finished = true;
+      } else {
+        read(lease.get());
+      }
+    }
+    return batch != null;
+  }
+
+  private void read(Lease lease) {
+    List<Message> messages = new ArrayList<>(lease.count());
+    long bytes = 0;
+    for (Message message : lease) {
+      if (message.isEnd()) {
+        finished = options.untilEnd();
+      } else {
+        messages.add(message);
+        bytes += message.length();
+      }
+    }
+    left -= messages.size();
+    finished |= left <= 0 || lease.end() >= end;
+    metrics.count(messages.size(), bytes);
+    if (messages.isEmpty()) {
+      release(lease, holding);
+    } else if (options.zeroCopy()) {
+      lent.incrementAndGet();
+      batch = columns.map(messages, whenUnused(lease, lent, holding));
+    } else {
+      batch = columns.copy(messages);
+      release(lease, holding);
+    }
+  }
+
+  /** Does not refer to the reader, whose batch would then be in use for ever. */
+  private static Runnable whenUnused(Lease lease, AtomicInteger lent, boolean holding) {
+    return () -> {
+      lent.decrementAndGet();
+      release(lease, holding);
+    };
+  }
+
+  private static void release(Lease lease, boolean holding) {
+    if (!holding) {
+      lease.close();
+    }
+  }
+
+  /** The next messages; empty if there are none and this read does not wait for more. */
+  private Optional<Lease> take() throws IOException {
+    long waited = 0;
+    Backoff collections = new Backoff(SLICE_MILLIS);
+    int count = (int) Math.min(columns.messagesPerBatch(), left);
+    try {
+      while (true) {
+        long patience =
+            options.untilEnd() ? Math.min(SLICE_MILLIS, options.timeoutMillis() - waited) : 0;
+        Optional<Lease> lease;
+        try {
+          lease = consumer.poll(count, Long.MAX_VALUE, Duration.ofMillis(Math.max(patience, 0)));
+        } catch (EndOfStreamException ended) { // another member has come to the marker
+          if (options.untilEnd()) {
+            return Optional.empty();
+          }
+          continue;
+        }
+        if (lease.isPresent() || !options.untilEnd()) {
+          return lease;
+        }
+        metrics.waited();
+        waited += SLICE_MILLIS;
+        if (lent.get() > 0 && collections.isDue(waited)) {
+          System.gc(); // the producers may wait for what nobody looks at any more
+        }
+        checkPatience(waited);
+      }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+      throw new IOException("the task was interrupted while it waited for a message", error);
+    }
+  }
+
+  private void checkPatience(long waited) throws IOException {
+    if (task.isInterrupted()) {
+      throw new IOException("the task was ended while it waited for a message");
+    }
+    if (waited >= options.timeoutMillis()) {
+      throw new IOException(
+          String.format(
+              "ring \"%s\": no message and no end marker in %.1f s: %s",
+              ring.name(), options.timeoutMillis() / 1000.0, consumer.whyEmpty()));
+    }
+  }
+
+  @Override
+  public ColumnarBatch get() {
+    return batch;
+  }
+
+  @Override
+  public CustomTaskMetric[] currentMetricsValues() {
+    return metrics.values();
+  }
+
+  /** Spark closes readers of failed tasks too; only the end of the task tells which it was. */
+  @Override
+  public void close() {
+    finished = true;
+  }
+
+  private void leave() {
+    if (holding && (task.isFailed() || task.isInterrupted())) {
+      consumer.abandon();
+    } else {
+      consumer.close();
+    }
+    if (seat != null) {
+      seat.close(); // last: who gets it looks at what was released
+    }
+    ring.close();
+  }
+}

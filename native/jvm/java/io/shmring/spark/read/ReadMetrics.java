@@ -1,0 +1,54 @@
+package io.shmring.spark.read;
+
+import io.shmring.spark.job.RingMetric;
+import io.shmring.spark.job.RingMetric.Value;
+import org.apache.spark.sql.connector.metric.CustomMetric;
+import org.apache.spark.sql.connector.metric.CustomTaskMetric;
+
+/** What a task has read so far, for Spark's UI. */
+public final class ReadMetrics {
+  private static final String MESSAGES = "ringMessages";
+  private static final String BYTES = "ringBytes";
+  private static final String WAITS = "ringWaits";
+
+  private long messages;
+  private long bytes;
+  private long waits;
+
+  public void count(long moreMessages, long moreBytes) {
+    messages += moreMessages;
+    bytes += moreBytes;
+  }
+
+  public void waited() {
+    waits++;
+  }
+
+  public CustomTaskMetric[] values() {
+    return new CustomTaskMetric[] {
+      new Value(MESSAGES, messages), new Value(BYTES, bytes), new Value(WAITS, waits)
+    };
+  }
+
+  public static CustomMetric[] supported() {
+    return new CustomMetric[] {new Messages(), new Bytes(), new Waits()};
+  }
+
+  public static final class Messages extends RingMetric {
+    public Messages() {
+      super(MESSAGES, "messages taken from rings");
+    }
+  }
+
+  public static final class Bytes extends RingMetric {
+    public Bytes() {
+      super(BYTES, "bytes of messages taken from rings");
+    }
+  }
+
+  public static final class Waits extends RingMetric {
+    public Waits() {
+      super(WAITS, "waits for an empty ring");
+    }
+  }
+}

@@ -1,0 +1,84 @@
+package io.shmring.spark.read;
+
+import io.shmring.BranchOptions;
+import io.shmring.spark.job.Options;
+import io.shmring.spark.job.RingNames;
+import io.shmring.spark.job.RingPlace;
+import java.io.Serializable;
+import java.util.List;
+import java.util.stream.Stream;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * The options of a read, checked.
+ *
+ * @param rings names or paths
+ * @param hosts each of which has these rings; empty: the driver's
+ * @param hostWaitMillis how long tasks on other hosts wait for an executor on the right one
+ * @param branch to join; empty for one that nobody else sees
+ * @param start where a branch begins that is not there yet: latest, earliest or a sequence
+ * @param maxMessages a task stops behind so many
+ * @param timeoutMillis how long a task waits for a message
+ * @param untilEnd a task reads up to the end marker; otherwise what is there when it begins
+ * @param zeroCopy columns lie in the ring instead of being copied out
+ * @param releaseAtEnd messages are released when their task has succeeded; otherwise once read
+ * @param maxMessagesPerTrigger of a stream
+ * @param failOnDataLoss of a stream
+ */
+public record ReadOptions(
+    List<String> rings,
+    List<String> hosts,
+    long hostWaitMillis,
+    String branch,
+    String start,
+    long maxMessages,
+    long timeoutMillis,
+    boolean untilEnd,
+    boolean zeroCopy,
+    boolean releaseAtEnd,
+    long maxMessagesPerTrigger,
+    boolean failOnDataLoss)
+    implements Serializable {
+
+  public static ReadOptions of(CaseInsensitiveStringMap given) {
+    Options options = new Options(given);
+    boolean untilEnd = options.choice("until", List.of("empty", "end")).equals("end");
+    List<String> releases = untilEnd ? List.of("message", "task") : List.of("task", "message");
+    return new ReadOptions(
+        RingNames.of(given),
+        list(options.text("hosts")),
+        options.millis("hostWait", RingPlace.WAIT_MILLIS),
+        options.text("branch"),
+        start(options),
+        options.positive("maxMessages", Long.MAX_VALUE, Long.MAX_VALUE),
+        options.millis("timeout", Long.MAX_VALUE),
+        untilEnd,
+        !options.flag("copy", true),
+        options.choice("release", releases).equals("task"),
+        options.positive("maxMessagesPerTrigger", Long.MAX_VALUE, Long.MAX_VALUE),
+        options.flag("failOnDataLoss", true));
+  }
+
+  public BranchOptions branchOptions() {
+    return switch (start) {
+      case "latest" -> BranchOptions.LATEST;
+      case "earliest" -> BranchOptions.EARLIEST;
+      default -> BranchOptions.at(Long.parseLong(start));
+    };
+  }
+
+  private static String start(Options options) {
+    String text = options.text("start");
+    if (text.matches("\\d{1,18}")) {
+      return text;
+    }
+    if (!text.isEmpty() && !List.of("latest", "earliest").contains(text)) {
+      throw options.wrong("start", "latest, earliest or a sequence");
+    }
+    return text.isEmpty() ? "earliest" : text;
+  }
+
+  private static List<String> list(String text) {
+    return Stream.of(text.split(",")).map(String::strip).filter(part -> !part.isEmpty()).toList();
+  }
+}

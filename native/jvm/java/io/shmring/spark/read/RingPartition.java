@@ -1,0 +1,22 @@
+package io.shmring.spark.read;
+
+import io.shmring.spark.job.RingPlace;
+import org.apache.spark.sql.connector.read.InputPartition;
+
+/**
+ * One ring on one host, as one attempt of its task gets it.
+ *
+ * @param read names this read of this ring among all others
+ * @param released how far the branch had released when the read was planned; -1 if that is unknown
+ * @param ends of the stream that the branch had come to then; -1 if that is unknown
+ * @param launch 1 for the first attempt, whichever stage runs it
+ */
+record RingPartition(RingPlace place, String read, long released, long ends, int launch)
+    implements InputPartition {
+  private static final long serialVersionUID = 1L;
+
+  @Override
+  public String[] preferredLocations() {
+    return new String[] {place.host()};
+  }
+}

@@ -1,0 +1,236 @@
+package io.shmring.spark.stream;
+
+import io.shmring.Ring;
+import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.stream.RingOffset.Position;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+import java.util.UUID;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
+import org.apache.spark.sql.types.StructType;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * A stream in micro-batches. Offsets are sequences; commit() moves the branch of each ring on.
+ *
+ * <p>Spark commits a batch when it plans the next one. A batch has at most a quarter of the ring,
+ * so that there is room for the messages that make it plan one.
+ */
+class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
+  private static final Logger LOG = LoggerFactory.getLogger(BranchStream.class);
+  private static final int PART_OF_RING = 4;
+
+  private final StructType schema;
+  private final int[] columns;
+  private final ReadOptions options;
+  private final String branch;
+  private final Map<String, StreamRing> rings = new TreeMap<>();
+  private boolean availableNow;
+  private boolean stopped;
+
+  /**
+   * @param checkpoint the stream's own folder, which names its branch
+   */
+  BranchStream(StructType schema, int[] columns, ReadOptions options, String checkpoint) {
+    if (!options.hosts().isEmpty()) {
+      throw new IllegalArgumentException(
+          "option hosts is for batch reads: a stream's rings are on the driver's host");
+    }
+    this.schema = schema;
+    this.columns = columns;
+    this.options = options;
+    this.branch = options.branch().isEmpty() ? branchOf(checkpoint) : options.branch();
+  }
+
+  private static String branchOf(String checkpoint) {
+    return "spark-" + UUID.nameUUIDFromBytes(checkpoint.getBytes(StandardCharsets.UTF_8));
+  }
+
+  @Override
+  public Offset initialOffset() {
+    Map<String, Position> positions = new TreeMap<>();
+    for (String name : options.rings()) {
+      positions.put(name, open(name, Optional.empty()).begin());
+    }
+    return new RingOffset(positions);
+  }
+
+  @Override
+  public Offset deserializeOffset(String json) {
+    return RingOffset.parse(json);
+  }
+
+  @Override
+  public ReadLimit getDefaultReadLimit() {
+    return ReadLimit.maxRows(options.maxMessagesPerTrigger());
+  }
+
+  @Override
+  public void prepareForTriggerAvailableNow() {
+    availableNow = true;
+  }
+
+  @Override
+  public Offset latestOffset(Offset from, ReadLimit limit) {
+    RingOffset start = RingOffset.of(from);
+    boolean all = limit.equals(ReadLimit.allAvailable());
+    long messages = all ? Long.MAX_VALUE : options.maxMessagesPerTrigger();
+    int left = options.rings().size();
+    Map<String, Position> positions = new TreeMap<>();
+    for (String name : options.rings()) {
+      StreamRing ring = open(name, start.position(name));
+      Position begin = start.position(name).orElseGet(ring::begin);
+      if (ring.mayLapse()) {
+        ring.loss(begin).ifPresent(this::lost);
+      }
+      long share = messages == Long.MAX_VALUE ? messages : (messages + left - 1) / left;
+      Position end =
+          ring.next(begin, share, all ? Long.MAX_VALUE : ring.slots() / PART_OF_RING);
+      positions.put(name, end);
+      left--;
+    }
+    return new RingOffset(positions);
+  }
+
+  @Override
+  public Offset latestOffset() {
+    throw new UnsupportedOperationException("latestOffset(Offset, ReadLimit) is called instead");
+  }
+
+  @Override
+  public Offset reportLatestOffset() {
+    Map<String, Position> positions = new TreeMap<>();
+    rings.forEach(
+        (name, ring) -> positions.put(name, new Position(ring.uuid(), ring.available())));
+    return new RingOffset(positions);
+  }
+
+  @Override
+  public InputPartition[] planInputPartitions(Offset from, Offset to) {
+    RingOffset start = RingOffset.of(from);
+    RingOffset end = RingOffset.of(to);
+    List<InputPartition> partitions = new ArrayList<>();
+    for (String name : options.rings()) {
+      StreamRing ring = open(name, start.position(name));
+      Position begin = start.position(name).orElseGet(ring::begin);
+      RangePartition partition = ring.partition(begin, end.position(name).orElse(begin));
+      if (partition.first() < partition.end()) {
+        partitions.add(partition);
+      }
+    }
+    return partitions.toArray(InputPartition[]::new);
+  }
+
+  @Override
+  public PartitionReaderFactory createReaderFactory() {
+    return new RangeReaderFactory(
+        schema,
+        columns,
+        options.zeroCopy(),
+        options.failOnDataLoss(),
+        options.hostWaitMillis());
+  }
+
+  /** Spark also commits after stop() where it tracks progress asynchronously. */
+  @Override
+  public synchronized void commit(Offset end) {
+    boolean late = stopped;
+    stopped = false;
+    try {
+      for (String name : options.rings()) {
+        Optional<Position> position = RingOffset.of(end).position(name);
+        if (position.isPresent()) {
+          open(name, position).commit(position.get());
+        }
+      }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt(); // the next commit makes up for this one
+    } finally {
+      if (late) {
+        stop();
+      }
+    }
+  }
+
+  @Override
+  public synchronized void stop() {
+    stopped = true;
+    rings.values().forEach(StreamRing::close);
+    rings.clear();
+  }
+
+  /** Attaches to a ring when it is first asked for: then it is known where the stream goes on. */
+  synchronized StreamRing open(String name, Optional<Position> start) {
+    if (stopped) {
+      throw new IllegalStateException("the stream was stopped");
+    }
+    StreamRing ring = rings.get(name);
+    if (ring == null) {
+      ring = new StreamRing(name, branch, start, options);
+      rings.put(name, ring);
+      if (availableNow) {
+        ring.stopHere();
+      }
+      start.flatMap(ring::loss).ifPresent(this::lost);
+    }
+    return ring;
+  }
+
+  private void lost(String what) {
+    if (options.failOnDataLoss()) {
+      throw new IllegalStateException(
+          what
+              + ": the stream cannot go on without a gap. Start it with a new checkpoint, or with"
+              + " .option(\"failOnDataLoss\", \"false\")");
+    }
+    LOG.warn("{}; the stream goes on behind the gap", what);
+  }
+
+  @Override
+  public synchronized Map<String, String> metrics(Optional<Offset> latestConsumed) {
+    long lag = 0;
+    long held = 0;
+    long bytes = 0;
+    long waits = 0;
+    for (Map.Entry<String, StreamRing> entry : rings.entrySet()) {
+      Ring ring = entry.getValue().ring();
+      Position done =
+          latestConsumed
+              .flatMap(offset -> RingOffset.of(offset).position(entry.getKey()))
+              .orElseGet(entry.getValue()::begin);
+      lag += Math.max(ring.claimed() - done.sequence(), 0);
+      held += ring.claimed() - ring.floor();
+      Ring.ProducerCounters counters = ring.producerCounters();
+      bytes += counters.bytes();
+      waits += counters.waits();
+    }
+    return Map.of(
+        "lagSlots", Long.toString(lag),
+        "heldSlots", Long.toString(held),
+        "producedBytes", Long.toString(bytes),
+        "producerWaits", Long.toString(waits));
+  }
+
+  StructType schema() {
+    return schema;
+  }
+
+  int[] columns() {
+    return columns;
+  }
+
+  ReadOptions options() {
+    return options;
+  }
+}

@@ -1,0 +1,80 @@
+package io.shmring.spark.stream;
+
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.Serializable;
+import java.util.Map;
+import java.util.Optional;
+import java.util.TreeMap;
+import java.util.UUID;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+
+/** Where a stream stands in each of its rings. */
+final class RingOffset extends Offset {
+  private static final ObjectMapper JSON = new ObjectMapper();
+
+  /**
+   * @param uuid of the ring; one that was made anew under the same name counts from the beginning
+   * @param sequence everything below has been read
+   * @param rows that have been read behind it: a real-time batch may end inside a message
+   */
+  record Position(UUID uuid, long sequence, long rows) implements Serializable {
+    private static final long serialVersionUID = 1L;
+
+    Position(UUID uuid, long sequence) {
+      this(uuid, sequence, 0);
+    }
+
+    /** The place in the ring with this uuid where this one is: `lowest` in another ring. */
+    long in(UUID ring, long lowest) {
+      return uuid.equals(ring) ? Math.max(sequence, lowest) : lowest;
+    }
+  }
+
+  private final Map<String, Position> positions;
+
+  RingOffset(Map<String, Position> positions) {
+    this.positions = new TreeMap<>(positions);
+  }
+
+  static RingOffset of(Offset offset) {
+    return offset instanceof RingOffset ours ? ours : parse(offset.json());
+  }
+
+  static RingOffset parse(String json) {
+    Map<String, Position> positions = new TreeMap<>();
+    try {
+      for (Map.Entry<String, JsonNode> ring : JSON.readTree(json).properties()) {
+        positions.put(
+            ring.getKey(),
+            new Position(
+                UUID.fromString(ring.getValue().required("uuid").textValue()),
+                ring.getValue().required("sequence").longValue(),
+                ring.getValue().path("rows").longValue()));
+      }
+    } catch (JsonProcessingException | RuntimeException error) {
+      throw new IllegalArgumentException("not an offset of a shmring stream: " + json, error);
+    }
+    return new RingOffset(positions);
+  }
+
+  Optional<Position> position(String ring) {
+    return Optional.ofNullable(positions.get(ring));
+  }
+
+  @Override
+  public String json() {
+    ObjectNode json = JSON.createObjectNode();
+    positions.forEach(
+        (ring, position) -> {
+          ObjectNode node = json.putObject(ring);
+          node.put("uuid", position.uuid().toString()).put("sequence", position.sequence());
+          if (position.rows() > 0) {
+            node.put("rows", position.rows());
+          }
+        });
+    return json.toString();
+  }
+}

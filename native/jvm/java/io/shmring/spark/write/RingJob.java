@@ -1,0 +1,177 @@
+package io.shmring.spark.write;
+
+import io.shmring.BulkClaim;
+import io.shmring.Kind;
+import io.shmring.Producer;
+import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Arrays;
+import java.util.List;
+import java.util.UUID;
+import java.util.function.LongConsumer;
+import java.util.stream.IntStream;
+
+/**
+ * One job's (or epoch's) way into a ring, kept by the driver: a producer's seat, and the folder in
+ * which the tasks stage their messages. What is staged becomes readable by {@link #publish} alone.
+ */
+final class RingJob implements AutoCloseable {
+  private static final int PARTS_OF_RING = 4;
+
+  private final WriteOptions options;
+  private final Ring ring;
+  private final Producer producer;
+  private final Path folder;
+  private final int kind;
+
+  RingJob(WriteOptions options) {
+    this.options = options;
+    this.ring = Ring.attach(options.ring());
+    String job = UUID.randomUUID().toString();
+    try {
+      this.kind = ring.schema().length == 0 ? Kind.BYTES : Kind.ARROW_BATCH;
+      this.producer = ring.producer(Staging.owner(job));
+      Staging.sweep(ring);
+      this.folder = Staging.make(ring, job);
+    } catch (RuntimeException error) {
+      ring.close();
+      throw error;
+    }
+  }
+
+  Ring ring() {
+    return ring;
+  }
+
+  Path folder() {
+    return folder;
+  }
+
+  /** Whether all of this becomes readable at once. */
+  boolean fitsAtOnce(List<StagedFile> files) {
+    long slots = 0;
+    for (StagedFile file : files) {
+      slots += slots(file, 0, file.lengths().length);
+    }
+    return slots <= ring.info().slots() / 2;
+  }
+
+  /**
+   * Publishes all of it by one store.
+   *
+   * @param claimed is told the first sequence before that store
+   */
+  void publishAtOnce(List<StagedFile> files, LongConsumer claimed) {
+    int count = files.stream().mapToInt(file -> file.lengths().length).sum();
+    if (count > 0) {
+      int[] lengths = new int[count];
+      int[] aligns = new int[count];
+      int at = 0;
+      for (StagedFile file : files) {
+        System.arraycopy(file.lengths(), 0, lengths, at, file.lengths().length);
+        System.arraycopy(file.aligns(), 0, aligns, at, file.aligns().length);
+        at += file.lengths().length;
+      }
+      publish(files, lengths, aligns, 0, claimed);
+    }
+  }
+
+  /** Publishes piece by piece what is larger than the ring, while somebody reads. */
+  void publishInPieces(List<StagedFile> files) {
+    long room = ring.info().slots() / PARTS_OF_RING;
+    for (StagedFile file : files) {
+      int count = file.lengths().length;
+      long position = 0;
+      for (int first = 0, end; first < count; first = end) {
+        end = first + 1;
+        while (end < count && slots(file, first, end + 1) <= room) {
+          end++;
+        }
+        int[] lengths = Arrays.copyOfRange(file.lengths(), first, end);
+        int[] aligns = Arrays.copyOfRange(file.aligns(), first, end);
+        publish(List.of(new StagedFile(file.path(), file.rows(), lengths, aligns)), lengths, aligns, position,
+            id -> {});
+        position += Arrays.stream(lengths).asLongStream().sum();
+      }
+    }
+  }
+
+  void publishEnd() {
+    try {
+      producer.end();
+    } catch (InterruptedException error) {
+      throw interrupted();
+    }
+  }
+
+  private void publish(
+      List<StagedFile> files, int[] lengths, int[] aligns, long position, LongConsumer claimed) {
+    try (BulkClaim claim = claim(lengths, aligns)) {
+      int part = 0;
+      for (StagedFile file : files) {
+        part = fill(claim, part, file, position);
+      }
+      claimed.accept(claim.id());
+      claim.commit(kind);
+    }
+  }
+
+  /** Copies a file's messages into the claim, several at a time; returns the number behind them. */
+  private static int fill(BulkClaim claim, int part, StagedFile file, long position) {
+    int count = file.lengths().length;
+    long[] at = new long[count + 1];
+    at[0] = position;
+    for (int i = 0; i < count; i++) {
+      at[i + 1] = at[i] + file.lengths()[i];
+    }
+    IntStream.range(0, count)
+        .parallel()
+        .forEach(i -> claim.fill(part + i, Path.of(file.path()), at[i]));
+    return part + count;
+  }
+
+  private BulkClaim claim(int[] lengths, int[] aligns) {
+    try {
+      return producer
+          .claimAll(lengths, aligns, Duration.ofMillis(options.timeoutMillis()))
+          .orElseThrow(
+              () ->
+                  new RingException(
+                      Status.NO_SPACE,
+                      String.format(
+                          "ring \"%s\" had no room for %d messages in %.1f s: %s"
+                              + " (.option(\"timeout\", ...) waits longer)",
+                          ring.name(),
+                          lengths.length,
+                          options.timeoutMillis() / 1000.0,
+                          ring.whyFull())));
+    } catch (InterruptedException error) {
+      throw interrupted();
+    }
+  }
+
+  private IllegalStateException interrupted() {
+    Thread.currentThread().interrupt();
+    return new IllegalStateException(
+        "interrupted while waiting for room in ring \"" + ring.name() + "\"");
+  }
+
+  private static long slots(StagedFile file, int first, int end) {
+    long slots = 0;
+    for (int i = first; i < end; i++) {
+      slots += Producer.slotsFor(file.lengths()[i], file.aligns()[i] >= 0);
+    }
+    return slots;
+  }
+
+  /** Removes what was staged and gives the seat back. */
+  @Override
+  public void close() {
+    Staging.remove(folder);
+    producer.close();
+    ring.close();
+  }
+}

@@ -1,0 +1,15 @@
+package io.shmring.spark.write;
+
+import org.apache.spark.sql.connector.write.WriterCommitMessage;
+
+/**
+ * The messages that one task has written, one behind the other in a file.
+ *
+ * @param path empty if there are none
+ * @param rows in these messages
+ * @param lengths of the messages
+ * @param aligns for each the byte that shall lie on a 64-byte boundary, or -1
+ */
+record StagedFile(String path, long rows, int[] lengths, int[] aligns) implements WriterCommitMessage {
+  private static final long serialVersionUID = 1L;
+}

@@ -1,0 +1,94 @@
+package io.shmring.spark.write;
+
+import io.shmring.Ring;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.DirectoryNotEmptyException;
+import java.nio.file.DirectoryStream;
+import java.nio.file.FileAlreadyExistsException;
+import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
+import java.nio.file.Path;
+import java.nio.file.attribute.PosixFilePermissions;
+import java.util.List;
+import java.util.regex.Pattern;
+import java.util.stream.Stream;
+
+/**
+ * The folder beside a ring in which a job's tasks leave their messages until it commits. It belongs
+ * to the participant whose name it bears: when that one is dead, whoever comes next removes it.
+ */
+final class Staging {
+  private static final String PREFIX = ".shmring-staging-";
+  /** Ring "a" must not take what lies beside ring "a-b" for its own. */
+  private static final Pattern JOB = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
+
+  private Staging() {}
+
+  /** The name of a job's participant. */
+  static String owner(String job) {
+    return "spark write " + job;
+  }
+
+  /** Makes a job's folder; its participant is there already. */
+  static Path make(Ring ring, String job) {
+    Path folder = ring.path().resolveSibling(prefix(ring) + job);
+    try {
+      Files.createDirectory(
+          folder,
+          PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")));
+    } catch (FileAlreadyExistsException error) {
+      throw new IllegalStateException("job " + job + " writes already", error);
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+    return folder;
+  }
+
+  /** Removes what jobs have left whose driver is dead. */
+  static void sweep(Ring ring) {
+    String prefix = prefix(ring);
+    try (DirectoryStream<Path> found =
+        Files.newDirectoryStream(
+            ring.path().getParent(), path -> path.getFileName().toString().startsWith(prefix))) {
+      for (Path folder : found) {
+        String job = folder.getFileName().toString().substring(prefix.length());
+        if (JOB.matcher(job).matches() && !ring.hasParticipant(owner(job))) {
+          remove(folder);
+        }
+      }
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  /** Removes what was staged, and what an attempt that lost puts there meanwhile. */
+  static void remove(Path folder) {
+    try {
+      List<Path> files;
+      try (Stream<Path> found = Files.list(folder)) {
+        files = found.toList();
+      }
+      files.parallelStream().forEach(Staging::delete); // freeing memory takes its time
+      Files.deleteIfExists(folder);
+    } catch (DirectoryNotEmptyException error) {
+      remove(folder); // an attempt makes one file, so that this ends
+    } catch (NoSuchFileException error) {
+      return;
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  private static void delete(Path file) {
+    try {
+      Files.deleteIfExists(file);
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+
+  private static String prefix(Ring ring) {
+    return PREFIX + ring.path().getFileName() + "-";
+  }
+}

@@ -1,0 +1,52 @@
+package io.shmring.spark.write;
+
+import io.shmring.spark.job.Options;
+import io.shmring.spark.job.RingNames;
+import io.shmring.spark.job.RingPlace;
+import java.io.Serializable;
+import java.util.List;
+import org.apache.spark.sql.util.CaseInsensitiveStringMap;
+
+/**
+ * The options of a write, checked.
+ *
+ * @param ring name or path
+ * @param hostWaitMillis how long tasks on other hosts wait for an executor on the driver's
+ * @param batchRows rows of one message at most
+ * @param batchBytes roughly, of one message
+ * @param timeoutMillis how long the commit waits for room
+ * @param atomic a job that is too large to become readable at once is refused
+ * @param endMarker the job's last message is the end marker
+ * @param inDoubt what to do with an epoch of which nobody can say whether it was published
+ */
+public record WriteOptions(
+    String ring,
+    long hostWaitMillis,
+    int batchRows,
+    long batchBytes,
+    long timeoutMillis,
+    boolean atomic,
+    boolean endMarker,
+    String inDoubt)
+    implements Serializable {
+  /** A column's bytes are counted in an int, and a batch is full a row later than that. */
+  private static final long MOST_BYTES = 1 << 30;
+
+  public static WriteOptions of(CaseInsensitiveStringMap given) {
+    Options options = new Options(given);
+    List<String> rings = RingNames.of(given);
+    if (rings.size() != 1) {
+      throw new IllegalArgumentException(
+          "a write goes into one ring, not into " + String.join(", ", rings));
+    }
+    return new WriteOptions(
+        rings.get(0),
+        options.millis("hostWait", RingPlace.WAIT_MILLIS),
+        (int) options.positive("batchRows", 10_000, Integer.MAX_VALUE),
+        options.positive("batchBytes", 1 << 20, MOST_BYTES),
+        options.millis("timeout", 300_000),
+        options.flag("atomic", false),
+        options.flag("endMarker", false),
+        options.choice("inDoubt", List.of("fail", "skip", "write")));
+  }
+}
