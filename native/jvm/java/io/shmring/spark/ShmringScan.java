@@ -2,6 +2,7 @@ package io.shmring.spark;
 
 import io.shmring.spark.read.ReadMetrics;
 import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.read.RingBatch;
 import io.shmring.spark.read.RingReads;
 import io.shmring.spark.stream.Streams;
@@ -10,50 +11,43 @@ import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
-import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /** A read of some columns of some rings. */
 final class ShmringScan implements Scan {
-  private final StructType schema;
-  private final int[] columns;
-  private final ReadOptions options;
+  private final ReadPlan plan;
   private final RingReads reads;
 
-  ShmringScan(StructType schema, int[] columns, ReadOptions options, RingReads reads) {
-    this.schema = schema;
-    this.columns = columns;
-    this.options = options;
+  ShmringScan(ReadPlan plan, RingReads reads) {
+    this.plan = plan;
     this.reads = reads;
   }
 
   @Override
   public StructType readSchema() {
-    StructField[] fields = schema.fields();
-    return new StructType(
-        Arrays.stream(columns).mapToObj(i -> fields[i]).toArray(StructField[]::new));
+    return plan.wanted();
   }
 
   @Override
   public String description() {
     return "shmring "
-        + String.join(", ", options.rings())
+        + String.join(", ", options().rings())
         + " "
         + Arrays.toString(readSchema().fieldNames());
   }
 
   ReadOptions options() {
-    return options;
+    return plan.options();
   }
 
   @Override
   public Batch toBatch() {
-    return new RingBatch(schema, columns, options, reads);
+    return new RingBatch(plan, reads);
   }
 
   @Override
   public MicroBatchStream toMicroBatchStream(String checkpointLocation) {
-    return Streams.of(schema, columns, options, checkpointLocation);
+    return Streams.of(plan, checkpointLocation);
   }
 
   @Override

@@ -1,6 +1,7 @@
 package io.shmring.spark;
 
 import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.read.RingReads;
 import java.util.Arrays;
 import java.util.Set;
@@ -43,6 +44,6 @@ final class ShmringScanBuilder implements SupportsPushDownRequiredColumns {
 
   @Override
   public Scan build() {
-    return new ShmringScan(schema, columns, options, reads);
+    return new ShmringScan(new ReadPlan(schema, columns, options), reads);
   }
 }

@@ -4,13 +4,12 @@ import io.shmring.BranchOptions;
 import io.shmring.Consumer;
 import io.shmring.Lease;
 import io.shmring.Message;
-import io.shmring.Ring;
-import io.shmring.spark.columns.RingColumns;
-import io.shmring.spark.read.ReadMetrics;
+import io.shmring.spark.read.OwnBranch;
+import io.shmring.spark.read.ReadPlan;
+import io.shmring.spark.read.TaskRing;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.io.IOException;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
@@ -26,11 +25,9 @@ import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
  * until there is a message; what has been read is held by the stream's branch until Spark commits.
  */
 final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
-  private final ReadMetrics metrics = new ReadMetrics();
   private final Position start;
-  private final Ring ring;
+  private final TaskRing ring;
   private final Consumer consumer;
-  private final RingColumns columns;
   private Iterator<InternalRow> rows = Collections.emptyIterator();
   private InternalRow row;
   private long first; // where the rows at hand begin
@@ -38,18 +35,14 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   private long read; // rows behind `first` that were handed out
   private long skip; // rows behind the start that the batch before has handed out
 
-  RealTimeReader(RealTimePartition partition, RangeReaderFactory factory) {
+  RealTimeReader(RealTimePartition partition, ReadPlan plan) {
     this.start = partition.start();
     this.first = start.sequence();
     this.end = start.sequence();
-    this.ring = partition.place().attach(factory.hostWaitMillis());
+    this.ring = new TaskRing(partition.place(), plan);
     try {
-      this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
-      this.consumer =
-          ring.consumer(
-              "spark-" + UUID.randomUUID(),
-              BranchOptions.at(start.sequence()).asExclusive().asEphemeral(),
-              "spark real-time task");
+      BranchOptions begin = BranchOptions.at(start.sequence());
+      this.consumer = new OwnBranch(ring.ring(), begin, "spark real-time task").consumer();
       consumer.takeEnds(); // they are stepped over
     } catch (RuntimeException error) {
       ring.close();
@@ -91,30 +84,22 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
     try {
       taken =
           consumer.poll(
-              columns.messagesPerBatch(), Long.MAX_VALUE, Duration.ofMillis(timeoutMillis));
+              ring.columns().messagesPerBatch(), Long.MAX_VALUE, Duration.ofMillis(timeoutMillis));
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
       throw new IOException("the task was interrupted while it waited for a message", error);
     }
     if (taken.isEmpty()) {
-      metrics.waited();
+      ring.metrics().waited();
       return false;
     }
     try (Lease lease = taken.get()) {
-      List<Message> messages = new ArrayList<>(lease.count());
-      long bytes = 0;
-      for (Message message : lease) {
-        if (!message.isEnd()) {
-          messages.add(message);
-          bytes += message.length();
-        }
-      }
+      List<Message> messages = ring.next(lease.iterator());
       end = lease.end();
-      metrics.count(messages.size(), bytes);
       rows =
           messages.isEmpty()
               ? Collections.emptyIterator()
-              : columns.copy(messages).rowIterator();
+              : ring.columns().copy(messages).rowIterator();
     }
     return true;
   }
@@ -126,18 +111,18 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
 
   @Override
   public PartitionOffset getOffset() {
-    UUID uuid = ring.info().uuid();
+    UUID uuid = ring.ring().info().uuid();
     if (skip > 0) {
-      return new RealTimeOffset(ring.name(), start);
+      return new RealTimeOffset(ring.ring().name(), start);
     }
     Position position =
         rows.hasNext() ? new Position(uuid, first, read) : new Position(uuid, end);
-    return new RealTimeOffset(ring.name(), position);
+    return new RealTimeOffset(ring.ring().name(), position);
   }
 
   @Override
   public CustomTaskMetric[] currentMetricsValues() {
-    return metrics.values();
+    return ring.metrics().values();
   }
 
   @Override

@@ -1,5 +1,6 @@
 package io.shmring.spark.stream;
 
+import io.shmring.spark.read.ColumnarReaders;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -7,7 +8,7 @@ import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Opens a partition as rows where it is a real-time batch's, and as columns otherwise. */
-record RealTimeReaderFactory(RangeReaderFactory ranges) implements PartitionReaderFactory {
+record RealTimeReaderFactory(ColumnarReaders columnar) implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
 
   @Override
@@ -17,11 +18,11 @@ record RealTimeReaderFactory(RangeReaderFactory ranges) implements PartitionRead
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-    return ranges.createColumnarReader(partition);
+    return columnar.createColumnarReader(partition);
   }
 
   @Override
   public PartitionReader<InternalRow> createReader(InputPartition partition) {
-    return new RealTimeReader((RealTimePartition) partition, ranges);
+    return new RealTimeReader((RealTimePartition) partition, columnar.plan());
   }
 }

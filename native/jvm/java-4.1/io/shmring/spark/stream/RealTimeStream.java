@@ -1,6 +1,7 @@
 package io.shmring.spark.stream;
 
-import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.ColumnarReaders;
+import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.util.Map;
 import java.util.TreeMap;
@@ -10,29 +11,27 @@ import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeMode;
-import org.apache.spark.sql.types.StructType;
 
 /** The stream for Spark 4.1 and later, which can also be read in real-time mode. */
 final class RealTimeStream extends BranchStream implements SupportsRealTimeMode {
-  private RealTimeStream(
-      StructType schema, int[] columns, ReadOptions options, String checkpoint) {
-    super(schema, columns, options, checkpoint);
+  private RealTimeStream(ReadPlan plan, String checkpoint) {
+    super(plan, checkpoint);
   }
 
-  static MicroBatchStream of(
-      StructType schema, int[] columns, ReadOptions options, String checkpoint) {
-    return new RealTimeStream(schema, columns, options, checkpoint);
+  /** Returns what Spark 4.0 knows too: there the verifier must not look for this class. */
+  static MicroBatchStream of(ReadPlan plan, String checkpoint) {
+    return new RealTimeStream(plan, checkpoint);
   }
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new RealTimeReaderFactory((RangeReaderFactory) super.createReaderFactory());
+    return new RealTimeReaderFactory(new ColumnarReaders(plan()));
   }
 
   @Override
   public InputPartition[] planInputPartitions(Offset from) {
     RingOffset start = RingOffset.of(from);
-    return options().rings().stream()
+    return plan().options().rings().stream()
         .map(name -> open(name, start.position(name)).realTime(start.position(name)))
         .toArray(InputPartition[]::new);
   }

@@ -5,14 +5,10 @@ import io.shmring.Consumer;
 import io.shmring.EndOfStreamException;
 import io.shmring.Lease;
 import io.shmring.Message;
-import io.shmring.Ring;
-import io.shmring.spark.columns.RingColumns;
 import java.io.IOException;
 import java.time.Duration;
-import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
-import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
@@ -31,27 +27,27 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
 
   private final RingPartition partition;
   private final ReadOptions options;
+  private final TaskRing ring;
   private final TaskContext task = TaskContext.get();
-  private final ReadMetrics metrics = new ReadMetrics();
-  private final Ring ring;
   private final Consumer consumer;
   private Consumer seat; // of a branch that others know, see AttemptSeat
-  private final RingColumns columns;
-  private final AtomicInteger lent = new AtomicInteger(); // leases that vectors lie over
-  private final boolean holding;
+  private final AtomicInteger mapped = new AtomicInteger(); // leases that vectors lie over
+  private final boolean untilSuccess; // leases are kept until the task has succeeded
   private final long end;
   private long left;
   private boolean finished;
   private ColumnarBatch batch;
 
-  BatchReader(RingPartition partition, BatchReaderFactory factory) {
+  /**
+   * @param ring closed at the end of the task
+   */
+  BatchReader(RingPartition partition, ReadOptions options, TaskRing ring) {
     this.partition = partition;
-    this.options = factory.options();
+    this.options = options;
+    this.ring = ring;
     this.left = options.maxMessages();
-    this.holding = options.releaseAtEnd() && !options.branch().isEmpty();
-    this.ring = partition.place().attach(options.hostWaitMillis());
+    this.untilSuccess = options.releaseAtEnd() && !options.branch().isEmpty();
     try {
-      this.columns = RingColumns.of(ring, factory.schema(), factory.columns());
       this.consumer = join();
       consumer.takeEnds(); // a task that fails hands the marker back, too
     } catch (RuntimeException error) {
@@ -66,11 +62,11 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
     BranchOptions branch = options.branchOptions();
     String who = "spark task " + task.taskAttemptId();
     if (options.branch().isEmpty()) {
-      return ring.consumer("spark-" + UUID.randomUUID(), branch.asExclusive().asEphemeral(), who);
+      return new OwnBranch(ring.ring(), branch, who).consumer();
     }
-    seat = new AttemptSeat(ring, partition, options, task).take();
+    seat = new AttemptSeat(ring.ring(), partition, options, task).take();
     try {
-      Consumer joined = ring.consumer(options.branch(), branch, who);
+      Consumer joined = ring.ring().consumer(options.branch(), branch, who);
       if (partition.ends() >= 0) { // one that another member has come to since is this read's, too
         joined.hearEnds(partition.ends());
       }
@@ -96,40 +92,31 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   }
 
   private void read(Lease lease) {
-    List<Message> messages = new ArrayList<>(lease.count());
-    long bytes = 0;
-    for (Message message : lease) {
-      if (message.isEnd()) {
-        finished = options.untilEnd();
-      } else {
-        messages.add(message);
-        bytes += message.length();
-      }
-    }
+    List<Message> messages = ring.next(lease.iterator());
     left -= messages.size();
-    finished |= left <= 0 || lease.end() >= end;
-    metrics.count(messages.size(), bytes);
-    if (messages.isEmpty()) {
-      release(lease, holding);
+    finished = left <= 0 || lease.end() >= end;
+    if (messages.isEmpty()) { // the end marker, which is leased alone
+      finished |= options.untilEnd();
+      release(lease, untilSuccess);
     } else if (options.zeroCopy()) {
-      lent.incrementAndGet();
-      batch = columns.map(messages, whenUnused(lease, lent, holding));
+      mapped.incrementAndGet();
+      batch = ring.columns().map(messages, whenUnused(lease, mapped, untilSuccess));
     } else {
-      batch = columns.copy(messages);
-      release(lease, holding);
+      batch = ring.columns().copy(messages);
+      release(lease, untilSuccess);
     }
   }
 
   /** Does not refer to the reader, whose batch would then be in use for ever. */
-  private static Runnable whenUnused(Lease lease, AtomicInteger lent, boolean holding) {
+  private static Runnable whenUnused(Lease lease, AtomicInteger mapped, boolean untilSuccess) {
     return () -> {
-      lent.decrementAndGet();
-      release(lease, holding);
+      mapped.decrementAndGet();
+      release(lease, untilSuccess);
     };
   }
 
-  private static void release(Lease lease, boolean holding) {
-    if (!holding) {
+  private static void release(Lease lease, boolean untilSuccess) {
+    if (!untilSuccess) {
       lease.close();
     }
   }
@@ -138,7 +125,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   private Optional<Lease> take() throws IOException {
     long waited = 0;
     Backoff collections = new Backoff(SLICE_MILLIS);
-    int count = (int) Math.min(columns.messagesPerBatch(), left);
+    int count = (int) Math.min(ring.columns().messagesPerBatch(), left);
     try {
       while (true) {
         long patience =
@@ -155,9 +142,9 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
         if (lease.isPresent() || !options.untilEnd()) {
           return lease;
         }
-        metrics.waited();
+        ring.metrics().waited();
         waited += SLICE_MILLIS;
-        if (lent.get() > 0 && collections.isDue(waited)) {
+        if (mapped.get() > 0 && collections.isDue(waited)) {
           System.gc(); // the producers may wait for what nobody looks at any more
         }
         checkPatience(waited);
@@ -176,7 +163,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
       throw new IOException(
           String.format(
               "ring \"%s\": no message and no end marker in %.1f s: %s",
-              ring.name(), options.timeoutMillis() / 1000.0, consumer.whyEmpty()));
+              ring.ring().name(), options.timeoutMillis() / 1000.0, consumer.whyEmpty()));
     }
   }
 
@@ -187,7 +174,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
 
   @Override
   public CustomTaskMetric[] currentMetricsValues() {
-    return metrics.values();
+    return ring.metrics().values();
   }
 
   /** Spark closes readers of failed tasks too; only the end of the task tells which it was. */
@@ -197,7 +184,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   }
 
   private void leave() {
-    if (holding && (task.isFailed() || task.isInterrupted())) {
+    if (untilSuccess && (task.isFailed() || task.isInterrupted())) {
       consumer.abandon();
     } else {
       consumer.close();

@@ -1,10 +1,9 @@
 package io.shmring.spark.read;
 
 import io.shmring.spark.job.RingPlace;
-import org.apache.spark.sql.connector.read.InputPartition;
 
 /** A partition as the driver keeps it. */
-final class PlannedPartition implements InputPartition {
+final class PlannedPartition implements PlacedPartition {
   private static final long serialVersionUID = 1L;
 
   private final transient RingPlace place;
@@ -16,8 +15,8 @@ final class PlannedPartition implements InputPartition {
   }
 
   @Override
-  public String[] preferredLocations() {
-    return new String[] {place.host()};
+  public RingPlace place() {
+    return place;
   }
 
   /** Spark serializes the partition with every attempt of its task. */

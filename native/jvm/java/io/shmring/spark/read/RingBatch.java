@@ -12,22 +12,19 @@ import java.util.Optional;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
-import org.apache.spark.sql.types.StructType;
 
 /** A batch read: a task per ring and host. */
 public final class RingBatch implements Batch {
-  private final StructType schema;
-  private final int[] columns;
+  private final ReadPlan plan;
   private final ReadOptions options;
   private final RingReads reads;
 
   /**
    * @param reads of the DataFrame so far
    */
-  public RingBatch(StructType schema, int[] columns, ReadOptions options, RingReads reads) {
-    this.schema = schema;
-    this.columns = columns;
-    this.options = options;
+  public RingBatch(ReadPlan plan, RingReads reads) {
+    this.plan = plan;
+    this.options = plan.options();
     this.reads = reads;
   }
 
@@ -77,6 +74,6 @@ public final class RingBatch implements Batch {
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new BatchReaderFactory(schema, columns, options);
+    return new ColumnarReaders(plan);
   }
 }

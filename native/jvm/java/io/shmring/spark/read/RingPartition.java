@@ -1,7 +1,8 @@
 package io.shmring.spark.read;
 
 import io.shmring.spark.job.RingPlace;
-import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * One ring on one host, as one attempt of its task gets it.
@@ -12,11 +13,11 @@ import org.apache.spark.sql.connector.read.InputPartition;
  * @param launch 1 for the first attempt, whichever stage runs it
  */
 record RingPartition(RingPlace place, String read, long released, long ends, int launch)
-    implements InputPartition {
+    implements ColumnarPartition {
   private static final long serialVersionUID = 1L;
 
   @Override
-  public String[] preferredLocations() {
-    return new String[] {place.host()};
+  public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
+    return new BatchReader(this, plan.options(), new TaskRing(place, plan));
   }
 }

@@ -1,7 +1,9 @@
 package io.shmring.spark.stream;
 
 import io.shmring.Ring;
+import io.shmring.spark.read.ColumnarReaders;
 import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -17,7 +19,6 @@ import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsTriggerAvailableNow;
-import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -31,8 +32,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
   private static final Logger LOG = LoggerFactory.getLogger(BranchStream.class);
   private static final int PART_OF_RING = 4;
 
-  private final StructType schema;
-  private final int[] columns;
+  private final ReadPlan plan;
   private final ReadOptions options;
   private final String branch;
   private final Map<String, StreamRing> rings = new TreeMap<>();
@@ -42,14 +42,13 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
   /**
    * @param checkpoint the stream's own folder, which names its branch
    */
-  BranchStream(StructType schema, int[] columns, ReadOptions options, String checkpoint) {
+  BranchStream(ReadPlan plan, String checkpoint) {
+    this.plan = plan;
+    this.options = plan.options();
     if (!options.hosts().isEmpty()) {
       throw new IllegalArgumentException(
           "option hosts is for batch reads: a stream's rings are on the driver's host");
     }
-    this.schema = schema;
-    this.columns = columns;
-    this.options = options;
     this.branch = options.branch().isEmpty() ? branchOf(checkpoint) : options.branch();
   }
 
@@ -134,12 +133,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
 
   @Override
   public PartitionReaderFactory createReaderFactory() {
-    return new RangeReaderFactory(
-        schema,
-        columns,
-        options.zeroCopy(),
-        options.failOnDataLoss(),
-        options.hostWaitMillis());
+    return new ColumnarReaders(plan);
   }
 
   /** Spark also commits after stop() where it tracks progress asynchronously. */
@@ -222,15 +216,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
         "producerWaits", Long.toString(waits));
   }
 
-  StructType schema() {
-    return schema;
-  }
-
-  int[] columns() {
-    return columns;
-  }
-
-  ReadOptions options() {
-    return options;
+  ReadPlan plan() {
+    return plan;
   }
 }

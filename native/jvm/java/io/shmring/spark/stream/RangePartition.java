@@ -1,7 +1,11 @@
 package io.shmring.spark.stream;
 
 import io.shmring.spark.job.RingPlace;
-import org.apache.spark.sql.connector.read.InputPartition;
+import io.shmring.spark.read.ColumnarPartition;
+import io.shmring.spark.read.ReadPlan;
+import io.shmring.spark.read.TaskRing;
+import org.apache.spark.sql.connector.read.PartitionReader;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * The messages of one ring in a micro-batch.
@@ -10,11 +14,11 @@ import org.apache.spark.sql.connector.read.InputPartition;
  * @param mayLapse the stream's branch does not hold the messages
  */
 record RangePartition(RingPlace place, long first, long end, boolean mayLapse)
-    implements InputPartition {
+    implements ColumnarPartition {
   private static final long serialVersionUID = 1L;
 
   @Override
-  public String[] preferredLocations() {
-    return new String[] {place.host()};
+  public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
+    return new RangeReader(this, plan.options(), new TaskRing(place, plan));
   }
 }

@@ -7,6 +7,7 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.spark.job.RingPlace;
+import io.shmring.spark.read.OwnBranch;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.time.Duration;
@@ -20,6 +21,7 @@ import java.util.concurrent.locks.LockSupport;
  * a driver that dies leaves nothing but the branch where it stood.
  */
 final class StreamRing implements AutoCloseable {
+  private static final String WHO = "spark stream";
   private static final int JOIN_ATTEMPTS = 100;
   private static final Duration JOIN_PAUSE = Duration.ofMillis(100);
 
@@ -59,7 +61,7 @@ final class StreamRing implements AutoCloseable {
   private Consumer join(BranchOptions begin) {
     for (int attempt = 1; ; attempt++) {
       try {
-        return ring.consumer(branch, begin, "spark stream");
+        return ring.consumer(branch, begin, WHO);
       } catch (RingException error) {
         if (error.status() != Status.SECOND_MEMBER || attempt == JOIN_ATTEMPTS) {
           throw error;
@@ -105,8 +107,8 @@ final class StreamRing implements AutoCloseable {
     if (!mayLapse) {
       return Math.min(consumer.available(), target);
     }
-    try (Hold hold = new Hold(ring, lowest, "spark stream")) { // the branch may stand far behind
-      return Math.min(hold.available(), target);
+    try (OwnBranch own = own(lowest)) { // the stream's branch may stand far behind
+      return Math.min(own.consumer().available(), target);
     }
   }
 
@@ -121,9 +123,14 @@ final class StreamRing implements AutoCloseable {
     if (!mayLapse) {
       return next(from, limit, maxMessages, maxSlots);
     }
-    try (Hold hold = new Hold(ring, from, "spark stream")) {
-      return next(hold.first(), limit, maxMessages, maxSlots);
+    try (OwnBranch own = own(from)) {
+      return next(own.first(), limit, maxMessages, maxSlots);
     }
+  }
+
+  /** Holds for a moment what the stream's branch may lose. */
+  private OwnBranch own(long from) {
+    return new OwnBranch(ring, BranchOptions.at(from), WHO);
   }
 
   private Position next(long from, long limit, long maxMessages, long maxSlots) {

@@ -1,16 +1,13 @@
-package io.shmring.spark.stream;
+package io.shmring.spark.read;
 
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
-import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Opens a micro-batch's partition in its task. */
-record RangeReaderFactory(
-    StructType schema, int[] columns, boolean zeroCopy, boolean failOnDataLoss, long hostWaitMillis)
-    implements PartitionReaderFactory {
+/** Opens partitions in their tasks. */
+public record ColumnarReaders(ReadPlan plan) implements PartitionReaderFactory {
   private static final long serialVersionUID = 1L;
 
   @Override
@@ -20,7 +17,7 @@ record RangeReaderFactory(
 
   @Override
   public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
-    return new RangeReader((RangePartition) partition, this);
+    return ((ColumnarPartition) partition).open(plan);
   }
 
   @Override
