@@ -18,7 +18,9 @@ public final class Ring implements AutoCloseable {
   /** Bytes of a slot. */
   public static final int SLOT_BYTES = 300;
 
-  private static final String FOLDER = "/dev/shm/shmring.";
+  /** What stands before a ring's name in the path of its file. */
+  public static final String PREFIX = "/dev/shm/shmring.";
+
   private static final Pattern NAME = Pattern.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,199}");
   private static final int READ_ONLY = 1;
 
@@ -100,7 +102,7 @@ public final class Ring implements AutoCloseable {
                   + " and begins with none of . and -; the path of a file has a slash",
               name));
     }
-    return Path.of(FOLDER + name);
+    return Path.of(PREFIX + name);
   }
 
   public String name() {

@@ -22,14 +22,6 @@ abstract class FlatCells {
     this.column = column;
   }
 
-  static boolean has(MinorType type) {
-    return switch (type) {
-      case TINYINT, SMALLINT, INT, BIGINT, FLOAT4, FLOAT8 -> true;
-      case DATEDAY, TIMESTAMPMICRO, TIMESTAMPMICROTZ, VARCHAR, VARBINARY -> true;
-      default -> false;
-    };
-  }
-
   /**
    * @param column of the rows
    */

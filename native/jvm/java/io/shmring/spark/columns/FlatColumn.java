@@ -29,11 +29,7 @@ final class FlatColumn extends ArrowColumnVector {
    * @param vector whose values were found to lie inside its buffers
    */
   static ArrowColumnVector of(FieldVector vector) {
-    return switch (vector.getMinorType()) {
-      case TINYINT, SMALLINT, INT, BIGINT, FLOAT4, FLOAT8, DATEDAY -> new FlatColumn(vector);
-      case TIMESTAMPMICRO, TIMESTAMPMICROTZ, VARCHAR, VARBINARY -> new FlatColumn(vector);
-      default -> new ArrowColumnVector(vector);
-    };
+    return FlatTypes.has(vector) ? new FlatColumn(vector) : new ArrowColumnVector(vector);
   }
 
   @Override

@@ -1,6 +1,5 @@
 package io.shmring.spark.columns;
 
-import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.sql.catalyst.InternalRow;
 
@@ -23,7 +22,7 @@ final class FlatWriter implements RootWriter {
   }
 
   static boolean fits(VectorSchemaRoot root) {
-    return root.getFieldVectors().stream().map(FieldVector::getMinorType).allMatch(FlatCells::has);
+    return root.getFieldVectors().stream().allMatch(FlatTypes::has);
   }
 
   @Override

@@ -15,8 +15,6 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The rings that the option "ring" names: one, a list with commas, or patterns such as orders-*. */
 public final class RingNames {
-  private static final String PREFIX = "shmring.";
-
   private RingNames() {}
 
   public static List<String> of(CaseInsensitiveStringMap options) {
@@ -66,13 +64,12 @@ public final class RingNames {
 
   private static List<String> matching(String pattern) {
     boolean named = !pattern.contains("/");
-    Path path = named ? Path.of("/dev/shm", PREFIX + pattern) : Path.of(pattern).toAbsolutePath();
+    Path path = Path.of(named ? Ring.PREFIX + pattern : pattern).toAbsolutePath();
     List<String> names = new ArrayList<>();
     try (DirectoryStream<Path> found =
         Files.newDirectoryStream(path.getParent(), path.getFileName().toString())) {
       for (Path file : found) {
-        String name = file.getFileName().toString();
-        names.add(named ? name.substring(PREFIX.length()) : file.toString());
+        names.add(file.toString().substring(named ? Ring.PREFIX.length() : 0));
       }
     } catch (IOException error) {
       throw new UncheckedIOException(error);

@@ -1,9 +1,6 @@
 package io.shmring.spark.write;
 
-import io.shmring.spark.job.RingPlace;
-import java.util.Arrays;
 import java.util.List;
-import java.util.Objects;
 import org.apache.spark.sql.connector.write.BatchWrite;
 import org.apache.spark.sql.connector.write.DataWriterFactory;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
@@ -29,13 +26,12 @@ final class RingBatchWrite implements BatchWrite {
   @Override
   public DataWriterFactory createBatchWriterFactory(PhysicalWriteInfo info) {
     job = new RingJob(options);
-    return new PartWriterFactory(
-        options, schema, RingPlace.here(job.ring()), job.folder().toString());
+    return job.writers(schema);
   }
 
   @Override
   public void commit(WriterCommitMessage[] messages) {
-    List<StagedFile> files = staged(messages);
+    List<StagedFile> files = StagedFile.of(messages);
     try (RingJob committing = job) {
       if (committing.fitsAtOnce(files)) {
         committing.publishAtOnce(files, id -> {});
@@ -53,13 +49,6 @@ final class RingBatchWrite implements BatchWrite {
         committing.publishEnd();
       }
     }
-  }
-
-  static List<StagedFile> staged(WriterCommitMessage[] messages) {
-    return Arrays.stream(messages)
-        .filter(Objects::nonNull)
-        .map(StagedFile.class::cast)
-        .toList();
   }
 
   @Override

@@ -6,6 +6,7 @@ import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
+import io.shmring.spark.job.RingPlace;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
@@ -13,6 +14,7 @@ import java.util.List;
 import java.util.UUID;
 import java.util.function.LongConsumer;
 import java.util.stream.IntStream;
+import org.apache.spark.sql.types.StructType;
 
 /**
  * One job's (or epoch's) way into a ring, kept by the driver: a producer's seat, and the folder in
@@ -46,8 +48,9 @@ final class RingJob implements AutoCloseable {
     return ring;
   }
 
-  Path folder() {
-    return folder;
+  /** Opens the tasks' writers of rows with this schema. */
+  PartWriterFactory writers(StructType schema) {
+    return new PartWriterFactory(options, schema, RingPlace.here(ring), folder.toString());
   }
 
   /** Whether all of this becomes readable at once. */

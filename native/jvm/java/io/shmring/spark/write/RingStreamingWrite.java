@@ -1,7 +1,6 @@
 package io.shmring.spark.write;
 
 import io.shmring.Ring;
-import io.shmring.spark.job.RingPlace;
 import io.shmring.spark.write.SinkRecord.Entry;
 import java.util.List;
 import java.util.Optional;
@@ -36,13 +35,12 @@ final class RingStreamingWrite implements StreamingWrite {
       job.close(); // of an epoch that was neither committed nor aborted
     }
     job = new RingJob(options);
-    return new PartWriterFactory(
-        options, schema, RingPlace.here(job.ring()), job.folder().toString());
+    return job.writers(schema);
   }
 
   @Override
   public void commit(long epoch, WriterCommitMessage[] messages) {
-    List<StagedFile> files = RingBatchWrite.staged(messages);
+    List<StagedFile> files = StagedFile.of(messages);
     try (RingJob committing = job) {
       job = null;
       SinkRecord record = new SinkRecord(committing.ring(), query);

@@ -1,6 +1,7 @@
 package io.shmring.spark.write;
 
 import io.shmring.Ring;
+import io.shmring.arrow.RingSchema;
 import java.io.IOException;
 import java.nio.channels.FileChannel;
 import java.util.Arrays;
@@ -14,7 +15,7 @@ abstract class RowEncoder implements AutoCloseable {
   private int count;
 
   static RowEncoder of(Ring ring, StructType rows, WriteOptions options, FileChannel file) {
-    return io.shmring.arrow.RingSchema.of(ring)
+    return RingSchema.of(ring)
         .map(schema -> (RowEncoder) new ArrowRows(ring, schema, options, file))
         .orElseGet(() -> new ByteRows(rows, file));
   }

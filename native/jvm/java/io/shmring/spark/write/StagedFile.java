@@ -1,5 +1,8 @@
 package io.shmring.spark.write;
 
+import java.util.Arrays;
+import java.util.List;
+import java.util.Objects;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
 /**
@@ -12,4 +15,12 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
  */
 record StagedFile(String path, long rows, int[] lengths, int[] aligns) implements WriterCommitMessage {
   private static final long serialVersionUID = 1L;
+
+  /** What the tasks that have committed have staged. */
+  static List<StagedFile> of(WriterCommitMessage[] messages) {
+    return Arrays.stream(messages)
+        .filter(Objects::nonNull)
+        .map(StagedFile.class::cast)
+        .toList();
+  }
 }
