@@ -6,9 +6,6 @@ import java.util.Optional;
 
 /** A member of a branch: takes messages, which stay in place until their lease is closed. */
 public final class Consumer implements AutoCloseable {
-  private static final int LAPSED = -5;
-  private static final int ENDED = -6;
-
   private final Ring ring;
   private long handle;
   private volatile long ends; // of the stream, so far
@@ -79,16 +76,16 @@ public final class Consumer implements AutoCloseable {
         if (status == 0) {
           return Optional.of(new Lease(this, words[0], words[1], (int) words[2], words[3] != 0));
         }
-        if (status == ENDED) {
+        if (status == Answer.ENDED) {
           ends++;
           throw new EndOfStreamException(ring.name());
         }
-        if (status == LAPSED) {
+        if (status == Answer.LAPSED) {
           Native.lapsed(handle, words);
           throw new LapsedException(ring.name(), words[0], words[1]);
         }
-        if (status == Producer.UNAVAILABLE
-            && Native.waitMessage(handle, deadline) == Producer.TIMEOUT) {
+        if (status == Answer.UNAVAILABLE
+            && Native.waitMessage(handle, deadline) == Answer.TIMEOUT) {
           return Optional.empty();
         }
       }

@@ -2,8 +2,8 @@ package io.shmring;
 
 import java.util.Iterator;
 
-/** A hold on messages: nobody overwrites them until it is closed, or its consumer is. */
-public final class Lease implements AutoCloseable, Iterable<Message>, Holder {
+/** Messages that were taken: nobody overwrites them until this is closed, or its consumer is. */
+public final class Lease implements AutoCloseable, Iterable<Message>, Access {
   private final Consumer consumer;
   private final long first;
   private final long end;

@@ -5,7 +5,7 @@ import java.util.Objects;
 
 /** A message that a {@link Lease} or a {@link Range} gives access to. */
 public final class Message {
-  private final Holder holder;
+  private final Access access;
   private final long id;
   private final long time;
   private final long address;
@@ -13,8 +13,8 @@ public final class Message {
   private final int kind;
   private final int slots;
 
-  Message(Holder holder, long[] words) {
-    this.holder = holder;
+  Message(Access access, long[] words) {
+    this.access = access;
     this.id = words[1];
     this.time = words[2];
     this.address = words[3];
@@ -52,8 +52,8 @@ public final class Message {
   /** A copy of the message. */
   public byte[] bytes() {
     byte[] bytes = new byte[Math.toIntExact(length)];
-    synchronized (holder.lock()) {
-      holder.check();
+    synchronized (access.lock()) {
+      access.check();
       Native.copyToArray(address, bytes, 0, bytes.length);
     }
     return bytes;
@@ -66,8 +66,8 @@ public final class Message {
     if (to.isReadOnly()) {
       throw new java.nio.ReadOnlyBufferException();
     }
-    synchronized (holder.lock()) {
-      holder.check();
+    synchronized (access.lock()) {
+      access.check();
       if (to.isDirect()) {
         Native.copyToBuffer(address + offset, to, to.position(), count);
       } else {
@@ -78,13 +78,13 @@ public final class Message {
   }
 
   /**
-   * The message where it lies, for libraries that count references. The loan keeps the memory
-   * mapped; that nobody overwrites it is still up to the lease.
+   * The message where it lies, for libraries that count references. Its memory stays mapped until
+   * that is closed; that nobody overwrites it is still up to the lease.
    */
-  public Loan lend() {
-    synchronized (holder.lock()) {
-      holder.check();
-      return new Loan(holder.ring(), address, length);
+  public MappedMessage mapped() {
+    synchronized (access.lock()) {
+      access.check();
+      return new MappedMessage(access.ring(), address, length);
     }
   }
 }

@@ -5,14 +5,14 @@ import java.util.NoSuchElementException;
 
 /** The messages between two sequences. */
 final class Messages implements Iterator<Message> {
-  private final Holder holder;
+  private final Access access;
   private final long end;
   private final long[] words = new long[7]; // of the next message, see Native.read()
   private boolean read;
   private long position;
 
-  Messages(Holder holder, long first, long end) {
-    this.holder = holder;
+  Messages(Access access, long first, long end) {
+    this.access = access;
     this.position = first;
     this.end = end;
   }
@@ -21,9 +21,9 @@ final class Messages implements Iterator<Message> {
   @Override
   public boolean hasNext() {
     if (!read) {
-      synchronized (holder.lock()) {
-        holder.check();
-        read = Native.read(holder.ring().handle(), position, end, words) == 0;
+      synchronized (access.lock()) {
+        access.check();
+        read = Native.read(access.ring().handle(), position, end, words) == 0;
       }
     }
     return read;
@@ -36,6 +36,6 @@ final class Messages implements Iterator<Message> {
     }
     read = false;
     position = words[0];
-    return new Message(holder, words);
+    return new Message(access, words);
   }
 }

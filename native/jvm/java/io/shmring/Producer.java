@@ -7,10 +7,6 @@ import java.util.OptionalLong;
 
 /** Puts messages into a ring. An open {@link Claim} must be committed or aborted before the next. */
 public final class Producer implements AutoCloseable {
-  static final long UNAVAILABLE = -1;
-  static final long CONTENDED = -2;
-  static final long TIMEOUT = -4;
-
   private static final byte[] NOTHING = {};
 
   private final Ring ring;
@@ -163,11 +159,11 @@ public final class Producer implements AutoCloseable {
 
   private boolean retry(long status, long slots, long deadline) throws InterruptedException {
     Deadline.checkInterrupt();
-    if (status == CONTENDED) {
+    if (status == Answer.CONTENDED) {
       return true;
     }
     synchronized (this) {
-      return Native.waitSpace(handle(), slots, deadline) != TIMEOUT;
+      return Native.waitSpace(handle(), slots, deadline) != Answer.TIMEOUT;
     }
   }
 

@@ -3,10 +3,10 @@ package io.shmring;
 import java.util.Iterator;
 
 /**
- * Messages that somebody else holds, such as a branch that stands before them. Who has read one
- * asks {@link #confirm} whether it was still there.
+ * Messages that were not taken and are kept by others, such as a branch that stands before them. A
+ * reader asks {@link #confirm} afterwards whether a message was still there.
  */
-public final class Range implements AutoCloseable, Iterable<Message>, Holder {
+public final class Range implements AutoCloseable, Iterable<Message>, Access {
   private final Ring ring;
   private final long first;
   private final long end;

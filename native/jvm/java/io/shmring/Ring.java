@@ -11,8 +11,8 @@ import java.util.regex.Pattern;
  * A ring of this host. Threads may share it; a {@link Producer} or {@link Consumer} serves one
  * thread at a time, and locks itself to make sure.
  *
- * <p>Closing gives up the handle. Producers, consumers and {@linkplain Loan loans} that are still
- * open keep the memory mapped until they are closed too.
+ * <p>Closing gives up the handle. Producers, consumers and {@linkplain MappedMessage mapped
+ * messages} that are still open keep the memory mapped until they are closed too.
  */
 public final class Ring implements AutoCloseable {
   /** Bytes of a slot. */
@@ -28,7 +28,7 @@ public final class Ring implements AutoCloseable {
   private final Path path;
   private final long handle;
   private final RingInfo info;
-  private int users = 1; // this object, and each producer, consumer and loan
+  private int users = 1; // this object, and each producer, consumer, range and mapped message
   private boolean closed;
 
   private Ring(String label, Path path, long handle) {

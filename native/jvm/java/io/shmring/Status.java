@@ -23,9 +23,9 @@ public enum Status {
   SYSTEM(-28),
   NO_MEMORY(-29),
   /** Another process was at it for too long: try again. */
-  CONTENDED(-2),
+  CONTENDED(Answer.CONTENDED),
   /** The branch lost messages; see {@link LapsedException}. */
-  LAPSED(-5);
+  LAPSED(Answer.LAPSED);
 
   private final int code;
 

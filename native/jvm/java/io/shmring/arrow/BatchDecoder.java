@@ -1,7 +1,7 @@
 package io.shmring.arrow;
 
 import io.shmring.Kind;
-import io.shmring.Loan;
+import io.shmring.MappedMessage;
 import io.shmring.Message;
 import io.shmring.RingException;
 import io.shmring.Status;
@@ -223,14 +223,14 @@ public final class BatchDecoder {
 
   private List<ArrowBuf> mapped(
       Message message, Frame frame, List<Piece> pieces, Runnable whenUnused) {
-    Loan loan = message.lend();
+    MappedMessage memory = message.mapped();
     Block block =
         new Block(
-            loan.address(),
-            loan.length(),
+            memory.address(),
+            memory.length(),
             () -> {
               whenUnused.run();
-              loan.close();
+              memory.close();
             });
     int made = pieces.stream().mapToInt(Piece::filled).map(n -> (int) aligned(n)).sum();
     Block beside = made == 0 ? block : block(pool.take(made), made);

@@ -4,16 +4,16 @@ import java.nio.ByteBuffer;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * The memory of a message. It stays mapped until this is closed; who uses {@link #address()} or
- * {@link #buffer()} afterwards crashes the process.
+ * The bytes of a message where they lie. They stay mapped until this is closed; a use of {@link
+ * #address()} or {@link #buffer()} afterwards crashes the process.
  */
-public final class Loan implements AutoCloseable {
+public final class MappedMessage implements AutoCloseable {
   private final Ring ring;
   private final long address;
   private final long length;
   private final AtomicBoolean open = new AtomicBoolean(true);
 
-  Loan(Ring ring, long address, long length) {
+  MappedMessage(Ring ring, long address, long length) {
     this.ring = ring;
     this.address = address;
     this.length = length;

@@ -1,0 +1,20 @@
+package io.shmring;
+
+/** What the C library answers that is no error; the names are those of shmring.h. */
+final class Answer {
+  /** Full, or empty. */
+  static final int UNAVAILABLE = -1;
+
+  /** Another process was first: try again. */
+  static final int CONTENDED = -2;
+
+  static final int TIMEOUT = -4;
+
+  /** The branch lost messages. */
+  static final int LAPSED = -5;
+
+  /** The stream has ended. */
+  static final int ENDED = -6;
+
+  private Answer() {}
+}
