@@ -113,12 +113,17 @@ sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer, UBSan and ThreadSa
 	done
 
 .PHONY: lint
-lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), the floors of imports, clang-format
+lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format, the floors
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	git ls-files '*.c' '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
+	@$(PYTHON) scripts/arrows.py --check
+
+.PHONY: arrows
+arrows: ## who calls whom, floor by floor, read from the C and Java code
+	@$(PYTHON) scripts/arrows.py
 
 .PHONY: format
 format: $(VENV)/lint ## let the formatters have their way

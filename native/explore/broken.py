@@ -10,56 +10,56 @@ from breaks import Break, Harness, run_all
 BREAKS = [
     Break(
         "the intent is cleared before the publication",
-        "claim.c",
+        "producer.c",
         "\tpublish(entry, lo);\n\tcount(",
         "\tstore_release(&p->seat->intent.lo, NONE);\n\tpublish(entry, lo);\n\tcount(",
         "two producers and a member; a producer may die",
     ),
     Break(
         "the entry is published before it is filled",
-        "claim.c",
+        "producer.c",
         "\tentry_fill(entry, message_time(r), (uint32_t)length, 1,",
         "\tpublish(entry, lo);\n\tentry_fill(entry, message_time(r), (uint32_t)length, 1,",
         "a producer laps a member",
     ),
     Break(
         "the entry of several slots is published before it is filled",
-        "claim.c",
+        "producer.c",
         "\tentry_fill(entry, message_time(r), length, (uint32_t)p->claim_n,",
         "\tpublish(entry, lo);\n\tentry_fill(entry, message_time(r), length, (uint32_t)p->claim_n,",
         "producers of two sizes and a member; both may die",
     ),
     Break(
         "recovery takes any n of the dead for the hole's",
-        "recover.c",
+        "claims.c",
         "&& passed_through(r, h, h + n))",
         ")",
         "producers of two sizes and a member; both may die",
     ),
     Break(
         "recovery does not wait for the living at the same place",
-        "recover.c",
+        "claims.c",
         "\t\tif (seat_alive(r, i))\n\t\t\treturn 0;",
         "\t\tif (seat_alive(r, i))\n\t\t\tcontinue;",
         "two producers and a member; a producer may die",
     ),
     Break(
         "recovery looks at the hole once only",
-        "recover.c",
+        "claims.c",
         "\t\tif (is_hole(r, h)) {\n\t\t\t/* A batch's",
         "\t\tif (h < NONE) {\n\t\t\t/* A batch's",
         "two producers and a member; a producer may die",
     ),
     Break(
         "nobody confirms the last taker's take",
-        "read.c",
+        "takes.h",
         "\t\tconfirm(m, last, seen >> 8);",
         "\t\t;",
         "two members share; one may die",
     ),
     Break(
         "a take that failed is done before its range is struck",
-        "read.c",
+        "member.c",
         "\t(void)ranges_remove(m->seat, &m->ranges_used, t, end); "
         "/* a suffix or the whole: needs no entry */\n"
         "\tcrash_order();\n"
@@ -70,14 +70,14 @@ BREAKS = [
     ),
     Break(
         "the hold is stored after the take",
-        "read.c",
+        "member.c",
         "\tstore_relaxed(&m->seat->lease.hold, t);\n\treturn take_recorded(",
         "\treturn take_recorded(",
         "a producer laps a member",
     ),
     Break(
         "the hold is stored after the take of several messages",
-        "read.c",
+        "member.c",
         "\tif (load_relaxed(&s->lease.hold) == NONE)\n\t\tstore_relaxed(&s->lease.hold, t);\n",
         "",
         "a producer laps a member that takes several",
@@ -129,7 +129,7 @@ BREAKS = [
     ),
     Break(
         "what lies before the first of a branch is delivered",
-        "read.c",
+        "member.c",
         "\t\t\tlimit = t; /* what comes there meanwhile is not to be taken */",
         "",
         "a visitor begins behind an open claim where a producer overwrites",
@@ -185,7 +185,7 @@ BREAKS = [
     ),
     Break(
         "who leaves without the admin lock keeps the seat's lock",
-        "participants.c",
+        "seats.c",
         "\tlock_file_drop(page);",
         "\t(void)page;",
         "a producer leaves without the admin lock while another one recovers",
@@ -199,21 +199,21 @@ BREAKS = [
     ),
     Break(
         "a wake-up is not passed on",
-        "wait.c",
+        "wake.c",
         "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);",
         "",
         "asleep: two members share what a producer pushes",
     ),
     Break(
         "who was woken does not show the other sleepers",
-        "wait.c",
+        "wake.c",
         "\tfetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);",
         "",
         "asleep: two members share what a producer pushes",
     ),
     Break(
         "who was woken looks before it shows the other sleepers",
-        "wait.c",
+        "wake.c",
         "\tfetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);\n"
         "\theavy_barrier(m->ring->asymmetric);\n"
         "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);",
@@ -230,7 +230,7 @@ BREAKS = [
     ),
     Break(
         "a release wakes nobody",
-        "read.c",
+        "takes.h",
         "\tstore_release(&m->seat->lease.hold, low);\n"
         "\twake_after_release(m->ring, m->branch, low);",
         "\tstore_release(&m->seat->lease.hold, low);",

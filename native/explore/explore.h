@@ -16,7 +16,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "internal.h"
+#include "cells.h"
+#include "locks.h"
+#include "seats.h"
 
 enum {
 	THREADS = 4,

@@ -1,7 +1,7 @@
 /* CRC32C (Castagnoli), in hardware where the processor has it. */
 #include <string.h>
 
-#include "internal.h"
+#include "shmring.h"
 
 #define POLYNOMIAL 0x82f63b78
 

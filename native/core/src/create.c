@@ -13,7 +13,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "attach.h"
+#include "clock.h"
+#include "error.h"
+#include "file.h"
+#include "locks.h"
+#include "unlink.h"
 
 /* --- what it will be -------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
  */
 #include <stdlib.h>
 
-#include "internal.h"
+#include "deferred.h"
 
 #define LEAST_ROOM 16
 #define EMPTY NONE

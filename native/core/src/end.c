@@ -7,7 +7,10 @@
  * member has heard of so many ends and is told of the others one by one.
  * docs/protocol.md, P11.
  */
-#include "internal.h"
+#include "cells.h"
+#include "end.h"
+#include "takes.h"
+#include "wake.h"
 
 /* Markers with nothing but aborted claims between them are one end. *marker: there is one. */
 static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, bool *marker)
@@ -53,7 +56,7 @@ static bool announce(shmring_member *m, uint64_t seen, uint64_t end)
  * nothing of it is left behind by who dies here. */
 bool member_pass_over(shmring_member *m, uint64_t seen, uint64_t end, bool marker)
 {
-	bool moved = member_move_taken(m, seen, end);
+	bool moved = move_taken(m, seen, end);
 
 	member_raise_hold(m); /* tells the followers; and ends a stake */
 	if (moved && marker) /* all, however many the publication woke: each is to be told */

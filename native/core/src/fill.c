@@ -4,7 +4,9 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "cells.h"
+#include "error.h"
+#include "locks.h"
 
 static bool is_refusal(int error)
 {

@@ -17,7 +17,8 @@
  * heavy barrier itself; where branches may lapse, whose members announce
  * themselves at every take, the floor's side does. docs/protocol.md, P4.
  */
-#include "internal.h"
+#include "cells.h"
+#include "floor.h"
 
 /* Walks from the boundary `from` over published messages and returns the first
  * boundary at or after `target`, or where publication ends before that. */

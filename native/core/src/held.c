@@ -1,5 +1,8 @@
 /* Reading what is held: messages one by one, rows side by side, and how far one may go. */
-#include "internal.h"
+#include "cells.h"
+#include "error.h"
+#include "floor.h"
+#include "takes.h"
 
 static inline void describe(const shmring *r, uint64_t at, const struct entry *e, struct shmring_message *message)
 {
@@ -108,6 +111,19 @@ uint64_t shmring_member_reach(shmring_member *m)
 		return released > t ? released : t;
 	}
 	return walk_runs(r, t, t + r->capacity);
+}
+
+int shmring_measure(const shmring *r, uint64_t from, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
+		    uint64_t *end, uint32_t *messages)
+{
+	int status = check_usable(r);
+	bool marker = false;
+
+	if (!status)
+		status = scan_messages(r, from, limit, max_messages, max_slots, end, messages, &marker);
+	if (!status)
+		*messages += marker;
+	return status;
 }
 
 void shmring_member_lapsed(const shmring_member *m, uint64_t *first, uint64_t *end)

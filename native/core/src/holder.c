@@ -7,7 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "internal.h"
+#include "cells.h"
+#include "clock.h"
+#include "floor.h"
+#include "holder.h"
+#include "seats.h"
 
 static void name_of_seat(const shmring *r, uint32_t seat, char *name)
 {

@@ -3,7 +3,8 @@
  * readers of record batches parse what calls itself one. */
 #include <string.h>
 
-#include "internal.h"
+#include "error.h"
+#include "kind.h"
 
 static_assert((int)SHMRING_KIND_BYTES == KIND_BYTES && (int)SHMRING_KIND_END == KIND_END &&
 		  (int)SHMRING_KIND_ARROW_BATCH == KIND_ARROW_BATCH &&

@@ -111,7 +111,7 @@ struct branch_descriptor {
 	uint64_t followers; /* branches that follow this one */
 	uint64_t members[4]; /* seats that share its work, orphans included */
 	uint32_t orphans; /* seats of the dead whose leases await adoption */
-	uint32_t moves; /* counts leases moved between seats, see graph.c */
+	uint32_t moves; /* counts leases moved between seats, see branch_released() */
 	char name[NAME_BYTES - 8];
 	uint64_t first; /* where the branch begins: all below was never its own */
 };

@@ -31,7 +31,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "error.h"
+#include "handles.h"
+#include "locks.h"
 
 #define LOST UINT64_MAX
 

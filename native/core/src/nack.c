@@ -3,7 +3,15 @@
  * An adoption the other way round. The lease is recorded in an orphan of the
  * branch before it is struck here, and adopt_from says so in between: should
  * this process die, recovery keeps exactly one of the two. */
-#include "internal.h"
+#include "adopt.h"
+#include "branches.h"
+#include "cells.h"
+#include "deferred.h"
+#include "error.h"
+#include "recovery.h"
+#include "seats.h"
+#include "takes.h"
+#include "wake.h"
 
 /* Grows a range that ends or begins there, or takes a free entry. */
 static struct range *room_for(struct seat *orphan, uint64_t lo, uint64_t hi)

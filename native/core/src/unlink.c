@@ -14,7 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "clock.h"
+#include "error.h"
+#include "file.h"
+#include "locks.h"
+#include "seats.h"
+#include "unlink.h"
 
 #define DRAFT ".shmring-new-"
 enum { UUID_TEXT = 36 };

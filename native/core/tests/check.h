@@ -15,7 +15,12 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "internal.h"
+#include "cells.h"
+#include "claims.h"
+#include "clock.h"
+#include "deferred.h"
+#include "floor.h"
+#include "seats.h"
 
 #define TEST(name) static void name(void)
 #define RUN(name) run_test(name, #name)

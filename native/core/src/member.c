@@ -4,73 +4,24 @@
  *          then taken: (t, last taker) -> (end, me) by CAS; then mark it done
  * release: strike the range from the seat; then raise hold
  *
- * `taken` names its last taker. Before anybody moves it on, he marks that
- * taker's take as done (confirm), so that of a member that died in between it
- * can always be said whether its pending take succeeded: it did exactly if it
- * was marked, or if `taken` still names it. docs/protocol.md, P5.
+ * The state of takes and what recovery makes of it: takes.c. docs/protocol.md, P5.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
-
-/* --- the ranges of one seat ------------------------------------------------- */
-
-/* `used` bounds the entries that may be in use, so that the common case (one
- * lease at a time) looks at one of them. */
-uint64_t ranges_lowest(const struct seat *s, uint32_t used)
-{
-	uint64_t low = NONE;
-
-	for (uint32_t k = 0; k < used; k++) {
-		uint64_t lo = load_relaxed(&s->range[k].lo);
-
-		if (lo < low)
-			low = lo;
-	}
-	return low;
-}
-
-static int ranges_free_entry(const struct seat *s, uint32_t *used)
-{
-	for (uint32_t k = 0; k < *used; k++)
-		if (load_relaxed(&s->range[k].lo) == NONE)
-			return (int)k;
-	return *used < LEASES ? (int)(*used)++ : -1;
-}
-
-/* Strikes [lo, hi) wherever it is recorded. False if that would need one more
- * entry than there is; nothing is changed then. */
-bool ranges_remove(struct seat *s, uint32_t *used, uint64_t lo, uint64_t hi)
-{
-	for (uint32_t k = 0; k < *used; k++) {
-		uint64_t a = load_relaxed(&s->range[k].lo);
-		uint64_t b = load_relaxed(&s->range[k].hi);
-
-		if (a == NONE || a >= hi || b <= lo)
-			continue;
-		if (a >= lo && b <= hi) {
-			store_relaxed(&s->range[k].lo, NONE);
-		} else if (a >= lo) {
-			store_relaxed(&s->range[k].lo, hi);
-		} else if (b <= hi) {
-			store_relaxed(&s->range[k].hi, lo);
-		} else {
-			int other = ranges_free_entry(s, used);
-
-			if (other < 0)
-				return false;
-			/* Killed between the two, the tail is recorded twice
-			 * and nothing is struck yet: recovery sees one range. */
-			store_relaxed(&s->range[other].hi, b);
-			crash_order();
-			store_relaxed(&s->range[other].lo, hi);
-			crash_order();
-			store_relaxed(&s->range[k].hi, lo);
-		}
-	}
-	return true;
-}
+#include "adopt.h"
+#include "branches.h"
+#include "cells.h"
+#include "deferred.h"
+#include "end.h"
+#include "error.h"
+#include "floor.h"
+#include "graph.h"
+#include "participants.h"
+#include "recovery.h"
+#include "seats.h"
+#include "takes.h"
+#include "wake.h"
 
 /* --- joining and leaving ------------------------------------------------------ */
 
@@ -174,161 +125,7 @@ uint64_t shmring_member_hold(const shmring_member *m)
 	return ranges_lowest(m->seat, m->ranges_used);
 }
 
-/* --- the state of takes ----------------------------------------------------------- */
-
-/* From `at`, how far do up to max_messages readable messages reach? *messages are
- * those that are neither aborted nor an end marker, which comes alone: *marker. */
-int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
-		  uint64_t *end, uint32_t *messages, bool *marker)
-{
-	uint64_t from = at;
-	uint32_t n = 0;
-
-	*marker = false;
-	while (n < max_messages && at < limit && at - from < r->capacity && is_published(r, at)) {
-		struct entry e;
-		int status = entry_read(r, at, &e);
-
-		if (status)
-			return status;
-		if (e.kind == KIND_END && n)
-			break;
-		if (e.flags & FLAG_ONES) {
-			uint64_t ones = e.run;
-
-			if (ones > max_messages - n)
-				ones = max_messages - n;
-			if (ones > limit - at)
-				ones = limit - at;
-			if (at - from + ones > max_slots)
-				ones = at - from < max_slots ? max_slots - (at - from) : !n;
-			if (!ones)
-				break;
-			at += ones;
-			n += (uint32_t)ones;
-			continue;
-		}
-		if ((n && e.next - from > max_slots) || e.next > limit)
-			break;
-		at = e.next;
-		if (__builtin_expect(e.kind == KIND_END, 0)) {
-			*marker = true;
-			break;
-		}
-		n += e.kind != KIND_ABORTED;
-	}
-	*end = at;
-	*messages = n;
-	return SHMRING_OK;
-}
-
-int shmring_measure(const shmring *r, uint64_t from, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
-		    uint64_t *end, uint32_t *messages)
-{
-	int status = check_usable(r);
-	bool marker = false;
-
-	if (!status)
-		status = scan_messages(r, from, limit, max_messages, max_slots, end, messages, &marker);
-	if (!status)
-		*messages += marker;
-	return status;
-}
-
-/* Marks the last taker's take as done; `t` is where it ended. */
-static void confirm(shmring_member *m, uint32_t last, uint64_t t)
-{
-	uint64_t *take_end = &m->ring->seats[last].lease.take_end;
-	uint64_t done = TAKE_WORD(t, m->branch_index);
-	uint64_t pending = done | TAKE_PENDING;
-
-	if (load_acquire(take_end) == pending)
-		(void)cas_acq_rel(take_end, &pending, done);
-}
-
-/* Moves `taken` from (t, last) to (end, me). */
-static inline bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
-{
-	uint32_t last = (uint32_t)(seen & 255);
-
-	if (last != m->seat_index && last < m->ring->seat_count)
-		confirm(m, last, seen >> 8);
-	if (load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE) {
-		store_release(&m->branch->taken.v, end << 8 | m->seat_index); /* no other taker */
-		return true;
-	}
-	return cas_acq_rel(&m->branch->taken.v, &seen, end << 8 | m->seat_index);
-}
-
-bool member_move_taken(shmring_member *m, uint64_t seen, uint64_t end)
-{
-	return move_taken(m, seen, end);
-}
-
-/* Release: the payload was read before. Pairs with the acquire in branch_released(). */
-static inline void raise_hold(shmring_member *m, uint64_t low)
-{
-	store_release(&m->seat->lease.hold, low);
-	wake_after_release(m->ring, m->branch, low);
-}
-
-void member_raise_hold(shmring_member *m)
-{
-	uint64_t low = ranges_lowest(m->seat, m->ranges_used);
-
-	if (low == NONE)
-		m->ranges_used = 0;
-	raise_hold(m, low);
-}
-
-/* Records [lo, hi): grows the range that ends at lo, or takes a free entry. */
-int member_record(shmring_member *m, uint64_t lo, uint64_t hi)
-{
-	struct seat *s = m->seat;
-	int entry;
-
-	for (uint32_t k = 0; k < m->ranges_used; k++)
-		if (load_relaxed(&s->range[k].hi) == lo && load_relaxed(&s->range[k].lo) != NONE) {
-			store_relaxed(&s->range[k].hi, hi);
-			return SHMRING_OK;
-		}
-	entry = ranges_free_entry(s, &m->ranges_used);
-	if (entry < 0)
-		return fail(
-		    SHMRING_E_LEASES,
-		    "this member of ring \"%s\" holds %d separate leases already; release some, or copy what "
-		    "you keep",
-		    m->ring->name, LEASES);
-	store_relaxed(&s->range[entry].hi, hi);
-	crash_order();
-	store_relaxed(&s->range[entry].lo, lo);
-	return SHMRING_OK;
-}
-
-/* A member of a branch that may lapse announces that it wants to read from `at`
- * and only then looks whether the floor is on its way past that (floor.c).
- * Returns where reading may begin; what lies before is lost. */
-uint64_t member_stake(shmring_member *m, uint64_t at)
-{
-	uint64_t next;
-
-	if (at < load_relaxed(&m->seat->lease.hold))
-		store_relaxed(&m->seat->lease.hold, at);
-	light_barrier(m->ring->asymmetric); /* pairs with the heavy one in floor_advance() */
-	next = load_acquire(&m->ring->cursors->floor_next.v);
-	return next > at ? next : at;
-}
-
-int member_lapsed(shmring_member *m, uint64_t first, uint64_t end)
-{
-	m->lapsed_first = first;
-	m->lapsed_end = end;
-	count(&m->seat->counters.lapsed, end - first);
-	return fail(SHMRING_LAPSED,
-		    "ring \"%s\": the branch fell too far behind and lost %llu sequences, %llu to %llu",
-		    m->ring->name, (unsigned long long)(end - first), (unsigned long long)first,
-		    (unsigned long long)(end - 1));
-}
+/* --- what is rare in a take ---------------------------------------------------- */
 
 /* SHMRING_AGAIN: moved on, and what was lost was none of this branch's. */
 static int check_lapse(shmring_member *m, uint64_t seen)
@@ -340,7 +137,7 @@ static int check_lapse(shmring_member *m, uint64_t seen)
 
 	if (next == t)
 		return SHMRING_OK;
-	moved = member_move_taken(m, seen, next);
+	moved = move_taken(m, seen, next);
 	member_raise_hold(m); /* and tells the followers */
 	if (!moved)
 		return not_now(SHMRING_CONTENDED);
@@ -358,7 +155,7 @@ static bool pass_over(shmring_member *m, uint64_t seen, uint64_t limit)
 
 	if (at <= t)
 		return false;
-	(void)member_move_taken(m, seen, at); /* lost: another member has moved it */
+	(void)move_taken(m, seen, at); /* lost: another member has moved it */
 	member_raise_hold(m); /* and tells the followers */
 	return true;
 }
@@ -367,28 +164,6 @@ static int dropped(const shmring_member *m)
 {
 	return fail(SHMRING_E_DROPPED, "ring \"%s\": the branch was dropped while this member was attached to it",
 		    m->ring->name);
-}
-
-/* How far the upstreams let this member go. The cached bound holds while the
- * graph stays what it was; a change meanwhile may have given an upstream's
- * number to another branch. */
-uint64_t member_limit(shmring_member *m, uint64_t t)
-{
-	shmring *r = m->ring;
-	uint32_t changes = load_acquire(&r->cursors->graph.changes);
-	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
-	uint64_t released;
-
-	if (!upstream)
-		return NONE;
-	if (changes == m->graph_changes && m->upstream_released > t)
-		return m->upstream_released;
-	released = upstream_released(r, upstream);
-	if (load_acquire(&r->cursors->graph.changes) != changes)
-		return t; /* nothing for now */
-	m->graph_changes = changes;
-	m->upstream_released = released;
-	return released;
 }
 
 static int contended(shmring_member *m)
@@ -579,46 +354,20 @@ again:
 
 /* --- release ------------------------------------------------------------------- */
 
-/* Where a recorded range begins or ends, or where something was published: what
- * lies inside a message carries an older number, or none. */
-static bool is_boundary(const shmring_member *m, uint64_t at)
+static int release_any(shmring_member *m, uint64_t first, uint64_t end);
+
+int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 {
-	for (uint32_t k = 0; k < m->ranges_used; k++)
-		if (load_relaxed(&m->seat->range[k].lo) != NONE &&
-		    (load_relaxed(&m->seat->range[k].lo) == at || load_relaxed(&m->seat->range[k].hi) == at))
-			return true;
-	return is_published(m->ring, at);
-}
+	struct range *only = &m->seat->range[0];
 
-static bool is_held(const shmring_member *m, uint64_t first, uint64_t end)
-{
-	const struct seat *s = m->seat;
-	uint64_t at = first;
-	uint32_t k = 0;
-
-	while (at < end && k < m->ranges_used) {
-		uint64_t lo = load_relaxed(&s->range[k].lo);
-
-		if (lo <= at && load_relaxed(&s->range[k].hi) > at) {
-			at = load_relaxed(&s->range[k].hi);
-			k = 0; /* neighbours may be recorded in any order */
-		} else {
-			k++;
-		}
-	}
-	return first < end && at >= end;
-}
-
-/* A hold that began inside a message would stop the floor there, where no branch can begin. */
-int member_check_held(const shmring_member *m, uint64_t first, uint64_t end)
-{
-	if (!is_held(m, first, end))
-		return fail(SHMRING_E_INVALID,
-			    "ring \"%s\": [%llu, %llu) is not held by this member, or not all of it",
-			    m->ring->name, (unsigned long long)first, (unsigned long long)end);
-	if (!is_boundary(m, first) || !is_boundary(m, end))
-		return fail(SHMRING_E_INVALID, "ring \"%s\": [%llu, %llu) begins or ends inside a message",
-			    m->ring->name, (unsigned long long)first, (unsigned long long)end);
+	/* Here: one lease at a time, and all of it. */
+	if (__builtin_expect(!m->ring->owned || m->ranges_used != 1 || m->deferred.used ||
+				 load_relaxed(&only->lo) != first || load_relaxed(&only->hi) != end,
+			     0))
+		return release_any(m, first, end);
+	store_relaxed(&only->lo, NONE);
+	m->ranges_used = 0;
+	raise_hold(m, NONE);
 	return SHMRING_OK;
 }
 
@@ -652,20 +401,5 @@ static int release_any(shmring_member *m, uint64_t first, uint64_t end)
 	while (m->deferred.used && has_free_entry(m) && deferred_take_any(&m->deferred, &first, &end))
 		(void)ranges_remove(s, &m->ranges_used, first, end);
 	member_raise_hold(m);
-	return SHMRING_OK;
-}
-
-int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
-{
-	struct range *only = &m->seat->range[0];
-
-	/* Here: one lease at a time, and all of it. */
-	if (__builtin_expect(!m->ring->owned || m->ranges_used != 1 || m->deferred.used ||
-				 load_relaxed(&only->lo) != first || load_relaxed(&only->hi) != end,
-			     0))
-		return release_any(m, first, end);
-	store_relaxed(&only->lo, NONE);
-	m->ranges_used = 0;
-	raise_hold(m, NONE);
 	return SHMRING_OK;
 }

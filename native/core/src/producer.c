@@ -12,7 +12,16 @@
 #include <string.h>
 #include <time.h>
 
-#include "internal.h"
+#include "cells.h"
+#include "claims.h"
+#include "clock.h"
+#include "error.h"
+#include "floor.h"
+#include "kind.h"
+#include "participants.h"
+#include "recovery.h"
+#include "seats.h"
+#include "wake.h"
 
 static inline uint64_t message_time(const shmring *r)
 {
@@ -256,14 +265,6 @@ int64_t shmring_producer_available(shmring_producer *p)
 			    (unsigned long long)p->floor);
 	order_before_filling();
 	return (int64_t)(p->floor + r->capacity);
-}
-
-void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
-{
-	struct control *entry = control_at(r, lo);
-
-	entry_fill(entry, 0, 0, (uint32_t)n, seat, KIND_ABORTED, 0, 0, 0);
-	publish(entry, lo);
 }
 
 static int no_claim(const shmring *r)

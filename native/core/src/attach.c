@@ -1,0 +1,201 @@
+/* Attaching to a ring, and leaving it. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "attach.h"
+#include "cells.h"
+#include "error.h"
+#include "file.h"
+#include "locks.h"
+#include "participants.h"
+#include "seats.h"
+
+/* Locks live on a file description of their own. A mapping keeps the one it was
+ * made from open, and a forked child inherits the mapping: on that description
+ * the parent's locks would outlive the parent. */
+static int open_for_locks(shmring *r, const char *path, int how, int mapped_fd)
+{
+	r->locks = lock_file_open(r, path, how);
+	if (!r->locks)
+		return fail_errno("cannot open it", r->name);
+	if (!lock_file_is(r->locks, mapped_fd)) {
+		lock_file_close(r->locks);
+		return fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been replaced; attach again", r->name);
+	}
+	return SHMRING_OK;
+}
+
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18 /* Linux 4.14 */
+#endif
+
+/* `owned` is the last word of a page that every child finds wiped, one that no
+ * fork handler has seen, too (clone, _Fork); all else lies behind that page. */
+static shmring *handle_new(void)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *start =
+	    mmap(NULL, page + sizeof(shmring), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	shmring *r;
+
+	static_assert(offsetof(shmring, owned) == 0 && _Alignof(shmring) == sizeof r->owned, "handle");
+	if (start == MAP_FAILED)
+		return NULL;
+	(void)madvise(start, page, MADV_WIPEONFORK); /* without: only fork() marks the copy */
+	r = (shmring *)(start + page - sizeof r->owned);
+	r->owned = 1;
+	return r;
+}
+
+static void handle_free(shmring *r)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+
+	munmap((uint8_t *)r + sizeof r->owned - page, page + sizeof *r);
+}
+
+static int attach_file(const char *path, const char *name, uint32_t flags, int how, shmring **out)
+{
+	int status;
+	int fd = -1;
+	shmring *r;
+
+	if (flags & ~(uint32_t)(SHMRING_READ_ONLY | SHMRING_FOREIGN_OWNER))
+		return fail(SHMRING_E_INVALID, "ring \"%s\": there are no attach flags %#x", base_name(path),
+			    flags);
+	r = handle_new();
+	if (!r)
+		return fail(SHMRING_E_NO_MEMORY, "out of memory");
+	snprintf(r->name, sizeof r->name, "%s", name);
+	status = open_checked(path, name, flags, how, &fd, &r->header);
+	if (status) {
+		handle_free(r);
+		return status;
+	}
+	r->read_only = flags & SHMRING_READ_ONLY;
+	r->capacity = r->header.slots;
+	r->mask = r->capacity - 1;
+	r->log2_capacity = (unsigned)__builtin_ctzll(r->capacity);
+	r->seat_count = r->header.seats;
+	r->options = r->header.options;
+	r->seat = NOBODY;
+	r->asymmetric = !(r->options & OPT_FENCES);
+	if (r->asymmetric && !r->read_only && !asymmetric_barriers_available())
+		status =
+		    fail(SHMRING_E_SYSTEM,
+			 "ring \"%s\" relies on membarrier(2), which is not available in this process (a seccomp "
+			 "filter?); create the ring from here instead",
+			 r->name);
+	else
+		status = map_ring(r, fd);
+	if (!status) {
+		/* After the map: should the descriptor have been lost before, this one shows it. */
+		status = open_for_locks(r, path, how, fd);
+		if (status)
+			munmap(r->reserved, r->reserved_bytes);
+	}
+	if (status || lock_file_is(r->locks, fd))
+		close(fd);
+	if (status) {
+		handle_free(r);
+		return status;
+	}
+	if (!r->read_only) {
+		status = admin_enter(r);
+		if (!status) {
+			status = seat_take(r, ROLE_ATTACHED, "attached", 0, &r->seat);
+			admin_leave(r);
+		}
+		if (status) {
+			shmring_close(r);
+			return status;
+		}
+	}
+	*out = r;
+	return SHMRING_OK;
+}
+
+int shmring_attach(const char *path, uint32_t flags, shmring **out)
+{
+	struct stat st;
+	shmring *r = NULL;
+	int status = attach_file(path, base_name(path), flags, open_flags(flags & SHMRING_READ_ONLY), &r);
+
+	/* gc unlinks under the admin lock: had it been before us, the link is gone. */
+	if (!status && !r->read_only && fstat(lock_file_number(r->locks), &st) == 0 && st.st_nlink == 0)
+		status = fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been unlinked", r->name);
+	if (status)
+		shmring_close(r);
+	else
+		*out = r;
+	return status;
+}
+
+/* A ring that has no name yet; its path may be a link of /proc. */
+int attach_draft(const char *path, const char *name, shmring **out)
+{
+	return attach_file(path, name, 0, O_RDWR | O_CLOEXEC, out);
+}
+
+/* In /proc/PID/maps, where people look for the users of a ring, the map of a file
+ * that had no name is "(deleted)" for good: the ring is mapped once more, by the
+ * name. A wish: the handle works without. */
+void attach_by_name(shmring *r, const char *path)
+{
+	uint8_t *reserved = r->reserved;
+	size_t reserved_bytes = r->reserved_bytes;
+	int fd = open(path, open_flags(false));
+
+	if (fd < 0)
+		return;
+	if (lock_file_is(r->locks, fd)) {
+		if (map_ring(r, fd) == SHMRING_OK)
+			munmap(reserved, reserved_bytes);
+		close(fd);
+	}
+}
+
+void shmring_close(shmring *r)
+{
+	if (!r)
+		return;
+	if (r->owned && r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
+		seat_give_back(r, r->seat);
+		admin_leave(r);
+	}
+	for (uint32_t i = 0; i < r->seat_count && r->owned; i++) /* those that were not closed before */
+		seat_abandon(r, i);
+	lock_file_close(r->locks);
+	munmap(r->reserved, r->reserved_bytes);
+	handle_free(r);
+}
+
+void shmring_get_info(const shmring *r, struct shmring_info *info)
+{
+	const struct header *h = &r->header;
+
+	*info = (struct shmring_info){
+	    .slots = h->slots,
+	    .participants = h->seats,
+	    .layout_major = h->major,
+	    .layout_minor = h->minor,
+	    .single_producer = h->options & OPT_SINGLE_PRODUCER,
+	    .scattered = h->options & OPT_SCATTERED,
+	    .checksum = h->options & OPT_CHECKSUM,
+	    .clock = h->options & OPT_CLOCK_OFF       ? SHMRING_CLOCK_OFF
+		     : h->options & OPT_CLOCK_PRECISE ? SHMRING_CLOCK_PRECISE
+						      : SHMRING_CLOCK_COARSE,
+	    .file_bytes = h->file_bytes,
+	    .first_sequence = h->first_sequence,
+	    .created_ns = h->created_ns,
+	    .owner_uid = h->owner_uid,
+	    .mode = h->mode,
+	    .schema = h->schema_bytes ? r->base + h->schema_offset : NULL,
+	    .schema_bytes = h->schema_bytes,
+	};
+	memcpy(info->uuid, h->uuid, sizeof info->uuid);
+}

@@ -1,0 +1,165 @@
+/* The state of branches: change it, settle it. Every change happens under the
+ * admin lock; the words that running producers and members look at are changed
+ * so that each intermediate state holds back too much rather than too little.
+ */
+#include "branches.h"
+#include "seats.h"
+#include "wake.h"
+
+/* followers and roots follow from the upstreams. */
+void derive(shmring *r)
+{
+	uint64_t followers[BRANCHES] = {0};
+	uint64_t roots = 0;
+
+	for (uint32_t id = 0; id < BRANCHES; id++) {
+		if (!is_active(r, id))
+			continue;
+		uint64_t upstream = load_relaxed(&branch_at(r, id)->d.upstream);
+
+		if (!upstream)
+			roots |= bit(id);
+		for (uint64_t m = upstream; m; m &= m - 1)
+			followers[__builtin_ctzll(m)] |= bit(id);
+	}
+	for (uint32_t id = 0; id < BRANCHES; id++)
+		store_relaxed(&branch_at(r, id)->d.followers, followers[id]);
+	store_relaxed(&r->cursors->graph.roots, roots);
+	/* Members compute their bound anew (takes.c). */
+	store_release(&r->cursors->graph.changes, load_relaxed(&r->cursors->graph.changes) + 1);
+}
+
+unsigned living_members(const shmring *r, uint32_t id)
+{
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		n += load_acquire(&branch_at(r, id)->d.members[i / 64]) >> (i % 64) & 1 &&
+		     load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE && seat_alive(r, i);
+	return n;
+}
+
+void count_orphans(shmring *r, uint32_t id)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		n += load_acquire(&r->seats[i].id.state) == SEAT_ORPHAN &&
+		     load_relaxed(&r->seats[i].id.branch) == id;
+	store_release(&branch_at(r, id)->d.orphans, n);
+}
+
+static void free_orphans(shmring *r, uint32_t id)
+{
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		struct seat *s = &r->seats[i];
+
+		if (load_acquire(&s->id.state) != SEAT_ORPHAN || load_relaxed(&s->id.branch) != id)
+			continue;
+		fetch_and_seq_cst(&branch_at(r, id)->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
+		store_release(&s->lease.hold, NONE);
+		store_release(&s->id.state, SEAT_FREE);
+	}
+	count_orphans(r, id);
+}
+
+static void free_if_deserted(shmring *r, uint32_t id)
+{
+	struct branch *b = branch_at(r, id);
+
+	if (load_acquire(&b->d.state) != BRANCH_DROPPED)
+		return;
+	for (int word = 0; word < 4; word++)
+		if (load_acquire(&b->d.members[word]))
+			return;
+	fetch_and_seq_cst(&r->cursors->graph.active, ~bit(id));
+	store_release(&b->d.state, BRANCH_FREE);
+	wake_producers(r);
+}
+
+/* Ends the branch for its members. A take records its hold, passes a light
+ * barrier and then looks at the state; so after the heavy barrier either its
+ * hold is visible or it will see that it came too late, and the branch gates by
+ * holds alone until its last member has left. Repeats safely after a crash. */
+void branch_drop(shmring *r, uint32_t id)
+{
+	struct branch *b = branch_at(r, id);
+	uint64_t upstream = load_relaxed(&b->d.upstream);
+
+	store_release(&b->d.state, BRANCH_DROPPING);
+	for (uint32_t other = 0; other < BRANCHES; other++) {
+		struct branch *f = branch_at(r, other);
+		uint64_t up = load_relaxed(&f->d.upstream);
+
+		if (is_active(r, other) && up & bit(id))
+			store_relaxed(&f->d.upstream, (up & ~bit(id)) | upstream);
+	}
+	derive(r);
+	heavy_barrier(r->asymmetric);
+	store_release(&b->d.state, BRANCH_DROPPED);
+	free_orphans(r, id);
+	wake_branches(r, NONE); /* its members see the drop, its followers their new bound */
+	free_if_deserted(r, id);
+	wake_producers(r);
+}
+
+/* Its maker died before it had joined, or a recoverer before he had dropped it. */
+static bool is_deserted_ephemeral(const shmring *r, uint32_t id)
+{
+	return load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EPHEMERAL && living_members(r, id) == 0;
+}
+
+/* Orphans that a recoverer made and did not count, or freed by half. */
+static void repair_orphans(shmring *r)
+{
+	uint32_t orphans[BRANCHES] = {0};
+
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		struct seat *s = &r->seats[i];
+		uint32_t id = load_relaxed(&s->id.branch);
+
+		if (load_acquire(&s->id.state) != SEAT_ORPHAN)
+			continue;
+		if (id < BRANCHES && is_active(r, id)) {
+			orphans[id]++;
+			continue;
+		}
+		if (id < BRANCHES) {
+			fetch_and_seq_cst(&branch_at(r, id)->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
+			free_if_deserted(r, id);
+		}
+		store_release(&s->lease.hold, NONE);
+		store_release(&s->id.state, SEAT_FREE);
+	}
+	for (uint32_t id = 0; id < BRANCHES; id++)
+		if (load_relaxed(&branch_at(r, id)->d.orphans) != orphans[id])
+			store_release(&branch_at(r, id)->d.orphans, orphans[id]);
+}
+
+/* Finishes what a process that died under the admin lock had begun. */
+void graph_repair(shmring *r)
+{
+	uint64_t active = load_acquire(&r->cursors->graph.active);
+
+	for (uint32_t id = 0; id < BRANCHES; id++) {
+		uint32_t state = load_acquire(&branch_at(r, id)->d.state);
+
+		if (state == BRANCH_FREE && active & bit(id))
+			fetch_and_seq_cst(&r->cursors->graph.active, ~bit(id));
+		if (state == BRANCH_DROPPING || (state == BRANCH_ACTIVE && is_deserted_ephemeral(r, id)))
+			branch_drop(r, id);
+		else if (state == BRANCH_DROPPED)
+			free_if_deserted(r, id);
+	}
+	repair_orphans(r);
+	derive(r);
+}
+
+/* A member has left or died. */
+void branch_member_left(shmring *r, uint32_t id)
+{
+	if (is_active(r, id) && is_deserted_ephemeral(r, id))
+		branch_drop(r, id);
+	else
+		free_if_deserted(r, id);
+}

@@ -1,0 +1,26 @@
+/* Lock bytes: who holds them. */
+#ifndef SHMRING_LOCKS_H
+#define SHMRING_LOCKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "shmring.h"
+
+struct lock_file;
+
+bool lock_byte(int fd, off_t offset);
+void unlock_byte(int fd, off_t offset);
+int fail_admin_taken(int fd, const char *name);
+struct lock_file *lock_file_open(shmring *ring, const char *path, int flags);
+void lock_file_close(struct lock_file *file);
+void lock_file_name(struct lock_file *file, const char *path);
+int lock_file_number(const struct lock_file *file); /* -1: lost */
+bool lock_file_is(const struct lock_file *file, int fd);
+int lock_file_enter(struct lock_file *file);
+void lock_file_leave(struct lock_file *file);
+bool lock_file_locked(struct lock_file *file, off_t offset);
+int lock_file_hold(const struct lock_file *file, off_t offset, void **page);
+void lock_file_drop(void *page);
+
+#endif

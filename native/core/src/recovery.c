@@ -1,0 +1,137 @@
+/* The dead: which, and in which order what they left is settled.
+ *
+ * One recoverer at a time, under the admin lock, which the kernel frees if he
+ * dies too. Every step may be repeated: the next recoverer begins anew.
+ */
+#include <string.h>
+
+#include "branches.h"
+#include "cells.h"
+#include "claims.h"
+#include "error.h"
+#include "recovery.h"
+#include "seats.h"
+#include "takes.h"
+#include "wake.h"
+
+static void settle_member(shmring *r, struct seat *s, uint32_t index)
+{
+	uint32_t id = load_relaxed(&s->id.branch);
+	struct branch *b;
+	uint64_t low;
+	bool is_member;
+
+	if (id >= BRANCHES) { /* damaged: no branch to answer to */
+		store_release(&s->id.state, SEAT_FREE);
+		return;
+	}
+	b = &r->cursors->branch[id];
+	settle_take(r, s, index, b);
+	low = ranges_lowest(s, LEASES);
+	/* Its number may be another branch's by now. */
+	is_member = load_relaxed(&b->d.members[index / 64]) >> (index % 64) & 1;
+	branch_member_left(r, id);
+	/* The seat's state changes last: until then the next recoverer finds a
+	 * dead one and begins anew, whoever dies here. */
+	if (low != NONE && is_member && load_acquire(&b->d.state) == BRANCH_ACTIVE) {
+		store_release(&s->lease.hold, low);
+		store_release(&b->d.orphans, load_relaxed(&b->d.orphans) + 1);
+		store_release(&s->id.state, SEAT_ORPHAN);
+	} else {
+		fetch_and_seq_cst(&b->d.members[index / 64], ~(UINT64_C(1) << (index % 64)));
+		store_release(&s->lease.hold, NONE);
+		branch_member_left(r, id); /* the last one frees a dropped branch */
+		store_release(&s->id.state, SEAT_FREE);
+	}
+	count_orphans(r, id);
+	wake_branches(r, UINT64_C(1) << id | load_relaxed(&b->d.followers));
+	wake_producers(r);
+}
+
+/* The seat's owner is dead. True if the seat has been dealt with. */
+bool recover_seat(shmring *r, uint32_t index)
+{
+	struct seat *s = &r->seats[index];
+
+	if (!settle_claim(r, s, index))
+		return false;
+	if (load_relaxed(&s->id.role) == ROLE_MEMBER)
+		settle_member(r, s, index);
+	else
+		store_release(&s->id.state, SEAT_FREE);
+	if (r->seat != NOBODY)
+		count(&r->seats[r->seat].counters.recovered, 1);
+	return true;
+}
+
+static bool seat_dead(const shmring *r, uint32_t index)
+{
+	return load_acquire(&r->seats[index].id.state) == SEAT_ACTIVE && !seat_alive(r, index);
+}
+
+/* One bit a seat; each costs a question to the kernel. */
+static bool find_the_dead(const shmring *r, uint64_t dead[4])
+{
+	bool any = false;
+
+	memset(dead, 0, 4 * sizeof *dead);
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (seat_dead(r, i)) {
+			dead[i / 64] |= UINT64_C(1) << (i % 64);
+			any = true;
+		}
+	return any;
+}
+
+/* Of those that were found dead; some may have been cleared away since. */
+static unsigned recover_these(shmring *r, const uint64_t dead[4])
+{
+	bool repaired = false;
+	unsigned n = 0;
+
+	for (uint32_t word = 0; word < 4; word++)
+		for (uint64_t m = dead[word]; m; m &= m - 1) {
+			uint32_t i = word * 64 + (uint32_t)__builtin_ctzll(m);
+
+			if (!seat_dead(r, i))
+				continue;
+			/* First what the dead may have left half done under the admin lock:
+			 * once their seats are free nobody would look for it again. */
+			if (!repaired)
+				graph_repair(r);
+			repaired = true;
+			n += recover_seat(r, i);
+		}
+	return n;
+}
+
+unsigned recover_dead_seats(shmring *r)
+{
+	uint64_t dead[4];
+
+	return find_the_dead(r, dead) ? recover_these(r, dead) : 0;
+}
+
+int shmring_recover(shmring *r, unsigned *count)
+{
+	int status = check_usable(r);
+	uint64_t dead[4];
+	unsigned n;
+
+	if (count)
+		*count = 0;
+	if (status)
+		return status;
+	if (r->read_only)
+		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
+	/* Asking needs no lock; most of the time nobody is dead. */
+	if (!find_the_dead(r, dead))
+		return SHMRING_OK;
+	if (!admin_try(r))
+		return not_now(SHMRING_CONTENDED);
+	n = recover_these(r, dead);
+	if (count)
+		*count = n;
+	admin_leave(r);
+	return SHMRING_OK;
+}

@@ -1,0 +1,170 @@
+/* Seats and the admin lock.
+ *
+ * A seat is taken under the admin lock: lock its byte, fill it in, and set its
+ * state last.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "locks.h"
+#include "seats.h"
+
+/* Joins, leaves and recovery take microseconds; who holds the admin lock for
+ * longer is stopped (SIGSTOP, a debugger), not dead. */
+#define ADMIN_PATIENCE_NS (5 * 1000 * 1000 * 1000LL)
+
+static off_t seat_offset(const shmring *r, uint32_t index)
+{
+	return (off_t)(r->header.seats_offset + (uint64_t)index * sizeof(struct seat));
+}
+
+bool seat_alive(const shmring *r, uint32_t index)
+{
+	return seat_is_own(r, index) || lock_file_locked(r->locks, seat_offset(r, index));
+}
+
+/* --- the admin lock --------------------------------------------------------- */
+
+bool admin_try(shmring *r)
+{
+	return lock_file_enter(r->locks) == SHMRING_OK;
+}
+
+int admin_enter(shmring *r)
+{
+	uint64_t deadline = now_ns(CLOCK_MONOTONIC) + ADMIN_PATIENCE_NS;
+	int status;
+
+	while ((status = lock_file_enter(r->locks)) == SHMRING_CONTENDED) {
+		if (now_ns(CLOCK_MONOTONIC) > deadline)
+			return fail_admin_taken(lock_file_number(r->locks), r->name);
+		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+	}
+	return status;
+}
+
+void admin_leave(shmring *r)
+{
+	lock_file_leave(r->locks);
+}
+
+/* --- seats ------------------------------------------------------------------- */
+
+static uint64_t own_start_time(void)
+{
+	char text[1024];
+	unsigned long long start = 0;
+	FILE *f = fopen("/proc/self/stat", "re");
+	const char *p;
+
+	if (!f)
+		return 0;
+	text[fread(text, 1, sizeof text - 1, f)] = 0;
+	fclose(f);
+	p = strrchr(text, ')'); /* the command may hold anything */
+	for (int field = 2; p && field < 22; field++)
+		p = strchr(p + 1, ' ');
+	if (p)
+		sscanf(p, " %llu", &start);
+	return start;
+}
+
+/* Others look at a seat whenever they like: every store is an atomic one. */
+static void seat_reset(struct seat *s)
+{
+	uint64_t *counters = (uint64_t *)&s->counters;
+
+	store_release(&s->intent.lo, NONE);
+	store_relaxed(&s->intent.n, 0);
+	store_release(&s->lease.hold, NONE);
+	store_relaxed(&s->lease.take_lo, NONE);
+	store_release(&s->lease.take_end, 0);
+	store_relaxed(&s->lease.adopt_from, 0);
+	for (int k = 0; k < LEASES; k++)
+		store_relaxed(&s->range[k].lo, NONE);
+	for (size_t i = 0; i < sizeof s->counters / sizeof *counters; i++)
+		store_relaxed(&counters[i], 0);
+}
+
+/* A seat without an owner: for an orphan that nobody has died for. */
+void seat_prepare(struct seat *s, uint32_t role, uint32_t branch)
+{
+	seat_reset(s);
+	store_relaxed(&s->id.role, role);
+	store_relaxed(&s->id.branch, branch);
+	store_relaxed(&s->id.pid, 0);
+	store_relaxed(&s->id.start_time, 0);
+	store_relaxed(&s->id.joined_ns, now_ns(CLOCK_REALTIME));
+	name_store(s->id.name, "", sizeof s->id.name);
+}
+
+void name_store(char *to, const char *name, size_t size)
+{
+	size_t n = strnlen(name, size - 1);
+
+	for (size_t i = 0; i < size; i++)
+		store_relaxed(&to[i], i < n ? name[i] : 0);
+}
+
+void name_load(char *to, const char *from, size_t size)
+{
+	for (size_t i = 0; i < size; i++)
+		to[i] = i < size - 1 ? load_relaxed(&from[i]) : 0;
+}
+
+/* Takes a free seat. SHMRING_UNAVAILABLE: there is none, or none but `*barred`, on
+ * which somebody else holds a lock. */
+int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred)
+{
+	uint32_t found = NOBODY;
+	void *page = NULL;
+	int status = SHMRING_UNAVAILABLE;
+	struct seat *s;
+
+	*barred = 0;
+	for (uint32_t i = 0; i < r->seat_count && status == SHMRING_UNAVAILABLE; i++) {
+		if (load_acquire(&r->seats[i].id.state) != SEAT_FREE || seat_is_own(r, i))
+			continue;
+		status = lock_file_hold(r->locks, seat_offset(r, i), &page);
+		if (status == SHMRING_OK)
+			found = i;
+		else
+			++*barred;
+	}
+	if (status)
+		return status;
+	s = &r->seats[found];
+	seat_reset(s);
+	store_relaxed(&s->id.role, role);
+	store_relaxed(&s->id.branch, branch);
+	store_relaxed(&s->id.pid, (uint32_t)getpid());
+	store_relaxed(&s->id.start_time, own_start_time());
+	store_relaxed(&s->id.joined_ns, now_ns(CLOCK_REALTIME));
+	name_store(s->id.name, name ? name : "", sizeof s->id.name);
+	store_relaxed(&r->held[found], page);
+	/* Pairs with the acquire of whoever looks at the seat. */
+	store_release(&s->id.state, SEAT_ACTIVE);
+	*index = found;
+	return SHMRING_OK;
+}
+
+/* Nobody takes a seat whose byte is locked, and nobody looks for the dead in a
+ * free one: the state first. */
+void seat_give_back(shmring *r, uint32_t index)
+{
+	store_release(&r->seats[index].id.state, SEAT_FREE);
+	seat_abandon(r, index);
+}
+
+/* From here on it counts as a dead process's, for this handle too. Who cannot get
+ * the admin lock leaves this way, and without it. */
+void seat_abandon(shmring *r, uint32_t index)
+{
+	void *page = load_relaxed(&r->held[index]);
+
+	store_relaxed(&r->held[index], NULL);
+	lock_file_drop(page);
+}

@@ -1,0 +1,23 @@
+/* Seats and the admin lock. All but seat_alive() and the names want that lock held. */
+#ifndef SHMRING_SEATS_H
+#define SHMRING_SEATS_H
+
+#include "handles.h"
+
+int admin_enter(shmring *ring);
+bool admin_try(shmring *ring);
+void admin_leave(shmring *ring);
+int seat_try(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred);
+void seat_prepare(struct seat *seat, uint32_t role, uint32_t branch);
+void seat_abandon(shmring *ring, uint32_t index);
+void seat_give_back(shmring *ring, uint32_t index);
+bool seat_alive(const shmring *ring, uint32_t index);
+void name_store(char *to, const char *name, size_t size);
+void name_load(char *to, const char *from, size_t size);
+
+static inline bool seat_is_own(const shmring *ring, uint32_t index)
+{
+	return load_relaxed(&ring->held[index]) != NULL;
+}
+
+#endif

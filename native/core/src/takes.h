@@ -1,0 +1,42 @@
+/* The state of takes: what is recorded, held and taken. */
+#ifndef SHMRING_TAKES_H
+#define SHMRING_TAKES_H
+
+#include "handles.h"
+#include "wake.h"
+
+void confirm(shmring_member *member, uint32_t last, uint64_t t);
+bool ranges_remove(struct seat *seat, uint32_t *used, uint64_t lo, uint64_t hi);
+uint64_t ranges_lowest(const struct seat *seat, uint32_t used);
+int scan_messages(const shmring *ring, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
+		  uint64_t *end, uint32_t *messages, bool *marker);
+int member_check_held(const shmring_member *member, uint64_t first, uint64_t end);
+int member_record(shmring_member *member, uint64_t lo, uint64_t hi);
+void member_raise_hold(shmring_member *member);
+uint64_t member_limit(shmring_member *member, uint64_t t);
+uint64_t member_stake(shmring_member *member, uint64_t at);
+int member_lapsed(shmring_member *member, uint64_t first, uint64_t end);
+void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* of a dead owner */
+
+/* Moves `taken` from (t, last) to (end, me). */
+static inline bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
+{
+	uint32_t last = (uint32_t)(seen & 255);
+
+	if (last != m->seat_index && last < m->ring->seat_count)
+		confirm(m, last, seen >> 8);
+	if (load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE) {
+		store_release(&m->branch->taken.v, end << 8 | m->seat_index); /* no other taker */
+		return true;
+	}
+	return cas_acq_rel(&m->branch->taken.v, &seen, end << 8 | m->seat_index);
+}
+
+/* Release: the payload was read before. Pairs with the acquire in branch_released(). */
+static inline void raise_hold(shmring_member *m, uint64_t low)
+{
+	store_release(&m->seat->lease.hold, low);
+	wake_after_release(m->ring, m->branch, low);
+}
+
+#endif

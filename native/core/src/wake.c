@@ -1,0 +1,104 @@
+/* Waking those who wait.
+ *
+ * Whoever changes something passes a light barrier and looks for sleepers (wake.h).
+ * How they come to sleep: wait.c. docs/protocol.md, P9.
+ */
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cells.h"
+#include "floor.h"
+#include "wake.h"
+
+long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout)
+{
+	return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
+}
+
+void wake(struct branch *b, int members)
+{
+	fetch_add_seq_cst(&b->futex.v, 1);
+	futex(&b->futex.v, FUTEX_WAKE, (uint32_t)members, NULL);
+}
+
+/* One member of each: there is work. Who is woken sees to the others (below). */
+void wake_one(shmring *r, uint64_t mask)
+{
+	uint64_t woken = fetch_and_seq_cst(&r->cursors->asleep.v, ~mask) & mask;
+
+	for (; woken; woken &= woken - 1)
+		wake(&r->cursors->branch[__builtin_ctzll(woken)], 1);
+}
+
+bool has_members(const struct branch *b)
+{
+	return load_relaxed(&b->d.members[0]) | load_relaxed(&b->d.members[1]) | load_relaxed(&b->d.members[2]) |
+	       load_relaxed(&b->d.members[3]);
+}
+
+/* All members, announced or not: something has changed for each of them. */
+void wake_branches(shmring *r, uint64_t mask)
+{
+	fetch_and_seq_cst(&r->cursors->asleep.v, ~mask);
+	for (uint32_t id = 0; id < BRANCHES; id++)
+		if (mask >> id & 1 && has_members(&r->cursors->branch[id]))
+			wake(&r->cursors->branch[id], INT_MAX);
+}
+
+void wake_producers(shmring *r)
+{
+	uint32_t *word = &r->cursors->producers.futex;
+	uint32_t seen;
+
+	light_barrier(r->asymmetric); /* pairs with the heavy one in sleep_once() */
+	seen = load_acquire(word);
+	/* Adding one to an odd word clears the bit and counts the wake-up. The
+	 * wish goes first: a sleeper lowers it after setting the bit, so that it
+	 * either stands or this CAS fails, and then he is woken too. */
+	while (seen & 1) {
+		store_relaxed(&r->cursors->producers.wanted, NONE);
+		if (cas32_seq_cst(word, &seen, seen + 1)) {
+			futex(word, FUTEX_WAKE, INT_MAX, NULL);
+			break;
+		}
+	}
+}
+
+/* If what they wait for is there: `taken` is beyond it, or counts for nothing. */
+void wake_producers_for(shmring *r, const struct branch *b, uint64_t low)
+{
+	uint64_t wanted = load_relaxed(&r->cursors->producers.wanted);
+
+	if (low >= wanted && (load_relaxed(&b->taken.v) >> 8 >= wanted || gates_by_holds_only(b)))
+		wake_producers(r);
+}
+
+/* Is there something that the branch's members have not taken? */
+bool has_work(const shmring *r, const struct branch *b)
+{
+	uint64_t t = load_acquire(&b->taken.v) >> 8;
+	uint64_t upstream = load_relaxed(&b->d.upstream);
+
+	if (load_relaxed(&b->d.options) & BRANCH_LAPSE && load_acquire(&r->cursors->floor_next.v) > t)
+		return true;
+	return (!upstream || upstream_released(r, upstream) > t) && is_published(r, t);
+}
+
+/* A wake-up for work goes to one member, and the word of sleepers no longer shows
+ * the others of its branch. So whoever was woken shows them again, and once it has
+ * taken its own share it looks whether there is more. Pairs with the light
+ * barrier in wake_readers() and wake_after_release(), as a sleeper does. */
+void pass_wake_up_on(shmring_member *m)
+{
+	uint64_t mask = UINT64_C(1) << m->branch_index;
+
+	if (!load_relaxed(&m->woken))
+		return;
+	store_relaxed(&m->woken, false);
+	fetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);
+	heavy_barrier(m->ring->asymmetric);
+	if (has_work(m->ring, m->branch))
+		wake_one(m->ring, mask);
+}

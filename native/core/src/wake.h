@@ -1,0 +1,55 @@
+/* Waking those who wait. */
+#ifndef SHMRING_WAKE_H
+#define SHMRING_WAKE_H
+
+#include <time.h>
+
+#include "handles.h"
+
+long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout);
+void wake(struct branch *branch, int members);
+void wake_one(shmring *ring, uint64_t mask);
+void wake_branches(shmring *ring, uint64_t mask);
+void wake_producers(shmring *ring);
+void wake_producers_for(shmring *ring, const struct branch *branch, uint64_t low);
+bool has_members(const struct branch *branch);
+bool has_work(const shmring *ring, const struct branch *branch);
+void pass_wake_up_on(shmring_member *member);
+
+/* After a publication. The sleeper announces itself, passes a heavy barrier
+ * and looks once more (wait.c): one of the two sees the other. */
+static inline void wake_readers(shmring *ring)
+{
+	uint64_t asleep;
+
+	light_barrier(ring->asymmetric);
+	asleep = load_relaxed(&ring->cursors->asleep.v);
+	if (__builtin_expect(asleep != 0, 0)) {
+		/* Again with acquire: who fell asleep after a change of the graph shows it. */
+		asleep = load_acquire(&ring->cursors->asleep.v);
+		asleep &= load_relaxed(&ring->cursors->graph.roots);
+		if (asleep) /* followers sleep for others' releases */
+			wake_one(ring, asleep);
+	}
+}
+
+/* The same after a reader has raised its hold to `low`, for those who wait for
+ * that: producers and the branch's followers. `taken` is read behind the barrier:
+ * what moved it on meanwhile may have left the wake-up to this release. */
+static inline void wake_after_release(shmring *ring, const struct branch *branch, uint64_t low)
+{
+	uint64_t followers;
+
+	light_barrier(ring->asymmetric);
+	followers = load_relaxed(&branch->d.followers);
+	if (__builtin_expect(load_relaxed(&ring->cursors->producers.futex) & 1, 0))
+		wake_producers_for(ring, branch, low);
+	if (followers) {
+		uint64_t asleep = load_relaxed(&ring->cursors->asleep.v) & followers;
+
+		if (asleep)
+			wake_one(ring, asleep);
+	}
+}
+
+#endif

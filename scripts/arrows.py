@@ -1,0 +1,119 @@
+"""Who calls whom in C, and which package imports which in Java, read from the code.
+
+`make arrows` prints it, `make lint` checks it (--check). Each part of the house (floors.toml
+beside this file) is a list of floors, top first. A unit (a C file with its header, a Java
+package) may use what lies on a lower floor; an arrow that runs up, or along a floor, is an
+error unless `allow` names it, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+Arrows = dict[str, set[str]]
+
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_STRING = re.compile(r'"(?:\\.|[^"\\\n])*"' + r"|'(?:\\.|[^'\\\n])*'")
+_INCLUDE = re.compile(r'^\s*#\s*include "(\w+)\.h"', re.MULTILINE)
+# A definition that others can call: not static, or inline in a header.
+_DEFINED = re.compile(
+    r"^(?!static|typedef|struct \w+ \{)\w[\w\s*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE
+)
+_INLINE = re.compile(r"^static inline [\w\s*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
+
+
+def c_arrows(folder: Path) -> Arrows:
+    """Units of a folder, and those whose functions they call or whose headers they include."""
+    text = {file: _COMMENT.sub(" ", file.read_text()) for file in sorted(folder.glob("*.[ch]"))}
+    units = {file.stem for file in text}
+    home: dict[str, str] = {}
+    for file, code in text.items():
+        pattern = _INLINE if file.suffix == ".h" else _DEFINED
+        home |= dict.fromkeys(pattern.findall(code), file.stem)
+    arrows: Arrows = {unit: set() for unit in sorted(units)}
+    for file, code in text.items():
+        called = re.findall(r"\b(\w+)\s*\(", _STRING.sub('""', code))
+        used = {home[name] for name in called if name in home}
+        used |= units.intersection(_INCLUDE.findall(code))
+        arrows[file.stem] |= used - {file.stem}
+    return arrows
+
+
+def java_arrows(folder: Path) -> Arrows:
+    """Packages, and those from which they import."""
+    arrows: Arrows = {}
+    for file in sorted(folder.rglob("*.java")):
+        text = _COMMENT.sub(" ", file.read_text())
+        package = str(file.parent.relative_to(folder)).replace("/", ".")
+        used = re.findall(r"^import (?:static )?((?:[a-z]\w*\.)+)[A-Z]", text, re.MULTILINE)
+        arrows.setdefault(package, set()).update(name[:-1] for name in used)
+    return {name: used & arrows.keys() - {name} for name, used in arrows.items()}
+
+
+READERS: dict[str, Callable[[Path], Arrows]] = {"c": c_arrows, "java": java_arrows}
+
+
+class Part(NamedTuple):
+    """A folder of the house, as floors.toml has it."""
+
+    folder: str
+    language: str
+    floors: list[list[str]]
+    allow: dict[str, str]
+
+    def wrong(self, arrows: Arrows) -> list[str]:
+        """What contradicts the floors, a line each."""
+        number = {unit: n for n, floor in enumerate(self.floors) for unit in floor}
+        drawn = {
+            f"{unit} -> {target}": number[target] - number[unit]
+            for unit, targets in arrows.items()
+            for target in targets
+            if unit in number and target in number
+        }
+        return [
+            *(f"{unit} is on no floor" for unit in arrows if unit not in number),
+            *(f"{unit} is on a floor, and not there" for unit in number if unit not in arrows),
+            *(
+                f"{arrow} runs {'up' if steps < 0 else 'along its floor'}"
+                for arrow, steps in drawn.items()
+                if steps <= 0 and arrow not in self.allow
+            ),
+            *(
+                f"{arrow} is allowed, and need not be"
+                for arrow in self.allow
+                if drawn.get(arrow, 1) > 0
+            ),
+        ]
+
+    def draw(self, arrows: Arrows) -> None:
+        """Print the floors, top first, each unit with those that it uses."""
+        print(self.folder)
+        for height, floor in zip(range(len(self.floors), 0, -1), self.floors, strict=True):
+            for unit in floor:
+                print(f"  {height:2} {unit:<24} -> {', '.join(sorted(arrows.get(unit, ())))}")
+        for arrow, reason in self.allow.items():
+            print(f"     but {arrow}: {reason}")
+
+
+def main() -> int:
+    """Draw all parts, or with --check only say what is wrong."""
+    failed = False
+    for table in tomllib.loads((ROOT / "scripts/floors.toml").read_text())["part"]:
+        part = Part(**{"allow": {}} | table)
+        arrows = READERS[part.language](ROOT / part.folder)
+        if "--check" not in sys.argv[1:]:
+            part.draw(arrows)
+        for line in part.wrong(arrows):
+            print(f"{part.folder}: {line}", file=sys.stderr)
+            failed = True
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
