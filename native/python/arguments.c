@@ -58,8 +58,6 @@ bool parse_timeout(PyObject *seconds, int64_t *timeout)
 {
 	double value;
 
-	if (!seconds)
-		return true;
 	if (seconds == Py_None) {
 		*timeout = FOREVER;
 		return true;
@@ -83,7 +81,7 @@ bool parse_timeout(PyObject *seconds, int64_t *timeout)
 
 bool parse_kind(PyObject *number, uint8_t *kind)
 {
-	long value = number ? PyLong_AsLong(number) : *kind;
+	long value = PyLong_AsLong(number);
 
 	if (value == -1 && PyErr_Occurred())
 		return false;
@@ -97,7 +95,7 @@ bool parse_kind(PyObject *number, uint8_t *kind)
 
 bool parse_align(PyObject *number, int64_t *align)
 {
-	if (!number || number == Py_None)
+	if (number == Py_None)
 		return true;
 	*align = PyLong_AsLongLong(number);
 	if (*align == -1 && PyErr_Occurred())
@@ -110,7 +108,7 @@ bool parse_align(PyObject *number, int64_t *align)
 
 bool parse_flag(PyObject *value, bool *flag)
 {
-	int truth = value ? PyObject_IsTrue(value) : *flag;
+	int truth = PyObject_IsTrue(value);
 
 	*flag = truth > 0;
 	return truth >= 0;

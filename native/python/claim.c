@@ -48,8 +48,8 @@ PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, 
 	if (!arguments_sort("claim", "the size of the message in bytes", args, nargs, kwnames, order, 1, 3,
 			    sorted) ||
 	    !parse_count(sorted[0], "nbytes", INT64_MAX, &nbytes) ||
-	    !parse_timeout(sorted[1], &patience.timeout) || !parse_align(sorted[2], &align) ||
-	    !producer_usable(self))
+	    (sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) ||
+	    (sorted[2] && !parse_align(sorted[2], &align)) || !producer_usable(self))
 		return NULL;
 	if (nbytes > UINT32_MAX)
 		return PyErr_Format(error_class(ring_of(&self->handle)->state, SHMRING_E_TOO_LARGE),
@@ -134,7 +134,7 @@ static PyObject *claim_commit(PyObject *op, PyObject *const *args, Py_ssize_t na
 
 	if (!arguments_sort("commit", NULL, args, nargs, kwnames, order, 1, 2, sorted) ||
 	    (sorted[0] && sorted[0] != Py_None && !parse_count(sorted[0], "nbytes", self->nbytes, &nbytes)) ||
-	    !parse_kind(sorted[1], &kind) || !claim_usable(self))
+	    (sorted[1] && !parse_kind(sorted[1], &kind)) || !claim_usable(self))
 		return NULL;
 	return claim_commit_bytes(self, nbytes, kind);
 }

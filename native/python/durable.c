@@ -103,7 +103,7 @@ PyObject *producer_wait_durable(PyObject *op, PyObject *const *args, Py_ssize_t 
 
 	if (!arguments_sort("wait_durable", "the message_id", args, nargs, kwnames, order, 1, 2, sorted) ||
 	    !parse_count(sorted[0], "message_id", INT64_MAX, &message_id) ||
-	    !parse_timeout(sorted[1], &patience.timeout) || !producer_usable(self))
+	    (sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) || !producer_usable(self))
 		return NULL;
 	if (shmring_find_branch(ring_of(&self->handle)->core, JOURNAL_BRANCH, &branch)) {
 		(void)journal_find(self, &branch);

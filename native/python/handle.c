@@ -202,14 +202,14 @@ static enum retry contended(struct handle *handle, struct patience *patience)
 enum retry handle_retry(struct handle *handle, int status, struct patience *patience, wait_function *wait,
 			uint64_t wanted)
 {
+	if (status == SHMRING_UNAVAILABLE && patience->timeout == 0)
+		return RETRY_OVER;
 	if (status == SHMRING_CONTENDED)
 		return contended(handle, patience);
 	if (status != SHMRING_UNAVAILABLE) {
 		raise_status(ring_of(handle), status);
 		return RETRY_RAISED;
 	}
-	if (patience->timeout == 0)
-		return RETRY_OVER;
 	if (patience->deadline == 0)
 		patience->deadline = deadline_after(patience->timeout);
 	return handle_waited(handle, handle_wait(handle, wait, wanted, patience->deadline));

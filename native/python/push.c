@@ -179,8 +179,10 @@ PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, P
 
 		if (!arguments_sort("push", "the message: push(b\"...\")", args, nargs, kwnames, order, 1, 5,
 				    sorted) ||
-		    !parse_timeout(sorted[1], &timeout) || !parse_kind(sorted[2], &m.kind) ||
-		    !parse_flag(sorted[3], &m.durable) || !parse_align(sorted[4], &m.align))
+		    (sorted[1] && !parse_timeout(sorted[1], &timeout)) ||
+		    (sorted[2] && !parse_kind(sorted[2], &m.kind)) ||
+		    (sorted[3] && !parse_flag(sorted[3], &m.durable)) ||
+		    (sorted[4] && !parse_align(sorted[4], &m.align)))
 			return NULL;
 		data = sorted[0];
 	}
@@ -207,7 +209,7 @@ PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize_t narg
 	int64_t timeout = self->timeout;
 
 	if (!arguments_sort("push_end", NULL, args, nargs, kwnames, order, 0, 1, sorted) ||
-	    !parse_timeout(sorted[0], &timeout) || !producer_usable(self))
+	    (sorted[0] && !parse_timeout(sorted[0], &timeout)) || !producer_usable(self))
 		return NULL;
 	return push_bytes(self, &(struct pushing){.data = "", .align = -1, .kind = SHMRING_KIND_END}, timeout);
 }

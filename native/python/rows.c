@@ -238,7 +238,8 @@ PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nar
 	PyObject *result = NULL;
 
 	if (!arguments_sort("push_many", "the rows", args, nargs, kwnames, order, 1, 3, sorted) ||
-	    !parse_timeout(sorted[1], &patience.timeout) || !parse_flag(sorted[2], &durable))
+	    (sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) ||
+	    (sorted[2] && !parse_flag(sorted[2], &durable)))
 		return NULL;
 	/* Usable is asked last: getting the rows may run any code. */
 	if (rows_from(self, sorted[0], &rows) && producer_usable(self) &&

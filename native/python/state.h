@@ -58,7 +58,7 @@ PyObject *error_text(void);
 #define EXPLANATION_BYTES 512 /* of the core's words about who holds what */
 PyObject *raise_error(struct state *state, int status);
 
-/* arguments.c: parse_... leave the result as it is where the argument is NULL, not given. */
+/* arguments.c */
 bool arguments_sort(const char *function, const char *wants, PyObject *const *args, Py_ssize_t nargs,
 		    PyObject *kwnames, PyObject *const *names, int positional, int count, PyObject **out);
 bool parse_timeout(PyObject *seconds, int64_t *timeout);

@@ -120,7 +120,7 @@ static bool parse_only_timeout(struct member *self, const char *function, PyObje
 	PyObject *sorted[1] = {NULL};
 
 	return arguments_sort(function, NULL, args, nargs, kwnames, order, 0, 1, sorted) &&
-	       parse_timeout(sorted[0], timeout);
+	       (!sorted[0] || parse_timeout(sorted[0], timeout));
 }
 
 /* The message as bytes, released. NULL without an exception at an end marker. */
@@ -268,8 +268,8 @@ PyObject *member_lease_many(PyObject *op, PyObject *const *args, Py_ssize_t narg
 
 	if (!arguments_sort("lease_many", "the largest number of messages", args, nargs, kwnames, order, 1, 2,
 			    sorted) ||
-	    !parse_count(sorted[0], "max_messages", INT64_MAX, &messages) || !parse_timeout(sorted[1], &timeout) ||
-	    !member_usable(self))
+	    !parse_count(sorted[0], "max_messages", INT64_MAX, &messages) ||
+	    (sorted[1] && !parse_timeout(sorted[1], &timeout)) || !member_usable(self))
 		return NULL;
 	if (messages == 0) {
 		PyErr_SetString(PyExc_ValueError, "max_messages must be at least 1, not 0");
