@@ -312,22 +312,20 @@ static PyObject *ring_holder(PyObject *self, PyObject *Py_UNUSED(ignored))
 	struct ring *ring = (struct ring *)self;
 	char words[EXPLANATION_BYTES];
 	struct shmring_holder h;
-	PyObject *result;
 
 	if (!ring_usable(ring))
 		return NULL;
 	if (shmring_find_holder(ring->core, &h) != SHMRING_OK)
 		Py_RETURN_NONE;
 	shmring_explain_full(ring->core, words, sizeof words);
-	result = Py_BuildValue("{s:N,s:N,s:N,s:O,s:N,s:K,s:K,s:N,s:N}", "branch",
-			       h.branch < 0 ? Py_NewRef(Py_None) : text(h.branch_name, sizeof h.branch_name),
-			       "name", h.seat < 0 ? Py_NewRef(Py_None) : text(h.name, sizeof h.name), "pid",
-			       h.seat < 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(h.pid), "alive",
-			       flag(h.alive), "sequence", sequence_or_none(h.sequence), "slots",
-			       (unsigned long long)h.slots, "kind", (unsigned long long)h.kind, "age_s",
-			       h.age_ns < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble((double)h.age_ns / 1e9),
-			       "words", PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace"));
-	return result;
+	return Py_BuildValue("{s:N,s:N,s:N,s:O,s:N,s:K,s:K,s:N,s:N}", "branch",
+			     h.branch < 0 ? Py_NewRef(Py_None) : text(h.branch_name, sizeof h.branch_name), "name",
+			     h.seat < 0 ? Py_NewRef(Py_None) : text(h.name, sizeof h.name), "pid",
+			     h.seat < 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(h.pid), "alive",
+			     flag(h.alive), "sequence", sequence_or_none(h.sequence), "slots",
+			     (unsigned long long)h.slots, "kind", (unsigned long long)h.kind, "age_s",
+			     h.age_ns < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble((double)h.age_ns / 1e9),
+			     "words", PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace"));
 }
 
 static PyObject *row_tuple(const struct shmring_row *row, const char *message, Py_ssize_t capacity)
