@@ -253,7 +253,7 @@ static bool spin(const struct waiter *w, uint64_t slots, int times)
 
 static bool spin_before_sleeping(const struct waiter *w, int64_t start)
 {
-	bool hopeful = w->memory->took_ns < HOPEFUL_NS;
+	bool hopeful = load_relaxed(&w->memory->took_ns) < HOPEFUL_NS;
 
 	if (ready(w, w->batch) || spin(w, w->batch, DEFAULT_SPINS))
 		return true;
@@ -290,7 +290,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	} else {
 		/* A full ring and a steady reader: a producer waits for a sixteenth
 		 * of the ring, not for each slot; but it does not insist for long. */
-		done = strategy == SHMRING_WAIT_DEFAULT && w->memory->took_ns != IN_VAIN &&
+		done = strategy == SHMRING_WAIT_DEFAULT && load_relaxed(&w->memory->took_ns) != IN_VAIN &&
 		       spin_before_sleeping(w, start);
 		if (!done && !w->member && !w->releasing && until > start) {
 			interrupted =
@@ -304,7 +304,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 			done = ready(w, w->slots);
 		}
 	}
-	w->memory->took_ns = done ? monotonic() - start : IN_VAIN;
+	store_relaxed(&w->memory->took_ns, done ? monotonic() - start : IN_VAIN);
 	if (done)
 		return SHMRING_OK;
 	look_for_all(w, SLICE_NS);

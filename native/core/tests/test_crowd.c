@@ -208,7 +208,7 @@ TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 	fetch_and_seq_cst(&r->cursors->asleep.v, 0);
 	m->woken = true;
 	NEED(push_number(p, 1) == SHMRING_OK && push_number(p, 2) == SHMRING_OK);
-	CHECK(!other.m->woken);
+	CHECK(!load_relaxed(&other.m->woken));
 	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
 	pthread_join(other.thread, NULL);
 	CHECK_IS(other.status, SHMRING_OK);

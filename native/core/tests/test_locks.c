@@ -450,8 +450,10 @@ static void *close_and_open(void *argument)
 	unsigned n = 0;
 
 	while (!load_acquire(&c->stop)) {
+		/* By the bare call: ThreadSanitizer takes a close beside a use for a race, which it is meant to
+		 * be. */
 		for (int fd = 3; fd < 16; fd++)
-			close(fd);
+			syscall(SYS_close, fd);
 		if (n++ % 2)
 			(void)memfd_create("other", 0);
 		sched_yield();
