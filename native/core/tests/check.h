@@ -4,12 +4,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -90,9 +92,55 @@ static inline unsigned stress(void)
 	return n > 0 ? (unsigned)n : 1;
 }
 
+/* What a program makes in shared memory bears its number; see ring_path(). */
+static inline void sweep_after(pid_t pid)
+{
+	char pattern[80];
+	glob_t found = {0};
+
+	/* The folders' contents first, drafts included. */
+	snprintf(pattern, sizeof pattern, "/dev/shm/shmring-ctest.%d*/{.s,}*", (int)pid);
+	(void)glob(pattern, GLOB_BRACE, NULL, &found);
+	snprintf(pattern, sizeof pattern, "/dev/shm/shmring-ctest.%d*", (int)pid);
+	(void)glob(pattern, GLOB_APPEND, NULL, &found);
+	for (size_t i = 0; i < found.gl_pathc; i++)
+		(void)remove(found.gl_pathv[i]);
+	globfree(&found);
+}
+
+/* The tests run in a child, so that the parent removes what they leave however they end. */
+static inline void run_in_a_child(void)
+{
+	sigset_t seen, before;
+	pid_t child;
+	int status = 0, number;
+
+	sigemptyset(&seen);
+	for (size_t i = 0; i < 5; i++)
+		sigaddset(&seen, (int[]){SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGQUIT}[i]);
+	sigprocmask(SIG_BLOCK, &seen, &before);
+	child = fork();
+	if (child == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		sigprocmask(SIG_SETMASK, &before, NULL);
+		return;
+	}
+	while (waitpid(child, &status, WNOHANG) == 0)
+		if (sigwait(&seen, &number) == 0 && number != SIGCHLD)
+			kill(child, number);
+	sweep_after(child);
+	if (WIFSIGNALED(status)) {
+		signal(WTERMSIG(status), SIG_DFL);
+		sigprocmask(SIG_SETMASK, &before, NULL);
+		raise(WTERMSIG(status));
+	}
+	_exit(child < 0 ? 99 : WEXITSTATUS(status));
+}
+
 /* A test that hangs is a failed test. */
 static inline void check_begin(void)
 {
+	run_in_a_child();
 	alarm(120 * stress());
 	setvbuf(stdout, NULL, _IOLBF, 0);
 }

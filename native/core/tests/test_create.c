@@ -13,7 +13,7 @@ static char folder[64], at[80];
 
 static void folder_begin(void)
 {
-	snprintf(folder, sizeof folder, "/dev/shm/shmring-ctest.XXXXXX");
+	snprintf(folder, sizeof folder, "%s.XXXXXX", ring_path());
 	NEED(mkdtemp(folder));
 	snprintf(at, sizeof at, "%s/ring", folder);
 }
