@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Self
 
 __all__ = ["Closing"]
 
 
-class Closing:
+class Closing(ABC):
     """A context manager that close() ends."""
 
+    @abstractmethod
     def close(self) -> None:
         """End what this is."""
-        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self

@@ -12,6 +12,7 @@ builds the same again changes nothing.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["CONTENDED", "UNAVAILABLE", "FanOut", "Sequence"]
 
 
-class Node:
+class Node(ABC):
     """What can follow and be followed."""
 
     def then(self, follower: NodeT) -> NodeT:
@@ -42,21 +43,21 @@ class Node:
         follower.follow(self)
         return follower
 
+    @abstractmethod
     def follow(self, upstream: Node) -> None:
         """What then() does, seen from the follower."""
-        raise NotImplementedError
 
+    @abstractmethod
     def unfollow(self, upstream: list[str]) -> None:
         """Wait for these branches no longer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ends(self) -> list[str]:
         """The branches that who follows this must wait for; none for the producer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sequences(self) -> list[Sequence]:
         """The sequences it consists of."""
-        raise NotImplementedError
 
 
 NodeT = TypeVar("NodeT", bound=Node)
