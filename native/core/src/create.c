@@ -4,12 +4,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -243,12 +244,12 @@ static void initialise(uint8_t *file, const struct header *h)
 
 static int no_space(int fd, const struct header *h, const char *name)
 {
-	struct statvfs left = {0};
+	struct statfs left = {0};
 	uint64_t free_bytes;
 
 	(void)!ftruncate(fd, 0); /* what was reserved of it so far is free again */
-	(void)fstatvfs(fd, &left);
-	free_bytes = (uint64_t)left.f_bavail * left.f_frsize;
+	(void)fstatfs(fd, &left);
+	free_bytes = (uint64_t)left.f_bavail * (uint64_t)left.f_bsize;
 	return fail(
 	    SHMRING_E_NO_SPACE,
 	    "ring \"%s\" takes %llu bytes, and the file system has %llu left; use fewer slots, remove rings "
@@ -257,12 +258,57 @@ static int no_space(int fd, const struct header *h, const char *name)
 	    name, (unsigned long long)h->file_bytes, (unsigned long long)free_bytes);
 }
 
+/* What the kernel could free for a file in memory, in bytes; without bound if the kernel does not say. */
+static uint64_t available_memory(void)
+{
+	FILE *file = fopen("/proc/meminfo", "re");
+	unsigned long long kib, found = 0, sum = 0;
+	char line[128];
+
+	while (file && fgets(line, sizeof line, file)) {
+		if (sscanf(line, "MemAvailable: %llu", &kib) == 1 || sscanf(line, "SwapFree: %llu", &kib) == 1) {
+			sum += kib << 10;
+			found++;
+		}
+	}
+	if (file)
+		fclose(file);
+	return found == 2 ? sum : UINT64_MAX;
+}
+
+/* A file system in memory may promise more than the machine has, and taking pages
+ * until none is left would let the kernel kill another process: who asks for too
+ * much is told before the first page is taken. What a file system has is a guess
+ * (others take from it, too): the reservation decides. */
+static int check_space(int fd, const struct header *h, const char *name)
+{
+	struct statfs fs = {0};
+	uint64_t left, memory;
+
+	if (fstatfs(fd, &fs))
+		return fail_errno("cannot ask for free space", name);
+	left = fs.f_blocks ? (uint64_t)fs.f_bfree * (uint64_t)fs.f_bsize : UINT64_MAX;
+	memory = fs.f_type == TMPFS_MAGIC ? available_memory() : UINT64_MAX;
+	if (h->file_bytes > memory && memory < left)
+		return fail(
+		    SHMRING_E_NO_SPACE,
+		    "ring \"%s\" takes %llu bytes, and this machine has %llu bytes of memory left; use fewer "
+		    "slots, remove rings (`shmring ls` lists them, `shmring gc` removes those of the dead) or "
+		    "use a path on a disk",
+		    name, (unsigned long long)h->file_bytes, (unsigned long long)memory);
+	return h->file_bytes > left ? no_space(fd, h, name) : SHMRING_OK;
+}
+
 static int draft_fill(int fd, const char *name, const void *schema, const struct header *h)
 {
 	uint8_t *file;
+	int status;
 
 	if (fchmod(fd, h->mode)) /* open() applied the umask */
 		return fail_errno("cannot set its mode", name);
+	status = check_space(fd, h, name);
+	if (status)
+		return status;
 	if (h->options & OPT_HUGE_PAGES)
 		allocate_huge(fd, h);
 	errno = reserve(fd, h->file_bytes);

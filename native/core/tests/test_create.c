@@ -1,5 +1,6 @@
 /* Making rings, and removing them. */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <sys/mount.h>
@@ -78,6 +79,20 @@ static bool is_at(const char *path, const shmring *r)
 
 static void (*while_filling)(void);
 static unsigned interruptions; /* that calls for more than a page still meet */
+static unsigned reservations;
+static const char *meminfo; /* that /proc/meminfo shows instead of its own */
+
+/* In place of libc's. */
+FILE *fopen(const char *path, const char *mode)
+{
+	static FILE *(*libc_fopen)(const char *, const char *);
+
+	if (meminfo && strcmp(path, "/proc/meminfo") == 0)
+		return fmemopen((void *)(uintptr_t)meminfo, strlen(meminfo), mode);
+	if (!libc_fopen)
+		*(void **)&libc_fopen = dlsym(RTLD_NEXT, "fopen");
+	return libc_fopen(path, mode);
+}
 
 /* In place of libc's. */
 int posix_fallocate(int fd, off_t offset, off_t length)
@@ -85,6 +100,7 @@ int posix_fallocate(int fd, off_t offset, off_t length)
 	void (*act)(void) = while_filling;
 
 	while_filling = NULL;
+	reservations++;
 	if (act)
 		act();
 	if (interruptions && length > sysconf(_SC_PAGESIZE)) {
@@ -350,6 +366,21 @@ static int on_a_small_tmpfs(void *unused)
 TEST(a_full_file_system_is_an_error_at_creation_and_never_later)
 {
 	CHECK_IS(reap(spawn(on_a_small_tmpfs, NULL)), 0);
+}
+
+TEST(more_than_the_memory_left_is_refused_before_a_page_is_taken)
+{
+	folder_begin();
+	meminfo = "MemTotal: 64 kB\nMemAvailable: 200 kB\nSwapFree: 100 kB\n";
+	reservations = 0;
+	CHECK_IS(shmring_create(at, &small, NULL), SHMRING_E_NO_SPACE);
+	CHECK(strstr(shmring_error_message(), "307200 bytes of memory left"));
+	CHECK_IS(reservations, 0);
+	CHECK_IS(files_in_folder(NULL, 0), 0);
+	meminfo = "MemTotal: 64 kB\nMemAvailable: 200 kB\nSwapFree: 10000 kB\n";
+	shmring_close(make(at, &small));
+	meminfo = NULL;
+	folder_end();
 }
 
 TEST(an_interrupted_reservation_goes_on)
@@ -646,6 +677,7 @@ int main(void)
 	RUN(of_many_that_create_at_once_one_succeeds);
 	RUN(a_killed_maker_leaves_nothing);
 	RUN(a_full_file_system_is_an_error_at_creation_and_never_later);
+	RUN(more_than_the_memory_left_is_refused_before_a_page_is_taken);
 	RUN(an_interrupted_reservation_goes_on);
 	RUN(a_large_ring_is_made_under_a_storm_of_signals);
 	RUN(without_o_tmpfile_others_rings_stay_too);
