@@ -1,4 +1,4 @@
-"""Who calls whom in C, and which package imports which in Java, read from the code.
+"""Who uses whom in C, and which package imports which in Java, read from the code.
 
 `make arrows` prints it, `make lint` checks it (--check). Each part of the house (floors.toml
 beside this file) is a list of floors, top first. A unit (a C file with its header, a Java
@@ -21,15 +21,19 @@ Arrows = dict[str, set[str]]
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _STRING = re.compile(r'"(?:\\.|[^"\\\n])*"' + r"|'(?:\\.|[^'\\\n])*'")
 _INCLUDE = re.compile(r'^\s*#\s*include "(\w+)\.h"', re.MULTILINE)
-# A definition that others can call: not static, or inline in a header.
+# What a header says of functions that are elsewhere.
+_PROTOTYPE = re.compile(r"^(?!static)\w[\w\s*]*?\b\w+\([^;{}]*\);", re.MULTILINE)
+# A definition that others can use: not static, or inline in a header.
 _DEFINED = re.compile(
-    r"^(?!static|typedef|struct \w+ \{)\w[\w\s*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE
+    r"^(?!static|typedef|struct \w+ \{)\w[\w\s*]*?\b(\w+)(?:\([^;{}]*\)\s*| = )\{", re.MULTILINE
 )
+# A call, or the function or the type itself as a value.
+_USED = re.compile(r"\b(\w+)(?=\s*\()|(?<=[{,(&=])\s*(\w+)(?=[,)};])")
 _INLINE = re.compile(r"^static inline [\w\s*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
 
 
 def c_arrows(folder: Path) -> Arrows:
-    """Units of a folder, and those whose functions they call or whose headers they include."""
+    """Units of a folder, and those whose functions they use or whose headers they include."""
     text = {file: _COMMENT.sub(" ", file.read_text()) for file in sorted(folder.glob("*.[ch]"))}
     units = {file.stem for file in text}
     home: dict[str, str] = {}
@@ -38,8 +42,8 @@ def c_arrows(folder: Path) -> Arrows:
         home |= dict.fromkeys(pattern.findall(code), file.stem)
     arrows: Arrows = {unit: set() for unit in sorted(units)}
     for file, code in text.items():
-        called = re.findall(r"\b(\w+)\s*\(", _STRING.sub('""', code))
-        used = {home[name] for name in called if name in home}
+        names = _USED.findall(_PROTOTYPE.sub("", _STRING.sub('""', code)))
+        used = {home[name] for pair in names for name in pair if name in home}
         used |= units.intersection(_INCLUDE.findall(code))
         arrows[file.stem] |= used - {file.stem}
     return arrows

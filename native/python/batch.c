@@ -1,7 +1,7 @@
 /* _shmring.Batch: several messages that are read in place. */
 #include <string.h>
 
-#include "member.h"
+#include "members.h"
 
 static size_t batch_count(const struct lease *self)
 {

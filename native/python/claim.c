@@ -1,7 +1,7 @@
 /* _shmring.Claim: a message that is filled in place. */
 #include <string.h>
 
-#include "producer.h"
+#include "producers.h"
 
 struct claim {
 	PyObject ob_base;
@@ -111,11 +111,9 @@ static void claim_dealloc(PyObject *op)
 /* What the core has said to a commit. */
 static PyObject *claim_committed(struct claim *self, int status)
 {
-	if (status)
-		return raise_status(ring_of(&self->producer->handle), status);
-	self->open = false;
-	self->producer->claimed = false;
-	Py_RETURN_NONE;
+	if (!status)
+		self->open = self->producer->claimed = false;
+	return result_of(ring_of(&self->producer->handle), status);
 }
 
 static PyObject *claim_commit_bytes(struct claim *self, uint64_t nbytes, uint8_t kind)
@@ -179,14 +177,8 @@ static PyObject *claim_commit_many(PyObject *op, PyObject *object)
 static PyObject *claim_abort_method(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct claim *self = (struct claim *)op;
-	int status;
 
-	if (!claim_usable(self))
-		return NULL;
-	status = claim_abort(self);
-	if (status)
-		return raise_status(ring_of(&self->producer->handle), status);
-	Py_RETURN_NONE;
+	return claim_usable(self) ? result_of(ring_of(&self->producer->handle), claim_abort(self)) : NULL;
 }
 
 static PyObject *claim_exit(PyObject *op, PyObject *const *args, Py_ssize_t nargs)

@@ -2,7 +2,7 @@
  * released is on disk (src/shmring/durable/journal/journaller.py). */
 #include <string.h>
 
-#include "producer.h"
+#include "producers.h"
 
 static bool raise_not_durable(struct producer *self, uint64_t message_id, const char *why)
 {

@@ -122,6 +122,12 @@ static inline PyObject *raise_status(struct ring *ring, int status)
 	return raise_error(ring->state, status);
 }
 
+/* None, or NULL with an exception. */
+static inline PyObject *result_of(struct ring *ring, int status)
+{
+	return status ? raise_status(ring, status) : Py_NewRef(Py_None);
+}
+
 static inline bool ring_usable(struct ring *ring)
 {
 	return !ring->handle.closed || raise_closed(&ring->handle, "handle");

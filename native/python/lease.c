@@ -1,6 +1,6 @@
 /* _shmring.Lease: one message that is read in place. What it shares with a
  * Batch is here too: how long the core's hold lasts. */
-#include "member.h"
+#include "members.h"
 
 /* Joining and recovering take microseconds; who takes longer is stopped. */
 #define NACK_PATIENCE_NS (5 * INT64_C(1000000000))
@@ -96,25 +96,18 @@ void lease_dealloc(PyObject *op)
 	handle_free(&self->handle);
 }
 
-static PyObject *closed(struct lease *self, int status)
-{
-	if (status)
-		return raise_status(lease_ring(self), status);
-	Py_RETURN_NONE;
-}
-
 PyObject *lease_release(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct lease *self = (struct lease *)op;
 
-	return closed(self, handle_close(&self->handle));
+	return result_of(lease_ring(self), handle_close(&self->handle));
 }
 
 PyObject *lease_nack(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct lease *self = (struct lease *)op;
 
-	return lease_readable(self) ? closed(self, close_nacked(self)) : NULL;
+	return lease_readable(self) ? result_of(lease_ring(self), close_nacked(self)) : NULL;
 }
 
 /* Left with an exception, it goes back. The exception says more than a failure

@@ -1,5 +1,5 @@
 /* _shmring.Member, the users' Consumer. */
-#include "member.h"
+#include "members.h"
 
 static int member_finish(struct handle *handle)
 {

@@ -1,5 +1,5 @@
 /* _shmring.Producer. */
-#include "producer.h"
+#include "producers.h"
 
 static int producer_finish(struct handle *handle)
 {

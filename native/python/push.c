@@ -1,7 +1,7 @@
 /* push(), and what every call does that the ring has no room for yet. */
 #include <string.h>
 
-#include "producer.h"
+#include "producers.h"
 
 /* --- trying again ------------------------------------------------------------------ */
 

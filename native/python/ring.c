@@ -126,9 +126,7 @@ static PyObject *ring_unsubscribe(PyObject *self, PyObject *args)
 	handle_pin(&ring->handle);
 	Py_BEGIN_ALLOW_THREADS status = shmring_unsubscribe(ring->core, branch);
 	Py_END_ALLOW_THREADS(void) handle_unpin(&ring->handle);
-	if (status)
-		return raise_status(ring, status);
-	Py_RETURN_NONE;
+	return result_of(ring, status);
 }
 
 static PyObject *change_upstreams(PyObject *self, PyObject *args,
@@ -144,9 +142,7 @@ static PyObject *change_upstreams(PyObject *self, PyObject *args,
 	handle_pin(&ring->handle);
 	Py_BEGIN_ALLOW_THREADS status = change(ring->core, id, upstream);
 	Py_END_ALLOW_THREADS(void) handle_unpin(&ring->handle);
-	if (status)
-		return raise_status(ring, status);
-	Py_RETURN_NONE;
+	return result_of(ring, status);
 }
 
 static PyObject *ring_follow(PyObject *self, PyObject *args)

@@ -2,8 +2,8 @@
 #ifndef SHMRING_BINDING_RING_H
 #define SHMRING_BINDING_RING_H
 
-#include "member.h"
-#include "producer.h"
+#include "members.h"
+#include "producers.h"
 
 PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core);
 extern PyType_Spec ring_spec;

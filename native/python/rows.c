@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "producer.h"
+#include "producers.h"
 
 /* The Arrow C data interface, as its specification prints it. */
 struct ArrowSchema {

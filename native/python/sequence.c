@@ -1,6 +1,6 @@
 /* The low level: next(), done(), available() and slot() of producers and consumers. */
-#include "member.h"
-#include "producer.h"
+#include "members.h"
+#include "producers.h"
 
 static PyObject *slot(PyObject *op, uint64_t sequence, bool readonly)
 {
@@ -45,7 +45,6 @@ PyObject *producer_done(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 	struct producer *self = (struct producer *)op;
 	uint64_t last;
 	uint64_t length = SHMRING_SLOT_BYTES;
-	int status;
 
 	if (nargs < 1 || nargs > 2)
 		return PyErr_Format(PyExc_TypeError, "done() takes a sequence and a length (%zd given)", nargs);
@@ -53,23 +52,14 @@ PyObject *producer_done(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 	    (nargs == 2 && !parse_count(args[1], "length", SHMRING_SLOT_BYTES, &length)) ||
 	    !low_level_usable(self))
 		return NULL;
-	status = shmring_publish_ones(self->core, last, NULL, (uint32_t)length);
-	if (status)
-		return raise_status(ring_of(&self->handle), status);
-	Py_RETURN_NONE;
+	return result_of(ring_of(&self->handle), shmring_publish_ones(self->core, last, NULL, (uint32_t)length));
 }
 
 PyObject *producer_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct producer *self = (struct producer *)op;
-	int status;
 
-	if (!low_level_usable(self))
-		return NULL;
-	status = shmring_abort(self->core);
-	if (status)
-		return raise_status(ring_of(&self->handle), status);
-	Py_RETURN_NONE;
+	return low_level_usable(self) ? result_of(ring_of(&self->handle), shmring_abort(self->core)) : NULL;
 }
 
 PyObject *producer_available(PyObject *op, PyObject *Py_UNUSED(ignored))

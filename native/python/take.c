@@ -1,7 +1,7 @@
 /* Taking: pop(), lease(), lease_many(), iteration. */
 #include <string.h>
 
-#include "member.h"
+#include "members.h"
 
 /* --- trying again ------------------------------------------------------------------ */
 

@@ -1,6 +1,6 @@
 /* Producers and their rooms. */
-#ifndef SHMRING_BINDING_PRODUCER_H
-#define SHMRING_BINDING_PRODUCER_H
+#ifndef SHMRING_BINDING_PRODUCERS_H
+#define SHMRING_BINDING_PRODUCERS_H
 
 #include <unistd.h>
 

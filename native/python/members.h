@@ -1,6 +1,6 @@
 /* Members of branches, the users' consumers, and their rooms. */
-#ifndef SHMRING_BINDING_MEMBER_H
-#define SHMRING_BINDING_MEMBER_H
+#ifndef SHMRING_BINDING_MEMBERS_H
+#define SHMRING_BINDING_MEMBERS_H
 
 #include "handle.h"
 
