@@ -482,21 +482,26 @@ static void explore(const struct exploration *e, uint64_t *all_states)
 	*all_states += state_count();
 }
 
+static bool is_wanted(const char *name, int names, char **wanted)
+{
+	for (int i = 0; i < names; i++)
+		if (strcmp(wanted[i], name) == 0)
+			return true;
+	return names == 0;
+}
+
 int main(int argc, char **argv)
 {
+	static const struct cases *const subjects[] = {&cases_of_messages, &cases_of_branches, &cases_of_ends};
 	uint64_t states = 0, n = 0;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	for (size_t i = 0; i < exploration_count; i++) {
-		bool wanted = argc < 2;
-
-		for (int k = 1; k < argc; k++)
-			wanted |= strcmp(argv[k], explorations[i].name) == 0;
-		if (!wanted)
-			continue;
-		explore(&explorations[i], &states);
-		n++;
-	}
+	for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
+		for (size_t k = 0; k < subjects[i]->count; k++)
+			if (is_wanted(subjects[i]->cases[k].name, argc - 1, argv + 1)) {
+				explore(&subjects[i]->cases[k], &states);
+				n++;
+			}
 	printf("explore: %" PRIu64 " cases, %" PRIu64
 	       " states, every sequentially consistent interleaving, 0 violations\n",
 	       n, states);

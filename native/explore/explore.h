@@ -80,8 +80,12 @@ struct world {
 	struct ghost ghost;
 };
 
+/* What an actor has from the beginning. */
+enum actor_seat { NO_SEAT, A_PRODUCER, A_MEMBER };
+
 struct actor {
 	void (*body)(int me);
+	enum actor_seat seat;
 	bool mortal;
 	bool stays; /* serves for ever: it is no error if it waits at the end */
 	uint32_t branch;
@@ -107,8 +111,13 @@ extern struct world world;
 extern shmring handles[HANDLES]; /* the own seats are all that changes in them */
 extern const struct exploration *exploring;
 
-extern const struct exploration explorations[];
-extern const size_t exploration_count;
+/* The cases of one subject, a file each. */
+struct cases {
+	const struct exploration *cases;
+	size_t count;
+};
+
+extern const struct cases cases_of_messages, cases_of_branches, cases_of_ends;
 
 /* A thread looks; what it finds it works on, or it waits until something that
  * it has seen since it began to look has changed. */

@@ -1,0 +1,24 @@
+/* The cases: 2 x 2 at most, a few slots, a death before each step. */
+#ifndef EXPLORE_CASES_H
+#define EXPLORE_CASES_H
+
+#include "explore.h"
+
+/* Actors, as designated initializers. */
+#define PRODUCER(function) .body = function, .seat = A_PRODUCER
+#define MEMBER(function) .body = function, .seat = A_MEMBER
+#define PUSHES(first, last) PRODUCER(produce), .from = first, .to = (last) + 1
+#define PUSHES_RUN(first, last) PRODUCER(produce_batch), .from = first, .to = (last) + 1
+#define SERVES MEMBER(consume), .stays = true
+#define SERVES_BRANCH(b) MEMBER(consume), .stays = true, .branch = b
+
+/* scenes.c */
+uint32_t branch(const char *name, struct shmring_branch_options o);
+void open_producer(int i);
+void push_before(uint64_t from, uint64_t to);
+void seat_actors(void);
+void one_branch(void);
+void two_branches(void);
+void a_chain(void);
+
+#endif

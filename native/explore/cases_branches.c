@@ -1,0 +1,190 @@
+/* Branches that come and go while messages pass, and whom they follow. */
+#include "cases.h"
+
+static void three_side_by_side(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	(void)branch("b", (struct shmring_branch_options){0});
+	(void)branch("c", (struct shmring_branch_options){0});
+	seat_actors();
+}
+
+/* Nothing gates: the ring is full of what nobody reads. */
+static void a_full_ring(void)
+{
+	push_before(0, exploring->slots);
+	memset(world.ghost.committed, 0, sizeof world.ghost.committed);
+	seat_actors();
+}
+
+/* A claim of the first thread's, a message behind it, and nobody who gates: two
+ * numbers that no branch gets which begins behind them. */
+static void an_open_claim(void)
+{
+	open_producer(0);
+	MUST(shmring_next(world.producer[0], 1) == 0);
+	push_before(0, 1);
+	memset(world.ghost.committed, 0, sizeof world.ghost.committed);
+	world.ghost.delivered[0][0] = world.ghost.delivered[0][NUMBERS - 1] = 1;
+}
+
+static const struct shmring_branch_options behind = {.start = SHMRING_AT_SEQUENCE, .sequence = 2};
+
+static void a_branch_behind_an_open_claim(void)
+{
+	an_open_claim();
+	MUST(shmring_subscribe(&handles[BEFORE], "a", &behind, NULL) == SHMRING_OK);
+	seat_actors();
+}
+
+static void only_an_open_claim(void)
+{
+	an_open_claim();
+	seat_actors();
+}
+
+/* Subscribes at the floor while it moves, reads what it can, and leaves. */
+static void visit(int me)
+{
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .ephemeral = true};
+
+	MUST(shmring_join(&handles[me], "v", &o, "visitor", &world.member[me]) == SHMRING_OK);
+	take_what_is_there(me);
+	shmring_member_close(world.member[me]);
+	world.member[me] = NULL;
+}
+
+/* The same, at a sequence behind an open claim. */
+static void visit_behind(int me, bool lapse)
+{
+	struct shmring_branch_options o = behind;
+
+	o.ephemeral = true;
+	o.lapse = lapse;
+	MUST(shmring_join(&handles[me], "v", &o, "visitor", &world.member[me]) == SHMRING_OK);
+	take_what_is_there(me);
+	shmring_member_close(world.member[me]);
+	world.member[me] = NULL;
+}
+
+static void visit_behind_the_claim(int me)
+{
+	visit_behind(me, false);
+}
+
+static void visit_behind_the_claim_lapsing(int me)
+{
+	visit_behind(me, true);
+}
+
+static void publish_the_claim(int me)
+{
+	uint64_t number = NUMBERS - 1;
+
+	memcpy(slot_at(&handles[me], 0), &number, sizeof number);
+	MUST(shmring_publish(world.producer[me], 8, KIND_BYTES, 0) == SHMRING_OK);
+}
+
+static void unsubscribe(int me)
+{
+	MUST(shmring_unsubscribe(&handles[me], "a") == SHMRING_OK);
+	world.ghost.lost[0] = 1;
+}
+
+/* "c" follows "a", or "b", from now on; the other one may come at the same time. */
+static void follow(int me)
+{
+	uint32_t upstream = exploring->actor[me].branch;
+
+	MUST(shmring_follow(&handles[me], 2, UINT64_C(1) << upstream) == SHMRING_OK);
+	world.ghost.followed |= UINT64_C(1) << upstream;
+}
+
+static void unfollow(int me)
+{
+	uint32_t upstream = exploring->actor[me].branch;
+
+	MUST(shmring_unfollow(&handles[me], 2, UINT64_C(1) << upstream) == SHMRING_OK);
+	world.ghost.followed &= ~(UINT64_C(1) << upstream);
+}
+
+static void follow_and_unfollow(int me)
+{
+	follow(me);
+	unfollow(me);
+}
+
+static void lose_upstream(int me)
+{
+	MUST(shmring_unfollow(&handles[me], 1, 1) == SHMRING_OK);
+}
+
+static void check_upstreams(void)
+{
+	uint64_t left = memory.cursors.branch[2].d.upstream;
+
+	for (int i = 0; i < THREADS; i++)
+		if (world.thread[i].status == DEAD) /* its own may have come to be or not */
+			left &= ~(UINT64_C(1) << exploring->actor[i].branch);
+	MUST(left == world.ghost.followed);
+}
+
+static const struct exploration cases[] = {
+    {.name = "a visitor subscribes where a producer overwrites",
+     .slots = 2,
+     .before = a_full_ring,
+     .actor = {{PUSHES(2, 4)}, {.body = visit}}},
+    {.name = "a visitor subscribes where a member holds producers; it may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 1)}, {SERVES}, {.body = visit, .mortal = true}}},
+    {.name = "a branch that begins behind an open claim, whose producer may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = a_branch_behind_an_open_claim,
+     .keeps = 1,
+     .actor = {{.body = publish_the_claim, .mortal = true}, {PUSHES(1, 2)}, {SERVES}}},
+    {.name = "a branch that begins behind an open claim: two members, one may die",
+     .slots = 4,
+     .deaths = 1,
+     .before = a_branch_behind_an_open_claim,
+     .keeps = 1,
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 1)}, {SERVES, .mortal = true}, {SERVES}}},
+    {.name = "a visitor begins behind an open claim where a producer overwrites",
+     .slots = 2,
+     .before = only_an_open_claim,
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_behind_the_claim}}},
+    {.name = "a visitor that lapses begins behind an open claim where a producer overwrites",
+     .slots = 2,
+     .before = only_an_open_claim,
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_behind_the_claim_lapsing}}},
+    {.name = "a branch is dropped while it is read and gates",
+     .slots = 2,
+     .before = one_branch,
+     .actor = {{PUSHES(0, 2)}, {SERVES_BRANCH(0)}, {.body = unsubscribe}}},
+    {.name = "a drop that may die half-way",
+     .slots = 2,
+     .deaths = 1,
+     .before = a_chain,
+     .actor = {{PUSHES(0, 1)}, {SERVES_BRANCH(1)}, {.body = unsubscribe, .mortal = true}}},
+    {.name = "two give a branch an upstream each; one may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = three_side_by_side,
+     .after = check_upstreams,
+     .actor = {{.body = follow, .branch = 0, .mortal = true}, {.body = follow, .branch = 1}}},
+    {.name = "an upstream comes while another one comes and goes",
+     .slots = 2,
+     .before = three_side_by_side,
+     .after = check_upstreams,
+     .actor = {{.body = follow, .branch = 0}, {.body = follow_and_unfollow, .branch = 1}}},
+    {.name = "asleep: a branch loses the upstream that held it",
+     .slots = 2,
+     .before = a_chain,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 0)}, {MEMBER(consume_asleep), .branch = 1, .stays = true}, {.body = lose_upstream}}},
+};
+
+const struct cases cases_of_branches = {cases, sizeof cases / sizeof *cases};

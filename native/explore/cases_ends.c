@@ -1,0 +1,82 @@
+/* The end of a stream. */
+#include "cases.h"
+
+static void push_end(shmring_producer *p)
+{
+	MUST(shmring_push(p, NULL, 0, KIND_END, NULL) == SHMRING_OK);
+}
+
+/* A number, the end, and the first of the next run. */
+static void produce_two_runs(int me)
+{
+	shmring_producer *p = world.producer[me];
+
+	for (uint64_t number = 0; number < 2; number++) {
+		MUST(shmring_push(p, &number, 8, KIND_BYTES, NULL) == SHMRING_OK);
+		world.ghost.committed[number] = 1;
+		if (number == 0)
+			push_end(p);
+	}
+}
+
+static void produce_the_end(int me)
+{
+	push_end(world.producer[me]);
+}
+
+/* The same as two runs, there before. */
+static void two_runs(void)
+{
+	shmring_producer *p;
+
+	(void)branch("a", (struct shmring_branch_options){0});
+	seat_actors();
+	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);
+	world.producer[BEFORE] = p;
+	produce_two_runs(BEFORE);
+	shmring_producer_close(p);
+	world.producer[BEFORE] = NULL;
+}
+
+/* Everybody who lives has been told, once. */
+static void check_ends(void)
+{
+	for (int i = 0; i < THREADS; i++)
+		if (exploring->actor[i].from && world.thread[i].status != DEAD)
+			MUST(world.ghost.ends[i] == 1);
+}
+
+#define ENDS MEMBER(consume_runs), .from = 1, .stays = true
+#define ENDS_ASLEEP MEMBER(consume_runs_asleep), .from = 1, .stays = true
+
+static const struct exploration cases[] = {
+    {.name = "the end of a stream: two members",
+     .slots = 4,
+     .before = two_runs,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{ENDS}, {ENDS}}},
+    {.name = "the end of a stream: two members; one may die",
+     .slots = 4,
+     .deaths = 1,
+     .before = two_runs,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{ENDS, .mortal = true}, {ENDS}}},
+    {.name = "the end of a stream: it comes while two wait",
+     .slots = 4,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{PRODUCER(produce_two_runs)}, {ENDS}, {ENDS}}},
+    {.name = "asleep: the end of a stream wakes all",
+     .slots = 4,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{PRODUCER(produce_the_end)}, {ENDS_ASLEEP}, {ENDS_ASLEEP}}},
+};
+
+const struct cases cases_of_ends = {cases, sizeof cases / sizeof *cases};

@@ -1,0 +1,309 @@
+/* Producers and members: laps, shares, leases of the dead, sleep. */
+#include "cases.h"
+
+static void produce_and_leave(int me)
+{
+	produce(me);
+	shmring_producer_close(world.producer[me]);
+	world.producer[me] = NULL;
+}
+
+/* As shmring_producer_close() does where it cannot get the admin lock. */
+static void produce_and_give_up(int me)
+{
+	produce(me);
+	seat_abandon(&handles[me], world.producer[me]->seat_index);
+	world.producer[me] = NULL;
+}
+
+static void the_first_holds_nothing(void)
+{
+	for (int i = 0; i < SMALL_SEATS; i++)
+		MUST(memory.lock[i] != 1);
+}
+
+static void an_exclusive_branch(void)
+{
+	(void)branch("a", (struct shmring_branch_options){.exclusive = true});
+	seat_actors();
+}
+
+static void three_waiting(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	push_before(0, 3);
+	seat_actors();
+}
+
+static void two_waiting(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	push_before(0, 2);
+	seat_actors();
+}
+
+/* One who died before holds [0, 2); 2 waits. */
+static void orphan_of(struct shmring_branch_options o)
+{
+	shmring *dead = &handles[THREADS - 1];
+	struct shmring_lease l;
+	shmring_member *m;
+	int status;
+
+	(void)branch("a", o);
+	push_before(0, 3);
+	status = shmring_join(dead, "a", NULL, "dead", &m);
+	MUST(status == SHMRING_OK && shmring_take(m, 2, 2, &l) == SHMRING_OK);
+	world.ghost.delivered[0][0] = world.ghost.delivered[0][1] = 1;
+	world.ghost.member_died[0] = 1;
+	explore_kill_handle(THREADS - 1);
+	world.deaths = exploring->dead_before;
+	seat_actors();
+}
+
+static void an_orphan(void)
+{
+	orphan_of((struct shmring_branch_options){0});
+}
+
+static void a_lapsing_orphan(void)
+{
+	orphan_of((struct shmring_branch_options){.lapse = true});
+}
+
+/* Dead before: a producer whose claim of two slots is half filled, behind it a
+ * living one's message. */
+static void a_hole(void)
+{
+	shmring *dead = &handles[THREADS - 1];
+	shmring_producer *p;
+
+	(void)branch("a", (struct shmring_branch_options){0});
+	MUST(shmring_producer_open(dead, "dead", &p) == SHMRING_OK);
+	MUST(shmring_next(p, 2) == 0);
+	memory.control[1].published = 2;
+	memory.control[1].seat = (uint8_t)p->seat_index;
+	push_before(0, 1);
+	seat_actors();
+	explore_kill_handle(THREADS - 1);
+	world.deaths = exploring->dead_before;
+}
+
+static void a_lapsing_branch(void)
+{
+	(void)branch("a", (struct shmring_branch_options){.lapse = true});
+	seat_actors();
+}
+
+static void recover(int me)
+{
+	int status = shmring_recover(&handles[me], NULL);
+
+	MUST(status == SHMRING_OK || status == SHMRING_CONTENDED);
+}
+
+static const struct exploration cases[] = {
+    {.name = "a producer laps a member",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 3)}, {SERVES}}},
+    {.name = "a producer laps a member that takes several",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 3)}, {SERVES, .slots = 2}}},
+    {.name = "a single producer laps an exclusive member",
+     .slots = 2,
+     .options = OPT_SINGLE_PRODUCER,
+     .before = an_exclusive_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 3)}, {SERVES}}},
+    {.name = "two producers and a member; a producer may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 0), .mortal = true}, {PUSHES(1, 1)}, {SERVES}}},
+    {.name = "two producers lap a member; a producer may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 1), .mortal = true}, {PUSHES(2, 2)}, {SERVES}}},
+    {.name = "producers of two sizes and a member; both may die",
+     .slots = 4,
+     .deaths = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 0), .slots = 2, .mortal = true}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
+    {.name = "a run of two, a message of two slots; both may die",
+     .slots = 4,
+     .deaths = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES_RUN(0, 1), .mortal = true}, {PUSHES(2, 2), .slots = 2, .mortal = true}, {SERVES}}},
+    {.name = "a run shorter than its claim; its producer may die",
+     .slots = 4,
+     .deaths = 1,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES_RUN(0, 1), .slots = 3, .mortal = true}, {PUSHES(2, 2)}, {SERVES}}},
+    {.name = "messages of two and of one slot by one store; both producers may die",
+     .slots = 4,
+     .deaths = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PRODUCER(produce_parts), .from = 0, .to = 2, .slots = 2, .mortal = true},
+	       {PUSHES(2, 2), .mortal = true},
+	       {SERVES}}},
+    {.name = "two members share; one may die",
+     .slots = 4,
+     .deaths = 1,
+     .before = three_waiting,
+     .keeps = 1,
+     .actor = {{SERVES, .mortal = true}, {SERVES}}},
+    {.name = "two members share; both may die",
+     .slots = 4,
+     .deaths = 2,
+     .before = three_waiting,
+     .keeps = 1,
+     .actor = {{SERVES, .mortal = true}, {SERVES, .mortal = true}}},
+    {.name = "three members share; one may die",
+     .slots = 4,
+     .deaths = 1,
+     .whole_entries = true,
+     .before = two_waiting,
+     .keeps = 1,
+     .actor = {{SERVES, .mortal = true}, {SERVES}, {SERVES}}},
+    {.name = "two producers and two members",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 0)}, {PUSHES(1, 1)}, {SERVES}, {SERVES}}},
+    {.name = "a producer and two members; a member may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 1)}, {SERVES, .mortal = true}, {SERVES}}},
+    {.name = "a producer laps two branches",
+     .slots = 2,
+     .before = two_branches,
+     .keeps = 2,
+     .actor = {{PUSHES(0, 2)}, {SERVES_BRANCH(0)}, {SERVES_BRANCH(1)}}},
+    {.name = "a producer laps a chain of two branches",
+     .slots = 2,
+     .before = a_chain,
+     .keeps = 2,
+     .actor = {{PUSHES(0, 2)}, {SERVES_BRANCH(0)}, {SERVES_BRANCH(1)}}},
+    {.name = "a chain whose first member may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = a_chain,
+     .keeps = 2,
+     .actor = {{PUSHES(0, 1)}, {SERVES_BRANCH(0), .mortal = true}, {SERVES_BRANCH(1)}}},
+    {.name = "leases of the dead: two adopt, one may die",
+     .slots = 4,
+     .deaths = 2,
+     .dead_before = 1,
+     .before = an_orphan,
+     .keeps = 1,
+     .actor = {{SERVES, .mortal = true}, {SERVES}}},
+    {.name = "leases of the dead while a producer laps; an adopter may die",
+     .slots = 4,
+     .deaths = 2,
+     .dead_before = 1,
+     .before = an_orphan,
+     .keeps = 1,
+     .actor = {{PUSHES(3, 3)}, {SERVES, .mortal = true}, {SERVES}}},
+    {.name = "a hole: two recover, one may die; a producer goes on",
+     .slots = 4,
+     .deaths = 2,
+     .dead_before = 1,
+     .before = a_hole,
+     .keeps = 1,
+     .actor = {{.body = recover, .mortal = true}, {PUSHES(1, 1)}, {SERVES}}},
+    {.name = "a member hands its leases back",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 1)}, {MEMBER(take_and_abandon)}, {SERVES}}},
+    {.name = "one hands back to the other, and may die",
+     .slots = 4,
+     .deaths = 1,
+     .before = two_waiting,
+     .keeps = 1,
+     .actor = {{MEMBER(hand_back_and_consume), .stays = true, .slots = 2, .mortal = true}, {SERVES}}},
+    {.name = "one hands back while a producer laps",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 2)}, {MEMBER(hand_back_and_consume), .stays = true, .slots = 1}}},
+    {.name = "a branch that lapses", .slots = 2, .before = a_lapsing_branch, .actor = {{PUSHES(0, 3)}, {SERVES}}},
+    {.name = "a branch that lapses, two producers",
+     .slots = 2,
+     .before = a_lapsing_branch,
+     .actor = {{PUSHES(0, 1)}, {PUSHES(2, 2)}, {SERVES}}},
+    {.name = "a branch that lapses, whose only member may die",
+     .slots = 2,
+     .deaths = 1,
+     .before = a_lapsing_branch,
+     .actor = {{PUSHES(0, 3)}, {SERVES, .mortal = true}}},
+    {.name = "leases of the dead on a branch that lapses: a producer laps; the adopter may die",
+     .slots = 4,
+     .deaths = 2,
+     .dead_before = 1,
+     .before = a_lapsing_orphan,
+     .actor = {{PUSHES(3, 4)}, {SERVES, .mortal = true}}},
+    {.name = "a producer leaves while another one recovers",
+     .slots = 2,
+     .deaths = 1,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PRODUCER(produce_and_leave), .from = 0, .to = 1}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
+    {.name = "a producer leaves without the admin lock while another one recovers",
+     .slots = 2,
+     .deaths = 1,
+     .before = one_branch,
+     .keeps = 1,
+     .after = the_first_holds_nothing,
+     .actor = {{PRODUCER(produce_and_give_up), .from = 0, .to = 1}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
+    {.name = "asleep: two members share what a producer pushes",
+     .slots = 2,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 1)}, {MEMBER(consume_one_asleep)}, {MEMBER(consume_one_asleep)}}},
+    {.name = "asleep: a producer and a member wake each other",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PRODUCER(produce_asleep), .from = 0, .to = 3}, {MEMBER(consume_asleep), .stays = true}}},
+    {.name = "asleep: two producers and a member",
+     .slots = 2,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PRODUCER(produce_asleep), .from = 0, .to = 2},
+	       {PRODUCER(produce_asleep), .from = 2, .to = 3},
+	       {MEMBER(consume_asleep), .stays = true}}},
+    {.name = "asleep: a producer and two members",
+     .slots = 2,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{PRODUCER(produce_asleep), .from = 0, .to = 2},
+	       {MEMBER(consume_asleep), .stays = true},
+	       {MEMBER(consume_asleep), .stays = true}}},
+    {.name = "asleep: a chain of two branches",
+     .slots = 2,
+     .whole_entries = true,
+     .before = a_chain,
+     .keeps = 2,
+     .actor = {{PRODUCER(produce_asleep), .from = 0, .to = 2},
+	       {MEMBER(consume_asleep), .stays = true},
+	       {MEMBER(consume_asleep), .branch = 1, .stays = true}}},
+};
+
+const struct cases cases_of_messages = {cases, sizeof cases / sizeof *cases};

@@ -1,0 +1,70 @@
+/* What is there before. */
+#include "cases.h"
+
+uint32_t branch(const char *name, struct shmring_branch_options o)
+{
+	uint32_t id;
+
+	o.start = SHMRING_EARLIEST;
+	MUST(shmring_subscribe(&handles[BEFORE], name, &o, &id) == SHMRING_OK);
+	return id;
+}
+
+void open_producer(int i)
+{
+	MUST(shmring_producer_open(&handles[i], "p", &world.producer[i]) == SHMRING_OK);
+}
+
+static void join(int i, const char *name)
+{
+	MUST(shmring_join(&handles[i], name, NULL, "m", &world.member[i]) == SHMRING_OK);
+}
+
+/* What is there before is marked as known to the checks. */
+void push_before(uint64_t from, uint64_t to)
+{
+	shmring_producer *p;
+	uint64_t id;
+
+	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);
+	for (uint64_t number = from; number < to; number++) {
+		MUST(shmring_push(p, &number, 8, KIND_BYTES, &id) == SHMRING_OK);
+		world.ghost.committed[number] = 1;
+	}
+	shmring_producer_close(p);
+}
+
+void seat_actors(void)
+{
+	static const char *const names[] = {"a", "b", "c"};
+
+	for (int i = 0; i < THREADS; i++) {
+		const struct actor *a = &exploring->actor[i];
+
+		if (a->seat == A_PRODUCER)
+			open_producer(i);
+		if (a->seat == A_MEMBER)
+			join(i, names[a->branch]);
+	}
+}
+
+void one_branch(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	seat_actors();
+}
+
+void two_branches(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	(void)branch("b", (struct shmring_branch_options){0});
+	seat_actors();
+}
+
+void a_chain(void)
+{
+	uint32_t a = branch("a", (struct shmring_branch_options){0});
+
+	(void)branch("b", (struct shmring_branch_options){.upstream = UINT64_C(1) << a});
+	seat_actors();
+}
