@@ -8,8 +8,7 @@ import time
 import pytest
 
 import shmring
-
-WAITS = ["default", "spin", "yield", "sleep", "futex"]
+from shmring.choices import WAITS
 
 # Every call that waits, on a producer of a full ring and on a consumer of an empty one.
 PUSHES = {
@@ -168,10 +167,10 @@ def test_other_threads_run_while_one_waits(ring, thread, until, seat):
 CTRL_C = """
 import sys
 import shmring
+from shmring.choices import WAITS
 
 ring = shmring.attach(sys.argv[1])
 full = shmring.attach(sys.argv[2])
-waits = ["default", "spin", "yield", "sleep", "futex"]
 calls = [
     lambda inp, out: inp.pop(),
     lambda inp, out: inp.lease(),
@@ -185,7 +184,7 @@ calls = [
     lambda inp, out: out.push_end(),
     lambda inp, out: out.claim(1),
 ]
-for wait in waits:
+for wait in WAITS:
     with ring.consumer("a", name=f"c-{wait}", wait=wait) as inp, full.producer(
         f"p-{wait}", wait=wait
     ) as out:

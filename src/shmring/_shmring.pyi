@@ -9,27 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+# Those of CLOCK_, WAIT_ and FULL_ are asked for by the names in choices.py.
 JOURNAL_BRANCH: str
 SLOT_BYTES: int
-MAX_BRANCHES: int
 READ_ONLY: int
 FOREIGN_OWNER: int
 UNAVAILABLE: int
 CONTENDED: int
-START_LATEST: int
-START_EARLIEST: int
-START_AT_SEQUENCE: int
-CLOCK_COARSE: int
-CLOCK_PRECISE: int
-CLOCK_OFF: int
-WAIT_DEFAULT: int
-WAIT_SPIN: int
-WAIT_YIELD: int
-WAIT_SLEEP: int
-WAIT_FUTEX: int
-FULL_BLOCK: int
-FULL_RAISE: int
-FULL_DROP: int
+KIND_END: int
+KIND_ARROW_BATCH: int
+KIND_ARROW_STREAM: int
+LATEST: int
+EARLIEST: int
+AT_SEQUENCE: int
 
 class RingDict(TypedDict):
     slots: int
@@ -230,8 +222,6 @@ class Consumer(_Closing):
     def branch(self) -> str: ...
     @property
     def branch_id(self) -> int: ...
-    @property
-    def exclusive(self) -> bool: ...
     @property
     def position(self) -> int: ...
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from shmring import _shmring
+from shmring._shmring import KIND_ARROW_BATCH, KIND_ARROW_STREAM, KIND_END
 
 __all__ = [
     "CLOCKS",
@@ -26,19 +27,15 @@ Start = Literal["latest", "earliest"]
 Wait = Literal["default", "spin", "yield", "sleep", "futex"]
 WhenFull = Literal["block", "raise", "drop"]
 
-KIND_END = 2
-KIND_ARROW_BATCH = 3
-KIND_ARROW_STREAM = 4
-
 
 def _numbers(names: Any, prefix: str) -> dict[str, int]:
-    return {name: getattr(_shmring, f"{prefix}_{name.upper()}") for name in get_args(names)}
+    return {name: getattr(_shmring, prefix + name.upper()) for name in get_args(names)}
 
 
-CLOCKS = _numbers(Clock, "CLOCK")
-STARTS = _numbers(Start, "START")
-WAITS = _numbers(Wait, "WAIT")
-WHEN_FULL = _numbers(WhenFull, "FULL")
+CLOCKS = _numbers(Clock, "CLOCK_")
+STARTS = _numbers(Start, "")
+WAITS = _numbers(Wait, "WAIT_")
+WHEN_FULL = _numbers(WhenFull, "FULL_")
 
 
 def choose(table: dict[str, int], what: str, value: object) -> int:

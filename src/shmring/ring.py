@@ -455,7 +455,7 @@ class Ring(Closing):
 
 def _start(start: object) -> tuple[int, int]:
     if isinstance(start, int) and not isinstance(start, bool):
-        return _shmring.START_AT_SEQUENCE, _integer("start", start)
+        return _shmring.AT_SEQUENCE, _integer("start", start)
     if isinstance(start, str) and start in STARTS:
         return STARTS[start], 0
     raise ValueError(f'start must be "latest", "earliest" or a sequence, not {start!r}')

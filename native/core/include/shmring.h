@@ -409,6 +409,7 @@ enum shmring_wait_strategy {
 	SHMRING_WAIT_YIELD = 2,
 	SHMRING_WAIT_SLEEP = 3, /* nanosleep: polls, never wakes anybody */
 	SHMRING_WAIT_FUTEX = 4,
+	SHMRING_WAIT_STRATEGIES /* so many */
 };
 
 /* Wait until it is worth trying again: SHMRING_OK. After at most 50 ms,

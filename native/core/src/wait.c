@@ -274,7 +274,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 
 	if (status)
 		return status;
-	if (strategy > SHMRING_WAIT_FUTEX)
+	if (strategy >= SHMRING_WAIT_STRATEGIES)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no wait strategy %u", w->ring->name,
 			    strategy);
 	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin(w, w->slots, CLOCKLESS_SPINS)))

@@ -66,9 +66,9 @@ TEST(unknown_flags_and_wait_strategies_are_refused)
 	CHECK_IS(shmring_attach(ring_path(), 4, &again), SHMRING_E_INVALID);
 	CHECK_IS(shmring_attach(ring_path(), SHMRING_READ_ONLY | 0x80000000u, &again), SHMRING_E_INVALID);
 	CHECK(!again);
-	CHECK_IS(shmring_wait_message(m, 0, SHMRING_WAIT_FUTEX + 1), SHMRING_E_INVALID);
+	CHECK_IS(shmring_wait_message(m, 0, SHMRING_WAIT_STRATEGIES), SHMRING_E_INVALID);
 	CHECK_IS(shmring_wait_space(p, 1, 0, 255), SHMRING_E_INVALID);
-	CHECK_IS(shmring_wait_released(r, 0, 1, 0, 5), SHMRING_E_INVALID);
+	CHECK_IS(shmring_wait_released(r, 0, 1, 0, SHMRING_WAIT_STRATEGIES), SHMRING_E_INVALID);
 	shmring_member_close(m);
 	shmring_producer_close(p);
 	ring_end(r);

@@ -1,0 +1,43 @@
+"""The extension's stub names what the extension has: no more, and in its classes no less."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import shmring
+from shmring import _shmring
+
+STUB = ast.parse((Path(shmring.__file__).parent / "_shmring.pyi").read_text())
+CLASSES = {
+    node.name: node
+    for node in STUB.body
+    if isinstance(node, ast.ClassDef) and isinstance(getattr(_shmring, node.name, None), type)
+}
+
+
+def names(body: list[ast.stmt]) -> set[str]:
+    return {
+        node.name if isinstance(node, ast.FunctionDef) else node.target.id
+        for node in body
+        if isinstance(node, ast.FunctionDef)
+        or (isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name))
+    }
+
+
+def test_functions_and_constants_of_the_stub_are_there():
+    stub = names(STUB.body)
+    assert {"attach", "SLOT_BYTES"} <= stub
+    assert [name for name in stub if not hasattr(_shmring, name)] == []
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_has_what_the_stub_says_and_nothing_else(name):
+    there = {attribute for attribute in dir(getattr(_shmring, name)) if attribute[0] != "_"}
+    assert {found for found in names(CLASSES[name].body) if found[0] != "_"} == there
+
+
+def test_every_class_that_users_meet_is_in_the_stub():
+    assert {"Ring", "Producer", "Consumer", "Claim", "Lease", "Batch"} == set(CLASSES)
