@@ -16,6 +16,8 @@ struct image {
 	size_t size;
 };
 
+static const struct subject *const subjects[] = {&pushing, &taking, &changing_branches, &coming_and_going};
+
 static uint64_t stride = 1;
 
 /* --- the ring as it is before ------------------------------------------------------ */
@@ -349,6 +351,8 @@ static void run_operation(const struct operation *o, struct result *result)
 	munmap(run.shared, sizeof *run.shared);
 }
 
+enum { MOST_OPERATIONS = 64 };
+
 struct task {
 	const struct operation *operation;
 	struct result *result;
@@ -389,11 +393,28 @@ static bool is_wanted(const char *name, int n, char **names)
 	return n == 0;
 }
 
+/* The operations that are wanted, as tasks; how many. */
+static size_t choose(struct task *tasks, int names, char **name)
+{
+	struct result *results = shared_memory(MOST_OPERATIONS * sizeof *results);
+	size_t n = 0;
+
+	for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
+		for (size_t k = 0; k < subjects[i]->count; k++)
+			if (is_wanted(subjects[i]->operations[k].name, names, name)) {
+				NEED(n < MOST_OPERATIONS);
+				tasks[n].operation = &subjects[i]->operations[k];
+				tasks[n].result = &results[n];
+				n++;
+			}
+	return n;
+}
+
 int main(int argc, char **argv)
 {
-	struct result *results = shared_memory(operation_count * sizeof *results), all = {0};
-	struct task tasks[64] = {0};
-	size_t n = 0, reported = 0;
+	struct task tasks[MOST_OPERATIONS] = {0};
+	struct result all = {0};
+	size_t n, reported = 0;
 	long parallel = sysconf(_SC_NPROCESSORS_ONLN);
 	int64_t start = clock_ns();
 	bool good = true;
@@ -406,22 +427,18 @@ int main(int argc, char **argv)
 	if (stride == 0)
 		return fprintf(stderr, "killpoints [--stride N] [OPERATION...]\n"), 2;
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	for (size_t i = 0; i < operation_count; i++) {
-		if (!is_wanted(operations[i].name, argc - 1, argv + 1))
-			continue;
-		if ((long)(n - reported) == parallel)
+	n = choose(tasks, argc - 1, argv + 1);
+	for (size_t i = 0; i < n; i++) {
+		if ((long)(i - reported) == parallel)
 			good &= await_one(tasks, n), reported++;
-		tasks[n].operation = &operations[i];
-		tasks[n].result = &results[i];
-		tasks[n].pid = spawn(run_task, &tasks[n]);
-		n++;
+		tasks[i].pid = spawn(run_task, &tasks[i]);
 	}
 	for (; reported < n; reported++)
 		good &= await_one(tasks, n);
-	for (size_t i = 0; i < operation_count; i++) {
-		all.points += results[i].points;
-		all.elsewhere += results[i].elsewhere;
-		all.broken += results[i].broken;
+	for (size_t i = 0; i < n; i++) {
+		all.points += tasks[i].result->points;
+		all.elsewhere += tasks[i].result->elsewhere;
+		all.broken += tasks[i].result->broken;
 	}
 	printf("kill-points: %zu operations, %" PRIu64 " kill points (%" PRIu64 " off the trace), %" PRIu64
 	       " broken, %.0f s\n",

@@ -59,9 +59,29 @@ struct operation {
 	uint64_t behind; /* what "w" has still to see */
 };
 
+/* The operations on one subject, a file each. */
+struct subject {
+	const struct operation *operations;
+	size_t count;
+};
+
+extern const struct subject pushing, taking, changing_branches, coming_and_going;
+
+/* killpoints.c */
 uint64_t visible_in_table(const shmring *r); /* of the numbers */
 
-extern const struct operation operations[];
-extern const size_t operation_count;
+/* scenes.c */
+extern const struct shmring_branch_options earliest;
+void push_numbers(shmring *r, uint64_t from, uint64_t to);
+void subscribe(shmring *r, const char *name, struct shmring_branch_options o);
+void add_sleepers(shmring *r, struct shmring_branch_options o);
+int die_holding_four(void *path);
+void die(int (*job)(void *));
+void build_six(shmring *r);
+void build_followed(shmring *r);
+void build_orphan(shmring *r);
+void build_dead(shmring *r);
+void enter_producer(struct victim *v);
+void enter_member(struct victim *v);
 
 #endif

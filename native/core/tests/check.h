@@ -231,6 +231,26 @@ static inline int push_number(shmring_producer *p, uint64_t number)
 	return shmring_push(p, &number, sizeof number, KIND_BYTES, &id);
 }
 
+/* The numbers from `from` on. */
+static inline void push_n(shmring_producer *p, uint64_t from, uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		NEED(push_number(p, from + i) == SHMRING_OK);
+}
+
+static inline void push_end(shmring_producer *p)
+{
+	NEED(shmring_push(p, NULL, 0, SHMRING_KIND_END, NULL) == SHMRING_OK);
+}
+
+static inline struct shmring_lease lease_of(shmring_member *m, uint32_t n)
+{
+	struct shmring_lease lease;
+
+	NEED(shmring_take(m, n, 1024, &lease) == SHMRING_OK);
+	return lease;
+}
+
 /* Takes one message and releases it; its number, or a negative status. */
 static inline int64_t pop_number(shmring_member *m)
 {

@@ -38,8 +38,7 @@ static void check_with_the_lock_held(bool exclusive)
 	int status;
 
 	NEED(shmring_subscribe(r, "b", &o, &id) == SHMRING_OK);
-	for (uint64_t i = 0; i < 500; i++)
-		NEED(push_number(p, i) == SHMRING_OK);
+	push_n(p, 0, 500);
 	d->n = 3;
 	puppet_die(d);
 	CHECK_IS(recover(r), 2);
@@ -54,7 +53,7 @@ static void check_with_the_lock_held(bool exclusive)
 		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	}
 	/* Nothing but what the dead one held: a wait ends in time, and does not spin. */
-	for (uint8_t strategy = SHMRING_WAIT_DEFAULT; strategy <= SHMRING_WAIT_FUTEX; strategy++) {
+	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++) {
 		deadline = clock_ns() + 100 * MS;
 		while ((status = shmring_wait_message(m, deadline, strategy)) != SHMRING_TIMEOUT) {
 			CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
@@ -93,8 +92,7 @@ TEST(what_the_dead_held_comes_before_fresh_messages)
 	shmring_producer *p = producer_of(r);
 	shmring_member *m = member_of(r, "b");
 
-	for (uint64_t i = 0; i < 8; i++)
-		NEED(push_number(p, i) == SHMRING_OK);
+	push_n(p, 0, 8);
 	d->n = 1;
 	puppet_die(d);
 	CHECK_IS(recover(r), 2);

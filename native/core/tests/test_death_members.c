@@ -16,8 +16,7 @@ TEST(what_a_dead_member_held_comes_again_and_nothing_else)
 			uint32_t id;
 
 			NEED(shmring_subscribe(r, "b", &earliest, &id) == SHMRING_OK);
-			for (uint64_t i = 0; i < 10; i++)
-				CHECK_IS(push_number(p, i), SHMRING_OK);
+			push_n(p, 0, 10);
 			if (early)
 				m = member_of(r, "b");
 			c->n = 3;
@@ -84,8 +83,7 @@ TEST(a_member_dies_at_each_step_of_a_take)
 			uint64_t got = 0, again, first = 0;
 			pid_t pid;
 
-			for (uint64_t i = 0; i < 6; i++)
-				CHECK_IS(push_number(p, i), SHMRING_OK);
+			push_n(p, 0, 6);
 			c->stays = true;
 			pid = puppet_start(c);
 			if (others == 1)
@@ -140,8 +138,7 @@ TEST(a_take_is_not_confirmed_for_another_branch)
 	uint32_t seat;
 	pid_t pid;
 
-	for (uint64_t i = 0; i < 6; i++)
-		CHECK_IS(push_number(p, i), SHMRING_OK);
+	push_n(p, 0, 6);
 	/* `former` takes [0, 2) of x and leaves; its seat goes to the child's member. */
 	former = member_of(r, "x");
 	seat = former->seat_index;
@@ -220,8 +217,7 @@ TEST(a_member_dies_at_each_step_of_adopting_from_the_dead)
 				shmring_member *m = member_of(r, "b");
 				uint64_t got, again, later;
 
-				for (uint64_t i = 0; i < 8; i++)
-					CHECK_IS(push_number(p, i), SHMRING_OK);
+				push_n(p, 0, 8);
 				d->n = whole ? 2 : 3; /* holds [0, 4) or [0, 6) */
 				puppet_die(d);
 				CHECK_IS(recover(r), 2);
@@ -273,8 +269,7 @@ TEST(a_member_dies_while_it_splits_a_lease)
 		shmring_member *m = member_of(r, "b");
 		uint64_t again;
 
-		for (uint64_t i = 0; i < 8; i++)
-			CHECK_IS(push_number(p, i), SHMRING_OK);
+		push_n(p, 0, 8);
 		puppet_die(c);
 		CHECK_IS(recover(r), 2);
 		CHECK_IS(drain(m, &again), c->step ? 0xf3 : 0xff);
@@ -311,8 +306,7 @@ TEST(branches_without_a_living_member_keep_or_go_by_their_policy)
 		uint64_t again;
 		uint32_t id;
 
-		for (uint64_t i = 0; i < 6; i++)
-			CHECK_IS(push_number(p, i), SHMRING_OK);
+		push_n(p, 0, 6);
 		puppet_die(c);
 		CHECK_IS(recover(r), 2);
 		CHECK_IS(shmring_find_branch(r, "b", &id), c->step == 2 ? SHMRING_E_NO_BRANCH : SHMRING_OK);
@@ -376,14 +370,12 @@ TEST(on_a_branch_that_may_lapse_the_dead_hold_nobody)
 			uint32_t id;
 
 			NEED(shmring_subscribe(r, "b", &o, &id) == SHMRING_OK);
-			for (uint64_t i = 0; i < 10; i++)
-				CHECK_IS(push_number(p, i), SHMRING_OK);
+			push_n(p, 0, 10);
 			if (early)
 				m = member_of(r, "b");
 			puppet_die(c);
 			CHECK_IS(recover(r), 2);
-			for (uint64_t i = 10; i < end; i++)
-				CHECK_IS(push_number(p, i), SHMRING_OK);
+			push_n(p, 10, end - 10);
 			if (!early)
 				m = member_of(r, "b");
 			drain_lossy(m, told, &again, end);

@@ -3,17 +3,6 @@
 
 #include "check.h"
 
-static void push_end(shmring_producer *p)
-{
-	NEED(shmring_push(p, NULL, 0, SHMRING_KIND_END, NULL) == SHMRING_OK);
-}
-
-static void push_n(shmring_producer *p, uint64_t from, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		NEED(push_number(p, from + i) == SHMRING_OK);
-}
-
 TEST(one_marker_ends_every_member_of_every_branch_once)
 {
 	enum { MEMBERS = 3 };

@@ -14,12 +14,6 @@ static uint32_t subscribe(shmring *r, const char *name, uint64_t upstream)
 	return id;
 }
 
-static void push_n(shmring_producer *p, uint64_t from, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		NEED(push_number(p, from + i) == SHMRING_OK);
-}
-
 TEST(every_branch_sees_every_message)
 {
 	char name[16];

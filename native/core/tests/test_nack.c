@@ -1,20 +1,6 @@
 /* What a living member hands back is delivered again. */
 #include "death.h"
 
-static void push_n(shmring_producer *p, uint64_t from, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		NEED(push_number(p, from + i) == SHMRING_OK);
-}
-
-static struct shmring_lease lease_of(shmring_member *m, uint32_t n)
-{
-	struct shmring_lease lease;
-
-	NEED(shmring_take(m, n, 1024, &lease) == SHMRING_OK);
-	return lease;
-}
-
 TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 {
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST};

@@ -1,20 +1,6 @@
 /* Members: leases in any order, and everything a take meets on its way. */
 #include "check.h"
 
-static void push_n(shmring_producer *p, uint64_t from, uint64_t n)
-{
-	for (uint64_t i = 0; i < n; i++)
-		NEED(push_number(p, from + i) == SHMRING_OK);
-}
-
-static struct shmring_lease lease_of(shmring_member *m, uint32_t n)
-{
-	struct shmring_lease lease;
-
-	NEED(shmring_take(m, n, 1024, &lease) == SHMRING_OK);
-	return lease;
-}
-
 TEST(leases_are_released_in_any_order_and_the_lowest_one_holds)
 {
 	shmring *r = ring_new();

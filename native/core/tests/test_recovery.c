@@ -91,8 +91,7 @@ TEST(a_recovery_that_was_killed_is_finished_by_the_next)
 			uint32_t id;
 
 			NEED(shmring_subscribe(r, "b", &earliest, &id) == SHMRING_OK);
-			for (uint64_t i = 0; i < 6; i++)
-				CHECK_IS(push_number(p, i), SHMRING_OK);
+			push_n(p, 0, 6);
 			dead_member->n = 2;
 			puppet_die(dead_member);
 			dead_producer->step = DIES_FILLED;

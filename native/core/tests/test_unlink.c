@@ -1,0 +1,159 @@
+/* Removing rings, and those of the dead. */
+#include "folder.h"
+
+static void write_file(const char *path, const void *data, size_t n)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	NEED(fd >= 0 && write(fd, data, n) == (ssize_t)n);
+	close(fd);
+}
+
+TEST(only_the_ring_that_is_meant_is_unlinked)
+{
+	shmring *first, *second;
+
+	folder_begin();
+	CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_E_NOT_FOUND);
+	first = make(at, &small);
+	NEED(unlink(at) == 0);
+	second = make(at, &small);
+	CHECK_IS(shmring_unlink(at, first->header.uuid, NULL, NULL), SHMRING_E_NOT_FOUND);
+	CHECK(is_at(at, second));
+	CHECK_IS(shmring_unlink(at, second->header.uuid, NULL, NULL), SHMRING_OK);
+	CHECK(access(at, F_OK) != 0);
+	shmring_close(first);
+	shmring_close(second);
+	folder_end();
+}
+
+static int answer_of_remove;
+
+static int replace_and_remove(const char *path, void *context)
+{
+	shmring *other = context;
+
+	/* Who unlinks, here or in gc, asks the lock that is held now. */
+	CHECK_IS(shmring_reap(path), 0);
+	CHECK(is_at(path, other));
+	return answer_of_remove;
+}
+
+TEST(the_lock_is_held_while_a_name_is_taken_away)
+{
+	shmring *r;
+
+	folder_begin();
+	r = make(at, &small);
+	answer_of_remove = SHMRING_E_PERMISSION;
+	CHECK_IS(shmring_unlink(at, NULL, replace_and_remove, r), SHMRING_E_PERMISSION);
+	CHECK(is_at(at, r));
+	shmring_close(r); /* with the lock, which is free again */
+	folder_end();
+}
+
+TEST(other_files_are_left_alone)
+{
+	static const uint8_t zeroes[1 << 20];
+	const struct timespec long_ago[2] = {{0}, {0}};
+	const struct {
+		const void *data;
+		size_t n;
+	} file[] = {{"", 0}, {"notes", 5}, {zeroes, 8}, {zeroes, sizeof zeroes}};
+
+	folder_begin();
+	for (size_t i = 0; i < sizeof file / sizeof *file; i++) {
+		write_file(at, file[i].data, file[i].n);
+		NEED(utimensat(AT_FDCWD, at, long_ago, 0) == 0);
+		CHECK_IS(shmring_reap(at), SHMRING_E_NOT_A_RING);
+		CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_E_NOT_A_RING);
+		CHECK(access(at, F_OK) == 0);
+	}
+	unlink(at);
+	NEED(mkfifo(at, 0600) == 0);
+	CHECK_IS(shmring_reap(at), SHMRING_E_NOT_A_RING);
+	CHECK_IS(shmring_unlink(at, NULL, NULL, NULL), SHMRING_E_NOT_A_RING);
+	folder_end();
+}
+
+static int hold_the_ring(void *path)
+{
+	shmring *r = ring_again(path);
+
+	(void)r;
+	kill(getpid(), SIGSTOP);
+	return 0;
+}
+
+TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
+{
+	shmring *r;
+	int status;
+	pid_t pid;
+
+	folder_begin();
+	r = make(at, &small);
+	CHECK_IS(shmring_reap(at), 0); /* we live */
+	shmring_close(r);
+	CHECK_IS(shmring_reap(at), 0); /* closed in order */
+	pid = spawn(hold_the_ring, at);
+	NEED(waitpid(pid, &status, WUNTRACED) == pid && WIFSTOPPED(status));
+	CHECK_IS(shmring_reap(at), 0);
+	kill(pid, SIGKILL);
+	CHECK_IS(reap(pid), -SIGKILL);
+	CHECK_IS(shmring_reap(at), 1);
+	CHECK(access(at, F_OK) != 0);
+	CHECK_IS(shmring_reap(at), 0);
+	folder_end();
+}
+
+TEST(a_temporary_ring_is_reaped_when_nobody_living_is_attached)
+{
+	shmring *r;
+
+	folder_begin();
+	r = make(at, &(struct shmring_options){.slots = 1024, .temporary = true});
+	CHECK_IS(shmring_reap(at), 0);
+	shmring_close(r);
+	r = ring_again(at);
+	CHECK_IS(shmring_reap(at), 0);
+	shmring_close(r);
+	CHECK_IS(shmring_reap(at), 1);
+	CHECK(access(at, F_OK) != 0);
+	folder_end();
+}
+
+TEST(a_draft_is_known_by_its_name_and_its_header)
+{
+	const char *foreign[] = {".shmring-new-", ".shmring-new-notes",
+				 ".shmring-new-01234567-89ab-cdef-0123-456789abcdef"};
+	char path[200];
+	uint8_t zeroes[8192] = {0};
+	shmring *r;
+
+	folder_begin();
+	for (size_t i = 0; i < 3; i++) {
+		snprintf(path, sizeof path, "%s/%s", folder, foreign[i]);
+		write_file(path, zeroes, sizeof zeroes);
+		CHECK(shmring_reap(path) <= 0);
+		CHECK(access(path, F_OK) == 0);
+		unlink(path);
+	}
+	r = make(path, &small); /* a ring, and not the one that the name says */
+	shmring_close(r);
+	CHECK_IS(shmring_reap(path), 0);
+	CHECK(access(path, F_OK) == 0);
+	folder_end();
+}
+
+int main(void)
+{
+	check_begin();
+	RUN(a_draft_is_known_by_its_name_and_its_header);
+	RUN(only_the_ring_that_is_meant_is_unlinked);
+	RUN(the_lock_is_held_while_a_name_is_taken_away);
+	RUN(other_files_are_left_alone);
+	RUN(reap_unlinks_the_rings_of_the_dead_and_no_others);
+	RUN(a_temporary_ring_is_reaped_when_nobody_living_is_attached);
+	return check_summary();
+}

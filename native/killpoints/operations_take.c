@@ -1,0 +1,236 @@
+/* Taking, releasing, handing back; and what lapses. */
+#include "operations.h"
+
+static void build_exclusive(shmring *r)
+{
+	subscribe(r, "b", (struct shmring_branch_options){.exclusive = true});
+	push_numbers(r, 0, 6);
+	add_sleepers(r, earliest);
+}
+
+static void build_six_and_the_end(shmring *r)
+{
+	shmring_producer *p;
+
+	build_six(r);
+	p = producer_of(r);
+	push_end(p);
+	shmring_producer_close(p);
+}
+
+static void build_lapsing(shmring *r)
+{
+	subscribe(r, "b", (struct shmring_branch_options){.lapse = true});
+	push_numbers(r, 0, 1024);
+}
+
+static void build_lapsed(shmring *r)
+{
+	subscribe(r, "b", (struct shmring_branch_options){.lapse = true});
+	push_numbers(r, 0, 1030);
+}
+
+static void build_lapsed_orphan(shmring *r)
+{
+	subscribe(r, "b", (struct shmring_branch_options){.lapse = true});
+	push_numbers(r, 0, 6);
+	die(die_holding_four);
+	NEED(shmring_recover(r, NULL) == SHMRING_OK);
+	push_numbers(r, 6, 1030);
+}
+
+static void enter_exclusive(struct victim *v)
+{
+	v->m = member_with(v->r, "b", &(struct shmring_branch_options){.exclusive = true});
+}
+
+static void enter_with_one_lease(struct victim *v)
+{
+	enter_member(v);
+	NEED(shmring_take(v->m, 6, 6, &v->lease[0]) == SHMRING_OK);
+}
+
+static void act_push_into_full(struct victim *v)
+{
+	NEED(push_number(v->p, 1024) == SHMRING_OK);
+}
+
+static void release(struct victim *v, uint64_t first, uint64_t end)
+{
+	uint64_t numbers = BIT(end) - BIT(first);
+
+	v->shared->releasing |= numbers;
+	crash_order();
+	NEED(shmring_release(v->m, first, end) == SHMRING_OK);
+	crash_order();
+	v->shared->released |= numbers;
+}
+
+static void pop(struct victim *v, uint32_t messages)
+{
+	struct shmring_message message;
+	uint64_t at;
+
+	NEED(shmring_take(v->m, messages, 2, &v->lease[0]) == SHMRING_OK);
+	for (at = v->lease[0].first; shmring_read(v->r, &at, v->lease[0].end, &message) == SHMRING_OK;)
+		;
+	release(v, v->lease[0].first, v->lease[0].end);
+}
+
+static void act_pop(struct victim *v)
+{
+	pop(v, 2);
+}
+
+static void act_pop_one(struct victim *v)
+{
+	pop(v, 1);
+}
+
+/* By a member that was woken, beside one that sleeps and work for both. */
+static void act_pop_woken(struct victim *v)
+{
+	v->m->woken = true;
+	act_pop(v);
+}
+
+static void act_lease_release(struct victim *v)
+{
+	for (int i = 0; i < 3; i++)
+		NEED(shmring_take(v->m, 2, 2, &v->lease[i]) == SHMRING_OK);
+	release(v, 2, 4);
+	release(v, 0, 2);
+	release(v, 4, 6);
+}
+
+static void act_split(struct victim *v)
+{
+	release(v, 2, 4);
+	release(v, 5, 6);
+	release(v, 0, 1);
+}
+
+static void act_hand_back(struct victim *v)
+{
+	NEED(shmring_nack(v->m, 2, 4) == SHMRING_OK); /* from the middle: a seat becomes an orphan */
+	NEED(shmring_nack(v->m, 5, 6) == SHMRING_OK); /* and takes more */
+	NEED(shmring_nack(v->m, 4, 5) == SHMRING_OK); /* joins what lies there */
+	release(v, 0, 1);
+}
+
+static void act_pop_to_the_end(struct victim *v)
+{
+	NEED(shmring_take(v->m, 6, 6, &v->lease[0]) == SHMRING_OK);
+	release(v, v->lease[0].first, v->lease[0].end);
+	NEED(shmring_take(v->m, 1, 1, &v->lease[0]) == SHMRING_ENDED);
+}
+
+static void act_take_lapsed(struct victim *v)
+{
+	NEED(shmring_take(v->m, 1, 1, &v->lease[0]) == SHMRING_LAPSED);
+}
+
+static void act_take_lapsed_twice(struct victim *v)
+{
+	act_take_lapsed(v); /* what the dead one held, then what nobody had taken */
+	act_take_lapsed(v);
+}
+
+/* Numbers are their sequences here: `b` gets the unbroken end of them. */
+static void check_tail(struct survivors *s, int64_t last_before, bool pushes)
+{
+	int64_t first = (int64_t)load_acquire(&s->r->cursors->floor_next.v), last = first - 1, n;
+
+	while ((n = pop_number(s->b)) >= 0 || n == SHMRING_LAPSED) {
+		if (n == SHMRING_LAPSED) {
+			CHECK(last == first - 1);
+			continue;
+		}
+		CHECK_IS(n, last + 1);
+		last = n;
+	}
+	CHECK_IS(n, SHMRING_UNAVAILABLE);
+	CHECK(last == last_before || (pushes && last == last_before + 1));
+	CHECK(!pushes || !(s->arrived || s->victim->done) || last == last_before + 1);
+	s->arrived = last != last_before;
+}
+
+static void check_overwritten(struct survivors *s)
+{
+	check_tail(s, 1023, true);
+}
+
+static void check_lapsed(struct survivors *s)
+{
+	check_tail(s, 1029, false);
+}
+
+static const struct operation operations[] = {
+    {.name = "push that overwrites",
+     .build = build_lapsing,
+     .enter = enter_producer,
+     .act = act_push_into_full,
+     .numbered = true,
+     .check = check_overwritten},
+    {.name = "pop", .build = build_six, .enter = enter_member, .act = act_pop, .takes = 3},
+    {.name = "pop one", .build = build_six, .enter = enter_member, .act = act_pop_one, .takes = 1},
+    {.name = "pop that passes a wake-up on",
+     .build = build_six,
+     .enter = enter_member,
+     .act = act_pop_woken,
+     .takes = 3},
+    {.name = "pop, exclusive",
+     .build = build_exclusive,
+     .enter = enter_exclusive,
+     .act = act_pop,
+     .alone = true,
+     .takes = 3},
+    {.name = "pop one, exclusive",
+     .build = build_exclusive,
+     .enter = enter_exclusive,
+     .act = act_pop_one,
+     .alone = true,
+     .takes = 1},
+    {.name = "pop before a follower",
+     .build = build_followed,
+     .enter = enter_member,
+     .act = act_pop,
+     .takes = 3,
+     .behind = SIX_WAITING},
+    {.name = "three leases and releases",
+     .build = build_six,
+     .enter = enter_member,
+     .act = act_lease_release,
+     .takes = SIX_WAITING},
+    {.name = "releases that split a lease",
+     .build = build_six,
+     .enter = enter_with_one_lease,
+     .act = act_split,
+     .held = SIX_WAITING},
+    {.name = "hand back",
+     .build = build_six,
+     .enter = enter_with_one_lease,
+     .act = act_hand_back,
+     .held = SIX_WAITING},
+    {.name = "take from the dead", .build = build_orphan, .enter = enter_member, .act = act_pop, .held = 0xf},
+    {.name = "take that has lapsed",
+     .build = build_lapsed,
+     .enter = enter_member,
+     .act = act_take_lapsed,
+     .numbered = true,
+     .check = check_lapsed},
+    {.name = "take from the dead that has lapsed",
+     .build = build_lapsed_orphan,
+     .enter = enter_member,
+     .act = act_take_lapsed_twice,
+     .numbered = true,
+     .check = check_lapsed},
+    {.name = "take up to the end",
+     .build = build_six_and_the_end,
+     .enter = enter_member,
+     .act = act_pop_to_the_end,
+     .takes = SIX_WAITING,
+     .ends = ENDS},
+};
+
+const struct subject taking = {operations, sizeof operations / sizeof *operations};

@@ -1,0 +1,105 @@
+/* What is there before an operation, and what the child has when its stepping begins. */
+#include "operations.h"
+
+const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
+
+void push_numbers(shmring *r, uint64_t from, uint64_t to)
+{
+	shmring_producer *p = producer_of(r);
+
+	push_n(p, from, to - from);
+	shmring_producer_close(p);
+}
+
+void subscribe(shmring *r, const char *name, struct shmring_branch_options o)
+{
+	uint32_t id;
+
+	o.start = SHMRING_EARLIEST;
+	NEED(shmring_subscribe(r, name, &o, &id) == SHMRING_OK);
+}
+
+/* A branch "w" whose members all sleep, so that every wake-up has work to do. */
+void add_sleepers(shmring *r, struct shmring_branch_options o)
+{
+	shmring_member *m;
+
+	subscribe(r, "w", o);
+	m = member_of(r, "w");
+	while (pop_number(m) >= 0)
+		;
+	NEED(shmring_wait_message(m, clock_ns() + 1, SHMRING_WAIT_FUTEX) == SHMRING_TIMEOUT);
+	shmring_member_close(m);
+}
+
+void build_six(shmring *r)
+{
+	subscribe(r, "b", earliest);
+	push_numbers(r, 0, 6);
+	add_sleepers(r, earliest);
+}
+
+void build_followed(shmring *r)
+{
+	uint32_t id;
+
+	subscribe(r, "b", earliest);
+	push_numbers(r, 0, 6);
+	NEED(shmring_find_branch(r, "b", &id) == SHMRING_OK);
+	add_sleepers(r, (struct shmring_branch_options){.upstream = BIT(id)});
+}
+
+/* A child that dies with what it has. */
+int die_holding_four(void *path)
+{
+	shmring *r = ring_again(path);
+	shmring_member *m = member_of(r, "b"), *e;
+	struct shmring_lease l;
+
+	e = member_with(r, "e", &(struct shmring_branch_options){.start = SHMRING_EARLIEST, .ephemeral = true});
+	NEED(shmring_take(e, 1, 1, &l) == SHMRING_OK);
+	NEED(shmring_take(m, 2, 2, &l) == SHMRING_OK && shmring_take(m, 2, 2, &l) == SHMRING_OK);
+	raise(SIGKILL);
+	return 1;
+}
+
+static int die_filling_a_batch(void *path)
+{
+	shmring *r = ring_again(path);
+	shmring_producer *p = producer_of(r);
+	int64_t lo = shmring_next(p, 5);
+
+	for (uint64_t i = 1; i < 5; i++) /* as publish_ones() leaves it, its first row missing */
+		control_at(r, (uint64_t)lo + i)->published = (uint64_t)lo + i + 1;
+	raise(SIGKILL);
+	return 1;
+}
+
+void die(int (*job)(void *))
+{
+	NEED(reap(spawn(job, (void *)ring_path())) == -SIGKILL);
+}
+
+void build_orphan(shmring *r)
+{
+	build_six(r);
+	die(die_holding_four);
+	NEED(shmring_recover(r, NULL) == SHMRING_OK);
+}
+
+void build_dead(shmring *r)
+{
+	build_six(r);
+	die(die_holding_four);
+	die(die_filling_a_batch);
+}
+
+void enter_producer(struct victim *v)
+{
+	v->p = producer_of(v->r);
+}
+
+void enter_member(struct victim *v)
+{
+	v->m = member_of(v->r, "b");
+}
