@@ -6,6 +6,7 @@ import io.shmring.Lease;
 import io.shmring.Message;
 import io.shmring.spark.read.OwnBranch;
 import io.shmring.spark.read.ReadPlan;
+import io.shmring.spark.read.RingReader;
 import io.shmring.spark.read.TaskRing;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.io.IOException;
@@ -16,7 +17,6 @@ import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
 
@@ -24,22 +24,21 @@ import org.apache.spark.sql.connector.read.streaming.SupportsRealTimeRead;
  * Rows as they come, for as long as a real-time batch lasts. A branch of its own lets it sleep
  * until there is a message; what has been read is held by the stream's branch until Spark commits.
  */
-final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
+final class RealTimeReader extends RingReader<InternalRow>
+    implements SupportsRealTimeRead<InternalRow> {
   private final Position start;
-  private final TaskRing ring;
   private final Consumer consumer;
   private Iterator<InternalRow> rows = Collections.emptyIterator();
-  private InternalRow row;
   private long first; // where the rows at hand begin
   private long end; // and where they end
   private long read; // rows behind `first` that were handed out
   private long skip; // rows behind the start that the batch before has handed out
 
   RealTimeReader(RealTimePartition partition, ReadPlan plan) {
+    super(new TaskRing(partition.place(), plan));
     this.start = partition.start();
     this.first = start.sequence();
     this.end = start.sequence();
-    this.ring = new TaskRing(partition.place(), plan);
     try {
       BranchOptions begin = BranchOptions.at(start.sequence());
       this.consumer = new OwnBranch(ring.ring(), begin, "spark real-time task").consumer();
@@ -68,7 +67,7 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
           return false;
         }
       }
-      row = rows.next();
+      found = rows.next();
       read++;
       if (skip == 0) {
         return true;
@@ -105,11 +104,6 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
   }
 
   @Override
-  public InternalRow get() {
-    return row;
-  }
-
-  @Override
   public PartitionOffset getOffset() {
     UUID uuid = ring.ring().info().uuid();
     if (skip > 0) {
@@ -118,11 +112,6 @@ final class RealTimeReader implements SupportsRealTimeRead<InternalRow> {
     Position position =
         rows.hasNext() ? new Position(uuid, first, read) : new Position(uuid, end);
     return new RealTimeOffset(ring.ring().name(), position);
-  }
-
-  @Override
-  public CustomTaskMetric[] currentMetricsValues() {
-    return ring.metrics().values();
   }
 
   @Override

@@ -9,8 +9,6 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Opens a partition as rows where it is a real-time batch's, and as columns otherwise. */
 record RealTimeReaderFactory(ColumnarReaders columnar) implements PartitionReaderFactory {
-  private static final long serialVersionUID = 1L;
-
   @Override
   public boolean supportColumnarReads(InputPartition partition) {
     return partition instanceof RangePartition;

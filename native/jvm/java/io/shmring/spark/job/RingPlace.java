@@ -18,8 +18,6 @@ import org.apache.spark.TaskKilledException;
  * @param host that has it
  */
 public record RingPlace(String ring, UUID uuid, String host) implements Serializable {
-  private static final long serialVersionUID = 1L;
-
   /** Of a ring of another host, which the driver cannot look at. */
   static final UUID UNSEEN = new UUID(0, 0);
 

@@ -11,8 +11,6 @@ import java.util.List;
 import java.util.Optional;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.apache.spark.TaskContext;
-import org.apache.spark.sql.connector.metric.CustomTaskMetric;
-import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.TaskCompletionListener;
 
@@ -22,12 +20,11 @@ import org.apache.spark.util.TaskCompletionListener;
  * <p>What is taken from a branch that others know is released when the task has succeeded, if the
  * options want that: a task that fails hands it back, and its next attempt reads all of it again.
  */
-final class BatchReader implements PartitionReader<ColumnarBatch> {
+final class BatchReader extends RingReader<ColumnarBatch> {
   private static final long SLICE_MILLIS = 100;
 
   private final RingPartition partition;
   private final ReadOptions options;
-  private final TaskRing ring;
   private final TaskContext task = TaskContext.get();
   private final Consumer consumer;
   private Consumer seat; // of a branch that others know, see AttemptSeat
@@ -36,15 +33,14 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
   private final long end;
   private long left;
   private boolean finished;
-  private ColumnarBatch batch;
 
   /**
    * @param ring closed at the end of the task
    */
   BatchReader(RingPartition partition, ReadOptions options, TaskRing ring) {
+    super(ring);
     this.partition = partition;
     this.options = options;
-    this.ring = ring;
     this.left = options.maxMessages();
     this.untilSuccess = options.releaseAtEnd() && !options.branch().isEmpty();
     try {
@@ -79,8 +75,8 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
 
   @Override
   public boolean next() throws IOException {
-    batch = null;
-    while (!finished && batch == null) {
+    found = null;
+    while (!finished && found == null) {
       Optional<Lease> lease = take();
       if (lease.isEmpty()) {
         finished = true;
@@ -88,7 +84,7 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
         read(lease.get());
       }
     }
-    return batch != null;
+    return found != null;
   }
 
   private void read(Lease lease) {
@@ -100,9 +96,9 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
       release(lease, untilSuccess);
     } else if (options.zeroCopy()) {
       mapped.incrementAndGet();
-      batch = ring.columns().map(messages, whenUnused(lease, mapped, untilSuccess));
+      found = ring.columns().map(messages, whenUnused(lease, mapped, untilSuccess));
     } else {
-      batch = ring.columns().copy(messages);
+      found = ring.columns().copy(messages);
       release(lease, untilSuccess);
     }
   }
@@ -165,16 +161,6 @@ final class BatchReader implements PartitionReader<ColumnarBatch> {
               "ring \"%s\": no message and no end marker in %.1f s: %s",
               ring.ring().name(), options.timeoutMillis() / 1000.0, consumer.whyEmpty()));
     }
-  }
-
-  @Override
-  public ColumnarBatch get() {
-    return batch;
-  }
-
-  @Override
-  public CustomTaskMetric[] currentMetricsValues() {
-    return ring.metrics().values();
   }
 
   /** Spark closes readers of failed tasks too; only the end of the task tells which it was. */

@@ -8,8 +8,6 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Opens partitions in their tasks. */
 public record ColumnarReaders(ReadPlan plan) implements PartitionReaderFactory {
-  private static final long serialVersionUID = 1L;
-
   @Override
   public boolean supportColumnarReads(InputPartition partition) {
     return true;

@@ -13,8 +13,6 @@ import org.apache.spark.sql.types.StructType;
  */
 public record ReadPlan(StructType schema, int[] columns, ReadOptions options)
     implements Serializable {
-  private static final long serialVersionUID = 1L;
-
   /** The wanted columns. */
   public StructType wanted() {
     StructField[] fields = schema.fields();

@@ -14,8 +14,6 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 record RingPartition(RingPlace place, String read, long released, long ends, int launch)
     implements ColumnarPartition {
-  private static final long serialVersionUID = 1L;
-
   @Override
   public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
     return new BatchReader(this, plan.options(), new TaskRing(place, plan));

@@ -15,8 +15,6 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  */
 record RangePartition(RingPlace place, long first, long end, boolean mayLapse)
     implements ColumnarPartition {
-  private static final long serialVersionUID = 1L;
-
   @Override
   public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
     return new RangeReader(this, plan.options(), new TaskRing(place, plan));

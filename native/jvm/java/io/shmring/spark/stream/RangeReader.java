@@ -7,29 +7,26 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.spark.read.OwnBranch;
 import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.RingReader;
 import io.shmring.spark.read.TaskRing;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
 import org.apache.spark.TaskContext;
-import org.apache.spark.sql.connector.metric.CustomTaskMetric;
-import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Reads messages that the stream's branch holds, or for want of that this one, and takes none. */
-final class RangeReader implements PartitionReader<ColumnarBatch> {
-  private final TaskRing ring;
+final class RangeReader extends RingReader<ColumnarBatch> {
   private final Optional<OwnBranch> own; // where the stream's branch does not hold the messages
   private final Range range;
   private final Iterator<Message> messages;
   private final boolean zeroCopy;
-  private ColumnarBatch batch;
 
   /**
    * @param ring closed with this reader
    */
   RangeReader(RangePartition partition, ReadOptions options, TaskRing ring) {
-    this.ring = ring;
+    super(ring);
     this.zeroCopy = options.zeroCopy() && !partition.mayLapse(); // vectors may outlive the task
     try {
       this.own = partition.mayLapse() ? Optional.of(own(partition.first())) : Optional.empty();
@@ -74,19 +71,9 @@ final class RangeReader implements PartitionReader<ColumnarBatch> {
     if (read.isEmpty()) {
       return false;
     }
-    batch = zeroCopy ? ring.columns().map(read, () -> {}) : ring.columns().copy(read);
+    found = zeroCopy ? ring.columns().map(read, () -> {}) : ring.columns().copy(read);
     range.confirm(read.get(0).id());
     return true;
-  }
-
-  @Override
-  public ColumnarBatch get() {
-    return batch;
-  }
-
-  @Override
-  public CustomTaskMetric[] currentMetricsValues() {
-    return ring.metrics().values();
   }
 
   @Override

@@ -4,6 +4,4 @@ import io.shmring.spark.stream.RingOffset.Position;
 import org.apache.spark.sql.connector.read.streaming.PartitionOffset;
 
 /** Where a task of a real-time batch stands in its ring. */
-record RealTimeOffset(String ring, Position position) implements PartitionOffset {
-  private static final long serialVersionUID = 1L;
-}
+record RealTimeOffset(String ring, Position position) implements PartitionOffset {}

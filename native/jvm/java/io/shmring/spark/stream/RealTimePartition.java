@@ -5,6 +5,4 @@ import io.shmring.spark.read.PlacedPartition;
 import io.shmring.spark.stream.RingOffset.Position;
 
 /** A ring that a task reads from a place on for as long as its batch lasts. */
-record RealTimePartition(RingPlace place, Position start) implements PlacedPartition {
-  private static final long serialVersionUID = 1L;
-}
+record RealTimePartition(RingPlace place, Position start) implements PlacedPartition {}

@@ -16,8 +16,6 @@ import org.apache.spark.sql.types.StructType;
 record PartWriterFactory(
     WriteOptions options, StructType schema, RingPlace place, String folder)
     implements DataWriterFactory, StreamingDataWriterFactory {
-  private static final long serialVersionUID = 1L;
-
   @Override
   public DataWriter<InternalRow> createWriter(int partition, long task) {
     return new PartWriter(this, partition + "-" + task);

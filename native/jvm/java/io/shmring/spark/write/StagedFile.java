@@ -14,8 +14,6 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
  * @param aligns for each the byte that shall lie on a 64-byte boundary, or -1
  */
 record StagedFile(String path, long rows, int[] lengths, int[] aligns) implements WriterCommitMessage {
-  private static final long serialVersionUID = 1L;
-
   /** What the tasks that have committed have staged. */
   static List<StagedFile> of(WriterCommitMessage[] messages) {
     return Arrays.stream(messages)
