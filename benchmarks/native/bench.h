@@ -189,4 +189,27 @@ static inline void times_print(struct times *t)
 	free(t->ns);
 }
 
+/* What a program measures, by its first argument; the last one has no name. */
+struct measurement {
+	const char *name;
+	void (*run)(char **argv);
+};
+
+static inline int measure(int argc, char **argv, const struct measurement *known)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+
+	die_with_parent();
+	for (const struct measurement *m = known; m->name; m++)
+		if (!strcmp(what, m->name)) {
+			m->run(argv);
+			return 0;
+		}
+	fprintf(stderr, "usage: %s", argv[0]);
+	for (const struct measurement *m = known; m->name; m++)
+		fprintf(stderr, "%c%s", m == known ? ' ' : '|', m->name);
+	fprintf(stderr, " [key=value ...]\n");
+	return 2;
+}
+
 #endif

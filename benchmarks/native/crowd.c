@@ -7,10 +7,9 @@
  * Default waiting everywhere. Prints one JSON object.
  */
 #include <pthread.h>
-#include <shmring.h>
 #include <stdatomic.h>
 
-#include "bench.h"
+#include "rings.h"
 
 #define MAX_MEMBERS 240
 #define SETTLE_SECONDS 0.5
@@ -23,31 +22,8 @@ struct tally {
 	double cpu[MAX_MEMBERS];
 };
 
-static const char *current_path;
-static pid_t owner;
+static const char *path;
 static struct tally *tally;
-
-static void must(int status, const char *what)
-{
-	if (status >= 0)
-		return;
-	fprintf(stderr, "%s: %d %s\n", what, status, shmring_error_message());
-	exit(1);
-}
-
-static void unlink_current(void)
-{
-	if (current_path && getpid() == owner)
-		unlink(current_path);
-}
-
-static shmring *attach(void)
-{
-	shmring *ring;
-
-	must(shmring_attach(current_path, 0, &ring), "attach");
-	return ring;
-}
 
 static shmring_member *join(shmring *ring)
 {
@@ -58,16 +34,15 @@ static shmring_member *join(shmring *ring)
 	return member;
 }
 
-static shmring *create(char **argv)
+static shmring *begin(char **argv)
 {
 	struct shmring_options options = {.slots = 16384, .participants = 248};
 
-	current_path = option(argv, "path", "/dev/shm/shmring.bench-crowd");
-	owner = getpid();
-	unlink(current_path);
-	must(shmring_create(current_path, &options, NULL), "create");
+	path = option(argv, "path", "/dev/shm/shmring.bench-crowd");
+	unlink_at_exit(path);
+	create(path, &options);
 	tally = shared(sizeof *tally);
-	return attach();
+	return attach(path);
 }
 
 static void await_ready(uint32_t processes)
@@ -92,7 +67,7 @@ static void measure_redelivery(char **argv)
 {
 	uint32_t seats = (uint32_t)number(argv, "seats", 200);
 	double seconds = atof(option(argv, "seconds", "0.5"));
-	shmring *ring = create(argv);
+	shmring *ring = begin(argv);
 	shmring_member *member = join(ring);
 	shmring_producer *producer;
 	struct shmring_lease lease;
@@ -107,7 +82,7 @@ static void measure_redelivery(char **argv)
 	others = child();
 	if (others == 0) {
 		for (uint32_t i = 0; i < seats; i++)
-			(void)attach();
+			(void)attach(path);
 		atomic_fetch_add(&tally->ready, 1);
 		for (;;)
 			pause();
@@ -115,7 +90,7 @@ static void measure_redelivery(char **argv)
 	await_ready(1);
 	dead = child();
 	if (dead == 0) {
-		must(shmring_take(join(attach()), HELD, HELD, &lease), "take");
+		must(shmring_take(join(attach(path)), HELD, HELD, &lease), "take");
 		raise(SIGKILL);
 	}
 	waitpid(dead, NULL, 0);
@@ -155,7 +130,7 @@ static void *wait_in_vain(void *ring)
 
 static void idle_process(uint32_t me, double seconds)
 {
-	shmring *ring = attach();
+	shmring *ring = attach(path);
 	pthread_t thread;
 	double start, cpu;
 
@@ -175,7 +150,7 @@ static void measure_idle(char **argv)
 {
 	uint32_t members = (uint32_t)number(argv, "members", 200);
 	double seconds = atof(option(argv, "seconds", "3")), percent = 0;
-	shmring *ring = create(argv);
+	shmring *ring = begin(argv);
 
 	if (members > MAX_MEMBERS || members % THREADS)
 		die("members come in fives");
@@ -197,7 +172,7 @@ static void measure_idle(char **argv)
 
 static void serve(uint32_t me)
 {
-	shmring *ring = attach();
+	shmring *ring = attach(path);
 	shmring_member *member = join(ring);
 	double cpu = process_cpu();
 
@@ -221,7 +196,7 @@ static void measure_share(char **argv)
 {
 	uint32_t members = (uint32_t)number(argv, "members", 48);
 	double seconds = atof(option(argv, "seconds", "0.5")), start, took, cpu = 0;
-	shmring *ring = create(argv);
+	shmring *ring = begin(argv);
 	shmring_producer *producer;
 	uint64_t id, sent = 0;
 
@@ -254,19 +229,12 @@ static void measure_share(char **argv)
 
 int main(int argc, char **argv)
 {
-	const char *what = argc > 1 ? argv[1] : "";
+	static const struct measurement known[] = {
+	    {"redelivery", measure_redelivery},
+	    {"idle", measure_idle},
+	    {"share", measure_share},
+	    {0},
+	};
 
-	die_with_parent();
-	atexit(unlink_current);
-	if (!strcmp(what, "redelivery"))
-		measure_redelivery(argv);
-	else if (!strcmp(what, "idle"))
-		measure_idle(argv);
-	else if (!strcmp(what, "share"))
-		measure_share(argv);
-	else {
-		fprintf(stderr, "usage: crowd redelivery|idle|share [key=value ...]\n");
-		return 2;
-	}
-	return 0;
+	return measure(argc, argv, known);
 }

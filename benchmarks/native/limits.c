@@ -201,20 +201,13 @@ static void measure_futex(char **argv)
 
 int main(int argc, char **argv)
 {
-	const char *what = argc > 1 ? argv[1] : "";
+	static const struct measurement known[] = {
+	    {"memcpy", measure_memcpy},
+	    {"handover", measure_handover},
+	    {"cacheline", measure_cacheline},
+	    {"futex", measure_futex},
+	    {0},
+	};
 
-	die_with_parent();
-	if (!strcmp(what, "memcpy"))
-		measure_memcpy(argv);
-	else if (!strcmp(what, "handover"))
-		measure_handover(argv);
-	else if (!strcmp(what, "cacheline"))
-		measure_cacheline(argv);
-	else if (!strcmp(what, "futex"))
-		measure_futex(argv);
-	else {
-		fprintf(stderr, "usage: limits memcpy|handover|cacheline|futex [key=value ...]\n");
-		return 2;
-	}
-	return 0;
+	return measure(argc, argv, known);
 }

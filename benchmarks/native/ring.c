@@ -8,43 +8,12 @@
  * One producer and one member are pinned to two cores; more are left to the
  * scheduler. STRATEGY is a number of enum shmring_wait_strategy. Prints one JSON object.
  */
-#include <shmring.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 
-#include "bench.h"
+#include "rings.h"
 
 #define ROW SHMRING_SLOT_BYTES
-
-static const char *current_path;
-
-static void must(int status, const char *what)
-{
-	if (status >= 0)
-		return;
-	fprintf(stderr, "%s: %d %s\n", what, status, shmring_error_message());
-	exit(1);
-}
-
-static shmring *attach(const char *path)
-{
-	shmring *ring;
-
-	must(shmring_attach(path, 0, &ring), "attach");
-	return ring;
-}
-
-static void unlink_current(void)
-{
-	if (current_path)
-		unlink(current_path);
-}
-
-static void create(const char *path, const struct shmring_options *options)
-{
-	unlink(path);
-	must(shmring_create(path, options, NULL), "create");
-}
 
 /* --- one way ----------------------------------------------------------------- */
 
@@ -207,7 +176,7 @@ static void measure_stream(char **argv)
 
 	if (s.producers + s.members > MAX_PROCESSES)
 		die("too many processes");
-	current_path = s.path;
+	unlink_at_exit(s.path);
 	create(s.path, &options);
 	atomic_store(&tally->producing, s.producers);
 	for (uint32_t i = 0; i < s.producers + s.members; i++)
@@ -373,7 +342,7 @@ static void measure_idle(char **argv)
 	shmring *ring;
 	double start, cpu;
 
-	current_path = path;
+	unlink_at_exit(path);
 	create(path, &options);
 	ring = attach(path);
 	must(shmring_producer_open(ring, "silent producer", &producer), "producer");
@@ -394,19 +363,12 @@ static void measure_idle(char **argv)
 
 int main(int argc, char **argv)
 {
-	const char *what = argc > 1 ? argv[1] : "";
+	static const struct measurement known[] = {
+	    {"stream", measure_stream},
+	    {"pingpong", measure_pingpong},
+	    {"idle", measure_idle},
+	    {0},
+	};
 
-	die_with_parent();
-	atexit(unlink_current);
-	if (!strcmp(what, "stream"))
-		measure_stream(argv);
-	else if (!strcmp(what, "pingpong"))
-		measure_pingpong(argv);
-	else if (!strcmp(what, "idle"))
-		measure_idle(argv);
-	else {
-		fprintf(stderr, "usage: ring stream|pingpong|idle [key=value ...]\n");
-		return 2;
-	}
-	return 0;
+	return measure(argc, argv, known);
 }
