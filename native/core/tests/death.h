@@ -110,6 +110,16 @@ static inline unsigned seats_in_use(const shmring *r)
 	return n;
 }
 
+/* Nothing is left of the dead, and the ring works. */
+static inline void end_working(shmring *r, shmring_producer *p, shmring_member *m)
+{
+	shmring_producer_close(p);
+	check_works(r, m);
+	CHECK_IS(seats_in_use(r), 2);
+	shmring_member_close(m);
+	ring_end(r);
+}
+
 /* --- what they do -------------------------------------------------------------- */
 
 enum {

@@ -32,11 +32,7 @@ TEST(what_a_dead_member_held_comes_again_and_nothing_else)
 			CHECK_IS(got, c->step ? 0x3f3 : 0x3ff);
 			CHECK_IS(again, c->step ? 0x33 : 0x3f);
 			CHECK_IS(branch_released(r, m->branch, false), 10);
-			shmring_producer_close(p);
-			check_works(r, m);
-			CHECK_IS(seats_in_use(r), 2);
-			shmring_member_close(m);
-			ring_end(r);
+			end_working(r, p, m);
 		}
 	munmap(c, sizeof *c);
 }
@@ -98,10 +94,7 @@ TEST(a_member_dies_at_each_step_of_a_take)
 			CHECK_IS(got & first, 0); /* nothing twice */
 			CHECK_IS(got | first, 0x3f);
 			CHECK_IS(again, c->step >= TAKE_MOVED ? 3 : 0);
-			shmring_producer_close(p);
-			check_works(r, m);
-			shmring_member_close(m);
-			ring_end(r);
+			end_working(r, p, m);
 		}
 	munmap(c, sizeof *c);
 }
@@ -232,11 +225,7 @@ TEST(a_member_dies_at_each_step_of_adopting_from_the_dead)
 				CHECK_IS(again | later, whole ? 0xf : 0x3f);
 				CHECK_IS(again & later, 0);
 				CHECK_IS(branch_released(r, m->branch, false), 8);
-				shmring_producer_close(p);
-				check_works(r, m);
-				CHECK_IS(seats_in_use(r), 2);
-				shmring_member_close(m);
-				ring_end(r);
+				end_working(r, p, m);
 			}
 	munmap(c, sizeof *c);
 	munmap(d, sizeof *d);
@@ -274,10 +263,7 @@ TEST(a_member_dies_while_it_splits_a_lease)
 		CHECK_IS(recover(r), 2);
 		CHECK_IS(drain(m, &again), c->step ? 0xf3 : 0xff);
 		CHECK_IS(again, c->step ? 0xf3 : 0xff);
-		shmring_producer_close(p);
-		check_works(r, m);
-		shmring_member_close(m);
-		ring_end(r);
+		end_working(r, p, m);
 	}
 	munmap(c, sizeof *c);
 }
@@ -384,11 +370,7 @@ TEST(on_a_branch_that_may_lapse_the_dead_hold_nobody)
 			CHECK(told[2] == -2 && told[3] == -2); /* had been released */
 			CHECK_IS(again, held ? 4 : 0);
 			CHECK(held || (told[0] == -1 && told[5] == -1));
-			shmring_producer_close(p);
-			check_works(r, m);
-			CHECK_IS(seats_in_use(r), 2);
-			shmring_member_close(m);
-			ring_end(r);
+			end_working(r, p, m);
 		}
 	munmap(c, sizeof *c);
 }

@@ -33,11 +33,7 @@ TEST(a_producer_dies_at_each_step_and_its_hole_is_stepped_over)
 				if (p && room)
 					CHECK_IS(pop_number(m), 2);
 				CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
-				shmring_producer_close(p);
-				check_works(r, m);
-				CHECK_IS(seats_in_use(r), 2);
-				shmring_member_close(m);
-				ring_end(r);
+				end_working(r, p, m);
 			}
 	munmap(c, sizeof *c);
 }
@@ -157,10 +153,7 @@ TEST(among_several_dead_with_an_intent_at_one_place_the_owner_is_found)
 					CHECK_IS(pop_number(m), 5000 + i);
 				CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 				CHECK_IS(seats_in_use(r), 3);
-				shmring_producer_close(p);
-				check_works(r, m);
-				shmring_member_close(m);
-				ring_end(r);
+				end_working(r, p, m);
 			}
 	munmap(c, sizeof *c);
 }

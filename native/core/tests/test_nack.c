@@ -232,11 +232,7 @@ TEST(a_member_dies_at_each_step_of_handing_back)
 			CHECK_IS(got & drain(m, &later), 0); /* nothing twice */
 			CHECK_IS(again | later, 0xff);
 			CHECK_IS(branch_released(r, m->branch, false), 8);
-			shmring_producer_close(p);
-			check_works(r, m);
-			CHECK_IS(seats_in_use(r), 2);
-			shmring_member_close(m);
-			ring_end(r);
+			end_working(r, p, m);
 		}
 	munmap(c, sizeof *c);
 }
