@@ -122,7 +122,7 @@ lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), c
 	@$(PYTHON) scripts/arrows.py --check
 
 .PHONY: arrows
-arrows: ## who calls whom, floor by floor, read from the C and Java code
+arrows: ## who uses whom, floor by floor, read from the code
 	@$(PYTHON) scripts/arrows.py
 
 .PHONY: format

@@ -1,13 +1,15 @@
-"""Who uses whom in C, and which package imports which in Java, read from the code.
+"""Who uses whom in C, and who imports whom in Java and Python, read from the code.
 
 `make arrows` prints it, `make lint` checks it (--check). Each part of the house (floors.toml
 beside this file) is a list of floors, top first. A unit (a C file with its header, a Java
 package) may use what lies on a lower floor; an arrow that runs up, or along a floor, is an
-error unless `allow` names it, with the reason.
+error unless `allow` names it, with the reason. The floors of the Python package stand in
+pyproject.toml, and import-linter checks them; they are only drawn here.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 import tomllib
@@ -60,6 +62,29 @@ def java_arrows(folder: Path) -> Arrows:
     return {name: used & arrows.keys() - {name} for name, used in arrows.items()}
 
 
+def _imports(node: ast.AST) -> set[str]:
+    """What is imported in a module and its functions, but for types alone."""
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return {f"{node.module}.{alias.name}" for alias in node.names}
+    if isinstance(node, ast.Import):
+        return {alias.name for alias in node.names}
+    if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        return set()
+    return set().union(*map(_imports, ast.iter_child_nodes(node)))
+
+
+def python_arrows(folder: Path) -> Arrows:
+    """Modules and packages right below a package, and those from which they import."""
+    arrows: Arrows = {}
+    for file in sorted(folder.rglob("*.py")):
+        room = file.relative_to(folder).parts[0].removesuffix(".py")
+        names = (name.split(".") for name in _imports(ast.parse(file.read_text())))
+        used = {name[1] for name in names if name[0] == folder.name and len(name) > 1}
+        arrows.setdefault(room, set()).update(used)
+    del arrows["__init__"]
+    return {room: used & arrows.keys() - {room} for room, used in arrows.items()}
+
+
 READERS: dict[str, Callable[[Path], Arrows]] = {"c": c_arrows, "java": java_arrows}
 
 
@@ -105,6 +130,22 @@ class Part(NamedTuple):
             print(f"     but {arrow}: {reason}")
 
 
+def package() -> Part:
+    """The Python package, whose floors and doors are import-linter's."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    name, floors = settings["root_package"], settings["contracts"][0]
+    return Part(
+        f"src/{name}",
+        "python",
+        [layer.split(" | ") for layer in floors["layers"]],
+        {
+            arrow.replace(f"{name}.", ""): "a door, pyproject.toml"
+            for arrow in floors["ignore_imports"]
+            if not arrow.endswith(f"-> {name}")
+        },
+    )
+
+
 def main() -> int:
     """Draw all parts, or with --check only say what is wrong."""
     failed = False
@@ -116,6 +157,9 @@ def main() -> int:
         for line in part.wrong(arrows):
             print(f"{part.folder}: {line}", file=sys.stderr)
             failed = True
+    if "--check" not in sys.argv[1:]:
+        part = package()
+        part.draw(python_arrows(ROOT / part.folder))
     return failed
 
 
