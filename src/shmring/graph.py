@@ -164,7 +164,6 @@ class Sequence(Closing, Node):
     # --- the graph ------------------------------------------------------------------------------
 
     def follow(self, upstream: Node) -> None:
-        """What then() does, seen from the follower."""
         _check_same_ring(self, upstream)
         if self.branch is not None:
             _follow(self._ring, self.branch, upstream)
@@ -172,16 +171,13 @@ class Sequence(Closing, Node):
             raise ValueError("a producer cannot follow a producer")
 
     def unfollow(self, upstream: list[str]) -> None:
-        """Wait for these branches no longer."""
         if self.branch is not None:
             _unfollow(self._ring, self.branch, upstream)
 
     def ends(self) -> list[str]:
-        """The branches that who follows this must wait for; none for the producer."""
         return [] if self.branch is None else [self.branch]
 
     def sequences(self) -> list[Sequence]:
-        """The sequences it consists of."""
         return [self]
 
 
@@ -254,7 +250,6 @@ class FanOut(Node):
             raise
 
     def follow(self, upstream: Node) -> None:
-        """What then() does, seen from the follower."""
         self._upstream = upstream
         members = list(self._members)
         for member in members:
@@ -263,19 +258,16 @@ class FanOut(Node):
             follower.follow(upstream)
 
     def unfollow(self, upstream: list[str]) -> None:
-        """Wait for these branches no longer."""
         for ring in [sequence.ring for sequence in self.sequences()][:1]:
             for branch in _chain(_after(ring), self.ends(), upstream):
                 _unfollow(ring, branch, upstream)
 
     def ends(self) -> list[str]:
-        """The branches that who follows this must wait for."""
         there = {branch["name"] for s in self.sequences()[:1] for branch in s.ring.branches()}
         ends = [end for member in list(self._members) for end in member.ends() if end in there]
         return ends if ends or self._upstream is None else self._upstream.ends()
 
     def sequences(self) -> list[Sequence]:
-        """The sequences it consists of."""
         return [s for member in list(self._members) for s in member.sequences()]
 
 

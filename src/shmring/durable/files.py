@@ -210,7 +210,7 @@ class _OsFile:
         self.close()
 
 
-class OsDisk:
+class OsDisk(Disk):
     """The real disk.
 
     Parameters
@@ -224,21 +224,17 @@ class OsDisk:
         self._mode = mode
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
-        """Open a file; ``create`` makes it, or empties the one that is there."""
         flags = os.O_RDWR if write or create else os.O_RDONLY
         return _OsFile(path, flags | (os.O_CREAT | os.O_TRUNC if create else 0), self._mode)
 
     def rename(self, source: str, target: str) -> None:
-        """Put source in target's place in one step."""
         os.rename(source, target)
 
     def remove(self, path: str) -> None:
-        """Remove a name; no error if it is gone already."""
         with suppress(FileNotFoundError):
             os.unlink(path)
 
     def names(self, path: str) -> list[str]:
-        """Return the names in a directory; none if there is no such directory."""
         try:
             return os.listdir(path)
         except FileNotFoundError:
@@ -247,7 +243,6 @@ class OsDisk:
             raise _no_directory(path) from None
 
     def make_directory(self, path: str) -> None:
-        """Make the directory and its parents where they are missing, durably."""
         if os.path.isdir(path):
             return
         parent = os.path.dirname(path)
@@ -261,7 +256,6 @@ class OsDisk:
         self.sync_directory(parent)
 
     def sync_directory(self, path: str) -> None:
-        """Return when the names in this directory are on disk."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -269,7 +263,6 @@ class OsDisk:
             os.close(fd)
 
     def lock(self, path: str, what: str, timeout: float | None) -> Lock:
-        """Become the only owner of ``path``, or raise ``Locked`` after ``timeout`` seconds."""
         return LockFile(path, what, timeout)
 
 
