@@ -24,7 +24,7 @@ from shmring.cli.options import (
 )
 from shmring.cli.output import Meter, emit, wants_json
 from shmring.cli.produce import DEFAULT_BRANCH
-from shmring.cli.sinks import Count, Lines, Sink, Tabular
+from shmring.cli.sinks import Lines, Sink, Tabular
 from shmring.errors import Damaged, Empty, EndOfStream, Lapsed
 
 if TYPE_CHECKING:
@@ -109,12 +109,10 @@ def consume(
     if null + raw + (to_file or wants_json()) > 1:
         raise click.UsageError("--null and --raw are for messages on stdout")
     with place.open(slots=slots) as ring:
-        sink: Sink
-        if count:
-            sink = Count()
-        elif to_file:
+        sink = Sink()
+        if parquet is not None or csv is not None:
             sink = Tabular(parquet or csv or "", csv=csv is not None, schema=ring.schema)
-        else:
+        elif not count:
             ending = b"" if raw else b"\0" if null else b"\n"
             sink = Lines(ending, as_json=wants_json())
         with (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import Any
 
@@ -22,7 +21,7 @@ from shmring.cli.output import (
 from shmring.inspect import Row, filled_rows
 from shmring.inspect import table as arrow_table
 
-__all__ = ["branch_rows", "seat_state", "stat", "summary", "table"]
+__all__ = ["branch_rows", "seat_cells", "stat", "summary", "table"]
 
 BRANCH_COLUMNS = ("", "branch", "lag", "members", "orphans", "kind", "after", "position")
 SEAT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "holds from")
@@ -44,7 +43,7 @@ def stat(place: Place) -> None:
     show_table(BRANCH_COLUMNS, branch_rows(stats), title="branches")
     print()
     seats = stats["participants"]
-    show_table(SEAT_COLUMNS, [seat_row(seat) for seat in seats], title="participants")
+    show_table(SEAT_COLUMNS, [_seat_row(seat) for seat in seats], title="participants")
     print()
     show_table(*_counters(seats), title="what they have done")
 
@@ -79,8 +78,7 @@ def branch_rows(stats: dict[str, Any]) -> list[tuple[object, ...]]:
     ]
 
 
-def seat_state(seat: dict[str, Any]) -> str:
-    """What a participant is."""
+def _state(seat: dict[str, Any]) -> str:
     if seat["alive"]:
         return "alive"
     if not seat["orphaned"]:
@@ -88,13 +86,15 @@ def seat_state(seat: dict[str, Any]) -> str:
     return "dead, redelivery" if seat["pid"] else "handed back"
 
 
-def seat_row(seat: dict[str, Any]) -> tuple[object, ...]:
-    """A row for SEAT_COLUMNS."""
+def seat_cells(seat: dict[str, Any]) -> tuple[object, ...]:
+    """Who a participant is: cells for SEAT_COLUMNS, all but the last."""
+    who = (seat["seat"], seat["role"], seat["name"], seat["branch"] or "-", str(seat["pid"]))
+    return (*who, _state(seat))
+
+
+def _seat_row(seat: dict[str, Any]) -> tuple[object, ...]:
     held = [sequence for sequence in (seat["claim"], seat["hold"]) if sequence is not None]
-    return (
-        *(seat["seat"], seat["role"], seat["name"], seat["branch"] or "-", str(seat["pid"])),
-        *(seat_state(seat), f"{min(held):,}" if held else "-"),
-    )
+    return (*seat_cells(seat), f"{min(held):,}" if held else "-")
 
 
 def _counters(seats: list[dict[str, Any]]) -> tuple[list[str], list[tuple[object, ...]]]:
@@ -196,14 +196,8 @@ def _emit_row(row: Row, as_hex: bool) -> None:
 
 def _write_csv(target: str, rows: list[Row], as_hex: bool) -> None:
     import csv
-    from contextlib import nullcontext
 
-    out = (
-        nullcontext(sys.stdout)
-        if target == "-"
-        else open(target, "w", newline="", encoding="utf-8")  # noqa: SIM115
-    )
-    with out as file:
+    with click.open_file(target, "w", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["slot", "message_id", "time", "message", "reference_count"])
         for slot, number, when, _, references, _, message in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any, Protocol, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from shmring.cli.output import message_fields, to_json
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
     from shmring import Lease
 
-__all__ = ["Count", "Lines", "Sink", "Tabular"]
+__all__ = ["Lines", "Sink", "Tabular"]
 
 _ROWS = 65_536  # messages of one row group
 
 
-class Sink(Protocol):
-    """Takes what comes out of a ring; a context manager."""
+class Sink:
+    """Takes what comes out of a ring, a context manager; this one for what is only counted."""
 
     def message(self, message: Lease) -> None:
         """Take a message; its data is gone afterwards."""
@@ -31,30 +31,11 @@ class Sink(Protocol):
     def flush(self) -> None:
         """Nothing more comes for a moment."""
 
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-class _Plain:
-    def flush(self) -> None:
-        pass
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.flush()
-
-
-class Count(_Plain):
-    """Nowhere: they are only counted."""
-
-    def message(self, message: Lease) -> None:
-        pass
-
-    def batch(self, batch: pa.RecordBatch) -> None:
-        pass
 
 
 def _stdout() -> IO[bytes]:
@@ -64,7 +45,7 @@ def _stdout() -> IO[bytes]:
     return out
 
 
-class Lines(_Plain):
+class Lines(Sink):
     """stdout: each message and what ends it, or a line of JSON; a line of JSON for each row."""
 
     def __init__(self, ending: bytes, *, as_json: bool) -> None:
@@ -92,7 +73,7 @@ class Lines(_Plain):
         self._out.flush()
 
 
-class Tabular(_Plain):
+class Tabular(Sink):
     """A Parquet or CSV file: the rows of the batches, or a row a message.
 
     Parameters

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import shmring
-from shmring.cli.look import BRANCH_COLUMNS, branch_rows, seat_state, summary
+from shmring.cli.look import BRANCH_COLUMNS, SEAT_COLUMNS, branch_rows, seat_cells, summary
 from shmring.cli.options import Place, json_option, ring_argument
 from shmring.cli.output import console, emit, make_table, print_lines, size, wants_json
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["top"]
 
-_SEAT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "messages/s", "bytes/s")
+_SEAT_COLUMNS = (*SEAT_COLUMNS[:-1], "messages/s", "bytes/s")
 
 
 class Rates:
@@ -142,13 +142,9 @@ def _draw(place: Place, stats: dict[str, Any]) -> Group:
             ],
         ),
         "",
-        make_table(_SEAT_COLUMNS, [_seat_row(seat) for seat in seats]),
+        make_table(
+            _SEAT_COLUMNS,
+            [(*seat_cells(s), s["messages_per_s"], f"{size(s['bytes_per_s'])}/s") for s in seats],
+        ),
         "",
-    )
-
-
-def _seat_row(seat: dict[str, Any]) -> tuple[object, ...]:
-    return (
-        *(seat["seat"], seat["role"], seat["name"], seat["branch"] or "-", str(seat["pid"])),
-        *(seat_state(seat), seat["messages_per_s"], f"{size(seat['bytes_per_s'])}/s"),
     )
