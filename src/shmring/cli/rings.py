@@ -14,7 +14,7 @@ from shmring.choices import CLOCKS
 from shmring.cli.errors import complain
 from shmring.cli.options import Place, creation_options, json_option, ring_argument
 from shmring.cli.output import as_time, clean, emit, show_pairs, show_table, size, wants_json
-from shmring.errors import Contended, RingNotFound, ShmringError
+from shmring.errors import Contended, RingExists, RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER, sweep_folder
 
 if TYPE_CHECKING:
@@ -68,34 +68,51 @@ def octal(value: str | int) -> int:
     metavar="NAME",
     help="Make this branch too, so that it holds messages for who comes later. Repeatable.",
 )
+@click.option("--exist-ok", is_flag=True, help="Leave a ring that is there as it is.")
 @json_option
 def create(
     place: Place,
     slots: int | None,
     schema_from: str | None,
     branches: tuple[str, ...],
+    exist_ok: bool,
     **options: Any,
 ) -> None:
-    """Make a ring. It stays until it is unlinked."""
+    """Make a ring. It stays until it is unlinked.
+
+    All of its memory is reserved now, and in containers charged to the one that this runs in.
+    """
     if schema_from is not None:
         options["schema"] = import_module("pyarrow.parquet").read_schema(schema_from)
     if slots is not None:
         options["slots"] = slots
-    with shmring.create(place.name, path=place.path, **options) as ring:
+    try:
+        made = shmring.create(place.name, path=place.path, **options)
+    except RingExists:
+        if not exist_ok:
+            raise
+        with place.attach() as ring:
+            _say_what_is_there("found", place, ring)
+        return
+    with made as ring:
         try:
             for branch in branches:
                 ring.subscribe(branch)
         except BaseException:
             ring.unlink()
             raise
-        if wants_json():
-            emit(_info(ring))
-        else:
-            info = ring.info
-            print(
-                f'created ring "{place.label}": {info.slots:,} slots, {size(info.file_bytes)}, '
-                f"{ring.path}"
-            )
+        _say_what_is_there("created", place, ring)
+
+
+def _say_what_is_there(what: str, place: Place, ring: shmring.Ring) -> None:
+    if wants_json():
+        emit(_info(ring))
+    else:
+        info = ring.info
+        print(
+            f'{what} ring "{place.label}": {info.slots:,} slots, {size(info.file_bytes)}, '
+            f"{ring.path}"
+        )
 
 
 def _info(ring: shmring.Ring) -> dict[str, Any]:

@@ -8,13 +8,16 @@ import sys
 import traceback
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shmring.cli.errors import Terminated
 from shmring.cli.options import binary_count, json_option
 from shmring.cli.output import emit, wants_json
+
+if TYPE_CHECKING:
+    from shmring.sidecars import Sidecar
 
 __all__ = ["sidecar"]
 
@@ -30,6 +33,11 @@ __all__ = ["sidecar"]
     help="Size of the request ring.  [default: 131072, or fewer where /dev/shm is small]",
 )
 @click.option(
+    "--existing-ring",
+    is_flag=True,
+    help="Wait for the request ring that another container makes, and is charged for.",
+)
+@click.option(
     "--timeout",
     type=click.FloatRange(0, min_open=True),
     default=120.0,
@@ -39,7 +47,12 @@ __all__ = ["sidecar"]
 )
 @json_option
 def sidecar(
-    target: str, name: str | None, workers: int | None, slots: int | None, timeout: float
+    target: str,
+    name: str | None,
+    workers: int | None,
+    slots: int | None,
+    existing_ring: bool,
+    timeout: float,
 ) -> None:
     """Serve a Python function to Spark's Python workers and other clients.
 
@@ -51,27 +64,29 @@ def sidecar(
     """
     if not all(target.partition(":")):
         raise click.UsageError(f"a sidecar is named as module:function, not {target!r}")
+    if existing_ring and slots is not None:
+        raise click.UsageError("--slots is for a ring that the sidecar makes itself")
     if name is None or workers is None:
         marked = _marks(target)
         name = name or marked[0]
         workers = workers or marked[1]
-    _serve(target, name, workers, slots, timeout)
-
-
-def _serve(target: str, name: str, workers: int, slots: int | None, timeout: float) -> None:
     from shmring.sidecars import Sidecar
 
-    server = Sidecar(target, name=name, workers=workers, slots=slots)
+    server = Sidecar(target, name=name, workers=workers, slots=slots, existing_ring=existing_ring)
+    _serve(server, workers, timeout)
+
+
+def _serve(server: Sidecar, workers: int, timeout: float) -> None:
     try:
         server.start(timeout=timeout)
         if wants_json():
             pids = list(server.pids)
-            emit({"event": "ready", "name": name, "pids": pids, "slots": server.slots})
+            emit({"event": "ready", "name": server.name, "pids": pids, "slots": server.slots})
         else:
             pids = " ".join(map(str, server.pids))
             click.echo(
-                f'sidecar "{name}" is ready: {workers} workers ({pids}), a ring of {server.slots} '
-                f"slots",
+                f'sidecar "{server.name}" is ready: {workers} workers ({pids}), a ring of '
+                f"{server.slots} slots",
                 err=True,
             )
         with suppress(KeyboardInterrupt, Terminated):  # how a server ends

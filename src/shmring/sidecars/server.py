@@ -123,6 +123,9 @@ class Sidecar:
     workers : processes that share the requests
     slots : size of the request ring, in slots of 300 bytes; None is 131,072 (44 MB), or what leaves
         the clients room where /dev/shm has little memory
+    existing_ring : wait for a request ring that somebody else makes, whose container is charged
+        for its memory, and leave that ring at the end: `shmring create sidecar.NAME
+        --participants 248 --exist-ok`
 
     Use it as a context manager, or with :meth:`start` and :meth:`stop`. Sidecars
     of one name on one host share the requests.
@@ -135,7 +138,10 @@ class Sidecar:
         name: str | None = None,
         workers: int | None = None,
         slots: int | None = None,
+        existing_ring: bool = False,
     ) -> None:
+        if existing_ring and slots is not None:
+            raise ValueError("slots are for a ring that the sidecar makes; this one is there")
         if workers is None:
             workers = int(getattr(target, "__sidecar_workers__", 1))
         if workers < 1:
@@ -144,6 +150,7 @@ class Sidecar:
         self.name = name or str(getattr(target, "__sidecar_name__", "")) or _bare(self._target)
         self._workers = workers
         self._slots = slots
+        self._existing_ring = existing_ring
         self._places: list[_Place] = []
         self._restarts = 0
         self._pid = 0
@@ -185,13 +192,8 @@ class Sidecar:
         self._stop.clear()
         self._pid = os.getpid()
         self._patience = timeout
-        self._ring = REQUEST.make(
-            self._slots,
-            lambda slots: shmring.open_or_create(
-                request_ring_name(self.name), slots=slots, participants=SEATS, temporary=True
-            ),
-        )
-        self._ring.keep()  # another sidecar may serve it still when this one stops
+        deadline = time.monotonic() + timeout
+        self._ring = self._await_ring(deadline) if self._existing_ring else self._make_ring()
         # A caller may end without stop(); the workers notice that, the ring does not.
         atexit.register(self.stop)
         try:
@@ -199,7 +201,7 @@ class Sidecar:
             self._sweep(self._ring)
             for _ in range(self._workers):
                 self._places.append(_Place(self._target, self.name))
-            self._await_ready(time.monotonic() + timeout)
+            self._await_ready(deadline)
         except BaseException:
             self.stop()
             raise
@@ -211,6 +213,27 @@ class Sidecar:
         )
         self._monitor.start()
         return self
+
+    def _make_ring(self) -> shmring.Ring:
+        ring = REQUEST.make(
+            self._slots,
+            lambda slots: shmring.open_or_create(
+                request_ring_name(self.name), slots=slots, participants=SEATS, temporary=True
+            ),
+        )
+        ring.keep()  # another sidecar may serve it still when this one stops
+        return ring
+
+    def _await_ring(self, deadline: float) -> shmring.Ring:
+        while True:
+            try:
+                return shmring.attach(request_ring_name(self.name))
+            except RingNotFound as error:
+                if time.monotonic() > deadline or self._stop.wait(_LOOK_EVERY):
+                    raise SidecarUnavailable(
+                        f'sidecar "{self.name}": nobody has made its ring; make it with `shmring '
+                        f"create {request_ring_name(self.name)} --participants {SEATS}`"
+                    ) from error
 
     def _await_ready(self, deadline: float) -> None:
         for place in self._places:
@@ -252,7 +275,7 @@ class Sidecar:
             pass
 
     def stop(self) -> None:
-        """End the workers and remove the request ring, unless another sidecar serves it."""
+        """End the workers and remove the request ring, unless it was there or another serves it."""
         if self._pid != os.getpid():
             return  # in a forked child the sidecar stays the parent's
         atexit.unregister(self.stop)
@@ -273,7 +296,7 @@ class Sidecar:
                 self._seat.close()
             shared = any(seat["alive"] and seat["name"] == SUPERVISOR for seat in ring.seats())
             ring.close()
-            if not shared:
+            if not shared and not self._existing_ring:
                 with contextlib.suppress(RingNotFound):
                     ring.unlink()
 
