@@ -89,6 +89,33 @@ public final class Ring implements AutoCloseable {
     Native.create(utf8(path(name).toString()), slots, schema);
   }
 
+  /**
+   * Attaches to the ring, or makes a ring of bytes if there is none; both ends of a pipe may call
+   * this at once.
+   *
+   * @param slots as of create; a ring that is there stays as it is
+   */
+  public static Ring openOrCreate(String name, long slots) {
+    while (true) {
+      try {
+        return attach(name);
+      } catch (RingException error) {
+        unless(error, Status.NOT_FOUND);
+      }
+      try {
+        create(name, slots, new byte[0]);
+      } catch (RingException error) {
+        unless(error, Status.EXISTS);
+      }
+    }
+  }
+
+  private static void unless(RingException error, Status expected) {
+    if (error.status() != expected) {
+      throw error;
+    }
+  }
+
   /** Where the ring with this name lies; a name with a slash is a path already. */
   public static Path path(String name) {
     if (name.contains("/")) {
