@@ -20,6 +20,7 @@ MINUTES ?= 2
 SECONDS ?= 60
 KILLS ?= 3000
 SPARK ?=
+PORT ?= 8000
 
 .PHONY: help
 help: ## list the targets
@@ -50,6 +51,10 @@ $(VENV)/installed: $(VENV)/pyspark pyproject.toml $(CONSTRAINTS) $(CORE) $(PACKA
 
 $(VENV)/bench: $(VENV)/installed
 	@$(INSTALL) '.[test,demo,bench]'
+	@touch $@
+
+$(VENV)/docs: $(VENV)/installed
+	@$(INSTALL) '.[test,demo,docs]'
 	@touch $@
 
 $(VENV)/lint: pyproject.toml $(CONSTRAINTS) $(VENV)/bin/python
@@ -87,6 +92,25 @@ kills: $(VENV)/installed ## kill the durable queues and the journal thousands of
 bench: $(VENV)/bench postgresql ## every benchmark, side by side: a table, out/bench.json, out/bench.png
 	@mkdir -p out
 	$(BIN)/python benchmarks/run.py --json out/bench.json --plot out/bench.png
+
+# --- documentation -------------------------------------------------------------------
+
+JAVA_API := $(wildcard native/jvm/java/io/shmring/*.java native/jvm/java/io/shmring/arrow/*.java)
+out/javadoc/java/index.html: $(VENV)/installed $(JAVA_API)
+	@scripts/need javadoc openjdk-17-jdk-headless
+	@rm -rf $(@D)
+	@javadoc -quiet -notimestamp -Xdoclint:none -d $(@D) -windowtitle shmring \
+		-cp "$(JARS)/*" -sourcepath native/jvm/java io.shmring io.shmring.arrow
+
+.PHONY: docs
+docs: $(VENV)/docs out/javadoc/java/index.html ## the documentation as a site, in out/docs; needs no network
+	@$(BIN)/sphinx-build -q -W --keep-going -d out/doctrees docs out/docs || \
+		{ rm -rf out/doctrees; exit 1; }  # a page that is not read again would not be warned of again
+
+.PHONY: docs-open
+docs-open: docs ## build the documentation and serve it: PORT=8000
+	@echo 'http://localhost:$(PORT)/ until Ctrl-C'
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory out/docs $(PORT)
 
 # --- checks ---------------------------------------------------------------------------
 

@@ -18,12 +18,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.harness import Question, Row, Settings, Target
+from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["machine", "print_question", "print_summary", "write_json", "write_plot"]
+__all__ = ["machine", "print_question", "print_summary", "read_json", "write_json", "write_plot"]
 
 PACKAGES = ("numpy", "pyarrow", "pyspark", "pyzmq", "faster-fifo", "iceoryx2", "posix_ipc")
 
@@ -193,9 +193,35 @@ def _row_as_dict(question: Question, row: Row) -> dict[str, Any]:
         "values": row.values,
         "also": row.also(),
         "ratios": dict(_comparisons(question, row)),
-        "targets": [vars(verdict) for verdict in verdicts(question, row)],
+        "targets": [vars(target) | vars(judge(question, row, target)) for target in row.targets],
         "problem": row.problem,
     }
+
+
+def read_json(path: Path) -> tuple[dict[str, Any], list[Question]]:
+    """A run that was written by write_json, to be drawn again: its machine and its questions."""
+    document = json.loads(path.read_text())
+    questions = [
+        Question(found["name"], found["title"], [_row_of(row) for row in found["rows"]])
+        for found in document["questions"]
+    ]
+    return document["machine"], questions
+
+
+def _row_of(found: dict[str, Any]) -> Row:
+    return Row(
+        found["name"],
+        found["unit"],
+        _over,
+        targets=tuple(Target(target["limit"], target["of"]) for target in found["targets"]),
+        lower_is_better=found["lower_is_better"],
+        samples=[Sample(value) for value in found["values"]],
+        problem=found["problem"],
+    )
+
+
+def _over(seconds: float) -> Sample:
+    raise Unavailable("this was measured in another run")
 
 
 def write_plot(path: Path, where: dict[str, Any], questions: Sequence[Question]) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from blocks import blocks_of
 
 import shmring
 
@@ -57,13 +58,13 @@ def test_the_header_can_be_included_from_cpp(tmp_path: Path) -> None:
     )
 
 
-# --- the examples, as README says -----------------------------------------------------------
+# --- the examples, as docs/start/c.md says ---------------------------------------------------
 
 
-def readme_commands() -> list[str]:
-    """The lines of README's block that builds C programs: prefix, pkg-config (two), CMake."""
-    blocks = (ROOT / "README.md").read_text().split("```\n")
-    return next(b for b in blocks if "get_include()" in b).splitlines()
+def build_commands() -> list[str]:
+    """The lines of the page's block that builds C programs: prefix, pkg-config (two), CMake."""
+    blocks = blocks_of(ROOT / "docs" / "start" / "c.md")
+    return next(b.text for b in blocks if "get_include()" in b.text).splitlines()
 
 
 def run(commands: list[str], folder: Path) -> None:
@@ -97,14 +98,14 @@ def talk(one: Path, two: Path, name: str) -> None:
         shmring.unlink(name)
 
 
-def test_c_examples_build_with_pkg_config_as_readme_says(tmp_path: Path, name: str) -> None:
-    prefix, export, cc, _ = readme_commands()
+def test_c_examples_build_with_pkg_config_as_the_page_says(tmp_path: Path, name: str) -> None:
+    prefix, export, cc, _ = build_commands()
     run([prefix, export, cc, cc.replace("one", "two")], tmp_path)
     talk(tmp_path / "one", tmp_path / "two", name)
 
 
-def test_c_examples_build_with_cmake_as_readme_says(tmp_path: Path, name: str) -> None:
-    prefix, _, _, cmake = readme_commands()
+def test_c_examples_build_with_cmake_as_the_page_says(tmp_path: Path, name: str) -> None:
+    prefix, _, _, cmake = build_commands()
     install = "cmake --install build/c --prefix installed"
     run([prefix, cmake, install], tmp_path)
     talk(tmp_path / "build/c/one", tmp_path / "build/c/two", name)

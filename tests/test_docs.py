@@ -1,0 +1,31 @@
+"""What README and the pages of docs/ show works as it stands there."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from blocks import ROOT, Page, blocks_of
+
+
+def pages() -> list[Path]:
+    """README and all pages that are kept in docs/."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "README.md", "docs"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return sorted(ROOT / line for line in listed.stdout.splitlines() if line.endswith(".md"))
+
+
+def marked(page: Path) -> object:
+    marks = [pytest.mark.spark] if "pyspark" in page.read_text() else []
+    return pytest.param(page, id=str(page.relative_to(ROOT)), marks=marks)
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in pages() if blocks_of(page)])
+def test_page_does_what_it_says(page: Path, name: str, tmp_path: Path) -> None:
+    Page(page, tmp_path, f"{name}-").run()
