@@ -31,6 +31,46 @@ NATIVE(void, create)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong sl
 		(*env)->ReleaseByteArrayElements(env, schema, bytes, JNI_ABORT);
 }
 
+/* A ring of bytes that lasts as long as somebody is attached: this process, first. */
+NATIVE(jlong, createTemporary)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots)
+{
+	struct shmring_options options = {.slots = (uint64_t)slots, .temporary = true};
+	shmring *ring = NULL;
+	struct text text;
+
+	if (text_load(env, path, &text))
+		(void)answer(env, shmring_create(text.chars, &options, &ring));
+	return to_handle(ring);
+}
+
+/* Takes away the name of this very ring; false if another one has it, or none. */
+NATIVE(jboolean, unlink)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray path)
+{
+	struct shmring_info info;
+	struct text text;
+	int status;
+
+	if (!text_load(env, path, &text))
+		return JNI_FALSE;
+	shmring_get_info(from_handle(ring), &info);
+	status = shmring_unlink(text.chars, info.uuid, NULL, NULL);
+	if (status == SHMRING_E_NOT_FOUND)
+		return JNI_FALSE;
+	return answer(env, status) == SHMRING_OK;
+}
+
+/* Unlinks a ring whose every participant is dead; false if there is none such. */
+NATIVE(jboolean, reap)(JNIEnv *env, jclass class UNUSED, jbyteArray path)
+{
+	struct text text;
+	int status;
+
+	if (!text_load(env, path, &text))
+		return JNI_FALSE;
+	status = shmring_reap(text.chars);
+	return status == 1 || (answer(env, status), false);
+}
+
 NATIVE(void, closeRing)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
 {
 	shmring_close(from_handle(ring));
@@ -178,6 +218,30 @@ NATIVE(void, producerCounters)(JNIEnv *env, jclass class UNUSED, jlong ring, jlo
 			words[2] += (jlong)seat.full_waits;
 		}
 	(*env)->SetLongArrayRegion(env, result, 0, 3, words);
+}
+
+NATIVE(jint, seatLimit)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+{
+	struct shmring_info info;
+
+	shmring_get_info(from_handle(ring), &info);
+	return (jint)info.participants;
+}
+
+/* role, pid, whether it lives, when it joined, lowest sequence held or -1; its name, or null if it is free */
+NATIVE(jbyteArray, seat)(JNIEnv *env, jclass class UNUSED, jlong ring, jint index, jlongArray result)
+{
+	struct shmring_seat_info seat;
+	struct text text;
+
+	if (shmring_seat_info(from_handle(ring), (uint32_t)index, &seat))
+		return NULL;
+	(*env)->SetLongArrayRegion(
+	    env, result, 0, 5,
+	    (jlong[]){(jlong)seat.role, (jlong)seat.pid, seat.alive, (jlong)seat.joined_ns, (jlong)seat.hold});
+	memcpy(text.chars, seat.name, sizeof seat.name);
+	text.chars[sizeof seat.name - 1] = '\0';
+	return text_bytes(env, &text);
 }
 
 static uint64_t slot_index(const shmring *ring, uint64_t sequence)

@@ -17,6 +17,12 @@ final class Native {
 
   static native void create(byte[] path, long slots, byte[] schema);
 
+  static native long createTemporary(byte[] path, long slots);
+
+  static native boolean unlink(long ring, byte[] path);
+
+  static native boolean reap(byte[] path);
+
   static native void closeRing(long ring);
 
   static native void info(long ring, long[] result);
@@ -86,6 +92,10 @@ final class Native {
   static native byte[] explainEmpty(long member);
 
   static native void lapsed(long member, long[] range);
+
+  static native int seatLimit(long ring);
+
+  static native byte[] seat(long ring, int index, long[] result);
 
   static native boolean hasParticipant(long ring, byte[] name);
 

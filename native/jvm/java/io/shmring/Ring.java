@@ -2,6 +2,8 @@ package io.shmring;
 
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.function.Supplier;
@@ -29,12 +31,14 @@ public final class Ring implements AutoCloseable {
   private final long handle;
   private final RingInfo info;
   private int users = 1; // this object, and each producer, consumer, range and mapped message
+  private final boolean temporary;
   private boolean closed;
 
-  private Ring(String label, Path path, long handle) {
+  private Ring(String label, Path path, long handle, boolean temporary) {
     this.label = label;
     this.path = path;
     this.handle = handle;
+    this.temporary = temporary;
     long[] words = new long[6];
     Native.info(handle, words);
     this.info =
@@ -65,7 +69,7 @@ public final class Ring implements AutoCloseable {
   private static Ring attach(String name, int flags) {
     Path path = path(name);
     try {
-      return new Ring(name, path, Native.attach(utf8(path.toString()), flags));
+      return new Ring(name, path, Native.attach(utf8(path.toString()), flags), false);
     } catch (RingException error) {
       if (error.status() == Status.NOT_FOUND) {
         throw new RingException(
@@ -114,6 +118,22 @@ public final class Ring implements AutoCloseable {
     if (error.status() != expected) {
       throw error;
     }
+  }
+
+  /**
+   * Makes a ring of bytes and attaches to it. It is removed when it is closed, or by who sweeps,
+   * once nobody who lives is attached.
+   *
+   * @param slots a power of two, at least 1,024
+   */
+  public static Ring createTemporary(String name, long slots) {
+    Path path = path(name);
+    return new Ring(name, path, Native.createTemporary(utf8(path.toString()), slots), true);
+  }
+
+  /** Removes a ring whose every participant is dead, as `shmring gc` does; whether it was one. */
+  public static boolean reap(String name) {
+    return Native.reap(utf8(path(name).toString()));
   }
 
   /** Where the ring with this name lies; a name with a slash is a path already. */
@@ -245,6 +265,24 @@ public final class Ring implements AutoCloseable {
   /** Counters of living producers, summed up. */
   public record ProducerCounters(long messages, long bytes, long waits) {}
 
+  /** Who is attached and takes part, the dead too whose seat nobody has cleared away. */
+  public synchronized List<Seat> seats() {
+    List<Seat> seats = new ArrayList<>();
+    long[] words = new long[5];
+    for (int i = 0; i < Native.seatLimit(handle()); i++) {
+      byte[] name = Native.seat(handle(), i, words);
+      if (name != null) {
+        seats.add(Seat.of(i, words, new String(name, StandardCharsets.UTF_8)));
+      }
+    }
+    return seats;
+  }
+
+  /** How many seats there are, the free ones included. */
+  public synchronized int seatLimit() {
+    return Native.seatLimit(handle());
+  }
+
   /** Whether somebody who is alive takes part under this name; 55 bytes of it are kept. */
   public synchronized boolean hasParticipant(String name) {
     return Native.hasParticipant(handle(), utf8(name));
@@ -270,6 +308,9 @@ public final class Ring implements AutoCloseable {
   public synchronized void close() {
     if (!closed) {
       closed = true;
+      if (temporary) {
+        Native.unlink(handle, utf8(path.toString()));
+      }
       release();
     }
   }

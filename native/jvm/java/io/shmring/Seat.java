@@ -1,0 +1,39 @@
+package io.shmring;
+
+import java.util.OptionalLong;
+
+/**
+ * A seat of a ring that somebody has.
+ *
+ * @param index of the seat
+ * @param joinedNanos when it was taken, in nanoseconds since 1970
+ * @param hold the lowest sequence that a member holds
+ */
+public record Seat(
+    int index,
+    Role role,
+    long pid,
+    boolean alive,
+    long joinedNanos,
+    OptionalLong hold,
+    String name) {
+
+  /** What its owner does; a number from the ring's file that means nothing is taken for the first. */
+  public enum Role {
+    ATTACHED,
+    PRODUCER,
+    MEMBER
+  }
+
+  static Seat of(int index, long[] words, String name) {
+    OptionalLong hold = words[4] == -1 ? OptionalLong.empty() : OptionalLong.of(words[4]);
+    return new Seat(
+        index,
+        words[0] == 1 ? Role.PRODUCER : words[0] == 2 ? Role.MEMBER : Role.ATTACHED,
+        words[1],
+        words[2] != 0,
+        words[3],
+        hold,
+        name);
+  }
+}
