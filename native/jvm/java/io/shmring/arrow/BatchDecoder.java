@@ -5,11 +5,14 @@ import io.shmring.MappedMessage;
 import io.shmring.Message;
 import io.shmring.RingException;
 import io.shmring.Status;
+import java.io.IOException;
+import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.Supplier;
 import org.apache.arrow.flatbuf.FieldNode;
 import org.apache.arrow.flatbuf.MessageHeader;
 import org.apache.arrow.flatbuf.RecordBatch;
@@ -122,16 +125,25 @@ public final class BatchDecoder {
     if (message.kind() != Kind.ARROW_BATCH && message.kind() != Kind.ARROW_STREAM) {
       throw new IllegalArgumentException("it is of kind " + message.kind());
     }
-    Frame frame = Frame.at(message, 0);
-    if (message.kind() == Kind.ARROW_STREAM) {
-      checkSchema(message, frame);
-      if (!dictionaries) {
-        frame = Frame.at(message, frame.end());
-      }
+    if (message.kind() == Kind.ARROW_BATCH) {
+      return decode(message, 0, () -> schema.before(message), whenUnused);
     }
+    Frame frame = Frame.at(message, 0);
+    checkSchema(message, frame);
+    return decode(message, frame.end(), () -> RingSchema.stream(message, 0), whenUnused);
+  }
+
+  /**
+   * @param offset of the IPC message behind the schema
+   * @param stream the whole IPC stream, for batches that are not taken as they lie
+   */
+  VectorSchemaRoot decode(
+      Message message, long offset, Supplier<InputStream> stream, Optional<Runnable> whenUnused)
+      throws IOException {
+    Frame frame = Frame.at(message, offset);
     if (dictionaries || isCompressed(frame)) {
-      try (GeneralDecoder general = new GeneralDecoder(schema, allocator);
-          ArrowRecordBatch batch = general.decode(message, wanted, pruned)) {
+      try (GeneralDecoder general = new GeneralDecoder(allocator);
+          ArrowRecordBatch batch = general.decode(stream.get(), wanted, pruned)) {
         VectorSchemaRoot root =
             load(batch.getLength(), batch.getNodes(), copied(batch.getBuffers()));
         whenUnused.ifPresent(Runnable::run);

@@ -1,11 +1,7 @@
 package io.shmring.arrow;
 
-import io.shmring.Kind;
-import io.shmring.Message;
-import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.SequenceInputStream;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -23,20 +19,18 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 /** Decodes what cannot be cut out of a message as it is: compressed or dictionary-encoded batches. */
 final class GeneralDecoder implements AutoCloseable {
-  private final RingSchema schema;
   private final BufferAllocator allocator;
   private final List<AutoCloseable> opened = new ArrayList<>();
 
-  GeneralDecoder(RingSchema schema, BufferAllocator parent) {
-    this.schema = schema;
+  GeneralDecoder(BufferAllocator parent) {
     this.allocator = parent.newChildAllocator("shmring", 0, Long.MAX_VALUE);
     opened.add(allocator);
   }
 
   /** The wanted columns with their values in place; the caller closes the batch, then this. */
-  ArrowRecordBatch decode(Message message, boolean[] wanted, Schema pruned) throws IOException {
+  ArrowRecordBatch decode(InputStream stream, boolean[] wanted, Schema pruned) throws IOException {
     ArrowStreamReader reader =
-        new ArrowStreamReader(stream(message), allocator, CompressionCodec.Factory.INSTANCE);
+        new ArrowStreamReader(stream, allocator, CompressionCodec.Factory.INSTANCE);
     opened.add(reader);
     if (!reader.loadNextBatch()) {
       throw new IllegalArgumentException("there is no batch in it");
@@ -50,14 +44,6 @@ final class GeneralDecoder implements AutoCloseable {
     }
     VectorSchemaRoot columns = new VectorSchemaRoot(pruned, vectors, root.getRowCount());
     return new VectorUnloader(columns).getRecordBatch();
-  }
-
-  /** A message that holds the batch alone is read behind the ring's schema. */
-  private InputStream stream(Message message) {
-    ByteArrayInputStream bytes = new ByteArrayInputStream(message.bytes());
-    return message.kind() == Kind.ARROW_STREAM
-        ? bytes
-        : new SequenceInputStream(new ByteArrayInputStream(schema.bytes()), bytes);
   }
 
   private FieldVector resolved(FieldVector vector, ArrowStreamReader reader) throws IOException {

@@ -1,10 +1,13 @@
 package io.shmring.arrow;
 
+import io.shmring.Message;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
+import java.io.InputStream;
+import java.io.SequenceInputStream;
 import java.nio.channels.Channels;
 import java.util.List;
 import java.util.Optional;
@@ -29,15 +32,32 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     if (bytes.length == 0) {
       return Optional.empty();
     }
-    Schema stored;
     try {
-      stored = parse(bytes);
+      return Optional.of(of(bytes));
     } catch (IOException | RuntimeException error) {
       throw new RingException(
           Status.DAMAGED,
           String.format("ring \"%s\": its Arrow schema is damaged: %s", ring.name(), error));
     }
-    return Optional.of(new RingSchema(bytes, stored, plain(stored)));
+  }
+
+  /**
+   * @param bytes an IPC message
+   */
+  static RingSchema of(byte[] bytes) throws IOException {
+    Schema stored = parse(bytes);
+    return new RingSchema(bytes, stored, plain(stored));
+  }
+
+  /** A message that holds the batch alone, behind this schema. */
+  InputStream before(Message message) {
+    return new SequenceInputStream(new ByteArrayInputStream(bytes), stream(message, 0));
+  }
+
+  /** What stands in a message from `offset` on. */
+  static InputStream stream(Message message, int offset) {
+    byte[] bytes = message.bytes();
+    return new ByteArrayInputStream(bytes, offset, bytes.length - offset);
   }
 
   static Schema parse(byte[] bytes) throws IOException {

@@ -4,9 +4,7 @@ import io.shmring.Message;
 import io.shmring.arrow.BatchDecoder;
 import io.shmring.arrow.RingSchema;
 import java.util.List;
-import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.sql.util.ArrowUtils;
-import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** The columns of a ring of Arrow batches: one message, one batch. */
@@ -24,17 +22,11 @@ final class ArrowColumns implements RingColumns {
 
   @Override
   public ColumnarBatch copy(List<Message> messages) {
-    return columnar(decoder.copy(messages.get(0)));
+    return RootColumns.of(decoder.copy(messages.get(0)));
   }
 
   @Override
   public ColumnarBatch map(List<Message> messages, Runnable whenUnused) {
-    return columnar(decoder.map(messages.get(0), whenUnused));
-  }
-
-  private static ColumnarBatch columnar(VectorSchemaRoot root) {
-    ColumnVector[] vectors =
-        root.getFieldVectors().stream().map(FlatColumn::of).toArray(ColumnVector[]::new);
-    return new ColumnarBatch(vectors, root.getRowCount());
+    return RootColumns.of(decoder.map(messages.get(0), whenUnused));
   }
 }

@@ -1,0 +1,126 @@
+package io.shmring.arrow;
+
+import io.shmring.Claim;
+import io.shmring.Producer;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.channels.Channels;
+import java.nio.channels.WritableByteChannel;
+import java.time.Duration;
+import java.util.Optional;
+import java.util.OptionalLong;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.VectorUnloader;
+import org.apache.arrow.vector.ipc.WriteChannel;
+import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
+import org.apache.arrow.vector.ipc.message.IpcOption;
+import org.apache.arrow.vector.ipc.message.MessageSerializer;
+import org.apache.arrow.vector.types.pojo.Schema;
+
+/**
+ * A record batch that is to become a message, as often as may be needed. Its columns stay where they
+ * are, and are copied once: into the claim.
+ */
+public final class EncodedBatch implements AutoCloseable {
+  private static final int PREFIX = 8;
+
+  private static final byte[] NOTHING = {};
+
+  private final byte[] schema;
+  private final ArrowRecordBatch batch;
+  private final long body; // where it begins
+  private final long length;
+
+  /**
+   * @param root which keeps its values until this is closed
+   */
+  EncodedBatch(VectorSchemaRoot root) {
+    this(root, NOTHING);
+  }
+
+  /**
+   * @param schema that makes a stream of it: see {@link #schemaBytes}
+   */
+  public EncodedBatch(VectorSchemaRoot root, byte[] schema) {
+    this.schema = schema;
+    batch = new VectorUnloader(root).getRecordBatch();
+    int metadata = MessageSerializer.serializeMetadata(batch, IpcOption.DEFAULT).remaining();
+    body = schema.length + ((PREFIX + metadata + 7) & ~7);
+    length = body + batch.computeBodyLength();
+  }
+
+  /** A schema as an IPC message. */
+  public static byte[] schemaBytes(Schema schema) {
+    ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+    try {
+      MessageSerializer.serialize(new WriteChannel(Channels.newChannel(bytes)), schema);
+    } catch (IOException error) {
+      throw new IllegalStateException(error); // an array does no input or output
+    }
+    return bytes.toByteArray();
+  }
+
+  public int rows() {
+    return batch.getLength();
+  }
+
+  /** Bytes of the IPC messages. */
+  public long length() {
+    return length;
+  }
+
+  /**
+   * Publishes the batch; empty if there was no room in time.
+   *
+   * @param head what stands before them, of a multiple of 4 bytes
+   */
+  public OptionalLong push(Producer producer, byte[] head, int kind, Duration timeout)
+      throws InterruptedException {
+    Optional<Claim> claim =
+        producer.claimAligned(head.length + length, head.length + body, timeout);
+    if (claim.isEmpty()) {
+      return OptionalLong.empty();
+    }
+    try (Claim open = claim.get()) {
+      open.put(0, head, 0, head.length);
+      long at = open.put(head.length, schema, 0, schema.length);
+      MessageSerializer.serialize(new WriteChannel(new Into(open, at)), batch);
+      open.commit(head.length + length, kind);
+      return OptionalLong.of(open.id());
+    } catch (IOException error) {
+      throw new IllegalStateException(error); // a claim does no input or output
+    }
+  }
+
+  @Override
+  public void close() {
+    batch.close();
+  }
+
+  /** A claim as a channel. */
+  private static final class Into implements WritableByteChannel {
+    private final Claim claim;
+    private long offset;
+
+    Into(Claim claim, long offset) {
+      this.claim = claim;
+      this.offset = offset;
+    }
+
+    @Override
+    public int write(ByteBuffer from) {
+      int count = from.remaining();
+      offset = claim.put(offset, from);
+      return count;
+    }
+
+    @Override
+    public boolean isOpen() {
+      return true;
+    }
+
+    @Override
+    public void close() {}
+  }
+}

@@ -1,0 +1,145 @@
+package io.shmring.spark.columns;
+
+import java.io.Serializable;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+import org.apache.arrow.vector.complex.MapVector;
+import org.apache.arrow.vector.types.DateUnit;
+import org.apache.arrow.vector.types.FloatingPointPrecision;
+import org.apache.arrow.vector.types.TimeUnit;
+import org.apache.arrow.vector.types.pojo.ArrowType;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.FieldType;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.types.ArrayType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.DataTypes;
+import org.apache.spark.sql.types.DayTimeIntervalType;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * Spark's types as the Arrow types that Spark itself gives to Python functions. Spark's own method
+ * for it has another signature in each version.
+ *
+ * @param timeZone of timestamps
+ * @param large whether texts and binaries have 64-bit offsets
+ */
+public record SparkTypes(String timeZone, boolean large) implements Serializable {
+  private static final int DECIMAL_BITS = 128;
+
+  /** Whether there is an Arrow type for each; two fields of one name Spark refuses. */
+  public static boolean areSupported(StructType struct) {
+    Set<String> names = new HashSet<>();
+    for (StructField field : struct.fields()) {
+      if (!names.add(field.name()) || !isSupported(field.dataType())) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  private static boolean isSupported(DataType type) {
+    if (type instanceof StructType struct) {
+      return areSupported(struct);
+    }
+    if (type instanceof ArrayType array) {
+      return isSupported(array.elementType());
+    }
+    if (type instanceof MapType map) {
+      return isSupported(map.keyType()) && isSupported(map.valueType());
+    }
+    return type instanceof DecimalType || type instanceof DayTimeIntervalType || isAtomic(type);
+  }
+
+  /** Equal to one of these: what is only derived from it, a text with a collation say, is not. */
+  private static boolean isAtomic(DataType type) {
+    return Set.of(
+            DataTypes.BooleanType,
+            DataTypes.ByteType,
+            DataTypes.ShortType,
+            DataTypes.IntegerType,
+            DataTypes.LongType,
+            DataTypes.FloatType,
+            DataTypes.DoubleType,
+            DataTypes.StringType,
+            DataTypes.BinaryType,
+            DataTypes.DateType,
+            DataTypes.TimestampType,
+            DataTypes.TimestampNTZType)
+        .contains(type);
+  }
+
+  /** The Arrow schema of rows whose types are supported. */
+  public Schema schema(StructType rows) {
+    return new Schema(fields(rows));
+  }
+
+  private List<Field> fields(StructType struct) {
+    List<Field> fields = new ArrayList<>();
+    for (StructField field : struct.fields()) {
+      fields.add(field(field.name(), field.dataType(), field.nullable()));
+    }
+    return fields;
+  }
+
+  private Field field(String name, DataType type, boolean nullable) {
+    FieldType arrow = new FieldType(nullable, arrow(type), null);
+    if (type instanceof StructType struct) {
+      return new Field(name, arrow, fields(struct));
+    }
+    if (type instanceof ArrayType array) {
+      Field element = field("element", array.elementType(), array.containsNull());
+      return new Field(name, arrow, List.of(element));
+    }
+    if (type instanceof MapType map) {
+      StructType entry =
+          new StructType()
+              .add(MapVector.KEY_NAME, map.keyType(), false)
+              .add(MapVector.VALUE_NAME, map.valueType(), map.valueContainsNull());
+      return new Field(name, arrow, List.of(field(MapVector.DATA_VECTOR_NAME, entry, false)));
+    }
+    return new Field(name, arrow, List.of());
+  }
+
+  private ArrowType arrow(DataType type) {
+    if (type instanceof DecimalType decimal) {
+      return new ArrowType.Decimal(decimal.precision(), decimal.scale(), DECIMAL_BITS);
+    }
+    if (type instanceof StructType) {
+      return ArrowType.Struct.INSTANCE;
+    }
+    if (type instanceof ArrayType) {
+      return ArrowType.List.INSTANCE;
+    }
+    if (type instanceof MapType) {
+      return new ArrowType.Map(false);
+    }
+    if (type instanceof DayTimeIntervalType) {
+      return new ArrowType.Duration(TimeUnit.MICROSECOND);
+    }
+    return atomic(type.typeName());
+  }
+
+  private ArrowType atomic(String type) {
+    return switch (type) {
+      case "boolean" -> ArrowType.Bool.INSTANCE;
+      case "byte" -> new ArrowType.Int(8, true);
+      case "short" -> new ArrowType.Int(16, true);
+      case "integer" -> new ArrowType.Int(32, true);
+      case "long" -> new ArrowType.Int(64, true);
+      case "float" -> new ArrowType.FloatingPoint(FloatingPointPrecision.SINGLE);
+      case "double" -> new ArrowType.FloatingPoint(FloatingPointPrecision.DOUBLE);
+      case "string" -> large ? ArrowType.LargeUtf8.INSTANCE : ArrowType.Utf8.INSTANCE;
+      case "binary" -> large ? ArrowType.LargeBinary.INSTANCE : ArrowType.Binary.INSTANCE;
+      case "date" -> new ArrowType.Date(DateUnit.DAY);
+      case "timestamp" -> new ArrowType.Timestamp(TimeUnit.MICROSECOND, timeZone);
+      case "timestamp_ntz" -> new ArrowType.Timestamp(TimeUnit.MICROSECOND, null);
+      default -> throw new IllegalArgumentException("no Arrow type for " + type);
+    };
+  }
+}
