@@ -1,0 +1,63 @@
+package io.shmring.sidecar;
+
+/** What a client has done for somebody so far; times are those that it spent waiting. */
+public final class Counters {
+  private long requests;
+  private long requestBytes;
+  private long answers;
+  private long answerBytes;
+  private long retries;
+  private long roomNanos;
+  private long answerNanos;
+
+  void sent(long bytes) {
+    requests++;
+    requestBytes += bytes;
+  }
+
+  void answered(long bytes) {
+    answers++;
+    answerBytes += bytes;
+  }
+
+  void retried() {
+    retries++;
+  }
+
+  void waitedForRoom(long nanos) {
+    roomNanos += nanos;
+  }
+
+  void waitedForAnswers(long nanos) {
+    answerNanos += nanos;
+  }
+
+  public long requests() {
+    return requests;
+  }
+
+  public long requestBytes() {
+    return requestBytes;
+  }
+
+  public long answers() {
+    return answers;
+  }
+
+  public long answerBytes() {
+    return answerBytes;
+  }
+
+  /** Requests that went to another worker, because one had died or the sidecar was started anew. */
+  public long retries() {
+    return retries;
+  }
+
+  public long roomNanos() {
+    return roomNanos;
+  }
+
+  public long answerNanos() {
+    return answerNanos;
+  }
+}

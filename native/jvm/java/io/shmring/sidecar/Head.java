@@ -1,0 +1,107 @@
+package io.shmring.sidecar;
+
+import io.shmring.Message;
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+
+/** The fixed part of a request or an answer; its bytes are laid out in sidecars/wire.py. */
+record Head(long number, String replyRing, Work work, int piece, int flags) {
+  static final int BYTES = 256;
+
+  static final int ERROR = 1;
+  static final int LAST = 2;
+  static final int AGAIN = 4;
+
+  static final int KIND_REQUEST = 16;
+
+  private static final byte[] MAGIC = {'S', 'M', 'R', 'Q'};
+  private static final int VERSION = 1;
+  private static final int APPLICATION = 40;
+  private static final int APPLICATION_BYTES = 80;
+  private static final int REPLY_RING = 120;
+  private static final int REPLY_RING_BYTES = 120;
+
+  static Head request(long number, String replyRing, Work work) {
+    return new Head(number, replyRing, work, 0, 0);
+  }
+
+  byte[] pack() {
+    ByteBuffer bytes = ByteBuffer.allocate(BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    bytes.put(MAGIC).putShort((short) VERSION).putShort((short) flags).putInt(piece);
+    bytes.putInt(work.stage()).putInt(work.partition()).putInt(0);
+    bytes.putLong(work.attempt()).putLong(number);
+    put(bytes, APPLICATION, work.application(), APPLICATION_BYTES);
+    put(bytes, REPLY_RING, replyRing, REPLY_RING_BYTES);
+    return bytes.array();
+  }
+
+  private static void put(ByteBuffer to, int at, String text, int most) {
+    byte[] bytes = text.getBytes(StandardCharsets.UTF_8);
+    to.put(at, bytes, 0, Math.min(bytes.length, most));
+  }
+
+  /**
+   * @throws RingException if the message has none, or one of another version
+   */
+  static Head of(Message message, String ring) {
+    if (message.length() < BYTES) {
+      throw damaged(
+          ring, String.format("a message of %d bytes is no request or answer", message.length()));
+    }
+    ByteBuffer bytes = ByteBuffer.allocate(BYTES).order(ByteOrder.LITTLE_ENDIAN);
+    message.copyTo(0, bytes);
+    bytes.flip();
+    byte[] magic = new byte[MAGIC.length];
+    bytes.get(magic);
+    int version = Short.toUnsignedInt(bytes.getShort());
+    if (!Arrays.equals(magic, MAGIC) || version != VERSION) {
+      throw damaged(
+          ring,
+          String.format(
+              "a message has magic %s and version %d, not SMRQ and %d; do client and sidecar run the"
+                  + " same shmring?",
+              new String(magic, StandardCharsets.ISO_8859_1), version, VERSION));
+    }
+    int flags = Short.toUnsignedInt(bytes.getShort());
+    int piece = bytes.getInt();
+    int stage = bytes.getInt();
+    int partition = bytes.getInt();
+    bytes.getInt();
+    long attempt = bytes.getLong();
+    long number = bytes.getLong();
+    Work work =
+        new Work(text(bytes, APPLICATION, APPLICATION_BYTES), stage, partition, attempt);
+    return new Head(number, text(bytes, REPLY_RING, REPLY_RING_BYTES), work, piece, flags);
+  }
+
+  private static String text(ByteBuffer from, int at, int most) {
+    int end = at;
+    while (end < at + most && from.get(end) != 0) {
+      end++;
+    }
+    return new String(from.array(), at, end - at, StandardCharsets.UTF_8);
+  }
+
+  private static RingException damaged(String ring, String what) {
+    return new RingException(Status.DAMAGED, String.format("ring \"%s\": %s", ring, what));
+  }
+
+  boolean has(int flag) {
+    return (flags & flag) != 0;
+  }
+
+  /** Whose it is, in words. */
+  String describe() {
+    String client = replyRing.substring(replyRing.lastIndexOf('.') + 1).split("-", 2)[0];
+    String text = String.format("request %d of process %s", number, client);
+    return work.application().isEmpty()
+        ? text
+        : String.format(
+            "%s (partition %d of stage %d, attempt %d, %s)",
+            text, work.partition(), work.stage(), work.attempt(), work.application());
+  }
+}

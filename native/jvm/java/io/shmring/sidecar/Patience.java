@@ -1,0 +1,34 @@
+package io.shmring.sidecar;
+
+/**
+ * How long a client waits, in seconds as the user gave them.
+ *
+ * @param timeout without any answer, after which a living sidecar is given up, also one whose workers
+ *     are still loading, or which has no seat for another client
+ * @param patience for a sidecar that is not there (yet, or any more)
+ */
+public record Patience(double timeout, double patience) {
+  long timeoutNanos() {
+    return nanos(timeout);
+  }
+
+  long patienceNanos() {
+    return nanos(patience);
+  }
+
+  private static long nanos(double seconds) {
+    return (long) Math.min(seconds * 1e9, Long.MAX_VALUE / 4);
+  }
+
+  String timeoutText() {
+    return text(timeout);
+  }
+
+  String patienceText() {
+    return text(patience);
+  }
+
+  private static String text(double seconds) {
+    return seconds == Math.rint(seconds) ? Long.toString((long) seconds) : Double.toString(seconds);
+  }
+}

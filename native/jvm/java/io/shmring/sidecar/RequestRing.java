@@ -1,0 +1,139 @@
+package io.shmring.sidecar;
+
+import io.shmring.Producer;
+import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Seat;
+import io.shmring.Seat.Role;
+import io.shmring.Status;
+import java.util.Comparator;
+import java.util.List;
+import java.util.stream.Collectors;
+
+/** A client's seats in a sidecar's request ring; what the others' tell is in sidecars/seats.py. */
+final class RequestRing implements AutoCloseable {
+  static final String SUPERVISOR = "supervisor";
+  static final String LOADING = "loading ";
+  private static final String CLIENT = "client";
+
+  /** Clients leave so many free, or an eighth: a worker that is replaced must find its own. */
+  private static final int FOR_WORKERS = 16;
+
+  private static final int NAMED = 5;
+
+  private final Ring ring;
+  private final Producer producer;
+
+  private RequestRing(Ring ring, Producer producer) {
+    this.ring = ring;
+    this.producer = producer;
+  }
+
+  static String name(String sidecar) {
+    return "sidecar." + sidecar;
+  }
+
+  /**
+   * Enters as a client, now.
+   *
+   * @throws RingException NOT_FOUND if there is no such sidecar, LIMIT if it has no seats left
+   */
+  static RequestRing enter(String sidecar) {
+    Ring ring = Ring.attach(name(sidecar));
+    try {
+      Producer producer = ring.producer(CLIENT);
+      int most = ring.seatLimit();
+      if (ring.seats().size() > most - Math.min(FOR_WORKERS, most / 8)) {
+        throw new RingException(
+            Status.LIMIT,
+            String.format("sidecar \"%s\": the seats that are left are for workers", sidecar));
+      }
+      return new RequestRing(ring, producer);
+    } catch (RuntimeException error) {
+      ring.close();
+      throw error;
+    }
+  }
+
+  Ring ring() {
+    return ring;
+  }
+
+  Producer producer() {
+    return producer;
+  }
+
+  /** Whether the ring with the sidecar's name is another one now; false if there is none. */
+  boolean wasReplaced() {
+    try (Ring found = Ring.attachReadOnly(ring.name())) {
+      return !found.info().uuid().equals(ring.info().uuid());
+    } catch (RingException error) {
+      if (error.status() == Status.NOT_FOUND) {
+        return false;
+      }
+      throw error;
+    }
+  }
+
+  /** Whether the ring with the sidecar's name is this one. */
+  boolean isCurrent() {
+    try (Ring found = Ring.attachReadOnly(ring.name())) {
+      return found.info().uuid().equals(ring.info().uuid());
+    } catch (RingException error) {
+      return false;
+    }
+  }
+
+  /** Who has the seats of a sidecar's request ring. */
+  static String crowd(String sidecar) {
+    List<Seat> seats;
+    try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
+      seats = ring.seats();
+    } catch (RingException error) {
+      return error.getMessage();
+    }
+    List<Seat> clients =
+        seats.stream()
+            .filter(seat -> seat.alive() && seat.name().equals(CLIENT))
+            .sorted(Comparator.comparingLong(Seat::joinedNanos))
+            .toList();
+    long workers = seats.stream().filter(RequestRing::isWorker).count();
+    String longest =
+        clients.stream()
+            .limit(NAMED)
+            .map(seat -> seat.pid() + " for " + Watch.ageOf(seat))
+            .collect(Collectors.joining(", "));
+    return String.format(
+        "%d clients and %d workers have them; the clients that have been there longest are the"
+            + " processes %s",
+        clients.size(), workers, longest);
+  }
+
+  /** What a sidecar's workers serve, as their seats say. */
+  static String functions(String sidecar) {
+    String names = "";
+    try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
+      names =
+          ring.seats().stream()
+              .filter(RequestRing::isWorker)
+              .map(Seat::name)
+              .distinct()
+              .sorted()
+              .collect(Collectors.joining(" or "));
+    } catch (RingException error) {
+      // it is gone: nobody can say
+    }
+    return names.isEmpty() ? "the function" : names;
+  }
+
+  static boolean isWorker(Seat seat) {
+    return seat.alive() && seat.role() == Role.MEMBER;
+  }
+
+  /** Leaves; the producer's seat too. */
+  @Override
+  public void close() {
+    producer.close();
+    ring.close();
+  }
+}
