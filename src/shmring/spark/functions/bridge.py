@@ -41,6 +41,20 @@ class Through:
         values = [getattr(self, field.name) for field in fields(self)]
         return Through, (*values[:-1], declared_with(self) or self.schema)
 
+    @property
+    def __name__(self) -> str:
+        """All that Spark's JVM knows of a function: with the jar it does this one's work itself.
+
+        SidecarCall.java reads the same words. An accumulator can only be added to in Python.
+        """
+        if self.metrics is not None:
+            return "Through"
+        slots = "" if self.reply_slots is None else f", reply_slots={self.reply_slots}"
+        return (
+            f"shmring.through({self.name}, in_flight={self.in_flight}, "
+            f"timeout={float(self.timeout)}, patience={float(self.patience)}{slots})"
+        )
+
     # Spark counts the parameters: with these it is called, and refuses, whatever it is given to.
     def __call__(
         self, batches: Iterable[pa.RecordBatch], *others: object

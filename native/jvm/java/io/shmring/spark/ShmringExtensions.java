@@ -1,5 +1,6 @@
 package io.shmring.spark;
 
+import io.shmring.spark.sidecar.SidecarStrategy;
 import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import scala.runtime.BoxedUnit;
@@ -9,6 +10,7 @@ public final class ShmringExtensions implements SparkSessionExtensionsProvider {
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {
     extensions.injectPlannerStrategy(session -> new PlanCheck());
+    extensions.injectPlannerStrategy(session -> new SidecarStrategy());
     return BoxedUnit.UNIT;
   }
 }

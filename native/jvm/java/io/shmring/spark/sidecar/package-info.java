@@ -1,2 +1,5 @@
-/** Sidecars and rings beside each executor, looked after by a process that the plugin starts. */
+/**
+ * Sidecars: the process that looks after those of an executor, and the operator that sends rows to
+ * them straight from the executor's JVM.
+ */
 package io.shmring.spark.sidecar;

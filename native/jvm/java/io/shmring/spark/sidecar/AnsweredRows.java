@@ -1,0 +1,188 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.sidecar.Answer;
+import io.shmring.sidecar.SidecarClient;
+import io.shmring.sidecar.SidecarException;
+import io.shmring.sidecar.Work;
+import io.shmring.spark.columns.RootColumns;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.NoSuchElementException;
+import java.util.Optional;
+import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskKilledException;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.util.ArrowUtils;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * The rows of a task's answers. Requests are sent as they are needed, so many ahead as the user
+ * allows; the rows of an answer are read where they lie, and its place in the ring is free before the
+ * next one is waited for.
+ */
+final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
+  /** A batch takes at most one such part of a ring, so that others' find room beside it. */
+  private static final int PART = 8;
+
+  private final SidecarTask task;
+  private final TaskContext context;
+  private final Iterator<InternalRow> input;
+  private final BufferAllocator allocator;
+  private final UnsafeProjection projection;
+  private Optional<SidecarClient> client = Optional.empty();
+  private RowBatches batches;
+  private Optional<Answer> answer = Optional.empty();
+  private Iterator<InternalRow> rows = Collections.emptyIterator();
+  private InternalRow pending; // written, and not given out yet
+  private boolean finished;
+  private boolean closed;
+
+  AnsweredRows(SidecarTask task, Iterator<InternalRow> input, TaskContext context) {
+    this.task = task;
+    this.input = input;
+    this.context = context;
+    this.allocator =
+        ArrowUtils.rootAllocator().newChildAllocator("shmring sidecar", 0, Long.MAX_VALUE);
+    this.projection = UnsafeProjection.create(task.output());
+  }
+
+  /** Another thread than the task's may read the rows, and the task may end meanwhile. */
+  @Override
+  public boolean hasNext() {
+    if (pending == null) {
+      synchronized (this) {
+        while (!rows.hasNext() && !finished) {
+          leaveAnswer();
+          advanceOrEnd();
+        }
+        pending = rows.hasNext() ? projection.apply(rows.next()) : null;
+      }
+    }
+    return pending != null;
+  }
+
+  @Override
+  public InternalRow next() {
+    if (!hasNext()) {
+      throw new NoSuchElementException();
+    }
+    InternalRow row = pending;
+    pending = null;
+    return row;
+  }
+
+  private void advanceOrEnd() {
+    try {
+      advance();
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+      throw new TaskKilledException("interrupted while it waited for a sidecar");
+    }
+  }
+
+  /** Takes the next piece of the answers, and keeps as many requests under way as may be. */
+  private void advance() throws InterruptedException {
+    if (client.isEmpty() && !input.hasNext()) { // an empty partition troubles nobody
+      finish();
+      return;
+    }
+    SidecarClient sidecar = entered();
+    boolean wanted = true; // one before each answer that is there, so that the sidecar has work
+    while (wanted && sidecar.underWay() < task.call().inFlight() && batches.hasNext()) {
+      RowBatches.Vectors vectors = batches.next();
+      sidecar.send(batches.encoded(vectors), () -> batches.giveBack(vectors));
+      wanted = !sidecar.isAnswered();
+    }
+    if (sidecar.underWay() == 0) {
+      finish();
+      return;
+    }
+    answer = sidecar.next();
+    if (answer.isPresent()) {
+      ColumnarBatch columns = RootColumns.of(answer.get().batch());
+      task.metrics().outputRows().add(columns.numRows());
+      rows = columns.rowIterator();
+    }
+  }
+
+  private SidecarClient entered() throws InterruptedException {
+    if (client.isEmpty()) {
+      SidecarCall call = task.call();
+      SidecarClient borrowed = Clients.borrow(call, this::checkTask);
+      client = Optional.of(borrowed);
+      borrowed.begin(work(), call.waits(), this::checkTask, allocator, this::checkAnswer);
+      batches =
+          new RowBatches(
+              input,
+              task.input(),
+              task.types().schema(task.input()),
+              allocator,
+              task.rowsPerBatch(),
+              borrowed.requestRingBytes() / PART);
+    }
+    return client.get();
+  }
+
+  private Work work() {
+    String application = SparkEnv.get().conf().get("spark.app.id", "");
+    return new Work(
+        application, context.stageId(), context.partitionId(), context.taskAttemptId());
+  }
+
+  private void checkTask() {
+    if (context.isInterrupted() || context.isCompleted()) {
+      throw new TaskKilledException("ended while it waited for a sidecar");
+    }
+  }
+
+  private void checkAnswer(Schema got) {
+    Expected.difference(got, task.output())
+        .ifPresent(
+            why -> {
+              throw new SidecarException(
+                  String.format(
+                      "%s answered with other columns than mapInArrow was declared with: %s"
+                          + " (expected %s; got %s)",
+                      client.orElseThrow().function(),
+                      why,
+                      Expected.inWords(task.output()),
+                      Expected.inWords(got)));
+            });
+  }
+
+  private void leaveAnswer() {
+    rows = Collections.emptyIterator();
+    answer.ifPresent(Answer::close);
+    answer = Optional.empty();
+  }
+
+  private void finish() {
+    finished = true;
+    close();
+  }
+
+  /** At the end of the rows or of the task, whichever comes first. */
+  @Override
+  public synchronized void close() {
+    if (closed) {
+      return;
+    }
+    closed = true;
+    finished = true;
+    leaveAnswer();
+    client.ifPresent(
+        sidecar -> {
+          task.metrics().add(sidecar.counters());
+          task.metrics().inputRows().add(batches == null ? 0 : batches.count());
+          Clients.giveBack(task.call(), sidecar);
+        });
+    if (batches != null) {
+      batches.close();
+    }
+    allocator.close();
+  }
+}

@@ -1,0 +1,63 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.sidecar.Counters;
+import java.io.Serializable;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import org.apache.spark.SparkContext;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.execution.metric.SQLMetrics;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** What the operator's tasks have done, for Spark's UI. */
+record SidecarMetrics(
+    SQLMetric inputRows,
+    SQLMetric outputRows,
+    SQLMetric requests,
+    SQLMetric requestBytes,
+    SQLMetric answers,
+    SQLMetric answerBytes,
+    SQLMetric retries,
+    SQLMetric roomTime,
+    SQLMetric answerTime)
+    implements Serializable {
+  private static final long UNSET = -1;
+
+  static SidecarMetrics make(SparkContext context) {
+    return new SidecarMetrics(
+        SQLMetrics.createMetric(context, "number of input rows"),
+        SQLMetrics.createMetric(context, "number of output rows"),
+        SQLMetrics.createMetric(context, "batches sent"),
+        SQLMetrics.createSizeMetric(context, "bytes sent", UNSET),
+        SQLMetrics.createMetric(context, "batches answered"),
+        SQLMetrics.createSizeMetric(context, "bytes answered", UNSET),
+        SQLMetrics.createMetric(context, "batches asked again"),
+        SQLMetrics.createNanoTimingMetric(context, "time waited for room", UNSET),
+        SQLMetrics.createNanoTimingMetric(context, "time waited for answers", UNSET));
+  }
+
+  /** By the names that Spark finds them by. */
+  scala.collection.immutable.Map<String, SQLMetric> byName() {
+    Map<String, SQLMetric> names = new LinkedHashMap<>();
+    names.put("numInputRows", inputRows);
+    names.put("numOutputRows", outputRows);
+    names.put("requests", requests);
+    names.put("requestBytes", requestBytes);
+    names.put("answers", answers);
+    names.put("answerBytes", answerBytes);
+    names.put("retries", retries);
+    names.put("roomTime", roomTime);
+    names.put("answerTime", answerTime);
+    return scala.collection.immutable.Map.from(CollectionConverters.asScala(names));
+  }
+
+  void add(Counters counters) {
+    requests.add(counters.requests());
+    requestBytes.add(counters.requestBytes());
+    answers.add(counters.answers());
+    answerBytes.add(counters.answerBytes());
+    retries.add(counters.retries());
+    roomTime.add(counters.roomNanos());
+    answerTime.add(counters.answerNanos());
+  }
+}

@@ -1,0 +1,410 @@
+"""mapInArrow through a sidecar straight from the executor's JVM, beside the way through Python."""
+
+from __future__ import annotations
+
+import functools as tools
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions
+
+import shmring
+from shmring.sidecars import Sidecar
+from shmring.spark import metrics, through
+
+TESTS = str(Path(__file__).parent.parent)
+SOURCE = str(Path(shmring.__file__).parent.parent)
+DIRECT = "spark.shmring.direct"
+ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+# Each kind of type that the operator takes; every third value is null.
+TYPES = {
+    "flag": "id % 2 = 0",
+    "tiny": "cast(id % 100 as tinyint)",
+    "small": "cast(-id as smallint)",
+    "number": "cast(id as int)",
+    "big": "id * 1000000007",
+    "single": "cast(id / 4 as float)",
+    "half": "id / 2",
+    "exact": "cast(id as decimal(10, 2))",
+    "wide": "cast(id as decimal(38, 10))",
+    "text": "repeat('é', cast(id % 7 as int))",
+    "bytes": "cast(repeat('b', cast(id % 300 as int)) as binary)",
+    "day": "date_add(date'1960-01-01', cast(id as int))",
+    "time": "timestamp_seconds(id - 500)",
+    "local": "cast(timestamp_seconds(id) as timestamp_ntz)",
+    "span": "make_dt_interval(0, 0, 0, id)",
+    "list": "array(id, null, -id)",
+    "texts": "array(array(cast(id as string)), array(), null)",
+    "map": "map('k', id, cast(id as string), null)",
+    "struct": "struct(id, array(cast(id as string)) inner, cast(id as decimal(5, 1)) d)",
+    "deep": "array(struct(map(id, array(id)) m))",
+}
+
+
+@pytest.fixture(scope="module")
+def spark(sessions):
+    variables = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join((SOURCE, TESTS)),
+    }
+    options = {"spark.sql.session.timeZone": "Europe/Berlin"}
+    return sessions.start("local[2]", jar=True, environment=variables, **options)
+
+
+@pytest.fixture
+def set_option(spark):
+    """Sets an option of the session for the length of the test."""
+    changed = []
+
+    def set_to(option, value):
+        changed.append(option)
+        spark.conf.set(option, value)
+
+    yield set_to
+    for option in changed:
+        spark.conf.unset(option)
+
+
+@pytest.fixture(params=["direct", "python"])
+def path(request, set_option):
+    """The way that the rows take."""
+    set_option(DIRECT, request.param == "direct")
+    return request.param
+
+
+def plan_of(frame):
+    return frame._jdf.queryExecution().executedPlan().toString()
+
+
+def is_direct(frame, name):
+    return f"Sidecar {name}" in plan_of(frame)
+
+
+def own_identity():
+    """Spark's own function, pickled by value."""
+
+    def identity(batches):
+        yield from batches
+
+    return identity
+
+
+@pytest.mark.parametrize("rows", [10, 10_000])
+@pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
+def test_every_type_comes_back_as_from_sparks_own_function(
+    spark, serve, name, path, set_option, rows, nulls
+):
+    serve("identity", workers=2)
+    set_option(ROWS, rows)
+    made = [
+        f"if(id % 3 = {i % 3}, null, {text}) {column}" if nulls else f"{text} {column}"
+        for i, (column, text) in enumerate(TYPES.items())
+    ]
+    frame = spark.range(300 if rows == 10 else 3000, numPartitions=2).selectExpr(*made)
+    result = frame.mapInArrow(through(name), frame.schema)
+    assert is_direct(result, name) == (path == "direct")
+    assert result.collect() == frame.mapInArrow(own_identity(), frame.schema).collect()
+
+
+def test_batches_of_100_000_rows_of_300_bytes(spark, serve, name, path, set_option):
+    serve("identity")
+    set_option(ROWS, 100_000)
+    frame = spark.range(250_000, numPartitions=2).selectExpr("id", "repeat('x', 292) text")
+    result = frame.mapInArrow(through(name), frame.schema)
+    totals = result.selectExpr("count(*)", "sum(id)", "sum(length(text))").first()
+    assert tuple(totals) == (250_000, sum(range(250_000)), 292 * 250_000)
+
+
+def test_empty_partitions_columns_of_nulls_and_rows_that_are_not_unsafe(spark, serve, name, path):
+    serve("identity")
+    frame = spark.range(10, numPartitions=8).where("id > 100")
+    assert frame.mapInArrow(through(name), "id long").collect() == []
+    frame = spark.createDataFrame([(1, None), (2, None)], "a int, b string")
+    assert frame.mapInArrow(through(name), frame.schema).collect() == frame.collect()
+
+
+def test_function_may_drop_or_multiply_rows(spark, serve, name, path):
+    sidecar = serve("twice")
+    assert spark.range(1000).mapInArrow(through(name), "id long").count() == 2000
+    sidecar.stop()
+    serve("no_batches")
+    assert spark.range(1000).mapInArrow(through(name), "id long").count() == 0
+
+
+def test_answers_larger_than_the_reply_ring(spark, serve, name, path):
+    serve("many", workers=2)
+    frame = spark.range(60, numPartitions=1)
+    result = frame.mapInArrow(through(name, reply_slots=1024), "x long")
+    assert result.agg(functions.sum("x")).first()[0] == 12_500 * sum(range(60))
+
+
+def test_order_within_a_partition_is_kept(spark, serve, name, path, set_option):
+    serve("with_pid", workers=3)
+    set_option(ROWS, 50)
+    result = spark.range(20_000, numPartitions=2).mapInArrow(
+        through(name, in_flight=5), "id long, pid long"
+    )
+    rows = result.collect()
+    assert [row.id for row in rows] == list(range(20_000))
+    assert len({row.pid for row in rows}) > 1
+
+
+def test_types_that_are_left_to_spark_come_back_the_same(spark, serve, name):
+    serve("identity")
+    frame = spark.range(10).selectExpr("id", "cast(id as string) collate UTF8_LCASE text")
+    result = frame.mapInArrow(through(name), frame.schema)
+    assert not is_direct(result, name)
+    assert result.collect() == frame.collect()
+
+
+def test_functions_of_others_are_left_to_spark(spark, serve, name):
+    """A wrapper has the name of what it wraps, and does something else."""
+    serve("identity")
+    inner = through(name)
+
+    @tools.wraps(inner)
+    def run(batches):
+        for batch in inner(batches):
+            yield batch.slice(0, 1)
+
+    frame = spark.range(100, numPartitions=1).mapInArrow(run, "id long")
+    assert run.__name__ == inner.__name__
+    assert not is_direct(frame, name)
+    assert frame.count() == 1
+    total = metrics(spark.sparkContext)
+    counted = spark.range(100).mapInArrow(through(name, metrics=total), "id long")
+    assert not is_direct(counted, name)
+
+
+def test_operators_in_a_row_joins_caches_and_barriers(spark, serve, name, path):
+    serve("identity", workers=2)
+    through_it = through(name)
+    frame = spark.range(5000, numPartitions=3).mapInArrow(through_it, "id long")
+    twice = frame.mapInArrow(through_it, "id long")
+    assert twice.agg(functions.sum("id")).first()[0] == sum(range(5000))
+    joined = twice.join(frame.withColumnRenamed("id", "other"), functions.expr("id = other + 1"))
+    assert joined.count() == 4999
+    cached = frame.cache()
+    assert cached.count() == cached.where("id >= 0").count() == 5000
+    cached.unpersist()
+    barrier = spark.range(100, numPartitions=2).mapInArrow(through_it, "id long", barrier=True)
+    assert barrier.count() == 100
+
+
+def test_rows_go_on_into_a_python_function_which_ends_early(spark, serve, name, path):
+    """Spark may read the rows from another thread than the task's, which ends the task first."""
+    serve("identity")
+
+    def first(batches):
+        yield next(batches).slice(0, 1)
+
+    frame = spark.range(300_000, numPartitions=2).mapInArrow(through(name), "id long")
+    assert frame.mapInArrow(first, "id long").count() == 2
+
+
+def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, serve, name):
+    serve("identity")
+    frame = spark.range(30_000, numPartitions=3).mapInArrow(through(name, in_flight=2), "id long")
+    assert f"Sidecar {name} through({name}, in_flight=2" in plan_of(frame)
+    frame.collect()
+    values = frame._jdf.queryExecution().executedPlan().metrics()
+    found = {key: values.apply(key).value() for key in ("numInputRows", "numOutputRows")}
+    assert found == {"numInputRows": 30_000, "numOutputRows": 30_000}
+    assert values.apply("requests").value() == values.apply("answers").value() == 3
+    assert values.apply("answerBytes").value() > 30_000 * 8
+
+
+def test_clients_are_kept_from_task_to_task_and_go_with_their_sidecar(
+    spark, serve, name, reply_rings, until
+):
+    sidecar = serve("identity")
+    seen = set()
+    for _ in range(20):
+        assert spark.range(100, numPartitions=4).mapInArrow(through(name), "id long").count() == 100
+        seen |= set(reply_rings())
+    assert 1 <= len(seen) <= 2  # local[2] runs two tasks at a time
+    sidecar.stop()
+    until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+def test_limit_ends_early_and_leaves_nothing(spark, serve, name, reply_rings, until):
+    sidecar = serve("identity")
+    frame = spark.range(10_000_000, numPartitions=2).mapInArrow(through(name), "id long")
+    assert len(frame.limit(1).collect()) == 1
+    sidecar.stop()
+    until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+# --- when something goes wrong ------------------------------------------------------------------
+
+
+def failure_of(frame):
+    with pytest.raises(Exception, match="sidecar") as caught:
+        frame.collect()
+    return str(caught.value)
+
+
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, path):
+    serve("fail_on_seven")
+    text = failure_of(spark.range(100, numPartitions=2).mapInArrow(through(name), "id long"))
+    assert f'sidecar "{name}" raised:' in text
+    assert "seven is not allowed" in text
+    assert "in fail_on_seven" in text
+    frame = spark.range(100, 200, numPartitions=2).mapInArrow(through(name), "id long")
+    assert frame.count() == 100
+
+
+@pytest.mark.parametrize(
+    ("function", "schema", "why", "got"),
+    [
+        ("double", "x long, y string", "y is missing", "x int64"),
+        ("with_pid", "id long", "it has 2 columns, not 1", "id int64, pid int64"),
+        ("double", "x int", "x is int64, not int", "x int64"),
+        ("as_text", "x long", "x is string, not bigint", "x string"),
+        ("double", "x struct<a: long>", "x is int64, not struct<a:bigint>", "x int64"),
+    ],
+)
+def test_answer_that_spark_does_not_expect_is_told_with_both(
+    spark, serve, name, path, function, schema, why, got
+):
+    serve(function)
+    text = failure_of(spark.range(10, numPartitions=1).mapInArrow(through(name), schema))
+    assert f'functions:{function} of sidecar "{name}" answered with other columns' in text
+    assert why in text
+    assert f"got {got})" in text
+
+
+def test_function_that_returns_none_fails_the_job(spark, serve, name, path):
+    serve("nothing")
+    text = failure_of(spark.range(100, numPartitions=2).mapInArrow(through(name), "id long"))
+    assert "functions:nothing returned None" in text
+
+
+def test_row_that_fits_no_ring_is_told_with_what_to_set(spark, serve, name, path):
+    serve("identity", slots=1024)
+    frame = spark.range(1).selectExpr("repeat('x', 1000000) text")
+    text = failure_of(frame.mapInArrow(through(name), "text string"))
+    assert "make it larger with `shmring sidecar --slots 8192`" in text
+
+
+def test_rows_of_many_sizes_fit_a_small_ring(spark, serve, name, path):
+    serve("identity", slots=1024)
+    frame = spark.range(400, numPartitions=2).selectExpr("repeat('x', 1 + 300 * id) text")
+    result = frame.mapInArrow(through(name, reply_slots=2048), "text string")
+    lengths = result.selectExpr("sum(length(text))").first()[0]
+    assert lengths == sum(1 + 300 * i for i in range(400))
+
+
+def test_sidecar_that_is_not_there_fails_the_job_in_words(spark, name, path):
+    frame = spark.range(10).mapInArrow(through(name, patience=0.1), "id long")
+    assert f'no sidecar "{name}" on this host (waited 0.1 s' in failure_of(frame)
+
+
+def test_sidecar_that_hangs_is_given_up_and_said_what_it_is_at(
+    spark, serve, name, path, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
+    serve("wait_for_marker")
+    frame = spark.range(10, numPartitions=1).mapInArrow(through(name, timeout=1), "id long")
+    text = failure_of(frame)
+    (tmp_path / "marker").touch()
+    assert f'sidecar "{name}" lives but has not answered process' in text
+    assert "(functions:wait_for_marker) has been at request 0 of process" in text
+
+
+@pytest.mark.kill
+def test_workers_that_are_killed_under_load_cost_nothing(
+    spark, serve, name, path, set_option, thread, until
+):
+    sidecar = serve("slow", workers=3)
+    set_option(ROWS, 500)
+    frame = spark.range(60_000, numPartitions=2).mapInArrow(through(name, patience=60), "id long")
+    done = threading.Event()
+
+    def run():
+        try:
+            return frame.selectExpr("count(*)", "sum(id)").first()
+        finally:
+            done.set()
+
+    job = thread(run)
+    for worker in range(3):
+        before = sidecar.restarts
+        os.kill(sidecar.pids[worker], signal.SIGKILL)
+        until(lambda before=before: sidecar.restarts > before or done.is_set())
+    assert tuple(job.outcome()) == (60_000, sum(range(60_000)))
+
+
+@pytest.mark.kill
+def test_batch_that_kills_every_worker_fails_its_job_in_words(spark, serve, name, path):
+    serve("die_on_seven", workers=2)
+    frame = spark.range(100, numPartitions=1).mapInArrow(through(name, patience=60), "id long")
+    assert f'3 workers of sidecar "{name}" have died over the same batch' in failure_of(frame)
+
+
+@pytest.mark.kill
+def test_sidecar_that_ends_during_the_job_fails_it_in_words(
+    spark, serve, name, path, monkeypatch, tmp_path, thread, until, reply_rings
+):
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    sidecar = serve("wait_for_marker", workers=2)
+    frame = spark.range(1000, numPartitions=1).mapInArrow(through(name, patience=0.5), "id long")
+    collecting = thread(lambda: failure_of(frame))
+    until(marker.with_suffix(".begun").exists)
+    for pid in sidecar.pids:
+        os.kill(pid, signal.SIGKILL)
+    sidecar.stop()
+    assert "has no living worker" in collecting.outcome()
+    until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+@pytest.mark.kill
+def test_sidecar_that_is_started_anew_gets_what_was_under_way(
+    spark, serve, name, path, monkeypatch, tmp_path, thread, until
+):
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    first = serve("wait_for_marker")
+    frame = spark.range(50_000, numPartitions=1).mapInArrow(through(name, patience=60), "id long")
+    collecting = thread(lambda: frame.agg(functions.sum("id")).first()[0])
+    until(marker.with_suffix(".begun").exists)
+    for pid in first.pids:
+        os.kill(pid, signal.SIGKILL)
+    first.stop()
+    with Sidecar("functions:identity", name=name):
+        assert collecting.outcome() == sum(range(50_000))
+
+
+@pytest.mark.kill
+def test_cancelled_job_gives_its_requests_up_and_leaves_nothing(
+    spark, serve, name, path, monkeypatch, tmp_path, until, reply_rings
+):
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    sidecar = serve("wait_for_marker", workers=2)
+    failures = []
+
+    def run():
+        spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
+        try:
+            spark.range(1000, numPartitions=2).mapInArrow(through(name), "id long").collect()
+        except Exception as error:
+            failures.append(error)
+
+    job = threading.Thread(target=run)
+    job.start()
+    until(lambda: marker.with_suffix(".begun").exists() and len(reply_rings()) == 2)
+    spark.sparkContext.cancelJobGroup(name)
+    job.join()
+    assert "cancel" in str(failures[0]).lower()
+    marker.touch()
+    until(lambda: not reply_rings(), "the end of the reply rings")
+    frame = spark.range(1000, numPartitions=2).mapInArrow(through(name), "id long")
+    assert frame.count() == 1000
+    assert sidecar.restarts == 0
