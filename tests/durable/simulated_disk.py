@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from shmring.durable.files import Buffer, File
+from shmring.durable.base.files import Buffer, File
 from shmring.errors import Locked, NoSpace
 
 SECTOR = 512
@@ -110,7 +110,7 @@ class _SimulatedLock:
 
 
 class SimulatedDisk:
-    """Implements ``shmring.durable.files.Disk``.
+    """Implements ``shmring.durable.base.files.Disk``.
 
     Parameters
     ----------

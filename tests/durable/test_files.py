@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shmring.durable.files import OsDisk
+from shmring.durable.base.files import OsDisk
 
 MIB = 1 << 20
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue, replay, verify
-from shmring.durable.files import OsDisk
+from shmring.durable.base.files import OsDisk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import open_segment
 

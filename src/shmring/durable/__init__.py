@@ -1,7 +1,10 @@
 """What outlives its process: queues, a ring's journal, a ring in a database.
 
-Each name is imported when it is first asked for. `files` is the one door to the disk for all of
-them, and `lockfile` its lock.
+    journal   queues   table_ring     each a room of its own, that knows nothing of the others
+        \\       |
+            base                      files, locks, checksums, framing, group commit
+
+Each name is imported when it is first asked for.
 """
 
 from __future__ import annotations

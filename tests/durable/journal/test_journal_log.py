@@ -10,7 +10,7 @@ import pytest
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import replay, truncate, verify
-from shmring.durable.files import Disk, OsDisk
+from shmring.durable.base.files import Disk, OsDisk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import (
     ENTRY,

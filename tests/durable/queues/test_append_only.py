@@ -11,7 +11,7 @@ import pytest
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import AppendOnlyQueue
-from shmring.durable.files import Disk
+from shmring.durable.base.files import Disk
 from shmring.durable.queues import append_only, append_only_file
 from shmring.errors import (
     Closed,

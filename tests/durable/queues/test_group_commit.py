@@ -16,7 +16,7 @@ import pytest
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import PersistentQueue
-from shmring.durable.queues.group_commit import GroupCommit, Waiting
+from shmring.durable.base.group_commit import GroupCommit, Waiting
 from shmring.errors import Closed
 
 

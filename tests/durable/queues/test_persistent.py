@@ -15,7 +15,7 @@ from typing import Literal
 import pytest
 
 from shmring.durable import PersistentQueue
-from shmring.durable.lockfile import LockFile, process_start
+from shmring.durable.base.lockfile import LockFile, process_start
 from shmring.durable.queues import transaction_log
 from shmring.errors import Closed, Damaged, ForkedHandle, Locked, NotARing
 

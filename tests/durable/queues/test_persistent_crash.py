@@ -9,7 +9,7 @@ import pytest
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import PersistentQueue
-from shmring.durable.files import Disk
+from shmring.durable.base.files import Disk
 from shmring.durable.queues import session, transaction_log
 from shmring.errors import NoSpace
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
-from shmring.durable.files import OsDisk
+from shmring.durable.base.files import OsDisk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import ENTRY
 from shmring.durable.queues import transaction_log

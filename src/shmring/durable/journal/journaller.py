@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES
 from shmring.closing import Closing
-from shmring.durable.files import Buffer, Disk, OsDisk
+from shmring.durable.base.files import Buffer, Disk, OsDisk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import ENTRY
 from shmring.errors import Empty, JournalGap, NoSpace

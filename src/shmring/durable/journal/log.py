@@ -9,7 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from shmring.durable.files import Buffer, Disk, File
+from shmring.durable.base.files import Buffer, Disk, File
 from shmring.durable.journal.segments import (
     Segment,
     encode_record,

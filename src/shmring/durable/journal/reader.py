@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import SLOT_BYTES, crc32c
 from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM, KIND_END
-from shmring.durable.files import Disk, File, OsDisk, replace_file
+from shmring.durable.base.files import Disk, File, OsDisk, replace_file
 from shmring.durable.journal.segments import (
     ENTRY,
     Record,

@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from shmring._shmring import SLOT_BYTES, crc32c
-from shmring.durable.files import Buffer, Disk, File
+from shmring.durable.base.files import Buffer, Disk, File
 from shmring.errors import Damaged, VersionMismatch
 
 __all__ = [

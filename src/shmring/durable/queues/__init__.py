@@ -1,7 +1,7 @@
 """Queues of one process at a time that outlive it.
 
 ``persistent`` and its sessions stand on a ``transaction_log`` and ``data_files``, ``append_only``
-on one ``append_only_file``; ``items`` and ``checksums`` are shared.
+on one ``append_only_file``.
 """
 
 from shmring.durable.queues.append_only import AppendOnlyQueue

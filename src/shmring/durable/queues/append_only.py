@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shmring.closing import Closing
-from shmring.durable.files import Buffer, Disk, OsDisk
+from shmring.durable.base.files import Buffer, Disk, OsDisk
+from shmring.durable.base.items import item_bytes
 from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Node
-from shmring.durable.queues.items import item_bytes
 from shmring.errors import (
     Closed,
     ForkedHandle,

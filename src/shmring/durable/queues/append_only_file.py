@@ -39,8 +39,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from shmring.durable.files import Buffer, Disk, File, replace_file
-from shmring.durable.queues.checksums import VERSION, checksum_of
+from shmring.durable.base.checksums import VERSION, checksum_of
+from shmring.durable.base.files import Buffer, Disk, File, replace_file
 from shmring.errors import Damaged, PositionNotFound
 
 __all__ = ["AppendOnlyFile", "Commit", "Node"]

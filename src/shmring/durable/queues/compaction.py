@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.durable.files import Disk
+from shmring.durable.base.files import Disk
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.session import Item
 from shmring.durable.queues.transaction_log import Body, TransactionLog

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
-from shmring.durable.files import Buffer, Disk, File
-from shmring.durable.queues.checksums import Checksum
+from shmring.durable.base.checksums import Checksum
+from shmring.durable.base.files import Buffer, Disk, File
 from shmring.errors import Damaged
 
 __all__ = ["DataFile", "DataFiles"]

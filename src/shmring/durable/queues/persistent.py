@@ -28,10 +28,10 @@ from collections import deque
 from typing import Literal
 
 from shmring.closing import Closing
-from shmring.durable.files import Disk, OsDisk
+from shmring.durable.base.files import Disk, OsDisk
+from shmring.durable.base.group_commit import GroupCommit
 from shmring.durable.queues.compaction import snapshot
 from shmring.durable.queues.data_files import DataFile, DataFiles
-from shmring.durable.queues.group_commit import GroupCommit
 from shmring.durable.queues.recovery import recover
 from shmring.durable.queues.session import Item, Run, Session, Transaction, items_of
 from shmring.durable.queues.transaction_log import Body, TransactionLog

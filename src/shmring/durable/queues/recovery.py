@@ -11,8 +11,8 @@ import os
 from collections import deque
 from dataclasses import dataclass, field
 
-from shmring.durable.files import Disk
-from shmring.durable.queues.checksums import Checksum
+from shmring.durable.base.checksums import Checksum
+from shmring.durable.base.files import Disk
 from shmring.durable.queues.data_files import DataFiles
 from shmring.durable.queues.session import Item
 from shmring.durable.queues.transaction_log import (

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shmring.closing import Closing
-from shmring.durable.files import Buffer
-from shmring.durable.queues.checksums import Checksum
+from shmring.durable.base.checksums import Checksum
+from shmring.durable.base.files import Buffer
+from shmring.durable.base.group_commit import Waiting
+from shmring.durable.base.items import item_bytes
 from shmring.durable.queues.data_files import DataFile
-from shmring.durable.queues.group_commit import Waiting
-from shmring.durable.queues.items import item_bytes
 from shmring.errors import NoSpace
 
 if TYPE_CHECKING:

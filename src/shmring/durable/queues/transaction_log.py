@@ -46,8 +46,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from shmring.durable.files import Buffer, Disk, File, replace_file
-from shmring.durable.queues.checksums import VERSION, Checksum, checksum_of
+from shmring.durable.base.checksums import VERSION, Checksum, checksum_of
+from shmring.durable.base.files import Buffer, Disk, File, replace_file
 from shmring.errors import Damaged, NoSpace
 
 __all__ = ["Body", "Frame", "Put", "Take", "TransactionLog", "parse_operations"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from shmring._shmring import JOURNAL_BRANCH
-from shmring.durable.files import OsDisk
+from shmring.durable.base.files import OsDisk
 from shmring.durable.journal.reader import replay
 from shmring.durable.journal.segments import open_segment, segment_names, segment_path, walk
 from shmring.errors import Contended, Damaged, Empty, Lapsed, MessageTooLarge, ShmringError

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from shmring.durable.lockfile import LockFile
+from shmring.durable.base.lockfile import LockFile
 from shmring.errors import NoSpace, NotARing
 
 __all__ = ["Buffer", "Disk", "File", "Lock", "OsDisk", "replace_file"]

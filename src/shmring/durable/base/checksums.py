@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable
 
 from shmring._shmring import crc32c
-from shmring.durable.files import Buffer
+from shmring.durable.base.files import Buffer
 from shmring.errors import VersionMismatch
 
 __all__ = ["VERSION", "Checksum", "checksum_of"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.durable.files import Buffer
+from shmring.durable.base.files import Buffer
 from shmring.errors import MessageTooLarge
 
 __all__ = ["item_bytes"]
