@@ -1,4 +1,5 @@
 /* The module _shmring: its types, and the calls that need no ring. */
+#include "items.h"
 #include "ring.h"
 
 /* --- calls ------------------------------------------------------------------------- */
@@ -173,6 +174,23 @@ static PyMethodDef functions[] = {
     {"reap", reap, METH_O, "reap(path): unlink the ring if every participant is dead; whether it was unlinked"},
     {"crc32c", crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC32C (Castagnoli)"},
     {"slots_for", slots_for, METH_VARARGS, "slots_for(nbytes, align=False): slots that a message takes"},
+    {"pack", pack_items, METH_VARARGS,
+     "pack(items, version) -> (buffers to be written, table): of bytes, a uint8 array of shape (n, k) or "
+     "Arrow binary"},
+    {"places_of", places_of, METH_VARARGS, "places_of(table, offset): where the items of a table stand"},
+    {"runs_of", runs_of, METH_VARARGS,
+     "runs_of(places, begin, end) -> [(offset, end, table)]: the items that stand side by side"},
+    {"reverse_places", reverse_places, METH_O, "reverse_places(places): the last first"},
+    {"unpack", unpack_items, METH_VARARGS,
+     "unpack(into, block, start, places, begin, end, version): append the items of a block to a list while "
+     "they match their checksums; how many"},
+    {"unpack_one", FASTCALL(unpack_item), METH_FASTCALL,
+     "unpack_one(block, start, places, index, version): one item, or None"},
+    {"stack_nodes", stack_nodes, METH_VARARGS,
+     "stack_nodes(places, begin, end, position, below, salt, backwards): the nodes of a stack, to be written"},
+    {"stack_walk", stack_walk, METH_VARARGS,
+     "stack_walk(block, start, link, salt, adjacent) -> (places, link): down a stack, as far as the block "
+     "reaches"},
     {0},
 };
 
@@ -240,6 +258,7 @@ static int module_exec(PyObject *module)
 
 	if (errors_load(state) || intern_names(&state->names))
 		return -1;
+	crc32_prepare();
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
 		PyObject *type = PyType_FromModuleAndSpec(module, types[i].spec, NULL);
 

@@ -1,34 +1,8 @@
 /* Producer.push_many(): rows from a buffer, an Arrow array or a list. */
-#include <stdlib.h>
 #include <string.h>
 
+#include "arrow.h"
 #include "producers.h"
-
-/* The Arrow C data interface, as its specification prints it. */
-struct ArrowSchema {
-	const char *format;
-	const char *name;
-	const char *metadata;
-	int64_t flags;
-	int64_t n_children;
-	struct ArrowSchema **children;
-	struct ArrowSchema *dictionary;
-	void (*release)(struct ArrowSchema *);
-	void *private_data;
-};
-
-struct ArrowArray {
-	int64_t length;
-	int64_t null_count;
-	int64_t offset;
-	int64_t n_buffers;
-	int64_t n_children;
-	const void **buffers;
-	struct ArrowArray **children;
-	struct ArrowArray *dictionary;
-	void (*release)(struct ArrowArray *);
-	void *private_data;
-};
 
 struct rows {
 	const void *data;
@@ -84,34 +58,14 @@ static bool rows_from_buffer(struct producer *self, PyObject *object, struct row
 	return true;
 }
 
-static bool has_nulls(const struct ArrowArray *array)
-{
-	const uint8_t *valid = array->buffers[0];
-
-	if (!valid || array->null_count == 0)
-		return false;
-	for (int64_t i = array->offset; i < array->offset + array->length; i++)
-		if (!(valid[i / 8] >> (i % 8) & 1))
-			return true;
-	return false;
-}
-
 static bool rows_from_arrow(struct producer *self, PyObject *object, struct rows *rows)
 {
 	const struct ArrowSchema *schema;
 	const struct ArrowArray *array;
-	unsigned long width;
+	uint64_t width;
 
-	rows->capsules = PyObject_CallMethod(object, "__arrow_c_array__", NULL);
+	rows->capsules = arrow_import(object, &schema, &array);
 	if (!rows->capsules)
-		return false;
-	if (!PyTuple_Check(rows->capsules) || PyTuple_Size(rows->capsules) != 2) {
-		PyErr_SetString(PyExc_TypeError, "__arrow_c_array__() must return two capsules");
-		return false;
-	}
-	schema = PyCapsule_GetPointer(PyTuple_GetItem(rows->capsules, 0), "arrow_schema");
-	array = schema ? PyCapsule_GetPointer(PyTuple_GetItem(rows->capsules, 1), "arrow_array") : NULL;
-	if (!array)
 		return false;
 	if (strncmp(schema->format, "w:", 2) != 0) {
 		PyErr_Format(
@@ -121,14 +75,11 @@ static bool rows_from_arrow(struct producer *self, PyObject *object, struct rows
 		    schema->format);
 		return false;
 	}
-	if (has_nulls(array)) {
-		PyErr_SetString(PyExc_ValueError, "a message cannot be null; fill or drop the nulls first");
+	if (!arrow_refuse_nulls(array, "a message"))
 		return false;
-	}
-	width = strtoul(schema->format + 2, NULL, 10);
+	rows->data = arrow_fixed_rows(schema, array, &width);
 	if (width > SHMRING_SLOT_BYTES)
 		return too_long(self, 0, width);
-	rows->data = array->buffers[1] ? (const char *)array->buffers[1] + (uint64_t)array->offset * width : "";
 	rows->stride = width;
 	rows->count = (uint64_t)array->length;
 	rows->length = (uint32_t)width;

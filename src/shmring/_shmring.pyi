@@ -117,6 +117,40 @@ class ArrowArray(Protocol):
         self, requested_schema: object | None = None
     ) -> tuple[object, object]: ...
 
+# Items of the durable queues, many at a time: durable/base/items.py.
+Rows = Iterable[Buffer] | Buffer | ArrowArray
+
+def pack(items: Rows, version: int, /) -> tuple[list[bytes], bytes]: ...
+def places_of(table: Buffer, offset: int, /) -> bytearray: ...
+def runs_of(places: Buffer, begin: int, end: int, /) -> list[tuple[int, int, bytes]]: ...
+def reverse_places(places: Buffer, /) -> bytearray: ...
+def unpack(
+    into: list[bytes],
+    block: bytes,
+    start: int,
+    places: Buffer,
+    begin: int,
+    end: int,
+    version: int,
+    /,
+) -> int: ...
+def unpack_one(
+    block: bytes, start: int, places: Buffer, index: int, version: int, /
+) -> bytes | None: ...
+def stack_nodes(
+    places: Buffer,
+    begin: int,
+    end: int,
+    position: int,
+    below: int,
+    salt: int,
+    backwards: bool,
+    /,
+) -> bytes: ...
+def stack_walk(
+    block: bytes, start: int, link: int, salt: int, adjacent: bool, /
+) -> tuple[bytearray, int]: ...
+
 @final
 class Ring:
     @property

@@ -1,0 +1,93 @@
+/* Items of a durable queue on their way out: checked and made bytes of. */
+#include "items.h"
+
+struct block {
+	const uint8_t *data;
+	uint64_t start; /* where in the file it was read */
+	uint64_t length;
+	unsigned version;
+};
+
+static bool get_block(PyObject *data, uint64_t start, unsigned version, struct block *block)
+{
+	char *bytes;
+	Py_ssize_t length;
+
+	if (PyBytes_AsStringAndSize(data, &bytes, &length))
+		return false;
+	*block = (struct block){(const uint8_t *)bytes, start, (uint64_t)length, version};
+	return true;
+}
+
+/* The item's bytes in the block; NULL if it is not all there, or does not match its checksum. */
+static const uint8_t *find(const struct block *block, const struct place *place)
+{
+	uint64_t at = place->offset - block->start;
+
+	if (place->offset < block->start || at > block->length || place->length > block->length - at)
+		return NULL;
+	return item_crc(block->version, block->data + at, place->length) == place->crc ? block->data + at : NULL;
+}
+
+/* unpack(into, block, start, places, begin, end, version): append items to a list while they are good. */
+PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
+{
+	unsigned long long start;
+	unsigned long long begin;
+	unsigned long long end;
+	unsigned long long at;
+	unsigned version;
+	PyObject *into;
+	PyObject *data;
+	PyObject *object;
+	struct block block;
+	Py_buffer places;
+	bool good = true;
+
+	if (!PyArg_ParseTuple(args, "O!SKOKKI", &PyList_Type, &into, &data, &start, &object, &begin, &end,
+			      &version) ||
+	    !get_block(data, start, version, &block) || !get_places(object, &places, begin, end))
+		return NULL;
+	for (at = begin; at < end; at++) {
+		const struct place *place = (const struct place *)places.buf + at;
+		const uint8_t *bytes = find(&block, place);
+		PyObject *item;
+
+		if (!bytes)
+			break;
+		item = PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)place->length);
+		good = item && PyList_Append(into, item) == 0;
+		Py_XDECREF(item);
+		if (!good)
+			break;
+	}
+	PyBuffer_Release(&places);
+	return good ? PyLong_FromUnsignedLongLong(at - begin) : NULL;
+}
+
+/* unpack_one(block, start, places, index, version): bytes, or None where unpack() would stop. */
+PyObject *unpack_item(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+	unsigned long long start;
+	unsigned long long index;
+	struct block block;
+	Py_buffer places;
+	PyObject *item;
+
+	if (nargs != 5)
+		return PyErr_Format(PyExc_TypeError, "unpack_one() takes 5 arguments (%zd given)", nargs);
+	start = PyLong_AsUnsignedLongLong(args[1]);
+	index = PyLong_AsUnsignedLongLong(args[3]);
+	if (!get_block(args[0], start, (unsigned)PyLong_AsUnsignedLong(args[4]), &block) || PyErr_Occurred() ||
+	    !get_places(args[2], &places, index, index + 1))
+		return NULL;
+	{
+		const struct place *place = (const struct place *)places.buf + index;
+		const uint8_t *bytes = find(&block, place);
+
+		item = bytes ? PyBytes_FromStringAndSize((const char *)bytes, (Py_ssize_t)place->length)
+			     : Py_NewRef(Py_None);
+	}
+	PyBuffer_Release(&places);
+	return item;
+}
