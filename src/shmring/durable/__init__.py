@@ -1,8 +1,8 @@
 """What outlives its process: queues, a ring's journal, a ring in a database.
 
-    journal   queues   table_ring     each a room of its own, that knows nothing of the others
-        \\       |
-            base                      files, locks, checksums, framing, group commit
+    journal    queues    table_ring    three rooms that know nothing of each other
+       |          |
+       +-- base --+                    files, locks, checksums, framing, group commit
 
 Each name is imported when it is first asked for.
 """
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
         truncate,
         verify,
     )
-    from shmring.durable.queues import AppendOnlyQueue, PersistentQueue, Session
+    from shmring.durable.queues import AppendOnlyQueue, Items, PersistentQueue, Session
     from shmring.durable.table_ring import TableRing
 
 __all__ = [
     "AppendOnlyQueue",
+    "Items",
     "Journal",
     "PersistentQueue",
     "Retention",
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 _ROOM = {"TableRing": "table_ring"} | dict.fromkeys(
-    ("AppendOnlyQueue", "PersistentQueue", "Session"), "queues"
+    ("AppendOnlyQueue", "Items", "PersistentQueue", "Session"), "queues"
 )
 
 

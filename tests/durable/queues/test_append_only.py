@@ -339,10 +339,17 @@ def test_every_crash_leaves_the_state_before_or_after_a_flush(
     model: list[bytes] = []
     for i in range(120):
         if rng.random() < 0.6:
-            q.enqueue(item := b"%d:" % i + rng.randbytes(rng.choice([0, 20, 500])))
+            item = b"%d:" % i + rng.randbytes(rng.choice([0, 20, 500]))
+            if rng.random() < 0.5:
+                q.enqueue(item)
+            else:
+                q.enqueue_many([item])
             model.append(item)
-        else:
+        elif rng.random() < 0.5:
             assert q.dequeue() == (model.pop(0) if model else None)
+        else:
+            assert q.dequeue_many(2) == model[:2]
+            del model[:2]
         if rng.random() < 0.2:
             allowed.append(list(model))
             if rng.random() < 0.1:

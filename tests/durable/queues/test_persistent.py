@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -156,15 +157,27 @@ def test_what_was_enqueued_before_a_reset_and_not_flushed_is_flushed_after_it(
 
 
 @pytest.mark.parametrize("size", [10, 100_000])
-def test_reset_between_the_taking_of_an_item_and_its_reading(
-    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+def test_reset_waits_for_an_item_that_is_being_read(
+    tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch, thread: Callable[..., Any]
 ) -> None:
+    reading, go_on = threading.Event(), threading.Event()
+
+    def slowly(*args: Any) -> bytes:
+        reading.set()
+        assert go_on.wait(120)
+        return read(*args)
+
     with PersistentQueue(tmp_path) as q:
         put(q, b"0" * size)
-        take = q.take
-        monkeypatch.setattr(q, "take", lambda: (take(), q.reset())[0])
+        read = q._ahead._read_from
+        monkeypatch.setattr(q._ahead, "_read_from", slowly)
         with q.session() as s:
-            assert s.dequeue() is None
+            taking = thread(s.dequeue)
+            assert reading.wait(120)
+            resetting = thread(q.reset)
+            go_on.set()
+            assert taking.outcome() == b"0" * size
+            resetting.outcome()
             assert q.recovered is None
             with pytest.raises(Closed, match="reset"):
                 s.flush()

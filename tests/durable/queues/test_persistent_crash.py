@@ -109,12 +109,19 @@ class Workload:
         rng = self.rng
         with self.queue.session() as s:
             after = list(self.state)
-            for _ in range(rng.randrange(3)):
-                if s.dequeue() is not None:
-                    after.pop(0)
-            for _ in range(rng.randrange(3)):
-                s.enqueue(data := self.item())
-                after.append(data)
+            if rng.random() < 0.5:
+                del after[: len(s.dequeue_many(rng.randrange(3)))]
+            else:
+                for _ in range(rng.randrange(3)):
+                    if s.dequeue() is not None:
+                        after.pop(0)
+            items = [self.item() for _ in range(rng.randrange(3))]
+            after += items
+            if rng.random() < 0.5:
+                s.enqueue_many(items)
+            else:
+                for item in items:
+                    s.enqueue(item)
             if rng.random() < 0.15:
                 return
             self.allowed.append(after)

@@ -17,7 +17,7 @@ from typing import Literal
 import pytest
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
-from shmring.durable.queues import transaction_log
+from shmring.durable.queues import session, transaction_log
 from shmring.errors import Damaged, NoSpace
 
 KILLS = 40  # of one run
@@ -241,7 +241,10 @@ def test_log_truncated_at_every_byte_is_an_earlier_state_or_damage(
     assert last == 6
 
 
-def test_data_file_truncated_at_every_byte_is_damage_that_says_where(tmp_path: Path) -> None:
+def test_data_file_truncated_at_every_byte_is_damage_that_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_INLINE_BYTES", 0)
     path = tmp_path / "q"
     with PersistentQueue(path, log_reserve=64) as q, q.session() as s:
         for i in range(3):

@@ -61,6 +61,21 @@ class PersistentModel(RuleBasedStateMachine):
         put.append(item)
 
     @precondition(lambda self: self.sessions)
+    @rule(which=st.integers(0, 3), items=st.lists(ITEM, max_size=6))
+    def enqueue_many(self, which: int, items: list[bytes]) -> None:
+        s, put, _ = self.sessions[which % len(self.sessions)]
+        assert s.enqueue_many(items) == len(items)
+        put += items
+
+    @precondition(lambda self: self.sessions)
+    @rule(which=st.integers(0, 3), count=st.integers(0, 8))
+    def dequeue_many(self, which: int, count: int) -> None:
+        s, _, taken = self.sessions[which % len(self.sessions)]
+        numbers, self.numbers = self.numbers[:count], self.numbers[count:]
+        assert s.dequeue_many(count) == [self.live[number] for number in numbers]
+        taken += numbers
+
+    @precondition(lambda self: self.sessions)
     @rule(which=st.integers(0, 3))
     def dequeue(self, which: int) -> None:
         s, _, taken = self.sessions[which % len(self.sessions)]
@@ -155,9 +170,19 @@ class AppendOnlyModel(RuleBasedStateMachine):
         self.queue.enqueue(item)
         self.model.append(item)
 
+    @rule(items=st.lists(ITEM, max_size=6))
+    def enqueue_many(self, items: list[bytes]) -> None:
+        assert self.queue.enqueue_many(items) == len(items)
+        self.model += items
+
     @rule()
     def dequeue(self) -> None:
         assert self.queue.dequeue() == (self.model.pop(0) if self.model else None)
+
+    @rule(count=st.integers(0, 8))
+    def dequeue_many(self, count: int) -> None:
+        assert self.queue.dequeue_many(count) == self.model[:count]
+        del self.model[:count]
 
     @rule()
     def flush(self) -> None:
@@ -196,6 +221,10 @@ class AppendOnlyModel(RuleBasedStateMachine):
     @invariant()
     def same(self) -> None:
         assert len(self.queue) == len(self.model)
+
+    @rule()
+    def look(self) -> None:
+        assert list(self.queue) == self.model
 
 
 TestPersistentModel = PersistentModel.TestCase

@@ -1,23 +1,70 @@
-"""What a durable queue takes for an item."""
+"""Items of a queue, many at a time: packed for a file, found in it, and read ahead.
+
+In a file a *table* of pairs (length, checksum), 4 bytes each, says what stands side by side.  In
+memory an item is a *place*: offset (8 bytes), length and checksum (4 each).  Places come in a
+bytearray, and only C looks at each of them.
+"""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from shmring._shmring import pack, places_of, unpack, unpack_one
+from shmring.durable.base.checksums import checksum_of
 from shmring.durable.base.files import Buffer
 from shmring.errors import MessageTooLarge
 
-__all__ = ["item_bytes"]
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
+    from shmring._shmring import Rows
+
+__all__ = ["PLACE", "TABLE_ENTRY_BYTES", "Items", "Packing", "ReadAhead", "items_length"]
+
+PLACE = struct.Struct("=QII")
+TABLE_ENTRY_BYTES = 8
 _LARGEST = 0xFFFFFFFF
+# So much is read for the items that will be asked for next; one of a quarter of it, for itself.
+_AHEAD_BYTES = 256 << 10
+
+S = TypeVar("S")
 
 
-def item_bytes(data: Buffer) -> bytes:
-    """Return an item's bytes, a copy of what may change.
+class Items(list[bytes]):
+    """The items of one ``dequeue_many``: a list of bytes."""
 
-    Raises
-    ------
-    TypeError : it has no bytes
-    MessageTooLarge : it has 4 GiB or more
-    """
+    def to_numpy(self) -> NDArray[np.uint8]:
+        """Return them as a uint8 array of shape (n, k).
+
+        Raises
+        ------
+        ValueError : they are not all of one length
+        """
+        import numpy as np
+
+        length = len(self[0]) if self else 0
+        data = b"".join(self)
+        if any(len(item) != length for item in self):
+            raise ValueError(
+                "the items have different lengths, and an array's rows have one; "
+                "to_arrow() takes any"
+            )
+        return np.frombuffer(data, np.uint8).reshape(len(self), length)
+
+    def to_arrow(self) -> pa.Array[Any]:
+        """Return them as an Arrow array of binary; of large binary, if they have 2 GiB or more."""
+        import pyarrow as pa
+
+        large = sum(map(len, self)) >= 1 << 31
+        return pa.array(self, pa.large_binary() if large else pa.binary())
+
+
+def _item_bytes(data: Buffer) -> bytes:
+    """Return an item's bytes, a copy of what may change."""
     # bytes() alone would make seven zeros of the number 7.
     try:
         view = memoryview(data)
@@ -29,3 +76,145 @@ def item_bytes(data: Buffer) -> bytes:
     if view.nbytes > _LARGEST:
         raise MessageTooLarge(f"an item of {view.nbytes} bytes; the largest is {_LARGEST}")
     return data if isinstance(data, bytes) else view.tobytes()
+
+
+def items_length(table: Buffer) -> int:
+    """Return how many bytes the items of a table have together."""
+    if not len(table):
+        return 0
+    places = places_of(table, 0)
+    offset, length, _ = PLACE.unpack_from(places, len(places) - PLACE.size)
+    return offset + length
+
+
+class Packing:
+    """Items that are to be written, one behind the other.
+
+    Attributes
+    ----------
+    nbytes : of the items and of their table
+    parts, table : what is to be written, and what says what it is; whole after :meth:`settle`
+    """
+
+    __slots__ = ("_loose", "_version", "nbytes", "parts", "table")
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self._loose: list[bytes] = []
+        self.nbytes = 0
+        self.parts: list[Buffer] = []
+        self.table = b""
+
+    def __len__(self) -> int:
+        return len(self.table) // TABLE_ENTRY_BYTES + len(self._loose)
+
+    def add(self, data: Buffer) -> None:
+        """Take one item.
+
+        Raises
+        ------
+        TypeError : it has no bytes
+        MessageTooLarge : it has 4 GiB or more
+        """
+        if type(data) is not bytes or len(data) > _LARGEST:
+            data = _item_bytes(data)
+        self._loose.append(data)
+        self.nbytes += len(data) + TABLE_ENTRY_BYTES
+
+    def add_many(self, items: Rows) -> int:
+        """Take many, or none if one is refused; return how many."""
+        packed = pack(items, self._version)
+        self.settle()
+        self.nbytes += sum(map(len, packed[0])) + len(packed[1])
+        self._append(*packed)
+        return len(packed[1]) // TABLE_ENTRY_BYTES
+
+    def settle(self) -> None:
+        """Make parts and table whole."""
+        if self._loose:
+            self._append(*pack(self._loose, self._version))
+            self._loose = []
+
+    def _append(self, parts: list[bytes], table: bytes) -> None:
+        self.parts += parts
+        self.table += table
+
+
+class ReadAhead(Generic[S]):
+    """Reads items that are taken one after the other, a block of the file at a time.
+
+    A block is only a hint: where an item does not match its checksum there, the file is asked.  So
+    whoever writes a file on or puts another in its place need not tell.
+
+    Parameters
+    ----------
+    read : (source, nbytes, offset): what is there; shorter than asked only at the end of the file
+    version : of the file, which says how items are checked
+    """
+
+    def __init__(self, read: Callable[[S, int, int], bytes], version: int) -> None:
+        self._read_from = read
+        self._version = version
+        self._checksum = checksum_of(version, "")
+        self._source: S | None = None
+        self._start = 0
+        self._block = b""
+
+    def one(self, source: S, places: bytearray, index: int) -> bytes | None:
+        """Return an item; None if its bytes do not match their checksum."""
+        if source is self._source:
+            data = unpack_one(self._block, self._start, places, index, self._version)
+            if data is not None:
+                return data
+        data = self._read(source, places, index, len(places) // PLACE.size)
+        if data is None:
+            return unpack_one(self._block, self._start, places, index, self._version)
+        return data
+
+    def some(self, into: list[bytes], source: S, places: bytearray, begin: int, end: int) -> int:
+        """Append items from ``begin`` on, as many as one block has; 0 if that one is damaged."""
+        if source is self._source and (count := self._unpack(into, places, begin, end)):
+            return count
+        data = self._read(source, places, begin, end)
+        if data is None:
+            return self._unpack(into, places, begin, end)
+        into.append(data)
+        return 1
+
+    def many(self, into: list[bytes], source: S, places: bytearray, begin: int, end: int) -> int:
+        """Append items until one is damaged or cannot be read; return how many.
+
+        Raises
+        ------
+        OSError : the first cannot be read
+        """
+        at = begin
+        while at < end:
+            try:
+                count = self.some(into, source, places, at, end)
+            except OSError:
+                if at == begin:
+                    raise
+                count = 0
+            if not count:
+                break
+            at += count
+        return at - begin
+
+    def _unpack(self, into: list[bytes], places: bytearray, begin: int, end: int) -> int:
+        return unpack(into, self._block, self._start, places, begin, end, self._version)
+
+    def _read(self, source: S, places: bytearray, begin: int, end: int) -> bytes | None:
+        """Read a block that begins with an item; or a long item alone, which is returned."""
+        offset, length, crc = PLACE.unpack_from(places, begin * PLACE.size)
+        if length > _AHEAD_BYTES // 4:
+            data = self._read_from(source, length, offset)
+            if len(data) == length and self._checksum(data, 0) == crc:
+                return data
+            nbytes = 0
+        else:
+            last, behind, _ = PLACE.unpack_from(places, (end - 1) * PLACE.size)
+            nbytes = max(length, min(_AHEAD_BYTES, last + behind - offset))
+        self._block, self._start = self._read_from(source, nbytes, offset), offset
+        self._source = source
+        return None

@@ -11,22 +11,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
 
+from shmring._shmring import places_of, reverse_places
 from shmring.closing import Closing
 from shmring.durable.base.files import Buffer, Disk, OsDisk
-from shmring.durable.base.items import item_bytes
-from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Node
+from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
+from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece
 from shmring.errors import (
     Closed,
+    Damaged,
     ForkedHandle,
     NoSpace,
     NotARing,
     PermissionRefused,
     RingNotFound,
 )
+
+if TYPE_CHECKING:
+    from shmring._shmring import Rows
 
 __all__ = ["AppendOnlyQueue", "Overhead"]
 
@@ -46,12 +51,8 @@ class Overhead(NamedTuple):
         return (self.file_bytes - self.item_bytes) / max(1, self.item_bytes)
 
 
-@dataclass(slots=True, frozen=True)
-class _State:
-    front: Node | int = 0
-    front_count: int = 0
-    back: Node | int = 0
-    back_count: int = 0
+def _read(source: AppendOnlyFile | Held, nbytes: int, position: int) -> bytes:
+    return source.read(nbytes, position)
 
 
 class AppendOnlyQueue(Closing):
@@ -125,17 +126,22 @@ class AppendOnlyQueue(Closing):
             self._release()
             raise
         self.recovered = self._file.torn if not self.readonly else None
-        self._unwritten: list[Node] = []
-        self._unwritten_bytes = 0
+        self._ahead = ReadAhead(_read, self._file.version)
         self._settle(commit)
 
     def _settle(self, commit: Commit) -> None:
+        """Be in a state that is in the file, and read it from there."""
         self.position = commit.position
-        self._committed = self._state = _State(
-            commit.front, commit.front_count, commit.back, commit.back_count
-        )
-        self._unwritten = []
-        self._unwritten_bytes = 0
+        self._committed = commit
+        self._changed = False
+        # Of the front stack: what is loaded, and where the rest begins.
+        self._front: list[Piece] = []
+        self._rest = commit.front
+        self._front_count = commit.front_count
+        # Of the back stack: its top in the file, and what is still to be written upon that.
+        self._back = commit.back
+        self._back_count = commit.back_count
+        self._packing = Packing(self._file.version)
 
     def _check(self, *, write: bool) -> None:
         if self._closed:
@@ -161,7 +167,7 @@ class AppendOnlyQueue(Closing):
     def __len__(self) -> int:
         """Return the number of items."""
         with self._lock:
-            return self._state.front_count + self._state.back_count
+            return self._front_count + self._back_count
 
     def enqueue(self, data: Buffer) -> None:
         """Put an item at the back.
@@ -174,25 +180,50 @@ class AppendOnlyQueue(Closing):
         """
         with self._lock:
             self._check(write=True)
-            data = item_bytes(data)
-            if self._unwritten_bytes > _BUFFER_BYTES:
+            if self._packing.nbytes > _BUFFER_BYTES:
                 self._write_back()
-            state = self._state
-            node = Node(state.back, len(data), self._file.checksum(data, 0), data)
-            self._unwritten.append(node)
-            self._unwritten_bytes += len(data) + 100
-            self._state = _State(state.front, state.front_count, node, state.back_count + 1)
+            self._packing.add(data)
+            self._back_count += 1
+            self._changed = True
+
+    def enqueue_many(self, items: Rows) -> int:
+        """Put items at the back, in their order; otherwise as :meth:`enqueue`.
+
+        Parameters
+        ----------
+        items : bytes-like objects, a list of them or any other iterable; or a uint8 array of shape
+            (n, k); or an Arrow array of binary, large binary or fixed-size binary without nulls
+
+        Returns
+        -------
+        how many there were
+
+        Raises
+        ------
+        NoSpace : the disk is full; none of these items is in the queue, all before them are
+        MessageTooLarge, TypeError, ValueError : one of them cannot be an item; none is in the queue
+        """
+        with self._lock:
+            self._check(write=True)
+            if self._packing.nbytes > _BUFFER_BYTES:
+                self._write_back()
+            count = self._packing.add_many(items)
+            self._back_count += count
+            self._changed = True
+            return count
 
     def _write_back(self) -> None:
-        if self._unwritten:
-            self._write(self._unwritten)
-            self._state = replace(self._state, back=self._unwritten[-1].position)
-            self._unwritten = []
-            self._unwritten_bytes = 0
+        self._packing.settle()
+        if len(self._packing):
+            with self._writing():
+                self._back = self._file.append_back(self._packing, self._back)
+            self._packing = Packing(self._file.version)
 
-    def _write(self, nodes: list[Node]) -> None:
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """Stop the queue if a write fails in here; but a full disk harms nothing."""
         try:
-            self._file.append_nodes(nodes)
+            yield
         except NoSpace:
             raise
         except OSError as error:
@@ -208,42 +239,113 @@ class AppendOnlyQueue(Closing):
         """
         with self._lock:
             self._check(write=False)
-            if not self._state.front:
-                self._reverse()
-            state = self._state
-            if not state.front:
+            if not self._front and not self._load():
                 return None
-            node = self._file.node(state.front)
-            data = self._file.data(node)
-            self._state = _State(node.below, state.front_count - 1, state.back, state.back_count)
+            piece = self._front[0]
+            data = self._ahead.one(piece.source, piece.places, piece.begin)
+            if data is None:
+                raise self._damaged(piece)
+            self._take(piece, 1)
             return data
 
-    def _reverse(self) -> None:
-        state = self._state
-        front: Node | int = 0
-        for node in self._down(state.back):
-            front = Node(front, node.length, node.crc, node.data, node.item)
-        self._state = _State(front, state.back_count)
-        self._unwritten = []
-        self._unwritten_bytes = 0
+    def dequeue_many(self, max_items: int) -> Items:
+        """Take up to so many items from the front; otherwise as :meth:`dequeue`.
 
-    def _down(self, link: Node | int) -> Iterator[Node]:
+        Returns
+        -------
+        a list of bytes, which ``to_numpy()`` and ``to_arrow()`` turn into an array; empty if there
+        is none, and shorter than asked if there are fewer, or one is damaged
+
+        Raises
+        ------
+        Damaged : the first of them does not match its checksum; it stays
+        ValueError : `max_items` is negative
+        """
+        if max_items < 0:
+            raise ValueError(f"max_items must not be negative, as {max_items} is")
+        items = Items()
+        with self._lock:
+            self._check(write=False)
+            try:
+                while len(items) < max_items and self._take_some(items, max_items - len(items)):
+                    pass
+            except (Damaged, OSError):
+                # What came before is taken, and must not be lost; the next call meets it again.
+                if not items:
+                    raise
+        return items
+
+    def _take_some(self, items: Items, most: int) -> bool:
+        """Take items of one piece; return whether there may be more."""
+        if not self._front and not self._load():
+            return False
+        piece = self._front[0]
+        end = piece.begin + min(len(piece), most)
+        got = self._ahead.many(items, piece.source, piece.places, piece.begin, end)
+        if not got:
+            raise self._damaged(piece)
+        self._take(piece, got)
+        return True
+
+    def _take(self, piece: Piece, count: int) -> None:
+        piece.begin += count
+        self._front_count -= count
+        self._changed = True
+        if not len(piece):
+            del self._front[0]
+
+    def _damaged(self, piece: Piece) -> Damaged:
+        position, length, _ = PLACE.unpack_from(piece.places, piece.begin * PLACE.size)
+        return Damaged(
+            f"{self.path}: the {length} bytes of the item at position {position} do not match "
+            f"their checksum"
+        )
+
+    def _load(self) -> bool:
+        """Have some of the front stack in memory; False if the queue is empty."""
+        if self._rest:
+            link = self._rest
+            places, self._rest = self._file.walk(link, adjacent=True)
+            self._front.append(Piece(self._file, places, link))
+        elif self._back_count:
+            # An empty front becomes the reversed back.
+            self._front = self._reversed_back()
+            self._front_count, self._back_count = self._back_count, 0
+            self._back, self._packing = 0, Packing(self._file.version)
+        return bool(self._front)
+
+    def _reversed_back(self) -> list[Piece]:
+        pieces: list[Piece] = []
+        link = self._back
         while link:
-            node = self._file.node(link)
-            yield node
-            link = node.below
+            places, link = self._file.walk(link)
+            pieces.append(Piece(self._file, reverse_places(places)))
+        pieces.reverse()
+        self._packing.settle()
+        if len(self._packing):
+            data = b"".join(self._packing.parts)
+            pieces.append(Piece(Held(data), places_of(self._packing.table, 0)))
+        return pieces
 
-    def _in_order(self) -> Iterator[Node]:
-        yield from self._down(self._state.front)
-        yield from reversed(list(self._down(self._state.back)))
+    def _in_order(self) -> list[Piece]:
+        """All items, in pieces; the queue stays as it is."""
+        while self._rest:
+            self._load()
+        return [*self._front, *self._reversed_back()]
 
     def __iter__(self) -> Iterator[bytes]:
         """Go through the items from the front, taking none."""
         with self._lock:
             self._check(write=False)
-            nodes = list(self._in_order())
-        for node in nodes:
-            yield self._file.data(node)
+            pieces = [Piece(p.source, p.places, p.link, p.begin) for p in self._in_order()]
+        ahead = ReadAhead(_read, self._file.version)
+        for piece in pieces:
+            while len(piece):
+                data = ahead.one(piece.source, piece.places, piece.begin)
+                if data is None:
+                    raise self._damaged(piece)
+                yield data
+                piece.begin += 1
 
     def flush(self) -> int:
         """Commit; return the position at which this state can be opened again.
@@ -255,39 +357,27 @@ class AppendOnlyQueue(Closing):
         """
         with self._lock:
             self._check(write=True)
-            if self._state is self._committed and self.position:
+            if not self._changed and self.position:
                 return self.position
             self._write_back()
-            front: list[Node] = []
-            link = self._state.front
-            while isinstance(link, Node) and not link.position:
-                front.append(link)
-                link = link.below
-            if front:
-                self._write(front[::-1])
-            state = self._state
-            try:
+            if self._front and not self._front[0].link:
+                with self._writing():
+                    self._front = self._file.append_front(self._front)
+            with self._writing():
                 commit = self._file.append_commit(
-                    _position(state.front),
-                    state.front_count,
-                    _position(state.back),
-                    state.back_count,
+                    self._front[0].top if self._front else self._rest,
+                    self._front_count,
+                    self._back,
+                    self._back_count,
                 )
-            except NoSpace:
-                raise
-            except OSError as error:
-                self._failure = error
-                raise
-            self._settle(commit)
+            self.position, self._committed, self._changed = commit.position, commit, False
             return self.position
 
     def rollback(self) -> None:
         """Return to the state last flushed."""
         with self._lock:
             self._check(write=False)
-            self._state = self._committed
-            self._unwritten = []
-            self._unwritten_bytes = 0
+            self._settle(self._committed)
 
     def compact(self) -> int:
         """Flush, then rewrite the file with only the items in the queue, in one step.
@@ -323,43 +413,42 @@ class AppendOnlyQueue(Closing):
             self._check(write=True)
             return self._replace(())
 
-    def _replace(self, nodes: Iterable[Node]) -> int:
+    def _replace(self, pieces: Iterable[Piece]) -> int:
         old = self._file
         temporary = self.path + ".tmp"
         try:
-            commit, new = self._copy(nodes, temporary, old.base + old.size)
+            commit, new = self._copy(pieces, temporary, old.base + old.size)
         except BaseException:
             self._disk.remove(temporary)
             raise
-        try:
+        with self._writing():
             self._disk.rename(temporary, self.path)
             self._disk.sync_directory(os.path.dirname(self.path))
-        except OSError as error:
-            self._failure = error
-            raise
         old.close()
         self._file = new
         new.path = self.path
         self._settle(commit)
         return self.position
 
-    def _copy(self, nodes: Iterable[Node], path: str, base: int) -> tuple[Commit, AppendOnlyFile]:
+    def _copy(self, pieces: Iterable[Piece], path: str, base: int) -> tuple[Commit, AppendOnlyFile]:
         AppendOnlyFile.create(self._disk, path, base, self._file.version)
         new = AppendOnlyFile(self._disk, path, write=True)
-        top = 0
-        count = nbytes = 0
-        block: list[Node] = []
-        for node in nodes:
-            data = self._file.data(node)
-            block.append(Node(block[-1] if block else top, node.length, node.crc, data))
-            count += 1
-            nbytes += node.length
-            if nbytes > _BUFFER_BYTES:
-                new.append_nodes(block)
-                top, nbytes, block = block[-1].position, 0, []
-        if block:
-            new.append_nodes(block)
-            top = block[-1].position
+        top = count = 0
+        packing = Packing(new.version)
+        for piece in pieces:
+            at, end = piece.begin, piece.begin + len(piece)
+            count += len(piece)
+            while at < end:
+                items = Items()
+                got = self._ahead.some(items, piece.source, piece.places, at, end)
+                if not got:
+                    raise self._damaged(Piece(piece.source, piece.places, 0, at))
+                packing.add_many(items)
+                at += got
+                if packing.nbytes > _BUFFER_BYTES:
+                    top, packing = new.append_back(packing, top), Packing(new.version)
+        if len(packing):
+            top = new.append_back(packing, top)
         return new.append_commit(0, 0, top, count), new
 
     def overhead(self) -> Overhead:
@@ -379,7 +468,3 @@ class AppendOnlyQueue(Closing):
     def _release(self) -> None:
         if self._owner is not None and self._pid == os.getpid():
             self._owner.release()
-
-
-def _position(link: Node | int) -> int:
-    return link.position if isinstance(link, Node) else link

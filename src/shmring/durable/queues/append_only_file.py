@@ -35,19 +35,19 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from shmring._shmring import places_of, runs_of, stack_nodes, stack_walk
 from shmring.durable.base.checksums import VERSION, checksum_of
 from shmring.durable.base.files import Buffer, Disk, File, replace_file
+from shmring.durable.base.items import PLACE, Packing
 from shmring.errors import Damaged, PositionNotFound
 
-__all__ = ["AppendOnlyFile", "Commit", "Node"]
+__all__ = ["AppendOnlyFile", "Commit", "Held", "Piece"]
 
 _FILE_MAGIC = b"SHMRAOQ1"
 _HEADER = struct.Struct("<8sIIQQ32x")
-_NODE = struct.Struct("<QQIII4x")
 _MAGIC = b"\xabAOQCMT1"
 _COMMIT = struct.Struct("<8sIIQQQIIQQQQQQ")
 _SYNCED = 1
@@ -56,22 +56,45 @@ _CHECKED_REGION = 1 << 20
 _SCAN_BYTES = 1 << 20
 # Of so much that is written for one commit the sync begins before the rest is there.
 _SYNC_BYTES = 32 << 20
-_NODE_CACHE = 64 << 10
+_WALK_BYTES = 64 << 10
+NODE_BYTES = 32
+
+
+class Held:
+    """Items that are in no file yet, and were never to be if they are taken before a flush."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def read(self, nbytes: int, position: int) -> bytes:
+        """Return the bytes at a position."""
+        return self.data[position : position + nbytes]
 
 
 @dataclass(slots=True, eq=False)
-class Node:
-    """A stack item; never changes but for learning where in the file it was written.
+class Piece:
+    """Items of the front stack, from the top down.
 
-    ``below`` is the node under it, or that one's position in the file, or 0 at the bottom.
+    Attributes
+    ----------
+    places : as in base/items.py
+    link : position of the first one's node; the others stand before it, side by side.  0 as long
+        as they have no nodes
+    begin : how many of them have been taken
     """
 
-    below: Node | int
-    length: int
-    crc: int
-    data: bytes | None
-    item: int = 0
-    position: int = 0
+    source: AppendOnlyFile | Held
+    places: bytearray
+    link: int = 0
+    begin: int = 0
+
+    def __len__(self) -> int:
+        return len(self.places) // PLACE.size - self.begin
+
+    @property
+    def top(self) -> int:
+        """Where the node of the first item that is left stands."""
+        return self.link and self.link - self.begin * NODE_BYTES
 
 
 @dataclass(slots=True, frozen=True)
@@ -103,8 +126,6 @@ class AppendOnlyFile:
     def __init__(self, disk: Disk, path: str, *, write: bool) -> None:
         self.path = path
         self._file: File = disk.open(path, write=write)
-        self._cache = b""
-        self._cache_start = 0
         header = self._file.read(_HEADER.size, 0)
         if len(header) < _HEADER.size or header[:8] != _FILE_MAGIC:
             raise Damaged(f"{path} is no append-only queue: no header of 64 bytes at byte 0")
@@ -197,40 +218,59 @@ class AppendOnlyFile:
                 return None
         return Commit(position, front, front_count, back, back_count, item_bytes)
 
-    def node(self, link: Node | int) -> Node:
-        """Return the node that a link leads to."""
-        if isinstance(link, Node):
-            return link
-        offset = link - self.base
-        at = offset - self._cache_start
-        if not 0 <= at <= len(self._cache) - _NODE.size:
-            # A stack is read downwards, and was written upwards.
-            self._cache_start = max(0, offset + _NODE.size - _NODE_CACHE)
-            self._cache = self._file.read(
-                offset + _NODE.size - self._cache_start, self._cache_start
-            )
-            at = offset - self._cache_start
-        record = self._cache[at : at + _NODE.size]
-        if len(record) == _NODE.size:
-            item, below, length, crc, check = _NODE.unpack(record)
-            if check == zlib.crc32(record[:24], self._salt & 0xFFFFFFFF):
-                return Node(below, length, crc, None, item, link)
-        raise Damaged(f"{self.path}: the node at position {link} does not match its checksum")
+    def walk(self, link: int, *, adjacent: bool = False) -> tuple[bytearray, int]:
+        """Go down a stack from the node at ``link``.
 
-    def data(self, node: Node) -> bytes:
-        """Return a node's item."""
-        if node.data is not None:
-            return node.data
-        data = self._file.read(node.length, node.item - self.base)
-        if len(data) != node.length or self.checksum(data, 0) != node.crc:
-            raise Damaged(
-                f"{self.path}: the {node.length} bytes of the item at position {node.item} do not "
-                f"match their checksum"
-            )
-        return data
+        Parameters
+        ----------
+        adjacent : only as long as each node stands right before the one above it
 
-    def append_nodes(self, nodes: Sequence[Node]) -> None:
-        """Write nodes, each after the one below it, with such items as are not written yet.
+        Returns
+        -------
+        places of items (base/items.py), one at least, and the link that leads on; 0 at the bottom
+
+        Raises
+        ------
+        Damaged : that node does not match its checksum
+        """
+        # A stack is read downwards, and was written upwards.
+        end = link - self.base + NODE_BYTES
+        start = max(0, end - _WALK_BYTES)
+        block = self._file.read(end - start, start)
+        places, below = stack_walk(
+            block, self.base + start, link, self._salt & 0xFFFFFFFF, adjacent
+        )
+        if not places:
+            raise Damaged(f"{self.path}: the node at position {link} does not match its checksum")
+        return places, below
+
+    def read(self, nbytes: int, position: int) -> bytes:
+        """Return the bytes at a position; fewer at the end of the file."""
+        return self._file.read(nbytes, position - self.base)
+
+    def append_back(self, packing: Packing, below: int) -> int:
+        """Write items and their nodes, the first upon ``below``; return the last one's position.
+
+        Raises
+        ------
+        NoSpace : nothing was kept
+        """
+        items = self.base + self._end
+        places = places_of(packing.table, items)
+        count = len(packing)
+        item_bytes = packing.nbytes - len(packing.table)
+        first = items + item_bytes
+        nodes = stack_nodes(places, 0, count, first, below, self._salt & 0xFFFFFFFF, False)
+        self._append([*packing.parts, nodes])
+        self.item_bytes += item_bytes
+        return first + (count - 1) * NODE_BYTES
+
+    def append_front(self, pieces: list[Piece]) -> list[Piece]:
+        """Write the nodes of a whole stack, the lowest first, and such items as are held in memory.
+
+        Returns
+        -------
+        the same, as it is in the file now
 
         Raises
         ------
@@ -238,29 +278,27 @@ class AppendOnlyFile:
         """
         position = self.base + self._end
         parts: list[Buffer] = []
-        items: list[int] = []
-        for node in nodes:
-            if node.data is None or node.item:
-                items.append(node.item)
-                continue
-            parts.append(node.data)
-            items.append(position)
-            position += node.length
-        places: dict[int, int] = {}
-        salt = self._salt & 0xFFFFFFFF
-        for node, item in zip(nodes, items, strict=True):
-            below = node.below
-            if isinstance(below, Node):
-                below = below.position or places[id(below)]
-            places[id(node)] = position
-            fields = _NODE.pack(item, below, node.length, node.crc, 0)[:24]
-            parts.append(fields + struct.pack("<I4x", zlib.crc32(fields, salt)))
-            position += _NODE.size
+        written: list[Piece] = []
+        item_bytes = 0
+        for piece in pieces:
+            places = piece.places[piece.begin * PLACE.size :]
+            if isinstance(piece.source, Held):
+                ((start, end, table),) = runs_of(places, 0, len(places) // PLACE.size)
+                parts.append(memoryview(piece.source.data)[start:end])
+                places = places_of(table, position + item_bytes)
+                item_bytes += end - start
+            written.append(Piece(self, places))
+        position += item_bytes
+        below = 0
+        for piece in reversed(written):
+            count = len(piece)
+            salt = self._salt & 0xFFFFFFFF
+            parts.append(stack_nodes(piece.places, 0, count, position, below, salt, True))
+            below = piece.link = position + (count - 1) * NODE_BYTES
+            position += count * NODE_BYTES
         self._append(parts)
-        for node, item in zip(nodes, items, strict=True):
-            if not node.item:
-                self.item_bytes += node.length
-            node.item, node.position, node.data = item, places[id(node)], None
+        self.item_bytes += item_bytes
+        return written
 
     def _append(self, parts: list[Buffer]) -> None:
         try:

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from shmring.durable.base.files import Disk
+from itertools import groupby
+from typing import NamedTuple
+
+from shmring._shmring import places_of, runs_of
+from shmring.durable.base.files import Buffer, Disk
+from shmring.durable.base.items import PLACE, TABLE_ENTRY_BYTES
 from shmring.durable.queues.data_files import DataFile, DataFiles
-from shmring.durable.queues.session import Item
+from shmring.durable.queues.line import Run, Span
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import NoSpace
 
-__all__ = ["snapshot"]
+__all__ = ["Moved", "snapshot"]
 
-_BLOCK_BYTES = 1 << 20
 _SLACK_BYTES = 128 << 10
-_Place = tuple[Item, DataFile, int]
+
+
+class Moved(NamedTuple):
+    """A run that stood in the log, and where its living items are now."""
+
+    run: Run
+    file: DataFile
+    places: bytearray
+    items: int
 
 
 def snapshot(
     disk: Disk,
     log: TransactionLog,
     files: DataFiles,
-    live: list[Item],
+    live: list[Span],
     *,
     next_item: int,
     reserve: int,
-) -> tuple[TransactionLog, list[_Place]]:
+) -> tuple[TransactionLog, list[Moved]]:
     """Replace the log by one transaction that puts the live items, in one step, durably.
 
     Items that stand in the log are copied to a data file first.
@@ -34,24 +46,30 @@ def snapshot(
 
     Returns
     -------
-    the new log, and the new places of the items that moved; the old log is still open
+    the new log, and the runs that moved; the old log is still open
 
     Raises
     ------
     NoSpace : the old log stands
     """
-    moved: list[_Place] = []
+    moved: list[Moved] = []
     try:
-        _move(log, files, live, moved)
-        body = _body(live, {item.number: (file, offset) for item, file, offset in moved})
-        _replace(disk, log, body, next_item, reserve)
+        for run, spans in groupby(live, key=_run_of):
+            if run.source is log:
+                moved.append(_move(log, files, run, list(spans)))
+        files.sync({each.file for each in moved})
+        _replace(disk, log, _body(live, moved), next_item, reserve)
         new = TransactionLog(disk, log.path, reserve=reserve)
         new.regain_reserve()
         return new, moved
     except BaseException:
-        for _, file, _ in moved:
-            files.release(file, 1)
+        for each in moved:
+            files.release(each.file, each.items)
         raise
+
+
+def _run_of(span: Span) -> Run:
+    return span.run
 
 
 def _replace(disk: Disk, log: TransactionLog, body: Body, next_item: int, reserve: int) -> None:
@@ -75,45 +93,37 @@ def _replace(disk: Disk, log: TransactionLog, body: Body, next_item: int, reserv
         write(0)
 
 
-def _move(log: TransactionLog, files: DataFiles, live: list[Item], moved: list[_Place]) -> None:
-    block: list[Item] = []
-    nbytes = 0
-    for item in live:
-        if item.file is None:
-            block.append(item)
-            nbytes += item.length
-            if nbytes > _BLOCK_BYTES:
-                _move_block(log, files, block, moved)
-                block, nbytes = [], 0
-    if block:
-        _move_block(log, files, block, moved)
-    files.sync({file for _, file, _ in moved})
+def _move(log: TransactionLog, files: DataFiles, run: Run, spans: list[Span]) -> Moved:
+    """Copy the living items of a run to a data file, in one write."""
+    parts: list[Buffer] = []
+    tables: list[bytes] = []
+    for span in spans:
+        for offset, end, table in runs_of(run.places, span.begin, span.end):
+            parts.append(log.read(end - offset, offset))
+            tables.append(table)
+    count = sum(map(len, spans))
+    file, offset = files.write(parts, count)
+    found = places_of(b"".join(tables), offset)
+    places = bytearray(len(run.places))
+    at = 0
+    for span in spans:
+        nbytes = len(span) * PLACE.size
+        places[span.begin * PLACE.size : span.end * PLACE.size] = found[at : at + nbytes]
+        at += nbytes
+    return Moved(run, file, places, count)
 
 
-def _move_block(
-    log: TransactionLog, files: DataFiles, block: list[Item], moved: list[_Place]
-) -> None:
-    parts = [log.read(item.length, item.offset) for item in block]
-    file, offset = files.write(parts, len(block))
-    for item in block:
-        moved.append((item, file, offset))
-        offset += item.length
-
-
-def _body(live: list[Item], places: dict[int, tuple[DataFile, int]]) -> Body:
+def _body(live: list[Span], moved: list[Moved]) -> Body:
     body = Body()
-    table: list[int] = []
-    first = start = end = 0
-    current: DataFile | None = None
-    for item in live:
-        file, offset = places.get(item.number) or (item.file, item.offset)
-        count = len(table) // 2
-        if file is not current or offset != end or item.number != first + count:
-            if current is not None:
-                body.put(first, current.number, start, table)
-            current, first, start, table = file, item.number, offset, []
-        table += (item.length, item.crc)
-        end = offset + item.length
-    if current is not None:
-        body.put(first, current.number, start, table)
+    new = {id(each.run): each for each in moved}
+    for span in live:
+        run = span.run
+        where = new.get(id(run))
+        file = where.file if where is not None else run.source
+        assert isinstance(file, DataFile)
+        number = span.number
+        places = where.places if where is not None else run.places
+        for offset, _, table in runs_of(places, span.begin, span.end):
+            body.put(number, file.number, offset, table)
+            number += len(table) // TABLE_ENTRY_BYTES
     return body

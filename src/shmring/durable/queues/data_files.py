@@ -13,7 +13,6 @@ import threading
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 
-from shmring.durable.base.checksums import Checksum
 from shmring.durable.base.files import Buffer, Disk, File
 from shmring.errors import Damaged
 
@@ -142,15 +141,6 @@ class DataFile:
             self._disk.remove(self.path)
         return handle
 
-    def verify(self, length: int, crc: int, offset: int, checksum: Checksum) -> str | None:
-        """Return what is wrong with an item; None if nothing is."""
-        data = self.read(length, offset)
-        if len(data) < length:
-            return f"{self.path} ends before byte {offset + length}"
-        if checksum(data, 0) != crc:
-            return f"{self.path}: the {length} bytes at {offset} do not match their checksum"
-        return None
-
 
 class DataFiles:
     """All data files of one queue.
@@ -167,6 +157,7 @@ class DataFiles:
         self._lock = threading.Lock()
         self._current: DataFile | None = None
         self._files: dict[int, DataFile] = {}
+        self._gone: dict[int, DataFile] = {}
         self._drained: list[DataFile] = []
         self._recent: dict[int, DataFile] = {}
         self._next_number = 1
@@ -206,8 +197,19 @@ class DataFiles:
             raise Damaged(f"{self._directory}: the data file {_PREFIX}{number:010d} is missing")
         return file
 
+    def has(self, file: DataFile) -> bool:
+        """Whether the file is there."""
+        return self._files.get(file.number) is file
+
+    def expect(self, number: int) -> DataFile:
+        """Return the file of this number, though it may be gone, with all its items."""
+        if number not in self._files and number not in self._gone:
+            self._gone[number] = DataFile(self._disk, self._directory, number)
+        return self._files.get(number) or self._gone[number]
+
     def settle(self, *, keep_broken: bool) -> None:
         """After recovery has counted the references: drop the rest, and go on in the last file."""
+        self._gone.clear()
         for file in list(self._files.values()):
             if file.references == 0:
                 file.keep_broken = keep_broken

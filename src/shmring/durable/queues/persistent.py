@@ -20,26 +20,32 @@ says that they had been synced.  The first that fails ends the queue's history, 
 
 from __future__ import annotations
 
-import heapq
 import logging
 import os
 import threading
 from collections import deque
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import Literal
 
+from shmring._shmring import places_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Disk, OsDisk
 from shmring.durable.base.group_commit import GroupCommit
+from shmring.durable.base.items import PLACE, Items, ReadAhead
 from shmring.durable.queues.compaction import snapshot
 from shmring.durable.queues.data_files import DataFile, DataFiles
+from shmring.durable.queues.line import Line, Run, Source, Span, in_order
 from shmring.durable.queues.recovery import recover
-from shmring.durable.queues.session import Item, Run, Session, Transaction, items_of
+from shmring.durable.queues.session import Extent, Session, Transaction
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace
 
 __all__ = ["PersistentQueue"]
 
 _log = logging.getLogger("shmring.durable")
+# On closing the log is rewritten from this part of its size limit on.
+_CLOSING_SHARE = 16
 
 
 class PersistentQueue(Closing):
@@ -99,11 +105,10 @@ class PersistentQueue(Closing):
         self._group = GroupCommit(self._commit)
         # Held while a group is written; taken before _lock, never the other way round.
         self._commit_lock = threading.Lock()
-        # Guards what follows it; held for moments only.
+        # Guards what follows it; held for moments, and while a block is read ahead.
         self._lock = threading.Lock()
-        self._returned: list[tuple[int, Item]] = []
-        self._taken: dict[int, Item] = {}
-        self._abandoned: deque[tuple[list[Item], list[Run]]] = deque()
+        self._taken: set[Span] = set()
+        self._abandoned: deque[tuple[list[Span], list[Extent]]] = deque()
         self._failure: BaseException | None = None
         self._unsynced_files: set[DataFile] = set()
         self._wake = threading.Event()
@@ -127,8 +132,9 @@ class PersistentQueue(Closing):
         self.files: DataFiles = state.files
         self.recovered: str | None = state.recovered
         self._journal: TransactionLog = state.log
-        self.checksum = state.log.checksum
-        self._queue: deque[Item] = state.items
+        self.version = state.log.version
+        self._line: Line = state.line
+        self._ahead: ReadAhead[Source] = ReadAhead(self._read, self.version)
         self._next_item = state.next_item
         self._rewritten_size = 0
         self.is_open = True
@@ -148,7 +154,7 @@ class PersistentQueue(Closing):
         self.check()
         with self._lock:
             self._adopt()
-            return len(self._queue) + len(self._returned)
+            return self._line.count
 
     @property
     def transactions(self) -> int:
@@ -211,104 +217,139 @@ class PersistentQueue(Closing):
         # Nobody takes or gives back meanwhile.
         with self._lock:
             self._adopt()
-            gone = [item for _, item in self._returned]
-            gone += self._queue
-            gone += self._taken.values()
+            gone = [*self._line, *self._taken]
             body = Body()
-            body.take(item.number for item in gone)
-            try:
+            body.take((span.number, len(span)) for span in gone)
+            with self._writing():
                 self._journal.append(body, deferred=False, may_use_reserve=True)
                 self._journal.sync()
-            except NoSpace:
-                raise
-            except BaseException as error:
-                self._failure = error
-                if not isinstance(error, OSError):
-                    raise
-                raise self._closed() from error
-            self._returned.clear()
-            self._queue.clear()
+            if self._failure is not None:
+                raise self._closed()
+            self._line.clear()
             self._taken.clear()
-            for item in gone:
-                if item.file is not None:
-                    self.files.release(item.file, 1)
+            self._release(gone)
+
+    def _release(self, spans: Iterable[Span]) -> None:
+        for span in spans:
+            if isinstance(span.run.source, DataFile):
+                self.files.release(span.run.source, len(span))
+
+    @contextmanager
+    def _writing(self) -> Generator[None]:
+        """Keep what fails in here for :meth:`_closed`, but for a full disk, which harms nothing."""
+        try:
+            yield
+        except NoSpace:
+            raise
+        except BaseException as error:
+            self._failure = error
+            if not isinstance(error, OSError):
+                raise
 
     # What sessions need.
 
-    def take(self) -> Item | None:
-        """Give the front item to a session."""
+    def take(self, taken: list[Span]) -> bytes | None:
+        """Give the front item to a session, whose spans ``taken`` are; None if there is none."""
         with self._lock:
             if self._abandoned:
                 self._adopt()
-            if self._returned:
-                item = heapq.heappop(self._returned)[1]
-            elif self._queue:
-                item = self._queue.popleft()
-            else:
-                return None
-            self._taken[item.number] = item
-            return item
+            while self._line.count:
+                front = self._line.spans[0]
+                data = self._ahead.one(front.run.source, front.run.places, front.begin)
+                if data is None:
+                    self._pass_over(front)
+                self._hand_over(1, taken)
+                if data is not None:
+                    return data
+            return None
+
+    def take_many(self, taken: list[Span], most: int) -> Items:
+        """Give items from the front to a session."""
+        items = Items()
+        with self._lock:
+            if self._abandoned:
+                self._adopt()
+            try:
+                while len(items) < most and self._take_some(items, most - len(items), taken):
+                    pass
+            except (Damaged, OSError):
+                # What came before is taken, and must not be lost; the next call meets it again.
+                if not items:
+                    raise
+        return items
+
+    def _take_some(self, items: Items, most: int, taken: list[Span]) -> bool:
+        """Give items of one span; return whether there may be more."""
+        if not self._line.count:
+            return False
+        front = self._line.spans[0]
+        run, begin = front.run, front.begin
+        end = min(front.end, begin + most)
+        got = self._ahead.many(items, run.source, run.places, begin, end)
+        if got:
+            self._hand_over(got, taken)
+        if got < end - begin:
+            if items:
+                return False
+            self._pass_over(front)
+            self._hand_over(1, taken)
+        return True
+
+    def _hand_over(self, count: int, taken: list[Span]) -> None:
+        new = self._line.hand_over(count, taken)
+        if new is not None:
+            self._taken.add(new)
+
+    def _read(self, source: Source, nbytes: int, offset: int) -> bytes:
+        if isinstance(source, DataFile):
+            return self.files.read(source, nbytes, offset)
+        return source.read(nbytes, offset)
+
+    def _pass_over(self, span: Span) -> None:
+        """The first item of a span is damaged: refuse it, or note it."""
+        source = span.run.source
+        offset, length, _ = PLACE.unpack_from(span.run.places, span.begin * PLACE.size)
+        text = (
+            f"{source.path}: item {span.number}, {length} bytes at {offset}, does not match its "
+            f"checksum"
+        )
+        if not self._cut:
+            raise Damaged(f'{text}; open with damage="cut" to pass over such items')
+        if isinstance(source, DataFile):
+            source.keep_broken = True
+        self.recovered = f"{text}; it was passed over"
+        _log.warning("%s", self.recovered)
 
     def commit(self, transaction: Transaction) -> None:
         """Commit, together with whatever else waits for it."""
         self._group.commit(transaction)
 
-    def give_back(self, items: list[Item]) -> None:
+    def give_back(self, spans: list[Span]) -> None:
         """Return items to the front, where their numbers put them in their old order."""
         with self._lock:
-            self._return(items)
+            self._return(spans)
 
-    def _return(self, items: list[Item]) -> None:
-        for item in items:
-            if self._taken.pop(item.number, None) is not None:  # else a reset has deleted it
-                heapq.heappush(self._returned, (item.number, item))
+    def _return(self, spans: list[Span]) -> None:
+        for span in spans:
+            if span in self._taken:  # else a reset has deleted it
+                self._taken.remove(span)
+                self._line.put_back(span)
 
-    def abandon(self, items: list[Item], runs: list[Run]) -> None:
+    def abandon(self, spans: list[Span], extents: list[Extent]) -> None:
         """Leave what a dropped session held to whoever comes next; takes no lock."""
-        self._abandoned.append((items, runs))
+        self._abandoned.append((spans, extents))
 
     def _adopt(self) -> None:
         while self._abandoned:
-            items, runs = self._abandoned.popleft()
-            for run in runs:
-                self.files.release(run.file, len(run.table) // 2)
-            self._return(items)
-
-    def read(self, item: Item) -> bytes | None:
-        """Return the bytes of an item that was taken.
-
-        None if a reset has deleted it since, or if it is damaged and the queue was told to cut.
-        """
-        with self._lock:
-            if item.number not in self._taken:
-                return None
-            # A rewrite of the log moves its items, and holds this lock while it does.
-            file = item.file
-            data = self._journal.read(item.length, item.offset) if file is None else b""
-        if file is not None:
-            try:
-                data = self.files.read(file, item.length, item.offset)
-            except FileNotFoundError:
-                if item.number in self._taken:
-                    raise
-                return None
-        if len(data) == item.length and self.checksum(data, 0) == item.crc:
-            return data
-        path = self._journal.path if file is None else file.path
-        what = f"item {item.number}, {item.length} bytes at {item.offset},"
-        text = f"{path}: {what} does not match its checksum"
-        if not self._cut:
-            raise Damaged(f'{text}; open with damage="cut" to pass over such items')
-        if file is not None:
-            file.keep_broken = True
-        self.recovered = f"{text}; it was passed over"
-        _log.warning("%s", self.recovered)
-        return None
+            spans, extents = self._abandoned.popleft()
+            for extent in extents:
+                self.files.release(extent.file, len(extent))
+            self._return(spans)
 
     def _commit(self, group: list[Transaction]) -> None:
         with self._commit_lock:
             self._commit_group(group)
-            if self._should_rewrite():
+            if self._should_rewrite(self._log_size):
                 self._rewrite_log()
 
     def _commit_group(self, group: list[Transaction], *, reclaimed: bool = False) -> None:
@@ -341,7 +382,7 @@ class PersistentQueue(Closing):
         """Refuse the transactions whose items a reset has deleted; return the others."""
         others: list[Transaction] = []
         for transaction in group:
-            if all(item.number in self._taken for item in transaction.taken):
+            if self._taken.issuperset(transaction.taken):
                 others.append(transaction)
                 continue
             transaction.finish(
@@ -364,36 +405,38 @@ class PersistentQueue(Closing):
         return closed
 
     def _write_group(self, group: list[Transaction]) -> None:
-        files = {run.file for transaction in group for run in transaction.runs}
+        files = {extent.file for transaction in group for extent in transaction.extents}
         if files and not self._delayed:
             self.files.sync(files)
         body = Body()
         number = self._next_item
-        items: list[Item] = []
-        inline: list[tuple[int, Transaction, int]] = []
+        # What is put, in the order of its numbers; the log's offsets count from the body.
+        put: list[tuple[int, DataFile | None, int, bytes]] = []
         for transaction in group:
-            for run in transaction.runs:
-                body.put(number, run.file.number, run.offset, run.table)
-                items += items_of(number, run.file, run.offset, run.table)
-                number += len(run.table) // 2
-            if transaction.inline:
-                start = body.put_inline(number, transaction.inline, transaction.table)
-                inline.append((number, transaction, start))
-                items += items_of(number, None, start, transaction.table)
-                number += len(transaction.inline)
-            body.take(item.number for item in transaction.taken)
-        base = self._journal.append(
-            body, deferred=self._delayed, may_use_reserve=number == self._next_item
-        )
+            for extent in transaction.extents:
+                body.put(number, extent.file.number, extent.offset, extent.table)
+                put.append((number, extent.file, extent.offset, extent.table))
+                number += len(extent)
+            inline = transaction.inline
+            if len(inline):
+                start = body.put_inline(number, inline.parts, inline.table)
+                put.append((number, None, start, inline.table))
+                number += len(inline)
+        body.take((s.number, len(s)) for transaction in group for s in transaction.taken)
+        only_takes = number == self._next_item
+        base = self._journal.append(body, deferred=self._delayed, may_use_reserve=only_takes)
         if self._delayed:
             self._unsynced_files |= files
             self._sync_soon()
         else:
             self._journal.sync()
-        for item in items:
-            if item.file is None:
-                item.offset += base
-        self._apply(group, items, number)
+        runs = [
+            Run(first, file, places_of(table, offset))
+            if file is not None
+            else Run(first, self._journal, places_of(table, base + offset))
+            for first, file, offset, table in put
+        ]
+        self._apply(group, runs, number)
         if not self._delayed:
             self.files.discard_drained(self.files.drained())
 
@@ -416,18 +459,14 @@ class PersistentQueue(Closing):
         self._rewrite_log()
         return self._journal.allocated < size
 
-    def _apply(self, group: list[Transaction], items: list[Item], next_item: int) -> None:
+    def _apply(self, group: list[Transaction], runs: list[Run], next_item: int) -> None:
         with self._lock:
-            self._queue.extend(items)
+            for run in runs:
+                self._line.append(run)
             self._next_item = next_item
-            released: dict[DataFile, int] = {}
             for transaction in group:
-                for item in transaction.taken:
-                    del self._taken[item.number]
-                    if item.file is not None:
-                        released[item.file] = released.get(item.file, 0) + 1
-            for file, count in released.items():
-                self.files.release(file, count)
+                self._taken.difference_update(transaction.taken)
+                self._release(transaction.taken)
         for transaction in group:
             transaction.finish(None)
 
@@ -448,69 +487,62 @@ class PersistentQueue(Closing):
                 if self.is_open:
                     self._sync_now()
 
-    def _sync_now(self) -> None:
+    def _sync_now(self, *, closing: bool = False) -> None:
         if self._failure is not None or not self._delayed:
             return
         try:
-            self.files.sync(self._unsynced_files)
-            self._unsynced_files.clear()
-            self._journal.sync()
-            drained = self.files.drained()
-            if drained:
-                # Without its files a transaction cannot be checked any more; first make it
-                # durable that it need not be.
-                self._journal.append(Body(), deferred=False, may_use_reserve=True)
+            with self._writing():
+                self.files.sync(self._unsynced_files)
+                self._unsynced_files.clear()
                 self._journal.sync()
-                self.files.discard_drained(drained)
+                drained = self.files.drained()
+                if drained or (closing and self._journal.unchecked):
+                    # Without its files a transaction cannot be checked any more; first make it
+                    # durable that it need not be.
+                    self._journal.append(Body(), deferred=False, may_use_reserve=True)
+                    self._journal.sync()
+                    self.files.discard_drained(drained)
         except NoSpace:
             # The reserve is used up: the files stay until the log is rewritten.
             return
-        except BaseException as error:
-            self._failure = error
-            if not isinstance(error, OSError):
-                raise
 
-    def _should_rewrite(self) -> bool:
+    def _should_rewrite(self, size: int) -> bool:
         end = self._journal.end
-        if end <= self._log_size or self._failure is not None:
+        if end <= size or self._failure is not None:
             return False
         with self._lock:
-            live = len(self._queue) + len(self._returned) + len(self._taken)
+            self._adopt()
+            live = self._line.count + sum(map(len, self._taken))
         # The second condition keeps a queue full of holes, whose optimum is larger than this
         # estimate, from being rewritten at every flush.
-        return end > 2 * (120 + 8 * live) and end - self._rewritten_size > self._log_size // 2
+        return end > 2 * (120 + 8 * live) and end - self._rewritten_size > size // 2
 
     def _rewrite_log(self) -> None:
         if self._failure is not None:
             return
         with self._lock:
             self._adopt()
-            live = [item for _, item in self._returned]
-            live += self._queue
-            live += self._taken.values()
-        live.sort(key=lambda item: item.number)
+            live = in_order([*self._line, *self._taken])
         try:
-            self.files.sync(self._unsynced_files)
-            log, moved = snapshot(
-                self._disk,
-                self._journal,
-                self.files,
-                live,
-                next_item=self._next_item,
-                reserve=self._log_reserve,
-            )
+            with self._writing():
+                self.files.sync(self._unsynced_files)
+                log, moved = snapshot(
+                    self._disk,
+                    self._journal,
+                    self.files,
+                    live,
+                    next_item=self._next_item,
+                    reserve=self._log_reserve,
+                )
         except NoSpace:
             # The old log is whole; it is only longer than it need be.
             self._rewritten_size = self._journal.end
             return
-        except BaseException as error:
-            self._failure = error
-            if not isinstance(error, OSError):
-                raise
+        if self._failure is not None:
             return
         with self._lock:
-            for item, file, offset in moved:
-                item.file, item.offset = file, offset
+            for run, file, places, _ in moved:
+                run.source, run.places = file, places
             old, self._journal = self._journal, log
         old.close()
         self._rewritten_size = log.end
@@ -518,7 +550,7 @@ class PersistentQueue(Closing):
         self.files.discard_drained(self.files.drained())
 
     def close(self) -> None:
-        """Sync, trim the log, and let the next owner in; open sessions are rolled back."""
+        """Sync, trim the log if it is long, and let the next owner in; open sessions are undone."""
         if not self.is_open:
             return
         if self._pid != os.getpid():
@@ -526,8 +558,8 @@ class PersistentQueue(Closing):
             return
         with self._commit_lock:
             try:
-                self._sync_now()
-                if self._journal.transactions > 1:
+                self._sync_now(closing=True)
+                if self._should_rewrite(self._log_size // _CLOSING_SHARE):
                     self._rewrite_log()
             finally:
                 self.is_open = False
@@ -539,12 +571,11 @@ class PersistentQueue(Closing):
 
     def _shut(self) -> None:
         with self._lock:
-            live = {item.file for item in self._queue}
-            live |= {item.file for _, item in self._returned}
-            live |= {item.file for item in self._taken.values()}
-        numbers = {file.number for file in live if file is not None}
+            live = {span.run.source for span in (*self._line, *self._taken)}
+        numbers = {source.number for source in live if isinstance(source, DataFile)}
+        known = self._failure is None and not self._journal.unchecked
         try:
-            self.files.close(numbers if self._failure is None else None)
+            self.files.close(numbers if known else None)
         finally:
             self._journal.close()
             self._owner.release()

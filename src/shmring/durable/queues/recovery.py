@@ -8,13 +8,13 @@ again.
 from __future__ import annotations
 
 import os
-from collections import deque
 from dataclasses import dataclass, field
 
-from shmring.durable.base.checksums import Checksum
+from shmring._shmring import places_of, runs_of
 from shmring.durable.base.files import Disk
-from shmring.durable.queues.data_files import DataFiles
-from shmring.durable.queues.session import Item
+from shmring.durable.base.items import PLACE, TABLE_ENTRY_BYTES, ReadAhead
+from shmring.durable.queues.data_files import DataFile, DataFiles
+from shmring.durable.queues.line import Line, Run, Source, Span
 from shmring.durable.queues.transaction_log import (
     Body,
     Frame,
@@ -28,8 +28,8 @@ from shmring.errors import Damaged
 __all__ = ["LOG_NAME", "Recovered", "recover"]
 
 LOG_NAME = "transaction.log"
-# Where an item's bytes are: file number (None: the log), offset, length, crc.
-_Place = tuple[int | None, int, int, int]
+# Items of a data file that was not synced are checked so many at a time.
+_CHECKED_ITEMS = 1024
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Recovered:
 
     files: DataFiles
     log: TransactionLog
-    items: deque[Item]
+    line: Line
     next_item: int
     recovered: str | None
     rewrite: bool
@@ -69,8 +69,8 @@ def recover(disk: Disk, path: str, *, cut: bool, file_size: int, log_reserve: in
     findings = _Findings()
     log = _open_log(disk, path, LOG_NAME in names, files, findings, cut, log_reserve)
     try:
-        places, next_item = _replay(disk, log, files, findings, cut)
-        items = _attach(places, files, findings, cut)
+        line, next_item = _replay(disk, log, files, findings, cut)
+        _attach(line, files, findings, cut)
         # A killed owner may have left the names, and what is behind them, in memory only.
         disk.sync_directory(path)
         log.sync()
@@ -84,7 +84,7 @@ def recover(disk: Disk, path: str, *, cut: bool, file_size: int, log_reserve: in
         raise
     log.forget_raw()
     recovered = "; ".join(findings.notes) or None
-    return Recovered(files, log, items, next_item, recovered, findings.damaged)
+    return Recovered(files, log, line, next_item, recovered, findings.damaged)
 
 
 def _open_log(
@@ -118,36 +118,36 @@ def _open_log(
 
 def _replay(
     disk: Disk, log: TransactionLog, files: DataFiles, findings: _Findings, cut: bool
-) -> tuple[dict[int, _Place], int]:
+) -> tuple[Line, int]:
     if log.damage is not None and not cut:
         raise Damaged(log.damage)
-    places: dict[int, _Place] = {}
+    line = Line()
     next_item = log.next_item
     for frame in log.frames:
         operations = parse_operations(frame, log.raw[frame.body : frame.end])
         if frame.deferred and frame.number > log.synced:
-            problem = _unwritten(operations, files, log.checksum)
+            problem = _unwritten(operations, files, log.version)
             if problem is not None:
                 findings.notes.append(
                     f"{log.path}: transaction {frame.number} at byte {frame.position} and those "
                     f"after it were dropped: they had not been synced ({problem})"
                 )
                 log.cut(frame.position, frame.number)
-                return places, next_item
+                return line, next_item
         try:
-            next_item = _apply(operations, places, next_item)
+            next_item = _apply(operations, log, files, line, next_item)
         except Damaged as error:
             where = f"{log.path}: transaction {frame.number} at byte {frame.position}: {error}"
             if not cut:
                 raise Damaged(where) from error
             _cut_damage(disk, log, frame, where, findings)
-            return places, next_item
+            return line, next_item
     if log.damage is not None:
         _cut_damage(disk, log, None, log.damage, findings)
     elif log.torn is not None:
         findings.notes.append(f"{log.torn}; it was dropped")
         log.cut(log.end, log.next_number)
-    return places, next_item
+    return line, next_item
 
 
 def _cut_damage(
@@ -162,7 +162,13 @@ def _cut_damage(
     findings.damaged = True
 
 
-def _unwritten(operations: list[Put | Take], files: DataFiles, checksum: Checksum) -> str | None:
+def _read(file: DataFile, nbytes: int, offset: int) -> bytes:
+    return file.read(nbytes, offset)
+
+
+def _unwritten(operations: list[Put | Take], files: DataFiles, version: int) -> str | None:
+    """What is wrong with the items of a transaction that was not synced; None if nothing is."""
+    ahead = ReadAhead(_read, version)
     for operation in operations:
         if not isinstance(operation, Put) or operation.file is None:
             continue
@@ -170,53 +176,74 @@ def _unwritten(operations: list[Put | Take], files: DataFiles, checksum: Checksu
             file = files.find(operation.file)
         except Damaged as error:
             return str(error)
-        for _, offset, length, crc in operation.items():
-            problem = file.verify(length, crc, offset, checksum)
-            if problem is not None:
-                return problem
+        places = places_of(operation.table, operation.offset)
+        count = len(places) // PLACE.size
+        for begin in range(0, count, _CHECKED_ITEMS):
+            end = min(count, begin + _CHECKED_ITEMS)
+            good = begin + ahead.many([], file, places, begin, end)
+            if good < end:
+                offset, length, _ = PLACE.unpack_from(places, good * PLACE.size)
+                return f"{file.path}: the {length} bytes at {offset} do not match their checksum"
     return None
 
 
-def _apply(operations: list[Put | Take], places: dict[int, _Place], next_item: int) -> int:
+def _apply(
+    operations: list[Put | Take], log: TransactionLog, files: DataFiles, line: Line, next_item: int
+) -> int:
     for operation in operations:
         if isinstance(operation, Put):
-            for number, offset, length, crc in operation.items():
-                places[number] = (operation.file, offset, length, crc)
-                next_item = max(next_item, number + 1)
+            source: Source = log if operation.file is None else files.expect(operation.file)
+            count = len(operation.table) // TABLE_ENTRY_BYTES
+            if count:
+                places = places_of(operation.table, operation.offset)
+                line.append(Run(operation.first, source, places))
+            next_item = max(next_item, operation.first + count)
             continue
-        for number in range(operation.first, operation.first + operation.count):
-            if places.pop(number, None) is None:
-                raise Damaged(f"item {number} is taken, but is not in the queue")
+        missing = line.remove(operation.first, operation.count)
+        if missing is not None:
+            raise Damaged(f"item {missing} is taken, but is not in the queue")
     return next_item
 
 
-def _attach(
-    places: dict[int, _Place], files: DataFiles, findings: _Findings, cut: bool
-) -> deque[Item]:
-    sizes: dict[int, int] = {}
-    items: deque[Item] = deque()
-    for number, (file_number, offset, length, crc) in sorted(places.items()):
-        if file_number is None:
-            items.append(Item(number, None, offset, length, crc))
+def _attach(line: Line, files: DataFiles, findings: _Findings, cut: bool) -> None:
+    """Count what each data file holds, and see that it is there."""
+    sizes: dict[DataFile, int] = {}
+    for span in list(line):
+        file = span.run.source
+        if not isinstance(file, DataFile):
             continue
-        try:
-            file = files.find(file_number)
-            if file_number not in sizes:
-                sizes[file_number] = file.size()
-            if sizes[file_number] < offset + length:
-                raise Damaged(
-                    f"{file.path} is {sizes[file_number]} bytes long, but item {number} stands "
-                    f"at bytes {offset} to {offset + length}"
+        if file not in sizes:
+            sizes[file] = file.size() if files.has(file) else -1
+        places, begin, end = span.run.places, span.begin, span.end
+        if max(behind for _, behind, _ in runs_of(places, begin, end)) > sizes[file]:
+            for number, text in _lacking(span, file, sizes[file]):
+                if not cut:
+                    raise Damaged(text)
+                findings.notes.append(f"item {number} was dropped: {text}")
+                findings.damaged = True
+                line.remove(number, 1)
+    for span in line:
+        if isinstance(span.run.source, DataFile):
+            span.run.source.references += len(span)
+
+
+def _lacking(span: Span, file: DataFile, size: int) -> list[tuple[int, str]]:
+    """The numbers of the items that lie beyond the end of a file, and words."""
+    found: list[tuple[int, str]] = []
+    for index in range(span.begin, span.end):
+        number = span.run.first + index
+        offset, length, _ = PLACE.unpack_from(span.run.places, index * PLACE.size)
+        if size < 0:
+            found.append((number, f"the data file {file.path} is missing"))
+        elif offset + length > size:
+            found.append(
+                (
+                    number,
+                    f"{file.path} is {size} bytes long, but item {number} stands at bytes "
+                    f"{offset} to {offset + length}",
                 )
-        except Damaged as error:
-            if not cut:
-                raise
-            findings.notes.append(f"item {number} was dropped: {error}")
-            findings.damaged = True
-            continue
-        file.references += 1
-        items.append(Item(number, file, offset, length, crc))
-    return items
+            )
+    return found
 
 
 def _keep_copy(disk: Disk, path: str) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shmring.closing import Closing
-from shmring.durable.base.checksums import Checksum
 from shmring.durable.base.files import Buffer
 from shmring.durable.base.group_commit import Waiting
-from shmring.durable.base.items import item_bytes
+from shmring.durable.base.items import TABLE_ENTRY_BYTES, Items, Packing
 from shmring.durable.queues.data_files import DataFile
+from shmring.durable.queues.line import Span
 from shmring.errors import NoSpace
 
 if TYPE_CHECKING:
+    from shmring._shmring import Rows
     from shmring.durable.queues.persistent import PersistentQueue
 
-__all__ = ["Item", "Run", "Session", "Transaction", "items_of"]
+__all__ = ["Extent", "Session", "Transaction"]
 
 # Up to this much goes into the log together with the transaction and so needs one sync, not two.
 _INLINE_BYTES = 32 << 10
@@ -24,47 +25,26 @@ _INLINE_BYTES = 32 << 10
 _BUFFER_BYTES = 1 << 20
 
 
-@dataclass(slots=True, eq=False)
-class Item:
-    """A committed item and where its bytes are; ``file`` None means in the log."""
-
-    number: int
-    file: DataFile | None
-    offset: int
-    length: int
-    crc: int
-
-
 @dataclass(slots=True)
-class Run:
-    """Items written one after the other into a data file: length, crc, length, crc, ..."""
+class Extent:
+    """Items written one after the other into a data file, and their table."""
 
     file: DataFile
     offset: int
-    table: list[int]
+    table: bytes
+
+    def __len__(self) -> int:
+        return len(self.table) // TABLE_ENTRY_BYTES
 
 
 class Transaction(Waiting):
     """What one flush wants committed, and how that went."""
 
-    def __init__(
-        self, runs: list[Run], inline: list[bytes], table: list[int], taken: list[Item]
-    ) -> None:
+    def __init__(self, extents: list[Extent], inline: Packing, taken: list[Span]) -> None:
         super().__init__()
-        self.runs = runs
+        self.extents = extents
         self.inline = inline
-        self.table = table
         self.taken = taken
-
-
-@dataclass(slots=True)
-class _Buffer:
-    items: list[bytes] = field(default_factory=list[bytes])
-    nbytes: int = 0
-
-    def table(self, checksum: Checksum) -> list[int]:
-        """Return length, crc, length, crc, ... of the items."""
-        return [n for item in self.items for n in (len(item), checksum(item, 0))]
 
 
 class Session(Closing):
@@ -76,9 +56,9 @@ class Session(Closing):
 
     def __init__(self, queue: PersistentQueue) -> None:
         self._queue = queue
-        self._buffer = _Buffer()
-        self._runs: list[Run] = []
-        self._taken: list[Item] = []
+        self._packing = Packing(queue.version)
+        self._extents: list[Extent] = []
+        self._taken: list[Span] = []
 
     def enqueue(self, data: Buffer) -> None:
         """Put an item at the back, visible to others after the next flush.
@@ -90,25 +70,45 @@ class Session(Closing):
         TypeError : `data` is not bytes-like
         """
         self._queue.check()
-        data = item_bytes(data)
-        buffer = self._buffer
-        if buffer.nbytes > _BUFFER_BYTES:
+        if self._packing.nbytes > _BUFFER_BYTES:
             self._write_early()
-            buffer = self._buffer
-        buffer.items.append(data)
-        buffer.nbytes += len(data)
+        self._packing.add(data)
+
+    def enqueue_many(self, items: Rows) -> int:
+        """Put items at the back, in their order; otherwise as :meth:`enqueue`.
+
+        Parameters
+        ----------
+        items : bytes-like objects, a list of them or any other iterable; or a uint8 array of shape
+            (n, k); or an Arrow array of binary, large binary or fixed-size binary without nulls
+
+        Returns
+        -------
+        how many there were
+
+        Raises
+        ------
+        NoSpace : the disk is full; none of these items is in the session, all before them are
+        MessageTooLarge, TypeError, ValueError : one of them cannot be an item; none is
+            in the session
+        """
+        self._queue.check()
+        if self._packing.nbytes > _BUFFER_BYTES:
+            self._write_early()
+        return self._packing.add_many(items)
 
     def _write_early(self) -> None:
-        buffer = self._buffer
+        packing = self._packing
+        packing.settle()
         files = self._queue.files
         try:
-            file, offset = files.write(buffer.items, len(buffer.items))
+            file, offset = files.write(packing.parts, len(packing))
         except NoSpace:
             if not self._queue.reclaim():
                 raise
-            file, offset = files.write(buffer.items, len(buffer.items))
-        self._runs.append(Run(file, offset, buffer.table(self._queue.checksum)))
-        self._buffer = _Buffer()
+            file, offset = files.write(packing.parts, len(packing))
+        self._extents.append(Extent(file, offset, packing.table))
+        self._packing = Packing(self._queue.version)
 
     def dequeue(self) -> bytes | None:
         """Take the item at the front; None if no committed item is there.
@@ -119,21 +119,26 @@ class Session(Closing):
         ------
         Damaged : its bytes do not match their checksum; it stays at the front
         """
-        queue = self._queue
-        queue.check()
-        while True:
-            item = queue.take()
-            if item is None:
-                return None
-            self._taken.append(item)
-            try:
-                data = queue.read(item)
-            except BaseException:
-                self._taken.pop()
-                queue.give_back([item])
-                raise
-            if data is not None:
-                return data
+        self._queue.check()
+        return self._queue.take(self._taken)
+
+    def dequeue_many(self, max_items: int) -> Items:
+        """Take up to so many items from the front; otherwise as :meth:`dequeue`.
+
+        Returns
+        -------
+        a list of bytes, which ``to_numpy()`` and ``to_arrow()`` turn into an array; empty if no
+        committed item is there, and shorter than asked if there are fewer, or one is damaged
+
+        Raises
+        ------
+        Damaged : the first of them does not match its checksum; it stays at the front
+        ValueError : `max_items` is negative
+        """
+        self._queue.check()
+        if max_items < 0:
+            raise ValueError(f"max_items must not be negative, as {max_items} is")
+        return self._queue.take_many(self._taken, max_items)
 
     def flush(self) -> None:
         """Commit: returns when everything this session did is on disk (or will be, if delayed).
@@ -146,15 +151,12 @@ class Session(Closing):
             session holds items that went with it: nothing was committed, roll back
         """
         self._queue.check()
-        buffer = self._buffer
-        if buffer.nbytes > _INLINE_BYTES or len(buffer.items) > _INLINE_BYTES:
+        if self._packing.nbytes > _INLINE_BYTES:
             self._write_early()
-            buffer = self._buffer
-        if not (buffer.items or self._runs or self._taken):
+        self._packing.settle()
+        if not (len(self._packing) or self._extents or self._taken):
             return
-        transaction = Transaction(
-            self._runs, buffer.items, buffer.table(self._queue.checksum), self._taken
-        )
+        transaction = Transaction(self._extents, self._packing, self._taken)
         try:
             self._queue.commit(transaction)
         finally:
@@ -163,35 +165,24 @@ class Session(Closing):
 
     def rollback(self) -> None:
         """Undo what was not flushed: enqueues vanish, dequeued items return to the front."""
-        runs, taken = self._runs, self._taken
+        extents, taken = self._extents, self._taken
         self._forget()
         if not self._queue.usable:
             return
-        for run in runs:
-            self._queue.files.release(run.file, len(run.table) // 2)
+        for extent in extents:
+            self._queue.files.release(extent.file, len(extent))
         self._queue.give_back(taken)
 
     close = rollback
 
     def _forget(self) -> None:
-        self._buffer = _Buffer()
-        self._runs = []
+        self._packing = Packing(self._queue.version)
+        self._extents = []
         self._taken = []
 
     def __del__(self) -> None:
         # The collector may run inside the queue's own critical section, so nothing is locked here.
         # A signal handler that raised inside __init__ leaves a session without its lists.
-        taken, runs = getattr(self, "_taken", []), getattr(self, "_runs", [])
-        if taken or runs:
-            self._queue.abandon(taken, runs)
-
-
-def items_of(number: int, file: DataFile | None, offset: int, table: list[int]) -> list[Item]:
-    """Return the items of a table of lengths and checksums, numbered from ``number`` on."""
-    found: list[Item] = []
-    for i in range(0, len(table), 2):
-        length, crc = table[i], table[i + 1]
-        found.append(Item(number, file, offset, length, crc))
-        number += 1
-        offset += length
-    return found
+        taken, extents = getattr(self, "_taken", []), getattr(self, "_extents", [])
+        if taken or extents:
+            self._queue.abandon(taken, extents)

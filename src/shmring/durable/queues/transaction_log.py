@@ -42,12 +42,13 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from shmring.durable.base.checksums import VERSION, Checksum, checksum_of
 from shmring.durable.base.files import Buffer, Disk, File, replace_file
+from shmring.durable.base.items import TABLE_ENTRY_BYTES, items_length
 from shmring.errors import Damaged, NoSpace
 
 __all__ = ["Body", "Frame", "Put", "Take", "TransactionLog", "parse_operations"]
@@ -70,15 +71,7 @@ class Put:
     first: int
     file: int | None
     offset: int
-    table: tuple[int, ...]
-
-    def items(self) -> Iterator[tuple[int, int, int, int]]:
-        """Yield (number, offset, length, crc) of each item."""
-        offset = self.offset
-        for i in range(0, len(self.table), 2):
-            length, crc = self.table[i : i + 2]
-            yield self.first + i // 2, offset, length, crc
-            offset += length
+    table: memoryview
 
 
 @dataclass(slots=True)
@@ -124,34 +117,30 @@ class Body:
         self.parts += parts
         self.length += sum(map(len, parts))
 
-    def put(self, first: int, file: int, offset: int, table: list[int]) -> None:
-        """Add items that stand in a data file; ``table`` is length, crc, length, crc, ..."""
-        self._add(
-            _OPERATION.pack(_PUT, len(table) // 2, first, offset, file, 0),
-            struct.pack(f"<{len(table)}I", *table),
-        )
+    def put(self, first: int, file: int, offset: int, table: Buffer) -> None:
+        """Add items that stand in a data file."""
+        count = len(table) // TABLE_ENTRY_BYTES
+        self._add(_OPERATION.pack(_PUT, count, first, offset, file, 0), table)
         self.operations += 1
 
-    def put_inline(self, first: int, items: list[bytes], table: list[int]) -> int:
+    def put_inline(self, first: int, items: list[Buffer], table: Buffer) -> int:
         """Add items together with their bytes; return where in the body those start."""
-        self._add(
-            _OPERATION.pack(_PUT_INLINE, len(items), first, 0, 0, 0),
-            struct.pack(f"<{len(table)}I", *table),
-        )
+        count = len(table) // TABLE_ENTRY_BYTES
+        self._add(_OPERATION.pack(_PUT_INLINE, count, first, 0, 0, 0), table)
         start = self.length
         self._add(*items)
         self.operations += 1
         return start
 
-    def take(self, numbers: Iterable[int]) -> None:
-        """Add the removal of these items."""
+    def take(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Add the removal of these items: (number of the first, count) each."""
         first = count = 0
-        for number in sorted(numbers):
+        for number, more in sorted(ranges):
             if count and number == first + count:
-                count += 1
+                count += more
                 continue
             self._take_range(first, count)
-            first, count = number, 1
+            first, count = number, more
         self._take_range(first, count)
 
     def _take_range(self, first: int, count: int) -> None:
@@ -172,13 +161,13 @@ def parse_operations(frame: Frame, body: memoryview) -> list[Put | Take]:
             continue
         if kind not in (_PUT, _PUT_INLINE):
             raise Damaged(f"transaction {frame.number} has an operation of unknown kind {kind}")
-        table = struct.unpack_from(f"<{2 * count}I", body, at)
-        at += 8 * count
+        table = body[at : at + count * TABLE_ENTRY_BYTES]
+        at += len(table)
         if kind == _PUT:
             found.append(Put(first, file, offset, table))
         else:
             found.append(Put(first, None, frame.body + at, table))
-            at += sum(table[::2])
+            at += items_length(table)
     return found
 
 
@@ -253,11 +242,15 @@ class TransactionLog:
         self.damage: str | None = None
         self.frames: list[Frame] = []
         self._scan()
+        self._last_deferred = self._last_deferred_frame()
+
+    def _last_deferred_frame(self) -> int:
+        return max((frame.number for frame in self.frames if frame.deferred), default=0)
 
     @property
     def unchecked(self) -> bool:
         """Whether there are transactions that the next opening would have to check."""
-        return any(frame.deferred and frame.number > self._witnessed for frame in self.frames)
+        return self._last_deferred > self._witnessed
 
     @property
     def unsynced(self) -> bool:
@@ -342,6 +335,7 @@ class TransactionLog:
         self._file.write([bytes(self.allocated - position)], position)
         self._file.sync()
         self.frames = [frame for frame in self.frames if frame.number < number]
+        self._last_deferred = self._last_deferred_frame()
         self.end = position
         self.next_number = number
 
@@ -370,6 +364,9 @@ class TransactionLog:
             raise OSError(error.errno, "the disk is full inside the reserve", self.path) from error
         self.end = frame.end
         self.next_number += 1
+        self._witnessed = self.synced
+        if deferred:
+            self._last_deferred = number
         return frame.body
 
     def _extend(self, size: int) -> None:

@@ -1,0 +1,131 @@
+"""What a persistent queue holds, in memory: runs of items that were committed together."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from shmring.durable.base.items import PLACE
+from shmring.durable.queues.data_files import DataFile
+from shmring.durable.queues.transaction_log import TransactionLog
+
+__all__ = ["Line", "Run", "Source", "Span", "in_order"]
+
+Source = DataFile | TransactionLog
+# Runs of fewer items than this are joined.
+_LONG_RUN = 4096
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """Committed items of consecutive numbers in one file; `places` as in base/items.py."""
+
+    first: int
+    source: Source
+    places: bytearray
+
+    def __len__(self) -> int:
+        return len(self.places) // PLACE.size
+
+
+@dataclass(slots=True, eq=False)
+class Span:
+    """Items ``begin`` to ``end`` of a run, all in the queue or all in one session's hands."""
+
+    run: Run
+    begin: int
+    end: int
+
+    @property
+    def number(self) -> int:
+        """Of the first item."""
+        return self.run.first + self.begin
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+
+def _number(span: Span) -> int:
+    return span.number
+
+
+class Line:
+    """Spans in the order of their numbers, which is that of the queue."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self.spans)
+
+    def append(self, run: Run) -> None:
+        """Add a run behind all others."""
+        self.count += len(run)
+        last = self.spans[-1] if self.spans else None
+        if (
+            last is not None
+            and last.end == len(last.run) < _LONG_RUN
+            and last.run.source is run.source
+            and last.run.first + last.end == run.first
+        ):
+            last.run.places += run.places
+            last.end += len(run)
+        else:
+            self.spans.append(Span(run, 0, len(run)))
+
+    def hand_over(self, count: int, taken: list[Span]) -> Span | None:
+        """Move items of the first span to the end of ``taken``; return what is new there."""
+        first = self.spans[0]
+        begin = first.begin
+        first.begin += count
+        self.count -= count
+        if first.begin == first.end:
+            del self.spans[0]
+        last = taken[-1] if taken else None
+        if last is not None and last.run is first.run and last.end == begin:
+            last.end += count
+            return None
+        taken.append(Span(first.run, begin, begin + count))
+        return taken[-1]
+
+    def put_back(self, span: Span) -> None:
+        """Put a span to its old place."""
+        self.spans.insert(bisect_right(self.spans, span.number, key=_number), span)
+        self.count += len(span)
+
+    def remove(self, first: int, count: int) -> int | None:
+        """Take items out by their numbers; return the number of the first that is not there."""
+        while count:
+            at = bisect_right(self.spans, first, key=_number) - 1
+            span = self.spans[at] if at >= 0 else None
+            if span is None or first >= span.number + len(span):
+                return first
+            begin = first - span.run.first
+            end = min(span.end, begin + count)
+            self._cut(at, begin, end)
+            self.count -= end - begin
+            first += end - begin
+            count -= end - begin
+        return None
+
+    def _cut(self, at: int, begin: int, end: int) -> None:
+        span = self.spans[at]
+        behind = Span(span.run, end, span.end)
+        if span.begin == begin:
+            self.spans[at : at + 1] = [behind] if behind else []
+        else:
+            span.end = begin
+            if behind:
+                self.spans.insert(at + 1, behind)
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.spans.clear()
+        self.count = 0
+
+
+def in_order(spans: Iterable[Span]) -> list[Span]:
+    """Spans by their numbers."""
+    return sorted(spans, key=_number)

@@ -1,0 +1,335 @@
+"""Items many at a time, into both durable queues and out of them."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from simulated_disk import SimulatedDisk
+
+from shmring import _shmring
+from shmring.durable import AppendOnlyQueue, PersistentQueue
+from shmring.durable.base import items as items_module
+from shmring.durable.queues import session
+from shmring.errors import Damaged, MessageTooLarge, NoSpace
+
+GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "durable"
+ITEMS = [b"first", b"", b"x" * 300, b"y" * 70_000, b"last"]
+
+
+class Ends:
+    """Both ends of a queue of either kind: a session's, or the queue itself."""
+
+    def __init__(self, kind: str, path: Path) -> None:
+        self.queue: Any = (PersistentQueue if kind == "persistent" else AppendOnlyQueue)(path)
+        self.ends: Any = self.queue.session() if kind == "persistent" else self.queue
+
+
+@pytest.fixture(params=["persistent", "append_only"])
+def queue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    ends = Ends(request.param, tmp_path / "q")
+    yield ends.ends
+    ends.queue.close()
+
+
+def rows_of_three() -> np.ndarray[Any, Any]:
+    return np.frombuffer(b"aaabbbcccddd", np.uint8).reshape(4, 3)
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        (ITEMS, ITEMS),
+        (tuple(ITEMS), ITEMS),
+        (dict.fromkeys(ITEMS), ITEMS),
+        ([bytearray(b"a"), memoryview(b"abcdef")[::2]], [b"a", b"ace"]),
+        ([b"l" * 20_000, b"m" * 20_000], [b"l" * 20_000, b"m" * 20_000]),
+        (rows_of_three(), [b"aaa", b"bbb", b"ccc", b"ddd"]),
+        (rows_of_three()[::-2], [b"ddd", b"bbb"]),
+        (rows_of_three()[:, :2], [b"aa", b"bb", b"cc", b"dd"]),
+        (np.empty((0, 5), np.uint8), []),
+        (np.empty((2, 0), np.uint8), [b"", b""]),
+        (pa.array(ITEMS, pa.binary()), ITEMS),
+        (pa.array(ITEMS, pa.large_binary())[1:4], ITEMS[1:4]),
+        (pa.array(ITEMS, pa.binary())[2:], ITEMS[2:]),
+        (pa.array([b"ab", b"cd", b"ef"], pa.binary(2))[1:], [b"cd", b"ef"]),
+        (pa.array([], pa.binary()), []),
+        ([], []),
+    ],
+)
+def test_each_form_of_a_batch_is_its_items_in_order(queue: Any, items: Any, expected: Any) -> None:
+    queue.enqueue(b"before")
+    assert queue.enqueue_many(items) == len(expected)
+    queue.enqueue(b"behind")
+    queue.flush()
+    assert queue.dequeue_many(1000) == [b"before", *expected, b"behind"]
+    assert queue.dequeue_many(1) == []
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [
+        ([b"a", "text"], "item 1 is <class 'str'>"),
+        ([b"a", None], "item 1 is"),
+        ("text", "item 0 is <class 'str'>"),
+        (7, "not iterable"),
+        (b"bytes", "two-dimensional uint8 array, not 1-dimensional"),
+        (np.zeros((2, 3)), "two-dimensional uint8 array, not 2-dimensional 'd'"),
+        (np.zeros((2, 6), np.uint8)[:, ::2], "contiguous"),
+        (pa.array([b"a", None], pa.binary()), "null"),
+        (pa.array(["text"]), "of format 'u'"),
+    ],
+)
+def test_what_is_no_batch_of_items_is_refused_and_stores_nothing(
+    queue: Any, items: Any, words: str
+) -> None:
+    queue.enqueue(b"before")
+    with pytest.raises((TypeError, ValueError), match=words):
+        queue.enqueue_many(items)
+    queue.flush()
+    assert queue.dequeue_many(10) == [b"before"]
+
+
+def test_an_item_of_4_gib_is_refused_before_it_is_touched(queue: Any) -> None:
+    with mmap.mmap(-1, 1 << 32, prot=mmap.PROT_READ) as memory:
+        rows = np.frombuffer(memory, np.uint8).reshape(1, 1 << 32)
+        for use in (queue.enqueue_many, lambda rows: queue.enqueue(rows[0])):
+            with pytest.raises(MessageTooLarge, match="4294967296 bytes"):
+                use(rows)
+        del rows
+    queue.flush()
+    assert queue.dequeue_many(1) == []
+
+
+def test_batches_and_single_items_come_out_as_they_went_in(queue: Any) -> None:
+    expected: list[bytes] = []
+    for i in range(40):
+        some = [b"%d:%d:" % (i, j) + bytes(j % 700) for j in range(i * 20)]
+        if i % 3:
+            queue.enqueue_many(some)
+        else:
+            for item in some:
+                queue.enqueue(item)
+        expected += some
+        if i % 4 == 0:
+            queue.flush()
+    queue.flush()
+    found: list[bytes] = []
+    while len(found) < len(expected):
+        found.append(queue.dequeue())
+        found += queue.dequeue_many(len(found) % 997)
+        if len(found) % 3 == 0:
+            queue.flush()
+    assert found == expected
+    assert queue.dequeue() is None
+
+
+def test_what_comes_out_is_an_array_too(queue: Any) -> None:
+    queue.enqueue_many(rows_of_three())
+    queue.enqueue(b"longer")
+    queue.flush()
+    items = queue.dequeue_many(4)
+    assert np.array_equal(items.to_numpy(), rows_of_three())
+    assert items.to_arrow().equals(pa.array([b"aaa", b"bbb", b"ccc", b"ddd"], pa.binary()))
+    queue.rollback()
+    items = queue.dequeue_many(10)
+    with pytest.raises(ValueError, match="different lengths"):
+        items.to_numpy()
+    assert items.to_arrow().to_pylist() == items
+    queue.enqueue_many(items.to_arrow())
+    queue.flush()
+    assert queue.dequeue_many(10) == items
+    nothing = queue.dequeue_many(10)
+    assert nothing.to_numpy().shape == (0, 0)
+    assert len(nothing.to_arrow()) == 0
+
+
+def test_a_negative_number_of_items_is_refused(queue: Any) -> None:
+    with pytest.raises(ValueError, match="negative, as -1 is"):
+        queue.dequeue_many(-1)
+    assert queue.dequeue_many(0) == []
+
+
+def test_rollback_undoes_batches(queue: Any) -> None:
+    queue.enqueue_many(ITEMS)
+    queue.flush()
+    assert queue.dequeue_many(2) == ITEMS[:2]
+    queue.enqueue_many([b"never"] * 5000)
+    queue.rollback()
+    assert queue.dequeue_many(100) == ITEMS
+
+
+def test_sessions_that_take_in_turn_give_back_in_order(tmp_path: Path) -> None:
+    items = [b"%d" % i for i in range(30)]
+    with PersistentQueue(tmp_path) as q, q.session() as one, q.session() as two:
+        one.enqueue_many(items)
+        one.flush()
+        for i in range(0, 30, 3):
+            assert one.dequeue_many(2) == items[i : i + 2]
+            assert two.dequeue() == items[i + 2]
+        one.rollback()
+        assert one.dequeue_many(7) == [item for i, item in enumerate(items) if i % 3 < 2][:7]
+        two.rollback()
+        one.rollback()
+        assert one.dequeue_many(100) == items
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_damaged_item_ends_the_batch_before_it(tmp_path: Path, cut: bool) -> None:
+    items = [b"%d" % i * 300 for i in range(9)]
+    with PersistentQueue(tmp_path) as q, q.session() as s:
+        s.enqueue_many([*items, bytes(40_000)])
+        s.flush()
+    (data,) = tmp_path.glob("data.*")
+    raw = bytearray(data.read_bytes())
+    raw[5 * 300] ^= 1
+    data.write_bytes(raw)
+    with PersistentQueue(tmp_path, damage="cut" if cut else "refuse") as q, q.session() as s:
+        assert s.dequeue_many(100) == items[:5]
+        if cut:
+            assert s.dequeue_many(3) == items[6:]
+            assert q.recovered is not None
+            assert "item 6, 300 bytes at 1500" in q.recovered
+        else:
+            with pytest.raises(Damaged, match="item 6, 300 bytes at 1500"):
+                s.dequeue_many(100)
+            assert len(q) == 5
+
+
+def test_a_damaged_item_of_the_append_only_queue_ends_the_batch(tmp_path: Path) -> None:
+    path = tmp_path / "q"
+    items = [b"%d" % i * 300 for i in range(9)]
+    with AppendOnlyQueue(path) as q:
+        q.enqueue_many([*items, bytes(2_000_000)])
+        q.flush()
+    raw = bytearray(path.read_bytes())
+    raw[64 + 5 * 300] ^= 1
+    path.write_bytes(raw)
+    with AppendOnlyQueue(path) as q:
+        assert q.dequeue_many(100) == items[:5]
+        for _ in range(2):
+            with pytest.raises(Damaged, match=f"300 bytes of the item at position {64 + 1500}"):
+                q.dequeue_many(100)
+        with pytest.raises(Damaged):
+            q.compact()
+
+
+@pytest.mark.parametrize("kind", ["persistent", "append_only"])
+def test_an_error_of_the_disk_loses_nothing_that_was_read_before_it(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = [b"%02d" % i * 35_000 for i in range(30)]
+    ends = Ends(kind, tmp_path / "q")
+    for some in (items[:10], items[10:]):
+        ends.ends.enqueue_many(some)
+        ends.ends.flush()
+    left = 17
+
+    def read(*args: Any) -> bytes:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.EIO, "the disk failed to read")
+        data: bytes = really(*args)
+        return data
+
+    really = ends.queue._ahead._read_from
+    monkeypatch.setattr(ends.queue._ahead, "_read_from", read)
+    assert ends.ends.dequeue_many(100) == items[:17]
+    with pytest.raises(OSError, match="failed to read"):
+        ends.ends.dequeue_many(100)
+    ends.ends.flush()
+    left = 100
+    assert ends.ends.dequeue_many(100) == items[17:]
+    ends.queue.close()
+
+
+@pytest.mark.parametrize("ahead", [16, 300, 1 << 20])
+def test_what_was_read_ahead_does_not_hide_what_is_written_since(
+    tmp_path: Path, ahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(items_module, "_AHEAD_BYTES", ahead)
+    with PersistentQueue(tmp_path, log_size=20_000) as q, q.session() as s, q.session() as other:
+        expected: list[bytes] = []
+        for i in range(300):
+            s.enqueue(b"%d" % i * (1 + i % 40))
+            expected.append(b"%d" % i * (1 + i % 40))
+            s.flush()
+            if i % 3 == 2:
+                assert other.dequeue() == expected.pop(0)
+                if i % 2:
+                    other.flush()
+        assert other.dequeue_many(1000) == expected
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_older_files_take_and_give_batches(tmp_path: Path, version: int) -> None:
+    suffix = "" if version == 1 else f"-{version}"
+    shutil.copytree(GOLDEN / f"persistent{suffix}", tmp_path / "p")
+    shutil.copy(GOLDEN / f"append_only{suffix}", tmp_path / "a")
+    more = [b"more" * 20_000, b"and", b""]
+    for _ in range(2):
+        with PersistentQueue(tmp_path / "p") as q, q.session() as s:
+            kept = s.dequeue_many(100)
+            s.rollback()
+            s.enqueue_many(more)
+            s.flush()
+            assert s.dequeue_many(100) == [*kept, *more]
+        with AppendOnlyQueue(tmp_path / "a") as q:
+            kept = list(q)
+            q.enqueue_many(more)
+            q.flush()
+            assert q.dequeue_many(100) == [*kept, *more]
+
+
+def test_a_full_disk_refuses_a_batch_and_keeps_what_was_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "_BUFFER_BYTES", 1000)
+    disk = SimulatedDisk()
+    with PersistentQueue("/q", disk=disk) as q, q.session() as s:
+        s.enqueue_many([b"a" * 600, b"b" * 600])
+        disk.capacity = 0
+        with pytest.raises(NoSpace):
+            s.enqueue_many([b"c"])
+        disk.capacity = 1 << 30
+        s.enqueue_many([b"d"])
+        s.flush()
+        assert s.dequeue_many(10) == [b"a" * 600, b"b" * 600, b"d"]
+
+
+def test_a_short_life_costs_the_sync_of_its_flush_and_two_for_opening() -> None:
+    disk = SimulatedDisk()
+    PersistentQueue("/q", disk=disk).close()
+    for count in range(20):
+        steps: list[str] = []
+        step = disk.step
+        disk.step = lambda what, steps=steps, step=step: (steps.append(what), step(what))[1]  # type: ignore[method-assign]
+        with PersistentQueue("/q", disk=disk) as q, q.session() as s:
+            s.enqueue(b"x" * 300)
+            s.flush()
+            assert len(q) == count + 1
+        disk.step = step  # type: ignore[method-assign]
+        assert steps == ["sync_directory", "sync", "write", "sync"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: _shmring.unpack([], b"", 0, bytes(16), 0, 2, 2),
+        lambda: _shmring.unpack([], b"", 0, bytes(16), 1, 0, 2),
+        lambda: _shmring.unpack_one(b"", 0, bytes(31), 1, 2),
+        lambda: _shmring.runs_of(bytes(16), 0, 2),
+        lambda: _shmring.stack_nodes(bytes(16), 0, 2, 0, 0, 0, False),
+    ],
+)
+def test_places_that_are_not_there_are_an_error(call: Callable[[], object]) -> None:
+    with pytest.raises(IndexError, match="places"):
+        call()
