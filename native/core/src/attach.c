@@ -45,9 +45,11 @@ static shmring *handle_new(void)
 	static_assert(offsetof(shmring, owned) == 0 && _Alignof(shmring) == sizeof r->owned, "handle");
 	if (start == MAP_FAILED)
 		return NULL;
-	(void)madvise(start, page, MADV_WIPEONFORK); /* without: only fork() marks the copy */
 	r = (shmring *)(start + page - sizeof r->owned);
-	r->owned = 1;
+	if (madvise(start, page, MADV_WIPEONFORK) == 0)
+		r->owned = 1;
+	else
+		r->owner = getpid(); /* every call goes the long way then, and asks */
 	return r;
 }
 
@@ -163,13 +165,17 @@ void shmring_close(shmring *r)
 {
 	if (!r)
 		return;
-	if (r->owned && r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
-		seat_give_back(r, r->seat);
-		admin_leave(r);
+	if (is_owned(r)) {
+		if (r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
+			seat_give_back(r, r->seat);
+			admin_leave(r);
+		}
+		for (uint32_t i = 0; i < r->seat_count; i++) /* those that were not closed before */
+			seat_abandon(r, i);
+		lock_file_close(r->locks);
+	} else {
+		lock_file_forget(r->locks);
 	}
-	for (uint32_t i = 0; i < r->seat_count && r->owned; i++) /* those that were not closed before */
-		seat_abandon(r, i);
-	lock_file_close(r->locks);
 	munmap(r->reserved, r->reserved_bytes);
 	handle_free(r);
 }

@@ -2,6 +2,8 @@
 #ifndef SHMRING_CELLS_H
 #define SHMRING_CELLS_H
 
+#include <unistd.h>
+
 #include "error.h"
 #include "handles.h"
 
@@ -120,9 +122,15 @@ static inline bool is_hole(const shmring *ring, uint64_t sequence)
 
 /* --- a handle ------------------------------------------------------------------- */
 
+/* Without the mark that no child has, the process is asked which one it is. */
+static inline bool is_owned(const shmring *ring)
+{
+	return __builtin_expect(ring->owned != 0, 1) || (ring->owner && ring->owner == getpid());
+}
+
 static inline int check_usable(const shmring *ring)
 {
-	return __builtin_expect(!ring->owned, 0) ? fail_forked(ring->name) : SHMRING_OK;
+	return is_owned(ring) ? SHMRING_OK : fail_forked(ring->name);
 }
 
 /* A seat's counter: its owner is the only writer. */

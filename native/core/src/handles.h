@@ -3,6 +3,7 @@
 #define SHMRING_HANDLES_H
 
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "atomics.h"
 #include "layout.h"
@@ -11,7 +12,7 @@
 struct lock_file; /* locks.c */
 
 struct shmring {
-	uint64_t owned; /* 0 in a child, whatever made it: see handle_new() */
+	uint64_t owned; /* 0 in a child, whatever made it: see handle_new() and is_owned() */
 	struct header header; /* the checked copy; the file's own is not read again */
 	struct cursors *cursors;
 	struct seat *seats;
@@ -22,6 +23,7 @@ struct shmring {
 	unsigned log2_capacity;
 	uint32_t seat_count;
 	uint32_t options;
+	pid_t owner; /* where the kernel does not wipe `owned` for children; 0: it does */
 	struct lock_file *locks; /* the mapping was made from another description */
 	bool read_only;
 	bool asymmetric; /* barriers, see atomics.h */

@@ -215,7 +215,7 @@ static void after_fork_child(void)
 		close_if_ours(f, f->descriptor);
 		f->descriptor = LOST;
 		if (f->ring)
-			f->ring->owned = 0;
+			f->ring->owned = f->ring->owner = 0;
 	}
 	files = NULL;
 	pthread_mutex_unlock(&files_lock);
@@ -280,8 +280,7 @@ void lock_file_close(struct lock_file *f)
 {
 	pthread_mutex_lock(&files_lock);
 	close_if_ours(f, f->descriptor);
-	if (!f->ring || f->ring->owned) /* a child has no page, and something else may lie there */
-		unmap_page(f->page);
+	unmap_page(f->page);
 	for (struct lock_file **p = &files; *p; p = &(*p)->next)
 		if (*p == f) {
 			*p = f->next;
@@ -291,6 +290,16 @@ void lock_file_close(struct lock_file *f)
 	pthread_mutex_destroy(&f->section);
 	free(f->path);
 	free(f);
+}
+
+/* The same in a child. It has no page, and something else may lie there. Where no fork
+ * handler has seen it (clone, _Fork), another thread of the parent may have been at a
+ * lock when it was made, malloc's or this file's: nothing is locked here, nor freed. */
+void lock_file_forget(struct lock_file *f)
+{
+	close_if_ours(f, f->descriptor);
+	f->descriptor = LOST;
+	f->ring = NULL;
 }
 
 int lock_file_number(const struct lock_file *f)

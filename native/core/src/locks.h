@@ -14,6 +14,7 @@ void unlock_byte(int fd, off_t offset);
 int fail_admin_taken(int fd, const char *name);
 struct lock_file *lock_file_open(shmring *ring, const char *path, int flags);
 void lock_file_close(struct lock_file *file);
+void lock_file_forget(struct lock_file *file);
 void lock_file_name(struct lock_file *file, const char *path);
 int lock_file_number(const struct lock_file *file); /* -1: lost */
 bool lock_file_is(const struct lock_file *file, int fd);

@@ -82,20 +82,18 @@ void shmring_producer_close(shmring_producer *p)
 {
 	shmring *r;
 
-	if (!p)
+	if (!p || !is_owned(p->ring)) /* a child frees nothing: see lock_file_forget() */
 		return;
 	r = p->ring;
-	if (r->owned) {
-		if (p->claim_n)
-			(void)shmring_abort(p);
-		if (admin_enter(r) == SHMRING_OK) {
-			if (load_relaxed(&r->cursors->graph.single_producer) == p->seat_index + 1)
-				store_relaxed(&r->cursors->graph.single_producer, 0);
-			seat_give_back(r, p->seat_index);
-			admin_leave(r);
-		} else {
-			seat_abandon(r, p->seat_index);
-		}
+	if (p->claim_n)
+		(void)shmring_abort(p);
+	if (admin_enter(r) == SHMRING_OK) {
+		if (load_relaxed(&r->cursors->graph.single_producer) == p->seat_index + 1)
+			store_relaxed(&r->cursors->graph.single_producer, 0);
+		seat_give_back(r, p->seat_index);
+		admin_leave(r);
+	} else {
+		seat_abandon(r, p->seat_index);
 	}
 	free(p);
 }
@@ -495,6 +493,6 @@ int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint
 
 void shmring_count_dropped(shmring_producer *p)
 {
-	if (p->ring->owned)
+	if (is_owned(p->ring))
 		count(&p->seat->counters.dropped, 1);
 }

@@ -312,6 +312,32 @@ static inline void nap_ms(long ms)
 	nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
+/* Whether a page marked so is no part of a child (MADV_DONTFORK), or zero there
+ * (MADV_WIPEONFORK). qemu-user says yes and does neither: what stands on that cannot be
+ * shown there. */
+static inline bool children_heed(int advice)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	char *mark = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	int ends[2], code;
+	pid_t pid;
+
+	NEED(mark != MAP_FAILED && pipe(ends) == 0);
+	*mark = 1;
+	(void)madvise(mark, page, advice);
+	pid = fork();
+	if (pid == 0)
+		_exit(write(ends[1], mark, 1) == 1 && *mark); /* EFAULT where it is no part */
+	code = reap(pid);
+	close(ends[0]);
+	close(ends[1]);
+	munmap(mark, page);
+	if (code)
+		printf("  (children do not heed madvise(%s) here: an emulator)\n",
+		       advice == MADV_DONTFORK ? "MADV_DONTFORK" : "MADV_WIPEONFORK");
+	return code == 0;
+}
+
 /* Memory that children share with us. */
 static inline void *shared_memory(size_t n)
 {

@@ -132,15 +132,14 @@ TEST(a_take_is_not_confirmed_for_another_branch)
 	pid_t pid;
 
 	push_n(p, 0, 6);
-	/* `former` takes [0, 2) of x and leaves; its seat goes to the child's member. */
-	former = member_of(r, "x");
-	seat = former->seat_index;
-	NEED(shmring_take(former, 2, 2, &l) == SHMRING_OK && shmring_release(former, 0, 2) == SHMRING_OK);
-	/* The child's handle takes the next seat, its member then the one of `former`. */
-	c->step = seat;
+	/* The child's handle takes a seat, its member later the one of `former`. */
 	c->stays = true;
 	snprintf(c->path, sizeof c->path, "%s", ring_path());
 	pid = puppet_start(c);
+	/* `former` takes [0, 2) of x and leaves. */
+	former = member_of(r, "x");
+	seat = former->seat_index;
+	NEED(shmring_take(former, 2, 2, &l) == SHMRING_OK && shmring_release(former, 0, 2) == SHMRING_OK);
 	shmring_member_close(former);
 	__atomic_store_n(&c->go, true, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&c->gone, __ATOMIC_ACQUIRE))

@@ -1,4 +1,5 @@
 /* A forked child has no part in the ring until it attaches. */
+#include <pthread.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
 
@@ -114,9 +115,16 @@ static void check_parent_is_dead(uint64_t unseen)
 	c->step = unseen;
 	puppet_die(c);
 	NEED((pid_t)c->lo > 0 && kill((pid_t)c->lo, 0) == 0);
-	CHECK_IS(recover(r), 2);
-	CHECK(is_published(r, 0));
+	if (children_heed(MADV_DONTFORK)) { /* else the child has its parent's locks */
+		CHECK_IS(recover(r), 2);
+		CHECK(is_published(r, 0));
+	}
 	kill((pid_t)c->lo, SIGKILL);
+	for (int i = 0; i < 10000 && !is_published(r, 0); i++) { /* once the child is gone, too */
+		nap_ms(1);
+		(void)recover(r);
+	}
+	CHECK(is_published(r, 0));
 	check_works(r, m);
 	shmring_member_close(m);
 	munmap(c, sizeof *c);
@@ -133,7 +141,19 @@ TEST(a_parent_is_dead_although_its_cloned_child_lives)
 	check_parent_is_dead(true);
 }
 
-TEST(a_cloned_child_has_no_part_in_the_ring_and_ends_none)
+static bool no_wipe;
+
+/* In place of libc's, and as of a kernel before 4.14. */
+int madvise(void *address, size_t length, int advice)
+{
+	if (no_wipe && advice == MADV_WIPEONFORK) {
+		errno = EINVAL;
+		return -1;
+	}
+	return (int)syscall(SYS_madvise, address, length, advice);
+}
+
+static void check_cloned_child(void)
 {
 	shmring *r = ring_new(), *other = ring_again(ring_path());
 	struct inherited h = {r, producer_of(r), member_of(r, "b")};
@@ -153,6 +173,78 @@ TEST(a_cloned_child_has_no_part_in_the_ring_and_ends_none)
 	shmring_member_close(h.m);
 	shmring_producer_close(h.p);
 	shmring_close(other);
+	ring_end(r);
+}
+
+TEST(a_cloned_child_has_no_part_in_the_ring_and_ends_none)
+{
+	check_cloned_child();
+}
+
+TEST(where_the_kernel_wipes_nothing_for_children_neither)
+{
+	bool before = no_wipe;
+
+	no_wipe = true;
+	check_cloned_child();
+	no_wipe = before;
+}
+
+/* --- a child made while another thread is at a lock ------------------------------------ */
+
+static _Thread_local unsigned opens_until_pause;
+static uint32_t paused, go_on;
+
+/* In place of libc's. */
+int open(const char *path, int flags, ...)
+{
+	va_list args;
+	mode_t mode;
+
+	va_start(args, flags);
+	mode = flags & (O_CREAT | (O_TMPFILE & ~O_DIRECTORY)) ? va_arg(args, mode_t) : 0;
+	va_end(args);
+	if (opens_until_pause && --opens_until_pause == 0) {
+		store_release(&paused, 1);
+		while (!load_acquire(&go_on))
+			nap_ms(1);
+	}
+	return openat(AT_FDCWD, path, flags, mode);
+}
+
+static void *attach_and_pause(void *unused)
+{
+	opens_until_pause = 2; /* to check the file; then to lock, with what guards the list of files */
+	shmring_close(ring_again(ring_path()));
+	return unused;
+}
+
+TEST(a_cloned_child_closes_what_it_has_whatever_lock_a_thread_of_its_parent_holds)
+{
+	shmring *r = ring_new();
+	struct inherited h = {r, producer_of(r), member_of(r, "b")};
+	pthread_t thread;
+	pid_t pid;
+
+	paused = go_on = 0;
+	pthread_create(&thread, NULL, attach_and_pause, NULL);
+	while (!load_acquire(&paused))
+		nap_ms(1);
+	fflush(stdout);
+	pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+	if (pid == 0) {
+		shmring_producer_close(h.p);
+		shmring_member_close(h.m);
+		shmring_close(h.r);
+		_exit(0);
+	}
+	CHECK_IS(reap(pid), 0);
+	store_release(&go_on, 1);
+	pthread_join(thread, NULL);
+	CHECK_IS(push_number(h.p, 1), SHMRING_OK);
+	CHECK_IS(pop_number(h.m), 1);
+	shmring_member_close(h.m);
+	shmring_producer_close(h.p);
 	ring_end(r);
 }
 
@@ -198,10 +290,13 @@ TEST(a_child_forked_while_a_ring_is_reaped_holds_no_lock)
 int main(void)
 {
 	check_begin();
+	no_wipe = !children_heed(MADV_WIPEONFORK); /* then the core is to know that it is not to be had */
 	RUN(a_child_forked_while_a_ring_is_reaped_holds_no_lock);
 	RUN(a_fork_in_the_middle_of_a_claim);
 	RUN(a_parent_is_dead_although_its_forked_child_lives);
 	RUN(a_parent_is_dead_although_its_cloned_child_lives);
 	RUN(a_cloned_child_has_no_part_in_the_ring_and_ends_none);
+	RUN(where_the_kernel_wipes_nothing_for_children_neither);
+	RUN(a_cloned_child_closes_what_it_has_whatever_lock_a_thread_of_its_parent_holds);
 	return check_summary();
 }
