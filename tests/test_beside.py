@@ -86,7 +86,10 @@ def test_gc_takes_what_rings_have_left_that_are_gone(name, keep):
 
 def test_gc_of_the_command_line_does_it_too(name, keep):
     kept = keep(f"/dev/shm/shmring.{name}")
-    CliRunner().invoke(app, ["gc", "--dry-run"], catch_exceptions=False)
+    dry = CliRunner().invoke(app, ["gc", "--dry-run", "--json"], catch_exceptions=False)
     assert all(file.exists() for file in kept)
+    would = json.loads(dry.stdout)
+    assert sum(name in path for path in would["would_remove"]) == len(kept)
+    assert name not in would["would_sweep"]
     result = CliRunner().invoke(app, ["gc", "--json"], catch_exceptions=False)
     assert name not in json.loads(result.stdout)["swept"]

@@ -124,16 +124,26 @@ static PyObject *unlink_ring(PyObject *module, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-static PyObject *reap(PyObject *module, PyObject *path)
+static PyObject *ask_about(PyObject *module, PyObject *path, int (*ask)(const char *))
 {
 	PyObject *bytes = NULL;
 	int answer;
 
 	if (!PyUnicode_FSConverter(path, &bytes))
 		return NULL;
-	Py_BEGIN_ALLOW_THREADS answer = shmring_reap(PyBytes_AsString(bytes));
+	Py_BEGIN_ALLOW_THREADS answer = ask(PyBytes_AsString(bytes));
 	Py_END_ALLOW_THREADS Py_DECREF(bytes);
 	return answer < 0 ? raise_error(PyModule_GetState(module), answer) : PyBool_FromLong(answer);
+}
+
+static PyObject *reap(PyObject *module, PyObject *path)
+{
+	return ask_about(module, path, shmring_reap);
+}
+
+static PyObject *reapable(PyObject *module, PyObject *path)
+{
+	return ask_about(module, path, shmring_reapable);
 }
 
 static PyObject *crc32c(PyObject *Py_UNUSED(module), PyObject *args)
@@ -172,6 +182,7 @@ static PyMethodDef functions[] = {
     {"unlink", unlink_ring, METH_VARARGS,
      "unlink(path, uuid, remove): the ring, or only that one; `remove`, or unlink(2), takes the name away"},
     {"reap", reap, METH_O, "reap(path): unlink the ring if every participant is dead; whether it was unlinked"},
+    {"reapable", reapable, METH_O, "reapable(path): what reap() would do now"},
     {"crc32c", crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC32C (Castagnoli)"},
     {"slots_for", slots_for, METH_VARARGS, "slots_for(nbytes, align=False): slots that a message takes"},
     {"pack", pack_items, METH_VARARGS,

@@ -146,16 +146,29 @@ def rings() -> list[str]:
     return sorted(n for n in names if is_name(n))
 
 
-def _reap(path: str) -> bool:
+def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
+    """Remove the ring at this path if its participants are dead, and what the dead left beside it.
+
+    Parameters
+    ----------
+    path
+    dry_run : remove nothing
+
+    Returns
+    -------
+    whether the ring goes, and the paths of what goes beside it
+    """
     kept = beside.kept_beside(path)
-    reaped = _shmring.reap(path)
-    beside.discard(kept if reaped else beside.left_by_the_dead(path, _living))
-    return reaped
+    reaped = _shmring.reapable(path) if dry_run else _shmring.reap(path)
+    left = kept if reaped else beside.left_by_the_dead(path, _living)
+    if not dry_run:
+        beside.discard(left)
+    return reaped, left
 
 
 def _reaped(path: str) -> bool:
     try:
-        return _reap(path)
+        return reap(path)[0]
     except ShmringError:
         return False
 
@@ -169,11 +182,26 @@ def _living(path: str) -> set[str]:
         ring.close()
 
 
-def sweep_folder(folder: str) -> None:
-    """Remove what rings that are gone, and rings that were never finished, have left here."""
-    beside.discard(beside.orphans(folder))
+def sweep_folder(folder: str, *, dry_run: bool = False) -> list[str]:
+    """Remove what rings that are gone, and rings that were never finished, have left here.
+
+    Parameters
+    ----------
+    folder
+    dry_run : remove nothing
+
+    Returns
+    -------
+    paths of what goes
+    """
+    left = beside.orphans(folder)
+    if not dry_run:
+        beside.discard(left)
     for draft in beside.drafts(folder):
-        _reaped(draft)
+        with suppress(ShmringError):
+            if _shmring.reapable(draft) if dry_run else _shmring.reap(draft):
+                left.append(draft)
+    return left
 
 
 def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
@@ -198,6 +226,6 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
         sweep_folder(SHM_FOLDER)
         return swept
     label, where = locate(name, path)
-    swept = [label] if _reap(where) else []
+    swept = [label] if reap(where)[0] else []
     sweep_folder(os.path.dirname(where))
     return swept

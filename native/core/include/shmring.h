@@ -172,6 +172,9 @@ SHMRING_API int shmring_unlink(const char *path, const uint8_t uuid[16],
  * closed in order, or there is none). Files that are no rings stay. */
 SHMRING_API int shmring_reap(const char *path);
 
+/* What shmring_reap() would answer now; nothing is removed. */
+SHMRING_API int shmring_reapable(const char *path);
+
 /* --- producers ---------------------------------------------------------- */
 
 typedef struct shmring_producer shmring_producer;

@@ -148,8 +148,14 @@ static bool is_abandoned(const shmring *r)
 	return dead;
 }
 
+/* 1: it goes; or, where this only looks, would. */
+static int remove_unless(bool only_look, const char *path)
+{
+	return !only_look && unlink(path) ? fail_errno("cannot unlink it", path) : 1;
+}
+
 /* Under the admin lock of the file behind fd: nobody can join meanwhile. */
-static int reap_locked(int fd, const char *path)
+static int reap_locked(int fd, const char *path, bool only_look)
 {
 	bool abandoned;
 	shmring *r;
@@ -161,12 +167,10 @@ static int reap_locked(int fd, const char *path)
 		return status;
 	abandoned = lock_file_is(r->locks, fd) && is_abandoned(r);
 	shmring_close(r);
-	if (!abandoned || !is_named(fd, path))
-		return 0;
-	return unlink(path) ? fail_errno("cannot unlink it", path) : 1;
+	return abandoned && is_named(fd, path) ? remove_unless(only_look, path) : 0;
 }
 
-static int reap_ring(int fd, const char *path)
+static int reap_ring(int fd, const char *path, bool only_look)
 {
 	struct header h = {0};
 
@@ -174,7 +178,7 @@ static int reap_ring(int fd, const char *path)
 	(void)has_header(fd, &h);
 	if (h.magic != LAYOUT_MAGIC)
 		return fail_left_alone(path);
-	return lock_byte(fd, ADMIN_LOCK_OFFSET) ? reap_locked(fd, path) : 0;
+	return lock_byte(fd, ADMIN_LOCK_OFFSET) ? reap_locked(fd, path, only_look) : 0;
 }
 
 /* --- of those who died while they made one -------------------------------------------- */
@@ -214,7 +218,7 @@ static const char *draft_uuid(const char *path)
 
 /* The maker of a draft holds its lock from before the first byte until it has the
  * ring's name; the first bytes are the header, with the uuid of the name. */
-static int reap_draft(int fd, const char *path, const char *uuid)
+static int reap_draft(int fd, const char *path, const char *uuid, bool only_look)
 {
 	char text[UUID_TEXT + 1];
 	struct header h;
@@ -229,10 +233,10 @@ static int reap_draft(int fd, const char *path, const char *uuid)
 		if (strcmp(text, uuid))
 			return 0;
 	}
-	return unlink(path) ? fail_errno("cannot unlink it", path) : 1;
+	return remove_unless(only_look, path);
 }
 
-int shmring_reap(const char *path)
+static int reap(const char *path, bool only_look)
 {
 	const char *draft = draft_uuid(path);
 	struct lock_file *file = open_file(path);
@@ -243,7 +247,18 @@ int shmring_reap(const char *path)
 			return 0;
 		return errno == ENXIO ? fail_left_alone(path) : fail_errno("cannot open it", path);
 	}
-	status = draft ? reap_draft(lock_file_number(file), path, draft) : reap_ring(lock_file_number(file), path);
+	status = draft ? reap_draft(lock_file_number(file), path, draft, only_look)
+		       : reap_ring(lock_file_number(file), path, only_look);
 	close_file(file, draft ? DRAFT_LOCK_OFFSET : ADMIN_LOCK_OFFSET);
 	return status;
+}
+
+int shmring_reap(const char *path)
+{
+	return reap(path, false);
+}
+
+int shmring_reapable(const char *path)
+{
+	return reap(path, true);
 }

@@ -430,9 +430,11 @@ static void leave_and_sweep_a_draft(void)
 	CHECK_IS(files_in_folder(draft, sizeof draft), 1);
 	CHECK(strstr(draft, "/.shmring-new-"));
 	CHECK_IS(shmring_reap(draft), 0); /* its maker lives */
+	CHECK_IS(shmring_reapable(draft), 0);
 	kill(pid, SIGKILL);
 	CHECK_IS(reap(pid), -SIGKILL);
 	CHECK(access(at, F_OK) != 0);
+	CHECK_IS(shmring_reapable(draft), 1);
 	CHECK_IS(shmring_reap(draft), 1);
 	CHECK_IS(files_in_folder(NULL, 0), 0);
 	folder_end();

@@ -101,6 +101,8 @@ TEST(reap_unlinks_the_rings_of_the_dead_and_no_others)
 	CHECK_IS(shmring_reap(at), 0);
 	kill(pid, SIGKILL);
 	CHECK_IS(reap(pid), -SIGKILL);
+	CHECK_IS(shmring_reapable(at), 1);
+	CHECK(access(at, F_OK) == 0);
 	CHECK_IS(shmring_reap(at), 1);
 	CHECK(access(at, F_OK) != 0);
 	CHECK_IS(shmring_reap(at), 0);
@@ -117,7 +119,9 @@ TEST(a_temporary_ring_is_reaped_when_nobody_living_is_attached)
 	shmring_close(r);
 	r = ring_again(at);
 	CHECK_IS(shmring_reap(at), 0);
+	CHECK_IS(shmring_reapable(at), 0);
 	shmring_close(r);
+	CHECK_IS(shmring_reapable(at), 1);
 	CHECK_IS(shmring_reap(at), 1);
 	CHECK(access(at, F_OK) != 0);
 	folder_end();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from importlib import import_module
@@ -14,8 +15,8 @@ from shmring.choices import CLOCKS
 from shmring.cli.errors import complain
 from shmring.cli.options import Place, creation_options, json_option, ring_argument
 from shmring.cli.output import as_time, clean, emit, show_pairs, show_table, size, wants_json
-from shmring.errors import Contended, RingExists, RingNotFound, ShmringError
-from shmring.names import SHM_FOLDER, sweep_folder
+from shmring.errors import Contended, RingExists, ShmringError
+from shmring.names import SHM_FOLDER, locate, reap, sweep_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -220,42 +221,38 @@ def gc(ring: str | None, path: str | None, dry_run: bool) -> None:
     order, or never used, stays. What cannot be looked at is named on stderr and left alone.
     """
     swept: list[str] = []
+    files: list[str] = []  # what goes beside rings, or without any
     skipped: list[dict[str, str]] = []
+
+    def look_at(name: str | None, at: str | None) -> str:
+        label, where = locate(name, at)
+        gone, beside = reap(where, dry_run=dry_run)
+        swept.extend([label] if gone else [])
+        files.extend(beside)
+        return os.path.dirname(where)
+
     if ring is not None or path is not None:
         if ring is not None and path is not None:
             raise click.UsageError("give one of RING and --path")
         if ring is not None and "/" in ring:
             ring, path = None, ring
-        if _sweep(ring, path, dry_run):
-            swept.append(ring or path or "")
+        folder = look_at(ring, path)
     else:
         for name in shmring.rings():
             try:
-                if _sweep(name, None, dry_run):
-                    swept.append(name)
+                look_at(name, None)
             except ShmringError as error:
                 skipped.append({"name": name, "reason": str(error)})
-        if not dry_run:
-            sweep_folder(SHM_FOLDER)
+        folder = SHM_FOLDER
+    files += sweep_folder(folder, dry_run=dry_run)
     if wants_json():
-        emit({"swept": [] if dry_run else swept, "would_sweep": swept, "skipped": skipped})
+        would = {"would_sweep": swept, "would_remove": files}
+        emit({"swept": [] if dry_run else swept, **would, "skipped": skipped})
         return
-    for name in swept:
+    for name in (*swept, *files) if dry_run else swept:
         print(clean(name))
     for skip in skipped:
         complain(f'"{skip["name"]}" is left alone: {skip["reason"]}')
-
-
-def _sweep(name: str | None, path: str | None, dry_run: bool) -> bool:
-    """Whether the ring was swept, or would be."""
-    if not dry_run:
-        return bool(shmring.gc(name, path=path))
-    try:
-        with shmring.attach(name, path=path, read_only=True, foreign_owner=True) as ring:
-            seats = ring.seats()
-            return bool(seats) and not any(s["alive"] for s in seats)
-    except RingNotFound:
-        return False
 
 
 @click.command()
