@@ -9,6 +9,7 @@
  */
 #include "cells.h"
 #include "end.h"
+#include "floor.h"
 #include "takes.h"
 #include "wake.h"
 
@@ -99,6 +100,29 @@ bool member_is_ended(const shmring_member *m, uint64_t t)
 	uint64_t untold = load_relaxed(&m->branch->taken.ends) - load_relaxed(&m->heard);
 
 	return untold > 1 || (untold == 1 && t >= ENDED_AT(load_relaxed(&m->branch->taken.ended)));
+}
+
+/* Does the branch stand at an end while there is something that the dead held? That
+ * comes first: what lies behind is nothing to take yet, or the next try would find the
+ * same at once. */
+bool end_has_to_wait(const shmring_member *m)
+{
+	const struct branch *b = m->branch;
+	uint64_t upstream = load_relaxed(&b->d.upstream), seen, end;
+	uint32_t messages;
+	bool marker = false;
+
+	if (!load_relaxed(&b->d.orphans))
+		return false;
+	seen = load_acquire(&b->taken.v);
+	if (!member_is_ended(m, seen >> 8) &&
+	    (scan_messages(m->ring, seen >> 8, upstream ? upstream_released(m->ring, upstream) : NONE, 1, 1, &end,
+			   &messages, &marker) ||
+	     !marker))
+		return false;
+	__atomic_thread_fence(__ATOMIC_ACQUIRE); /* keeps the reads of the marker before these looks */
+	return load_relaxed(&b->taken.v) == seen && !(load_relaxed(&b->d.options) & BRANCH_LAPSE &&
+						      load_relaxed(&m->ring->cursors->floor_next.v) > seen >> 8);
 }
 
 /* A new member has heard of all ends so far. Markers that directly follow an end

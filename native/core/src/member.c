@@ -169,6 +169,12 @@ static int dropped(const shmring_member *m)
 static int contended(shmring_member *m)
 {
 	count(&m->seat->counters.contended, 1);
+static int nothing_yet(shmring_member *m)
+{
+	count(&m->seat->counters.empty_waits, 1);
+	return not_now(SHMRING_UNAVAILABLE);
+}
+
 	return not_now(SHMRING_CONTENDED);
 }
 
@@ -284,7 +290,7 @@ again:
 	if (__builtin_expect(load_relaxed(&b->taken.ends) != load_relaxed(&m->heard), 0) &&
 	    member_is_ended(m, t)) {
 		if (load_relaxed(&b->d.orphans)) /* as below */
-			return contended(m);
+			return nothing_yet(m);
 		store_relaxed(&m->heard, m->heard + 1);
 		return not_now(SHMRING_ENDED);
 	}
@@ -312,9 +318,7 @@ again:
 		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 		if (load_relaxed(&b->taken.v) != seen)
 			return contended(m);
-		if (!status)
-			count(&s->counters.empty_waits, 1);
-		return status ? status : not_now(SHMRING_UNAVAILABLE);
+		return status ? status : nothing_yet(m);
 	}
 
 	if (__builtin_expect(messages == 0, 0)) { /* an end marker, aborted runs, or both */
@@ -329,7 +333,7 @@ again:
 		}
 		if (marker ? !member_at_end(m, seen, end, limit, &as_message)
 			   : !member_pass_over(m, seen, end, false))
-			return contended(m);
+			return nothing_yet(m);
 		if (!as_message)
 			goto again;
 		messages = 1;

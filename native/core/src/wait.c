@@ -70,7 +70,8 @@ static bool ready(const struct waiter *w, uint64_t slots)
 		if (load_relaxed(&b->d.state) != BRANCH_ACTIVE ||
 		    (load_relaxed(&b->d.orphans) && may_adopt(w->member)))
 			return true;
-		return member_is_ended(w->member, load_acquire(&b->taken.v) >> 8) || has_work(r, b);
+		return (member_is_ended(w->member, load_acquire(&b->taken.v) >> 8) || has_work(r, b)) &&
+		       !end_has_to_wait(w->member);
 	}
 	if (w->releasing)
 		return load_relaxed(&w->releasing->d.state) != BRANCH_ACTIVE ||

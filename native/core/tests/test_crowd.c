@@ -85,6 +85,54 @@ TEST(fresh_messages_are_taken_while_redelivery_has_to_wait)
 	check_with_the_lock_held(true);
 }
 
+/* The end does not overtake what the dead held, and whoever waits for it sleeps. */
+TEST(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep)
+{
+	struct puppet *d = puppet_new(take_and_die), *c = puppet_new(hold_the_admin_lock);
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+	struct shmring_lease l;
+	unsigned vain = 0;
+	pid_t pid;
+	int status;
+
+	for (uint64_t i = 0; i < 6; i++)
+		NEED(push_number(p, i) == SHMRING_OK);
+	NEED(shmring_push(p, NULL, 0, KIND_END, NULL) == SHMRING_OK);
+	d->n = 3;
+	puppet_die(d);
+	CHECK_IS(recover(r), 2);
+	c->stays = true;
+	pid = puppet_start(c);
+	kill(pid, SIGSTOP);
+	for (uint8_t strategy = SHMRING_WAIT_DEFAULT; strategy <= SHMRING_WAIT_FUTEX; strategy++) {
+		int64_t deadline = clock_ns() + 100 * MS;
+
+		do {
+			CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
+			vain++;
+		} while (shmring_wait_message(m, deadline, strategy) != SHMRING_TIMEOUT);
+	}
+	CHECK(vain < 5 * 30);
+	puppet_kill(c, pid);
+	for (uint64_t i = 0; i < 7; i++) {
+		while ((status = shmring_take(m, 1, 1, &l)) == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_DEFAULT);
+		CHECK_IS(status, i < 6 ? SHMRING_OK : SHMRING_ENDED);
+		if (status)
+			break;
+		CHECK(l.redelivered && number_of(r, &l) == i);
+		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	}
+	check_works(r, m);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	munmap(c, sizeof *c);
+	munmap(d, sizeof *d);
+	ring_end(r);
+}
+
 TEST(what_the_dead_held_comes_before_fresh_messages)
 {
 	struct puppet *d = puppet_new(take_and_die);
@@ -368,5 +416,6 @@ int main(void)
 	RUN(of_many_who_sleep_one_looks_for_all);
 	RUN(a_death_is_noticed_while_many_sleep);
 	RUN(a_wake_up_that_never_came_is_made_good);
+	RUN(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep);
 	return check_summary();
 }

@@ -370,7 +370,7 @@ TEST(an_end_that_waits_for_redelivery_holds_nothing_on_a_lapsing_branch)
 	shmring_member_abandon(gone);
 	push_end(p);
 	NEED(admin_try(stopped));
-	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_CONTENDED);
+	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
 	CHECK(load_relaxed(&m->seat->lease.hold) == NONE);
 	push_n(p, 1, 3 * r->capacity);
 	admin_leave(stopped);
@@ -462,10 +462,10 @@ TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)
 	again = member_of(r, "b");
 	shmring_member_hear_ends(again, 0);
 	NEED(admin_try(stopped)); /* nobody can adopt now */
-	CHECK_IS(shmring_take(again, 1, 1, &l), SHMRING_CONTENDED);
+	CHECK_IS(shmring_take(again, 1, 1, &l), SHMRING_UNAVAILABLE);
 	admin_leave(stopped);
-	while (shmring_take(again, 1, 1, &l) == SHMRING_CONTENDED)
-		;
+	while (shmring_take(again, 1, 1, &l) == SHMRING_UNAVAILABLE)
+		(void)shmring_wait_message(again, INT64_MAX, SHMRING_WAIT_DEFAULT);
 	CHECK(l.redelivered && l.first == 0);
 	CHECK_IS(shmring_release(again, l.first, l.end), SHMRING_OK);
 	CHECK_IS(pop_number(again), SHMRING_ENDED);
