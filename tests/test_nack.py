@@ -175,7 +175,7 @@ def test_an_interpreter_that_ends_with_a_lease_hands_it_back(ring, out, child, p
         assert found == {(b"one", True), (b"two", False)}
 
 
-def test_where_no_seat_is_free_closing_hands_it_back(name):
+def test_where_no_seat_is_free_the_same_consumer_gets_it_again(name):
     with (
         shmring.create(name, slots=1024, participants=4, temporary=True) as ring,
         ring.producer() as out,
@@ -183,11 +183,19 @@ def test_where_no_seat_is_free_closing_hands_it_back(name):
     ):
         out.push(b"one")
         with ring.consumer("a") as inp:
-            with inp.lease() as m, pytest.raises(shmring.LimitReached, match="stay with"):
-                m.nack()
+
+            def fail():
+                with inp.lease():
+                    raise Boom
+
+            with pytest.raises(Boom):
+                fail()
             with pytest.raises(shmring.Empty):
                 other.pop(timeout=0)
-        assert pop_all(other) == [(b"one", True)]
+            with inp.lease() as m:
+                assert (bytes(m.data), m.redelivered) == (b"one", True)
+                m.nack()
+        assert pop_all(other) == [(b"one", True)]  # closing hands it to the others
 
 
 def test_gc_leaves_a_ring_that_has_only_handed_back_messages(name):

@@ -305,7 +305,7 @@ static PyMethodDef methods[] = {
      "release().\n\n"
      "Raises\n------\n"
      "IndexError : the batch has fewer messages\n"
-     "Contended, LimitReached, TooManyLeases : as of Lease.nack(); release() may raise them, too"},
+     "Contended, TooManyLeases : as of Lease.nack(); release() may raise them, too"},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
     {0},

@@ -188,7 +188,7 @@ static PyMethodDef methods[] = {
      "redelivered, to whoever takes next on the branch. Leaving a ``with`` with an exception does that, too,\n"
      "and so does a lease that is collected without release().\n\n"
      "Raises\n------\n"
-     "Contended, LimitReached, TooManyLeases : it could not be handed back now; closing the consumer does it"},
+     "Contended, TooManyLeases : it could not be handed back now; closing the consumer does it"},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
     {0},

@@ -315,7 +315,8 @@ SHMRING_API uint32_t shmring_member_branch(const shmring_member *member);
 /* The lowest sequence this member holds; UINT64_MAX if it holds nothing. */
 SHMRING_API uint64_t shmring_member_hold(const shmring_member *member);
 
-/* Releases whatever is still held and gives the seat back. */
+/* Releases whatever is still held and gives the seat back. With something handed back
+ * that nobody has got yet it is shmring_member_abandon(). */
 SHMRING_API void shmring_member_close(shmring_member *member);
 
 struct shmring_message {
@@ -384,12 +385,12 @@ SHMRING_API int shmring_measure(const shmring *ring, uint64_t from, uint64_t lim
 SHMRING_API int shmring_release(shmring_member *member, uint64_t first, uint64_t end);
 
 /* Hands [first, end) back, which must be held: it is delivered again, marked as
- * redelivered, to whoever takes next on the branch, this member included. For the
- * branches that follow this one it is not released. On an error it stays held:
- * SHMRING_E_INVALID as of shmring_release; SHMRING_CONTENDED: another process is
- * joining or recovering (or is stopped in that): try again; SHMRING_E_LIMIT: every seat is taken;
- * SHMRING_E_LEASES: no room to keep a piece on each side of it.
- * shmring_member_abandon hands back all at once and needs no seat. */
+ * redelivered, to whoever takes next on the branch, this member included. That needs a
+ * free seat; while every seat is taken this member's next take gets it, and others do if
+ * this member leaves before. For the branches that follow this one it is not released.
+ * On an error it stays held: SHMRING_E_INVALID as of shmring_release; SHMRING_CONTENDED:
+ * another process is joining or recovering (or is stopped in that): try again;
+ * SHMRING_E_LEASES: no room to keep a piece on each side of it. */
 SHMRING_API int shmring_nack(shmring_member *member, uint64_t first, uint64_t end);
 
 /* Exclusive: the branch's next slots up to this sequence are one message each,

@@ -10,6 +10,7 @@
 #include "branches.h"
 #include "cells.h"
 #include "clock.h"
+#include "deferred.h"
 #include "recovery.h"
 #include "seats.h"
 #include "takes.h"
@@ -199,5 +200,38 @@ bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_slots, 
 	if (undelivered)
 		wake_producers(r);
 	admin_leave(r);
+	return answered;
+}
+
+/* What this member has handed back where no seat was free for it: its seat records and
+ * holds it still, so that all there is to do is to deliver it. True if *status is the
+ * answer of the take. */
+bool member_take_again(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
+		       int *status)
+{
+	bool answered = false;
+	uint64_t lo, hi;
+
+	while (!answered && deferred_take_lowest(&m->returned, &lo, &hi)) {
+		uint64_t end = lo;
+		uint32_t messages = 0;
+		bool marker = false;
+
+		*status = scan_messages(m->ring, lo, hi, max_messages, max_slots, &end, &messages, &marker);
+		messages += marker && m->takes_ends;
+		answered = *status || messages;
+		if (*status || end == lo) /* damaged, as in adopt_from() */
+			end = hi;
+		if (*status || !messages) { /* without a free entry to split with it stays recorded */
+			(void)ranges_remove(m->seat, &m->ranges_used, lo, end);
+			member_raise_hold(m);
+		} else {
+			*lease = (struct shmring_lease){lo, end, messages, true};
+			count(&m->seat->counters.messages, messages);
+		}
+		if (end < hi)
+			deferred_put(&m->returned, end, hi);
+	}
+	store_relaxed(&m->gives_again, m->returned.used != 0);
 	return answered;
 }

@@ -126,7 +126,20 @@ bool deferred_take_any(struct deferred *d, uint64_t *lo, uint64_t *hi)
 	return false;
 }
 
-/* Looks at all of them: for what is rare. */
+/* This and the next look at all of them: for what is rare. */
+bool deferred_take_lowest(struct deferred *d, uint64_t *lo, uint64_t *hi)
+{
+	*lo = EMPTY;
+	for (size_t i = 0; d->used && i < d->room; i++)
+		if (d->table[i].at < *lo)
+			*lo = d->table[i].at;
+	if (*lo == EMPTY)
+		return false;
+	*hi = *lo;
+	join(d, find(d, *lo), lo, hi);
+	return true;
+}
+
 bool deferred_overlaps(const struct deferred *d, uint64_t lo, uint64_t hi)
 {
 	for (size_t i = 0; d->used && i < d->room; i++)

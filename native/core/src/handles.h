@@ -52,7 +52,7 @@ struct shmring_producer {
 	struct wait_memory wait;
 };
 
-/* deferred.c: releases that await a free entry */
+/* deferred.c: runs of sequences; releases that await a free entry */
 struct boundary {
 	uint64_t at;
 	uint64_t other;
@@ -81,6 +81,8 @@ struct shmring_member {
 	struct deferred deferred;
 	bool woken; /* and has to see to it that no work is left beside sleepers */
 	uint32_t waiting; /* threads that wait for messages at this moment */
+	struct deferred returned; /* is held for whom it is delivered to again: no seat was free */
+	bool gives_again; /* there is such a thing */
 	struct wait_memory wait;
 	int64_t adopt_after_ns; /* no try to adopt before that */
 	int64_t adopt_pause_ns;

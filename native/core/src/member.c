@@ -75,43 +75,46 @@ void shmring_member_close(shmring_member *m)
 {
 	shmring *r;
 
-	if (!m)
+	if (!m || !is_owned(m->ring)) /* a child frees nothing: see lock_file_forget() */
 		return;
+	if (m->gives_again) { /* is not to be released */
+		shmring_member_abandon(m);
+		return;
+	}
 	r = m->ring;
-	if (r->owned) {
-		for (int k = 0; k < LEASES; k++)
-			store_relaxed(&m->seat->range[k].lo, NONE);
-		store_release(&m->seat->lease.hold, NONE);
-		wake_after_release(r, m->branch, NONE);
-		pass_wake_up_on(m);
-		if (admin_enter(r) == SHMRING_OK) {
-			fetch_and_seq_cst(&m->branch->d.members[m->seat_index / 64],
-					  ~(UINT64_C(1) << (m->seat_index % 64)));
-			seat_give_back(r, m->seat_index);
-			branch_member_left(r, m->branch_index);
-			admin_leave(r);
-		} else {
-			seat_abandon(r, m->seat_index);
-		}
+	for (int k = 0; k < LEASES; k++)
+		store_relaxed(&m->seat->range[k].lo, NONE);
+	store_release(&m->seat->lease.hold, NONE);
+	wake_after_release(r, m->branch, NONE);
+	pass_wake_up_on(m);
+	if (admin_enter(r) == SHMRING_OK) {
+		fetch_and_seq_cst(&m->branch->d.members[m->seat_index / 64],
+				  ~(UINT64_C(1) << (m->seat_index % 64)));
+		seat_give_back(r, m->seat_index);
+		branch_member_left(r, m->branch_index);
+		admin_leave(r);
+	} else {
+		seat_abandon(r, m->seat_index);
 	}
 	deferred_free(&m->deferred);
+	deferred_free(&m->returned);
 	free(m);
 }
 
 void shmring_member_abandon(shmring_member *m)
 {
-	if (!m)
-		return;
-	if (m->ring->owned) {
-		bool entered = admin_enter(m->ring) == SHMRING_OK;
+	bool entered;
 
-		seat_abandon(m->ring, m->seat_index);
-		if (entered) {
-			(void)recover_seat(m->ring, m->seat_index);
-			admin_leave(m->ring);
-		}
+	if (!m || !is_owned(m->ring))
+		return;
+	entered = admin_enter(m->ring) == SHMRING_OK;
+	seat_abandon(m->ring, m->seat_index);
+	if (entered) {
+		(void)recover_seat(m->ring, m->seat_index);
+		admin_leave(m->ring);
 	}
 	deferred_free(&m->deferred);
+	deferred_free(&m->returned);
 	free(m);
 }
 
@@ -166,15 +169,15 @@ static int dropped(const shmring_member *m)
 		    m->ring->name);
 }
 
-static int contended(shmring_member *m)
-{
-	count(&m->seat->counters.contended, 1);
 static int nothing_yet(shmring_member *m)
 {
 	count(&m->seat->counters.empty_waits, 1);
 	return not_now(SHMRING_UNAVAILABLE);
 }
 
+static int contended(shmring_member *m)
+{
+	count(&m->seat->counters.contended, 1);
 	return not_now(SHMRING_CONTENDED);
 }
 
@@ -277,6 +280,8 @@ static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots
 		return status;
 	if (max_messages == 0)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": a take wants at least one message", r->name);
+	if (__builtin_expect(m->gives_again, 0) && member_take_again(m, max_messages, max_slots, lease, &status))
+		return status;
 adopt:
 	if (__builtin_expect(load_acquire(&b->d.orphans) != 0, 0) &&
 	    member_adopt(m, max_messages, max_slots, lease, &status)) {
@@ -329,11 +334,11 @@ again:
 		/* It comes before the end, which does not overtake it. */
 		if (marker && load_relaxed(&b->d.orphans)) {
 			member_raise_hold(m); /* ends a stake */
-			return contended(m);
+			return nothing_yet(m);
 		}
 		if (marker ? !member_at_end(m, seen, end, limit, &as_message)
 			   : !member_pass_over(m, seen, end, false))
-			return nothing_yet(m);
+			return contended(m);
 		if (!as_message)
 			goto again;
 		messages = 1;
@@ -392,6 +397,8 @@ static int release_any(shmring_member *m, uint64_t first, uint64_t end)
 		status = member_check_held(m, first, end);
 	if (status)
 		return status;
+	if (m->gives_again && deferred_overlaps(&m->returned, first, end))
+		return fail_returned(m, first, end);
 	/* Before anything is taken out: a release that is refused has changed nothing. */
 	if (m->ranges_used == LEASES && !deferred_reserve(&m->deferred))
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; release it again later");

@@ -3,6 +3,8 @@
  * An adoption the other way round. The lease is recorded in an orphan of the
  * branch before it is struck here, and adopt_from says so in between: should
  * this process die, recovery keeps exactly one of the two. */
+#include <limits.h>
+
 #include "adopt.h"
 #include "branches.h"
 #include "cells.h"
@@ -109,6 +111,21 @@ static void hand_over(shmring_member *m, uint32_t to, uint64_t lo, uint64_t hi)
 	wake_branches(r, UINT64_C(1) << m->branch_index);
 }
 
+/* All seats are taken: it stays recorded and held where it is, and the next take of this
+ * member delivers it again. */
+static int keep_to_give_again(shmring_member *m, uint64_t first, uint64_t end)
+{
+	if (!deferred_reserve(&m->returned))
+		return fail(SHMRING_E_NO_MEMORY, "out of memory; hand it back again later");
+	deferred_join(&m->returned, &first, &end);
+	deferred_put(&m->returned, first, end);
+	if (m->ranges_used < 2) /* releases go the long way, which asks what is handed back */
+		m->ranges_used = 2;
+	store_relaxed(&m->gives_again, true);
+	wake(m->branch, INT_MAX); /* threads that wait in this member */
+	return SHMRING_OK;
+}
+
 static int hand_back(shmring_member *m, uint64_t first, uint64_t end)
 {
 	shmring *r = m->ring;
@@ -126,10 +143,7 @@ static int hand_back(shmring_member *m, uint64_t first, uint64_t end)
 	if (load_acquire(&m->branch->d.state) != BRANCH_ACTIVE)
 		status = shmring_release(m, first, end); /* dropped: it is delivered to nobody any more */
 	else if (to == NOBODY)
-		status = fail(SHMRING_E_LIMIT,
-			      "ring \"%s\": all %u participants' seats are taken, and handing back needs one; the "
-			      "messages stay with this member, and abandoning it hands them back",
-			      r->name, r->seat_count);
+		status = keep_to_give_again(m, first, end);
 	else
 		hand_over(m, to, first, end);
 	leases_moved(m);
@@ -148,6 +162,8 @@ int shmring_nack(shmring_member *m, uint64_t first, uint64_t end)
 	if (deferred_overlaps(&m->deferred, first, end))
 		return fail(SHMRING_E_INVALID, "ring \"%s\": some of [%llu, %llu) is released already", r->name,
 			    (unsigned long long)first, (unsigned long long)end);
+	if (m->gives_again && deferred_overlaps(&m->returned, first, end))
+		return fail_returned(m, first, end);
 	if (!can_strike(m->seat, first, end))
 		return fail(
 		    SHMRING_E_LEASES,

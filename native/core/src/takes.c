@@ -253,6 +253,12 @@ int member_check_held(const shmring_member *m, uint64_t first, uint64_t end)
 	return SHMRING_OK;
 }
 
+int fail_returned(const shmring_member *m, uint64_t first, uint64_t end)
+{
+	return fail(SHMRING_E_INVALID, "ring \"%s\": some of [%llu, %llu) is handed back already", m->ring->name,
+		    (unsigned long long)first, (unsigned long long)end);
+}
+
 /* --- after a death ------------------------------------------------------------------ */
 
 /* A split that was interrupted recorded the tail twice. */

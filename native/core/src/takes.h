@@ -11,6 +11,7 @@ uint64_t ranges_lowest(const struct seat *seat, uint32_t used);
 int scan_messages(const shmring *ring, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
 		  uint64_t *end, uint32_t *messages, bool *marker);
 int member_check_held(const shmring_member *member, uint64_t first, uint64_t end);
+int fail_returned(const shmring_member *member, uint64_t first, uint64_t end);
 int member_record(shmring_member *member, uint64_t lo, uint64_t hi);
 void member_raise_hold(shmring_member *member);
 uint64_t member_limit(shmring_member *member, uint64_t t);

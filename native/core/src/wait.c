@@ -68,7 +68,7 @@ static bool ready(const struct waiter *w, uint64_t slots)
 		const struct branch *b = w->member->branch;
 
 		if (load_relaxed(&b->d.state) != BRANCH_ACTIVE ||
-		    (load_relaxed(&b->d.orphans) && may_adopt(w->member)))
+		    (load_relaxed(&b->d.orphans) && may_adopt(w->member)) || load_relaxed(&w->member->gives_again))
 			return true;
 		return (member_is_ended(w->member, load_acquire(&b->taken.v) >> 8) || has_work(r, b)) &&
 		       !end_has_to_wait(w->member);

@@ -72,22 +72,35 @@ TEST(many_hand_back_into_few_seats)
 	ring_end(r);
 }
 
-TEST(without_a_seat_it_stays_held_and_an_abandoned_member_gives_it_all)
+TEST(without_a_seat_the_same_member_gets_it_again_and_others_once_it_has_left)
 {
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 4});
 	shmring_producer *p = producer_of(r);
 	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b");
+	struct shmring_lease l;
 	uint64_t again;
 
-	push_n(p, 0, 4);
-	lease_of(m, 4);
-	CHECK_IS(shmring_nack(m, 1, 2), SHMRING_E_LIMIT);
-	CHECK(strstr(shmring_error_message(), "all 4 participants' seats"));
-	CHECK_IS(shmring_member_hold(m), 0);
-	CHECK_IS(drain(other, &again), 0);
-	shmring_member_abandon(m);
-	CHECK_IS(drain(other, &again), 0xf);
-	CHECK_IS(again, 0xf);
+	push_n(p, 0, 6);
+	lease_of(m, 5);
+	CHECK_IS(shmring_nack(m, 1, 3), SHMRING_OK);
+	CHECK_IS(shmring_nack(m, 2, 3), SHMRING_E_INVALID);
+	CHECK_IS(shmring_release(m, 2, 4), SHMRING_E_INVALID);
+	CHECK_IS(shmring_nack(m, 4, 5), SHMRING_OK);
+	CHECK_IS(shmring_release(m, 0, 1), SHMRING_OK);
+	CHECK_IS(shmring_member_hold(m), 1);
+	CHECK_IS(drain(other, &again), 0x20);
+	CHECK_IS(shmring_wait_message(m, 0, SHMRING_WAIT_DEFAULT), SHMRING_OK);
+	l = lease_of(m, 1);
+	CHECK(l.first == 1 && l.end == 2 && l.redelivered);
+	CHECK_IS(shmring_release(m, 1, 2), SHMRING_OK);
+	l = lease_of(m, 8);
+	CHECK(l.first == 2 && l.end == 3 && l.messages == 1 && l.redelivered);
+	CHECK_IS(shmring_nack(m, 2, 3), SHMRING_OK); /* again */
+	CHECK_IS(shmring_release(m, 3, 4), SHMRING_OK);
+	shmring_member_close(m);
+	CHECK_IS(drain(other, &again), 0x14);
+	CHECK_IS(again, 0x14);
+	CHECK_IS(branch_released(r, other->branch, false), 6);
 	shmring_member_close(other);
 	shmring_producer_close(p);
 	ring_end(r);
@@ -242,7 +255,7 @@ int main(void)
 	check_begin();
 	RUN(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next);
 	RUN(many_hand_back_into_few_seats);
-	RUN(without_a_seat_it_stays_held_and_an_abandoned_member_gives_it_all);
+	RUN(without_a_seat_the_same_member_gets_it_again_and_others_once_it_has_left);
 	RUN(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused);
 	RUN(on_exclusive_lapsing_and_dropped_branches);
 	RUN(while_the_admin_lock_is_not_to_be_had_the_lease_stays);
