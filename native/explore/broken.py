@@ -83,6 +83,13 @@ BREAKS = [
         "a producer laps a member that takes several",
     ),
     Break(
+        "the hold is raised before the range is struck",
+        "member.c",
+        "\tstore_relaxed(&only->lo, NONE);\n\tm->ranges_used = 0;\n\traise_hold(m, NONE);\n",
+        "\traise_hold(m, NONE);\n\tstore_relaxed(&only->lo, NONE);\n\tm->ranges_used = 0;\n",
+        "a producer laps two members, one of which may die",
+    ),
+    Break(
         "an adoption is not marked",
         "adopt.c",
         "\tstore_relaxed(&s->lease.adopt_from, from + 1);",

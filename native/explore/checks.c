@@ -25,10 +25,12 @@ static void wait_for_others(int me)
 
 	if (world.deaths)
 		(void)shmring_recover(&handles[me], &found);
-	if (!found)
-		explore_wait();
-	if (world.member[me]) /* time passes, which stands still otherwise */
+	/* Time passes, which stands still otherwise: who has put off an adoption tries it again. */
+	if (world.member[me] && world.member[me]->adopt_after_ns) {
 		world.member[me]->adopt_after_ns = world.member[me]->adopt_pause_ns = 0;
+	} else if (!found) {
+		explore_wait();
+	}
 }
 
 /* --- producers -------------------------------------------------------------------------- */

@@ -68,7 +68,7 @@ BREAKS = [
     ),
     Break(
         "repair derives nothing from the upstreams",
-        "graph.c",
+        "branches.c",
         "\trepair_orphans(r);\n\tderive(r);\n",
         "\trepair_orphans(r);\n",
         "follow",
