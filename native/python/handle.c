@@ -65,6 +65,8 @@ int handle_shut(struct handle *handle)
 		if (handle->next)
 			handle->next->link = handle->link;
 	}
+	if (handle->pins && handle->interrupt)
+		handle->interrupt(handle);
 	handle_pin(handle);
 	while (handle->above) {
 		PyObject *above = Py_NewRef((PyObject *)handle->above);

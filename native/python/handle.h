@@ -35,6 +35,7 @@ struct handle {
 	struct handle *next; /* of those that close with the same handle */
 	struct handle **link; /* what points here: `above` or a `next`; NULL: in no such list */
 	int (*finish)(struct handle *); /* closes the core's handle; a status */
+	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
 	size_t pins; /* threads without the GIL, handles above, exported memory */
 	bool closed;
 };
@@ -105,6 +106,7 @@ static inline void handle_init(struct handle *handle, struct handle *below, int 
 	handle->above = NULL;
 	handle->link = NULL;
 	handle->finish = finish;
+	handle->interrupt = NULL;
 	handle->pins = 0;
 	handle->closed = false;
 	if (below)

@@ -15,6 +15,11 @@ static int member_finish(struct handle *handle)
 	Py_END_ALLOW_THREADS return SHMRING_OK;
 }
 
+static void member_interrupt(struct handle *handle)
+{
+	shmring_member_interrupt(((struct member *)handle)->core, true);
+}
+
 PyObject *member_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
 		      const char *name, int wait)
 {
@@ -25,6 +30,7 @@ PyObject *member_open(struct ring *ring, const char *branch, const struct shmrin
 
 	if (!self)
 		return NULL;
+	handle->interrupt = member_interrupt;
 	self->wait = (uint8_t)wait;
 	Py_BEGIN_ALLOW_THREADS status = shmring_join(ring->core, branch, options, name, &self->core);
 	if (status == SHMRING_OK) {

@@ -11,6 +11,11 @@ static int producer_finish(struct handle *handle)
 	Py_END_ALLOW_THREADS return SHMRING_OK;
 }
 
+static void producer_interrupt(struct handle *handle)
+{
+	shmring_producer_interrupt(((struct producer *)handle)->core, true);
+}
+
 PyObject *producer_open(struct ring *ring, const char *name, int when_full, int wait)
 {
 	struct handle *handle = handle_new(ring->state->producer, sizeof(struct producer), ring, producer_finish);
@@ -19,6 +24,7 @@ PyObject *producer_open(struct ring *ring, const char *name, int when_full, int 
 
 	if (!self)
 		return NULL;
+	handle->interrupt = producer_interrupt;
 	self->wait = (uint8_t)wait;
 	self->timeout = when_full == FULL_BLOCK ? FOREVER : 0;
 	self->drop = when_full == FULL_DROP;

@@ -417,13 +417,19 @@ enum shmring_wait_strategy {
 };
 
 /* Wait until it is worth trying again: SHMRING_OK. After at most 50 ms,
- * or about 10 ms for each one that sleeps on the ring, they return SHMRING_AGAIN,
- * so that the caller can look at signals (one that arrives ends the wait); one of
- * those who wait looks for dead peers every 50 ms. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never:
- * SHMRING_TIMEOUT. */
+ * or about 10 ms for each one that sleeps on the ring, but no more than was waited
+ * already, they return SHMRING_AGAIN, so that the caller can look at signals (one
+ * that arrives ends the wait); one of those who wait looks for dead peers every
+ * 50 ms. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never: SHMRING_TIMEOUT. */
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
 				   uint8_t strategy);
 SHMRING_API int shmring_wait_message(shmring_member *member, int64_t deadline_ns, uint8_t strategy);
+
+/* While `on`, waits of this producer or member return SHMRING_AGAIN at once, and those
+ * under way do. From any thread and from signal handlers: for a thread that closes what
+ * another one waits in, or that wants that one to look at something. */
+SHMRING_API void shmring_producer_interrupt(shmring_producer *producer, bool on);
+SHMRING_API void shmring_member_interrupt(shmring_member *member, bool on);
 
 /* The same until a branch has released everything below `sequence`, e.g. until
  * a journal has it on disk. SHMRING_E_NO_BRANCH if the branch is gone, or was

@@ -38,6 +38,7 @@ struct shmring {
 /* What a waiter remembers of its last wait. */
 struct wait_memory {
 	int64_t took_ns; /* INT64_MAX: nothing came */
+	int64_t since_ns; /* when the waits began of which none brought anything */
 	int64_t look_ns; /* what a look for the dead costs here */
 	bool looks; /* this one looked last: it does so again */
 };
@@ -49,6 +50,7 @@ struct shmring_producer {
 	uint64_t floor; /* cached; the shared one is never lower */
 	uint64_t claim_lo;
 	uint64_t claim_n; /* 0: no open claim */
+	bool interrupted; /* waits are not to sleep */
 	struct wait_memory wait;
 };
 
@@ -79,10 +81,11 @@ struct shmring_member {
 	uint64_t lapsed_first;
 	uint64_t lapsed_end;
 	struct deferred deferred;
-	bool woken; /* and has to see to it that no work is left beside sleepers */
-	uint32_t waiting; /* threads that wait for messages at this moment */
 	struct deferred returned; /* is held for whom it is delivered to again: no seat was free */
 	bool gives_again; /* there is such a thing */
+	bool woken; /* and has to see to it that no work is left beside sleepers */
+	uint32_t waiting; /* threads that wait for messages at this moment */
+	bool interrupted; /* waits are not to sleep */
 	struct wait_memory wait;
 	int64_t adopt_after_ns; /* no try to adopt before that */
 	int64_t adopt_pause_ns;

@@ -48,8 +48,14 @@ struct waiter {
 	const struct branch *releasing; /* who waits for what this branch releases; neither: a producer */
 	uint64_t slots; /* that a producer needs; what is to be released */
 	uint64_t batch; /* what a producer would rather have, see below */
+	const bool *interrupted;
 	struct wait_memory *memory;
 };
+
+static bool is_interrupted(const struct waiter *w)
+{
+	return w->interrupted && load_relaxed(w->interrupted);
+}
 
 static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
 {
@@ -123,7 +129,7 @@ static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 		lower_to(&c->producers.wanted, floor_needed(w, slots)); /* the least wish of all */
 	}
 	heavy_barrier(w->ring->asymmetric);
-	if (ready(w, slots))
+	if (ready(w, slots) || is_interrupted(w))
 		return true;
 	if (w->seat)
 		store_relaxed(&w->seat->asleep, 1);
@@ -203,19 +209,22 @@ static void look_for_all(const struct waiter *w, int64_t interval)
 	w->memory->look_ns = monotonic() - now;
 }
 
-/* How long to sleep at most. */
+/* How long to sleep at most. A signal that comes between the caller's look for one and
+ * the sleep does not end the sleep: none is longer than what has been waited so far. */
 static int64_t slice(const struct waiter *w, int64_t now)
 {
 	uint64_t age = since_last_look(w->ring, now);
 	int64_t share = (int64_t)LOOK_SLEEPERS(load_relaxed(&w->ring->cursors->look.v)) * SHARE_NS;
+	int64_t waited = now - load_relaxed(&w->memory->since_ns);
 
 	if (age >= SLICE_NS || w->releasing) /* the forgotten among the latter nobody finds */
 		return SLICE_NS;
-	if (share <= SLICE_NS || w->memory->looks)
+	if (share <= SLICE_NS || waited <= SLICE_NS || w->memory->looks)
 		return SLICE_NS - (int64_t)age;
 	/* Apart from each other, by the seat: three quarters to five quarters of it. */
-	return share * 3 / 4 +
-	       (int64_t)((uintptr_t)w->seat / sizeof *w->seat * 40503 % 65536) * (share / 2) / 65536;
+	share =
+	    share * 3 / 4 + (int64_t)((uintptr_t)w->seat / sizeof *w->seat * 40503 % 65536) * (share / 2) / 65536;
+	return share < waited ? share : waited;
 }
 
 /* Spins (or yields, or naps) until ready, a deadline, or `until`. */
@@ -224,6 +233,8 @@ static bool poll_until(const struct waiter *w, uint8_t strategy, int64_t until)
 	for (unsigned i = 1;; i++) {
 		if (ready(w, w->slots))
 			return true;
+		if (is_interrupted(w))
+			return false;
 		if (strategy == SHMRING_WAIT_SPIN)
 			spin_hint();
 		else if (strategy == SHMRING_WAIT_YIELD)
@@ -281,6 +292,8 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin(w, w->slots, CLOCKLESS_SPINS)))
 		return SHMRING_OK;
 	start = monotonic();
+	if (load_relaxed(&w->memory->took_ns) != IN_VAIN)
+		store_relaxed(&w->memory->since_ns, start);
 	until = start + slice(w, start);
 	if (w->member && load_relaxed(&w->member->branch->d.orphans) && w->member->adopt_after_ns < until)
 		until = w->member->adopt_after_ns;
@@ -319,6 +332,7 @@ int shmring_wait_space(shmring_producer *p, uint64_t slots, int64_t deadline_ns,
 			   .seat = p->seat,
 			   .slots = slots,
 			   .batch = slots > batch ? slots : batch,
+			   .interrupted = &p->interrupted,
 			   .memory = &p->wait};
 
 	return wait_until(&w, deadline_ns, strategy);
@@ -326,14 +340,35 @@ int shmring_wait_space(shmring_producer *p, uint64_t slots, int64_t deadline_ns,
 
 int shmring_wait_message(shmring_member *m, int64_t deadline_ns, uint8_t strategy)
 {
-	struct waiter w = {
-	    .ring = m->ring, .seat = m->seat, .member = m, .slots = 1, .batch = 1, .memory = &m->wait};
+	struct waiter w = {.ring = m->ring,
+			   .seat = m->seat,
+			   .member = m,
+			   .slots = 1,
+			   .batch = 1,
+			   .interrupted = &m->interrupted,
+			   .memory = &m->wait};
 	int status;
 
 	fetch_add_seq_cst(&m->waiting, 1);
 	status = wait_until(&w, deadline_ns, strategy);
 	fetch_add_seq_cst(&m->waiting, -1);
 	return status;
+}
+
+/* The flag, a light barrier, then who sleeps: as with any change that ends a sleep. */
+void shmring_producer_interrupt(shmring_producer *p, bool on)
+{
+	store_relaxed(&p->interrupted, on);
+	if (on && is_owned(p->ring))
+		wake_producers(p->ring);
+}
+
+void shmring_member_interrupt(shmring_member *m, bool on)
+{
+	store_relaxed(&m->interrupted, on);
+	light_barrier(m->ring->asymmetric);
+	if (on && is_owned(m->ring) && load_relaxed(&m->waiting))
+		wake(m->branch, INT_MAX); /* whoever of them did not mean it sleeps again */
 }
 
 int shmring_wait_released(shmring *r, uint32_t branch, uint64_t sequence, int64_t deadline_ns, uint8_t strategy)

@@ -170,6 +170,13 @@ static void *sleep_through_a_slice(void *argument)
 	return NULL;
 }
 
+/* As one that has waited for long, of many who sleep: it sleeps long. */
+static void tire(shmring *r, shmring_member *m)
+{
+	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
+	m->wait.took_ns = INT64_MAX;
+}
+
 static void until_asleep(const struct sleeper *s)
 {
 	while (!__atomic_load_n(&s->m->seat->asleep, __ATOMIC_RELAXED) &&
@@ -187,8 +194,8 @@ TEST(a_push_wakes_one_of_those_who_share_a_branch)
 
 	for (int i = 0; i < CROWD; i++)
 		crowd[i] = (struct sleeper){.m = member_of(r, "b")};
-	/* The first slice is over soon; those who sleep by then sleep long. */
-	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
+	for (int i = 0; i < CROWD; i++)
+		tire(r, crowd[i].m);
 	for (int i = 0; i < CROWD; i++)
 		pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
 	for (int i = 0; i < CROWD; i++)
@@ -215,7 +222,7 @@ TEST(threads_that_share_the_only_member_wake_each_other)
 	shmring_member *m = member_of(r, "b");
 	struct shmring_lease l;
 
-	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
+	tire(r, m);
 	for (int i = 0; i < 2; i++) {
 		crowd[i] = (struct sleeper){.m = m};
 		pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
@@ -247,7 +254,7 @@ TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 	struct shmring_lease l;
 
 	other = (struct sleeper){.m = member_of(r, "b")};
-	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
+	tire(r, other.m);
 	pthread_create(&other.thread, NULL, sleep_through_a_slice, &other);
 	until_asleep(&other);
 	/* Two pushes; the wake-up for the first one went to `m`, which has not looked yet. */
@@ -409,6 +416,7 @@ int main(void)
 {
 	check_begin();
 	RUN(fresh_messages_are_taken_while_redelivery_has_to_wait);
+	RUN(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep);
 	RUN(what_the_dead_held_comes_before_fresh_messages);
 	RUN(a_push_wakes_one_of_those_who_share_a_branch);
 	RUN(threads_that_share_the_only_member_wake_each_other);
@@ -416,6 +424,5 @@ int main(void)
 	RUN(of_many_who_sleep_one_looks_for_all);
 	RUN(a_death_is_noticed_while_many_sleep);
 	RUN(a_wake_up_that_never_came_is_made_good);
-	RUN(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep);
 	return check_summary();
 }
