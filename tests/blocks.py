@@ -6,8 +6,8 @@
   ``# -> value`` behind it must have this value. A block that begins with ``# name.py`` is a file,
   for blocks behind it to run or import.
 - ``console`` blocks have commands behind ``$ `` and what each of them prints, all of it, unless
-  nothing stands there. A command that ends in ``&`` runs beside the rest of the page; with SIGTERM
-  at the page's end it must end in order.
+  nothing stands there. A command that ends in ``&`` runs beside the rest of the page, until SIGTERM
+  ends it with the page.
 - ``sh`` blocks are scripts.
 - Of a page's C and Java there is only what it includes from ``examples``, which its blocks run.
 - ``<!-- not run: why -->`` in the line before a block leaves it to the reader; why is not optional.
@@ -230,7 +230,7 @@ class Page:
         for command, process in self._beside:
             process.send_signal(signal.SIGTERM)
             status = process.wait(_PATIENCE)
-            if status not in (0, -signal.SIGTERM):
+            if status not in (0, -signal.SIGTERM, 128 + signal.SIGTERM):
                 raise WrongBlock(f"{self._page.name}: {command!r} ends with {status}")
 
     def _sweep(self) -> None:

@@ -331,12 +331,21 @@ def test_a_ring_that_is_not_there_is_status_1(name: str, command: str) -> None:
         ["consume", "x", "--start", "middle"],
         ["table", "x", "--csv", "-", "--json"],
         ["sidecar", "module"],
+        ["sidecar", "module:function", "--slots", "1024", "--existing-ring"],
     ],
     ids=" ".join,
 )
 def test_wrong_usage_is_status_2_and_makes_nothing(arguments: list[str]) -> None:
     assert run(*arguments).exit_code == 2
     assert "x" not in shmring.rings()
+
+
+def test_create_with_exist_ok_leaves_a_ring_that_is_there(name: str) -> None:
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        assert run("create", name, "--slots", "2048").exit_code == 1
+        found = run("create", name, "--slots", "2048", "--exist-ok", "--json")
+        assert found.exit_code == 0
+        assert json.loads(found.stdout)["uuid"] == ring.info.uuid
 
 
 def test_a_file_that_is_not_there_is_status_1_and_makes_no_ring(name: str) -> None:

@@ -623,3 +623,11 @@ def test_task_travels_with_the_request_and_back(name, thread):
         with shmring.attach(head.reply_ring) as answers, answers.producer() as out:
             out.push(head.answer(0, FLAG_LAST).pack())
         assert asking.outcome() == []
+
+
+def test_sidecar_whose_ring_nobody_makes_says_how_to_make_it(name):
+    sidecar = Sidecar("functions:identity", name=name, existing_ring=True)
+    with pytest.raises(shmring.SidecarUnavailable, match=f"shmring create sidecar.{name}"):
+        sidecar.start(timeout=0)
+    with pytest.raises(ValueError, match="slots"):
+        Sidecar("functions:identity", name=name, slots=1024, existing_ring=True)

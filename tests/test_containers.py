@@ -1,0 +1,183 @@
+"""Executor and sidecar in containers: mount and PID namespaces of their own, one tmpfs of 64 MB.
+
+The arrangement of docs/guides/containers.md, made with unshare(1).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import shmring
+
+HERE = str(Path(__file__).parent)
+SOURCE = str(Path(shmring.__file__).parent.parent)
+# The pod has a PID namespace too, so that no container outlives the test.
+POD = [
+    *("unshare", "-Urmpf", "--mount-proc", "--kill-child"),
+    *("sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"'),
+]
+
+PRELUDE = """
+    import os, signal, subprocess, sys
+    from pathlib import Path
+
+    import shmring
+
+    PIPE_HOLDS = 65536 // 257  # lines that may be from before
+    CONTAINER = ["unshare", "-mpf", "--mount-proc", "--kill-child", sys.executable]
+    EXECUTOR = '''
+    import pyarrow as pa
+    from shmring.sidecars import SidecarClient
+
+    def batches():
+        number = 0
+        while True:
+            yield pa.record_batch({"x": [number]})
+            number += 1
+
+    with SidecarClient("s", patience=300) as client:
+        for number, answer in enumerate(client.map(batches())):
+            assert answer["x"][0].as_py() == number
+            print(f"{number:256}", flush=True)
+    '''
+
+    class Container:
+        def __init__(self, *command):
+            self.process = subprocess.Popen(
+                [*CONTAINER, *command], stdout=subprocess.PIPE, text=True
+            )
+
+        def line(self):
+            line = self.process.stdout.readline()
+            assert line, "the container has ended"
+            return line
+
+        def goes_on(self):
+            for _ in range(PIPE_HOLDS + 100):
+                self.line()
+
+        def kill(self):
+            self.process.kill()
+            self.process.communicate()
+
+        def terminate(self):
+            of = self.process.pid
+            inside = Path(f"/proc/{of}/task/{of}/children").read_text().split()
+            os.kill(int(inside[0]), signal.SIGTERM)
+            self.process.communicate()
+            return self.process.returncode
+
+    def sidecar(*more):
+        container = Container("-m", "shmring", "sidecar", "functions:identity", "--name", "s",
+                              "--workers", "2", "--json", *more)
+        assert '"ready"' in container.line()
+        return container
+
+    def executor():
+        container = Container("-c", EXECUTOR)
+        container.line()
+        return container
+
+    def replies():
+        return [name for name in shmring.rings() if name.startswith("reply.")]
+"""
+
+
+@pytest.fixture
+def pod():
+    """Runs Python code in a pod: a /dev/shm of 64 MB, which its containers share."""
+    probe = subprocess.run(
+        [*POD, "sh", "unshare", "-mpf", "--mount-proc", "true"], capture_output=True, text=True
+    )
+    if probe.returncode:
+        pytest.skip(f"no namespaces of one's own: {probe.stderr.strip()}")
+
+    def run(code):
+        program = textwrap.dedent(PRELUDE) + textwrap.dedent(code)
+        done = subprocess.run(
+            [*POD, "sh", sys.executable, "-c", program],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, HERE))},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_executor_goes_on_when_the_sidecars_container_is_killed_and_restarted(pod):
+    pod(
+        """
+        server, client = sidecar(), executor()
+        for _ in range(2):
+            server.kill()
+            server = sidecar()
+            client.goes_on()
+        client.kill()
+        server.terminate()
+        """
+    )
+
+
+def test_rings_of_a_killed_executors_container_are_swept_while_the_next_one_works(pod):
+    said = pod(
+        """
+        server, client = sidecar(), executor()
+        first = replies()
+        for _ in range(2):
+            client.kill()
+            client = executor()
+        while set(first) & set(replies()):
+            client.goes_on()
+        while len(replies()) > 1:
+            client.goes_on()
+        print(len(replies()))
+        client.kill()
+        server.terminate()
+        """
+    )
+    assert said == "1\n"
+
+
+def test_both_containers_killed_at_once_start_again_beside_their_stale_rings(pod):
+    said = pod(
+        """
+        server, client = sidecar(), executor()
+        server.kill()
+        client.kill()
+        print(len(shmring.rings()))
+        server, client = sidecar(), executor()
+        client.goes_on()
+        client.kill()
+        print(server.terminate(), [name for name in shmring.rings() if "sidecar" in name])
+        """
+    )
+    assert said == "2\n0 []\n"
+
+
+def test_ring_that_another_container_made_is_served_and_left_there(pod):
+    said = pod(
+        """
+        create = ["-m", "shmring", "create", "sidecar.s", "--slots", "4096", "--exist-ok"]
+        server = Container("-m", "shmring", "sidecar", "functions:identity", "--name", "s",
+                           "--workers", "1", "--json", "--existing-ring")
+        for _ in range(2):  # the container that makes it restarts
+            maker = Container(*create)
+            maker.process.communicate()
+            assert maker.process.returncode == 0
+        print(server.line().count('"slots": 4096'))
+        client = executor()
+        client.goes_on()
+        client.kill()
+        print(server.terminate(), [name for name in shmring.rings() if "sidecar" in name])
+        """
+    )
+    assert said == "1\n0 ['sidecar.s']\n"

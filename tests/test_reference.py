@@ -1,0 +1,68 @@
+"""The tables of docs/reference have what the code knows, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from blocks import ROOT
+
+import shmring.errors
+from shmring.inspect import COUNTERS
+
+PAGES = ROOT / "docs" / "reference"
+JAVA = ROOT / "native" / "jvm" / "java" / "io" / "shmring" / "spark"
+
+
+def first_column(page: str, head: str) -> set[str]:
+    """The `code` in the first cells of the page's tables whose first column is called `head`."""
+    found: set[str] = set()
+    inside = False
+    for line in (PAGES / page).read_text().splitlines():
+        if not line.startswith("|"):
+            inside = False
+        elif line.startswith(f"| {head} |"):
+            inside = True
+        elif inside:
+            found |= set(re.findall(r"`([^`]+)`", line.split(" | ")[0]))
+    return found
+
+
+def in_java(pattern: str, *files: Path) -> set[str]:
+    return {name for file in files for name in re.findall(pattern, file.read_text())}
+
+
+def test_page_of_spark_has_every_option() -> None:
+    files = JAVA.rglob("*Options.java")
+    known = in_java(r'options\.(?:text|choice|flag|positive|millis)\(\s*"(\w+)"', *files)
+    assert {"branch", "inDoubt"} < known
+    assert first_column("spark.md", "option") == known | {"ring", "start"}
+
+
+def test_page_of_spark_has_every_configuration_of_the_plugin() -> None:
+    config = JAVA / "sidecar" / "AttendantConfig.java"
+    sets = in_java(r"OF_SIDECAR =\s+Set\.of\(([^)]*)\)", config)
+    keys = {key for found in sets for key in re.findall(r'"(\w+)"', found)}
+    known = {f"spark.shmring.sidecar.NAME.{key}" for key in keys}
+    known |= {"spark.shmring.ring.NAME.slots"}
+    known |= in_java(r'"(spark\.shmring\.\w+)"', config)
+    assert first_column("spark.md", "configuration of the plugin") == known
+
+
+def test_page_of_metrics_has_every_metric_and_counter() -> None:
+    metrics = in_java(r'"(ring[A-Z]\w+)"', JAVA / "read/ReadMetrics.java")
+    metrics |= in_java(r'"(ring[A-Z]\w+)"', JAVA / "write/WriteMetrics.java")
+    assert first_column("metrics.md", "metric") == metrics
+    assert first_column("metrics.md", "counter") == set(COUNTERS)
+    lists = in_java(
+        r"METRICS_OF_\w+ =\s+List\.of\(([^)]*)\)", JAVA / "sidecar/AttendantConfig.java"
+    )
+    gauges = {name for found in lists for name in re.findall(r'"(\w+)"', found)}
+    page = first_column("metrics.md", "gauge")
+    assert {gauge.rpartition(".")[2] for gauge in page} == gauges
+
+
+def test_page_of_errors_has_every_error() -> None:
+    page = (PAGES / "errors.md").read_text()
+    rows = set(re.findall(r"^\| \{py:exc\}`(\w+) ", page, re.MULTILINE))
+    assert rows == set(shmring.errors.__all__) - {"ShmringError"}
