@@ -20,6 +20,7 @@ MINUTES ?= 2
 SECONDS ?= 60
 KILLS ?= 3000
 SPARK ?=
+FILES ?=
 PORT ?= 8000
 
 .PHONY: help
@@ -172,6 +173,11 @@ build/proofs: $(BIN)/cmake
 explore: build/proofs ## run the core through every interleaving of small cases
 	@PYTHONPATH=native $(BIN)/python -m explore.broken build/proofs/broken
 	@build/proofs/native/explore/explore
+	@build/proofs/native/explore/explore --weak
+
+.PHONY: orderings
+orderings: build/proofs ## weaken each memory ordering of the core: does a case notice? Hours; FILES='cells.h takes.c'
+	@PYTHONPATH=native $(BIN)/python -m explore.orderings build/proofs/orderings $(FILES)
 
 .PHONY: kill-points
 kill-points: build/proofs ## kill a process after every instruction of every operation

@@ -51,12 +51,14 @@ static void check_ends(void)
 
 static const struct exploration cases[] = {
     {.name = "the end of a stream: two members",
+     .weak = true,
      .slots = 4,
      .before = two_runs,
      .keeps = 1,
      .after = check_ends,
      .actor = {{ENDS}, {ENDS}}},
     {.name = "the end of a stream: two members; one may die",
+     .weak = true,
      .slots = 4,
      .deaths = 1,
      .before = two_runs,

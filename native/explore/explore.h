@@ -1,5 +1,6 @@
 /* The explorer: runs a few threads of the real core through every interleaving
- * of their accesses to shared words, and a death before each of them.
+ * of their accesses to shared words, and a death before each of them; where it is
+ * asked for, through everything that C11 lets each of these accesses see (weak.c).
  *
  * Threads are coroutines. A state is the memory they share, the used part of
  * each stack, and what the checks remember; it is saved, put back for every
@@ -39,6 +40,7 @@ struct memory {
 	struct control control[SMALL_SLOTS];
 	uint8_t slots[SMALL_SLOTS * SLOT_BYTES];
 	uint64_t lock[SMALL_SEATS + 1]; /* handle + 1 of the holder; the last is the admin lock */
+	uint64_t litmus[3];
 };
 
 enum thread_status { READY, PARKED, SLEEPING, FINISHED, DEAD };
@@ -52,6 +54,8 @@ struct thread {
 	bool stale; /* something that it has read since explore_look() has changed */
 	const uint32_t *sleeps_on;
 	/* The access it stands before. */
+	enum { NO_ACCESS, LOAD, STORE, OTHER } access;
+	const volatile void *address;
 	const char *function;
 	int line;
 	uint64_t looked_at[(MEMORY_WORDS + 63) / 64];
@@ -67,6 +71,7 @@ struct ghost {
 	uint64_t followed; /* by the branch whose upstreams change */
 	uint8_t ends[THREADS]; /* that a member has been told of */
 	uint64_t last_seen[THREADS];
+	uint64_t loaded[THREADS][2]; /* by a litmus test */
 };
 
 struct world {
@@ -103,6 +108,10 @@ struct exploration {
 	void (*before)(void); /* makes branches, members and producers */
 	uint32_t keeps; /* branches below this stood from the beginning: nothing is lost there */
 	void (*after)(void); /* checks beyond the common ones */
+	bool weak; /* small enough for C11's memory model */
+	/* A litmus test's: which of up to 32 ends this is, and those that must come, a bit each. */
+	unsigned (*outcome)(void);
+	uint32_t interleaved, allowed;
 	struct actor actor[THREADS];
 };
 
@@ -117,7 +126,7 @@ struct cases {
 	size_t count;
 };
 
-extern const struct cases cases_of_messages, cases_of_branches, cases_of_ends;
+extern const struct cases litmus_tests, cases_of_messages, cases_of_branches, cases_of_ends;
 
 /* A thread looks; what it finds it works on, or it waits until something that
  * it has seen since it began to look has changed. */
@@ -138,9 +147,43 @@ void explore_violation(const char *format, ...) __attribute__((format(printf, 1,
 			explore_violation("%s:%d: not true: %s", __FILE__, __LINE__, #condition);                 \
 	} while (0)
 
-/* explore.c */
+/* threads.c */
 extern uint8_t stacks[THREADS][STACK];
+extern int running; /* -1: the explorer */
+void thread_make(int i);
+void thread_run(int i); /* until it gives way */
+void give_way(void);
 bool thread_has_stack(int i);
+
+/* accesses.c */
+extern bool more_is_shared; /* than was known when the exploration began */
+extern uint32_t option; /* of the access that goes on */
+void accesses_begin(void); /* nothing is known to be shared */
+void accesses_begin_anew(void); /* with what is known */
+void note_deaths(void);
+void thread_die(int i);
+
+/* weak.c */
+enum { WEAK_OPTIONS = 8 }; /* of one access */
+extern bool explore_weak; /* C11's memory model, not sequential consistency */
+void weak_begin(const bool *shared);
+bool weak_has(const volatile void *address);
+uint32_t weak_load_options(int thread, const volatile void *address);
+uint32_t weak_store_options(int thread, const volatile void *address);
+uint64_t weak_load(int thread, const volatile void *address, enum explore_order order, uint32_t option);
+void weak_store(int thread, void *address, uint64_t value, enum explore_order order, uint32_t option);
+uint64_t weak_rmw_read(int thread, void *address, enum explore_order order);
+void weak_rmw_write(int thread, void *address, uint64_t value, enum explore_order order);
+uint64_t weak_kernel_load(int thread, void *address);
+void weak_fence(int thread, enum explore_order order);
+void weak_fence_all(int thread);
+void weak_unlock(int thread, uint64_t *lock); /* by the kernel, of a dead thread */
+void weak_end(int thread);
+void weak_plain_access(int thread, size_t slot, bool writes);
+void weak_normalise(void);
+size_t weak_bytes(void);
+const void *weak_state(void);
+size_t weak_restore(const uint8_t *state);
 
 /* states.c */
 void state_describe(void); /* after the ring has been made */

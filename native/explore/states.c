@@ -3,6 +3,7 @@
 
 #undef calloc
 #undef free
+#undef memcpy
 
 struct region {
 	void *start;
@@ -33,6 +34,7 @@ void state_describe(void)
 	for (uint32_t i = 0; i < exploring->slots; i++)
 		add_region(memory.slots + (size_t)i * SLOT_BYTES, 8);
 	add_region(memory.lock, sizeof memory.lock);
+	add_region(memory.litmus, sizeof memory.litmus);
 	add_region(&world, sizeof world);
 	for (int i = 0; i < HANDLES; i++)
 		add_region(handles[i].held, SMALL_SEATS * sizeof handles[i].held[0]);
@@ -63,9 +65,11 @@ uint8_t *state_save(void)
 		size += regions[i].bytes;
 	for (int i = 0; i < THREADS; i++)
 		size += thread_has_stack(i) ? stack_used(i) : 0;
-	p = state = malloc(size);
+	p = state = malloc(size + weak_bytes());
 	if (!state)
 		abort();
+	memcpy(p, weak_state(), weak_bytes());
+	p += weak_bytes();
 	for (size_t i = 0; i < region_count; p += regions[i++].bytes)
 		memcpy(p, regions[i].start, regions[i].bytes);
 	for (int i = 0; i < THREADS; i++)
@@ -78,6 +82,7 @@ uint8_t *state_save(void)
 
 void state_restore(const uint8_t *p)
 {
+	p += weak_restore(p);
 	for (size_t i = 0; i < region_count; p += regions[i++].bytes)
 		memcpy(regions[i].start, p, regions[i].bytes);
 	for (int i = 0; i < THREADS; i++)
@@ -99,6 +104,19 @@ static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
 	const uint8_t *p = bytes;
 	uint64_t a, b;
 
+	if (n >= 256) { /* four at a time: a multiplication takes its time */
+		uint64_t lane[4] = {h, ~h, h ^ UINT64_C(0x589965cc75374cc3), h ^ UINT64_C(0x1d8e4e27c47d124f)};
+
+		for (; n >= 64; n -= 64, p += 64)
+			for (int i = 0; i < 4; i++) {
+				memcpy(&a, p + 16 * i, 8);
+				memcpy(&b, p + 16 * i + 8, 8);
+				lane[i] = mix(a ^ UINT64_C(0x2d358dccaa6c78a5) ^ lane[i],
+					      b ^ UINT64_C(0x8bb84b93962eacc9));
+			}
+		h = mix(mix(lane[0] ^ UINT64_C(0x2d358dccaa6c78a5), lane[1]),
+			mix(lane[2], lane[3] ^ UINT64_C(0x4b33a62ed433d4a3)));
+	}
 	for (; n >= 16; n -= 16, p += 16) {
 		memcpy(&a, p, 8);
 		memcpy(&b, p + 8, 8);
@@ -112,7 +130,7 @@ static uint64_t hash_bytes(uint64_t h, const void *bytes, size_t n)
 
 static uint64_t state_hash(void)
 {
-	uint64_t h = 0;
+	uint64_t h = hash_bytes(0, weak_state(), weak_bytes());
 
 	for (size_t i = 0; i < region_count; i++)
 		h = hash_bytes(h, regions[i].start, regions[i].bytes);

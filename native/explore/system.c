@@ -57,7 +57,7 @@ int lock_file_enter(struct lock_file *f)
 void lock_file_leave(struct lock_file *f)
 {
 	MUST(load_relaxed(&memory.lock[SMALL_SEATS]) == f->me);
-	store_relaxed(&memory.lock[SMALL_SEATS], 0);
+	store_release(&memory.lock[SMALL_SEATS], 0);
 }
 
 static uint64_t *lock_at(off_t offset)
@@ -68,7 +68,7 @@ static uint64_t *lock_at(off_t offset)
 bool lock_file_locked(struct lock_file *f, off_t offset)
 {
 	(void)f;
-	return load_relaxed(lock_at(offset)) != 0;
+	return explore_kernel_load(lock_at(offset), 8, __func__, __LINE__) != 0;
 }
 
 int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
@@ -82,7 +82,7 @@ int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 void lock_file_drop(void *page)
 {
 	if (page)
-		store_relaxed((uint64_t *)page, 0);
+		store_release((uint64_t *)page, 0);
 }
 
 /* For files, which there are none of here. */
@@ -154,7 +154,12 @@ long explore_syscall(long number, ...)
 	int operation;
 	uint32_t value;
 
+	if (number == SYS_membarrier) {
+		explore_fence_all(__func__, __LINE__);
+		return 0;
+	}
 	MUST(number == SYS_futex);
+	fence_seq_cst(); /* on either side, before the kernel looks at word or sleepers */
 	va_start(args, number);
 	word = va_arg(args, uint32_t *);
 	operation = va_arg(args, int);
@@ -164,7 +169,7 @@ long explore_syscall(long number, ...)
 		explore_wake(word, value);
 		return 0;
 	}
-	if (load_relaxed(word) == value) {
+	if (explore_kernel_load(word, sizeof *word, __func__, __LINE__) == value) {
 		explore_sleep_on(word);
 		return 0;
 	}
@@ -212,7 +217,8 @@ static void handle_make(int i, const struct exploration *e)
 	    .mask = e->slots - 1,
 	    .log2_capacity = (unsigned)__builtin_ctz(e->slots),
 	    .seat_count = SMALL_SEATS,
-	    .options = e->options | OPT_FENCES | OPT_CLOCK_OFF,
+	    .options = e->options | (explore_weak ? 0 : OPT_FENCES) | OPT_CLOCK_OFF,
+	    .asymmetric = explore_weak,
 	    .locks = &lock_files[i],
 	    .seat = NOBODY,
 	    .name = "explored",

@@ -16,5 +16,5 @@ void heavy_barrier(bool asymmetric)
 	if (asymmetric)
 		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
 	else
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		fence_seq_cst();
 }

@@ -40,6 +40,21 @@ static inline bool cas32_seq_cst(uint32_t *p, uint32_t *expected, uint32_t desir
 	return __atomic_compare_exchange_n(p, expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
 }
 
+static inline void fence_acquire(void)
+{
+	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+}
+
+static inline void fence_release(void)
+{
+	__atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
+static inline void fence_seq_cst(void)
+{
+	__atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
 /* Two halves of a Dekker handshake: A stores X, light_barrier, loads Y; B
  * stores Y, heavy_barrier, loads X; at least one sees the other's store. On the
  * path that runs a million times a second the light half is a compiler barrier
@@ -53,7 +68,7 @@ static inline void light_barrier(bool asymmetric)
 	if (__builtin_expect(asymmetric, 1))
 		__atomic_signal_fence(__ATOMIC_SEQ_CST);
 	else
-		__atomic_thread_fence(__ATOMIC_SEQ_CST);
+		fence_seq_cst();
 }
 
 void heavy_barrier(bool asymmetric);

@@ -37,7 +37,7 @@ static bool announce(shmring_member *m, uint64_t seen, uint64_t end)
 	uint64_t ends = load_relaxed(&m->branch->taken.ends);
 	uint64_t before = load_relaxed(word), after;
 
-	__atomic_thread_fence(__ATOMIC_ACQUIRE); /* keeps the reads of the marker before this look */
+	fence_acquire(); /* keeps the reads of the marker before this look */
 	if (load_relaxed(&m->branch->taken.v) != seen)
 		return false;
 	do { /* once for each place, whoever comes there and however far he sees */

@@ -320,7 +320,7 @@ again:
 			return dropped(m);
 		/* If the branch has moved on, what was read may be overwritten
 		 * and proves nothing. The fence keeps the reads before this look. */
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		fence_acquire();
 		if (load_relaxed(&b->taken.v) != seen)
 			return contended(m);
 		return status ? status : nothing_yet(m);

@@ -105,7 +105,7 @@ void shmring_producer_close(shmring_producer *p)
  * acquire fence in shmring_table_row(), the only reader without a hold. */
 static inline void order_before_filling(void)
 {
-	__atomic_thread_fence(__ATOMIC_RELEASE);
+	fence_release();
 }
 
 /* Claims [lo, lo + n), which is free. False if another producer was faster. */

@@ -92,7 +92,7 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 		row->reference_count = reference_count(r, sequence);
 	}
 	/* Pairs with the release fence in shmring_next(). */
-	__atomic_thread_fence(__ATOMIC_ACQUIRE);
+	fence_acquire();
 	if (load_relaxed(&r->cursors->floor.v) > sequence || load_relaxed(&c->published) != published) {
 		row->reference_count = 0;
 		return SHMRING_OK; /* overwritten meanwhile, by halves perhaps */

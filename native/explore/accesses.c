@@ -1,0 +1,349 @@
+/* Accesses to shared words, waiting, and death: where one thread may give way to another. */
+#include "explore.h"
+
+#undef memcpy
+
+/* What is known of each word, over the whole exploration: who has read it, who
+ * has written it. It is shared if two threads use it and one of them writes. */
+static uint8_t readers[MEMORY_WORDS], writers[MEMORY_WORDS];
+static bool shared[MEMORY_WORDS];
+bool more_is_shared;
+uint32_t option;
+
+void accesses_begin(void)
+{
+	memset(readers, 0, sizeof readers);
+	memset(writers, 0, sizeof writers);
+	memset(shared, 0, sizeof shared);
+	weak_begin(shared);
+}
+
+void accesses_begin_anew(void)
+{
+	more_is_shared = false;
+	weak_begin(shared);
+}
+
+static size_t word_of(const volatile void *address)
+{
+	uintptr_t offset = (uintptr_t)address - (uintptr_t)&memory;
+
+	return offset < sizeof memory ? offset / 8 : MEMORY_WORDS;
+}
+
+/* The words of a control entry but `published`, where the case says so. */
+static bool is_left_whole(size_t word)
+{
+	size_t first = offsetof(struct memory, control) / 8, last = offsetof(struct memory, slots) / 8;
+
+	return exploring->whole_entries && word >= first && word < last &&
+	       (word - first) % (sizeof(struct control) / 8) != 0;
+}
+
+static void note_access(int thread, size_t word, uint8_t *users)
+{
+	uint32_t all;
+
+	if (users[word] >> thread & 1)
+		return;
+	users[word] |= (uint8_t)(1 << thread);
+	all = readers[word] | writers[word];
+	if (!shared[word] && !is_left_whole(word) && writers[word] && all & (all - 1)) {
+		shared[word] = true;
+		more_is_shared = true;
+	}
+}
+
+/* Returns when it is this thread's turn. */
+static void point(int access, const volatile void *address, const char *function, int line)
+{
+	size_t word = word_of(address);
+	struct thread *t;
+
+	option = 0;
+	if (running < 0 || word == MEMORY_WORDS)
+		return;
+	note_access(running, word, readers);
+	t = &world.thread[running];
+	if (shared[word]) {
+		t->access = access;
+		t->address = address;
+		t->function = function;
+		t->line = line;
+		give_way();
+		t->access = NO_ACCESS;
+		t->address = NULL;
+	}
+	if (t->looking && shared[word])
+		t->looked_at[word / 64] |= UINT64_C(1) << (word % 64);
+}
+
+static void changed_by(int thread, size_t word)
+{
+	for (int i = 0; i < THREADS; i++) {
+		struct thread *t = &world.thread[i];
+
+		if (i == thread || !(t->looked_at[word / 64] >> (word % 64) & 1))
+			continue;
+		t->stale = true;
+		if (t->status == PARKED)
+			t->status = READY;
+	}
+}
+
+/* Nobody acts on a seat's counters: if they counted, no state would come twice. */
+static bool is_counter(size_t word)
+{
+	size_t first = offsetof(struct memory, seats) / 8, n = sizeof(struct seat) / 8;
+	size_t in_seat = (word - first) % n, counters = offsetof(struct seat, counters) / 8;
+
+	return word >= first && word < first + SMALL_SEATS * n && in_seat >= counters &&
+	       in_seat < counters + CELL / 8;
+}
+
+/* Before the word takes another value. False if it is to keep its value. */
+static bool changes(const volatile void *address)
+{
+	size_t word = word_of(address);
+
+	if (word == MEMORY_WORDS || running < 0)
+		return true;
+	if (is_counter(word))
+		return false;
+	if (!state_includes((const void *)(uintptr_t)address))
+		explore_violation("a word changes that is no part of the state");
+	note_access(running, word, writers);
+	changed_by(running, word);
+	return true;
+}
+
+/* The word that a field is in, and where. */
+static uint64_t *word_with(const volatile void *p)
+{
+	return (uint64_t *)((uintptr_t)p & ~UINT64_C(7));
+}
+
+static unsigned shift_of(const volatile void *p)
+{
+	return ((uintptr_t)p & 7) * 8;
+}
+
+static uint64_t mask_of(size_t bytes)
+{
+	return bytes == 8 ? UINT64_MAX : (UINT64_C(1) << bytes * 8) - 1;
+}
+
+static uint64_t field(uint64_t word, const volatile void *p, size_t bytes)
+{
+	return word >> shift_of(p) & mask_of(bytes);
+}
+
+static uint64_t with_field(const volatile void *p, size_t bytes, uint64_t value)
+{
+	uint64_t mask = mask_of(bytes) << shift_of(p);
+
+	return (*word_with(p) & ~mask) | (value << shift_of(p) & mask);
+}
+
+static bool is_weak(const volatile void *p)
+{
+	return running >= 0 && weak_has(p);
+}
+
+uint64_t explore_load(const volatile void *p, size_t bytes, enum explore_order order, const char *function,
+		      int line)
+{
+	point(LOAD, p, function, line);
+	if (option) /* a newer store is seen some day */
+		world.thread[running].stale |= world.thread[running].looking;
+	return field(is_weak(p) ? weak_load(running, p, order, option) : *word_with(p), p, bytes);
+}
+
+/* To sequentially consistent eyes a store of the same value is a read. */
+void explore_store(volatile void *p, size_t bytes, uint64_t value, enum explore_order order, const char *function,
+		   int line)
+{
+	uint64_t word;
+
+	point(STORE, p, function, line);
+	word = with_field(p, bytes, value);
+	if ((!is_weak(p) && *word_with(p) == word) || !changes(p))
+		return;
+	if (is_weak(p))
+		weak_store(running, word_with(p), word, order, option);
+	else
+		*word_with(p) = word;
+}
+
+uint64_t explore_rmw_read(volatile void *p, size_t bytes, enum explore_order order, const char *function, int line)
+{
+	point(OTHER, p, function, line);
+	return field(is_weak(p) ? weak_rmw_read(running, word_with(p), order) : *word_with(p), p, bytes);
+}
+
+uint64_t explore_kernel_load(void *p, size_t bytes, const char *function, int line)
+{
+	point(OTHER, p, function, line);
+	return field(is_weak(p) ? weak_kernel_load(running, word_with(p)) : *word_with(p), p, bytes);
+}
+
+void explore_rmw_write(volatile void *p, size_t bytes, uint64_t value, enum explore_order order)
+{
+	uint64_t word = with_field(p, bytes, value);
+
+	if ((!is_weak(p) && *word_with(p) == word) || !changes(p))
+		return;
+	if (is_weak(p))
+		weak_rmw_write(running, word_with(p), word, order);
+	else
+		*word_with(p) = word;
+}
+
+/* Where full fences stand among each other makes a difference. */
+static void fence_point(const char *function, int line)
+{
+	world.thread[running].access = OTHER;
+	world.thread[running].function = function;
+	world.thread[running].line = line;
+	give_way();
+	world.thread[running].access = NO_ACCESS;
+}
+
+void explore_fence(enum explore_order order, const char *function, int line)
+{
+	if (running < 0 || !explore_weak)
+		return;
+	if (order == SEQ_CST)
+		fence_point(function, line);
+	weak_fence(running, order);
+}
+
+void explore_fence_all(const char *function, int line)
+{
+	if (running < 0 || !explore_weak)
+		return;
+	fence_point(function, line);
+	weak_fence_all(running);
+}
+
+static void plain_access(const volatile void *p, bool writes)
+{
+	uintptr_t offset = (uintptr_t)p - (uintptr_t)memory.slots;
+
+	/* A word that is not known to be shared orders nothing. */
+	if (running >= 0 && explore_weak && !more_is_shared && offset < sizeof memory.slots)
+		weak_plain_access(running, offset / SLOT_BYTES, writes);
+}
+
+void *explore_memcpy(void *to, const void *from, size_t n)
+{
+	if (n) {
+		plain_access(from, false);
+		plain_access(to, true);
+	}
+	return memcpy(to, from, n);
+}
+
+static void look(struct thread *t, bool on)
+{
+	memset(t->looked_at, 0, sizeof t->looked_at);
+	t->stale = false;
+	t->looking = on;
+}
+
+void explore_look(void)
+{
+	if (running >= 0)
+		look(&world.thread[running], true);
+}
+
+void explore_found(void)
+{
+	if (running >= 0)
+		look(&world.thread[running], false);
+}
+
+void explore_wait(void)
+{
+	struct thread *t;
+
+	if (running < 0)
+		explore_violation("a wait where nobody else runs");
+	t = &world.thread[running];
+	if (!t->stale) {
+		t->status = PARKED;
+		t->function = __func__;
+		t->line = 0;
+		give_way();
+	}
+	look(t, false);
+}
+
+void explore_wait_for(const void *address)
+{
+	struct thread *t = &world.thread[running];
+	size_t word = word_of(address);
+
+	look(t, true);
+	t->looked_at[word / 64] = UINT64_C(1) << (word % 64);
+	explore_wait();
+}
+
+void explore_sleep_on(const uint32_t *word)
+{
+	struct thread *t = &world.thread[running];
+
+	t->status = SLEEPING;
+	t->sleeps_on = word;
+	t->function = __func__;
+	t->line = 0;
+	give_way();
+}
+
+/* Those who sleep on one word do the same: which of them is woken makes no difference. */
+void explore_wake(const uint32_t *word, uint32_t threads)
+{
+	for (int i = 0; i < THREADS && threads; i++)
+		if (world.thread[i].status == SLEEPING && world.thread[i].sleeps_on == word) {
+			world.thread[i].status = READY;
+			threads--;
+		}
+}
+
+void explore_kill_handle(int handle)
+{
+	for (size_t i = 0; i < SMALL_SEATS + 1; i++)
+		if (memory.lock[i] == (uint64_t)handle + 1) {
+			if (handle < THREADS)
+				weak_unlock(handle, &memory.lock[i]);
+			memory.lock[i] = 0;
+			changed_by(handle, word_of(&memory.lock[i]));
+		}
+}
+
+void thread_die(int i)
+{
+	const struct actor *a = &exploring->actor[i];
+
+	world.thread[i] = (struct thread){.status = DEAD};
+	world.deaths++;
+	if (world.member[i])
+		world.ghost.member_died[a->branch] = 1;
+	explore_kill_handle(i);
+	weak_end(i);
+	/* Whoever waits looks for the dead from time to time. */
+	for (int k = 0; k < THREADS; k++) {
+		world.thread[k].stale |= world.thread[k].looking;
+		if (world.thread[k].status == PARKED)
+			world.thread[k].status = READY;
+	}
+}
+
+/* A thread may release a lock by dying: that is a write. */
+void note_deaths(void)
+{
+	for (int i = 0; i < THREADS; i++)
+		for (size_t k = 0; exploring->actor[i].mortal && k < SMALL_SEATS + 1; k++)
+			if (memory.lock[k] == (uint64_t)i + 1)
+				note_access(i, word_of(&memory.lock[k]), writers);
+}
