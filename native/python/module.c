@@ -229,6 +229,7 @@ static const struct {
 	long value;
 } constants[] = {
     CORE(SLOT_BYTES),
+    CORE(MAX_SEATS),
     CORE(READ_ONLY),
     CORE(FOREIGN_OWNER),
     CORE(UNAVAILABLE),

@@ -12,6 +12,7 @@ from typing_extensions import Buffer
 # Those of CLOCK_, WAIT_ and FULL_ are asked for by the names in choices.py.
 JOURNAL_BRANCH: str
 SLOT_BYTES: int
+MAX_SEATS: int
 READ_ONLY: int
 FOREIGN_OWNER: int
 UNAVAILABLE: int

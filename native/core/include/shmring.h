@@ -35,6 +35,7 @@ extern "C" {
 
 #define SHMRING_SLOT_BYTES 300
 #define SHMRING_MAX_BRANCHES 64
+#define SHMRING_MAX_SEATS 248 /* of attached processes, producers and members */
 #define SHMRING_NAME_BYTES 56 /* of a participant's or a branch's name, its terminating zero included */
 
 enum shmring_status {
@@ -83,7 +84,7 @@ enum shmring_clock {
 
 struct shmring_options {
 	uint64_t slots; /* power of two, at least 1024 */
-	uint32_t participants; /* seats; 0 means 128; at most 248 */
+	uint32_t participants; /* seats; 0 means 128; at most SHMRING_MAX_SEATS */
 	bool single_producer; /* refuse a second living producer */
 	bool scattered; /* neighbours in sequence lie far apart; one-slot messages only */
 	bool checksum; /* CRC32C of every message */

@@ -23,6 +23,10 @@
 
 /* --- what it will be -------------------------------------------------------- */
 
+static_assert(SHMRING_SLOT_BYTES == SLOT_BYTES && SHMRING_MAX_BRANCHES == BRANCHES &&
+		  SHMRING_MAX_SEATS == MAX_SEATS,
+	      "what the interface promises");
+
 static int check_options(const char *name, const struct shmring_options *o, uint32_t page)
 {
 	if (o->slots < MIN_SLOTS || o->slots > MAX_SLOTS || o->slots & (o->slots - 1))

@@ -19,7 +19,7 @@ from shmring.cli.look import stat, table
 from shmring.cli.output import set_json
 from shmring.cli.produce import produce
 from shmring.cli.rings import create, drop_branch, gc, info, ls, recover, unlink
-from shmring.cli.serve import sidecar
+from shmring.cli.sidecar import sidecar
 from shmring.cli.top import top
 
 __all__ = ["app", "main"]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import click
 
 import shmring
+from shmring._shmring import SLOT_BYTES
 from shmring.cli.options import (
     Place,
     binary_count,
@@ -36,7 +37,6 @@ __all__ = ["DEFAULT_BRANCH", "produce"]
 
 DEFAULT_BRANCH = "default"
 
-_SLOT_BYTES = 300
 _AT_ONCE = 256  # messages of one push, so that a small ring need not be empty for it
 
 
@@ -122,7 +122,7 @@ def produce(
         elif csv is not None:
             batches = csv_batches(stack.enter_context(opened(csv)), batch_rows)
         elif generate is not None:
-            messages = generated(generate, _SLOT_BYTES if size is None else size)
+            messages = generated(generate, SLOT_BYTES if size is None else size)
         else:
             source = stack.enter_context(opened(file or "-"))
             if size is not None:
@@ -205,7 +205,7 @@ def _push_messages(
         for rows in messages:
             for first in range(0, len(rows), pace.at_once):
                 part = rows[first : first + pace.at_once]
-                short = max(map(len, part)) <= _SLOT_BYTES
+                short = max(map(len, part)) <= SLOT_BYTES
                 for run in [part] if short else [[row] for row in part]:
                     if len(run) > 1:
                         message_id = out.push_many(run, **waiting)

@@ -14,12 +14,10 @@ import shmring
 from shmring.errors import Damaged, LimitReached, ShmringError
 from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
-__all__ = ["LOADING", "SEATS", "SUPERVISOR", "Watch", "crowd", "enter", "functions"]
+__all__ = ["LOADING", "SUPERVISOR", "Watch", "crowd", "enter", "functions"]
 
-# A client takes two seats of the request ring, a worker too: this is the most a ring can have.
-SEATS = 248
-# Clients leave so many free, or an eighth: a worker that is replaced must find its own, however
-# many clients wait for some.
+# A client takes two seats of the request ring, a worker too. Clients leave so many free, or an
+# eighth: a worker that is replaced must find its own, however many clients wait for some.
 _FOR_WORKERS = 16
 
 SUPERVISOR = "supervisor"

@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import shmring
+from shmring._shmring import MAX_SEATS
 from shmring.errors import Contended, NotARing, PermissionRefused, RingNotFound, SidecarUnavailable
-from shmring.sidecars.seats import SEATS, SUPERVISOR
+from shmring.sidecars.seats import SUPERVISOR
 from shmring.sidecars.sizes import REQUEST
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
@@ -218,7 +219,7 @@ class Sidecar:
         ring = REQUEST.make(
             self._slots,
             lambda slots: shmring.open_or_create(
-                request_ring_name(self.name), slots=slots, participants=SEATS, temporary=True
+                request_ring_name(self.name), slots=slots, participants=MAX_SEATS, temporary=True
             ),
         )
         ring.keep()  # another sidecar may serve it still when this one stops
@@ -232,7 +233,7 @@ class Sidecar:
                 if time.monotonic() > deadline or self._stop.wait(_LOOK_EVERY):
                     raise SidecarUnavailable(
                         f'sidecar "{self.name}": nobody has made its ring; make it with `shmring '
-                        f"create {request_ring_name(self.name)} --participants {SEATS}`"
+                        f"create {request_ring_name(self.name)} --participants {MAX_SEATS}`"
                     ) from error
 
     def _await_ready(self, deadline: float) -> None:

@@ -35,9 +35,9 @@ final class BatchCheck {
     } else if (vector instanceof BaseFixedWidthVector fixed) {
       checkSize(vector, "values", vector.getDataBuffer(), (long) rows * fixed.getTypeWidth());
     } else if (vector instanceof BaseVariableWidthVector) {
-      checkOffsets(vector, vector.getOffsetBuffer(), rows, vector.getDataBuffer().capacity());
+      checkOffsets(vector, Integer.BYTES, rows, vector.getDataBuffer().capacity());
     } else if (vector instanceof BaseLargeVariableWidthVector) {
-      checkLargeOffsets(vector, vector.getOffsetBuffer(), rows, vector.getDataBuffer().capacity());
+      checkOffsets(vector, Long.BYTES, rows, vector.getDataBuffer().capacity());
     } else {
       checkNested(vector, rows);
     }
@@ -46,11 +46,11 @@ final class BatchCheck {
   private static void checkNested(FieldVector vector, int rows) {
     if (vector instanceof ListVector list) {
       FieldVector values = list.getDataVector();
-      checkOffsets(vector, vector.getOffsetBuffer(), rows, values.getValueCount());
+      checkOffsets(vector, Integer.BYTES, rows, values.getValueCount());
       check(values, values.getValueCount());
     } else if (vector instanceof LargeListVector list) {
       FieldVector values = list.getDataVector();
-      checkLargeOffsets(vector, vector.getOffsetBuffer(), rows, values.getValueCount());
+      checkOffsets(vector, Long.BYTES, rows, values.getValueCount());
       check(values, values.getValueCount());
     } else if (vector instanceof FixedSizeListVector list) {
       check(list.getDataVector(), Math.multiplyExact(rows, list.getListSize()));
@@ -61,32 +61,20 @@ final class BatchCheck {
     }
   }
 
-  private static void checkOffsets(FieldVector vector, ArrowBuf offsets, int rows, long end) {
+  /**
+   * @param width of an offset, in bytes
+   * @param end what the last one may not exceed
+   */
+  private static void checkOffsets(FieldVector vector, int width, int rows, long end) {
     if (rows == 0) {
       return;
     }
-    checkSize(vector, "offsets", offsets, (rows + 1L) * Integer.BYTES);
-    int before = 0;
-    for (long i = 0; i <= rows; i++) {
-      int offset = offsets.getInt(i * Integer.BYTES);
-      if (offset < before) {
-        throw damaged(vector, "offset " + i + " is " + offset + " after " + before);
-      }
-      before = offset;
-    }
-    if (before > end) {
-      throw damaged(vector, "its values end at " + before + " of " + end);
-    }
-  }
-
-  private static void checkLargeOffsets(FieldVector vector, ArrowBuf offsets, int rows, long end) {
-    if (rows == 0) {
-      return;
-    }
-    checkSize(vector, "offsets", offsets, (rows + 1L) * Long.BYTES);
+    ArrowBuf offsets = vector.getOffsetBuffer();
+    checkSize(vector, "offsets", offsets, (rows + 1L) * width);
     long before = 0;
     for (long i = 0; i <= rows; i++) {
-      long offset = offsets.getLong(i * Long.BYTES);
+      long offset =
+          width == Long.BYTES ? offsets.getLong(i * width) : offsets.getInt(i * width);
       if (offset < before) {
         throw damaged(vector, "offset " + i + " is " + offset + " after " + before);
       }
