@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
 import signal
 import subprocess
 import sys
+import termios
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +44,11 @@ def _unlinked(name: str) -> Iterator[None]:
         shmring.unlink(name)
 
 
+def own_terminal() -> None:
+    """What is typed on the terminal at stdin is this process's, Ctrl-C too."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     """Starts the command line as a process of its own."""
@@ -48,13 +56,17 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     source = str(Path(shmring.__file__).parent.parent)
     path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
 
-    def start(*arguments: object, stderr: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    def start(
+        *arguments: object, stdin: int = subprocess.PIPE, stderr: int = subprocess.PIPE
+    ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", "shmring", *map(str, arguments)],
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=stderr,
             env={**os.environ, "PYTHONPATH": path},
+            start_new_session=stdin != subprocess.PIPE,
+            preexec_fn=own_terminal if stdin != subprocess.PIPE else None,
         )
         started.append(process)
         return process
@@ -374,6 +386,46 @@ def test_a_signal_ends_a_waiting_consumer_with_what_it_had_written(
     assert consumer.returncode == 128 + number
     assert pa.parquet.read_table(file).num_rows == 3
     assert members(name) == []
+
+
+def test_ctrl_c_on_the_terminal_comes_between_two_messages(
+    name: str,
+    start: Callable[..., subprocess.Popen[bytes]],
+    until: Callable[..., None],
+    thread: Callable[..., Any],
+) -> None:
+    """Each one has been printed, or is the next consumer's."""
+    terminal, stdin = pty.openpty()
+    consumer = start("consume", name, stdin=stdin)
+    os.close(stdin)
+    until(lambda: members(name), "the consumer's seat")
+    over = threading.Event()
+    with shmring.attach(name) as ring, ring.producer() as out:
+
+        def feed() -> int:
+            count = 0
+            while not over.is_set():
+                try:
+                    out.push(b"%d" % count, timeout=0.01)
+                    count += 1
+                except shmring.Full:
+                    pass
+            return count
+
+        feeding = thread(feed)
+        assert consumer.stdout is not None
+        first = [consumer.stdout.readline() for _ in range(10)]
+        os.write(terminal, b"\x03")
+        rest = consumer.stdout.read()
+        _, errors = consumer.communicate(timeout=PATIENCE)
+        over.set()
+        count = feeding.outcome()
+        assert (consumer.returncode, errors) == (128 + signal.SIGINT, b"")
+        assert members(name) == []
+        printed = b"".join([*first, rest]).splitlines()
+        left = good("consume", name, "--until", "empty").encode().splitlines()
+        assert printed + left == [b"%d" % i for i in range(count)]
+    os.close(terminal)
 
 
 def test_a_reader_that_leaves_the_pipe_ends_it_quietly(
