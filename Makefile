@@ -16,6 +16,9 @@ JARS = $$($(BIN)/python -c 'import os, pyspark; print(os.path.join(pyspark.__pat
 CORE := $(shell find native -type f -not -path '*/tests/*' 2>/dev/null) CMakeLists.txt
 PACKAGE := $(shell find src -name '*.py' -o -name '*.pyi' 2>/dev/null)
 
+# A file of tests is a worker's as a whole, and the longest begin: tests/conftest.py has the order.
+DIVIDED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+WORKERS ?= 2
 MINUTES ?= 2
 SECONDS ?= 60
 KILLS ?= 3000
@@ -79,7 +82,11 @@ postgresql:
 
 .PHONY: test
 test: $(VENV)/installed ctest postgresql ## the C and the Python tests, Spark's included
-	$(BIN)/pytest
+	$(BIN)/pytest $(DIVIDED)
+
+.PHONY: check
+check: $(VENV)/installed ctest ## in under a minute: those without Spark, other JVMs, kills and databases
+	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or database)'
 
 .PHONY: versions
 versions: ## the Spark tests with Spark 4.0 to 4.3, and Java 21 if it is here; an hour: SPARK='4.0 4.3'
@@ -124,7 +131,7 @@ ctest: $(BIN)/cmake ## the core's C tests
 	@$(CMAKE) -S . -B build/ctest -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_TESTS=ON > /dev/null
 	@$(CMAKE) --build build/ctest > build/ctest.log || { cat build/ctest.log; exit 1; }
-	@$(BIN)/ctest --test-dir build/ctest --output-on-failure
+	@$(BIN)/ctest --test-dir build/ctest --output-on-failure -j 4
 
 .PHONY: sanitize
 sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer, UBSan and ThreadSanitizer

@@ -32,8 +32,8 @@ IN_JVM = (
     "tests/spark/test_plugin.py",
 )
 IN_PYTHON = (
-    *("tests/spark/test_through.py", "tests/spark/test_udf.py", "tests/spark/test_source.py"),
-    *("tests/spark/test_source_stream.py", "tests/spark/test_source_write.py"),
+    *("tests/spark/functions/test_through.py", "tests/spark/functions/test_udf.py"),
+    "tests/spark/source",
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import functools
 import gc
 import itertools
@@ -22,21 +23,32 @@ import time
 from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 import shmring
+from shmring.sidecars import Sidecar
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "spark_examples"))
 sys.path.insert(0, str(Path(__file__).parent))
-from sessions import Sessions
+from guardian import note, noted
+from sessions import Clusters, Sessions
 
+if TYPE_CHECKING:
+    from cluster import Cluster
+    from pyspark.sql import SparkSession
+
+TESTS = Path(__file__).parent
 SHM = Path("/dev/shm")
 # Seconds that a test waits for an event before it fails: most take milliseconds, a few start a
 # Python or a JVM, and all of it may share the machine with ten times as much.
 PATIENCE = 120.0
 HANG = 1200.0  # seconds: no step of a test takes a tenth of it
+GRACE = 10.0  # seconds for what outlives the run: a JVM removes its folders
 _numbers = itertools.count()
 _RUN = pytest.StashKey[Path]()
+_WHOLE_RUN = pytest.StashKey[Path]()
 _GUARDIAN = pytest.StashKey["subprocess.Popen[bytes]"]()
 _STEP = pytest.StashKey["str | None"]()
 
@@ -45,23 +57,42 @@ class Terminated(KeyboardInterrupt):
     """Somebody ends the run: fixtures end what they started, and pytest says where it was."""
 
 
+def _equip_children() -> None:
+    """Whoever is started can import shmring and what lies here; a Spark is one for tests."""
+    path = (str(Path(shmring.__file__).parents[1]), str(TESTS), os.environ.get("PYTHONPATH", ""))
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(":".join(path).strip(":").split(":")))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_CONF_DIR"] = str(TESTS / "spark_conf")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the guardian, and let it find what this run starts."""
-    run = Path(tempfile.mkdtemp(prefix="shmring-run-"))
+    """Start the guardian, and let it find what this run starts.
+
+    Each worker of a run that pytest-xdist divides has a guardian and a folder of its own; that of
+    the process which divides the run ends the workers if need be.
+    """
+    _equip_children()
+    # What is made by tempfile goes with the run; pytest's own folders stay, to be looked at.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    run = Path(tempfile.mkdtemp(prefix="shmring-run-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"]))
+    run.chmod(0o711)  # servers that run as another user find theirs
+    tempfile.tempdir = str(run)
     config.stash[_RUN] = run
+    config.stash[_WHOLE_RUN] = run
+    if hasattr(config, "workerinput"):
+        config.stash[_WHOLE_RUN] = Path(os.environ["SHMRING_TEST_RUN"])
+        note(config.stash[_WHOLE_RUN])
     (run / "progress").touch()
     os.environ["SHMRING_TEST_RUN"] = str(run)
     runs_pid = os.getpid()
-
-    def note() -> None:
-        start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
-        with contextlib.suppress(FileNotFoundError):  # the run is over
-            (run / str(os.getpid())).write_text(start)
+    divides = config.getoption("dist", "no") != "no"  # and then the workers find what hangs
 
     def terminated(number: int, _: object) -> None:
         if os.getpid() != runs_pid:  # forked, and not told what to do with it
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+        for worker in noted(run) if divides else ():
+            os.kill(worker, number)  # they end what they have started, and say where they were
         raise Terminated(signal.Signals(number).name)
 
     def hangs(*_: object) -> None:
@@ -71,13 +102,13 @@ def pytest_configure(config: pytest.Config) -> None:
                 stacks.seek(0)
                 pytest.fail(f"this hangs; the threads' stacks:\n{stacks.read()}")
 
-    os.register_at_fork(after_in_child=note)
+    os.register_at_fork(after_in_child=functools.partial(note, run))
     signal.signal(signal.SIGTERM, terminated)
     signal.signal(signal.SIGUSR2, hangs)
-    limit = math.inf if config.getoption("usepdb") else HANG
-    guardian = Path(__file__).parent / "guardian.py"
+    limit = math.inf if config.getoption("usepdb") or divides else HANG
+    guardian = TESTS / "guardian.py"
     config.stash[_GUARDIAN] = subprocess.Popen(
-        [sys.executable, str(guardian), str(run), str(runs_pid), str(limit)],
+        [sys.executable, str(guardian), str(run), str(runs_pid), str(limit), str(GRACE)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -117,26 +148,45 @@ def _minor(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")[:2]))
 
 
-@pytest.hookimpl(trylast=True)  # the folders' own hooks mark the items
+SPARK = _minor(metadata.version("pyspark"))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark the tests that have a Spark session, and leave its own warnings alone."""
+    if "sessions" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.spark)
+        # PySpark says so of every pandas that is newer than itself, and works.
+        ignored = "ignore:PySpark does not yet fully support pandas"
+        item.add_marker(pytest.mark.filterwarnings(ignored))
+        if SPARK < (4, 2):
+            # PySpark leaves it to the garbage collector to close the socket of a collect().
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket"))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests that are for other versions of Spark than the installed one."""
-    spark = _minor(metadata.version("pyspark"))
     others = [
         item
         for item in items
         for mark in item.iter_markers("spark_version")
         if not _minor(mark.kwargs.get("since", "0"))
-        <= spark
+        <= SPARK
         < _minor(mark.kwargs.get("before", "99"))
     ]
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = [item for item in items if item not in others]
-    if spark < (4, 2):
-        for item in items:
-            if item.get_closest_marker("spark"):
-                # PySpark leaves it to the garbage collector to close the socket of a collect().
-                item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket"))
+    _sort(items)
+
+
+def _sort(items: list[pytest.Item]) -> None:
+    """The files that take longest first, so that a divided run's workers end at about one time."""
+    ranks: dict[Path, int] = {}
+    for item in items:
+        of_spark, kills = (item.get_closest_marker(mark) is not None for mark in ("spark", "kill"))
+        rank = 2 * of_spark + (of_spark and kills)
+        ranks[item.path] = max(rank, ranks.get(item.path, 0))
+    items.sort(key=lambda item: -ranks[item.path])
 
 
 def _rings() -> set[str]:
@@ -171,8 +221,29 @@ def _used_elsewhere(name: str) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def _locked(path: Path, how: int) -> Iterator[None]:
+    with open(path, "ab") as file:
+        fcntl.flock(file, how)
+        try:
+            yield
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a forked child may have the file, too
+
+
 @pytest.fixture(autouse=True)
-def _nothing_stays_in_shared_memory() -> Iterator[None]:
+def _shares_the_host(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests marked `alone` touch or look at all rings of the host: no worker runs one beside."""
+    run = request.config.stash[_WHOLE_RUN]
+    how = fcntl.LOCK_EX if request.node.get_closest_marker("alone") else fcntl.LOCK_SH
+    with contextlib.ExitStack() as stack:
+        with _locked(run / "next", fcntl.LOCK_EX):  # who waits to be alone is not overtaken
+            stack.enter_context(_locked(run / "host", how))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _nothing_stays_in_shared_memory(_shares_the_host: None) -> Iterator[None]:
     before = _rings()
     yield
     left = _rings() - before
@@ -224,10 +295,62 @@ def until(patience: float) -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def sessions() -> Iterator[Sessions]:
-    """Spark sessions, which the folders' fixtures ask for."""
     sessions = Sessions()
     yield sessions
     sessions.close()
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[Clusters]:
+    clusters = Clusters()
+    yield clusters
+    clusters.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(clusters: Clusters) -> Cluster:
+    """A standalone cluster of two workers on this host."""
+    return clusters.start()
+
+
+@pytest.fixture(scope="module")
+def start_spark(sessions: Sessions) -> Callable[..., SparkSession]:
+    """Starts a session with the jar, or gives the one that runs and is like it."""
+    return functools.partial(sessions.start, **{"spark.sql.session.timeZone": "UTC"})
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
+    """A session in one process."""
+    return start_spark("local[2]")
+
+
+@pytest.fixture
+def bystanders(name: str) -> Iterator[None]:
+    """A ring with traffic before and after; whatever happens to the test's own, it goes on."""
+    with (
+        shmring.create(f"{name}-bystander", slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        out.push(b"before")
+        yield
+        out.push(b"after")
+        assert [inp.pop(timeout=0), inp.pop(timeout=0)] == [b"before", b"after"]
+
+
+@pytest.fixture
+def serve(name: str) -> Iterator[Callable[..., Sidecar]]:
+    """Starts a sidecar that runs a function of functions.py; it is stopped with the test."""
+    started: list[Sidecar] = []
+
+    def start(function: str, **options: object) -> Sidecar:
+        started.append(Sidecar(f"functions:{function}", name=name, **options).start())
+        return started[-1]
+
+    yield start
+    for sidecar in started:
+        sidecar.stop()
 
 
 class Child:

@@ -1,4 +1,4 @@
-"""Functions that the tests let sidecars run."""
+"""Functions that the tests let sidecars run, and what they run them with."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 import shmring
+
+
+def numbers(first: int, rows: int = 10) -> pa.RecordBatch:
+    """What the tests send."""
+    return pa.record_batch({"x": pa.array(np.arange(first, first + rows))})
 
 
 def identity(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,13 +1,14 @@
 """Looks after a test run from outside: ends a test that hangs, and all that outlives the run.
 
-    python guardian.py RUN PID LIMIT
+    python guardian.py RUN PID LIMIT GRACE
 
 `RUN` is a folder, in which conftest.py touches the file "progress" with each step of a test.
 Whoever was started by the run has the folder's name in the environment; a child that is forked,
 and so has the environment its parent began with, leaves its number in the folder.
 
 A step that takes longer than `LIMIT` seconds is a hang: the run is sent SIGUSR2, which fails the
-test, and SIGABRT, whose handler prints every thread's stack, if that does not help.
+test, and SIGABRT, whose handler prints every thread's stack, if that does not help. What outlives
+the run has `GRACE` seconds from SIGTERM to SIGKILL.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ from pathlib import Path
 
 MARK = "SHMRING_TEST_RUN"
 SHM = Path("/dev/shm")
-GRACE = 10.0  # seconds from SIGTERM to SIGKILL: a JVM removes its folders
 
 
 def start_of(pid: str | int) -> str:
@@ -50,6 +50,22 @@ def watch(run: Path, pid: int, limit: float) -> None:
     os.close(process)
 
 
+def note(run: Path) -> None:
+    """Leave this process's number in the run's folder."""
+    with suppress(FileNotFoundError):  # the run is over
+        (run / str(os.getpid())).write_text(start_of("self"))
+
+
+def noted(run: Path) -> set[int]:
+    """Those that have left their number and live."""
+    found: set[int] = set()
+    for left in run.glob("[0-9]*"):
+        with suppress(OSError):
+            if start_of(left.name) == left.read_text():
+                found.add(int(left.name))
+    return found
+
+
 def descendants(run: Path) -> set[int]:
     """What the run has started and still lives."""
     mark = f"{MARK}={run}".encode()
@@ -58,11 +74,7 @@ def descendants(run: Path) -> set[int]:
         with suppress(OSError):
             if mark in (folder / "environ").read_bytes().split(b"\0"):
                 found.add(int(folder.name))
-    for note in run.glob("[0-9]*"):
-        with suppress(OSError):
-            if start_of(note.name) == note.read_text():
-                found.add(int(note.name))
-    return found - {os.getpid()}
+    return (found | noted(run)) - {os.getpid()}
 
 
 def rings_of(pid: int) -> set[str]:
@@ -79,11 +91,11 @@ def rings_of(pid: int) -> set[str]:
     return found
 
 
-def end(run: Path) -> set[str]:
+def end(run: Path, grace: float) -> set[str]:
     """End them, however they resist; the rings that are named after one that has used them."""
     ended: set[int] = set()
     rings: set[str] = set()
-    deadline = time.monotonic() + GRACE
+    deadline = time.monotonic() + grace
     while living := {pid for pid in descendants(run) if is_alive(pid)}:
         late = time.monotonic() > deadline
         for pid in living:
@@ -114,9 +126,10 @@ def sweep(names: set[str]) -> None:
 
 
 def main() -> None:
-    run, pid, limit = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    run, pid = Path(sys.argv[1]), int(sys.argv[2])
+    limit, grace = map(float, sys.argv[3:])
     watch(run, pid, limit)
-    sweep(end(run) | {f"shmring.test-{pid}-"})
+    sweep(end(run, grace) | {f"shmring.test-{pid}-"})
     shutil.rmtree(run)
 
 

@@ -1,24 +1,16 @@
-"""The tests' Spark sessions: one at a time, shared by all modules that want an equal one."""
+"""Spark for the tests: one session and one cluster at a time, for all who want an equal one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import pytest
-
 if TYPE_CHECKING:
+    from cluster import Cluster
     from pyspark.sql import SparkSession
 
-__all__ = ["Sessions"]
+__all__ = ["Clusters", "Sessions"]
 
-_OPTIONS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
+HERE, THERE = "127.0.0.1", "127.0.0.2"
 
 
 class Sessions:
@@ -27,37 +19,21 @@ class Sessions:
     def __init__(self) -> None:
         self._session: SparkSession | None = None
         self._wanted: object = None
-        self._launched: object = None
-        self._patch = pytest.MonkeyPatch()
 
-    def start(
-        self, master: str, *, jar: bool, environment: Mapping[str, str], **options: str
-    ) -> SparkSession:
-        """The running session if it is like this, or else a new one.
-
-        Parameters
-        ----------
-        jar : whether Spark has the jar
-        environment : variables of Spark's Python workers
-        """
+    def start(self, master: str, **options: str) -> SparkSession:
+        """The running session if it is like this, or else a new one; it has the jar."""
         from pyspark.sql import SparkSession
 
         from shmring.spark.jvm import configure
 
-        launched = (jar, dict(environment))
-        wanted = (launched, master, options)
+        wanted = (master, options)
         if self._session is not None and wanted == self._wanted:
             return self._session
         self.stop()
-        if launched != self._launched:
-            self._end_jvm()
-        self._launched, self._wanted = launched, wanted
-        for variable, value in environment.items():
-            self._patch.setenv(variable, value)
         builder = SparkSession.builder.master(master).appName("shmring-tests")
-        for option, value in (_OPTIONS | options).items():
+        for option, value in options.items():
             builder = builder.config(option, value)
-        self._session = (configure(builder) if jar else builder).getOrCreate()
+        self._session, self._wanted = configure(builder).getOrCreate(), wanted
         self._session.sparkContext.setLogLevel("OFF")
         return self._session
 
@@ -66,15 +42,10 @@ class Sessions:
         if self._session is not None:
             self._session.stop()
             self._session = None
-            self._patch.undo()
 
     def close(self) -> None:
         """End both."""
         self.stop()
-        self._end_jvm()
-
-    def _end_jvm(self) -> None:
-        # It knows only the jars and the environment that it was started with.
         from pyspark import SparkContext
 
         gateway = SparkContext._gateway
@@ -84,3 +55,32 @@ class Sessions:
             gateway.proc.wait()
             SparkContext._gateway = None
             SparkContext._jvm = None
+
+
+class Clusters:
+    """Two workers of a core each, on two hosts: Spark runs no two attempts of a task on one."""
+
+    def __init__(self) -> None:
+        self._cluster: Cluster | None = None
+        self._apart = False
+
+    def start(self, *, apart: bool = False) -> Cluster:
+        """The running cluster if it is like this, or else a new one.
+
+        Parameters
+        ----------
+        apart : whether the second worker has a /dev/shm of its own
+        """
+        from cluster import Cluster
+
+        if self._cluster is None or apart != self._apart:
+            self.stop()
+            self._cluster = Cluster(workers=2, cores=1, hosts=(HERE, THERE), apart=apart)
+            self._apart = apart
+        return self._cluster
+
+    def stop(self) -> None:
+        """End it with all that runs on it."""
+        if self._cluster is not None:
+            self._cluster.stop()
+            self._cluster = None

@@ -71,6 +71,7 @@ def test_gc_takes_it_along(name, keep, dead):
     assert shmring.gc(name) == [name]
 
 
+@pytest.mark.alone
 def test_gc_leaves_the_record_of_a_ring_that_stays(ring, keep):
     record, *_ = keep(ring.path)
     assert shmring.gc(ring.name) == []
@@ -79,11 +80,13 @@ def test_gc_leaves_the_record_of_a_ring_that_stays(ring, keep):
     ring.close()  # a temporary one, which goes
 
 
+@pytest.mark.alone
 def test_gc_takes_what_rings_have_left_that_are_gone(name, keep):
     keep(f"/dev/shm/shmring.{name}")
     shmring.gc()
 
 
+@pytest.mark.alone
 def test_gc_of_the_command_line_does_it_too(name, keep):
     kept = keep(f"/dev/shm/shmring.{name}")
     dry = CliRunner().invoke(app, ["gc", "--dry-run", "--json"], catch_exceptions=False)

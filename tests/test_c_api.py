@@ -29,11 +29,11 @@ def build(folder: Path) -> Path:
     return program
 
 
-def test_a_c_sidecar_answers_python(tmp_path: Path) -> None:
+def test_a_c_sidecar_answers_python(tmp_path: Path, name: str) -> None:
     program = build(tmp_path)
     with (
-        shmring.create("c-requests", slots=1024, temporary=True) as requests,
-        shmring.create("c-answers", slots=1024, temporary=True) as answers,
+        shmring.create(f"{name}-requests", slots=1024, temporary=True) as requests,
+        shmring.create(f"{name}-answers", slots=1024, temporary=True) as answers,
         answers.consumer("python", start="earliest") as inbox,
         requests.producer() as out,
     ):

@@ -15,6 +15,8 @@ from shmring.spark.jvm import jar_path
 
 LANGUAGES = ("python", "c", "java")
 
+pytestmark = pytest.mark.java
+
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:

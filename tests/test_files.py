@@ -35,6 +35,7 @@ CREATE_SLOWLY = """
 """
 
 
+@pytest.mark.alone
 def test_open_or_create_works_after_a_killed_creator(named, child, until):
     """Wherever it is killed: the file is not there, or it is a ring."""
     for turn in range(6):
@@ -135,6 +136,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("what", FOREIGN)
 def test_gc_and_unlink_leave_foreign_files_alone(tmp_path, named, what):
     for file in (tmp_path / "image", path_of(named)):
@@ -186,6 +188,7 @@ def staged(ring):
     return make
 
 
+@pytest.mark.alone
 def test_gc_removes_what_dead_drivers_have_staged_beside_a_living_ring(ring, staged, child):
     process = child("print(1)")
     process.line()
@@ -211,6 +214,7 @@ def test_gc_removes_what_dead_drivers_have_staged_beside_a_living_ring(ring, sta
     assert not stays[-1].exists()
 
 
+@pytest.mark.alone
 def test_gc_asks_the_kernel_whether_a_driver_lives(ring, staged, child):
     job = str(uuid.uuid4())
     code = """

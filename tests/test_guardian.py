@@ -24,7 +24,7 @@ BUSY = f"""
 import os, signal, subprocess, sys
 from pathlib import Path
 import shmring
-sys.path[:0] = [{str(HERE)!r}, {str(HERE / "durable")!r}, {str(HERE.parent / "spark_examples")!r}]
+sys.path.append({str(HERE / "durable")!r})
 from guardian import descendants
 
 def test_it(name, child):
@@ -50,8 +50,8 @@ def test_it(name, child):
     stopped.send_signal(signal.SIGSTOP)
     MORE
     said = Path(os.environ["SAYS"])
-    pids = descendants(Path(os.environ["SHMRING_TEST_RUN"]))
-    said.with_suffix(".new").write_text(" ".join(map(str, pids)))
+    run = Path(os.environ["SHMRING_TEST_RUN"])
+    said.with_suffix(".new").write_text(" ".join(map(str, [run, os.getpid(), *descendants(run)])))
     said.with_suffix(".new").rename(said)
     while True:
         signal.pause()
@@ -61,7 +61,8 @@ SERVERS = """
     from postgres import postgres
     cluster = Cluster(workers=2, cores=1)
     server = postgres()
-    server.__enter__()
+    data = server.__enter__().directory
+    assert data.parent == Path(os.environ["SHMRING_TEST_RUN"])
 """
 
 
@@ -76,12 +77,12 @@ def _nothing_stays_in_shared_memory(): pass
 class Run:
     """A pytest with the conftest.py of this folder."""
 
-    def __init__(self, folder: Path, tests: str, conftest: str) -> None:
+    def __init__(self, folder: Path, tests: str, conftest: str, *options: str) -> None:
         (folder / "conftest.py").write_text(CONFTEST + conftest)
         (folder / "test_it.py").write_text(tests)
         self.said = folder / "said"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(folder)],
+            [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, str(folder)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -99,8 +100,8 @@ class Run:
 def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     runs: list[Run] = []
 
-    def start(tests: str, conftest: str = "") -> Run:
-        runs.append(Run(tmp_path, tests, conftest))
+    def start(tests: str, conftest: str = "", *options: str) -> Run:
+        runs.append(Run(tmp_path, tests, conftest, *options))
         return runs[-1]
 
     yield start
@@ -117,64 +118,76 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.kill
+@pytest.mark.parametrize("divided", [[], ["-n", "1"]], ids=["whole", "divided"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_a_run_has_started_dies_with_it(
     run: Callable[..., Run],
     until: Callable[..., None],
     patience: float,
     number: signal.Signals,
+    divided: list[str],
 ) -> None:
-    if number == signal.SIGKILL:
-        tests = BUSY.replace("    MORE\n", SERVERS)
-    else:
-        tests = BUSY.replace("    MORE\n", "").replace("SIG_IGN", "SIG_DFL")
-    it = run(tests, LEAVES)
+    with_servers = number == signal.SIGKILL and not divided
+    tests = BUSY.replace("    MORE\n", SERVERS if with_servers else "")
+    if number == signal.SIGTERM:
+        tests = tests.replace("SIG_IGN", "SIG_DFL")
+    it = run(tests, LEAVES + "ours.GRACE = 3\n", *divided)
     until(lambda: it.said.exists() or it.process.poll() is not None, "the start of everything")
     assert it.process.poll() is None, it.process.communicate()[0]
-    pids = [int(pid) for pid in it.said.read_text().split()]
+    folder, *numbers = it.said.read_text().split()
+    pids = list(map(int, numbers))
     commands = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in pids)
-    if number == signal.SIGKILL:
+    if with_servers:
         assert commands.count(b"deploy.worker.Worker") == 2
         assert b"postgres" in commands
     it.process.send_signal(number)
     status, output = it.outcome(patience)
     if number == signal.SIGTERM:
         assert status == pytest.ExitCode.INTERRUPTED, output
-        assert "test_it.py" in output
         assert "Terminated" in output
+        assert divided or "test_it.py" in output
     until(lambda: not any(map(alive, pids)), "the end of what it had started")
-    names = [f"test-{it.process.pid}-", *(f"orders-{pid}" for pid in pids)]
+    names = [f"test-{pids[0]}-", *(f"orders-{pid}" for pid in pids)]
     until(
         lambda: not any(name in file for name in names for file in os.listdir("/dev/shm")),
         "the end of its rings",
     )
+    until(lambda: not os.path.exists(folder), "the end of its folder, and of its servers' in it")
 
 
-def test_a_hang_fails_its_test_and_no_other(run: Callable[..., Run], patience: float) -> None:
-    tests = """
+HANGS = """
 import threading
 def waits_for_nobody(): threading.Event().wait()
 def test_before(): pass
-def test_hangs(): waits_for_nobody()
+def test_hangs():
+    BLOCK
+    waits_for_nobody()
 def test_behind(): pass
 """
-    status, output = run(tests, "ours.HANG = 3").outcome(patience)
+
+
+@pytest.mark.parametrize("divided", [[], ["-n", "1"]], ids=["whole", "divided"])
+def test_a_hang_fails_its_test_and_no_other(
+    run: Callable[..., Run], patience: float, divided: list[str]
+) -> None:
+    it = run(HANGS.replace("BLOCK", "pass"), "ours.HANG = 3", *divided)
+    status, output = it.outcome(patience)
     assert status == pytest.ExitCode.TESTS_FAILED
     assert "1 failed, 2 passed" in output
     assert "this hangs; the threads' stacks:" in output
     assert "in waits_for_nobody" in output
 
 
+@pytest.mark.parametrize("divided", [[], ["-n", "1"]], ids=["whole", "divided"])
 def test_a_hang_that_python_cannot_end_is_not_silent(
-    run: Callable[..., Run], patience: float
+    run: Callable[..., Run], patience: float, divided: list[str]
 ) -> None:
-    tests = """
-import signal, threading
-def test_hangs():
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
-    threading.Event().wait()
-"""
-    status, output = run(tests, "ours.HANG = 3").outcome(patience)
-    assert status == -signal.SIGABRT
+    block = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])"
+    it = run(HANGS.replace("BLOCK", block), "ours.HANG = 3", *divided)
+    status, output = it.outcome(patience)
     assert "Fatal Python error: Aborted" in output
     assert "in test_hangs" in output
+    if divided:  # another worker goes on
+        assert "1 failed, 2 passed" in output
+    else:
+        assert status == -signal.SIGABRT

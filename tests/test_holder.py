@@ -128,6 +128,7 @@ def test_no_seat_names_the_process_that_has_most(name: str) -> None:
         del consumers
 
 
+@pytest.mark.alone
 def test_no_space_says_what_is_left_and_who_has_the_most(ring: shmring.Ring, name: str) -> None:
     left = os.statvfs("/dev/shm")
     slots = 1 << (left.f_bavail * left.f_frsize // 332).bit_length()

@@ -12,6 +12,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if "table_ring" in item.path.parts:
+        item.add_marker(pytest.mark.database)
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A real file system of 2 MB."""

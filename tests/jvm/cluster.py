@@ -31,8 +31,6 @@ def executor_dies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 act, ring = sys.argv[1:]
 builder = SparkSession.builder.master("local-cluster[2,1,1024]")
 options = {
-    "spark.ui.enabled": "false",
-    "spark.driver.host": "127.0.0.1",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100",
     "spark.task.maxFailures": "4",
 }

@@ -5,22 +5,22 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 import shmring
+from shmring.spark import register
 from shmring.spark.jvm import jar_path
 
 if TYPE_CHECKING:
+    from cluster import Cluster
     from pyspark.sql import SparkSession
     from sessions import Sessions
 
 HERE = Path(__file__).parent
-SOURCE = str(Path(shmring.__file__).parent.parent)
 # What Arrow's Java library asks of the JVM; Spark gives it by itself.
 OPENS = "--add-opens=java.base/java.nio=ALL-UNNAMED"
 
@@ -34,6 +34,10 @@ def spark_jars() -> Path:
 
 def class_path() -> str:
     return f"{jar_path()}{os.pathsep}{spark_jars()}/*"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.java)
 
 
 @pytest.fixture(scope="session")
@@ -68,39 +72,21 @@ def c_peer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return program
 
 
-@pytest.fixture(scope="session")
-def environment() -> dict[str, str]:
-    """Of processes that import shmring, and of Spark's Python workers."""
-    path = os.pathsep.join(filter(None, (SOURCE, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if HERE in item.path.parents and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(
-                # PySpark says so of every pandas that is newer than itself, and works.
-                pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas")
-            )
-
-
 @pytest.fixture(scope="module")
-def start_spark(environment: dict[str, str], sessions: Sessions) -> Callable[..., SparkSession]:
-    """Starts a session with the jar, or gives the one that runs and is like it."""
-    variables = {name: environment[name] for name in ("PYSPARK_PYTHON", "PYTHONPATH")}
-    options = {"spark.sql.session.timeZone": "UTC"}
+def start_on_cluster(
+    start_spark: Callable[..., SparkSession], cluster: Cluster, sessions: Sessions
+) -> Iterator[Callable[..., SparkSession]]:
+    """Starts a session on the module's cluster, whose executors and Python workers are there."""
 
-    def start(master: str, **more: str) -> SparkSession:
-        return sessions.start(master, jar=True, environment=variables, **(options | more))
+    def start(**options: str) -> SparkSession:
+        usual = {"spark.executor.memory": "512m", "spark.locality.wait": "0"}
+        session = start_spark(cluster.url, **usual, **options)
+        register(session)
+        session.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
+        return session
 
-    return start
-
-
-@pytest.fixture(scope="module")
-def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
-    """A session in one process."""
-    return start_spark("local[2]")
+    yield start
+    sessions.stop()
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ BATCHES = 5
 def test_a_ring_file_of_layout_1_0(
     java: Callable[..., list[str]],
     c_peer: Path,
-    environment: dict[str, str],
     tmp_path: Path,
     language: str,
     kind: str,
@@ -37,4 +36,4 @@ def test_a_ring_file_of_layout_1_0(
         command = [sys.executable, str(HERE / "peer.py"), "consume", kind, str(ring), str(count)]
     else:
         command = java("Peer", "consume", kind, ring, count)
-    subprocess.run(command, check=True, timeout=600, env=environment)
+    subprocess.run(command, check=True, timeout=600)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -33,10 +34,8 @@ def installation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "shmring" / "__init__.py"
 
 
-def test_the_jar_is_made_once_and_works(
-    installation: Path, environment: dict[str, str], tmp_path: Path, name: str
-) -> None:
-    environment = environment | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+def test_the_jar_is_made_once_and_works(installation: Path, tmp_path: Path, name: str) -> None:
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     command = [sys.executable, "-c", ASK, str(installation)]
     both = [
         subprocess.Popen(

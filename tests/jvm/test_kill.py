@@ -29,9 +29,7 @@ def batch(k: int) -> pa.RecordBatch:
 
 
 @pytest.fixture
-def spark_program(
-    environment: dict[str, str], tmp_path: Path
-) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def spark_program(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts a program of this folder, in a process group that ends with the test."""
     started: list[subprocess.Popen[str]] = []
 
@@ -41,7 +39,6 @@ def spark_program(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=environment,
             cwd=tmp_path,
             start_new_session=True,
         )

@@ -37,9 +37,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 @pytest.fixture
-def start(
-    java: Callable[..., list[str]], c_peer: Path, environment: dict[str, str], files: list[Path]
-) -> Start:
+def start(java: Callable[..., list[str]], c_peer: Path, files: list[Path]) -> Start:
     def run(language: str, act: str, kind: str, ring: str) -> subprocess.Popen[bytes]:
         count = MESSAGES if kind == "bytes" else BATCHES
         if language == "c":
@@ -49,7 +47,7 @@ def start(
             command = [sys.executable, str(HERE / "peer.py"), act, kind, ring, str(count)]
         else:
             command = java("Peer", act, kind, ring, count)
-        return subprocess.Popen(command, stderr=subprocess.PIPE, env=environment)
+        return subprocess.Popen(command, stderr=subprocess.PIPE)
 
     return run
 
@@ -76,9 +74,7 @@ def test_what_one_language_writes_each_other_reads(
     assert found == [peer.batch(k) for k in range(BATCHES)]
 
 
-def test_what_java_hands_back_is_delivered_again(
-    name: str, java: Callable[..., list[str]], environment: dict[str, str]
-) -> None:
+def test_what_java_hands_back_is_delivered_again(name: str, java: Callable[..., list[str]]) -> None:
     with (
         shmring.create(name, slots=1024, temporary=True) as ring,
         ring.producer() as out,
@@ -86,23 +82,19 @@ def test_what_java_hands_back_is_delivered_again(
     ):
         out.push(b"one")
         command = java("Peer", "nack", "bytes", name, 3)
-        done = subprocess.run(
-            command, env=environment, capture_output=True, timeout=60, check=False
-        )
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         assert done.returncode == 0, done.stderr.decode()
         with inp.lease(timeout=0) as lease:
             assert (lease.data, lease.redelivered) == (b"one", True)
 
 
 def test_one_end_marker_ends_each_thread_of_each_process_once_a_run(
-    name: str, java: Callable[..., list[str]], environment: dict[str, str]
+    name: str, java: Callable[..., list[str]]
 ) -> None:
     with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
         command = java("Peer", "runs", "bytes", name, 3)
         processes = [
-            subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
-            )
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             for _ in range(2)
         ]
         try:

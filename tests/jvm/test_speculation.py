@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,12 +15,9 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from sessions import Sessions
 
 import shmring
-from shmring.spark import register
 
-EXAMPLES = Path(__file__).parents[2] / "spark_examples"
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 ROWS, BATCHES = 100, 100  # of 10 KB each: a socket holds up to 32 MB, and there are two
 COUNT = ROWS * BATCHES
@@ -36,24 +32,8 @@ def patience() -> float:
 
 
 @pytest.fixture(scope="module")
-def cluster(environment: dict[str, str]) -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
-        for variable, value in environment.items():
-            patch.setenv(variable, value)
-        from cluster import Cluster
-
-        with Cluster(workers=2, cores=1, hosts=("127.0.0.1", "127.0.0.2")) as cluster:
-            yield cluster
-
-
-@pytest.fixture(scope="module")
-def spark(
-    start_spark: Callable[..., SparkSession], sessions: Sessions, cluster: Any
-) -> Iterator[SparkSession]:
+def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
     options = {
-        "spark.executor.memory": "512m",
-        "spark.locality.wait": "0",
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.task.duration.threshold": "500ms",
@@ -61,11 +41,7 @@ def spark(
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
         "spark.sql.adaptive.enabled": "false",
     }
-    session = start_spark(cluster.url, **options)
-    register(session)
-    session.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
-    yield session
-    sessions.stop()
+    return start_on_cluster(**options)
 
 
 @pytest.fixture

@@ -9,20 +9,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from sessions import Sessions
+from sessions import HERE, THERE, Clusters
 
 import shmring
-from shmring.spark import register
 
-EXAMPLES = Path(__file__).parents[2] / "spark_examples"
-HERE, THERE = "127.0.0.1", "127.0.0.2"
+if TYPE_CHECKING:
+    from cluster import Cluster
+
 SCHEMA = pa.schema([("number", pa.int64())])
 PATIENCE = 600.0  # seconds
 
@@ -45,31 +45,17 @@ def patience() -> float:
 
 
 @pytest.fixture(scope="module")
-def cluster(environment: dict[str, str]) -> Iterator[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
-        for variable, value in environment.items():
-            patch.setenv(variable, value)
-        from cluster import Cluster
-
-        with Cluster(workers=2, cores=1, hosts=(HERE, THERE), apart=True) as cluster:
-            yield cluster
+def cluster(clusters: Clusters) -> Cluster:
+    return clusters.start(apart=True)
 
 
 @pytest.fixture(scope="module")
-def spark(
-    start_spark: Callable[..., SparkSession], sessions: Sessions, cluster: Any
-) -> Iterator[SparkSession]:
-    options = {"spark.executor.memory": "512m", "spark.locality.wait": "0"}
-    session = start_spark(cluster.url, **options)
-    register(session)
-    session.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
-    yield session
-    sessions.stop()
+def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
+    return start_on_cluster()
 
 
 @pytest.fixture
-def there(cluster: Any, environment: dict[str, str], name: str) -> Callable[..., None]:
+def there(cluster: Cluster, name: str) -> Callable[..., None]:
     """Makes a ring of the test's name on the other host, which goes with the cluster."""
 
     def make(first: int, count: int, column: str = "number") -> None:
@@ -81,7 +67,7 @@ def there(cluster: Any, environment: dict[str, str], name: str) -> Callable[...,
             "--mount",
         )
         program = (sys.executable, "-c", MAKE, name, column, str(first), str(count))
-        subprocess.run(["nsenter", *worker, *program], env=environment, check=True)
+        subprocess.run(["nsenter", *worker, *program], check=True)
 
     return make
 
@@ -114,7 +100,7 @@ def numbers_of(frame: DataFrame) -> list[int]:
     return sorted(row[0] for row in frame.collect())
 
 
-def kill_executor_here(cluster: Any, until: Callable[..., None]) -> None:
+def kill_executor_here(cluster: Cluster, until: Callable[..., None]) -> None:
     """Kills the one that shares this process's /dev/shm."""
     mine = os.readlink("/proc/self/ns/mnt")
     (here,) = [p for p in cluster.executors if os.readlink(f"/proc/{p}/ns/mnt") == mine]
@@ -156,7 +142,7 @@ def test_a_python_read_never_has_another_hosts_rows(
 
 @pytest.mark.parametrize("python", [False, True])
 def test_a_read_waits_until_its_host_has_an_executor_again(
-    cluster: Any,
+    cluster: Cluster,
     ring: shmring.Ring,
     there: Callable[..., None],
     load: Callable[..., DataFrame],
@@ -250,7 +236,7 @@ def test_a_write_that_cannot_be_here_says_so(
 
 
 def test_a_stream_goes_on_when_its_host_has_an_executor_again(
-    cluster: Any,
+    cluster: Cluster,
     spark: SparkSession,
     ring: shmring.Ring,
     until: Callable[..., None],

@@ -9,9 +9,7 @@ from pyspark.sql import SparkSession
 from shmring.spark.jvm import configure
 
 source, sink, checkpoint = sys.argv[1:]
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.host", "127.0.0.1")
-spark = configure(builder).getOrCreate()
+spark = configure(SparkSession.builder.master("local[2]")).getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 frame = spark.readStream.format("shmring").option("ring", source).load()
 query = (

@@ -25,9 +25,6 @@ def main() -> None:
     master, kind, source, target, checkpoint = sys.argv[1:]
     spark = (
         SparkSession.builder.master(master)
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
         .config("spark.executor.memory", "512m")
         .config("spark.task.maxFailures", "100")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")

@@ -6,21 +6,19 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 import shmring
 from shmring.spark import jar_path
 
-HERE = Path(__file__).parent
-SOURCE = str(Path(shmring.__file__).parent.parent)
+pytestmark = pytest.mark.spark
 
 DRIVER = """
 import sys
 from pyspark.sql import SparkSession
 
-builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+builder = SparkSession.builder.master("local[2]")
 builder.config("spark.driver.extraClassPath", sys.argv[1])
 builder.config("spark.plugins", "io.shmring.spark.ShmringPlugin")
 for setting in sys.argv[2:]:
@@ -38,10 +36,8 @@ class Driver:
         self._metrics = metrics
         sink = {"class": "org.apache.spark.metrics.sink.CsvSink", "period": 1, "directory": metrics}
         settings += tuple(f"spark.metrics.conf.*.sink.csv.{k}={v}" for k, v in sink.items())
-        path = os.pathsep.join((SOURCE, str(HERE.parent)))
         self.process = subprocess.Popen(
             [sys.executable, "-c", DRIVER, jar_path(), *settings],
-            env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -15,9 +15,6 @@ import pytest
 import shmring
 from shmring.sidecars.wire import request_ring_name
 
-TESTS = str(Path(__file__).parent.parent)
-SOURCE = str(Path(shmring.__file__).parent.parent)
-
 
 class Attendant:
     """The process, with the pipe that stands for the executor."""
@@ -28,7 +25,6 @@ class Attendant:
             [sys.executable, "-m", "shmring.spark.attendant"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, TESTS))},
             text=True,
         )
         self.process.stdin.write(json.dumps(config) + "\n")

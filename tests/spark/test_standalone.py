@@ -19,28 +19,9 @@ import shmring
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent.parent / "spark_examples"
-SOURCE = str(Path(shmring.__file__).parent.parent)
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 
-pytestmark = pytest.mark.kill
-
-
-@pytest.fixture(scope="module")
-def environment():
-    path = os.pathsep.join((SOURCE, str(HERE.parent), str(EXAMPLES)))
-    return {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
-
-
-@pytest.fixture(scope="module")
-def cluster(environment):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
-        for key, value in environment.items():
-            patch.setenv(key, value)
-        from cluster import Cluster
-
-        with Cluster(workers=2, cores=1) as cluster:
-            yield cluster
+pytestmark = [pytest.mark.kill, pytest.mark.spark]
 
 
 def wait_for(condition, what):
@@ -55,10 +36,9 @@ def wait_for(condition, what):
 class Driver:
     """A Spark application in processes of its own."""
 
-    def __init__(self, environment, *arguments):
+    def __init__(self, *arguments):
         self.process = subprocess.Popen(
             [sys.executable, str(HERE / "exactly_once.py"), *map(str, arguments)],
-            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
@@ -77,11 +57,11 @@ class Driver:
 
 
 @pytest.fixture
-def drive(cluster, environment):
+def drive(cluster):
     started = []
 
     def start(*arguments):
-        started.append(Driver(environment, cluster.url, *arguments))
+        started.append(Driver(cluster.url, *arguments))
         started[-1].expect("ready")
         return started[-1]
 
@@ -169,10 +149,9 @@ def readers(ring):
     return [s for s in ring.seats() if s["alive"] and s["name"].startswith("spark read")]
 
 
-def test_example(environment):
+def test_example():
     example = subprocess.run(
         [sys.executable, str(EXAMPLES / "standalone.py"), "100000"],
-        env=environment,
         capture_output=True,
         text=True,
     )

@@ -26,6 +26,11 @@ def frame(spark):
     )
 
 
+def one_task(frame):
+    """For a job that fails: Spark would kill the others' clients, and nobody is there to sweep."""
+    return frame.coalesce(1)
+
+
 def test_udf_of_one_column(serve, name, make, frame):
     serve("double", workers=2)
     double = make(name, "long")
@@ -76,7 +81,7 @@ def test_udf_takes_the_options_of_through(spark, serve, name, make, frame):
 def test_exception_of_the_function_reaches_the_job(serve, name, make, frame):
     serve("fail_on_seven")
     with pytest.raises(Exception, match="seven is not allowed"):
-        frame.select(make(name, "long")("id")).collect()
+        one_task(frame).select(make(name, "long")("id")).collect()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +95,7 @@ def test_exception_of_the_function_reaches_the_job(serve, name, make, frame):
 def test_answer_that_is_no_column_of_the_udf_is_told(serve, name, make, frame, function, text):
     serve(function)
     with pytest.raises(Exception, match=f'functions:{function} of sidecar "{name}".*{text}'):
-        frame.select(make(name, "long")("id")).collect()
+        one_task(frame).select(make(name, "long")("id")).collect()
 
 
 @pytest.mark.spark_version(before="4.1")

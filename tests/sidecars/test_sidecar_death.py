@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
+from functions import numbers
 
 import shmring
-from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars import SidecarClient
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
-pytestmark = pytest.mark.kill
-
-HERE = str(Path(__file__).parent)
+pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("marker")]
 
 SUPERVISOR = """
     import sys
-    sys.path.insert(0, sys.argv[1])
     from shmring.sidecars import Sidecar
-    sidecar = Sidecar(f"functions:{sys.argv[2]}", name=sys.argv[3], workers=2)
+    sidecar = Sidecar(f"functions:{sys.argv[1]}", name=sys.argv[2], workers=2)
     try:
         sidecar.start()
         print(*sidecar.pids)
@@ -48,39 +43,15 @@ CLIENT = """
 """
 
 
-@pytest.fixture(autouse=True)
-def _functions_can_be_imported(monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "path", [HERE, *sys.path])
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
-
-
-@pytest.fixture
-def serve(name):
-    """Starts a sidecar that runs a function of functions.py; it is stopped with the test."""
-    started = []
-
-    def start(function, **options):
-        started.append(Sidecar(f"functions:{function}", name=name, **options).start())
-        return started[-1]
-
-    yield start
-    for sidecar in started:
-        sidecar.stop()
-
-
 @pytest.fixture
 def supervisor(child, name):
     """Starts a process with a sidecar of two workers: the child, and the workers' pids."""
 
     def start(function):
-        process = child(SUPERVISOR, HERE, function, name)
+        process = child(SUPERVISOR, function, name)
         return process, [int(pid) for pid in process.line().split()]
 
     return start
-
-
-def numbers(first: int, rows: int = 10) -> pa.RecordBatch:
-    return pa.record_batch({"x": pa.array(np.arange(first, first + rows))})
 
 
 def is_running(pid: int) -> bool:
@@ -226,16 +197,15 @@ def test_worker_that_hangs_in_its_function_ends_with_the_supervisor_too(
 def test_worker_that_still_loads_ends_with_the_supervisor(child, name, until):
     code = """
         import sys, threading
-        sys.path.insert(0, sys.argv[1])
         from shmring.sidecars import Sidecar
-        sidecar = Sidecar("functions:NeverLoads", name=sys.argv[2])
+        sidecar = Sidecar("functions:NeverLoads", name=sys.argv[1])
         threading.Thread(target=sidecar.start, daemon=True).start()
         while not sidecar.pids:
             pass
         print(*sidecar.pids)
         sys.stdin.readline()
     """
-    process = child(code, HERE, name)
+    process = child(code, name)
     pid = int(process.line())
     process.kill()
     until(lambda: not is_running(pid), "the worker's end")
@@ -271,11 +241,10 @@ def test_ctrl_c_ends_sidecar_and_workers_and_leaves_nothing(supervisor, name, un
 def test_sidecar_that_is_never_stopped_ends_with_its_process(child, name, until):
     code = """
         import sys
-        sys.path.insert(0, sys.argv[1])
         from shmring.sidecars import Sidecar
-        print(*Sidecar("functions:identity", name=sys.argv[2]).start().pids)
+        print(*Sidecar("functions:identity", name=sys.argv[1]).start().pids)
     """
-    process = child(code, HERE, name)
+    process = child(code, name)
     pid = int(process.line())
     process.end()
     until(lambda: not is_running(pid), "the worker's end")

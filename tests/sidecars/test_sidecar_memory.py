@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import shmring
-from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars import SidecarClient
 
-HERE = str(Path(__file__).parent)
-SOURCE = str(Path(shmring.__file__).parent.parent)
 # A user namespace of its own, so that nobody need be root; the tmpfs goes with the last process.
 SMALL = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"']
 
@@ -42,7 +38,6 @@ def in_64_mb():
     def run(code):
         done = subprocess.run(
             [*SMALL, "sh", sys.executable, "-c", textwrap.dedent(PRELUDE) + textwrap.dedent(code)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, HERE))},
             capture_output=True,
             text=True,
             timeout=100,
@@ -117,16 +112,14 @@ def test_size_that_the_user_named_is_not_changed(in_64_mb):
 
 
 @pytest.fixture
-def serve(name, monkeypatch):
-    monkeypatch.setattr(sys, "path", [HERE, *sys.path])
-    with Sidecar("functions:identity", name=name, slots=8192) as sidecar:
-        yield sidecar
+def served(serve):
+    return serve("identity", slots=8192)
 
 
 ROW = pa.record_batch({"s": ["x" * 200_000]})
 
 
-def test_request_that_is_too_large_names_the_sidecars_slots(serve, name):
+def test_request_that_is_too_large_names_the_sidecars_slots(served, name):
     row = pa.record_batch({"s": ["x" * 2_000_000]})
     with (
         SidecarClient(name) as client,
@@ -135,7 +128,7 @@ def test_request_that_is_too_large_names_the_sidecars_slots(serve, name):
         list(client.map([row]))
 
 
-def test_answer_that_is_too_large_names_the_clients_slots(serve, name):
+def test_answer_that_is_too_large_names_the_clients_slots(served, name):
     with (
         SidecarClient(name, reply_slots=1024) as client,
         pytest.raises(shmring.SidecarError, match=r"reply_slots=2048 of through\(\)"),
@@ -143,6 +136,6 @@ def test_answer_that_is_too_large_names_the_clients_slots(serve, name):
         list(client.map([ROW]))
 
 
-def test_slots_that_the_errors_name_are_enough(serve, name):
+def test_slots_that_the_errors_name_are_enough(served, name):
     with SidecarClient(name, reply_slots=2048) as client:
         assert list(client.map([ROW])) == [ROW]

@@ -5,19 +5,14 @@ from __future__ import annotations
 import functools as tools
 import os
 import signal
-import sys
 import threading
-from pathlib import Path
 
 import pytest
 from pyspark.sql import functions
 
-import shmring
 from shmring.sidecars import Sidecar
 from shmring.spark import metrics, through
 
-TESTS = str(Path(__file__).parent.parent)
-SOURCE = str(Path(shmring.__file__).parent.parent)
 DIRECT = "spark.shmring.direct"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -47,13 +42,8 @@ TYPES = {
 
 
 @pytest.fixture(scope="module")
-def spark(sessions):
-    variables = {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join((SOURCE, TESTS)),
-    }
-    options = {"spark.sql.session.timeZone": "Europe/Berlin"}
-    return sessions.start("local[2]", jar=True, environment=variables, **options)
+def spark(start_spark):
+    return start_spark("local[2]", **{"spark.sql.session.timeZone": "Europe/Berlin"})
 
 
 @pytest.fixture

@@ -1,0 +1,246 @@
+"""Sidecars that come and go, load, are slow, or have no seat left: whom a client waits for."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from functions import numbers
+
+import shmring
+from shmring.sidecars import SidecarClient, Task
+from shmring.sidecars import client as client_module
+from shmring.sidecars.wire import request_ring_name
+
+# --- being there --------------------------------------------------------------------------------
+
+
+def test_no_sidecar_is_said_within_the_patience(client):
+    with pytest.raises(shmring.SidecarUnavailable, match="start it with `shmring sidecar"):
+        client(patience=0)
+
+
+def test_client_waits_for_a_sidecar_that_comes_later(serve, client, thread, name):
+    def run():
+        with client(patience=20) as it:
+            return list(it.map([numbers(1)]))
+
+    waiting = thread(run)
+    serve("identity")
+    assert waiting.outcome() == [numbers(1)]
+
+
+def test_patience_is_named_where_it_ends(client):
+    with pytest.raises(shmring.SidecarUnavailable, match=r"waited 0 s, patience=\.\.\."):
+        client(patience=0)
+
+
+def test_worker_that_loads_is_waited_for_longer_than_one_that_is_not_there(
+    serve, client, thread, until, monkeypatch, marker
+):
+    starting = thread(serve, "LoadedWithMarker")
+    until(marker.with_suffix(".begun").exists)
+    looks = []
+    look = client_module.SidecarClient._look
+    monkeypatch.setattr(client_module, "_LOOK_EVERY", 0.0)
+    monkeypatch.setattr(
+        client_module.SidecarClient, "_look", lambda it: looks.append(it) or look(it)
+    )
+
+    def ask():
+        with client(patience=0) as it:
+            return list(it.map([numbers(1)]))
+
+    asking = thread(ask)
+    until(lambda: len(looks) > 5 or asking.error, "some looks")
+    marker.touch()
+    assert asking.outcome() == [numbers(1)]
+    starting.outcome()
+
+
+def test_client_that_gives_up_says_that_the_workers_are_loading(
+    serve, client, thread, until, marker
+):
+    starting = thread(serve, "LoadedWithMarker")
+    until(marker.with_suffix(".begun").exists)
+    with (
+        client(patience=0, timeout=0.1) as it,
+        pytest.raises(shmring.SidecarUnavailable, match=r"timeout=\.\.\.") as caught,
+    ):
+        list(it.map([numbers(1)]))
+    marker.touch()
+    (pid,) = starting.outcome().pids
+    assert f"worker {pid} has been loading functions:LoadedWithMarker for " in str(caught.value)
+
+
+def test_client_that_gives_up_says_what_the_workers_are_at(serve, client, thread, until, marker):
+    (pid,) = serve("wait_for_marker").pids
+    task = Task("app-7", stage=1, partition=2, attempt=3)
+    with client(task=task) as busy, client(timeout=0.1) as it:
+        asking = thread(lambda: list(busy.map([numbers(0)])))
+        until(marker.with_suffix(".begun").exists)
+        with pytest.raises(shmring.SidecarUnavailable) as caught:
+            list(it.map([numbers(0)]))
+        marker.touch()
+        assert asking.outcome() == [numbers(0)]
+    assert (
+        f"worker {pid} (functions:wait_for_marker) has been at request 0 of process {os.getpid()} "
+        "(partition 2 of stage 1, attempt 3, app-7) for at least "
+    ) in str(caught.value)
+
+
+def test_sidecar_that_answers_too_slowly_is_given_up(serve, client, marker):
+    serve("wait_for_marker")
+    with (
+        client(timeout=0.1) as it,
+        pytest.raises(shmring.SidecarUnavailable, match="lives but has not answered"),
+    ):
+        list(it.map([numbers(0)]))
+    marker.touch()
+
+
+def test_pause_of_the_caller_does_not_count_as_silence_of_the_sidecar(serve, client, monkeypatch):
+    serve("slow")
+    with client(timeout=5, in_flight=1) as it:
+        answers = it.map([numbers(0), numbers(1)])
+        next(answers)
+        it._last_sign -= 3600
+        assert next(answers) == numbers(1)
+
+
+def test_two_sidecars_of_one_name_share_the_requests_and_the_last_removes_the_ring(serve, client):
+    first, second = serve("identity"), serve("identity")
+    with client() as it:
+        first.stop()
+        assert list(it.map([numbers(i) for i in range(10)])) == [numbers(i) for i in range(10)]
+        second.stop()
+    assert request_ring_name(it.name) not in shmring.rings()
+
+
+def test_sidecar_that_is_still_loading_keeps_the_ring_where_another_one_stops(
+    serve, client, thread, until, marker
+):
+    first = serve("identity")
+    second = thread(serve, "LoadedWithMarker")
+    until(marker.with_suffix(".begun").exists)
+    first.stop()
+    marker.touch()
+    second.outcome()
+    with client() as it:
+        assert list(it.map([numbers(1)])) == [numbers(1)]
+
+
+def test_sidecar_can_be_started_again_after_stop(serve, client):
+    sidecar = serve("identity")
+    sidecar.stop()
+    sidecar.stop()
+    sidecar.start()
+    with pytest.raises(RuntimeError, match="started already"):
+        sidecar.start()
+    with client() as it:
+        assert list(it.map([numbers(1)])) == [numbers(1)]
+
+
+def test_requests_under_way_are_asked_again_where_the_sidecar_was_started_anew(
+    serve, client, marker, thread, until
+):
+    """The second sidecar has a new ring of the same name; the first one's is gone."""
+    first = serve("wait_for_marker")
+    with client(patience=60) as it:
+        mapping = thread(lambda: list(it.map([numbers(i) for i in range(5)])))
+        until(marker.with_suffix(".begun").exists)
+        for pid in first.pids:
+            os.kill(pid, 9)
+        first.stop()
+        serve("identity")
+        assert mapping.outcome() == [numbers(i) for i in range(5)]
+
+
+# --- seats --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crowded(serve, client):
+    """A sidecar, as many clients as it has seats for, and the error of the next one."""
+    sidecar = serve("identity")
+    clients = []
+
+    def fill():
+        while True:
+            clients.append(client(reply_slots=1024, timeout=0))
+
+    with pytest.raises(shmring.SidecarUnavailable) as caught:
+        fill()
+    return sidecar, clients, str(caught.value)
+
+
+@pytest.fixture
+def refused(monkeypatch):
+    """Every time that a client was refused a seat."""
+    times = []
+    enter = client_module.enter
+
+    def counted(name):
+        try:
+            return enter(name)
+        except shmring.LimitReached as error:
+            times.append(error)
+            raise
+
+    monkeypatch.setattr(client_module, "enter", counted)
+    return times
+
+
+def test_client_without_a_seat_says_who_has_them(crowded):
+    sidecar, clients, text = crowded
+    assert len(clients) > 100
+    assert f'sidecar "{sidecar.name}" has had no seat for another client for 0 s' in text
+    assert f"{len(clients)} clients and 1 workers have them" in text
+    assert f"are the processes {os.getpid()} for " in text
+
+
+def test_client_waits_for_a_seat(crowded, client, thread, until, refused):
+    _, clients, _ = crowded
+
+    def ask():
+        with client(reply_slots=1024) as it:
+            return list(it.map([numbers(1)]))
+
+    asking = thread(ask)
+    until(lambda: refused, "the wait")
+    clients[50].close()
+    assert asking.outcome() == [numbers(1)]
+
+
+def test_clients_that_wait_leave_a_killed_workers_seats_to_the_next_one(
+    crowded, client, thread, until, refused
+):
+    sidecar, clients, _ = crowded
+
+    def ask():
+        with client(reply_slots=1024) as it:
+            return list(it.map([numbers(1)]))
+
+    asking = [thread(ask) for _ in range(5)]
+    until(lambda: len(refused) > 5, "the wait")
+    os.kill(sidecar.pids[0], signal.SIGKILL)
+    until(lambda: sidecar.restarts == 1, "the restart")
+    with shmring.attach(request_ring_name(sidecar.name), read_only=True) as ring:
+        until(
+            lambda: [s for s in ring.seats() if s["pid"] in sidecar.pids and s["role"] == "member"]
+        )
+    for each in clients:
+        each.close()
+    assert [each.outcome() for each in asking] == [[numbers(1)]] * 5
+
+
+def test_decorated_function_brings_name_and_number_of_workers():
+    from functions import marked
+
+    assert marked(numbers(1)) == numbers(1)
+    with marked.sidecar() as sidecar:
+        assert sidecar.name == "marked-by-the-decorator"
+        assert len(sidecar.pids) == 2
+        with SidecarClient("marked-by-the-decorator") as it:
+            assert list(it.map([numbers(1)])) == [numbers(1)]
