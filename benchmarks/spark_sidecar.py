@@ -1,4 +1,7 @@
-"""What does a sidecar cost a Spark job? local[2], 300-byte rows, one session."""
+"""What does a sidecar cost a Spark job? local[2], 300-byte rows, one session.
+
+Spark's Python workers talk to the JVM over Unix sockets, which are its fastest way.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,16 @@ from typing import Any
 
 from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 from benchmarks.payload import MESSAGE_BYTES, unique_name
+from benchmarks.processes import cpu_seconds_of_children
+from benchmarks.spark_rings import with_jar
 from benchmarks.spark_session import WORKERS, find_modules_in_workers, spark_session
 
 __all__ = ["question"]
 
 IDENTITY = "identity mapInArrow, no sidecar"
 SOCKET = "identity sidecar over a Unix socket"
+THROUGH = "identity sidecar through the ring, by Python workers"
+DIRECT = "identity sidecar through the ring, straight from the JVM"
 
 # The JVM warms up slowly and has its own noise.
 LEAST_ROUNDS = 7
@@ -27,6 +34,7 @@ class _Job:
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
+        self._session: Any = None
         self._data: Any = None
         self._stack = contextlib.ExitStack()
         self._functions: dict[str, Callable[..., Any]] = {}
@@ -36,9 +44,9 @@ class _Job:
         """Start Spark; the sidecars start with their first run."""
         find_modules_in_workers()
         with self._stack:
-            session = self._stack.enter_context(spark_session())
+            self._session = self._stack.enter_context(spark_session(_configured))
             payload = f"unhex('{'5a' * (MESSAGE_BYTES - 8)}') AS payload"
-            self._data = session.range(0, self._rows, 1, WORKERS).selectExpr("id", payload)
+            self._data = self._session.range(0, self._rows, 1, WORKERS).selectExpr("id", payload)
             yield
 
     def _function(self, name: str, make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
@@ -58,12 +66,11 @@ class _Job:
         return self._functions[name]
 
     def _time(self, data: Any) -> Sample:
-        started = time.monotonic()
+        started, used = time.monotonic(), cpu_seconds_of_children()
         data.write.format("noop").mode("overwrite").save()
-        took = time.monotonic() - started
-        return Sample(
-            self._rows * MESSAGE_BYTES / took / 1e9, {"M rows/s": self._rows / took / 1e6}
-        )
+        took, used = time.monotonic() - started, cpu_seconds_of_children() - used
+        size = self._rows * MESSAGE_BYTES / 1e9
+        return Sample(size / took, {"M rows/s": self._rows / took / 1e6, "CPU s/GB": used / size})
 
     def nothing(self, seconds: float) -> Sample:
         """The rows without Python."""
@@ -71,12 +78,13 @@ class _Job:
         return self._time(self._data)
 
     def mapped(
-        self, name: str, make: Callable[[_Job], Callable[..., Any]]
+        self, name: str, make: Callable[[_Job], Callable[..., Any]], *, direct: bool = False
     ) -> Callable[[float], Sample]:
         """A contestant: the rows through what `make` makes."""
 
         def run(seconds: float) -> Sample:
             del seconds
+            self._session.conf.set("spark.shmring.direct", direct)
             function = self._function(name, lambda: make(self))
             return self._time(self._data.mapInArrow(function, self._data.schema))
 
@@ -85,6 +93,10 @@ class _Job:
     def enter(self, context: contextlib.AbstractContextManager[Any]) -> Any:
         """Keep a sidecar until the session ends."""
         return self._stack.enter_context(context)
+
+
+def _configured(builder: Any) -> Any:
+    return with_jar(builder).config("spark.python.unix.domain.socket.enabled", "true")
 
 
 def _identity(batches: Iterator[Any]) -> Iterator[Any]:
@@ -123,10 +135,17 @@ def question(settings: Settings) -> Question:
             Row("rows without Python", "GB/s", job.nothing),
             Row(IDENTITY, "GB/s", job.mapped(IDENTITY, _by_identity)),
             Row(
-                "identity sidecar through the ring",
+                THROUGH,
                 "GB/s",
-                job.mapped("ring", _by_ring),
+                job.mapped(THROUGH, _by_ring),
                 (Target(0.95, IDENTITY), Target(1.0, SOCKET)),
+            ),
+            Row(
+                DIRECT,
+                "GB/s",
+                job.mapped(DIRECT, _by_ring, direct=True),
+                (Target(1.8, IDENTITY),),
+                compare=(THROUGH,),
             ),
             Row(
                 SOCKET,
