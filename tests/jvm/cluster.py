@@ -1,4 +1,4 @@
-"""A job whose executors are killed in the middle of it: `read RING` or `write RING`."""
+"""A job whose executors are killed in its middle: `read RING`, `write RING`, `ask SIDECAR`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from shmring.spark.jvm import configure
+from shmring.spark import configure, through
 
 
 def executor_dies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -40,6 +40,10 @@ spark = configure(builder).getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 if act == "read":
     frame = spark.read.format("shmring").options(ring=ring, branch="b").load()
+    numbers = frame.mapInArrow(executor_dies, frame.schema).collect()
+    print(*sorted(row[0] for row in numbers))
+elif act == "ask":
+    frame = spark.range(0, 10_000, 1, 4).mapInArrow(through(ring), "number long")
     numbers = frame.mapInArrow(executor_dies, frame.schema).collect()
     print(*sorted(row[0] for row in numbers))
 else:

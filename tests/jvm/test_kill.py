@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 import shmring
+from shmring.sidecars import Sidecar
+from shmring.sidecars.wire import reply_ring_name
 
 HERE = Path(__file__).parent
 SCHEMA = pa.schema([("number", pa.int64())])
@@ -92,6 +94,19 @@ def test_a_killed_executor_leaves_nothing_of_what_it_wrote(
             numbers = [n for found in reader for n in found["number"].to_pylist()]
         assert sorted(numbers) == list(range(10_000))
         assert beside(name) == []
+
+
+def test_a_killed_executor_costs_what_goes_to_a_sidecar_no_row_and_leaves_no_ring(
+    name: str,
+    spark_program: Callable[..., subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    until: Callable[..., None],
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(HERE.parent), *sys.path])
+    with Sidecar("functions:identity", name=name, workers=2):
+        numbers = output(spark_program("cluster.py", "ask", name)).split()
+        assert numbers == [str(n) for n in range(10_000)]
+        until(lambda: not any(r.startswith(reply_ring_name(name, "")) for r in shmring.rings()))
 
 
 @pytest.mark.slow

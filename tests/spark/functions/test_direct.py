@@ -6,6 +6,7 @@ import functools as tools
 import os
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 from pyspark.sql import functions
@@ -213,13 +214,19 @@ def test_clients_are_kept_from_task_to_task_and_go_with_their_sidecar(
     spark, serve, name, reply_rings, until
 ):
     sidecar = serve("identity")
+    java = spark._jvm.java.lang.ProcessHandle.current().pid()
+    allocator = spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    allocated = allocator.getAllocatedMemory()
     seen = set()
     for _ in range(20):
         assert spark.range(100, numPartitions=4).mapInArrow(through(name), "id long").count() == 100
         seen |= set(reply_rings())
     assert 1 <= len(seen) <= 2  # local[2] runs two tasks at a time
+    assert allocator.getAllocatedMemory() == allocated
     sidecar.stop()
     until(lambda: not reply_rings(), "the end of the reply rings")
+    maps = Path(f"/proc/{java}/maps")
+    until(lambda: name not in maps.read_text(), "the end of the mappings")
 
 
 def test_limit_ends_early_and_leaves_nothing(spark, serve, name, reply_rings, until):
