@@ -1,37 +1,35 @@
-"""How fast are the durable queues, beside plain writes, SQLite and persist-queue?
+"""How fast are the durable queues, beside plain writes, SQLite, LMDB, persist-queue and diskcache?
 
-All sync as often: SQLite has synchronous=FULL, persist-queue's SQLiteQueue has what it comes with
-(WAL, FULL: one fdatasync a commit). persist-queue's file queue never syncs an item and is no peer.
+All sync as often, as durable_peers.py opens them.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count as counted_up
 from pathlib import Path
-from typing import Any
 
 from benchmarks.disk import folder, warm
-from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
+from benchmarks.durable_peers import (
+    DISKCACHE,
+    LMDB,
+    PERSIST_QUEUE,
+    SQLITE,
+    number_key,
+    open_diskcache,
+    open_lmdb,
+    open_sqlite,
+    persist_queue,
+)
+from benchmarks.harness import Question, Row, Sample, Settings, Target
 
 __all__ = ["bulk", "commits", "large"]
 
 PLAIN = "plain writes"
-PERSIST_QUEUE = "persist-queue, SQLite"
-SQLITE = "SQLite, WAL"
-
-
-def persist_queue(path: Path, **options: Any) -> Any:
-    """persist-queue's SQLite queue in a folder."""
-    try:
-        import persistqueue
-    except ImportError as error:
-        raise Unavailable(f"{error}; pip install persist-queue") from None
-    return persistqueue.SQLiteQueue(str(path), **options)
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -101,14 +99,6 @@ def bulk_append_only(count: int, path: Path) -> float:
         return count * 7e-3 / timed(work)
 
 
-def open_sqlite(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path / "q.sqlite", isolation_level=None, check_same_thread=False)
-    db.execute("PRAGMA journal_mode=WAL")
-    db.execute("PRAGMA synchronous=FULL")
-    db.execute("CREATE TABLE q (id INTEGER PRIMARY KEY, data BLOB)")
-    return db
-
-
 def bulk_sqlite(count: int, path: Path) -> float:
     db = open_sqlite(path)
 
@@ -131,6 +121,32 @@ def bulk_persistqueue(count: int, path: Path) -> float:
         q.task_done()
 
     return count * 7e-3 / timed(work)
+
+
+def bulk_lmdb(count: int, path: Path) -> float:
+    db = open_lmdb(path)
+
+    def work() -> None:
+        with db.begin(write=True) as txn:
+            for i, item in enumerate(items_of_7k(count)):
+                txn.put(number_key(i), item, append=True)
+
+    seconds = timed(work)
+    db.close()
+    return count * 7e-3 / seconds
+
+
+def bulk_diskcache(count: int, path: Path) -> float:
+    q = open_diskcache(path)
+
+    def work() -> None:
+        with q.transact():
+            for item in items_of_7k(count):
+                q.append(item)
+
+    seconds = timed(work)
+    q.cache.close()
+    return count * 7e-3 / seconds
 
 
 # Items of 512 KB to 1 MB in and out, a sync for each eight of them, in MB/s.
@@ -230,6 +246,27 @@ def large_persistqueue(count: int, path: Path) -> float:
     return sum(map(len, items)) / 1e6 / timed(work)
 
 
+def large_lmdb(count: int, path: Path) -> float:
+    items = large_items(count)
+    db = open_lmdb(path)
+
+    def work() -> None:
+        for i in range(0, count, 8):
+            with db.begin(write=True) as txn:
+                for j, item in enumerate(items[i : i + 8], i):
+                    txn.put(number_key(j), item, append=True)
+        for _ in range(0, count, 8):
+            with db.begin(write=True) as txn, txn.cursor() as cursor:
+                for _ in range(8):
+                    if cursor.first():
+                        cursor.value()
+                        cursor.delete()
+
+    seconds = timed(work)
+    db.close()
+    return sum(map(len, items)) / 1e6 / seconds
+
+
 # One item of 300 bytes a commit, in commits/s.
 
 ITEM = bytes(range(250)) + bytes(50)
@@ -310,6 +347,26 @@ def commits_persistqueue(seconds: float, path: Path, *, threads: int) -> float:
     return _in_threads(threads, lambda: _for(seconds, lambda: q.put(ITEM)))
 
 
+def commits_lmdb(seconds: float, path: Path) -> float:
+    db = open_lmdb(path)
+    keys = counted_up()
+
+    def commit() -> None:
+        with db.begin(write=True) as txn:
+            txn.put(number_key(next(keys)), ITEM, append=True)
+
+    rate = _for(seconds, commit)
+    db.close()
+    return rate
+
+
+def commits_diskcache(seconds: float, path: Path) -> float:
+    q = open_diskcache(path)
+    rate = _for(seconds, lambda: q.append(ITEM))
+    q.cache.close()
+    return rate
+
+
 def _row(
     name: str,
     unit: str,
@@ -348,6 +405,8 @@ def bulk(settings: Settings) -> Question:
             row("PersistentQueue", bulk_persistent, *targets),
             row("AppendOnlyQueue", bulk_append_only, *targets),
             row(SQLITE, bulk_sqlite),
+            row(LMDB, bulk_lmdb),
+            row(DISKCACHE, bulk_diskcache),
             # It commits, and syncs, each put, whatever auto_commit says; so fewer do.
             _row(PERSIST_QUEUE, "MB/s", _counted(count // 20, bulk_persistqueue)),
         ],
@@ -371,6 +430,7 @@ def large(settings: Settings) -> Question:
             row("PersistentQueue", large_persistent, *targets),
             row("AppendOnlyQueue", large_append_only, *targets),
             row(SQLITE, large_sqlite),
+            row(LMDB, large_lmdb),
             row(PERSIST_QUEUE, large_persistqueue),
         ],
         warm_up=not settings.quick,
@@ -417,6 +477,8 @@ def commits(settings: Settings) -> Question:
             ),
             _row("AppendOnlyQueue", rate, commits_append_only, Target(0.8, plain)),
             _row(SQLITE, rate, commits_sqlite),
+            _row(LMDB, rate, commits_lmdb),
+            _row(DISKCACHE, rate, commits_diskcache),
             _row(PERSIST_QUEUE, rate, partial(commits_persistqueue, threads=1)),
             _row(others, rate, partial(commits_persistqueue, threads=16)),
         ],

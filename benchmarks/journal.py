@@ -6,6 +6,7 @@ again, without a ring: as many bytes with as many syncs.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable
@@ -41,6 +42,7 @@ class Work:
 
     nbytes: int = 0
     syncs: int = 1
+    cpu: float = 0.0
 
 
 def _journal(gate: Gate, name: str, path: Path, expected: int) -> Work:
@@ -50,8 +52,9 @@ def _journal(gate: Gate, name: str, path: Path, expected: int) -> Work:
     warm(expected)
     with shmring.attach(name) as ring, ring.journal(path) as journal:
         gate.wait()
+        cpu = time.process_time()
         gate.wait()
-    return Work(journal.bytes_written, journal.syncs)
+    return Work(journal.bytes_written, journal.syncs, time.process_time() - cpu)
 
 
 def _push_runs(gate: Gate, name: str, seconds: float) -> tuple[float, int]:
@@ -92,25 +95,33 @@ def _write_batches(gate: Gate, name: str, seconds: float) -> tuple[float, int]:
     return took, sent
 
 
-def _push_durably(gate: Gate, name: str, seconds: float) -> tuple[float, int]:
+def _each_timed(seconds: float, work: Callable[[], object]) -> list[float]:
+    """How long each call took, for so many seconds."""
+    times = [time.perf_counter()]
+    while times[-1] - times[0] < seconds:
+        work()
+        times.append(time.perf_counter())
+    return [end - begin for begin, end in itertools.pairwise(times)]
+
+
+def _push_durably(gate: Gate, name: str, seconds: float) -> tuple[float, list[float]]:
     import shmring
 
-    pushed = 0
     with shmring.attach(name) as ring, ring.producer() as out:
         gate.wait()
-        begun = time.perf_counter()
-        while time.perf_counter() - begun < seconds:
-            out.push(MESSAGE, durable=True)
-            pushed += 1
-        took = time.perf_counter() - begun
+        took = _each_timed(seconds, lambda: out.push(MESSAGE, durable=True))
         gate.wait()
-    return took, pushed
+    return sum(took), took
+
+
+def _p99_ms(times: list[float]) -> float:
+    return sorted(times)[len(times) * 99 // 100] * 1e3
 
 
 def _run(
     push: Callable[..., Any], producers: int, seconds: float, expected: int = 0
-) -> tuple[float, int, Work]:
-    """Seconds, what was sent, and what the journal did."""
+) -> tuple[float, list[Any], Work]:
+    """Seconds, what each producer sent, and what the journal did."""
     import shmring
 
     name = unique_name()
@@ -123,63 +134,68 @@ def _run(
             ]
         )
     work, *pushed = results
-    return max(took for took, _ in pushed), sum(sent for _, sent in pushed), work
+    return max(took for took, _ in pushed), [sent for _, sent in pushed], work
 
 
 def _stream(push: Callable[..., Any], work: Work, seconds: float) -> Sample:
     took, sent, done = _run(push, 1, seconds, EXPECTED_BYTES)
     work.nbytes, work.syncs = done.nbytes, done.syncs
-    return Sample(sent / took / 1e6, {"MB a sync": done.nbytes / done.syncs / 1e6})
+    mb = done.nbytes / 1e6
+    also = {"MB a sync": mb / done.syncs, "us CPU a MB": done.cpu / mb * 1e6}
+    return Sample(sum(sent) / took / 1e6, also)
 
 
-def _write_plainly(gate: Gate, path: Path, nbytes: int, syncs: int) -> float:
+def _write_plainly(gate: Gate, path: Path, nbytes: int, syncs: int) -> tuple[float, float]:
     data = os.urandom(PIECE)
     writes = nbytes // PIECE
     warm(nbytes)
     file = os.open(path / "plain", os.O_CREAT | os.O_WRONLY)
     gate.wait()
-    begun = time.perf_counter()
+    begun, cpu = time.perf_counter(), time.process_time()
     synced = 0
     for number in range(1, writes + 1):
         os.write(file, data)
         if number * syncs // writes > synced:
             os.fdatasync(file)
             synced += 1
-    took = time.perf_counter() - begun
+    took, cpu = time.perf_counter() - begun, time.process_time() - cpu
     os.close(file)
-    return took
+    return took, cpu
 
 
 def _plain(work: Work, seconds: float) -> Sample:
     del seconds
     with folder() as path:
         args = path, work.nbytes, work.syncs
-        (took,) = run_together([Role(_write_plainly, args)])
-    return Sample(work.nbytes / took / 1e6)
+        ((took, cpu),) = run_together([Role(_write_plainly, args)])
+    mb = work.nbytes / 1e6
+    return Sample(mb / took, {"us CPU a MB": cpu / mb * 1e6})
 
 
-def _commit_plainly(gate: Gate, path: str, seconds: float) -> float:
+def _commit_plainly(gate: Gate, path: str, seconds: float) -> list[float]:
     file = os.open(path, os.O_CREAT | os.O_WRONLY)
-    gate.wait()
-    begun = time.perf_counter()
-    commits = 0
-    while (took := time.perf_counter() - begun) < seconds:
+
+    def commit() -> None:
         os.write(file, MESSAGE)
         os.fdatasync(file)
-        commits += 1
+
+    gate.wait()
+    took = _each_timed(seconds, commit)
     os.close(file)
-    return commits / took
+    return took
 
 
 def _plain_commits(seconds: float) -> Sample:
     with folder() as path:
-        (rate,) = run_together([Role(_commit_plainly, (str(path / "plain"), seconds), 1)])
-    return Sample(rate)
+        (took,) = run_together([Role(_commit_plainly, (str(path / "plain"), seconds), 1)])
+    return Sample(len(took) / sum(took), {"p99 ms": _p99_ms(took)})
 
 
 def _durable(producers: int, seconds: float) -> Sample:
-    took, pushed, work = _run(_push_durably, producers, seconds)
-    return Sample(pushed / took, {"messages a sync": pushed / work.syncs})
+    took, pushes, work = _run(_push_durably, producers, seconds)
+    each = [push for some in pushes for push in some]
+    also = {"messages a sync": len(each) / work.syncs, "p99 ms": _p99_ms(each)}
+    return Sample(len(each) / took, also)
 
 
 def _pair(label: str, push: Callable[..., Any]) -> list[Row]:

@@ -36,6 +36,7 @@ QUESTIONS = {
     "spark-write": "benchmarks.spark_rings:write",
     "spark-stream": "benchmarks.spark_streams",
     "journal": "benchmarks.journal",
+    "items": "benchmarks.durable_items",
     "bulk": "benchmarks.durable:bulk",
     "large": "benchmarks.durable:large",
     "commits": "benchmarks.durable:commits",

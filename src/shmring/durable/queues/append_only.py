@@ -280,7 +280,7 @@ class AppendOnlyQueue(Closing):
         if not self._front and not self._load():
             return False
         piece = self._front[0]
-        end = piece.begin + min(len(piece), most)
+        end = min(piece.end, piece.begin + most)
         got = self._ahead.many(items, piece.source, piece.places, piece.begin, end)
         if not got:
             raise self._damaged(piece)
@@ -291,7 +291,7 @@ class AppendOnlyQueue(Closing):
         piece.begin += count
         self._front_count -= count
         self._changed = True
-        if not len(piece):
+        if piece.begin == piece.end:
             del self._front[0]
 
     def _damaged(self, piece: Piece) -> Damaged:

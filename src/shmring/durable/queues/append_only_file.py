@@ -36,7 +36,7 @@ import struct
 import threading
 import zlib
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shmring._shmring import places_of, runs_of, stack_nodes, stack_walk
 from shmring.durable.base.checksums import VERSION, checksum_of
@@ -80,16 +80,20 @@ class Piece:
     places : as in base/items.py
     link : position of the first one's node; the others stand before it, side by side.  0 as long
         as they have no nodes
-    begin : how many of them have been taken
+    begin, end : how many of them have been taken, and how many there were
     """
 
     source: AppendOnlyFile | Held
     places: bytearray
     link: int = 0
     begin: int = 0
+    end: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.end = len(self.places) // PLACE.size
 
     def __len__(self) -> int:
-        return len(self.places) // PLACE.size - self.begin
+        return self.end - self.begin
 
     @property
     def top(self) -> int:

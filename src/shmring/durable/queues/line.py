@@ -51,11 +51,18 @@ def _number(span: Span) -> int:
 
 
 class Line:
-    """Spans in the order of their numbers, which is that of the queue."""
+    """Spans in the order of their numbers, which is that of the queue; and those in hands.
+
+    Attributes
+    ----------
+    spans, count : what waits, and how many items that are
+    taken : the spans in sessions' hands
+    """
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self.count = 0
+        self.taken: set[Span] = set()
 
     def __iter__(self) -> Iterator[Span]:
         return iter(self.spans)
@@ -75,8 +82,8 @@ class Line:
         else:
             self.spans.append(Span(run, 0, len(run)))
 
-    def hand_over(self, count: int, taken: list[Span]) -> Span | None:
-        """Move items of the first span to the end of ``taken``; return what is new there."""
+    def hand_over(self, count: int, taken: list[Span]) -> None:
+        """Move items of the first span to the end of a session's."""
         first = self.spans[0]
         begin = first.begin
         first.begin += count
@@ -86,14 +93,16 @@ class Line:
         last = taken[-1] if taken else None
         if last is not None and last.run is first.run and last.end == begin:
             last.end += count
-            return None
-        taken.append(Span(first.run, begin, begin + count))
-        return taken[-1]
+        else:
+            taken.append(Span(first.run, begin, begin + count))
+            self.taken.add(taken[-1])
 
     def put_back(self, span: Span) -> None:
-        """Put a span to its old place."""
-        self.spans.insert(bisect_right(self.spans, span.number, key=_number), span)
-        self.count += len(span)
+        """Put a span that was taken to its old place, unless it is cleared away."""
+        if span in self.taken:
+            self.taken.remove(span)
+            self.spans.insert(bisect_right(self.spans, span.number, key=_number), span)
+            self.count += len(span)
 
     def remove(self, first: int, count: int) -> int | None:
         """Take items out by their numbers; return the number of the first that is not there."""
@@ -121,8 +130,9 @@ class Line:
                 self.spans.insert(at + 1, behind)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Forget all, what is taken too."""
         self.spans.clear()
+        self.taken.clear()
         self.count = 0
 
 

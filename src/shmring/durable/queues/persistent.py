@@ -107,7 +107,6 @@ class PersistentQueue(Closing):
         self._commit_lock = threading.Lock()
         # Guards what follows it; held for moments, and while a block is read ahead.
         self._lock = threading.Lock()
-        self._taken: set[Span] = set()
         self._abandoned: deque[tuple[list[Span], list[Extent]]] = deque()
         self._failure: BaseException | None = None
         self._unsynced_files: set[DataFile] = set()
@@ -217,7 +216,7 @@ class PersistentQueue(Closing):
         # Nobody takes or gives back meanwhile.
         with self._lock:
             self._adopt()
-            gone = [*self._line, *self._taken]
+            gone = [*self._line, *self._line.taken]
             body = Body()
             body.take((span.number, len(span)) for span in gone)
             with self._writing():
@@ -226,7 +225,6 @@ class PersistentQueue(Closing):
             if self._failure is not None:
                 raise self._closed()
             self._line.clear()
-            self._taken.clear()
             self._release(gone)
 
     def _release(self, spans: Iterable[Span]) -> None:
@@ -255,10 +253,11 @@ class PersistentQueue(Closing):
                 self._adopt()
             while self._line.count:
                 front = self._line.spans[0]
-                data = self._ahead.one(front.run.source, front.run.places, front.begin)
+                run = front.run
+                data = self._ahead.one(run.source, run.places, front.begin)
                 if data is None:
                     self._pass_over(front)
-                self._hand_over(1, taken)
+                self._line.hand_over(1, taken)
                 if data is not None:
                     return data
             return None
@@ -287,18 +286,13 @@ class PersistentQueue(Closing):
         end = min(front.end, begin + most)
         got = self._ahead.many(items, run.source, run.places, begin, end)
         if got:
-            self._hand_over(got, taken)
+            self._line.hand_over(got, taken)
         if got < end - begin:
             if items:
                 return False
             self._pass_over(front)
-            self._hand_over(1, taken)
+            self._line.hand_over(1, taken)
         return True
-
-    def _hand_over(self, count: int, taken: list[Span]) -> None:
-        new = self._line.hand_over(count, taken)
-        if new is not None:
-            self._taken.add(new)
 
     def _read(self, source: Source, nbytes: int, offset: int) -> bytes:
         if isinstance(source, DataFile):
@@ -331,9 +325,7 @@ class PersistentQueue(Closing):
 
     def _return(self, spans: list[Span]) -> None:
         for span in spans:
-            if span in self._taken:  # else a reset has deleted it
-                self._taken.remove(span)
-                self._line.put_back(span)
+            self._line.put_back(span)
 
     def abandon(self, spans: list[Span], extents: list[Extent]) -> None:
         """Leave what a dropped session held to whoever comes next; takes no lock."""
@@ -382,7 +374,7 @@ class PersistentQueue(Closing):
         """Refuse the transactions whose items a reset has deleted; return the others."""
         others: list[Transaction] = []
         for transaction in group:
-            if self._taken.issuperset(transaction.taken):
+            if self._line.taken.issuperset(transaction.taken):
                 others.append(transaction)
                 continue
             transaction.finish(
@@ -465,7 +457,7 @@ class PersistentQueue(Closing):
                 self._line.append(run)
             self._next_item = next_item
             for transaction in group:
-                self._taken.difference_update(transaction.taken)
+                self._line.taken.difference_update(transaction.taken)
                 self._release(transaction.taken)
         for transaction in group:
             transaction.finish(None)
@@ -512,7 +504,7 @@ class PersistentQueue(Closing):
             return False
         with self._lock:
             self._adopt()
-            live = self._line.count + sum(map(len, self._taken))
+            live = self._line.count + sum(map(len, self._line.taken))
         # The second condition keeps a queue full of holes, whose optimum is larger than this
         # estimate, from being rewritten at every flush.
         return end > 2 * (120 + 8 * live) and end - self._rewritten_size > size // 2
@@ -522,7 +514,7 @@ class PersistentQueue(Closing):
             return
         with self._lock:
             self._adopt()
-            live = in_order([*self._line, *self._taken])
+            live = in_order([*self._line, *self._line.taken])
         try:
             with self._writing():
                 self.files.sync(self._unsynced_files)
@@ -571,7 +563,7 @@ class PersistentQueue(Closing):
 
     def _shut(self) -> None:
         with self._lock:
-            live = {span.run.source for span in (*self._line, *self._taken)}
+            live = {span.run.source for span in (*self._line, *self._line.taken)}
         numbers = {source.number for source in live if isinstance(source, DataFile)}
         known = self._failure is None and not self._journal.unchecked
         try:
