@@ -280,7 +280,8 @@ static int module_exec(PyObject *module)
 		if (PyModule_AddObjectRef(module, types[i].name, type))
 			return -1;
 	}
-	if (PyModule_AddStringConstant(module, "JOURNAL_BRANCH", JOURNAL_BRANCH))
+	if (PyModule_AddStringConstant(module, "JOURNAL_BRANCH", JOURNAL_BRANCH) ||
+	    PyModule_AddStringConstant(module, "VERSION", SHMRING_VERSION))
 		return -1;
 	for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
 		if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value))

@@ -19,6 +19,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shmring import _shmring
 from shmring._shmring import Batch, Claim, Consumer, Lease, Producer
 from shmring.errors import (
     BranchDropped,
@@ -61,8 +62,6 @@ if TYPE_CHECKING:
     from shmring import sidecars as sidecars
     from shmring import spark as spark
     from shmring.sidecars import Sidecar, SidecarClient, sidecar
-
-__version__ = "0.1.0"
 
 __all__ = [
     "CONTENDED",
@@ -115,6 +114,8 @@ __all__ = [
     "sidecar",
     "unlink",
 ]
+
+__version__ = _shmring.VERSION
 
 _HERE = Path(__file__).parent
 _LAZY_MODULES = ("arrow", "durable", "inspect", "sidecars", "spark")

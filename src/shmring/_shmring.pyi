@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+VERSION: str
 # Those of CLOCK_, WAIT_ and FULL_ are asked for by the names in choices.py.
 JOURNAL_BRANCH: str
 SLOT_BYTES: int

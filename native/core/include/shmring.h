@@ -33,6 +33,8 @@ extern "C" {
 #define SHMRING_API
 #endif
 
+#define SHMRING_VERSION "0.2.0" /* everything else that has a version reads it here */
+
 #define SHMRING_SLOT_BYTES 300
 #define SHMRING_MAX_BRANCHES 64
 #define SHMRING_MAX_SEATS 248 /* of attached processes, producers and members */

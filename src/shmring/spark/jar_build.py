@@ -19,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from shmring import __version__
 from shmring.errors import ShmringError
 
 __all__ = ["kept_jar"]
@@ -117,7 +118,14 @@ def _make(sources: Path, spark: _Spark, tools: _Tools, jar: Path) -> None:
         options = ("--release", "17", "-proc:none", "-encoding", "UTF-8", "-nowarn", "-parameters")
         _run(tools.javac, *options, "-cp", f"{spark.jars}/*", "-d", str(tree), *classes)
         new = Path(made) / jar.name
-        _run(tools.jar, "--create", "--file", str(new), "-C", str(tree), ".")
+        manifest = Path(made) / "manifest.txt"
+        manifest.write_text(
+            f"Implementation-Title: shmring\nImplementation-Version: {__version__}\n"
+        )
+        _run(
+            *(tools.jar, "--create", "--file", str(new), "--manifest", str(manifest)),
+            *("-C", str(tree), "."),
+        )
         os.replace(new, jar)
 
 
