@@ -254,8 +254,8 @@ SHMRING_API void *shmring_slot(const shmring *ring, uint64_t sequence);
 /* --- branches ----------------------------------------------------------- */
 
 enum shmring_start {
-	SHMRING_LATEST = 0,
-	SHMRING_EARLIEST = 1, /* what is still held, also of an earlier run, with its end */
+	SHMRING_EARLIEST = 0, /* what is still held, also of an earlier run, with its end */
+	SHMRING_LATEST = 1,
 	SHMRING_AT_SEQUENCE = 2, /* the first message at or after it */
 };
 

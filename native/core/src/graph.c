@@ -135,7 +135,7 @@ static int find_room(shmring *r, uint32_t *id)
 int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_options *o, bool joining,
 		     uint32_t *id)
 {
-	struct shmring_branch_options defaults = {.start = SHMRING_LATEST};
+	struct shmring_branch_options defaults = {.start = SHMRING_EARLIEST};
 	int status = check_name(r, name);
 
 	if (!o)

@@ -193,6 +193,7 @@ TEST(an_aborted_claim_behind_an_end_is_no_further_end)
 
 TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
 {
+	const struct shmring_branch_options latest = {.start = SHMRING_LATEST};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_member *m = member_of(r, "b"), *again;
@@ -201,8 +202,8 @@ TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	shmring_member_close(m);
 	NEED(shmring_unsubscribe(r, "b") == SHMRING_OK);
-	m = member_with(r, "new", NULL);
-	again = member_with(r, "new", NULL);
+	m = member_with(r, "new", &latest);
+	again = member_with(r, "new", &latest);
 	CHECK_IS(m->branch->taken.ended, 0);
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 	push_end(p);

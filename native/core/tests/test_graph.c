@@ -279,7 +279,7 @@ TEST(where_a_newcomer_starts)
 	for (int i = 0; i < 50; i++)
 		CHECK_IS(pop_number(keep), i);
 	CHECK(floor_advance(r, 50) == 50);
-	m = member_with(r, "latest", NULL);
+	m = member_with(r, "latest", &(struct shmring_branch_options){.start = SHMRING_LATEST});
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE); /* sees only what comes later */
 	shmring_member_close(m);
 	m = member_with(r, "earliest", &earliest);

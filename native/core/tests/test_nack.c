@@ -151,7 +151,7 @@ TEST(on_exclusive_lapsing_and_dropped_branches)
 	CHECK_IS(shmring_member_hold(m), UINT64_MAX);
 	shmring_member_close(m);
 
-	o = (struct shmring_branch_options){.lapse = true};
+	o = (struct shmring_branch_options){.start = SHMRING_LATEST, .lapse = true};
 	lapsing = member_with(r, "lapsing", &o);
 	push_n(p, 4, 3);
 	l = lease_of(lapsing, 2);

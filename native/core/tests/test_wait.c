@@ -336,7 +336,7 @@ TEST(a_branch_made_behind_a_message_never_counts_as_having_released_it)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
+	struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST}, latest = {.start = SHMRING_LATEST};
 	uint32_t branch, again;
 	uint64_t id;
 
@@ -344,7 +344,7 @@ TEST(a_branch_made_behind_a_message_never_counts_as_having_released_it)
 	CHECK_IS(shmring_push(p, "x", 1, 0, &id), SHMRING_OK);
 	CHECK_IS(shmring_wait_released(r, branch, id + 1, clock_ns() + MS, 0), SHMRING_TIMEOUT);
 	CHECK_IS(shmring_unsubscribe(r, "journal"), SHMRING_OK);
-	CHECK_IS(shmring_subscribe(r, "journal", NULL, &again), SHMRING_OK);
+	CHECK_IS(shmring_subscribe(r, "journal", &latest, &again), SHMRING_OK);
 	CHECK_IS(again, branch);
 	CHECK_IS(shmring_wait_released(r, branch, id + 1, INT64_MAX, 0), SHMRING_E_NO_BRANCH);
 	CHECK_IS(shmring_unsubscribe(r, "journal"), SHMRING_OK);

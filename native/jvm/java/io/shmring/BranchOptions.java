@@ -14,18 +14,18 @@ public record BranchOptions(
 
   /** Where a new branch begins. */
   public enum Start {
-    /** At the next message. */
-    LATEST,
     /** At the oldest message that is still held. */
     EARLIEST,
+    /** At the next message. */
+    LATEST,
     /** At the first message at or after a sequence. */
     SEQUENCE
   }
 
-  public static final BranchOptions LATEST =
-      new BranchOptions(Start.LATEST, 0, false, false, false);
   public static final BranchOptions EARLIEST =
       new BranchOptions(Start.EARLIEST, 0, false, false, false);
+  public static final BranchOptions LATEST =
+      new BranchOptions(Start.LATEST, 0, false, false, false);
 
   public static BranchOptions at(long sequence) {
     return new BranchOptions(Start.SEQUENCE, sequence, false, false, false);
