@@ -1,6 +1,10 @@
 """Arrow record batches through a ring: one copy in, none out."""
 
-from shmring.arrow.reader import ArrowReader
-from shmring.arrow.writer import ArrowWriter
+from shmring.extras import need_pyarrow
+
+need_pyarrow("shmring.arrow")
+
+from shmring.arrow.reader import ArrowReader  # noqa: E402
+from shmring.arrow.writer import ArrowWriter  # noqa: E402
 
 __all__ = ["ArrowReader", "ArrowWriter"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
-from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, Self
 
 from shmring.cli.output import message_fields, to_json
+from shmring.extras import need_pyarrow, pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,6 +84,7 @@ class Tabular(Sink):
     """
 
     def __init__(self, file: str, *, csv: bool, schema: pa.Schema | None) -> None:
+        need_pyarrow("CSV" if csv else "Parquet")
         import pyarrow as pa
 
         self._file = file
@@ -133,8 +134,8 @@ class Tabular(Sink):
         self._schema = schema
         target = _stdout() if self._file == "-" else self._file
         if self._csv:
-            return import_module("pyarrow.csv").CSVWriter(target, schema)
-        return import_module("pyarrow.parquet").ParquetWriter(target, schema)
+            return pyarrow("csv", "CSV").CSVWriter(target, schema)
+        return pyarrow("parquet", "Parquet").ParquetWriter(target, schema)
 
     def __exit__(self, *_: object) -> None:
         self._write_rows()

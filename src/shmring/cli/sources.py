@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+from shmring.extras import pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,14 +79,14 @@ class Batches(NamedTuple):
 
 def parquet_batches(file: str, batch_rows: int | None) -> Batches:
     """The batches of a Parquet file."""
-    source: Any = import_module("pyarrow.parquet").ParquetFile(file)
+    source: Any = pyarrow("parquet", "Parquet").ParquetFile(file)
     batches = source.iter_batches(batch_size=batch_rows or 65_536)
     return Batches(source.schema_arrow, source.metadata.num_rows, batches)
 
 
 def csv_batches(file: IO[bytes], batch_rows: int | None) -> Batches:
     """The batches of a CSV file, its types as its first block suggests."""
-    source: Any = import_module("pyarrow.csv").open_csv(file)
+    source: Any = pyarrow("csv", "CSV").open_csv(file)
     return Batches(source.schema, None, _sliced(source, batch_rows))
 
 

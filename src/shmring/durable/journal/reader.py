@@ -25,6 +25,7 @@ from shmring.durable.journal.segments import (
     was_begun,
 )
 from shmring.errors import Damaged, JournalGap, RingNotFound
+from shmring.extras import need_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +60,7 @@ class Message(NamedTuple):
         ------
         Damaged : it is none
         """
+        need_pyarrow("a record batch")
         import pyarrow as pa
 
         from shmring.arrow.batches import decode_batch
@@ -73,6 +75,7 @@ class Message(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def _read_schema(serialized: bytes) -> pa.Schema:
+    need_pyarrow("an Arrow schema")
     import pyarrow as pa
 
     return pa.ipc.read_schema(pa.py_buffer(serialized))
@@ -356,13 +359,11 @@ def restore(
     ------
     as :func:`verify` and :func:`shmring.create`
     """
-    import pyarrow as pa
-
     from shmring.ring import create
 
     serialized = b""
     for opened in _segments(OsDisk(), os.fspath(path)):
         serialized = opened.segment.schema
-    schema = pa.ipc.read_schema(pa.py_buffer(serialized)) if serialized else None
+    schema = _read_schema(serialized) if serialized else None
     end = verify(path).end
     return create(name, path=ring_path, schema=schema, first_sequence=end, **options)

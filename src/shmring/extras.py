@@ -1,0 +1,30 @@
+"""pyarrow, which a program that passes bytes does not need: asked for where it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from shmring.errors import MissingExtra
+
+__all__ = ["need_pyarrow", "pyarrow"]
+
+
+def need_pyarrow(what: str) -> None:
+    """Check that pyarrow is installed.
+
+    Raises
+    ------
+    MissingExtra : it is not; the text says what needs it, and how to get it
+    """
+    if find_spec("pyarrow") is None:
+        raise MissingExtra(
+            f"{what} needs pyarrow, which is not installed here: pip install 'shmring[arrow]'"
+        )
+
+
+def pyarrow(module: str, what: str) -> Any:
+    """A module of pyarrow's."""
+    need_pyarrow(what)
+    return import_module(f"pyarrow.{module}")
