@@ -125,7 +125,7 @@ def test_new_branch_at_earliest_sees_the_old_run_with_its_end(ring):
             out.push(run)
             out.push_end()
             assert list(inp) == [run]
-        with ring.consumer("b", start="earliest") as late, ring.consumer("c") as new:
+        with ring.consumer("b") as late, ring.consumer("c", start="latest") as new:
             assert list(late) == [b"1"]
             assert list(late) == [b"2"]
             out.push(b"3")

@@ -289,7 +289,7 @@ def test_newcomer_joins_a_fan_out_while_traffic_flows(ring):
     publish(out, b"1")
     take(a)
     assert take(c) == b"1"
-    b = ring.sequence("b")
+    b = ring.sequence("b", start="latest")
     assert fan.and_(b) is fan
     fan.and_(b)  # once more changes nothing
     publish(out, b"2")

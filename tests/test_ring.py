@@ -243,13 +243,14 @@ def test_start_latest_earliest_and_at_a_sequence(ring):
         for i in range(10):
             out.push(b"%d" % i)
         with (
-            ring.consumer("new") as new,
+            ring.consumer("new", start="latest") as new,
             ring.consumer("old", start="earliest") as old,
+            ring.consumer("default") as default,
             ring.consumer("at", start=7) as at,
         ):
             out.push(b"10")
             assert new.pop() == b"10"
-            assert old.pop() == b"0"
+            assert old.pop() == default.pop() == b"0"
             assert at.pop() == b"7"
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from shmring import _shmring
 from shmring._shmring import Batch, Claim, Consumer, Lease, Producer
+from shmring.choices import Clock, Start, Wait, WhenFull
 from shmring.errors import (
     BranchDropped,
     BranchNotFound,
@@ -53,6 +54,7 @@ from shmring.errors import (
 )
 from shmring.graph import CONTENDED, UNAVAILABLE, FanOut, Sequence
 from shmring.names import gc, rings, unlink
+from shmring.records import BranchRecord, HolderRecord, RingStats, SeatRecord
 from shmring.ring import Ring, attach, create, open_or_create
 
 if TYPE_CHECKING:
@@ -69,8 +71,10 @@ __all__ = [
     "Batch",
     "BranchDropped",
     "BranchNotFound",
+    "BranchRecord",
     "Claim",
     "ClaimOpen",
+    "Clock",
     "Closed",
     "Consumer",
     "Contended",
@@ -80,6 +84,7 @@ __all__ = [
     "FanOut",
     "ForkedHandle",
     "Full",
+    "HolderRecord",
     "Lapsed",
     "Lease",
     "LimitReached",
@@ -93,7 +98,9 @@ __all__ = [
     "Ring",
     "RingExists",
     "RingNotFound",
+    "RingStats",
     "SchemaMismatch",
+    "SeatRecord",
     "SecondMember",
     "SecondProducer",
     "Sequence",
@@ -102,8 +109,11 @@ __all__ = [
     "SidecarClient",
     "SidecarError",
     "SidecarUnavailable",
+    "Start",
     "TooManyLeases",
     "VersionMismatch",
+    "Wait",
+    "WhenFull",
     "attach",
     "create",
     "gc",

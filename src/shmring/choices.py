@@ -1,4 +1,8 @@
-"""What the core has numbers for, by name: what one chooses, and what a message is."""
+"""What the core has numbers for, by name: what one chooses, and what a message is.
+
+The names stand here and nowhere else in Python: options of the command line and messages of errors
+are made from them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from shmring._shmring import KIND_ARROW_BATCH, KIND_ARROW_STREAM, KIND_END
 
 __all__ = [
     "CLOCKS",
+    "DEFAULT_START",
     "KIND_ARROW_BATCH",
     "KIND_ARROW_STREAM",
     "KIND_END",
@@ -23,9 +28,11 @@ __all__ = [
 ]
 
 Clock = Literal["coarse", "precise", "off"]
-Start = Literal["latest", "earliest"]
+Start = Literal["earliest", "latest"]
 Wait = Literal["default", "spin", "yield", "sleep", "futex"]
 WhenFull = Literal["block", "raise", "drop"]
+
+DEFAULT_START: Start = "earliest"
 
 
 def _numbers(names: Any, prefix: str) -> dict[str, int]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from shmring.extras import need_pyarrow
+from shmring.records import BranchLag, BranchRecord, Counters, RingStats, SeatRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -13,17 +17,6 @@ __all__ = ["Row", "filled_rows", "held_since", "stats", "table"]
 
 # slot, message_id, time in ns, length, reference_count, kind, message
 Row = tuple[int, int, int, int, int, int, bytes]
-
-COUNTERS = (
-    "messages",
-    "bytes",
-    "full_waits",
-    "empty_waits",
-    "contended",
-    "recovered",
-    "lapsed",
-    "dropped",
-)
 
 _ROWS_PER_CALL = 4096
 
@@ -55,6 +48,7 @@ def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
     branches that still have to release the message), in order of message_id
     (with ``filled=False`` in order of slot)
     """
+    need_pyarrow("the queue table as a pyarrow.Table")
     import pyarrow as pa
 
     rows = filled_rows(ring, capacity)
@@ -80,14 +74,14 @@ def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
     )
 
 
-def held_since(ring: Ring, branches: list[dict[str, Any]]) -> int:
+def held_since(ring: Ring, branches: Sequence[BranchRecord]) -> int:
     """The lowest sequence still held; the ring's own floor moves only when a producer needs it."""
     floor = ring.floor
     held = [b["released"] for b in branches if not b["lapse"]]
     return max(floor, min(held)) if held else floor
 
 
-def stats(ring: Ring) -> dict[str, Any]:
+def stats(ring: Ring) -> RingStats:
     """Positions and counters as they stand.
 
     Returns
@@ -100,8 +94,8 @@ def stats(ring: Ring) -> dict[str, Any]:
     """
     claimed = ring.claimed
     seats = ring.seats()
-    branches = [
-        branch | {"lag": max(0, claimed - branch["position"])} for branch in ring.branches()
+    branches: list[BranchLag] = [
+        {**branch, "lag": max(0, claimed - branch["position"])} for branch in ring.branches()
     ]
     branches.sort(key=lambda branch: -branch["lag"])
     floor = held_since(ring, branches)
@@ -115,8 +109,11 @@ def stats(ring: Ring) -> dict[str, Any]:
         "holder": ring.holder(),
         "branches": branches,
         "participants": seats,
-        "totals": {
-            role: {c: sum(s[c] for s in seats if s["role"] == role) for c in COUNTERS}
-            for role in ("producer", "member")
-        },
+        "totals": {"producer": _total(seats, "producer"), "member": _total(seats, "member")},
     }
+
+
+def _total(seats: list[SeatRecord], role: Literal["producer", "member"]) -> Counters:
+    those: list[Any] = [seat for seat in seats if seat["role"] == role]
+    names = Counters.__annotations__
+    return cast("Counters", {name: sum(seat[name] for seat in those) for name in names})

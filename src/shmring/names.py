@@ -17,6 +17,7 @@ from shmring.errors import NoSpace, PermissionRefused, RingExists, RingNotFound,
 
 SHM_FOLDER = "/dev/shm"
 PREFIX = "shmring."
+REQUESTS = "sidecar."  # how the ring is called into which a sidecar's clients write; then its name
 
 Path = str | os.PathLike[str]
 

@@ -6,12 +6,13 @@ import os
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
 
 from shmring import _shmring
 from shmring._shmring import Consumer, Producer
 from shmring.choices import (
     CLOCKS,
+    DEFAULT_START,
     STARTS,
     WAITS,
     WHEN_FULL,
@@ -22,20 +23,39 @@ from shmring.choices import (
     choose,
 )
 from shmring.closing import Closing
-from shmring.errors import RingExists, RingNotFound, ShmringError
+from shmring.errors import Closed, RingExists, RingNotFound, ShmringError
+from shmring.extras import need_pyarrow
 from shmring.names import Path, attach_core, is_name, locate, make_core, not_found, remove
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from shmring.arrow import ArrowReader, ArrowWriter
+    from shmring.arrow.reader import ReaderOptions
+    from shmring.arrow.writer import WriterOptions
     from shmring.durable import Journal, Retention
     from shmring.graph import Sequence
+    from shmring.records import (
+        BranchRecord,
+        CreateOptions,
+        HolderRecord,
+        RingStats,
+        SeatRecord,
+    )
 
 __all__ = ["Consumer", "Producer", "Ring", "RingInfo", "attach", "create", "open_or_create"]
 
-_ROLES = {0: "attached", 1: "producer", 2: "member"}
-_HOLDERS = {1: "claim", 2: "lease", 3: "members", 4: "no member"}
+_ROLES: dict[int, Literal["attached", "producer", "member"]] = {
+    0: "attached",
+    1: "producer",
+    2: "member",
+}
+_HOLDERS: dict[int, Literal["claim", "lease", "members", "no member"]] = {
+    1: "claim",
+    2: "lease",
+    3: "members",
+    4: "no member",
+}
 
 
 class RingInfo(NamedTuple):
@@ -76,7 +96,9 @@ class Ring(Closing):
     A context manager: leaving it closes the ring, its producers and its consumers. Memory that
     is still in use (a lease, a numpy view, an Arrow buffer) stays mapped until it is collected.
     Threads may share a ring. In a forked child it attaches again by itself when it is next asked
-    for something; the parent's producers and consumers stay the parent's.
+    for something; the parent's producers and consumers stay the parent's. It can be given to
+    another process of this host, as multiprocessing and executors do with arguments: what is sent
+    is the path and the uuid, and the other process attaches.
     """
 
     def __init__(
@@ -125,16 +147,14 @@ class Ring(Closing):
     def core(self) -> _shmring.Ring:
         """The core's handle, of this process."""
         if self._pid != os.getpid() and not self._handle.closed:
-            handle = attach_core(self._label, self._path, self._flags)
-            if handle.info()["uuid"].hex() != self._info.uuid:
-                handle.close()
-                raise RingNotFound(
-                    f'ring "{self._label}" was replaced by another one of the same name after the '
-                    "fork; attach to that one with shmring.attach()"
-                )
-            self._handle = handle
+            self._handle = _attach_same(self._label, self._path, self._flags, self._info.uuid)
             self._pid = os.getpid()
         return self._handle
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.closed:
+            raise Closed(f'ring "{self._label}" is closed; a closed ring cannot be sent')
+        return _received, (self._label, self._path, self._flags, self._info.uuid)
 
     # --- what it is ---------------------------------------------------------------------------
 
@@ -179,6 +199,7 @@ class Ring(Closing):
         serialized = self.schema_bytes
         if serialized is None:
             return None
+        need_pyarrow("an Arrow schema")
         import pyarrow as pa
 
         return pa.ipc.read_schema(pa.py_buffer(serialized))
@@ -195,7 +216,7 @@ class Ring(Closing):
         name : what this participant is called in statistics; up to 55 bytes are kept
         when_full : what push() without a timeout does when the ring is full: "block" waits,
             "raise" raises Full at once, "drop" counts the message and returns -1
-        wait : how it waits: "default" (spin briefly, then sleep), "spin", "yield", "sleep", "futex"
+        wait : how it waits, a name of :data:`shmring.Wait`; "default" spins briefly, then sleeps
 
         Raises
         ------
@@ -210,7 +231,7 @@ class Ring(Closing):
         self,
         branch: str,
         *,
-        start: Start | int = "latest",
+        start: Start | int = DEFAULT_START,
         exclusive: bool = False,
         ephemeral: bool = False,
         lapse: bool = False,
@@ -223,8 +244,8 @@ class Ring(Closing):
         Parameters
         ----------
         branch : name of the branch, 1 to 47 bytes. Every branch sees every message
-        start : where a new branch begins: "latest", "earliest" (what is still held, also of an
-            earlier run, with its end) or a sequence, of which the first message at or after it is
+        start : where a new branch begins: "earliest" (what is still held, also of an earlier run,
+            with its end), "latest" or a sequence, of which the first message at or after it is
             delivered first. A branch that is there goes on where it stands
         exclusive : one member only
         ephemeral : dropped with its last member; otherwise it keeps holding the producers
@@ -261,7 +282,7 @@ class Ring(Closing):
         self,
         branch: str,
         *,
-        start: Start | int = "latest",
+        start: Start | int = DEFAULT_START,
         exclusive: bool = False,
         lapse: bool = False,
         after: str | Iterable[str] = (),
@@ -294,7 +315,7 @@ class Ring(Closing):
         self,
         branch: str | None = None,
         *,
-        start: Start | int = "latest",
+        start: Start | int = DEFAULT_START,
         exclusive: bool = True,
         after: str | Iterable[str] = (),
         name: str | None = None,
@@ -314,13 +335,15 @@ class Ring(Closing):
         member = self.consumer(branch, start=start, exclusive=exclusive, after=after, name=name)
         return Sequence(self, member)
 
-    def arrow_writer(self, schema: pa.Schema | None = None, **options: Any) -> ArrowWriter:
+    def arrow_writer(
+        self, schema: pa.Schema | None = None, **options: Unpack[WriterOptions]
+    ) -> ArrowWriter:
         """A writer of Arrow record batches; see :class:`shmring.arrow.ArrowWriter`."""
         from shmring.arrow import ArrowWriter
 
         return ArrowWriter(self, schema, **options)
 
-    def arrow_reader(self, branch: str, **options: Any) -> ArrowReader:
+    def arrow_reader(self, branch: str, **options: Unpack[ReaderOptions]) -> ArrowReader:
         """A reader of Arrow record batches; see :class:`shmring.arrow.ArrowReader`."""
         from shmring.arrow import ArrowReader
 
@@ -353,7 +376,7 @@ class Ring(Closing):
         """What producers may overwrite up to; they raise it only when they need room."""
         return self.core.floor
 
-    def branches(self) -> list[dict[str, Any]]:
+    def branches(self) -> list[BranchRecord]:
         """The branches as they stand.
 
         Returns
@@ -365,15 +388,15 @@ class Ring(Closing):
         """
         found = self.core.branches()
         names = {b["id"]: b["name"] for b in found}
-        branches: list[dict[str, Any]] = []
+        branches: list[BranchRecord] = []
         for core in found:
             branch: dict[str, Any] = {**core}
             upstream = branch.pop("upstream")
             branch["after"] = [name for i, name in names.items() if upstream >> i & 1]
-            branches.append(branch)
+            branches.append(cast("BranchRecord", branch))
         return branches
 
-    def seats(self) -> list[dict[str, Any]]:
+    def seats(self) -> list[SeatRecord]:
         """The participants: who is attached, and what each has done so far.
 
         Returns
@@ -385,17 +408,17 @@ class Ring(Closing):
         """
         core = self.core
         names = {b["id"]: b["name"] for b in core.branches()}
-        seats: list[dict[str, Any]] = []
+        seats: list[SeatRecord] = []
         for found in core.seats():
             seat: dict[str, Any] = {**found}
             role = _ROLES.get(found["role"], "unknown")
             seat["role"] = role
             seat["branch"] = names.get(found["branch"]) if role == "member" else None
             seat["orphaned"] = seat.pop("state") == 2
-            seats.append(seat)
+            seats.append(cast("SeatRecord", seat))
         return seats
 
-    def holder(self) -> dict[str, Any] | None:
+    def holder(self) -> HolderRecord | None:
         """Whom producers wait for when the ring is full, as it stands.
 
         Returns
@@ -408,7 +431,7 @@ class Ring(Closing):
         say), words (the same as a sentence, as :class:`Full` says it)
         """
         found = self.core.holder()
-        return found and {**found, "kind": _HOLDERS[found["kind"]]}
+        return cast("HolderRecord", {**found, "kind": _HOLDERS[found["kind"]]}) if found else None
 
     def rows(
         self, first: int = 0, end: int | None = None, capacity: int = 300
@@ -433,7 +456,7 @@ class Ring(Closing):
 
         return table(self)
 
-    def stats(self) -> dict[str, Any]:
+    def stats(self) -> RingStats:
         """Positions and counters as they stand; see :func:`shmring.inspect.stats`."""
         from shmring.inspect import stats
 
@@ -453,12 +476,31 @@ class Ring(Closing):
         return self.core.recover()
 
 
+def _attach_same(label: str, path: str, flags: int, uuid: str) -> _shmring.Ring:
+    """Attach to the ring that another process knew, and to no other."""
+    handle = attach_core(label, path, flags)
+    if handle.info()["uuid"].hex() != uuid:
+        handle.close()
+        raise RingNotFound(
+            f'ring "{label}" was replaced by another one of the same name since this process, or '
+            "the one that sent the ring, attached to it; attach to that one with shmring.attach()"
+        )
+    return handle
+
+
+def _received(label: str, path: str, flags: int, uuid: str) -> Ring:
+    """The ring that another process has sent."""
+    handle = _attach_same(label, path, flags, uuid)
+    return Ring(handle, label, path, flags, temporary=False)
+
+
 def _start(start: object) -> tuple[int, int]:
     if isinstance(start, int) and not isinstance(start, bool):
         return _shmring.AT_SEQUENCE, _integer("start", start)
     if isinstance(start, str) and start in STARTS:
         return STARTS[start], 0
-    raise ValueError(f'start must be "latest", "earliest" or a sequence, not {start!r}')
+    names = ", ".join(map(repr, STARTS))
+    raise ValueError(f"start must be one of {names}, or a sequence, not {start!r}")
 
 
 def _branch_name(branch: object) -> str:
@@ -601,7 +643,9 @@ def attach(
     return Ring(attach_core(label, where, flags), label, where, flags, temporary=False)
 
 
-def open_or_create(name: str | None = None, *, path: Path | None = None, **options: Any) -> Ring:
+def open_or_create(
+    name: str | None = None, *, path: Path | None = None, **options: Unpack[CreateOptions]
+) -> Ring:
     """Attach to the ring, or make it if there is none; both ends of a pipe may call it at once.
 
     Parameters
@@ -613,12 +657,19 @@ def open_or_create(name: str | None = None, *, path: Path | None = None, **optio
     ------
     as :func:`create` and :func:`attach`
     """
+    return attach_or_make(name, path, **options)[0]
+
+
+def attach_or_make(
+    name: str | None, path: Path | None, **options: Unpack[CreateOptions]
+) -> tuple[Ring, bool]:
+    """What open_or_create() does, and whether the ring was made now."""
     while True:
         try:
-            return attach(name, path=path)
+            return attach(name, path=path), False
         except RingNotFound:
             pass
         try:
-            return create(name, path=path, **options)
+            return create(name, path=path, **options), True
         except RingExists:
             pass

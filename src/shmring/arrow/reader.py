@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
 
 from shmring.arrow.batches import decode_batch, has_dictionaries
-from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
+from shmring.choices import DEFAULT_START, KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.closing import Closing
 from shmring.errors import Damaged, Empty, EndOfStream, TooManyLeases
 
@@ -18,12 +18,26 @@ if TYPE_CHECKING:
     from shmring.choices import Start, Wait
     from shmring.ring import Consumer, Ring
 
-__all__ = ["ArrowReader"]
+__all__ = ["ArrowReader", "ReaderOptions"]
 
 # Seconds between looks at whether a waiting reader is what its producers wait for.
 _SLICE = 0.5
 # Slices after which it is told so: another thread may be about to drop its batches.
 _JAMMED_SLICES = 3
+
+
+class ReaderOptions(TypedDict, total=False):
+    """The options of :class:`ArrowReader` beside the ring and the branch."""
+
+    copy: bool
+    until: Literal["end", "empty"]
+    timeout: float | None
+    validate: bool
+    start: Start | int
+    exclusive: bool
+    ephemeral: bool
+    after: str | Iterable[str]
+    wait: Wait
 
 
 class ArrowReader(Closing):
@@ -55,10 +69,10 @@ class ArrowReader(Closing):
         until: Literal["end", "empty"] = "end",
         timeout: float | None = None,
         validate: bool = False,
-        start: Start | int = "earliest",
+        start: Start | int = DEFAULT_START,
         exclusive: bool = False,
         ephemeral: bool = False,
-        after: tuple[str, ...] = (),
+        after: str | Iterable[str] = (),
         wait: Wait = "default",
     ) -> None:
         if until not in ("end", "empty"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
 
@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from shmring.choices import Wait
     from shmring.ring import Ring
 
-__all__ = ["ArrowWriter"]
+__all__ = ["ArrowWriter", "WriterOptions"]
+
+
+class WriterOptions(TypedDict, total=False):
+    """The options of :class:`ArrowWriter` beside the ring and the schema."""
+
+    compression: Literal["lz4", "zstd"] | None
+    wait: Wait
+    name: str | None
 
 
 class ArrowWriter(Closing):

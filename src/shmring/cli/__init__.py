@@ -13,6 +13,7 @@ import click
 
 import shmring
 from shmring.cli.consume import consume
+from shmring.cli.demo import demo
 from shmring.cli.errors import exit_on_error, take_signals
 from shmring.cli.journal import journal
 from shmring.cli.look import stat, table
@@ -56,6 +57,7 @@ def app(ctx: click.Context, as_json: bool) -> None:
 
 
 for _command in (
+    demo,
     create,
     info,
     stat,

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import shmring
-from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM, STARTS
-from shmring.cli.errors import Terminated
+from shmring.choices import DEFAULT_START, KIND_ARROW_BATCH, KIND_ARROW_STREAM, STARTS
+from shmring.cli.errors import Terminated, complain
 from shmring.cli.options import (
     Place,
+    branch_names,
     creation_options,
     json_option,
     positive,
@@ -26,6 +27,7 @@ from shmring.cli.output import Meter, emit, wants_json
 from shmring.cli.produce import DEFAULT_BRANCH
 from shmring.cli.sinks import Lines, Sink, Tabular
 from shmring.errors import Damaged, Empty, EndOfStream, Lapsed
+from shmring.extras import need_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,21 +44,26 @@ def start(value: str) -> str | int:
         return value
     if value.isdigit():
         return int(value)
-    raise click.BadParameter(f"{value!r} is none of earliest, latest and a sequence")
+    raise click.BadParameter(f"{value!r} is none of {', '.join(STARTS)} and a sequence")
 
 
 @click.command()
 @ring_argument
 @click.option(
-    "--branch", default=DEFAULT_BRANCH, show_default=True, metavar="NAME", help="To join."
+    "--branch",
+    default=DEFAULT_BRANCH,
+    show_default=True,
+    metavar="NAME",
+    shell_complete=branch_names,
+    help="To join.",
 )
 @click.option(
     "--start",
     type=start,
-    default="earliest",
+    default=DEFAULT_START,
     show_default=True,
     metavar="WHERE",
-    help="Where the branch begins if it is new: earliest, latest or a sequence.",
+    help=f"Where the branch begins if it is new: {', '.join(STARTS)} or a sequence.",
 )
 @click.option(
     "--until",
@@ -80,7 +87,13 @@ def start(value: str) -> str | int:
 @click.option("--exclusive", is_flag=True, help="A new branch has one member only.")
 @click.option("--ephemeral", is_flag=True, help="A new branch goes with its last member.")
 @click.option("--lapse", is_flag=True, help="A new branch loses messages, but holds up nobody.")
-@click.option("--after", multiple=True, metavar="BRANCH", help="A new branch follows this one.")
+@click.option(
+    "--after",
+    multiple=True,
+    metavar="BRANCH",
+    shell_complete=branch_names,
+    help="A new branch follows this one.",
+)
 @creation_options
 @wait_option
 @json_option
@@ -100,15 +113,18 @@ def consume(
     """Take messages from a ring, a line each, until an end marker comes.
 
     Who consumes from the same branch shares its messages; every branch gets all of them. Arrow
-    batches become a line of JSON a row. The ring is made if it is not there. With --json, each
-    message is a JSON object; the other outputs end with their counts as one.
+    batches become a line of JSON a row. A ring that is not there is made, as stderr says. With
+    --json, each message is a JSON object; the other outputs end with their counts as one.
     """
     if sum((parquet is not None, csv is not None, count)) > 1:
         raise click.UsageError("give one of --parquet, --csv and --count")
     to_file = parquet is not None or csv is not None or count
     if null + raw + (to_file or wants_json()) > 1:
         raise click.UsageError("--null and --raw are for messages on stdout")
-    with place.open(slots=slots) as ring:
+    opened, made = place.open(slots=slots)
+    with opened as ring:
+        if made:  # perhaps for want of a letter
+            complain(f'there was no ring "{place.label}": made one of {ring.slots:,} slots')
         sink = Sink()
         if parquet is not None or csv is not None:
             sink = Tabular(parquet or csv or "", csv=csv is not None, schema=ring.schema)
@@ -229,6 +245,7 @@ def _hand_over(ring: shmring.Ring, lease: shmring.Lease, sink: Sink, meter: Mete
 
 def _batch_of(ring: shmring.Ring, lease: shmring.Lease) -> pa.RecordBatch | None:
     """The batch that the message is; no ArrowReader, because a ring may hold other messages too."""
+    need_pyarrow("a record batch")
     import pyarrow as pa
 
     from shmring.arrow.batches import decode_batch

@@ -11,7 +11,14 @@ import click
 
 from shmring.choices import KIND_END
 from shmring.cli.errors import Terminated, complain
-from shmring.cli.options import Place, binary_count, creation_options, json_option
+from shmring.cli.options import (
+    Place,
+    binary_count,
+    branch_names,
+    creation_options,
+    json_option,
+    ring_names,
+)
 from shmring.cli.output import as_time, emit, size, wants_json
 from shmring.cli.sinks import Lines
 
@@ -39,7 +46,7 @@ def journal() -> None:
 
 
 @journal.command()
-@click.argument("ring")
+@click.argument("ring", shell_complete=ring_names)
 @directory
 @click.option(
     "--segment",
@@ -56,6 +63,7 @@ def journal() -> None:
     "--consumed-by",
     multiple=True,
     metavar="BRANCH",
+    shell_complete=branch_names,
     help="Keep what this branch has not released; alone, forget what it has. Repeatable.",
 )
 @click.option("--allow-gap", is_flag=True, help="Go on although messages were lost in between.")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import Any
-
 import click
 
 from shmring.cli.options import Place, count, json_option, ring_argument
@@ -18,8 +15,10 @@ from shmring.cli.output import (
     size,
     wants_json,
 )
+from shmring.extras import pyarrow
 from shmring.inspect import Row, filled_rows
 from shmring.inspect import table as arrow_table
+from shmring.records import RingStats, SeatRecord
 
 __all__ = ["branch_rows", "seat_cells", "stat", "summary", "table"]
 
@@ -48,7 +47,7 @@ def stat(place: Place) -> None:
     show_table(*_counters(seats), title="what they have done")
 
 
-def summary(place: Place, stats: dict[str, Any]) -> list[str]:
+def summary(place: Place, stats: RingStats) -> list[str]:
     """How full the ring is, and who keeps it so, a line each."""
     used, slots, holder = stats["used"], stats["slots"], stats["holder"]
     lines = [
@@ -60,7 +59,7 @@ def summary(place: Place, stats: dict[str, Any]) -> list[str]:
     return lines
 
 
-def branch_rows(stats: dict[str, Any]) -> list[tuple[object, ...]]:
+def branch_rows(stats: RingStats) -> list[tuple[object, ...]]:
     """Rows for BRANCH_COLUMNS; > marks the branch that holds the producers."""
     holder = stats["holder"] if stats["used"] else None
     return [
@@ -78,7 +77,7 @@ def branch_rows(stats: dict[str, Any]) -> list[tuple[object, ...]]:
     ]
 
 
-def _state(seat: dict[str, Any]) -> str:
+def _state(seat: SeatRecord) -> str:
     if seat["alive"]:
         return "alive"
     if not seat["orphaned"]:
@@ -86,18 +85,18 @@ def _state(seat: dict[str, Any]) -> str:
     return "dead, redelivery" if seat["pid"] else "handed back"
 
 
-def seat_cells(seat: dict[str, Any]) -> tuple[object, ...]:
+def seat_cells(seat: SeatRecord) -> tuple[object, ...]:
     """Who a participant is: cells for SEAT_COLUMNS, all but the last."""
     who = (seat["seat"], seat["role"], seat["name"], seat["branch"] or "-", str(seat["pid"]))
     return (*who, _state(seat))
 
 
-def _seat_row(seat: dict[str, Any]) -> tuple[object, ...]:
+def _seat_row(seat: SeatRecord) -> tuple[object, ...]:
     held = [sequence for sequence in (seat["claim"], seat["hold"]) if sequence is not None]
     return (*seat_cells(seat), f"{min(held):,}" if held else "-")
 
 
-def _counters(seats: list[dict[str, Any]]) -> tuple[list[str], list[tuple[object, ...]]]:
+def _counters(seats: list[SeatRecord]) -> tuple[list[str], list[tuple[object, ...]]]:
     """Columns and rows of the counters; those that are 0 everywhere are left out."""
     shown = [c for c in _RARE if any(seat[c] for seat in seats)]
     return (
@@ -148,7 +147,7 @@ def table(
         if parquet is not None:
             whole = arrow_table(ring, capacity=capacity)
             first = 0 if limit is None else max(0, whole.num_rows - limit)
-            import_module("pyarrow.parquet").write_table(whole.slice(first), parquet)
+            pyarrow("parquet", "Parquet").write_table(whole.slice(first), parquet)
             return
         for_people = csv is None and not wants_json()
         if for_people and limit is None:

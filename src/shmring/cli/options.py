@@ -10,23 +10,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 import shmring
 from shmring.choices import WAITS
 from shmring.cli.output import set_json
-from shmring.errors import RingNotFound
+from shmring.errors import RingNotFound, ShmringError
+from shmring.names import REQUESTS
+from shmring.ring import attach_or_make
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shmring.records import CreateOptions
+
 __all__ = [
     "Place",
     "binary_count",
+    "branch_names",
     "count",
     "creation_options",
     "json_option",
     "positive",
     "ring_argument",
+    "ring_names",
+    "sidecar_names",
     "wait_option",
 ]
 
@@ -95,12 +103,14 @@ class Place:
                 ) from None
             raise
 
-    def open(self, *, slots: int | None, schema: pa.Schema | None = None) -> shmring.Ring:
-        """Attach to the ring, or make it: both ends of a pair may come first."""
-        options: dict[str, Any] = {"schema": schema}
+    def open(
+        self, *, slots: int | None, schema: pa.Schema | None = None
+    ) -> tuple[shmring.Ring, bool]:
+        """Attach to the ring, or make it (and say so): both ends of a pair may come first."""
+        options: CreateOptions = {"schema": schema}
         if slots is not None:
             options["slots"] = slots
-        return shmring.open_or_create(self.name, path=self.path, **options)
+        return attach_or_make(self.name, self.path, **options)
 
 
 def _place(ring: str | None, path: str | None) -> Place:
@@ -111,11 +121,41 @@ def _place(ring: str | None, path: str | None) -> Place:
     return Place(ring, path)
 
 
+# --- what a shell offers for a word that is begun -------------------------------------------------
+
+
+def ring_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The rings of this host; files once there is a / in the word."""
+    if "/" in begun:
+        return [CompletionItem(begun, type="file")]
+    return [CompletionItem(name) for name in shmring.rings() if name.startswith(begun)]
+
+
+def branch_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The branches of the ring that stands in the line already."""
+    path = ctx.params.get("path")
+    # Before a value that is missing click has not come to the arguments.
+    ring = ctx.params.get("ring") or next(iter(ctx.args), None)
+    try:
+        with _place(ring, path).attach(read_only=True) as attached:
+            names = [branch["name"] for branch in attached.branches()]
+    except (click.UsageError, ShmringError, OSError, ValueError):
+        return []
+    return [CompletionItem(name) for name in names if name.startswith(begun)]
+
+
+def sidecar_names(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """The sidecars that are served on this host."""
+    rings = (ring for ring in shmring.rings() if ring.startswith(REQUESTS))
+    names = (ring.removeprefix(REQUESTS) for ring in rings)
+    return [CompletionItem(name) for name in names if name.startswith(begun)]
+
+
 def ring_argument(command: Command) -> Command:
     """RING or --path; the command gets `place`."""
 
-    @click.argument("ring", required=False)
-    @click.option("--path", metavar="FILE", help="The ring is this file.")
+    @click.argument("ring", required=False, shell_complete=ring_names)
+    @click.option("--path", type=click.Path(), metavar="FILE", help="The ring is this file.")
     @functools.wraps(command)
     def wrapped(*, ring: str | None, path: str | None, **options: Any) -> Any:
         return command(place=_place(ring, path), **options)

@@ -14,6 +14,7 @@ from shmring._shmring import SLOT_BYTES
 from shmring.cli.options import (
     Place,
     binary_count,
+    branch_names,
     count,
     creation_options,
     json_option,
@@ -67,6 +68,7 @@ class Pushing(NamedTuple):
 @click.option(
     "--branch",
     metavar="NAME",
+    shell_complete=branch_names,
     help=f'Make this branch first, to hold what comes. ["{DEFAULT_BRANCH}" if there is none yet]',
 )
 @click.option("--end", is_flag=True, help="Push an end marker behind it all.")
@@ -131,7 +133,7 @@ def produce(
                 messages = separated(source, b"\0" if null else b"\n")
         # The source comes first: without one no ring is made.
         schema = None if batches is None else batches.schema
-        ring = stack.enter_context(place.open(slots=slots, schema=schema))
+        ring = stack.enter_context(place.open(slots=slots, schema=schema)[0])
         if branch is not None or not ring.branches():
             ring.subscribe(branch or DEFAULT_BRANCH, start="earliest")
         if batches is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,9 +12,17 @@ import click
 import shmring
 from shmring.choices import CLOCKS
 from shmring.cli.errors import complain
-from shmring.cli.options import Place, creation_options, json_option, ring_argument
+from shmring.cli.options import (
+    Place,
+    branch_names,
+    creation_options,
+    json_option,
+    ring_argument,
+    ring_names,
+)
 from shmring.cli.output import as_time, clean, emit, show_pairs, show_table, size, wants_json
 from shmring.errors import Contended, RingExists, ShmringError
+from shmring.extras import pyarrow
 from shmring.names import SHM_FOLDER, locate, reap, sweep_folder
 
 if TYPE_CHECKING:
@@ -84,7 +91,7 @@ def create(
     All of its memory is reserved now, and in containers charged to the one that this runs in.
     """
     if schema_from is not None:
-        options["schema"] = import_module("pyarrow.parquet").read_schema(schema_from)
+        options["schema"] = pyarrow("parquet", "Parquet").read_schema(schema_from)
     if slots is not None:
         options["slots"] = slots
     try:
@@ -210,7 +217,7 @@ def _listing(name: str) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("ring", required=False)
+@click.argument("ring", required=False, shell_complete=ring_names)
 @click.option("--path", metavar="FILE", help="Only the ring in this file.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go if it was done now.")
 @json_option
@@ -278,7 +285,7 @@ def recover(place: Place) -> None:
 
 @click.command("drop-branch")
 @ring_argument
-@click.argument("branch")
+@click.argument("branch", shell_complete=branch_names)
 @json_option
 def drop_branch(place: Place, branch: str) -> None:
     """Drop a branch: it holds the producers no longer, its consumers are told."""
@@ -289,7 +296,7 @@ def drop_branch(place: Place, branch: str) -> None:
 
 
 @click.command()
-@click.argument("rings", nargs=-1, metavar="[RING]...")
+@click.argument("rings", nargs=-1, metavar="[RING]...", shell_complete=ring_names)
 @click.option("--path", "paths", multiple=True, metavar="FILE", help="The ring in this file.")
 @json_option
 def unlink(rings: tuple[str, ...], paths: tuple[str, ...]) -> None:

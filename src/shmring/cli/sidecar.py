@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shmring.cli.errors import Terminated
-from shmring.cli.options import binary_count, json_option
+from shmring.cli.options import binary_count, json_option, sidecar_names
 from shmring.cli.output import emit, wants_json
 
 if TYPE_CHECKING:
@@ -24,7 +24,11 @@ __all__ = ["sidecar"]
 
 @click.command()
 @click.argument("target", metavar="MODULE:FUNCTION")
-@click.option("--name", help="By which clients find it.  [default: the function's]")
+@click.option(
+    "--name",
+    shell_complete=sidecar_names,
+    help="By which clients find it.  [default: the function's]",
+)
 @click.option("--workers", type=click.IntRange(1), help="Processes that share the requests.")
 @click.option(
     "--slots",

@@ -103,10 +103,10 @@ def _keys(live: bool) -> Generator[Callable[[float], bool], None, None]:
 
 def _looks(
     ring: shmring.Ring, interval: float, times: int | None, ended: Callable[[float], bool]
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[Any]:
     rates = Rates()
     for number in itertools.count(1):
-        stats = ring.stats()
+        stats: Any = ring.stats()
         stats["slots_per_s"] = rates.of("claimed", stats["claimed"])
         for branch in stats["branches"]:
             branch["slots_per_s"] = rates.of(("branch", branch["name"]), branch["position"])
@@ -119,7 +119,7 @@ def _looks(
             return
 
 
-def _show_live(place: Place, looks: Iterator[dict[str, Any]]) -> None:
+def _show_live(place: Place, looks: Iterator[Any]) -> None:
     from rich.live import Live
 
     with Live(screen=True, auto_refresh=False) as live:
@@ -127,7 +127,7 @@ def _show_live(place: Place, looks: Iterator[dict[str, Any]]) -> None:
             live.update(_draw(place, stats), refresh=True)
 
 
-def _draw(place: Place, stats: dict[str, Any]) -> Group:
+def _draw(place: Place, stats: Any) -> Group:
     from rich.console import Group
     from rich.text import Text
 

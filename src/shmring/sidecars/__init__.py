@@ -1,7 +1,11 @@
 """Sidecars: processes that answer requests from other processes, batch by batch."""
 
-from shmring.sidecars.client import Metrics, SidecarClient
-from shmring.sidecars.server import Sidecar, sidecar
-from shmring.sidecars.wire import Task
+from shmring.extras import need_pyarrow
 
-__all__ = ["Metrics", "Sidecar", "SidecarClient", "Task", "sidecar"]
+need_pyarrow("a sidecar, whose requests are Arrow batches,")
+
+from shmring.sidecars.client import Metrics, SidecarClient  # noqa: E402
+from shmring.sidecars.server import Sidecar, SidecarFunction, sidecar  # noqa: E402
+from shmring.sidecars.wire import Task  # noqa: E402
+
+__all__ = ["Metrics", "Sidecar", "SidecarClient", "SidecarFunction", "Task", "sidecar"]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import shmring
 from shmring.errors import Damaged, LimitReached, ShmringError
+from shmring.records import SeatRecord
 from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
 __all__ = ["LOADING", "SUPERVISOR", "Watch", "crowd", "enter", "functions"]
@@ -25,8 +26,6 @@ LOADING = "loading "  # then the function's name
 _CLIENT = "client"
 
 _NAMED = 5  # of many clients, those that have been there longest
-
-Seat = dict[str, Any]
 
 
 def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
@@ -86,7 +85,7 @@ class Watch:
     """What a client sees of a sidecar's other processes while it waits for them."""
 
     def __init__(self) -> None:
-        self._seats: list[Seat] = []
+        self._seats: list[SeatRecord] = []
         self._tasks: dict[tuple[int, int], _Task] = {}
 
     def look(self, ring: shmring.Ring) -> bool:
@@ -114,13 +113,13 @@ class Watch:
             ]
         return "; ".join(said)
 
-    def _workers(self) -> list[Seat]:
+    def _workers(self) -> list[SeatRecord]:
         return [seat for seat in self._seats if seat["role"] == "member"]
 
-    def _named(self, name: str) -> list[Seat]:
+    def _named(self, name: str) -> list[SeatRecord]:
         return [s for s in self._seats if s["role"] == "producer" and s["name"].startswith(name)]
 
-    def _describe_worker(self, seat: Seat, ring: shmring.Ring) -> str:
+    def _describe_worker(self, seat: SeatRecord, ring: shmring.Ring) -> str:
         worker = f"worker {seat['pid']} ({seat['name']})"
         task = self._tasks[_key(seat)]
         age = _age(time.monotonic() - task.since)
@@ -129,7 +128,7 @@ class Watch:
         return f"{worker} has been at {_request(ring, task.sequence)} for at least {age}"
 
 
-def _key(seat: Seat) -> tuple[int, int]:
+def _key(seat: SeatRecord) -> tuple[int, int]:
     return seat["seat"], seat["joined_ns"]
 
 
@@ -145,7 +144,7 @@ def _request(ring: shmring.Ring, sequence: int) -> str:
     return f"message {sequence}"
 
 
-def _age_of(seat: Seat) -> str:
+def _age_of(seat: SeatRecord) -> str:
     return _age(max(0.0, time.time() - seat["joined_ns"] / 1e9))
 
 

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 import shmring
 from shmring._shmring import MAX_SEATS
@@ -19,7 +19,11 @@ from shmring.sidecars.seats import SUPERVISOR
 from shmring.sidecars.sizes import REQUEST
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
-__all__ = ["Sidecar", "sidecar"]
+__all__ = ["Sidecar", "SidecarFunction", "sidecar"]
+
+P = ParamSpec("P")
+Answer = TypeVar("Answer", covariant=True)
+Class = TypeVar("Class", bound=type)
 
 _LOOK_EVERY = 0.2
 _GRACE = 10.0  # seconds between SIGTERM and SIGKILL
@@ -308,9 +312,32 @@ class Sidecar:
         self.stop()
 
 
-def sidecar(
-    name: str | None = None, *, workers: int = 1
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+class SidecarFunction(Protocol[P, Answer]):
+    """A function with the marks of :func:`sidecar`: called as before, started by ``sidecar()``."""
+
+    __module__: str
+    __name__: str
+    __qualname__: str
+    __sidecar_name__: str
+    __sidecar_workers__: int
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Answer: ...
+
+    def sidecar(self) -> Sidecar:
+        """The function's sidecar, for a ``with`` block, or to start and stop."""
+        ...
+
+
+class _Mark(Protocol):
+    """What :func:`sidecar` returns. A class stays the type that it is."""
+
+    @overload
+    def __call__(self, target: Class, /) -> Class: ...
+    @overload
+    def __call__(self, target: Callable[P, Answer], /) -> SidecarFunction[P, Answer]: ...
+
+
+def sidecar(name: str | None = None, *, workers: int = 1) -> _Mark:
     """Mark a function (or a class, instantiated once a worker) as a sidecar.
 
     The decorated function can be called as before, served by
@@ -322,14 +349,16 @@ def sidecar(
 
         with score.sidecar():
             ...
+
+    Type checkers see the function's own parameters, and the attribute; of a class they see the
+    class: start it with ``shmring.Sidecar(Scorer)``.
     """
 
-    def mark(function: Callable[..., Any]) -> Callable[..., Any]:
-        marked: Any = function
-        marked.__sidecar_name__ = name or function.__name__
-        marked.__sidecar_workers__ = workers
-        marked.sidecar = lambda: Sidecar(function)
-        return function
+    def mark(target: Any, /) -> Any:
+        target.__sidecar_name__ = name or target.__name__
+        target.__sidecar_workers__ = workers
+        target.sidecar = lambda: Sidecar(target)
+        return target
 
     return mark
 

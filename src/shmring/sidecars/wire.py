@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from shmring.errors import Damaged
+from shmring.names import REQUESTS
 
 __all__ = [
     "FLAG_AGAIN",
@@ -63,7 +64,7 @@ WORKERS_BRANCH = "workers"
 
 def request_ring_name(sidecar: str) -> str:
     """The ring into which all clients of a sidecar write."""
-    return f"sidecar.{sidecar}"
+    return f"{REQUESTS}{sidecar}"
 
 
 def reply_ring_name(sidecar: str, unique: str) -> str:

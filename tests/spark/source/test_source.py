@@ -185,7 +185,7 @@ def test_until_end_gives_up_in_time(read, arrow):
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"start": "soon"}, "option start must be latest, earliest or a sequence"),
+        ({"start": "soon"}, "option start must be earliest, latest or a sequence"),
         ({"until": "later"}, "option until must be empty or end"),
         ({"maxMessages": 0}, "option maxMessages must be a positive number"),
         ({"timeout": "long"}, "option timeout must be a time"),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from shmring.choices import DEFAULT_START, STARTS
 from shmring.names import PREFIX, SHM_FOLDER
 from shmring.ring import Ring, attach
 
@@ -82,7 +83,7 @@ class ReadOptions:
             rings=rings,
             host_wait=_seconds(options, "hostWait", _HOST_WAIT),
             branch=options.get("branch", ""),
-            start=_start(options.get("start", "earliest")),
+            start=_start(options.get("start", DEFAULT_START)),
             max_messages=_positive(options, "maxMessages"),
             timeout=_seconds(options, "timeout", None),
             until_end=until_end,
@@ -173,11 +174,11 @@ def _matching(pattern: str) -> list[str]:
 
 
 def _start(text: str) -> Any:
-    if text in ("latest", "earliest"):
+    if text in STARTS:
         return text
     if text.isdecimal():
         return int(text)
-    raise ValueError(f'option start must be latest, earliest or a sequence, not "{text}"')
+    raise ValueError(f'option start must be {", ".join(STARTS)} or a sequence, not "{text}"')
 
 
 def _choice(options: Mapping[str, str], name: str, *choices: str) -> str:

@@ -1,0 +1,107 @@
+"""What the command line does for who meets it: the demo, completion, and a word about typos."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shmring
+from shmring.cli.demo import ONE, TWO
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "shmring", *arguments],
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+
+
+# --- demo ----------------------------------------------------------------------------------------
+
+
+def test_demo_runs_readmes_ten_lines() -> None:
+    blocks = re.findall(r"^```python\n(# (?:one|two)\.py\n.*?)^```", README, re.M | re.S)
+    assert blocks == [ONE, TWO]
+
+
+def test_demo_shows_both_programs_and_what_each_does() -> None:
+    said = run("demo")
+    assert (said.returncode, said.stderr) == (0, "")
+    code, _, story = said.stdout.partition("\n\n 0")
+    for line in (*ONE.splitlines(), *TWO.splitlines()):
+        assert re.sub('"orders"', "", line.split('"')[0]) in code
+    steps = re.findall(r"s  (\S+) +(.*)", story)
+    assert ("one.py", "prints b'hello'") in steps
+    assert ("two.py", "has ended") in steps
+    assert ("one.py", "has ended") in steps
+    assert any("has released 2 of 2 slots" in text for _, text in steps)
+
+
+# --- consume says that it makes a ring -----------------------------------------------------------
+
+
+def test_consume_of_no_ring_says_that_it_makes_one(name: str) -> None:
+    try:
+        said = run("consume", name, "--until", "empty", "--slots", "1024")
+        assert said.returncode == 0
+        assert said.stderr == f'shmring: there was no ring "{name}": made one of 1,024 slots\n'
+        again = run("consume", name, "--until", "empty")
+        assert (again.returncode, again.stderr) == (0, "")
+    finally:
+        shmring.unlink(name)
+
+
+# --- completion ----------------------------------------------------------------------------------
+
+
+def offered(*words: str) -> list[str]:
+    line = ["shmring", *words]
+    said = run(
+        COMP_WORDS=" ".join(line), COMP_CWORD=str(len(line) - 1), _SHMRING_COMPLETE="bash_complete"
+    )
+    assert said.stderr == ""
+    return [line.partition(",")[2] for line in said.stdout.split()]
+
+
+@pytest.fixture
+def branches(ring: shmring.Ring) -> shmring.Ring:
+    ring.subscribe("billing")
+    ring.subscribe("audit")
+    return ring
+
+
+def test_commands_are_offered() -> None:
+    assert offered("con") == ["consume"]
+
+
+@pytest.mark.parametrize("command", ["consume", "produce", "stat", "top", "unlink", "gc", "info"])
+def test_names_of_rings_are_offered(command: str, name: str, ring: shmring.Ring) -> None:
+    assert name in offered(command, name[:-1])
+    assert offered(command, f"{name}-not") == []
+
+
+def test_names_of_rings_are_offered_to_the_journal(name: str, ring: shmring.Ring) -> None:
+    assert offered("journal", "run", name) == [name]
+
+
+def test_branches_of_the_ring_in_the_line_are_offered(name: str, branches: shmring.Ring) -> None:
+    assert sorted(offered("consume", name, "--branch", "")) == ["audit", "billing"]
+    assert offered("consume", name, "--after", "b") == ["billing"]
+    assert offered("drop-branch", name, "a") == ["audit"]
+    assert offered("consume", f"{name}-not", "--branch", "") == []
+    assert offered("consume", "--branch", "") == []
+
+
+def test_sidecars_are_offered(name: str) -> None:
+    with shmring.create(f"sidecar.{name}", slots=1024, temporary=True):
+        assert offered("sidecar", "module:function", "--name", name[:5]) == [name]

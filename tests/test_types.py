@@ -1,0 +1,79 @@
+"""What type checkers make of a user's program, in their strict modes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+import shmring
+
+PROGRAM = Path(__file__).with_name("typed_program.py")
+CHECKERS = {
+    "mypy": ["mypy", "--strict", "--no-error-summary", "--cache-dir=/dev/null"],
+    "pyright": ["pyright", "--pythonpath", sys.executable, "--project"],
+}
+
+
+def check(checker: str, program: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    config = folder / "pyrightconfig.json"
+    config.write_text('{"typeCheckingMode": "strict", "reportUnnecessaryTypeIgnoreComment": true}')
+    command = [sys.executable, "-m", *CHECKERS[checker]]
+    if checker == "pyright":
+        command.append(str(config))
+    return subprocess.run([*command, str(program)], cwd=folder, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_a_typed_program_has_no_error(checker: str, tmp_path: Path) -> None:
+    said = check(checker, PROGRAM, tmp_path)
+    assert said.returncode == 0, said.stdout + said.stderr
+
+
+MISTAKES = """\
+import shmring
+
+shmring.open_or_create("a", slot=1024)
+shmring.open_or_create("a", slots="1024")
+shmring.attach("a").arrow_reader("b", strat="latest")
+shmring.attach("a").arrow_reader("b", wait="snooze")
+shmring.attach("a").arrow_writer(compression="gzip")
+shmring.attach("a").consumer("b", start="first")
+print(shmring.attach("a").stats()["use"])
+print(shmring.attach("a").seats()[0]["pid"] + "")
+print(shmring.attach("a").branches()[0]["upstream"])
+shmring.sidecar("s")(len)(3)
+shmring.sidecar("s")(len).sidecars()
+"""
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_each_mistake_is_found(checker: str, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(MISTAKES)
+    said = check(checker, program, tmp_path)
+    assert said.returncode == 1, said.stdout + said.stderr
+    found = {int(line) for line in re.findall(r"program\.py:(\d+):", said.stdout)}
+    assert found == set(range(3, MISTAKES.count("\n") + 1)), said.stdout
+
+
+def test_the_typed_program_runs() -> None:
+    said = subprocess.run([sys.executable, str(PROGRAM)], capture_output=True, text=True)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert said.stdout == "3 rows, branch reader, 0 slots behind\n"
+
+
+# --- names that are written once ----------------------------------------------------------------
+
+
+def test_wait_strategies_are_named_once() -> None:
+    names = get_args(shmring.Wait)
+    assert set(names) == {"default", "spin", "yield", "sleep", "futex"}
+    package = Path(shmring.__file__).parent
+    sources = [*package.rglob("*.py"), *package.rglob("*.pyi")]
+    named = [file.name for file in sources if '"yield"' in file.read_text()]
+    assert named == ["choices.py"]

@@ -1,0 +1,68 @@
+"""A user's program with types; test_types.py lets checkers read it, and runs it."""
+
+from __future__ import annotations
+
+import os
+from typing import assert_type
+
+import pyarrow as pa
+
+import shmring
+
+
+@shmring.sidecar("doubler", workers=2)
+def doubled(batch: pa.RecordBatch, times: int = 2) -> pa.RecordBatch:
+    return batch if times else batch.slice(0, 0)
+
+
+@shmring.sidecar()
+class Scorer:
+    def __init__(self) -> None:
+        self.weight = 3
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+
+def tell(stats: shmring.RingStats) -> str:
+    (branch,) = stats["branches"]
+    return f"branch {branch['name']}, {branch['lag']} slots behind"
+
+
+def living(seats: list[shmring.SeatRecord]) -> list[int]:
+    return [seat["pid"] for seat in seats if seat["alive"]]
+
+
+def patient(ring: shmring.Ring, wait: shmring.Wait, start: shmring.Start) -> shmring.Consumer:
+    return ring.consumer("patient", wait=wait, start=start, ephemeral=True)
+
+
+def main() -> None:
+    name = f"test-{os.getpid()}-typed"
+    with shmring.open_or_create(name, slots=1024, temporary=True, clock="off") as ring:
+        with patient(ring, "futex", "latest") as inp:
+            assert_type(inp.closed, bool)
+        batch = pa.RecordBatch.from_pydict({"value": [1, 2, 3]})
+        reader = ring.arrow_reader("reader", until="end", copy=True, wait="futex", after=())
+        with ring.arrow_writer(batch.schema, compression="lz4", wait="sleep") as out, reader:
+            assert_type(out.write(batch), int)
+            out.end()
+            rows = sum(each.num_rows for each in reader)
+        holder = ring.holder()
+        if holder is not None:
+            assert_type(holder["words"], str)
+        assert living(ring.seats()) == [os.getpid()]
+        print(f"{rows} rows, {tell(ring.stats())}")
+
+    assert doubled(batch, times=1) is batch
+    assert_type(doubled.__sidecar_workers__, int)
+    assert_type(Scorer().weight, int)
+
+
+def serve() -> tuple[shmring.Sidecar, shmring.Sidecar]:
+    """What the module that imports this one may do: a sidecar's workers import its module."""
+    return doubled.sidecar(), shmring.Sidecar(Scorer)
+
+
+if __name__ == "__main__":
+    main()
