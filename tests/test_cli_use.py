@@ -41,7 +41,7 @@ def test_demo_shows_both_programs_and_what_each_does() -> None:
     for line in (*ONE.splitlines(), *TWO.splitlines()):
         assert re.sub('"orders"', "", line.split('"')[0]) in code
     steps = re.findall(r"s  (\S+) +(.*)", story)
-    assert ("one.py", "prints b'hello'") in steps
+    assert ("one.py", "prints hello") in steps
     assert ("two.py", "has ended") in steps
     assert ("one.py", "has ended") in steps
     assert any("has released 2 of 2 slots" in text for _, text in steps)

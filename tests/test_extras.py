@@ -1,0 +1,136 @@
+"""What works with the required packages alone, and what the rest says where it is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import shmring
+
+PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+# As on a machine where they are not installed.
+WITHOUT = (
+    "import sys\n"
+    "for name in ('pyarrow', 'pandas', 'pyspark', 'sqlalchemy'): sys.modules[name] = None\n"
+)
+
+
+def run(code: str, *arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT + code, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+    )
+
+
+def shell(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    code = "from shmring.cli import main; sys.exit(main())"
+    return run(code, *arguments, stdin=stdin)
+
+
+def test_required_packages_are_few() -> None:
+    names = {requirement.split(">=")[0] for requirement in PROJECT["dependencies"]}
+    assert names == {"posix_ipc", "numpy", "click", "rich"}
+
+
+def test_bytes_need_no_extra(name: str, tmp_path: Path) -> None:
+    code = """
+import shmring
+name, folder = sys.argv[1:]
+with shmring.create(name, slots=1024, temporary=True) as ring, ring.journal(folder):
+    with ring.producer() as out, ring.consumer("b") as inp:
+        out.push_many([b"one", b"two"], durable=True)
+        out.push(b"x" * 1000, durable=True)
+        out.push_end()
+        with inp.lease_many(2) as batch:
+            assert batch.array.shape == (2, 300)
+        assert inp.pop() == b"x" * 1000
+    assert ring.schema is None
+    assert ring.stats()["slots"] == 1024
+assert [bytes(m.data)[:3] for m in shmring.durable.replay(folder)][:2] == [b"one", b"two"]
+queue = shmring.durable.PersistentQueue(folder + ".queue")
+queue.close()
+"""
+    said = run(code, name, str(tmp_path / "journal"))
+    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+
+
+def test_the_command_line_needs_no_extra(name: str) -> None:
+    try:
+        assert shell("produce", name, "--end", "--slots", "1024", stdin="a\nb\n").returncode == 0
+        assert shell("stat", name).returncode == 0
+        assert shell("table", name).returncode == 0
+        said = shell("consume", name)
+        assert (said.returncode, said.stdout, said.stderr) == (0, "a\nb\n", "")
+    finally:
+        shmring.unlink(name)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "ring.arrow_writer()",
+        'ring.arrow_reader("b")',
+        "ring.table()",
+        "shmring.arrow",
+        'shmring.sidecar("s")',
+        'shmring.SidecarClient("s")',
+    ],
+)
+def test_what_needs_pyarrow_says_how_to_get_it(use: str, name: str) -> None:
+    code = f"""
+import shmring
+with shmring.create(sys.argv[1], slots=1024, temporary=True) as ring:
+    try:
+        {use}
+    except shmring.MissingExtra as error:
+        print(error)
+"""
+    said = run(code, name)
+    assert said.stderr == ""
+    assert "needs pyarrow, which is not installed here: pip install 'shmring[arrow]'" in said.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["create", "--schema-from", "no.parquet"],
+        ["produce", "--csv", "-"],
+        ["produce", "--parquet", "no.parquet"],
+        ["consume", "--until", "empty", "--parquet", "no.parquet"],
+        ["table", "--parquet", "no.parquet"],
+    ],
+    ids=" ".join,
+)
+def test_the_command_line_says_it_in_one_line(arguments: list[str], ring: shmring.Ring) -> None:
+    command, *options = arguments
+    said = shell(command, f"{ring.name}", *options)
+    assert said.returncode == 1
+    assert said.stderr.startswith("shmring: ")
+    assert said.stderr.endswith("is not installed here: pip install 'shmring[arrow]'\n")
+    assert said.stderr.count("\n") == 1
+
+
+def test_a_ring_with_a_schema_is_used_as_bytes_without_pyarrow(name: str) -> None:
+    import pyarrow as pa
+
+    code = """
+import shmring
+with shmring.attach(sys.argv[1]) as ring, ring.consumer("b") as inp:
+    print(len(inp.pop(timeout=60)), len(ring.schema_bytes) > 0)
+    try:
+        ring.schema
+    except shmring.MissingExtra as error:
+        print(error)
+"""
+    with shmring.create(name, slots=1024, schema=pa.schema({"x": pa.int64()}), temporary=True) as r:
+        with r.producer() as out:
+            out.push(b"1234")
+        said = run(code, name)
+    assert said.stdout.splitlines()[0] == "4 True"
+    assert "an Arrow schema needs pyarrow" in said.stdout
