@@ -107,7 +107,7 @@ def test_a_journal_begun_anew_behind_a_message_never_makes_it_durable(
         until(lambda: ring.claimed == 1)
         ring.drop_branch("journal")
         taker.close()
-        with ring.consumer("journal", exclusive=True):
+        with ring.consumer("journal", start="latest", exclusive=True):
             with pytest.raises(NotDurable, match="was dropped"):
                 push.outcome()
             with pytest.raises(NotDurable, match="was dropped"):
