@@ -200,7 +200,7 @@ BREAKS = [
     Break(
         "a sleeper does not look again",
         "wait.c",
-        "\tif (ready(w, slots))\n\t\treturn true;\n\tif (w->seat)",
+        "\tif (ready(w, slots) || is_interrupted(w))\n\t\treturn true;\n\tif (w->seat)",
         "\tif (w->seat)",
         "asleep: a producer and a member wake each other",
     ),
