@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 QUESTIONS = {
     "limits": "benchmarks.limits",
     "native": "benchmarks.ring_native",
+    "instructions": "benchmarks.instructions",
     "messages": "benchmarks.messages",
     "arrow": "benchmarks.arrow_batches",
     "many": "benchmarks.many",
