@@ -9,13 +9,18 @@
 
 /* Scattered: rotating the index by three bits is a bijection that puts eight
  * neighbours an eighth of the ring apart. */
-static inline uint64_t index_of(const shmring *ring, uint64_t sequence)
+static inline uint64_t index_with(const shmring *ring, uint32_t options, uint64_t sequence)
 {
 	uint64_t i = sequence & ring->mask;
 
-	if (__builtin_expect(ring->options & OPT_SCATTERED, 0))
+	if (__builtin_expect(options & OPT_SCATTERED, 0))
 		i = i >> 3 | (i & 7) << (ring->log2_capacity - 3);
 	return i;
+}
+
+static inline uint64_t index_of(const shmring *ring, uint64_t sequence)
+{
+	return index_with(ring, ring->options, sequence);
 }
 
 static inline struct control *control_at(const shmring *ring, uint64_t sequence)
@@ -67,9 +72,8 @@ static inline uint8_t description_flags(uint64_t description)
 	return (uint8_t)(description >> 48);
 }
 
-static inline bool entry_unpack(const shmring *ring, uint64_t sequence, struct entry *e)
+static inline bool entry_unpack(const shmring *ring, const struct control *c, uint64_t sequence, struct entry *e)
 {
-	const struct control *c = control_at(ring, sequence);
 	uint64_t payload = load_relaxed(&c->payload);
 	uint64_t description = load_relaxed(&c->description);
 	uint64_t slots;
@@ -82,33 +86,38 @@ static inline bool entry_unpack(const shmring *ring, uint64_t sequence, struct e
 	e->shift = (uint8_t)(description >> 56);
 	slots = e->flags & FLAG_ONES ? 1 : e->run;
 	e->next = sequence + slots;
-	return e->run != 0 && e->run <= ring->capacity && (uint64_t)e->length + e->shift <= slots * SLOT_BYTES;
+	return e->run - 1 < ring->capacity && (uint64_t)e->length + e->shift <= slots * SLOT_BYTES;
 }
 
 static inline int entry_read(const shmring *ring, uint64_t sequence, struct entry *e)
 {
-	if (__builtin_expect(entry_unpack(ring, sequence, e), 1))
+	if (__builtin_expect(entry_unpack(ring, control_at(ring, sequence), sequence, e), 1))
 		return SHMRING_OK;
 	return fail_entry(ring->name, sequence, e->run, e->length);
 }
 
 /* A message, and neither damaged, nor aborted, nor an end marker. */
-static inline bool entry_is_plain(const shmring *ring, uint64_t sequence, struct entry *e)
+static inline bool entry_is_plain(const shmring *ring, const struct control *c, uint64_t sequence, struct entry *e)
 {
-	return entry_unpack(ring, sequence, e) && e->kind != KIND_ABORTED && e->kind != KIND_END;
+	return entry_unpack(ring, c, sequence, e) && e->kind != KIND_ABORTED && e->kind != KIND_END;
 }
 
 /* --- published or not ----------------------------------------------------------- */
 
-/* The one store that makes a run visible: pairs with the acquire in is_published(). */
+/* The one store that makes a run visible: pairs with the acquire in shows(). */
 static inline void publish(struct control *entry, uint64_t sequence)
 {
 	store_release(&entry->published, sequence + 1);
 }
 
+static inline bool shows(const struct control *entry, uint64_t sequence)
+{
+	return load_acquire(&entry->published) == sequence + 1;
+}
+
 static inline bool is_published(const shmring *ring, uint64_t sequence)
 {
-	return load_acquire(&control_at(ring, sequence)->published) == sequence + 1;
+	return shows(control_at(ring, sequence), sequence);
 }
 
 /* Claimed and not published. The floor last: a slot that was published and used

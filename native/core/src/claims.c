@@ -78,7 +78,7 @@ bool settle_claim(shmring *r, struct seat *s, uint32_t index)
 			for (uint64_t i = 1; i < n; i++)
 				store_relaxed(&control_at(r, h + i)->published, 0);
 			publish_aborted(r, h, n, (uint8_t)index);
-			wake_readers(r);
+			wake_readers(r, r->asymmetric);
 		}
 	}
 	store_release(&s->intent.lo, NONE);

@@ -4,31 +4,34 @@
 #include "floor.h"
 #include "takes.h"
 
-static inline void describe(const shmring *r, uint64_t at, const struct entry *e, struct shmring_message *message)
+static inline void describe(const shmring *r, const struct control *c, uint64_t at, const struct entry *e,
+			    struct shmring_message *message)
 {
 	message->message_id = at;
-	message->time = load_relaxed(&control_at(r, at)->time);
-	message->data = slot_at(r, at) + e->shift;
+	message->time = load_relaxed(&c->time);
+	message->data = r->slots + (uint64_t)(c - r->control) * SLOT_BYTES + e->shift;
 	message->length = e->length;
 	message->slots = (uint32_t)(e->next - at);
 	message->checksum = e->flags & FLAG_CHECKSUM ? e->crc : 0;
 	message->kind = e->kind;
 }
 
-static int read_any(const shmring *r, uint64_t *position, uint64_t end, struct shmring_message *message);
+__attribute__((cold, noinline)) static int read_any(const shmring *r, uint64_t *position, uint64_t end,
+						    struct shmring_message *message);
 
 int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmring_message *message)
 {
 	uint64_t at = *position;
+	const struct control *c = control_at(r, at);
 	struct entry e;
 
 	/* Here: there is a message, and it has no checksum. */
-	if (__builtin_expect(at >= end || !is_published(r, at) || !entry_is_plain(r, at, &e) || e.next > end ||
+	if (__builtin_expect(at >= end || !shows(c, at) || !entry_is_plain(r, c, at, &e) || e.next > end ||
 				 e.flags & FLAG_CHECKSUM,
 			     0))
 		return read_any(r, position, end, message);
 	*position = e.next;
-	describe(r, at, &e, message);
+	describe(r, c, at, &e, message);
 	return SHMRING_OK;
 }
 
@@ -51,7 +54,7 @@ static int read_any(const shmring *r, uint64_t *position, uint64_t end, struct s
 		*position = e.next;
 		if (e.kind == KIND_ABORTED)
 			continue;
-		describe(r, at, &e, message);
+		describe(r, control_at(r, at), at, &e, message);
 		if (e.flags & FLAG_CHECKSUM && shmring_crc32c(0, message->data, e.length) != e.crc)
 			return fail(SHMRING_E_DAMAGED, "ring \"%s\": message %llu does not match its checksum",
 				    r->name, (unsigned long long)at);

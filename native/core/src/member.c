@@ -195,11 +195,11 @@ static bool dead_hold_something(shmring_member *m)
 
 /* Pending before it is recorded, and struck before it is done: at every point
  * between, recovery asks `taken` whose the range is. */
-static inline void take_begins(shmring_member *m, uint64_t t, uint64_t end)
+static inline void take_begins(struct seat *s, uint64_t t, uint64_t word)
 {
-	store_relaxed(&m->seat->lease.take_lo, t);
+	store_relaxed(&s->lease.take_lo, t);
 	crash_order();
-	store_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index) | TAKE_PENDING);
+	store_relaxed(&s->lease.take_end, word | TAKE_PENDING);
 	crash_order();
 }
 
@@ -213,8 +213,8 @@ __attribute__((cold, noinline)) static int take_undone(shmring_member *m, uint64
 }
 
 /* The range is recorded and held: moves `taken`, and gives the lease. */
-static inline int take_recorded(shmring_member *m, uint64_t seen, uint64_t end, uint32_t messages,
-				struct shmring_lease *lease)
+static inline int take_recorded(shmring_member *m, struct seat *s, uint64_t seen, uint64_t end, uint64_t word,
+				uint32_t messages, struct shmring_lease *lease)
 {
 	uint64_t t = seen >> 8;
 
@@ -224,22 +224,25 @@ static inline int take_recorded(shmring_member *m, uint64_t seen, uint64_t end, 
 	if (__builtin_expect(!move_taken(m, seen, end), 0))
 		return take_undone(m, t, end, contended(m));
 	/* A helper may have done it already; it can only have stored the same. */
-	store_release(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));
+	store_release(&s->lease.take_end, word);
 	*lease = (struct shmring_lease){.first = t, .end = end, .messages = messages};
-	count(&m->seat->counters.messages, messages);
+	count(&s->counters.messages, messages);
 	if (__builtin_expect(load_relaxed(&m->woken), 0))
 		pass_wake_up_on(m);
 	return SHMRING_OK;
 }
 
-static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease);
+__attribute__((noinline)) static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots,
+					      struct shmring_lease *lease);
 
 int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
 {
 	shmring *r = m->ring;
 	struct branch *b = m->branch;
+	struct seat *s = m->seat;
+	const struct control *c;
 	struct entry e;
-	uint64_t seen, t;
+	uint64_t seen, t, word;
 
 	/* Here: one message, nothing held, nothing to adopt, no end to tell, nobody to
 	 * follow, no lapse. */
@@ -247,22 +250,24 @@ int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, s
 		return take_any(m, max_messages, max_slots, lease);
 	seen = load_acquire(&b->taken.v);
 	t = seen >> 8;
+	c = control_at(r, t);
 	if (__builtin_expect(load_relaxed(&b->taken.ends) != load_relaxed(&m->heard) ||
 				 load_relaxed(&b->d.upstream) ||
-				 load_relaxed(&b->d.options) & (BRANCH_LAPSE | BRANCH_LATER) ||
-				 !is_published(r, t) || !entry_is_plain(r, t, &e),
+				 load_relaxed(&b->d.options) & (BRANCH_LAPSE | BRANCH_LATER) || !shows(c, t) ||
+				 !entry_is_plain(r, c, t, &e),
 			     0))
 		return take_any(m, max_messages, max_slots, lease);
 
-	take_begins(m, t, e.next);
-	store_relaxed(&m->seat->range[0].hi, e.next);
+	word = TAKE_WORD(e.next, m->branch_index);
+	take_begins(s, t, word);
+	store_relaxed(&s->range[0].hi, e.next);
 	crash_order();
-	store_relaxed(&m->seat->range[0].lo, t);
+	store_relaxed(&s->range[0].lo, t);
 	m->ranges_used = 1;
 	/* Relaxed: the CAS that follows releases it, and whoever sees the moved `taken`
 	 * (acquire) sees the hold. */
-	store_relaxed(&m->seat->lease.hold, t);
-	return take_recorded(m, seen, e.next, 1, lease);
+	store_relaxed(&s->lease.hold, t);
+	return take_recorded(m, s, seen, e.next, word, 1, lease);
 }
 
 static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
@@ -344,7 +349,7 @@ again:
 		messages = 1;
 	}
 
-	take_begins(m, t, end);
+	take_begins(s, t, TAKE_WORD(end, m->branch_index));
 	status = member_record(m, t, end);
 	if (status) {
 		store_relaxed(&s->lease.take_end, TAKE_WORD(end, m->branch_index));
@@ -355,7 +360,7 @@ again:
 	/* Relaxed: as in shmring_take(). */
 	if (load_relaxed(&s->lease.hold) == NONE)
 		store_relaxed(&s->lease.hold, t);
-	status = take_recorded(m, seen, end, messages, lease);
+	status = take_recorded(m, s, seen, end, TAKE_WORD(end, m->branch_index), messages, lease);
 	if (!status && __builtin_expect(marker, 0))
 		member_has_end(m);
 	return status;
@@ -363,7 +368,7 @@ again:
 
 /* --- release ------------------------------------------------------------------- */
 
-static int release_any(shmring_member *m, uint64_t first, uint64_t end);
+__attribute__((noinline)) static int release_any(shmring_member *m, uint64_t first, uint64_t end);
 
 int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 {

@@ -23,11 +23,11 @@
 #include "seats.h"
 #include "wake.h"
 
-static inline uint64_t message_time(const shmring *r)
+static inline uint64_t message_time(uint32_t options)
 {
-	if (r->options & OPT_CLOCK_OFF)
+	if (options & OPT_CLOCK_OFF)
 		return 0;
-	return now_ns(r->options & OPT_CLOCK_PRECISE ? CLOCK_REALTIME : CLOCK_REALTIME_COARSE);
+	return now_ns(options & OPT_CLOCK_PRECISE ? CLOCK_REALTIME : CLOCK_REALTIME_COARSE);
 }
 
 int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
@@ -108,74 +108,95 @@ static inline void order_before_filling(void)
 	fence_release();
 }
 
-/* Claims [lo, lo + n), which is free. False if another producer was faster. */
-static inline bool claim_run(shmring_producer *p, uint64_t lo, uint64_t n)
+/* Claims [lo, lo + n), which is free, for the owner of seat `s`. False if another
+ * producer was faster. */
+static inline bool claim_run(struct cursors *c, struct seat *s, uint32_t options, uint64_t lo, uint64_t n)
 {
-	struct cursors *c = p->ring->cursors;
-
 	/* n before lo: whoever finds lo in a dead seat believes the n beside it.
 	 * Release: who sees this n sees the end of the claim before (table.c). */
-	store_release(&p->seat->intent.n, n);
+	store_release(&s->intent.n, n);
 	crash_order();
 	/* Ordered before the CAS by its release half: who sees the claim word
 	 * beyond lo sees this intent, or already its end. */
-	store_release(&p->seat->intent.lo, lo);
-	if (p->ring->options & OPT_SINGLE_PRODUCER) {
+	store_release(&s->intent.lo, lo);
+	if (options & OPT_SINGLE_PRODUCER) {
 		store_release(&c->claim.v, lo + n); /* no other claimer */
 	} else if (__builtin_expect(!cas_acq_rel(&c->claim.v, &lo, lo + n), 0)) {
-		store_release(&p->seat->intent.lo, NONE);
-		count(&p->seat->counters.contended, 1);
+		store_release(&s->intent.lo, NONE);
+		count(&s->counters.contended, 1);
 		return false;
 	}
 	order_before_filling();
 	return true;
 }
 
-static inline void claim_done(shmring_producer *p)
+static inline void claim_done(shmring *r, struct seat *s, uint32_t options)
 {
 	/* Release: who sees the intent gone sees the publication. */
-	store_release(&p->seat->intent.lo, NONE);
-	p->claim_n = 0;
-	wake_readers(p->ring);
+	store_release(&s->intent.lo, NONE);
+	wake_readers(r, !(options & OPT_FENCES));
 }
 
 /* Publishes the run that begins with `entry`, which is filled, and ends the claim. */
-static inline void publish_run(shmring_producer *p, struct control *entry, uint64_t lo, uint64_t messages,
-			       uint64_t bytes)
+static inline void publish_run(shmring *r, struct seat *s, uint32_t options, struct control *entry, uint64_t lo,
+			       uint64_t messages, uint64_t bytes)
 {
 	publish(entry, lo);
-	count(&p->seat->counters.messages, messages);
-	count(&p->seat->counters.bytes, bytes);
-	claim_done(p);
+	count(&s->counters.messages, messages);
+	count(&s->counters.bytes, bytes);
+	claim_done(r, s, options);
 }
 
-static int push_any(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id);
+__attribute__((cold, noinline)) static int push_any(shmring_producer *p, const void *data, size_t length,
+						    uint8_t kind, uint64_t *message_id);
 
-int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
+/* One slot, free by the cached floor, of a kind that needs no look at the message.
+ * `options` are the ring's; what is known of them where this is called is not asked. */
+__attribute__((always_inline)) static inline int push_straight(shmring_producer *p, const void *data,
+							       size_t length, uint8_t kind, uint64_t *message_id,
+							       uint32_t options)
 {
 	shmring *r = p->ring;
+	struct cursors *c = r->cursors;
+	struct seat *s = p->seat;
 	struct control *entry;
-	uint64_t lo;
+	uint64_t lo, i;
 
-	/* Here: one slot, free by the cached floor, of a kind that needs no look at the message. */
-	if (__builtin_expect(!r->owned || p->claim_n || length > SLOT_BYTES || kind_is_reserved(kind) ||
-				 r->options & OPT_CHECKSUM,
+	/* Nothing to copy is rare, too: data may be NULL then. */
+	if (__builtin_expect(!r->owned || p->claim_n || length - 1 >= SLOT_BYTES || kind_is_reserved(kind) ||
+				 options & OPT_CHECKSUM,
 			     0))
 		return push_any(p, data, length, kind, message_id);
-	lo = load_acquire(&r->cursors->claim.v); /* as in shmring_next() */
+	lo = load_acquire(&c->claim.v); /* as in shmring_next() */
 	if (__builtin_expect(lo - p->floor >= r->capacity, 0))
 		return push_any(p, data, length, kind, message_id);
 
-	if (__builtin_expect(!claim_run(p, lo, 1), 0))
+	if (__builtin_expect(!claim_run(c, s, options, lo, 1), 0))
 		return not_now(SHMRING_CONTENDED);
-	if (length) /* data may be NULL otherwise */
-		memcpy(slot_at(r, lo), data, length);
-	entry = control_at(r, lo);
-	entry_fill(entry, message_time(r), (uint32_t)length, 1, (uint8_t)p->seat_index, kind, 0, 0, 0);
-	publish_run(p, entry, lo, 1, length);
+	i = index_with(r, options, lo);
+	memcpy(r->slots + i * SLOT_BYTES, data, length);
+	entry = &r->control[i];
+	entry_fill(entry, message_time(options), (uint32_t)length, 1, (uint8_t)p->seat_index, kind, 0, 0, 0);
+	publish_run(r, s, options, entry, lo, 1, length);
 	if (message_id)
 		*message_id = lo;
 	return SHMRING_OK;
+}
+
+__attribute__((noinline)) static int push_as_asked(shmring_producer *p, const void *data, size_t length,
+						   uint8_t kind, uint64_t *message_id)
+{
+	return push_straight(p, data, length, kind, message_id, p->ring->options);
+}
+
+int shmring_push(shmring_producer *p, const void *data, size_t length, uint8_t kind, uint64_t *message_id)
+{
+	const uint32_t asked =
+	    OPT_SINGLE_PRODUCER | OPT_SCATTERED | OPT_CHECKSUM | OPT_CLOCK_PRECISE | OPT_CLOCK_OFF | OPT_FENCES;
+
+	if (__builtin_expect((p->ring->options & asked) != 0, 0))
+		return push_as_asked(p, data, length, kind, message_id);
+	return push_straight(p, data, length, kind, message_id, 0);
 }
 
 /* --- claim -------------------------------------------------------------------------- */
@@ -238,7 +259,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 		}
 	}
 
-	if (!claim_run(p, lo, n))
+	if (!claim_run(c, p->seat, r->options, lo, n))
 		return not_now(SHMRING_CONTENDED);
 	p->claim_lo = lo;
 	p->claim_n = n;
@@ -295,9 +316,10 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 		flags |= FLAG_CHECKSUM;
 		crc = shmring_crc32c(0, slot_at(r, lo) + shift, length);
 	}
-	entry_fill(entry, message_time(r), length, (uint32_t)p->claim_n, (uint8_t)p->seat_index, kind, flags,
-		   shift, crc);
-	publish_run(p, entry, lo, 1, length);
+	entry_fill(entry, message_time(r->options), length, (uint32_t)p->claim_n, (uint8_t)p->seat_index, kind,
+		   flags, shift, crc);
+	p->claim_n = 0;
+	publish_run(r, p->seat, r->options, entry, lo, 1, length);
 	return SHMRING_OK;
 }
 
@@ -338,7 +360,7 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 		if ((lengths ? lengths[i] : length) > SLOT_BYTES)
 			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": row %u has %u bytes, a slot has %d",
 				    r->name, i, lengths ? lengths[i] : length, SLOT_BYTES);
-	time = message_time(r);
+	time = message_time(r->options);
 	if (n < p->claim_n) /* visible only once the run before it is */
 		publish_aborted(r, last + 1, p->claim_n - n, (uint8_t)p->seat_index);
 	for (uint32_t i = n; i-- > 0;) {
@@ -354,7 +376,8 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 			store_relaxed(&c->published, seq + 1); /* the run's first store publishes it */
 		}
 	}
-	publish_run(p, control_at(r, lo), lo, n, bytes);
+	p->claim_n = 0;
+	publish_run(r, p->seat, r->options, control_at(r, lo), lo, n, bytes);
 	return SHMRING_OK;
 }
 
@@ -405,7 +428,7 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 	status = check_parts(p, parts, n);
 	if (status)
 		return status;
-	time = message_time(r);
+	time = message_time(r->options);
 	for (uint32_t i = n; i-- > 0;) {
 		const struct shmring_part *part = &parts[i];
 		uint32_t crc = 0;
@@ -421,7 +444,8 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 			store_relaxed(&control_at(r, seq)->published, seq + 1); /* the first store publishes it */
 		}
 	}
-	publish_run(p, control_at(r, seq), seq, n, bytes);
+	p->claim_n = 0;
+	publish_run(r, p->seat, r->options, control_at(r, seq), seq, n, bytes);
 	return SHMRING_OK;
 }
 
@@ -434,7 +458,8 @@ int shmring_abort(shmring_producer *p)
 	if (p->claim_n == 0)
 		return no_claim(p->ring);
 	publish_aborted(p->ring, p->claim_lo, p->claim_n, (uint8_t)p->seat_index);
-	claim_done(p);
+	p->claim_n = 0;
+	claim_done(p->ring, p->seat, p->ring->options);
 	return SHMRING_OK;
 }
 

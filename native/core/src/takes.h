@@ -22,15 +22,17 @@ void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch
 /* Moves `taken` from (t, last) to (end, me). */
 static inline bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
 {
+	struct branch *b = m->branch;
+	uint64_t me = m->seat_index;
 	uint32_t last = (uint32_t)(seen & 255);
 
-	if (last != m->seat_index && last < m->ring->seat_count)
+	if (last != me && last < m->ring->seat_count)
 		confirm(m, last, seen >> 8);
-	if (load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE) {
-		store_release(&m->branch->taken.v, end << 8 | m->seat_index); /* no other taker */
+	if (load_relaxed(&b->d.options) & BRANCH_EXCLUSIVE) {
+		store_release(&b->taken.v, end << 8 | me); /* no other taker */
 		return true;
 	}
-	return cas_acq_rel(&m->branch->taken.v, &seen, end << 8 | m->seat_index);
+	return cas_acq_rel(&b->taken.v, &seen, end << 8 | me);
 }
 
 /* Release: the payload was read before. Pairs with the acquire in branch_released(). */

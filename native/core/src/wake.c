@@ -32,6 +32,24 @@ void wake_one(shmring *r, uint64_t mask)
 		wake(&r->cursors->branch[__builtin_ctzll(woken)], 1);
 }
 
+/* Of those whom a publication concerns; followers sleep for others' releases. Acquire:
+ * who fell asleep after a change of the graph shows it. */
+void wake_roots(shmring *r)
+{
+	uint64_t asleep = load_acquire(&r->cursors->asleep.v) & load_relaxed(&r->cursors->graph.roots);
+
+	if (asleep)
+		wake_one(r, asleep);
+}
+
+void wake_followers(shmring *r, uint64_t followers)
+{
+	uint64_t asleep = load_relaxed(&r->cursors->asleep.v) & followers;
+
+	if (asleep)
+		wake_one(r, asleep);
+}
+
 bool has_members(const struct branch *b)
 {
 	return load_relaxed(&b->d.members[0]) | load_relaxed(&b->d.members[1]) | load_relaxed(&b->d.members[2]) |

@@ -9,6 +9,8 @@
 long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout);
 void wake(struct branch *branch, int members);
 void wake_one(shmring *ring, uint64_t mask);
+void wake_followers(shmring *ring, uint64_t followers);
+void wake_roots(shmring *ring);
 void wake_branches(shmring *ring, uint64_t mask);
 void wake_producers(shmring *ring);
 void wake_producers_for(shmring *ring, const struct branch *branch, uint64_t low);
@@ -18,19 +20,11 @@ void pass_wake_up_on(shmring_member *member);
 
 /* After a publication. The sleeper announces itself, passes a heavy barrier
  * and looks once more (wait.c): one of the two sees the other. */
-static inline void wake_readers(shmring *ring)
+static inline void wake_readers(shmring *ring, bool asymmetric)
 {
-	uint64_t asleep;
-
-	light_barrier(ring->asymmetric);
-	asleep = load_relaxed(&ring->cursors->asleep.v);
-	if (__builtin_expect(asleep != 0, 0)) {
-		/* Again with acquire: who fell asleep after a change of the graph shows it. */
-		asleep = load_acquire(&ring->cursors->asleep.v);
-		asleep &= load_relaxed(&ring->cursors->graph.roots);
-		if (asleep) /* followers sleep for others' releases */
-			wake_one(ring, asleep);
-	}
+	light_barrier(asymmetric);
+	if (__builtin_expect(load_relaxed(&ring->cursors->asleep.v) != 0, 0))
+		wake_roots(ring);
 }
 
 /* The same after a reader has raised its hold to `low`, for those who wait for
@@ -44,12 +38,8 @@ static inline void wake_after_release(shmring *ring, const struct branch *branch
 	followers = load_relaxed(&branch->d.followers);
 	if (__builtin_expect(load_relaxed(&ring->cursors->producers.futex) & 1, 0))
 		wake_producers_for(ring, branch, low);
-	if (followers) {
-		uint64_t asleep = load_relaxed(&ring->cursors->asleep.v) & followers;
-
-		if (asleep)
-			wake_one(ring, asleep);
-	}
+	if (__builtin_expect(followers && load_relaxed(&ring->cursors->asleep.v) & followers, 0))
+		wake_followers(ring, followers);
 }
 
 #endif
