@@ -26,7 +26,8 @@ BREAKS = [
         "the entry of several slots is published before it is filled",
         "producer.c",
         "\tentry_fill(entry, message_time(r->options), length, (uint32_t)p->claim_n,",
-        "\tpublish(entry, lo);\n\tentry_fill(entry, message_time(r->options), length, (uint32_t)p->claim_n,",
+        "\tpublish(entry, lo);\n"
+        "\tentry_fill(entry, message_time(r->options), length, (uint32_t)p->claim_n,",
         "producers of two sizes and a member; both may die",
     ),
     Break(
