@@ -5,7 +5,7 @@
 #include "items.h"
 
 /* Items as long as this on average are written from where they are; shorter ones are gathered. */
-#define LONG_ITEM (16 << 10)
+#define LONG_ITEM (2 << 10)
 
 struct source {
 	const uint8_t *data;
