@@ -8,7 +8,7 @@ from pathlib import Path
 from blocks import ROOT
 
 import shmring.errors
-from shmring.inspect import COUNTERS
+from shmring.records import Counters
 
 PAGES = ROOT / "docs" / "reference"
 JAVA = ROOT / "native" / "jvm" / "java" / "io" / "shmring" / "spark"
@@ -53,7 +53,7 @@ def test_page_of_metrics_has_every_metric_and_counter() -> None:
     metrics = in_java(r'"(ring[A-Z]\w+)"', JAVA / "read/ReadMetrics.java")
     metrics |= in_java(r'"(ring[A-Z]\w+)"', JAVA / "write/WriteMetrics.java")
     assert first_column("metrics.md", "metric") == metrics
-    assert first_column("metrics.md", "counter") == set(COUNTERS)
+    assert first_column("metrics.md", "counter") == set(Counters.__annotations__)
     lists = in_java(
         r"METRICS_OF_\w+ =\s+List\.of\(([^)]*)\)", JAVA / "sidecar/AttendantConfig.java"
     )
