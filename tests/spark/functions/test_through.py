@@ -11,15 +11,7 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import functions
 
-import shmring
-from shmring.sidecars.wire import reply_ring_name
 from shmring.spark import metrics, through
-
-
-@pytest.fixture
-def reply_rings(name):
-    """The reply rings of the test's sidecar that are there."""
-    return lambda: [r for r in shmring.rings() if r.startswith(reply_ring_name(name, ""))]
 
 
 def test_rows_go_through_the_sidecar_and_back(spark, serve, name):
