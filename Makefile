@@ -86,7 +86,8 @@ test: $(VENV)/installed ctest postgresql ## the C and the Python tests, Spark's 
 
 .PHONY: check
 check: $(VENV)/installed ctest ## in under a minute: those without Spark, other JVMs, kills and databases
-	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or database)'
+	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or crash or database)' \
+		--ignore tests/jvm --ignore tests/spark --ignore tests/durable/table_ring
 
 .PHONY: versions
 versions: ## the Spark tests with Spark 4.0 to 4.3, and Java 21 if it is here; an hour: SPARK='4.0 4.3'

@@ -296,6 +296,7 @@ KILLED = """
 """
 
 
+@pytest.mark.kill
 def test_a_journal_killed_again_and_again_misses_and_repeats_nothing(
     ring: shmring.Ring, tmp_path: Path, child: Callable[..., Any]
 ) -> None:

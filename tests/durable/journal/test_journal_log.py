@@ -138,6 +138,7 @@ class _Dry:
         pass
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("arrangement", ["plain", "forgets", "rings", "both"])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_crash_at_any_step_leaves_all_that_was_synced_and_a_prefix_of_the_rest(
@@ -161,6 +162,7 @@ def filled(directory: Path, records: int = 8, segment_bytes: int = 3000) -> Cont
     return written
 
 
+@pytest.mark.crash
 def test_a_segment_cut_at_any_byte_is_a_shorter_journal(tmp_path: Path) -> None:
     written = filled(tmp_path / "whole", records=3, segment_bytes=1 << 20)
     segment = next((tmp_path / "whole").glob("*.journal"))

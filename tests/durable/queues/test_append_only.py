@@ -265,6 +265,7 @@ def test_file_of_something_else_is_refused(tmp_path: Path) -> None:
         AppendOnlyQueue(tmp_path / "q")
 
 
+@pytest.mark.crash
 def test_truncation_at_every_byte_gives_an_earlier_flush(tmp_path: Path) -> None:
     path = tmp_path / "q"
     states: list[list[bytes]] = [[]]
@@ -294,6 +295,7 @@ def open_simulated(disk: Disk) -> AppendOnlyQueue:
     return AppendOnlyQueue("/d/q", disk=disk)
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("checked_region", [0, 300, 1 << 20])
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_every_crash_leaves_the_state_before_or_after_a_flush(

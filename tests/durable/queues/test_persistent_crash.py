@@ -143,6 +143,7 @@ class Workload:
         self.queue.close()
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("seed", range(SEEDS))
 @pytest.mark.parametrize("delayed", [False, True], ids=["sync", "delayed"])
 def test_every_crash_leaves_the_state_before_or_after_a_commit(seed: int, delayed: bool) -> None:
@@ -151,6 +152,7 @@ def test_every_crash_leaves_the_state_before_or_after_a_commit(seed: int, delaye
     assert workload.checked > 600
 
 
+@pytest.mark.crash
 @pytest.mark.parametrize("delayed", [False, True], ids=["sync", "delayed"])
 def test_crash_in_a_reset_leaves_all_or_nothing(delayed: bool) -> None:
     for seed in range(SEEDS):

@@ -207,6 +207,7 @@ def test_full_disk_keeps_the_append_only_queue_as_flushed(small_disk: Path) -> N
             assert len(view) == count
 
 
+@pytest.mark.crash
 def test_log_truncated_at_every_byte_is_an_earlier_state_or_damage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +242,7 @@ def test_log_truncated_at_every_byte_is_an_earlier_state_or_damage(
     assert last == 6
 
 
+@pytest.mark.crash
 def test_data_file_truncated_at_every_byte_is_damage_that_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
