@@ -86,7 +86,7 @@ test: $(VENV)/installed ctest postgresql ## the C and the Python tests, Spark's 
 
 .PHONY: check
 check: $(VENV)/installed ctest ## in under a minute: those without Spark, other JVMs, kills and databases
-	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or crash or database)' \
+	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or crash or database or slow)' \
 		--ignore tests/jvm --ignore tests/spark --ignore tests/durable/table_ring
 
 .PHONY: versions

@@ -12,6 +12,7 @@ import pytest
 
 import shmring
 
+pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("typed_program.py")
 CHECKERS = {
     "mypy": ["mypy", "--strict", "--no-error-summary", "--cache-dir=/dev/null"],

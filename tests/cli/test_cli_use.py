@@ -13,7 +13,7 @@ import pytest
 import shmring
 from shmring.cli.demo import ONE, TWO
 
-README = (Path(__file__).parent.parent / "README.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
