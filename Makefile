@@ -94,8 +94,8 @@ versions: ## the Spark tests with Spark 4.0 to 4.3, and Java 21 if it is here; a
 	@$(PYTHON) scripts/versions.py $(SPARK)
 
 .PHONY: kills
-kills: $(VENV)/installed ## kill the durable queues and the journal thousands of times
-	SHMRING_KILLS=$(KILLS) $(BIN)/pytest -m kill tests/durable
+kills: $(VENV)/installed postgresql ## kill the durable queues and the journal thousands of times, users of a table for a minute
+	SHMRING_KILLS=$(KILLS) SHMRING_KILL_SECONDS=$(SECONDS) $(BIN)/pytest -m kill tests/durable
 
 .PHONY: bench
 bench: $(VENV)/bench postgresql ## every benchmark, side by side: a table, out/bench.json, out/bench.png

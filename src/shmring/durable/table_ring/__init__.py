@@ -1,7 +1,8 @@
 """A ring made of database rows: what one has in a database instead of in memory.
 
 ``ring`` is the ring, ``schema`` its tables, ``backend`` what it asks of a database; a file for each
-database that answers, and ``databases`` tells them apart.
+database that answers, and ``databases`` tells them apart. ``functions`` is the part of the ring
+that runs within PostgreSQL.
 """
 
 try:
@@ -14,6 +15,8 @@ except ModuleNotFoundError as error:
         "'shmring[postgresql]' for its driver too"
     ) from error
 
-from shmring.durable.table_ring.ring import TableRing, TableRingStats
+from shmring.durable.table_ring.claim import Claim
+from shmring.durable.table_ring.ring import TableRing
+from shmring.durable.table_ring.stats import TableRingStats
 
-__all__ = ["TableRing", "TableRingStats"]
+__all__ = ["Claim", "TableRing", "TableRingStats"]

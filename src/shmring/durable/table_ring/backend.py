@@ -1,14 +1,15 @@
 """What a :class:`~shmring.durable.table_ring.TableRing` asks of its database.
 
-The rule all of them follow: a number is the value of a cursor *row*, read, used and advanced in one
-transaction together with the guarded UPDATE of the slot. Full, empty, killed or cut off: the
-transaction is undone as a whole and the number is still the next one. A database SEQUENCE could
-not do that: its numbers are gone once given out.
+The rule all of them follow: whoever takes numbers keeps the others from that cursor, makes the
+guarded UPDATE of the slots, and moves the cursor only where each slot met the guard. Full, empty,
+killed or cut off: nothing was written and the number is still the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -18,13 +19,17 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 
 from shmring.durable.table_ring.schema import Layout, Tables
-from shmring.errors import Contended
+from shmring.errors import BranchNotFound, Contended, NoSpace, PermissionRefused
 
-__all__ = ["Backend", "Durability", "Peek", "Result"]
+__all__ = ["ATTEMPTS", "Backend", "Durability", "Message", "Peek", "Which"]
 
 Durability = Literal["sync", "delayed"]
+Which = Literal["push", "pop"]
+Message = tuple[int, int, bytes]  # number, time, data
 R = TypeVar("R")
-Result = sa.CursorResult[*tuple[Any, ...]]
+
+# Of two transactions that wait for each other the database undoes one, which tries again.
+ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
@@ -34,37 +39,46 @@ class Peek:
     Attributes
     ----------
     push : number of the next push
-    pop : number of the subscriber's next pop; None where there is no such subscriber
-    message_id, reference_count : of the slot asked for; reference_count is None where the table
-        has no such row
+    number : of the message whose slot was looked at; None where there is no such subscriber
+    message_id, reference_count, holders : of that slot; None where the table has no such row
+    known : the bits of all subscribers
+    returned : a claim was given up, and its messages wait
     """
 
     push: int
-    pop: int | None
-    message_id: int | None
-    reference_count: int | None
+    number: int | None
+    message_id: int | None = None
+    reference_count: int | None = None
+    holders: int | None = None
+    known: int = 0
+    returned: bool = False
 
 
 class Backend(ABC):
     """One connection to one ring's tables; made from a URL, its tables and a durability.
 
+    A method with an empty body is for databases that have something to do there.
+
     Attributes
     ----------
     driver : SQLAlchemy's name of the one driver it works with
     free_message : SQL for the 300 zero bytes of a slot that never held a message
+    cursor_rows : whether the next numbers are columns of the tables
     """
 
     driver: ClassVar[str]
     free_message: ClassVar[str]
+    cursor_rows: ClassVar[bool]
     # No statement of ours holds a lock longer than itself. Whoever does is a stranger, or stopped.
     lock_seconds: ClassVar[float] = 10.0
 
-    def __init__(self, url: sa.URL, tables: Tables, durability: Durability) -> None:
-        self.tables = tables
+    def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
+        self.tables = Tables(name, cursor_rows=self.cursor_rows, unlogged=unlogged)
         self.sync = durability == "sync"
         self._engine = self._make_engine(url)
         event.listen(self._engine, "connect", self._prepare_session)
-        self.connection = self._engine.connect()
+        with self.translated():
+            self.connection = self._engine.connect()
 
     def close(self) -> None:
         """Give the connection up."""
@@ -75,14 +89,10 @@ class Backend(ABC):
     def use(self, layout: Layout) -> None:
         """Prepare for a ring's layout; before any push, pop or peek."""
         self._layout = layout
-        slots, ring, subscribers = self._names()
-        # One shape for both questions: the slot that `ahead` places before a position will use.
-        peek = (
-            f"SELECT r.position, u.position, s.message_id, s.reference_count FROM {ring} r"
-            f" LEFT JOIN {subscribers} u ON u.name = :subscriber LEFT JOIN {slots} s ON s.slot = "
-        )
-        self._peek_push = peek + layout.place_sql("r.position + CAST(:ahead AS BIGINT)")
-        self._peek_pop = peek + layout.place_sql("u.position + CAST(:ahead AS BIGINT)")
+
+    @abstractmethod
+    def serve(self, subscriber: str, holder: int) -> None:
+        """Pop as this subscriber, whose bit of `holders` is the given one."""
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:
@@ -94,21 +104,118 @@ class Backend(ABC):
         """Whether the database may be there; where it must not be made by looking for it."""
         return True
 
-    @abstractmethod
-    def push(self, rows: Sequence[bytes], time_ns: int) -> int | None:
-        """Publish all rows and return the first one's number, or do nothing and return None."""
+    # -- messages --------------------------------------------------------------------------------
 
     @abstractmethod
-    def pop(self, subscriber: str, limit: int) -> list[bytes]:
+    def push(self, rows: Sequence[bytes], time_ns: int, patient: bool) -> int | None:
+        """Publish all rows and return the first one's number, or do nothing and return None.
+
+        `patient`: the database may wait for milliseconds, where it can do so better than we.
+        """
+
+    @abstractmethod
+    def pop_one(self, patient: bool) -> bytes | None:
+        """Take the subscriber's next message, if there is one."""
+
+    @abstractmethod
+    def pop_many(self, limit: int) -> list[bytes]:
         """Take the subscriber's next messages, in order, up to `limit` of them; or none."""
+
+    @abstractmethod
+    def pop_rows(self, limit: int) -> list[Message]:
+        """Take messages as :meth:`pop_many` does, with their numbers and times."""
+
+    @abstractmethod
+    def begin_claim(self, limit: int) -> list[Message]:
+        """Take messages in a transaction that stays open; none: it is not open."""
+
+    def end_claim(self, keep: bool) -> None:
+        """End that transaction: the messages are taken for good, or are back."""
+        with self.translated():
+            self._run("COMMIT" if keep else "ROLLBACK")
+
+    @abstractmethod
+    def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
+        """Look where push or pop stands, and at the slot `ahead` of that.
+
+        Of several slots ahead of push: at the first one that is not free. `whole`: look through
+        all slots for messages that somebody took a number for and did not pop.
+        """
+
+    def listen(self, which: Which) -> float:
+        """Begin to be told when a slot comes free (push) or a message comes (pop).
+
+        Returns the seconds after which one should look by oneself.
+        """
+        return 0.02
+
+    def unlisten(self, which: Which, announced: float) -> None:  # noqa: B027
+        """End that; `announced` is what :meth:`listen` returned."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, at most so long; returns early where one is told."""
+        time.sleep(seconds)
+
+    # -- the ring itself -------------------------------------------------------------------------
+
+    @abstractmethod
+    def positions(self) -> tuple[int, dict[str, int]]:
+        """Return the number of the next push, and of each subscriber's next pop."""
 
     @abstractmethod
     def lock_creation(self) -> None:
         """Within a transaction: keep others from creating or dropping rings meanwhile."""
 
+    def create(
+        self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str], unlogged: bool
+    ) -> None:
+        """Create the ring within a transaction."""
+        self.tables.create(connection, layout, subscribers, self.free_message, unlogged=unlogged)
+
+    def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:  # noqa: B027
+        """Check within a transaction what is there beside the tables."""
+
+    def renew(self, connection: sa.Connection, layout: Layout) -> None:  # noqa: B027
+        """Replace within a transaction what is there beside the tables."""
+
+    def drop(self, connection: sa.Connection) -> None:
+        """Drop the ring within a transaction."""
+        self.tables.metadata.drop_all(connection)
+
+    def subscribe(self, name: str) -> None:
+        """Add a subscriber at the push position."""
+
+        def change(connection: sa.Connection) -> None:
+            position = self._hold_pushes(connection)
+            holder = self.tables.add(connection, name, position)
+            self._add_cursor(connection, holder, position)
+
+        self.transact(change)
+
+    def unsubscribe(self, name: str) -> None:
+        """Remove a subscriber and count down what it had before it."""
+
+        def change(connection: sa.Connection) -> None:
+            self._hold_pushes(connection)
+            holder = self.tables.bit(connection, name)
+            if holder is None:
+                raise BranchNotFound(f"table ring {self.tables.name!r} has no subscriber {name!r}")
+            self._drop_cursor(connection, holder)
+            self.tables.remove(connection, name, holder)
+
+        self.transact(change)
+
     @abstractmethod
-    def lock_rows(self) -> str:
-        """Return what follows a SELECT whose rows nobody may change until the transaction ends."""
+    def _hold_pushes(self, connection: sa.Connection) -> int:
+        """Let nobody push until the transaction ends; return the number of the next push."""
+
+    def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:  # noqa: B027
+        """Make what gives out a new subscriber's numbers."""
+
+    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
+        """Let nobody pop for a subscriber any more, and remove what gave out its numbers."""
+
+    # -- transactions ----------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[sa.Connection]:
@@ -125,29 +232,28 @@ class Backend(ABC):
                 raise
 
     def transact(self, change: Callable[[sa.Connection], R]) -> R:
-        """Run a change of the tables themselves in a transaction; again, if it was a deadlock.
-
-        Pushes and pops lock the same rows and tables in another order. The database undoes one
-        of two that wait for each other: a push or pop of ours tries again, and so does this.
-        """
-        while True:
+        """Run a change of the tables themselves in a transaction; again, if it was a deadlock."""
+        last: exc.DBAPIError | None = None
+        for attempt in range(ATTEMPTS):
             try:
                 with self.transaction() as connection:
                     return change(connection)
             except exc.DBAPIError as error:
-                if not self.is_deadlock(error):
+                if not self.is_undone(error):
                     raise
+                last = error
+                time.sleep(0.001 * 2**attempt)
+        raise self._gave_up(last)
 
-    def peek(self, which: Literal["push", "pop"], subscriber: str, ahead: int = 0) -> Peek:
-        """Look without locking: where push or pop stands, and the slot `ahead` of that."""
-        sql = self._peek_push if which == "push" else self._peek_pop
-        with self.translated():
-            row = self._run(sql, {"subscriber": subscriber, "ahead": ahead}).one_or_none()
-        return Peek(*row) if row else Peek(push=0, pop=None, message_id=None, reference_count=None)
+    def _gave_up(self, error: exc.DBAPIError | None) -> Contended:
+        return Contended(
+            f"the database undid {ATTEMPTS} attempts at ring {self.tables.name!r}, the last one"
+            f" because: {error and error.orig}; nothing was done, try again"
+        )
 
     @contextlib.contextmanager
     def translated(self) -> Generator[None]:
-        """Turn a lock that somebody keeps into Contended, and survive a lost connection."""
+        """Say in our words what a user can act on, and survive a lost connection."""
         try:
             yield
         except exc.DBAPIError as error:
@@ -157,21 +263,38 @@ class Backend(ABC):
                 self.connection.rollback()
             if self.is_lock_timeout(error):
                 raise Contended(
-                    f"the tables of ring {self.tables.slots.name!r} were locked by another"
+                    f"the tables of ring {self.tables.name!r} were locked by another"
                     f" connection for {self.lock_seconds:g} s; nothing was pushed or popped, try"
                     " again"
                 ) from error
+            if self.is_refusal(error):
+                raise PermissionRefused(
+                    f"the database refuses ring {self.tables.name!r} to this user: {error.orig};"
+                    " docs/table-ring.md lists the grants that using a ring needs, and creating,"
+                    " subscribing and dropping want the right to create in its schema"
+                ) from error
+            if self.is_full(error):
+                raise NoSpace(
+                    errno.ENOSPC,
+                    f"the disk of the database of ring {self.tables.name!r} is full:"
+                    f" {error.orig}; nothing was done, make room and try again",
+                ) from error
             raise
-
-    def _names(self) -> tuple[str, str, str]:
-        return self.tables.slots.name, self.tables.ring.name, self.tables.subscribers.name
 
     @abstractmethod
     def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
         """Whether another connection has kept a lock for all of `lock_seconds`."""
 
-    def is_deadlock(self, error: exc.DBAPIError) -> bool:
-        """Whether the database has undone one of two that waited for each other."""
+    def is_undone(self, error: exc.DBAPIError) -> bool:
+        """Whether the database has undone one of two transactions that were in each other's way."""
+        return False
+
+    def is_refusal(self, error: exc.DBAPIError) -> bool:
+        """Whether the user may not do this."""
+        return False
+
+    def is_full(self, error: exc.DBAPIError) -> bool:
+        """Whether the database's disk is full."""
         return False
 
     @abstractmethod
@@ -187,5 +310,5 @@ class Backend(ABC):
         """Open a transaction whose commit waits for the disk."""
 
     @abstractmethod
-    def _run(self, sql: str, parameters: Any = None) -> Result:
-        """Execute SQL with :name parameters."""
+    def _run(self, sql: str) -> None:
+        """Execute SQL that has no parameters and no result."""

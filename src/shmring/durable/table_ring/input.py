@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -24,15 +24,25 @@ __all__ = [
 ]
 
 FIRST_WAIT = 0.0002
-LONGEST_WAIT = 0.02
+# So many short waits come before one asks to be told.
+SHORT_WAITS = 4
+# Seconds of waiting after which one looks through the whole table, and again so much later.
+FIRST_SEARCH, NEXT_SEARCH = 1.0, 10.0
 
 
 class Making:
     """What a ring is created with."""
 
     def __init__(
-        self, slots: int, subscribers: Sequence[str], scattered: bool, *, must_create: bool
+        self,
+        slots: int,
+        subscribers: Sequence[str],
+        *,
+        scattered: bool,
+        unlogged: bool,
+        must_create: bool,
     ) -> None:
+        self.unlogged = unlogged
         self.slots = check_slots(slots)
         self.subscribers = check_subscribers(subscribers)
         self.scattered = scattered
@@ -45,44 +55,63 @@ class Deadline:
     def __init__(self, timeout: float | None) -> None:
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout must be None or 0 and more seconds, not {timeout}")
-        self._end = None if timeout is None else time.monotonic() + timeout
+        begun = time.monotonic()
+        self.patient = timeout != 0
+        self._end = math.inf if timeout is None else begun + timeout
+        self._search = begun + FIRST_SEARCH
         self._next = FIRST_WAIT
         self.waits = 0
 
-    def wait(self) -> bool:
+    @property
+    def short(self) -> bool:
+        """Whether the next wait is one of the short ones."""
+        return self.waits < SHORT_WAITS
+
+    def wait(self, sleep: Callable[[float], None], longest: float) -> bool:
         """Sleep, or return False when the time is over."""
         self.waits += 1
-        remaining = math.inf if self._end is None else self._end - time.monotonic()
+        remaining = self._end - time.monotonic()
         if remaining <= 0:
             return False
-        time.sleep(min(self._next, remaining))
-        self._next = min(2 * self._next, LONGEST_WAIT)
+        sleep(min(self._next, remaining, longest))
+        self._next *= 2
         return True
 
+    def search(self) -> bool:
+        """Whether it is time to look through the whole table."""
+        due = time.monotonic() >= self._search
+        if due:
+            self._search = time.monotonic() + NEXT_SEARCH
+        return due
 
-def message(data: bytes | bytearray | memoryview) -> bytes:
+
+def message(data: bytes | bytearray | memoryview, which: str = "message") -> bytes:
     if not isinstance(data, (bytes, bytearray, memoryview)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a message is bytes, not {type(data).__name__}; encode it first")
     if memoryview(data).nbytes > MESSAGE_BYTES:
         raise MessageTooLarge(
-            f"message of {memoryview(data).nbytes} bytes; a row holds at most {MESSAGE_BYTES}"
+            f"{which} of {memoryview(data).nbytes} bytes; a row of the table holds at most"
+            f" {MESSAGE_BYTES}, send parts or a reference"
         )
     return bytes(data)
 
 
-def messages(rows: Iterable[Any]) -> list[bytes]:
+def messages(rows: Any) -> list[bytes]:
     if isinstance(rows, (bytes, bytearray, str)):
         raise TypeError(f"rows is one {type(rows).__name__}, not a sequence; use push() for one")
+    if hasattr(rows, "schema") and hasattr(rows, "column"):  # an Arrow batch or table
+        if "message" not in rows.schema.names:
+            raise TypeError(f"no column 'message' among {', '.join(rows.schema.names)}")
+        rows = rows.column("message")
     dtype = getattr(rows, "dtype", None)
     if dtype is not None:  # a numpy array; its rows, not its items, are the messages
         shape = cast("tuple[int, ...]", getattr(rows, "shape", ()))
         if str(dtype) != "uint8" or len(shape) != 2:
             raise TypeError(f"an array of rows is uint8 of shape (n, k), not {dtype} of {shape}")
-        found = [message(row.tobytes()) for row in rows]
+        rows = [row.tobytes() for row in rows]
     elif hasattr(rows, "to_pylist"):
-        found = [message(row) for row in cast("Any", rows).to_pylist()]
-    else:
-        found = [message(row) for row in rows]
+        rows = rows.to_pylist()
+    found = [message(row, f"row {n}") for n, row in enumerate(cast("Iterable[Any]", rows))]
     if not found:
         raise ValueError("push_many needs at least one row")
     return found

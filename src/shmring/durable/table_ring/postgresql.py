@@ -2,40 +2,68 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.pool import NullPool
 
-from shmring.durable.table_ring.backend import Backend, Durability, Result
-from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout, Tables
-from shmring.errors import MissingExtra
+from shmring.durable.table_ring import functions
+from shmring.durable.table_ring.backend import (
+    ATTEMPTS,
+    Backend,
+    Durability,
+    Message,
+    Peek,
+    Which,
+)
+from shmring.durable.table_ring.functions import Functions
+from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout
+from shmring.errors import Damaged, MissingExtra, VersionMismatch
+
+if TYPE_CHECKING:
+    import psycopg
 
 __all__ = ["PostgresBackend"]
 
+Rows = list[tuple[Any, ...]]
+
+# Milliseconds that the server waits for a slot or a message that is about to come.
+PATIENCE = 5
+# Seconds until a session that waits looks by itself: where pushes and pops tell it, and where
+# another session is the one that they see.
+TOLD_WAIT = 0.25
+UNTOLD_WAIT = 0.02
+_AWAIT = {"push": functions.AWAIT_SLOT, "pop": functions.AWAIT_MESSAGE}
+
 
 class PostgresBackend(Backend):
-    """PostgreSQL through psycopg 3: one statement, and so one round trip, a push or pop.
+    """PostgreSQL through psycopg 3: a call of a function of the ring's own, a push or pop.
 
     A statement of its own holds no lock while the client computes, is stopped or killed: the
     server begins, runs and commits it alone.
 
     With ``durability="sync"`` a second, empty transaction follows and waits for the disk. The
-    statement itself commits without waiting, so the cursor row's lock is held for the microseconds
-    of its execution and not for the length of a disk write: connections queue for the row but
-    share the sync. That is safe because the log has one order: when the second transaction is on
-    disk, so is everything committed before it, and a crash keeps a prefix of the numbers.
+    statement itself commits without waiting, so the cursor's lock is held for the microseconds of
+    its execution and not for the length of a disk write: connections queue for the lock but share
+    the sync. That is safe because the log has one order: when the second transaction is on disk, so
+    is everything committed before it, and a crash keeps a prefix of the numbers.
+
+    SQLAlchemy reads the URL, opens the connection and changes tables; pushes, pops and looks go to
+    the driver's cursor, prepared and binary.
     """
 
     driver = "postgresql+psycopg"
     free_message = f"decode(repeat('00', {MESSAGE_BYTES}), 'hex')"
+    cursor_rows = False
 
-    def __init__(self, url: sa.URL, tables: Tables, durability: Durability) -> None:
+    def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
         self._sync_level = "on"
-        self._compiled: dict[str, str] = {}
-        super().__init__(url, tables, durability)
+        self._waiters = 0
+        super().__init__(url, name, durability, unlogged)
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
         try:
@@ -46,139 +74,357 @@ class PostgresBackend(Backend):
                 f"({error}): pip install 'shmring[postgresql]'"
             ) from error
 
-    def _prepare_session(self, connection: Any, _record: Any) -> None:
+    def _prepare_session(self, connection: psycopg.Connection[Any], _record: Any) -> None:
+        from shmring.durable.table_ring.bytea_array import Rows, register
+
+        register(connection)
+        self._rows = Rows
         connection.autocommit = True
+        connection.add_notify_handler(_ignore)
+        # Of a number that was taken before an error, or before a crash of the server.
+        self._untidy = True
+        self._driver = connection
+        self._cursor = connection.cursor(binary=True)
         with connection.cursor() as cursor:
-            cursor.execute("SHOW synchronous_commit")
+            row = cursor.execute("SHOW synchronous_commit").fetchone()
             # A site with stand-by servers may ask for more than "on": keep that.
-            level = str(cursor.fetchone()[0])
+            level = str(row[0]) if row else "on"
             self._sync_level = "on" if level == "off" else level
             # The plan must not depend on statistics, which may have been taken of an empty ring:
             # every lookup goes by key, and planning once is half the time of a push.
             cursor.execute(
-                "SET synchronous_commit = off;"
-                "SET default_transaction_isolation = 'read committed';"
-                "SET default_transaction_read_only = off;"
-                f"SET lock_timeout = {int(self.lock_seconds * 1000)};"
-                "SET plan_cache_mode = force_generic_plan;"
-                "SET jit = off;"
-                "SET enable_seqscan = off;"
-                "SET enable_hashjoin = off;"
-                "SET enable_mergejoin = off"
+                b"SET synchronous_commit = off;"
+                b"SET default_transaction_isolation = 'read committed';"
+                b"SET default_transaction_read_only = off;"
+                b"SET lock_timeout = %d;"
+                b"SET plan_cache_mode = force_generic_plan;"
+                b"SET jit = off;"
+                b"SET enable_seqscan = off;"
+                b"SET enable_hashjoin = off;"
+                b"SET enable_mergejoin = off" % int(self.lock_seconds * 1000)
             )
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
-        slots, ring, subscribers = self._names()
-        # All subqueries of a statement see the table as it was when the statement began, even if
-        # it then waited for the cursor row, whose newest version it gets. So a slot may look taken
-        # that has become free meanwhile (a miss; the caller looks again), but never the reverse:
-        # only the holder of the push cursor's lock fills slots, and only at its position.
-        head = f"SELECT position, subscribers FROM {ring} WHERE id = 0 FOR UPDATE"
-        self._push_one = (
-            f"WITH head AS MATERIALIZED ({head}), filled AS ("
-            f"UPDATE {slots} SET message_id = head.position, time = :time_ns,"
-            " reference_count = head.subscribers, message = :message FROM head"
-            f" WHERE slot = {layout.place_sql('head.position')} AND reference_count = 0"
-            " RETURNING message_id)"
-            f" UPDATE {ring} SET position = filled.message_id + 1 FROM filled WHERE id = 0"
-            " RETURNING filled.message_id"
-        )
-        # Slots are freed in the order of their numbers: if the last one of a run is free, all are.
-        # Should that ever not hold, the division by zero undoes everything.
-        number = "room.position + r.k - 1"
-        self._push_many = (
-            f"WITH head AS MATERIALIZED ({head}), room AS MATERIALIZED ("
-            f"SELECT head.position, head.subscribers FROM head JOIN {slots} s ON s.slot ="
-            f" {layout.place_sql('head.position + CAST(:count AS bigint) - 1')}"
-            " WHERE s.reference_count = 0), filled AS ("
-            f"UPDATE {slots} SET message_id = {number}, time = :time_ns,"
-            " reference_count = room.subscribers, message = r.message"
-            " FROM room, unnest(CAST(:rows AS bytea[])) WITH ORDINALITY AS r(message, k)"
-            f" WHERE slot = {layout.place_sql(f'({number})')} AND reference_count = 0"
-            " RETURNING 1), counted AS (SELECT count(*) AS n FROM filled)"
-            f" UPDATE {ring} SET position = position + counted.n"
-            " / CASE WHEN counted.n = :count THEN 1 ELSE 0 END"
-            " FROM counted WHERE id = 0 AND counted.n > 0 RETURNING position - counted.n"
-        )
-        head = f"SELECT position FROM {subscribers} WHERE name = :subscriber FOR UPDATE"
-        count_down = (
-            "message_id = CASE WHEN reference_count > 1 THEN message_id END,"
-            " reference_count = reference_count - 1"
-        )
-        self._pop_one = (
-            f"WITH head AS MATERIALIZED ({head}), taken AS ("
-            f"UPDATE {slots} SET {count_down} FROM head"
-            f" WHERE slot = {layout.place_sql('head.position')} AND message_id = head.position"
-            " RETURNING head.position AS number, message)"
-            f" UPDATE {subscribers} SET position = taken.number + 1 FROM taken"
-            " WHERE name = :subscriber RETURNING taken.message"
-        )
-        number = "head.position + k.k"
-        self._pop_many = (
-            f"WITH head AS MATERIALIZED ({head}), taken AS ("
-            f"UPDATE {slots} SET {count_down} FROM head, {ring} r, generate_series(CAST(0 AS"
-            " bigint), least(CAST(:limit AS bigint), r.position - head.position) - 1) AS k(k)"
-            f" WHERE r.id = 0 AND slot = {layout.place_sql(f'({number})')}"
-            f" AND message_id = {number} RETURNING {number} AS number, message), moved AS ("
-            f"UPDATE {subscribers} SET position = counted.last + 1"
-            " FROM (SELECT max(number) AS last FROM taken) counted"
-            " WHERE name = :subscriber AND counted.last IS NOT NULL)"
-            " SELECT message FROM taken ORDER BY number"
-        )
+        name = self.tables.name
+        self._push_one = f"SELECT {name}_push_one(%s::bytea, %s::bigint, %s)"
+        self._push_many = f"SELECT {name}_push_many(%s::bytea[], %s::bigint)"
+        self._look_push = f"SELECT * FROM {name}_look_push(%s::bigint)"
+        (self._key,) = self._call("SELECT %s::regclass::oid::int4", (self.tables.ring.name,))[0]
 
-    def push(self, rows: Sequence[bytes], time_ns: int) -> int | None:
+    def serve(self, subscriber: str, holder: int) -> None:
+        name = self.tables.name
+        cursor = self._oid(f"{name}_pop_{holder}")
+        # Of a subscriber that is removed the sequence is gone, also where another gets its bit.
+        me = f"{holder}, {cursor}::oid::regclass"
+        self._subscriber, self._holder = subscriber, holder
+        self._pop_one = f"SELECT {name}_pop_one({me}, %s)"
+        self._pop_many = f"SELECT message FROM {name}_pop_many({me}, %s::bigint)"
+        self._pop_rows = f"SELECT * FROM {name}_pop_many({me}, %s::bigint)"
+        self._claim = f"SELECT {name}_claim({me}, %s::bigint)"
+        self._open = f"SELECT * FROM {name}_open({holder}, %s::bigint)"
+        self._look_pop = f"SELECT * FROM {name}_look_pop(%s::text, {me}, %s)"
+
+    def push(self, rows: Sequence[bytes], time_ns: int, patient: bool) -> int | None:
         if len(rows) == 1:
-            values = {"time_ns": time_ns, "message": rows[0]}
-            found = self._change(self._push_one, values)
+            found = self._move(self._push_one, (rows[0], time_ns, PATIENCE * patient))
         else:
-            values = {"time_ns": time_ns, "rows": list(rows), "count": len(rows)}
-            found = self._change(self._push_many, values)
+            found = self._move(self._push_many, (self._rows(rows), time_ns))
         return found[0][0] if found else None
 
-    def pop(self, subscriber: str, limit: int) -> list[bytes]:
-        if limit == 1:
-            found = self._change(self._pop_one, {"subscriber": subscriber})
+    def pop_one(self, patient: bool) -> bytes | None:
+        found = self._move(self._pop_one, (PATIENCE * patient,))
+        return found[0][0] if found else None
+
+    def pop_many(self, limit: int) -> list[bytes]:
+        return [row[0] for row in self._move(self._pop_many, (limit,))]
+
+    def pop_rows(self, limit: int) -> list[Message]:
+        return self._move(self._pop_rows, (limit,))  # pyright: ignore[reportReturnType]
+
+    def begin_claim(self, limit: int) -> list[Message]:
+        while (made := self._move(self._claim, (limit,))) and made[0][0]:
+            self._begin()
+            try:
+                found = self._call(self._open, (limit,))
+            except BaseException:
+                with contextlib.suppress(exc.DBAPIError):
+                    self._run("ROLLBACK")
+                raise
+            if found:
+                claim, last = found[0][0], found[-1][1]
+                self._settle = f"SELECT {self.tables.name}_settle({self._holder}, {claim}, {last})"
+                return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
+            self._run("COMMIT")  # somebody else was faster
+        return []
+
+    def end_claim(self, keep: bool) -> None:
+        if keep:
+            try:
+                self._run(self._settle)
+            except BaseException:
+                self.end_claim(keep=False)
+                raise
+        super().end_claim(keep)
+        if not keep:
+            self._call("SELECT pg_notify(%s, '')", (self.tables.name,))
+
+    def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
+        if which == "push":
+            return Peek(*self._call(self._look_push, (ahead,))[0])
+        try:
+            row = self._call(self._look_pop, (self._subscriber, whole))[0]
+        except exc.DBAPIError as error:
+            if not _is_gone(error):
+                raise
+            return Peek(push=0, number=None)
+        push, number, message_id, reference_count, holders, known, returned = row
+        return Peek(push or 0, number, message_id, reference_count, holders, known or 0, returned)
+
+    def listen(self, which: Which) -> float:
+        # Who pushes or pops meets this lock and then notifies; see Functions._wake.
+        self._run(f'LISTEN "{self.tables.name}"')
+        self._waiters += 1
+        lock = f"pg_try_advisory_lock({self._key}, {_AWAIT[which]})"
+        return TOLD_WAIT if self._call(f"SELECT {lock}", ())[0][0] else UNTOLD_WAIT
+
+    def unlisten(self, which: Which, announced: float) -> None:
+        self._waiters -= 1
+        if announced == TOLD_WAIT:
+            self._call(f"SELECT pg_advisory_unlock({self._key}, {_AWAIT[which]})", ())
+        if not self._waiters:
+            self._run(f'UNLISTEN "{self.tables.name}"')
+
+    def sleep(self, seconds: float) -> None:
+        # Returns early also when another thread's answer arrives: then one looks once more.
+        if self._driver.closed:
+            super().sleep(seconds)
         else:
-            found = self._change(self._pop_many, {"subscriber": subscriber, "limit": limit})
-        return [row[0] for row in found]
+            select.select([self._driver.fileno()], [], [], seconds)
+
+    def positions(self) -> tuple[int, dict[str, int]]:
+        name = self.tables.name
+        push = self._call(self._look_push, (0,))[0][0]
+        rows = self._call(
+            f"SELECT u.name, (SELECT l.number FROM {name}_look_pop(u.name, u.holder,"
+            f" to_regclass('{name}_pop_' || u.holder), false) l) FROM {name}_subscribers u",
+            (),
+        )
+        return push, dict(rows)  # pyright: ignore[reportReturnType]
+
+    # -- the ring itself -------------------------------------------------------------------------
 
     def lock_creation(self) -> None:
         self._run("SELECT pg_advisory_xact_lock(hashtext('shmring.table_ring'))")
 
-    def lock_rows(self) -> str:
-        return " FOR UPDATE"
+    def create(
+        self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str], unlogged: bool
+    ) -> None:
+        super().create(connection, layout, subscribers, unlogged)
+        name = self.tables.name
+        self._run(
+            f"CREATE {'UNLOGGED ' if unlogged else ''}TABLE {name}_claims ("
+            "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
+            " subscriber smallint NOT NULL, first bigint NOT NULL, count bigint NOT NULL)"
+        )
+        self._sequence(f"{name}_push", 0)
+        for holder in range(len(subscribers)):
+            self._sequence(f"{name}_pop_{holder}", 0)
+        self._create_functions(layout)
+        self._run(f"ANALYZE {name}")
 
-    def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
-        return getattr(error.orig, "sqlstate", None) == "55P03"
+    def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:
+        name = self.tables.name
+        found = connection.execute(
+            sa.text("SELECT to_regprocedure(:name)"), {"name": f"{name}_version()"}
+        ).scalar_one()
+        version = found and connection.exec_driver_sql(f"SELECT {found}").scalar_one()
+        if version != functions.VERSION:
+            said = f"are version {version}" if found else "are missing"
+            raise VersionMismatch(
+                f"the functions of table ring {name!r} {said}, this shmring knows"
+                f" {functions.VERSION}; TableRing.renew(url, name={name!r}) replaces them, once"
+                " all its users have this shmring"
+            )
+        empty = f"SELECT NOT EXISTS (SELECT FROM {name})"
+        if unlogged and connection.exec_driver_sql(empty).scalar_one():
+            # A crash of the server empties unlogged tables. The numbers go on.
+            push = connection.exec_driver_sql(
+                f"SELECT pg_sequence_last_value('{name}_push'::regclass)"
+            ).scalar_one()
+            self.tables.fill(connection, layout, self.free_message)
+            last = {"slot": layout.place(push - 1), "number": push - 1}
+            if push:
+                sql = f"UPDATE {name} SET message_id = :number WHERE slot = :slot"
+                connection.execute(sa.text(sql), last)
+            for (holder,) in connection.execute(sa.select(self.tables.subscribers.c.holder)):
+                self._run(f"SELECT setval('{name}_pop_{holder}'::regclass, {push})")
 
-    def is_deadlock(self, error: exc.DBAPIError) -> bool:
-        return getattr(error.orig, "sqlstate", None) in ("40P01", "40001")
+    def renew(self, connection: sa.Connection, layout: Layout) -> None:
+        """Replace the functions, whatever their version, within a transaction."""
+        self._drop_functions(connection)
+        self._create_functions(layout)
 
-    def _change(self, sql: str, parameters: dict[str, Any]) -> Sequence[sa.Row[*tuple[Any, ...]]]:
-        with self.translated():
+    def drop(self, connection: sa.Connection) -> None:
+        name = self.tables.name
+        self._drop_functions(connection)
+        sequences = connection.execute(
+            sa.text(
+                "SELECT relname FROM pg_class WHERE relkind = 'S'"
+                " AND relnamespace = current_schema()::regnamespace"
+                " AND (relname = :push OR relname ~ :pop)"
+            ),
+            {"push": f"{name}_push", "pop": f"^{name}_pop_[0-9]+$"},
+        )
+        for (sequence,) in sequences.all():
+            self._run(f"DROP SEQUENCE {sequence}")
+        self._run(f"DROP TABLE IF EXISTS {name}_claims")
+        super().drop(connection)
+
+    def _create_functions(self, layout: Layout) -> None:
+        schema = self._call("SELECT quote_ident(current_schema())", ())[0][0]
+        (key,) = self._call("SELECT %s::regclass::oid::int4", (self.tables.ring.name,))[0]
+        for statement in Functions(self.tables.name, schema, key, layout).create():
+            self._run(statement)
+
+    def _drop_functions(self, connection: sa.Connection) -> None:
+        found = connection.execute(
+            sa.text(
+                "SELECT oid::regprocedure::text FROM pg_proc"
+                " WHERE pronamespace = current_schema()::regnamespace AND proname = ANY(:names)"
+            ),
+            {"names": functions.names(self.tables.name)},
+        )
+        for (signature,) in found.all():
+            self._run(f"DROP FUNCTION {signature}")
+
+    def _hold_pushes(self, connection: sa.Connection) -> int:
+        return self._call(self._look_push, (0,))[0][0]
+
+    def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
+        self._sequence(f"{self.tables.name}_pop_{holder}", position)
+
+    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
+        name = self.tables.name
+        self._run(f"SELECT pg_advisory_xact_lock({self._key}, {functions.POP + holder})")
+        self._run(f"DELETE FROM {name}_claims WHERE subscriber = {holder}")
+        self._run(f"DROP SEQUENCE {name}_pop_{holder}")
+
+    def _sequence(self, name: str, position: int) -> None:
+        self._run(f"CREATE SEQUENCE {name} MINVALUE 0")
+        self._run(f"SELECT setval('{name}'::regclass, {position})")
+
+    def _oid(self, relation: str) -> int:
+        return self._call("SELECT %s::regclass::oid::bigint", (relation,))[0][0]
+
+    # -- statements ------------------------------------------------------------------------------
+
+    def _move(self, sql: str, parameters: Sequence[Any]) -> Rows:
+        """Run a statement that takes numbers, and sync; no rows where it took none.
+
+        A number that an error cut off from its slot is taken back before the next call.
+        """
+        if self._untidy:
+            self.peek("push")
+            self.peek("pop")
+        last: exc.DBAPIError | None = None
+        for _ in range(ATTEMPTS):
             try:
-                rows = self._run(sql, parameters).all()
+                self._untidy = True
+                rows = self._call(sql, parameters)
+                self._untidy = False
             except exc.DBAPIError as error:
-                if self.is_deadlock(error):
-                    return []  # undone by the server: the same as a miss
-                raise
-            if rows and self.sync:
-                self._run(
-                    "SELECT set_config('synchronous_commit', :level, true),"
+                if _sqlstate(error) == functions.FULL_WITHIN or _is_gone(error):
+                    self._untidy = False
+                    return []  # a look says which slot, or that the subscriber was removed
+                if _sqlstate(error) == functions.FOREIGN:
+                    raise Damaged(
+                        f"table ring {self.tables.name!r}: {_said(error)}; somebody else wrote to"
+                        " the table"
+                    ) from error
+                if not self.is_undone(error):
+                    raise
+                last = error
+                continue
+            if not rows or rows[0][0] is None:
+                return []
+            if self.sync:
+                self._call(
+                    "SELECT set_config('synchronous_commit', %s, true),"
                     " pg_logical_emit_message(true, '', '')",
-                    {"level": self._sync_level},
+                    (self._sync_level,),
                 )
-        return rows
+            return rows
+        raise self._gave_up(last)
+
+    def _call(self, sql: str, parameters: Sequence[Any]) -> Rows:
+        if self._driver.closed:
+            self._reconnect()
+        try:
+            return self._cursor.execute(sql.encode(), parameters, prepare=True).fetchall()
+        except self._engine.dialect.loaded_dbapi.Error as error:
+            raise self._translate(error) from error
+
+    def _run(self, sql: str) -> None:
+        if self._driver.closed:
+            self._reconnect()
+        try:
+            self._driver.execute(sql.encode())
+        except self._engine.dialect.loaded_dbapi.Error as error:
+            raise self._translate(error) from error
+
+    def _reconnect(self) -> None:
+        with self.translated():
+            self.connection.rollback()
+            self.connection.invalidate()
+            # SQLAlchemy connects anew, and has the new session prepared.
+            assert self.connection.connection is not None
+
+    def _translate(self, error: Exception) -> Exception:
+        """Return the error as it comes through SQLAlchemy, or in our words."""
+        wrapped = exc.DBAPIError.instance(
+            None,
+            None,
+            error,
+            self._engine.dialect.loaded_dbapi.Error,
+            connection_invalidated=self._driver.closed,
+        )
+        try:
+            with self.translated():
+                raise wrapped
+        except Exception as translated:
+            return translated
 
     def _begin(self) -> None:
         self._run("BEGIN")
         self._run(f"SET LOCAL synchronous_commit = {self._sync_level}")
 
-    def _run(self, sql: str, parameters: Any = None) -> Result:
-        # Translated to psycopg's placeholders once: text() would do it again at every call.
-        compiled = self._compiled.get(sql)
-        if compiled is None:
-            compiled = str(sa.text(sql).compile(dialect=self.connection.dialect))
-            self._compiled[sql] = compiled
-        return self.connection.exec_driver_sql(compiled, parameters)
+    def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
+        return _sqlstate(error) == "55P03"
+
+    def is_undone(self, error: exc.DBAPIError) -> bool:
+        return _sqlstate(error) in ("40P01", "40001")
+
+    def is_refusal(self, error: exc.DBAPIError) -> bool:
+        return _sqlstate(error) == "42501"
+
+    def is_full(self, error: exc.DBAPIError) -> bool:
+        return _sqlstate(error) == "53100"
+
+
+def _ignore(_: object) -> None:
+    """Take a notification: that it has come is all one needs to know."""
+
+
+def _sqlstate(error: exc.DBAPIError) -> str | None:
+    return getattr(error.orig, "sqlstate", None)
+
+
+def _said(error: exc.DBAPIError) -> str:
+    diagnosis: Any = getattr(error.orig, "diag", None)
+    return str(diagnosis.message_primary if diagnosis else error.orig)
+
+
+def _is_gone(error: exc.DBAPIError) -> bool:
+    # Of a sequence that was dropped: by name, or by its number alone.
+    return _sqlstate(error) in ("42P01", "XX000")

@@ -11,72 +11,50 @@ time-outs and exceptions of the ring in memory. docs/table-ring.md explains the 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
-from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from collections.abc import Callable, Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import sqlalchemy as sa
+from sqlalchemy import exc
 
 from shmring.closing import Closing
-from shmring.durable.table_ring.backend import Backend, Durability, Peek
+from shmring.durable.table_ring.backend import Backend, Durability, Message, Peek, Which
+from shmring.durable.table_ring.claim import Claim
 from shmring.durable.table_ring.databases import address, backend_of
 from shmring.durable.table_ring.input import (
     Deadline,
     Making,
     message,
     messages,
-    not_found,
     refuse_missing,
     shown,
 )
-from shmring.durable.table_ring.schema import (
-    Layout,
-    Tables,
-    check_name,
-    check_subscribers,
-    stride_for,
-)
+from shmring.durable.table_ring.opening import create_or_read, found, if_there
+from shmring.durable.table_ring.schema import check_name, check_subscribers
+from shmring.durable.table_ring.stats import Counters, TableRingStats
 from shmring.errors import (
     BranchDropped,
     BranchNotFound,
+    ClaimOpen,
     Closed,
     Damaged,
     Empty,
     ForkedHandle,
     Full,
     MessageTooLarge,
-    RingExists,
-    RingNotFound,
+    ShmringError,
 )
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["TableRing", "TableRingStats"]
+__all__ = ["TableRing"]
 
-
-@dataclass(frozen=True)
-class TableRingStats:
-    """What one connection did since it was opened.
-
-    Attributes
-    ----------
-    pushed, pushed_bytes : messages published, and their bytes
-    popped, popped_bytes : messages taken, and their bytes
-    full_waits, empty_waits : calls that met a full or an empty ring at least once
-    retries : attempts beyond the first of a call
-    """
-
-    pushed: int = 0
-    pushed_bytes: int = 0
-    popped: int = 0
-    popped_bytes: int = 0
-    full_waits: int = 0
-    empty_waits: int = 0
-    retries: int = 0
+R = TypeVar("R")
 
 
 class TableRing(Closing):
@@ -90,6 +68,8 @@ class TableRing(Closing):
     subscriber : whose messages this connection pops; connections of one subscriber share its work
     subscribers : all of them, for a ring that is created now; each gets every message
     scattered : for a ring that is created now: neighbours lie far apart in the table
+    unlogged : for a ring that is created now, on PostgreSQL: faster, and a crash of the server
+        empties the ring
     head_start : pop only begins when so many messages wait; afterwards it makes no difference
     durability : ``"sync"``: push and pop return when the database has them on disk;
         ``"delayed"``: a crash of the database's host may undo the last moments
@@ -114,10 +94,12 @@ class TableRing(Closing):
         subscriber: str | None = None,
         subscribers: Sequence[str] = ("main",),
         scattered: bool = False,
+        unlogged: bool = False,
         head_start: int = 0,
         durability: Durability = "sync",
     ) -> None:
-        made = None if slots is None else Making(slots, subscribers, scattered, must_create=False)
+        options = {"scattered": scattered, "unlogged": unlogged, "must_create": False}
+        made = None if slots is None else Making(slots, subscribers, **options)
         self._open(url, name, made, subscriber, head_start, durability)
 
     @classmethod
@@ -130,12 +112,14 @@ class TableRing(Closing):
         subscriber: str | None = None,
         subscribers: Sequence[str] = ("main",),
         scattered: bool = False,
+        unlogged: bool = False,
         head_start: int = 0,
         durability: Durability = "sync",
     ) -> Self:
         """Create a ring and open it; RingExists if it is there already."""
         ring = cls.__new__(cls)
-        made = Making(slots, subscribers, scattered, must_create=True)
+        options = {"scattered": scattered, "unlogged": unlogged, "must_create": True}
+        made = Making(slots, subscribers, **options)
         ring._open(url, name, made, subscriber, head_start, durability)
         return ring
 
@@ -157,21 +141,23 @@ class TableRing(Closing):
     @staticmethod
     def drop(url: str | sa.URL, *, name: str = "shmring") -> None:
         """Delete a ring with everything in it; RingNotFound if there is none."""
-        where = address(url)
-        tables = Tables(check_name(name))
-        refuse_missing(where, name)
-        backend = backend_of(where)(where, tables, "sync")
+        with found(url, name) as backend:
+            backend.transact(lambda connection: if_there(backend, connection, backend.drop))
 
-        def drop(connection: sa.Connection) -> None:
-            backend.lock_creation()
-            if not tables.exist(connection):
-                raise RingNotFound(not_found(where, name))
-            tables.drop(connection)
+    @staticmethod
+    def renew(url: str | sa.URL, *, name: str = "shmring") -> None:
+        """Give a ring on PostgreSQL the functions of this version of shmring.
 
-        try:
-            backend.transact(drop)
-        finally:
-            backend.close()
+        The ring keeps its messages. Handles of another version that are open go on calling the
+        functions by name, so all users of a ring change together.
+        """
+        with found(url, name) as backend:
+
+            def renew(connection: sa.Connection) -> None:
+                layout = backend.tables.check(backend.tables.read(connection))
+                backend.renew(connection, layout)
+
+            backend.transact(lambda connection: if_there(backend, connection, renew))
 
     def _open(
         self,
@@ -189,13 +175,14 @@ class TableRing(Closing):
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closed = False
-        self._stats = TableRingStats()
-        self._tables = Tables(name)
+        self._claim_open = False
+        self._counters = Counters()
         if making is None:
             refuse_missing(self.url, name)
-        self._backend = backend_of(self.url)(self.url, self._tables, durability)
+        unlogged = making is not None and making.unlogged
+        self._backend = backend_of(self.url)(self.url, name, durability, unlogged)
         try:
-            self.layout = self._create_or_read(making)
+            self.layout = create_or_read(self._backend, making)
             self._backend.use(self.layout)
             self.subscriber = self._choose_subscriber(subscriber)
             if not 0 <= head_start <= self.layout.slots:
@@ -208,41 +195,22 @@ class TableRing(Closing):
             raise
         self._head_start = head_start
 
-    def _create_or_read(self, making: Making | None) -> Layout:
-        tables = self._tables
-        with self._backend.transaction() as connection:
-            self._backend.lock_creation()
-            exists = tables.exist(connection)
-            if exists and making and making.must_create:
-                raise RingExists(
-                    f"table ring {self.name!r} is there already in {shown(self.url)};"
-                    " TableRing.attach opens it, TableRing.drop deletes it"
-                )
-            if not exists:
-                if making is None:
-                    raise RingNotFound(not_found(self.url, self.name))
-                layout = Layout(making.slots, stride_for(making.slots, scattered=making.scattered))
-                tables.create(connection, layout, making.subscribers, self._backend.free_message)
-                return layout
-            row = tables.read(connection)
-        layout = self._tables.check(row)
-        if making and making.slots != layout.slots:
-            raise ValueError(
-                f"table ring {self.name!r} has {layout.slots} slots, not {making.slots};"
-                " leave `slots` out to attach"
-            )
-        return layout
-
     def _choose_subscriber(self, wanted: str | None) -> str:
-        names = sorted(self.positions()[1])
+        column = self._backend.tables.subscribers.c
+        with self._backend.translated():
+            rows = self._backend.connection.execute(sa.select(column.name, column.holder)).all()
+        holders: dict[str, int] = {row[0]: row[1] for row in rows}
+        if not holders:
+            raise Damaged(f"table ring {self.name!r} lost its subscribers; TableRing.drop it")
         if wanted is None:
             # Whoever only pushes need not name one.
-            wanted = "main" if "main" in names or not names else names[0]
-        if wanted not in names:
+            wanted = "main" if "main" in holders else min(holders)
+        if wanted not in holders:
             raise BranchNotFound(
                 f"table ring {self.name!r} has no subscriber {wanted!r}, only"
-                f" {', '.join(map(repr, names))}; add it with ring.subscribe({wanted!r})"
+                f" {', '.join(map(repr, sorted(holders)))}; add it with ring.subscribe({wanted!r})"
             )
+        self._backend.serve(wanted, holders[wanted])
         return wanted
 
     @property
@@ -274,8 +242,8 @@ class TableRing(Closing):
 
         Parameters
         ----------
-        rows : sequence of bytes; or uint8 array of shape (n, k), k <= 300; or a pyarrow array of
-            a binary type
+        rows : sequence of bytes; or uint8 array of shape (n, k), k <= 300; or an Arrow array of
+            a binary type; or an Arrow batch or table with such a column ``message``
         timeout : seconds to wait for free slots; None waits for ever, 0 does not wait
 
         Returns
@@ -301,7 +269,10 @@ class TableRing(Closing):
         Empty : no message came in time; nothing was taken
         BranchDropped : the subscriber was removed
         """
-        return self._pop(1, timeout)[0]
+        deadline = Deadline(timeout)
+        data = self._pop(lambda backend: backend.pop_one(deadline.patient), deadline)
+        self._counters.add(popped=1, popped_bytes=len(data))
+        return data
 
     def pop_many(self, limit: int = 1000, *, timeout: float | None = None) -> list[bytes]:
         """Take the messages that wait, at least one and at most `limit`, in one transaction.
@@ -316,9 +287,68 @@ class TableRing(Closing):
         Empty : no message came in time; nothing was taken
         BranchDropped : the subscriber was removed
         """
+        most = self._limit(limit)
+        found = self._pop(lambda backend: backend.pop_many(most) or None, Deadline(timeout))
+        self._counters.add(popped=len(found), popped_bytes=sum(map(len, found)))
+        return found
+
+    def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
+        """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
+        from shmring.durable.table_ring.arrow import to_batch
+
+        most = self._limit(limit)
+        found = self._pop(lambda backend: backend.pop_rows(most) or None, Deadline(timeout))
+        self._counters.add(popped=len(found), popped_bytes=sum(len(row[2]) for row in found))
+        return to_batch(found)
+
+    @contextlib.contextmanager
+    def claim(self, limit: int = 1, *, timeout: float | None = None) -> Generator[Claim]:
+        """Pop messages for good when the block ends; if it raises or the process dies, they return.
+
+            with ring.claim(10) as claim:
+                for data in claim:
+                    claim.connection.execute(...)  # committed with the pop, or undone with it
+
+        Others who pop for the subscriber go on with later messages meanwhile, and get these next
+        if they return. On SQLite the claim is the database's one writer, and all wait for its end.
+
+        Parameters
+        ----------
+        limit : the most to take
+        timeout : seconds to wait for the first; None waits for ever, 0 does not wait
+
+        Raises
+        ------
+        Empty : no message came in time; nothing was taken
+        BranchDropped : the subscriber was removed
+        ClaimOpen : within the block, by every other use of this handle
+        """
+        most = self._limit(limit)
+        rows = self._pop(lambda backend: self._begin_claim(backend, most), Deadline(timeout))
+        try:
+            yield Claim(self._backend.connection, rows)
+        except BaseException:
+            # A connection that is lost has undone the transaction already.
+            with contextlib.suppress(ShmringError, exc.DBAPIError):
+                self._end_claim(keep=False)
+            raise
+        self._end_claim(keep=True)
+        self._counters.add(popped=len(rows), popped_bytes=sum(len(row[2]) for row in rows))
+
+    def _begin_claim(self, backend: Backend, limit: int) -> list[Message] | None:
+        found = backend.begin_claim(limit)
+        self._claim_open = bool(found)
+        return found or None
+
+    def _end_claim(self, keep: bool) -> None:
+        self._claim_open = False
+        with self._use() as backend:
+            backend.end_claim(keep)
+
+    def _limit(self, limit: int) -> int:
         if limit < 1:
             raise ValueError(f"limit must be 1 or more, not {limit}")
-        return self._pop(min(limit, self.slots), timeout)
+        return min(limit, self.slots)
 
     def subscribe(self, name: str) -> None:
         """Add a subscriber; it sees what is pushed from now on.
@@ -330,8 +360,7 @@ class TableRing(Closing):
         """
         check_subscribers([name])
         with self._use() as backend:
-            lock = backend.lock_rows()
-            backend.transact(lambda connection: self._tables.subscribe(connection, name, lock))
+            backend.subscribe(name)
 
     def unsubscribe(self, name: str) -> None:
         """Remove a subscriber; what it has not popped no longer waits for it.
@@ -342,23 +371,19 @@ class TableRing(Closing):
         ValueError : it is the last one, without whom nothing would hold a message
         """
         with self._use() as backend:
-            lock = backend.lock_rows()
-            backend.transact(lambda connection: self._tables.unsubscribe(connection, name, lock))
+            backend.unsubscribe(name)
 
     def positions(self) -> tuple[int, dict[str, int]]:
         """Return the number of the next push, and of each subscriber's next pop."""
-        ring, subscribers = self._tables.ring, self._tables.subscribers
-        query = sa.select(ring.c.position, subscribers.c.name, subscribers.c.position)
-        query = query.select_from(ring.outerjoin(subscribers, sa.true()))
-        with self._use() as backend, backend.translated():
-            rows = backend.connection.execute(query).all()
-        if not rows or rows[0][1] is None:
+        with self._use() as backend:
+            push, pops = backend.positions()
+        if not pops:
             raise Damaged(f"table ring {self.name!r} lost its cursors; TableRing.drop it")
-        return rows[0][0], {row[1]: row[2] for row in rows}
+        return push, pops
 
     def stats(self) -> TableRingStats:
         """Return what this connection did so far."""
-        return self._stats
+        return self._counters.stats
 
     def table(self) -> pa.Table:
         """Return all slots in order as a pyarrow Table, as they are at this moment.
@@ -369,7 +394,7 @@ class TableRing(Closing):
         from shmring.durable.table_ring.arrow import query, to_arrow
 
         with self._use() as backend, backend.translated():
-            rows = backend.connection.execute(query(self._tables)).all()
+            rows = backend.connection.execute(query(backend.tables)).all()
         return to_arrow(rows)
 
     def close(self) -> None:
@@ -396,6 +421,11 @@ class TableRing(Closing):
         with self._lock:
             if self._closed:
                 raise Closed(f"this handle of table ring {self.name!r} was closed; attach again")
+            if self._claim_open:
+                raise ClaimOpen(
+                    f"this handle of table ring {self.name!r} has an open claim, a transaction of"
+                    " its connection; end the claim first, or attach another handle"
+                )
             yield self._backend
 
     def _push(self, rows: list[bytes], timeout: float | None) -> int:
@@ -406,81 +436,104 @@ class TableRing(Closing):
                 " push fewer at a time"
             )
         misses = 0
-        while (first := self._try_push(rows)) is None:
+        while (first := self._try_push(rows, deadline.patient)) is None:
             misses += 1
             # A miss may also mean that another connection was faster: look before waiting.
-            while not self._has_room(len(rows)):
-                if not deadline.waits:
-                    self._count(full_waits=1)
-                if not deadline.wait():
-                    raise Full(
-                        f"table ring {self.name!r}: {len(rows)} of {self.slots} slots did not"
-                        f" become free within {timeout} s; the slowest subscriber holds them"
-                    )
-        self._count(pushed=len(rows), pushed_bytes=sum(map(len, rows)), retries=misses)
+            if not self._wait("push", lambda: self._has_room(len(rows)), deadline):
+                raise Full(
+                    f"table ring {self.name!r}: {len(rows)} of {self.slots} slots did not"
+                    f" become free within {timeout} s; the slowest subscriber holds them"
+                )
+        self._counters.add(pushed=len(rows), pushed_bytes=sum(map(len, rows)), retries=misses)
         return first
 
-    def _try_push(self, rows: list[bytes]) -> int | None:
+    def _try_push(self, rows: list[bytes], patient: bool) -> int | None:
         with self._use() as backend:
-            return backend.push(rows, time.time_ns())
+            return backend.push(rows, time.time_ns(), patient)
 
     def _has_room(self, count: int) -> bool:
         with self._use() as backend:
-            peek = backend.peek("push", self.subscriber, count - 1)
+            peek = backend.peek("push", count - 1)
         self._check(peek, "push")
         return peek.reference_count == 0
 
-    def _pop(self, limit: int, timeout: float | None) -> list[bytes]:
-        deadline = Deadline(timeout)
+    def _pop(self, attempt: Callable[[Backend], R | None], deadline: Deadline) -> R:
         misses = 0
-        while not (found := self._try_pop(limit)):
+        while (found := self._try_pop(attempt)) is None:
             misses += 1
-            while not self._has_messages():
-                if not deadline.waits:
-                    self._count(empty_waits=1)
-                if not deadline.wait():
-                    needed = f", or fewer than head_start {self._head_start}"
-                    raise Empty(
-                        f"table ring {self.name!r}: no message for subscriber"
-                        f" {self.subscriber!r}{needed if self._head_start else ''} within"
-                        f" {timeout} s"
-                    )
+            if not self._wait("pop", lambda: self._has_messages(deadline), deadline):
+                needed = f", or fewer than head_start {self._head_start}"
+                raise Empty(
+                    f"table ring {self.name!r}: no message for subscriber"
+                    f" {self.subscriber!r}{needed if self._head_start else ''} in time"
+                )
             self._head_start = 0
-        self._count(popped=len(found), popped_bytes=sum(map(len, found)), retries=misses)
+        self._counters.add(retries=misses)
         return found
 
-    def _try_pop(self, limit: int) -> list[bytes]:
+    def _try_pop(self, attempt: Callable[[Backend], R | None]) -> R | None:
         if self._head_start:
-            return []
+            return None
         with self._use() as backend:
-            return backend.pop(self.subscriber, limit)
+            return attempt(backend)
 
-    def _has_messages(self) -> bool:
+    def _has_messages(self, deadline: Deadline) -> bool:
         with self._use() as backend:
-            peek = backend.peek("pop", self.subscriber)
-        if peek.pop is None:
+            peek = backend.peek("pop", whole=deadline.search())
+        if peek.number is None:
             raise BranchDropped(
                 f"subscriber {self.subscriber!r} of table ring {self.name!r} was removed;"
                 " subscribe it again and attach"
             )
         self._check(peek, "pop")
-        waiting = peek.push - peek.pop
-        if waiting and peek.message_id != peek.pop:
+        waiting = peek.push - peek.number
+        if waiting > 0 and peek.message_id != peek.number:
             raise Damaged(
-                f"table ring {self.name!r}: message {peek.pop} should be in slot"
-                f" {self.layout.place(peek.pop)}, which holds {peek.message_id}; somebody else"
+                f"table ring {self.name!r}: message {peek.number} should be in slot"
+                f" {self.layout.place(peek.number)}, which holds {peek.message_id}; somebody else"
                 " wrote to the table"
             )
-        return waiting >= max(1, self._head_start)
+        return peek.returned or waiting >= max(1, self._head_start)
 
-    def _check(self, peek: Peek, which: Literal["push", "pop"]) -> None:
-        if peek.reference_count is None:
+    def _wait(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
+        """Return True as soon as it is ready, False when the time is over."""
+        begun = deadline.waits
+        while not ready():
+            if not begun and not deadline.waits:
+                self._counters.add(**{"full_waits" if which == "push" else "empty_waits": 1})
+            if not deadline.short:
+                return self._wait_told(which, ready, deadline)
+            if not deadline.wait(time.sleep, math.inf):
+                return False
+        return True
+
+    def _wait_told(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
+        with self._use() as backend:
+            longest = backend.listen(which)
+        try:
+            # Whoever pushed or popped before we listened told nobody.
+            while not ready():
+                if not deadline.wait(backend.sleep, longest):
+                    return False
+            return True
+        finally:
+            # Of a connection that is lost or closed nothing is left to end.
+            with contextlib.suppress(ShmringError, exc.DBAPIError), self._use():
+                backend.unlisten(which, longest)
+
+    def _check(self, peek: Peek, which: Which) -> None:
+        slots = self._backend.tables.slots.name
+        if peek.reference_count is None or peek.holders is None:
             raise Damaged(
                 f"table ring {self.name!r} lost a row: the slot of the next {which} is missing"
-                f" from table {self._tables.slots.name}"
+                f" from table {slots}; if the ring is unlogged and its server crashed, attach"
+                " again"
             )
-
-    def _count(self, **added: int) -> None:
-        with self._lock:
-            new = {key: getattr(self._stats, key) + value for key, value in added.items()}
-            self._stats = replace(self._stats, **new)
+        holders = peek.holders & (1 << 64) - 1
+        if peek.reference_count != holders.bit_count() or peek.holders & ~peek.known:
+            raise Damaged(
+                f"table {slots} says of the slot of number {peek.number} that"
+                f" {peek.reference_count} subscribers hold the message, and names"
+                f" {holders.bit_count()} (holders {holders:#x}, the ring's are"
+                f" {peek.known & (1 << 64) - 1:#x}); somebody else wrote to the table"
+            )

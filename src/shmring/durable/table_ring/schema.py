@@ -1,14 +1,19 @@
-"""Tables of a :class:`~shmring.durable.table_ring.TableRing`: columns, places, creation, drop.
+"""Tables of a :class:`~shmring.durable.table_ring.TableRing`: columns, places, creation.
 
-A ring called ``orders`` has three tables:
+A ring called ``orders`` has three tables, whatever the database:
 
 ``orders``
     the queue table, a row a slot, all of them there from the start:
-    ``slot, message_id, time, reference_count, message``
+    ``slot, message_id, time, reference_count, holders, message``
 ``orders_ring``
-    one row: how the ring was made, and ``position``, the number of the next push
+    one row: how the ring was made, how many subscribers there are and which bits are theirs
 ``orders_subscribers``
-    a row a subscriber: ``name`` and ``position``, the number of its next pop
+    a row a subscriber: ``name`` and ``holder``: which bit
+
+A slot keeps the number of the last message it got, so that the slots alone tell which number is
+next. `holders` has a bit for each subscriber who has not popped the message, `reference_count`
+their number: a slot is free when both are 0. What else a database needs to hand out the next
+numbers is its backend's.
 
 The number n lives in slot ``place(n, ...)``. That function is the only mapping there is: the
 statements of both databases are built from it, and it also runs on plain integers.
@@ -25,7 +30,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from shmring.errors import BranchNotFound, Damaged, LimitReached, VersionMismatch
+from shmring.errors import Damaged, LimitReached, VersionMismatch
 
 __all__ = [
     "LAYOUT",
@@ -37,11 +42,13 @@ __all__ = [
     "check_name",
     "check_slots",
     "check_subscribers",
+    "mask",
     "place",
+    "signed",
     "stride_for",
 ]
 
-LAYOUT = 1
+LAYOUT = 2
 MESSAGE_BYTES = 300
 # place() multiplies two numbers below `slots`: their product must stay below 2**63.
 MAX_SLOTS = 2**31 - 1
@@ -124,10 +131,23 @@ class Layout:
 
 
 class Tables:
-    """The three tables of one ring."""
+    """The tables of one ring.
 
-    def __init__(self, name: str) -> None:
+    Parameters
+    ----------
+    name : of the ring and of the queue table
+    cursor_rows : the next numbers are columns; a database with sequences keeps them there instead
+    unlogged : the queue table is written to no log, and empty after a crash of the server
+    """
+
+    def __init__(self, name: str, *, cursor_rows: bool, unlogged: bool = False) -> None:
+        self.name = name
         self.metadata = sa.MetaData()
+        self._cursor_rows = cursor_rows
+
+        def position() -> list[sa.Column[int]]:
+            return [sa.Column("position", sa.BigInteger, nullable=False)] if cursor_rows else []
+
         # INTEGER PRIMARY KEY is SQLite's own row key; BIGINT would get an index beside it.
         key = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
         # Half of each page stays free for the next version of its rows: PostgreSQL then updates
@@ -140,12 +160,12 @@ class Tables:
             sa.Column("message_id", sa.BigInteger),
             sa.Column("time", sa.BigInteger),
             sa.Column("reference_count", sa.SmallInteger, nullable=False),
+            sa.Column("holders", sa.BigInteger, nullable=False),
             sa.Column("message", sa.LargeBinary, nullable=False),
-            sa.CheckConstraint(f"length(message) <= {MESSAGE_BYTES}"),
-            sa.CheckConstraint("reference_count >= 0"),
+            # No CHECK: PostgreSQL reads each anew at every UPDATE, which costs as much again.
+            prefixes=["UNLOGGED"] if unlogged else [],
             postgresql_with={"fillfactor": 45},
         )
-        # Two tables for the cursors, so that push and pop never share a page.
         self.ring = sa.Table(
             f"{name}_ring",
             self.metadata,
@@ -153,17 +173,18 @@ class Tables:
             sa.Column("layout", sa.Integer, nullable=False),
             sa.Column("slots", sa.BigInteger, nullable=False),
             sa.Column("stride", sa.BigInteger, nullable=False),
+            sa.Column("unlogged", sa.Boolean, nullable=False),
             sa.Column("subscribers", sa.SmallInteger, nullable=False),
-            sa.Column("position", sa.BigInteger, nullable=False),
+            sa.Column("holders", sa.BigInteger, nullable=False),
+            *position(),
             sa.CheckConstraint("id = 0"),
-            postgresql_with={"fillfactor": 10},
         )
         self.subscribers = sa.Table(
             f"{name}_subscribers",
             self.metadata,
             sa.Column("name", sa.String(100), primary_key=True),
-            sa.Column("position", sa.BigInteger, nullable=False),
-            postgresql_with={"fillfactor": 10},
+            sa.Column("holder", sa.SmallInteger, nullable=False, unique=True),
+            *position(),
         )
 
     def create(
@@ -172,23 +193,31 @@ class Tables:
         layout: Layout,
         subscribers: Sequence[str],
         free_message: str,
+        *,
+        unlogged: bool,
     ) -> None:
         """Create and fill the tables within the caller's transaction."""
         self.metadata.create_all(connection, checkfirst=False)
+        self.fill(connection, layout, free_message)
+        start = {"position": 0} if self._cursor_rows else {}
+        ring = {"id": 0, "layout": LAYOUT, "slots": layout.slots, "stride": layout.stride}
+        held = {"subscribers": len(subscribers), "holders": signed((1 << len(subscribers)) - 1)}
+        connection.execute(self.ring.insert(), {**ring, **held, "unlogged": unlogged, **start})
+        rows = [{"name": name, "holder": bit, **start} for bit, name in enumerate(subscribers)]
+        connection.execute(self.subscribers.insert(), rows)
+
+    def fill(self, connection: sa.Connection, layout: Layout, free_message: str) -> None:
+        """Insert the slots, all of them free."""
         # Rows are stored in slot order, so scattered neighbours really lie on different pages, and
         # at full width, so that no page is fuller than it will be with messages.
         rows = (
             "WITH RECURSIVE numbers(n) AS"
             " (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :slots)"
-            f" INSERT INTO {self.slots.name} (slot, message_id, time, reference_count, message)"
-            f" SELECT n, NULL, NULL, 0, {free_message} FROM numbers"
+            f" INSERT INTO {self.slots.name}"
+            " (slot, message_id, time, reference_count, holders, message)"
+            f" SELECT n, NULL, NULL, 0, 0, {free_message} FROM numbers"
         )
         connection.execute(sa.text(rows), {"slots": layout.slots})
-        values = {"slots": layout.slots, "stride": layout.stride, "subscribers": len(subscribers)}
-        connection.execute(self.ring.insert(), {"id": 0, "layout": LAYOUT, "position": 0, **values})
-        connection.execute(
-            self.subscribers.insert(), [{"name": name, "position": 0} for name in subscribers]
-        )
 
     def exist(self, connection: sa.Connection) -> bool:
         """Whether the ring is there; its one-row table is created with the others or not at all."""
@@ -196,7 +225,11 @@ class Tables:
 
     def read(self, connection: sa.Connection) -> sa.Row[*tuple[Any, ...]] | None:
         """Return the ring's one row, or None where somebody emptied the table."""
-        return connection.execute(self.ring.select()).one_or_none()
+        # The layout decides which other columns there are.
+        row = connection.execute(sa.select(self.ring.c.layout)).one_or_none()
+        if row is None or row.layout != LAYOUT:
+            return row
+        return connection.execute(self.ring.select()).one()
 
     def check(self, row: sa.Row[*tuple[Any, ...]] | None) -> Layout:
         """Return the layout that the ring's row tells, or raise where no ring is made so."""
@@ -205,7 +238,8 @@ class Tables:
         if row.layout != LAYOUT:
             raise VersionMismatch(
                 f"table ring {self.slots.name!r} has layout {row.layout}, this version"
-                f" knows {LAYOUT}"
+                f" knows {LAYOUT}; empty the ring with the version that made it, then"
+                " TableRing.drop and create it again"
             )
         # Both go into every statement: trust nothing that place() could not have been made with.
         if not 1 <= row.slots <= MAX_SLOTS or math.gcd(row.slots, row.stride) != 1:
@@ -215,53 +249,53 @@ class Tables:
             )
         return Layout(row.slots, row.stride)
 
-    def drop(self, connection: sa.Connection) -> None:
-        """Drop the tables within the caller's transaction."""
-        self.metadata.drop_all(connection)
+    def bit(self, connection: sa.Connection, subscriber: str) -> int | None:
+        """Return which bit of `holders` is a subscriber's, or None where there is none such."""
+        query = sa.select(self.subscribers.c.holder).where(self.subscribers.c.name == subscriber)
+        return connection.execute(query).scalar_one_or_none()
 
-    def subscribe(self, connection: sa.Connection, name: str, lock: str) -> None:
-        """Add a subscriber at the push position, within the caller's transaction."""
-        position, count = self._hold_push(connection, lock)
-        if self._position(connection, name, lock) is not None:
+    def add(self, connection: sa.Connection, name: str, start: int) -> int:
+        """Add a subscriber within a transaction that nobody pushes in, and return its bit."""
+        taken = {bit for (bit,) in connection.execute(sa.select(self.subscribers.c.holder))}
+        if self.bit(connection, name) is not None:
             raise ValueError(f"table ring {self.slots.name!r} has a subscriber {name!r} already")
-        if count >= MAX_SUBSCRIBERS:
+        if len(taken) >= MAX_SUBSCRIBERS:
             raise LimitReached(
-                f"table ring {self.slots.name!r} has {count} subscribers, the most there can be;"
-                " remove one with ring.unsubscribe(name)"
+                f"table ring {self.slots.name!r} has {len(taken)} subscribers, the most there can"
+                " be; remove one with ring.unsubscribe(name)"
             )
-        connection.execute(self.subscribers.insert(), {"name": name, "position": position})
-        connection.execute(self.ring.update(), {"subscribers": count + 1})
+        bit = min(set(range(MAX_SUBSCRIBERS)) - taken)
+        position = {"position": start} if self._cursor_rows else {}
+        connection.execute(self.subscribers.insert(), {"name": name, "holder": bit, **position})
+        self._tell(connection, taken | {bit})
+        return bit
 
-    def unsubscribe(self, connection: sa.Connection, name: str, lock: str) -> None:
-        """Remove a subscriber and count down what it had before it, within a transaction."""
-        _, count = self._hold_push(connection, lock)
-        position = self._position(connection, name, lock)
-        if position is None:
-            raise BranchNotFound(f"table ring {self.slots.name!r} has no subscriber {name!r}")
-        if count == 1:
+    def remove(self, connection: sa.Connection, name: str, holder: int) -> None:
+        """Remove a subscriber and count down what it had before it, within such a transaction."""
+        taken = {bit for (bit,) in connection.execute(sa.select(self.subscribers.c.holder))}
+        if len(taken) == 1:
             raise ValueError(
                 f"{name!r} is the last subscriber of table ring {self.slots.name!r}; drop the"
                 " ring, or subscribe another first"
             )
-        columns = self.slots.c
-        connection.execute(
-            self.slots.update()
-            .where(columns.message_id >= position)
-            .values(
-                message_id=sa.case((columns.reference_count > 1, columns.message_id)),
-                reference_count=columns.reference_count - 1,
-            )
+        sql = (
+            f"UPDATE {self.slots.name} SET reference_count = reference_count - 1,"
+            " holders = holders & ~CAST(:mask AS BIGINT) WHERE holders & CAST(:mask AS BIGINT) <> 0"
         )
+        connection.execute(sa.text(sql), {"mask": mask(holder)})
         connection.execute(self.subscribers.delete().where(self.subscribers.c.name == name))
-        connection.execute(self.ring.update(), {"subscribers": count - 1})
+        self._tell(connection, taken - {holder})
 
-    def _hold_push(self, connection: sa.Connection, lock: str) -> tuple[int, int]:
-        # Nobody pushes until the transaction ends: each message's reference_count is the number
-        # of subscribers whose position is not beyond it.
-        sql = f"SELECT position, subscribers FROM {self.ring.name} WHERE id = 0{lock}"
-        row = connection.execute(sa.text(sql)).one()
-        return row[0], row[1]
+    def _tell(self, connection: sa.Connection, bits: set[int]) -> None:
+        holders = signed(sum(1 << bit for bit in bits))
+        connection.execute(self.ring.update(), {"subscribers": len(bits), "holders": holders})
 
-    def _position(self, connection: sa.Connection, name: str, lock: str) -> int | None:
-        sql = f"SELECT position FROM {self.subscribers.name} WHERE name = :name{lock}"
-        return connection.execute(sa.text(sql), {"name": name}).scalar_one_or_none()
+
+def signed(bits: int) -> int:
+    """Return 64 bits as the databases' signed number."""
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+def mask(bit: int) -> int:
+    """Return the value of one bit of `holders`."""
+    return signed(1 << bit)

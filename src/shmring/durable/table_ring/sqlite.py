@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.pool import NullPool
 
-from shmring.durable.table_ring.backend import Backend, Result
-from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout
+from shmring.durable.table_ring.backend import Backend, Message, Peek, Which
+from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout, mask
 
 __all__ = ["SqliteBackend"]
 
@@ -22,11 +22,13 @@ class SqliteBackend(Backend):
     """SQLite through the standard library's driver: an IMMEDIATE transaction a push or pop.
 
     SQLite has one writer at a time, so the transaction sees the newest rows and needs no further
-    locks. The write-ahead log is synced at each commit (sync), or at checkpoints only (delayed).
+    locks, and the next numbers are rows. The write-ahead log is synced at each commit (sync), or at
+    checkpoints only (delayed). SQLAlchemy opens the connection; pushes and pops go past it.
     """
 
     driver = "sqlite+pysqlite"
     free_message = f"zeroblob({MESSAGE_BYTES})"
+    cursor_rows = True
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
         # TableRing lets one thread in at a time, but not always the same.
@@ -38,40 +40,51 @@ class SqliteBackend(Backend):
         )
 
     def _prepare_session(self, connection: Any, _record: Any) -> None:
-        cursor = connection.cursor()
         # WAL is a property of the file; setting it again does nothing.
-        cursor.execute("PRAGMA journal_mode = WAL")
-        cursor.execute(f"PRAGMA synchronous = {'FULL' if self.sync else 'NORMAL'}")
-        cursor.close()
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self.sync else 'NORMAL'}")
+        self._driver: sqlite3.Connection = connection
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
-        slots, ring, subscribers = self._names()
-        self._head_push = f"SELECT position, subscribers FROM {ring} WHERE id = 0"
+        slots, ring, users = self.tables.slots.name, self.tables.ring.name, self._users
+        self._head_push = f"SELECT position, subscribers, holders FROM {ring} WHERE id = 0"
         self._fill = (
-            f"UPDATE {slots} SET message_id = :number, time = :time_ns,"
-            " reference_count = :subscribers, message = :message"
-            " WHERE slot = :slot AND reference_count = 0"
+            f"UPDATE {slots} SET message_id = ?, time = ?, reference_count = ?, holders = ?,"
+            " message = ? WHERE slot = ? AND reference_count = 0 AND holders = 0"
         )
-        self._move_push = f"UPDATE {ring} SET position = :position WHERE id = 0"
-        self._head_pop = (
-            f"SELECT u.position, r.position FROM {ring} r, {subscribers} u"
-            " WHERE u.name = :subscriber"
-        )
+        self._move_push = f"UPDATE {ring} SET position = ? WHERE id = 0"
+        self._head_pop = f"SELECT u.position, r.position FROM {ring} r, {users} u WHERE u.name = ?"
+        self._message = f"SELECT message_id, time, message FROM {slots} WHERE slot = ?"
         # CROSS JOIN is SQLite's way to say: in this order.
         self._messages = (
-            "WITH RECURSIVE numbers(n) AS"
-            " (SELECT :first UNION ALL SELECT n + 1 FROM numbers WHERE n < :last)"
-            f" SELECT message FROM numbers CROSS JOIN {slots}"
+            "WITH RECURSIVE numbers(n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM numbers"
+            f" WHERE n < ?2) SELECT message_id, time, message FROM numbers CROSS JOIN {slots}"
             f" ON slot = {layout.place_sql('n')} AND message_id = n ORDER BY n"
         )
         self._count_down = (
-            f"UPDATE {slots} SET"
-            " message_id = CASE WHEN reference_count > 1 THEN message_id END,"
-            " reference_count = reference_count - 1"
-            " WHERE slot = :slot AND message_id = :number"
+            f"UPDATE {slots} SET reference_count = reference_count - 1, holders = holders & ~?1"
+            " WHERE slot = ?2 AND message_id = ?3 AND holders & ?1 <> 0 AND reference_count > 0"
         )
-        self._move_pop = f"UPDATE {subscribers} SET position = :position WHERE name = :subscriber"
+        self._move_pop = f"UPDATE {users} SET position = ? WHERE name = ?"
+        columns = "s.message_id, s.reference_count, s.holders, r.holders"
+        self._peek_push = (
+            f"SELECT r.position, r.position + ?1, {columns} FROM {ring} r"
+            f" LEFT JOIN {slots} s ON s.slot = {layout.place_sql('(r.position + ?1)')}"
+        )
+        self._peek_pop = (
+            f"SELECT r.position, u.position, {columns} FROM {ring} r"
+            f" LEFT JOIN {users} u ON u.name = ?"
+            f" LEFT JOIN {slots} s ON s.slot = {layout.place_sql('u.position')}"
+        )
+        self._positions = f"SELECT r.position, u.name, u.position FROM {ring} r, {users} u"
+
+    def serve(self, subscriber: str, holder: int) -> None:
+        self._subscriber, self._mask = subscriber, mask(holder)
+
+    @property
+    def _users(self) -> str:
+        return self.tables.subscribers.name
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:
@@ -88,61 +101,133 @@ class SqliteBackend(Backend):
         path = url.database or ""
         return path.startswith("file:") or Path(path).exists()
 
-    def push(self, rows: Sequence[bytes], time_ns: int) -> int | None:
-        with self._attempt():
-            head = self._run(self._head_push).one_or_none()
+    def push(self, rows: Sequence[bytes], time_ns: int, patient: bool) -> int | None:
+        with self._attempt() as database:
+            head = database.execute(self._head_push).fetchone()
             if head is None:
                 raise _Miss
-            first, subscribers = head
-            common = {"time_ns": time_ns, "subscribers": subscribers}
+            first, subscribers, holders = head
+            place = self._layout.place
             values = [
-                {"number": n, "slot": self._layout.place(n), "message": message, **common}
+                (n, time_ns, subscribers, holders, message, place(n))
                 for n, message in enumerate(rows, first)
             ]
-            self._guarded(self._fill, values)
-            self._run(self._move_push, {"position": first + len(rows)})
+            if len(values) == 1:
+                moved = database.execute(self._fill, values[0]).rowcount
+            else:
+                moved = database.executemany(self._fill, values).rowcount
+            if moved != len(values):
+                raise _Miss
+            database.execute(self._move_push, (first + len(values),))
             return first
         return None
 
-    def pop(self, subscriber: str, limit: int) -> list[bytes]:
-        with self._attempt():
-            head = self._run(self._head_pop, {"subscriber": subscriber}).one_or_none()
-            if head is None or head[0] >= head[1]:
-                raise _Miss
-            first, after = head[0], min(head[1], head[0] + limit)
-            span = {"first": first, "last": after - 1}
-            messages = [row[0] for row in self._run(self._messages, span)]
-            values = [{"number": n, "slot": self._layout.place(n)} for n in range(first, after)]
-            self._guarded(self._count_down, values)
-            self._run(self._move_pop, {"position": after, "subscriber": subscriber})
-            return messages
+    def pop_one(self, patient: bool) -> bytes | None:
+        found = self.pop_rows(1)
+        return found[0][2] if found else None
+
+    def pop_many(self, limit: int) -> list[bytes]:
+        return [data for _, _, data in self.pop_rows(limit)]
+
+    def pop_rows(self, limit: int) -> list[Message]:
+        with self._attempt() as database:
+            return self._take(database, limit)
         return []
+
+    def _take(self, database: sqlite3.Connection, limit: int) -> list[Message]:
+        head = database.execute(self._head_pop, (self._subscriber,)).fetchone()
+        if head is None or head[0] >= head[1]:
+            raise _Miss
+        first, after = head[0], min(head[1], head[0] + limit)
+        place = self._layout.place
+        if after == first + 1:
+            found = database.execute(self._message, (place(first),)).fetchall()
+            guard = (self._mask, place(first), first)
+            moved = database.execute(self._count_down, guard).rowcount
+        else:
+            found = database.execute(self._messages, (first, after - 1)).fetchall()
+            guards = [(self._mask, place(n), n) for n in range(first, after)]
+            moved = database.executemany(self._count_down, guards).rowcount
+        if moved != after - first:
+            raise _Miss
+        database.execute(self._move_pop, (after, self._subscriber))
+        return found
+
+    def begin_claim(self, limit: int) -> list[Message]:
+        with self._wrapped():
+            self._driver.execute("BEGIN IMMEDIATE")
+            try:
+                return self._take(self._driver, limit)
+            except BaseException as error:
+                self._driver.execute("ROLLBACK")
+                if not isinstance(error, _Miss):
+                    raise
+                return []
+
+    def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
+        with self._wrapped():
+            if which == "pop":
+                row = self._driver.execute(self._peek_pop, (self._subscriber,)).fetchone()
+                return Peek(*row) if row else Peek(push=0, number=None)
+            # Slots come free in the order of their numbers here: the last one answers for all,
+            # unless somebody else wrote to the table.
+            row = self._driver.execute(self._peek_push, (ahead,)).fetchone()
+            for nearer in range(ahead if row and row[3] == row[4] == 0 else 0):
+                other = self._driver.execute(self._peek_push, (nearer,)).fetchone()
+                if (other[3], other[4]) != (0, 0):
+                    return Peek(*other)
+        return Peek(*row) if row else Peek(push=0, number=0)
+
+    def positions(self) -> tuple[int, dict[str, int]]:
+        with self._wrapped():
+            rows = self._driver.execute(self._positions).fetchall()
+        return (rows[0][0] if rows else 0), {name: position for _, name, position in rows}
 
     def lock_creation(self) -> None:
         """BEGIN IMMEDIATE has excluded everybody already."""
 
-    def lock_rows(self) -> str:
-        return ""
+    def _hold_pushes(self, connection: sa.Connection) -> int:
+        return connection.execute(sa.select(self.tables.ring.c.position)).scalar_one()
 
     def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
         code = getattr(error.orig, "sqlite_errorcode", 0)
         return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
-    def _guarded(self, sql: str, values: list[dict[str, Any]]) -> None:
-        if self._run(sql, values).rowcount != len(values):
-            raise _Miss
+    def is_refusal(self, error: exc.DBAPIError) -> bool:
+        code = getattr(error.orig, "sqlite_errorcode", 0)
+        return code & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
+
+    def is_full(self, error: exc.DBAPIError) -> bool:
+        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
 
     @contextlib.contextmanager
-    def _attempt(self) -> Generator[None]:
-        """Run a transaction that is undone as a whole where a guarded UPDATE met no row."""
-        with contextlib.suppress(_Miss), self.transaction():
+    def _wrapped(self) -> Generator[None]:
+        """Let errors of the driver come out as they come through SQLAlchemy."""
+        try:
             yield
+        except sqlite3.Error as error:
+            with self.translated():
+                raise exc.DBAPIError.instance(None, None, error, sqlite3.Error) from error
+
+    @contextlib.contextmanager
+    def _attempt(self) -> Generator[sqlite3.Connection]:
+        """Run a transaction that is undone as a whole where a guarded UPDATE met no row."""
+        with self._wrapped():
+            self._driver.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._driver
+                self._driver.execute("COMMIT")
+            except BaseException as error:
+                if self._driver.in_transaction:
+                    self._driver.execute("ROLLBACK")
+                if not isinstance(error, _Miss):
+                    raise
 
     def _begin(self) -> None:
         self._run("BEGIN IMMEDIATE")
 
-    def _run(self, sql: str, parameters: Any = None) -> Result:
-        return self.connection.exec_driver_sql(sql, parameters)
+    def _run(self, sql: str) -> None:
+        self.connection.exec_driver_sql(sql)
 
 
 class _Miss(Exception):

@@ -1,0 +1,201 @@
+"""The queues that `table_ring` compares, as PostgreSQL runs them.
+
+Each is a table and two functions: push(count) and pop(count), which move so many messages and
+return how many they moved. pgmq's are its send_batch() and pop() as published, on bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import psycopg
+
+from benchmarks.payload import MESSAGE
+from shmring.durable.table_ring import TableRing
+from shmring.errors import Empty, Full
+
+__all__ = ["NAIVE", "PGMQ", "QUEUES", "RING", "SCATTERED", "SKIP", "Client", "client", "fresh"]
+
+NAIVE, SKIP, PGMQ = "naive table", "naive, SKIP LOCKED", "pgmq's algorithm"
+RING, SCATTERED = "TableRing", "TableRing, scattered"
+QUEUES = (NAIVE, SKIP, PGMQ, RING, SCATTERED)
+SLOTS = 100_000
+
+_OLDEST = "SELECT id FROM naive ORDER BY id LIMIT {count} FOR UPDATE"
+_POP = {
+    NAIVE: f"DELETE FROM naive WHERE id IN ({_OLDEST}) RETURNING message",
+    SKIP: f"DELETE FROM naive WHERE id IN ({_OLDEST} SKIP LOCKED) RETURNING message",
+    PGMQ: (
+        "WITH cte AS (SELECT msg_id FROM pgmq WHERE vt <= clock_timestamp()"
+        " ORDER BY msg_id ASC LIMIT {count} FOR UPDATE SKIP LOCKED)"
+        " DELETE FROM pgmq USING cte WHERE pgmq.msg_id = cte.msg_id RETURNING pgmq.message"
+    ),
+}
+_PUSH = {
+    NAIVE: "INSERT INTO naive (time, message) SELECT {time}, m FROM unnest({rows}) m",
+    PGMQ: (
+        "INSERT INTO pgmq (vt, message) SELECT clock_timestamp(), m FROM unnest({rows}) m"
+        " RETURNING msg_id"
+    ),
+}
+_PUSH[SKIP] = _PUSH[NAIVE]
+
+_TABLES = (
+    "CREATE TABLE naive (id bigserial PRIMARY KEY, time bigint, message bytea)",
+    "CREATE TABLE pgmq (msg_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
+    " read_ct integer DEFAULT 0 NOT NULL, enqueued_at timestamptz DEFAULT now() NOT NULL,"
+    " vt timestamptz NOT NULL, message bytea)",
+    "CREATE INDEX ON pgmq (vt ASC)",
+)
+
+# Each step is a transaction, as a client's statement would be one.
+_LOOP = """
+    CREATE OR REPLACE PROCEDURE {name}(seconds float8, INOUT moved bigint) LANGUAGE plpgsql AS $$
+    DECLARE
+        until timestamptz := clock_timestamp() + seconds * interval '1 second';
+        one bytea := decode(repeat('61', {size}), 'hex');
+        rows_ bytea[] := array_fill(one, ARRAY[{count}]);
+        number bigint;
+        data bytea;
+        step bigint := 0;
+        found_count bigint;
+    BEGIN
+        moved := 0;
+        LOOP
+            {step}
+            COMMIT;
+            moved := moved + coalesce(found_count, 0);
+            IF coalesce(found_count, 0) = 0 THEN
+                {miss}
+                COMMIT;
+                PERFORM pg_sleep(0.001);
+            END IF;
+            step := step + 1;
+            EXIT WHEN step % 10 = 0 AND clock_timestamp() > until;
+        END LOOP;
+    END $$"""
+
+
+class Client(Protocol):
+    """One connection; each call returns how many messages it moved, 0 when full or empty."""
+
+    def push(self, count: int) -> int: ...
+    def pop(self, count: int) -> int: ...
+
+
+class _RingClient:
+    def __init__(self, url: str, durability: Any) -> None:
+        self._ring = TableRing.attach(url, durability=durability)
+
+    def push(self, count: int) -> int:
+        try:
+            if count == 1:
+                self._ring.push(MESSAGE, timeout=0.02)
+            else:
+                self._ring.push_many([MESSAGE] * count, timeout=0.02)
+        except Full:
+            return 0
+        return count
+
+    def pop(self, count: int) -> int:
+        try:
+            if count > 1:
+                return len(self._ring.pop_many(count, timeout=0.02))
+            self._ring.pop(timeout=0.02)
+        except Empty:
+            return 0
+        return 1
+
+
+class _PlainClient:
+    """Prepared and binary, as the ring's own statements are."""
+
+    def __init__(self, queue: str, url: str, durability: str) -> None:
+        self._connection = connect(url, durability)
+        self._cursor = self._connection.cursor(binary=True)
+        self._push = _PUSH[queue].format(time="%s::bigint", rows="%s::bytea[]")
+        self._timed = queue != PGMQ
+        self._pop = _POP[queue]
+
+    def push(self, count: int) -> int:
+        rows = [MESSAGE] * count
+        values: Sequence[Any] = (time.time_ns(), rows) if self._timed else (rows,)
+        self._cursor.execute(self._push.encode(), values, prepare=True)
+        return count
+
+    def pop(self, count: int) -> int:
+        sql = self._pop.format(count=count).encode()
+        found = len(self._cursor.execute(sql, prepare=True).fetchall())
+        if not found:
+            time.sleep(0.001)
+        return found
+
+
+def connect(url: str, durability: str) -> psycopg.Connection[Any]:
+    """Open a connection of the driver's to the server of a URL as SQLAlchemy writes them."""
+    address = url.replace("postgresql+psycopg://", "postgresql://")
+    connection = psycopg.connect(address, autocommit=True)
+    level = "on" if durability == "sync" else "off"
+    connection.execute(f"SET synchronous_commit = {level}".encode())
+    return connection
+
+
+def client(queue: str, url: str, durability: str) -> Client:
+    """Open one client's connection to a queue."""
+    if queue in (RING, SCATTERED):
+        return _RingClient(url, durability)
+    return _PlainClient(queue, url, durability)
+
+
+def fresh(queue: str, url: str) -> None:
+    """Begin with an empty queue, and with its loops for the server."""
+    with connect(url, "delayed") as connection:
+        if connection.execute("SELECT to_regclass('shmring')").fetchone() != (None,):
+            TableRing.drop(url)
+        connection.execute("DROP TABLE IF EXISTS naive, pgmq")
+        if queue in (RING, SCATTERED):
+            TableRing.create(url, slots=SLOTS, scattered=queue == SCATTERED).close()
+        else:
+            for statement in _TABLES:
+                connection.execute(statement.encode())
+        for count in (1, 100):
+            for which, step, miss in zip(("push", "pop"), *_steps(queue, count), strict=True):
+                name = f"loop_{which}_{count}"
+                body = _LOOP.format(name=name, size=len(MESSAGE), count=count, step=step, miss=miss)
+                connection.execute(body.encode())
+        # All begin with a clean log, and with statistics.
+        connection.execute("VACUUM ANALYZE")
+        connection.execute("CHECKPOINT")
+
+
+def _steps(queue: str, count: int) -> tuple[tuple[str, str], tuple[str, str]]:
+    """What one step of the loops does, and what it does when nothing was moved."""
+    counted = "GET DIAGNOSTICS found_count = ROW_COUNT;"
+    if queue not in (RING, SCATTERED):
+        push = _PUSH[queue].format(time="1", rows="rows_").removesuffix(" RETURNING msg_id")
+        if count == 1:
+            # One row, as one would write it.
+            push = push.partition(" SELECT ")[0]
+            push += " VALUES (clock_timestamp(), one)" if queue == PGMQ else " VALUES (1, one)"
+        pop = _POP[queue].format(count=count)
+        if count == 1:
+            pop = pop.replace("id IN (", "id = (") + " INTO data"
+        else:
+            pop = pop.partition(" RETURNING ")[0]
+        return (f"{push}; {counted}", f"{pop}; {counted}"), ("NULL;", "NULL;")
+    me = "0, 'shmring_pop_0'::regclass"
+    misses = (
+        "PERFORM shmring_look_push(0);",
+        f"PERFORM shmring_look_pop('main', {me}, false);",
+    )
+    if count == 1:
+        push = "number := shmring_push_one(one, 1, 5); found_count := (number IS NOT NULL)::int;"
+        pop = f"data := shmring_pop_one({me}, 5); found_count := (data IS NOT NULL)::int;"
+        return (push, pop), misses
+    push = (
+        "number := shmring_push_many(rows_, 1);"
+        f" found_count := CASE WHEN number IS NULL THEN 0 ELSE {count} END;"
+    )
+    return (push, f"PERFORM FROM shmring_pop_many({me}, {count}); {counted}"), misses

@@ -1,0 +1,236 @@
+"""Claims of a TableRing, its Arrow batches, and numbers that nobody used."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
+import pytest
+import sqlalchemy as sa
+from postgres import Postgres, postgres
+
+from shmring.durable.table_ring import TableRing
+from shmring.errors import ClaimOpen, Empty, Full, MessageTooLarge
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[Postgres]:
+    with postgres({"fsync": "off"}) as running:  # no crash here
+        yield running
+
+
+@pytest.fixture
+def clean(server: Postgres) -> Generator[Postgres]:
+    yield server
+    engine = sa.create_engine(server.url, poolclass=sa.pool.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.text("DROP SCHEMA public CASCADE"))
+        connection.execute(sa.text("CREATE SCHEMA public"))
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[str]:
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path}/ring.db"
+        return
+    address = request.getfixturevalue("server").url
+    yield address
+    TableRing.drop(address)
+
+
+class Failed(Exception):
+    """What the tests' work ends with."""
+
+
+@contextlib.contextmanager
+def failing() -> Generator[None]:
+    with pytest.raises(Failed):
+        yield
+
+
+def test_claim_that_ends_well_has_popped(url: str) -> None:
+    with TableRing(url, slots=5) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        with ring.claim(2, timeout=0) as claim:
+            assert (list(claim), claim.message_ids, len(claim)) == ([b"0", b"1"], [0, 1], 2)
+        assert ring.pop_many(timeout=0) == [b"2"]
+        assert ring.stats().popped == 3
+        with pytest.raises(Empty), ring.claim(timeout=0):
+            pass
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_claim_that_fails_returns_before_later_messages(url: str, scattered: bool) -> None:
+    with TableRing(url, slots=5, scattered=scattered) as ring:
+        ring.push_many([b"0", b"1", b"2", b"3"])
+        with failing(), ring.claim(2) as claim:
+            assert claim[0] == b"0"
+            raise Failed
+        with ring.claim(1) as claim:
+            assert list(claim) == [b"0"]
+        assert [ring.pop(timeout=0) for _ in range(3)] == [b"1", b"2", b"3"]
+        assert ring.push_many([b"4"] * 5, timeout=0) == 4
+        assert ring.positions() == (9, {"main": 4})
+
+
+def test_what_the_claim_writes_is_committed_or_undone_with_it(url: str) -> None:
+    with TableRing(url, slots=5) as ring, TableRing.attach(url) as other:
+        engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+        with engine.begin() as connection:
+            connection.execute(sa.text("CREATE TABLE done (message_id BIGINT)"))
+        insert = sa.text("INSERT INTO done VALUES (:number)")
+        ring.push_many([b"0", b"1"])
+        with failing(), ring.claim() as claim:
+            claim.connection.execute(insert, {"number": claim.message_ids[0]})
+            raise Failed
+        with ring.claim() as claim:
+            claim.connection.execute(insert, {"number": claim.message_ids[0]})
+        with engine.connect() as connection:
+            assert connection.execute(sa.text("SELECT message_id FROM done")).all() == [(0,)]
+        assert other.pop(timeout=0) == b"1"
+        with engine.begin() as connection:
+            connection.execute(sa.text("DROP TABLE done"))
+
+
+def test_handle_with_an_open_claim_refuses_everything_else(url: str) -> None:
+    with TableRing(url, slots=5) as ring:
+        ring.push(b"0")
+        with ring.claim():
+            for call in (lambda: ring.push(b"x"), ring.pop, ring.positions, ring.table):
+                with pytest.raises(ClaimOpen, match="open claim"):
+                    call()
+        assert ring.push(b"1") == 1
+
+
+def test_claim_of_a_closed_connection_returns(url: str) -> None:
+    ring = TableRing(url, slots=5)
+    ring.push(b"0")
+    with TableRing.attach(url) as other:
+        with failing(), ring.claim():
+            ring.close()
+            raise Failed
+        assert other.pop() == b"0"
+
+
+def test_open_claims_let_others_go_on(clean: Postgres) -> None:
+    with (
+        TableRing(clean.url, name="work", slots=6, subscribers=["main", "audit"]) as first,
+        TableRing.attach(clean.url, name="work") as second,
+        TableRing.attach(clean.url, name="work", subscriber="audit") as audit,
+    ):
+        first.push_many([b"%d" % n for n in range(6)])
+        with failing(), first.claim(2) as one, second.claim(2) as two:
+            assert (list(one), list(two)) == ([b"0", b"1"], [b"2", b"3"])
+            assert audit.pop_many(2) == [b"0", b"1"]
+            with pytest.raises(Full):
+                audit.push(b"6", timeout=0)  # a claim holds its slot
+            with TableRing.attach(clean.url, name="work") as third:
+                assert third.pop_many(1) == [b"4"]
+                assert third.pop() == b"5"
+                with pytest.raises(Empty):
+                    third.pop(timeout=0)
+            raise Failed
+        assert [first.pop(timeout=0) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+        audit.pop_many()
+        assert set(first.table()["reference_count"].to_pylist()) == {0}
+
+
+# -- Arrow ---------------------------------------------------------------------------------------
+
+
+def test_arrow_goes_in_and_comes_out(url: str) -> None:
+    batch = pa.record_batch({"key": [1, 2, 3], "message": pa.array([b"a", b"b", b"c"])})
+    with TableRing(url, slots=10) as ring:
+        assert ring.push_many(batch) == 0
+        assert ring.push_many(pa.Table.from_batches([batch])) == 3
+        found = ring.pop_batch(4)
+        assert found.schema.names == ["message_id", "time", "message"]
+        assert found["message_id"].to_pylist() == [0, 1, 2, 3]
+        assert found["message"].to_pylist() == [b"a", b"b", b"c", b"a"]
+        with ring.claim(5) as claim:
+            assert claim.batch()["message"].to_pylist() == [b"b", b"c"]
+        assert ring.push_many(found) == 6
+
+
+def test_arrow_that_does_not_fit_is_refused_by_name(url: str) -> None:
+    with TableRing(url, slots=10) as ring:
+        with pytest.raises(TypeError, match="no column 'message' among key"):
+            ring.push_many(pa.record_batch({"key": [1]}))
+        with pytest.raises(MessageTooLarge, match="row 1 of 301 bytes"):
+            ring.push_many(pa.array([b"fits", b"x" * 301]))
+        assert ring.positions() == (0, {"main": 0})
+
+
+# -- numbers that nobody used --------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def transaction(server: Postgres) -> Generator[sa.Connection]:
+    engine = sa.create_engine(server.url, poolclass=sa.pool.NullPool)
+    with engine.connect() as connection:
+        yield connection
+        connection.rollback()
+
+
+def run(connection: sa.Connection, call: str) -> Any:
+    return connection.execute(sa.text(f"SELECT {call}")).scalar_one()
+
+
+PUSH = "lost_push_one('never', 0, 0)"
+POP = "lost_pop_one(0, 'lost_pop_0'::regclass, 0)"
+
+
+def test_number_of_a_push_that_was_undone_is_used_again(clean: Postgres) -> None:
+    with TableRing(clean.url, name="lost", slots=3) as ring:
+        ring.push(b"0")
+        with transaction(clean) as dying:
+            assert run(dying, PUSH) == 1
+            assert ring.pop(timeout=0) == b"0"
+        assert ring.positions() == (1, {"main": 1})
+        assert ring.push(b"1") == 1
+
+
+def test_number_that_later_pushes_have_passed_is_passed_over(clean: Postgres) -> None:
+    subscribers = ["main", "audit"]
+    with (
+        TableRing(clean.url, name="lost", slots=3, subscribers=subscribers) as ring,
+        TableRing.attach(clean.url, name="lost", subscriber="audit") as audit,
+    ):
+        with pytest.raises(Empty):
+            audit.pop(timeout=0)
+        with pytest.raises(Empty):
+            ring.pop(timeout=0)
+        for lap in range(3):
+            with transaction(clean) as dying:
+                number = run(dying, PUSH)
+                assert ring.push(b"%d" % lap) == number + 1
+            assert ring.pop(timeout=0) == b"%d" % lap
+            assert audit.pop_many(timeout=0) == [b"%d" % lap]
+            with pytest.raises(Empty):
+                ring.pop(timeout=0)
+        assert ring.push_many([b"a", b"b", b"c"], timeout=0) == 6
+        assert ring.pop_many() == [b"a", b"b", b"c"]
+
+
+def test_message_of_a_pop_that_was_undone_comes_back(clean: Postgres) -> None:
+    with TableRing(clean.url, name="lost", slots=5) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        with transaction(clean) as dying:
+            assert bytes(run(dying, POP)) == b"0"
+            assert ring.pop(timeout=0) == b"1"
+        assert [ring.pop(timeout=0), ring.pop(timeout=60)] == [b"2", b"0"]
+        with pytest.raises(Empty):
+            ring.pop(timeout=0)
+
+
+def test_message_left_far_behind_is_found_by_whoever_waits(clean: Postgres) -> None:
+    with TableRing(clean.url, name="lost", slots=1000) as ring:
+        ring.push_many([b"%d" % n for n in range(900)])
+        with transaction(clean) as dying:
+            assert bytes(run(dying, POP)) == b"0"
+            assert [ring.pop(timeout=0) for _ in range(400)] == [b"%d" % n for n in range(1, 401)]
+        assert ring.pop_batch(10_000)["message_id"].to_pylist() == list(range(401, 900))
+        assert ring.pop(timeout=60) == b"0"

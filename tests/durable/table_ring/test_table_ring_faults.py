@@ -1,0 +1,240 @@
+"""What a TableRing says when the database refuses, fails or was changed by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from postgres import Postgres, postgres
+from table_workers import by_worker, drain, pusher
+
+from shmring.durable.table_ring import TableRing
+from shmring.errors import (
+    Contended,
+    Damaged,
+    NoSpace,
+    PermissionRefused,
+    VersionMismatch,
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[Postgres]:
+    with postgres() as running:
+        yield running
+
+
+@pytest.fixture
+def url(server: Postgres) -> Generator[str]:
+    yield server.url
+    execute(server.url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+
+
+def execute(url: str, *statements: str) -> None:
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in statements:
+            connection.execute(sa.text(statement))
+
+
+def fill(path: Path) -> None:
+    """Write to a new file until its disk is full."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(512)):
+            pass
+
+
+def until_it_fails(ring: TableRing) -> None:
+    while True:
+        ring.push_many([b"x"] * 400)
+        ring.pop_many(400)
+
+
+def test_server_gone_within_a_batch_leaves_it_whole_or_not_there(
+    server: Postgres, url: str
+) -> None:
+    with TableRing(url, slots=20_000) as ring:
+        workers = [pusher(url, n, 50 << 40, batch=50) for n in range(2)]
+        for worker in workers:
+            worker.take(150)
+        server.kill()
+        reports = [record for worker in workers for record in worker.kill()]
+        for worker in workers:
+            worker.__exit__()
+        server.start()
+        with pytest.raises(sa.exc.OperationalError):
+            ring.push_many([b"x"] * 50)
+        for worker, numbers in by_worker(drain(url)).items():
+            confirmed = 150 + sum(1 for who, _ in reports if who == worker)
+            assert numbers == list(range(len(numbers)))
+            assert len(numbers) % 50 == 0
+            assert confirmed <= len(numbers) <= confirmed + 100
+        assert ring.push_many([b"x"] * 50) == ring.positions()[0] - 50
+
+
+FAILING = """
+    CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF nextval('failures') <= {times} THEN
+            RAISE 'could not serialize access' USING ERRCODE = '{state}';
+        END IF;
+        RETURN NEW;
+    END $$"""
+TRIGGER = "CREATE TRIGGER fail BEFORE UPDATE ON shmring FOR EACH ROW EXECUTE FUNCTION fail()"
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_transaction_that_the_server_undoes_is_tried_again(url: str, state: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        failing = FAILING.format(times=3, state=state)
+        execute(url, "CREATE SEQUENCE failures", failing, TRIGGER)
+        assert ring.push_many([b"0", b"1"]) == 0
+        execute(url, "SELECT setval('failures', 1)")
+        assert ring.pop_many() == [b"0", b"1"]
+        execute(url, "SELECT setval('failures', 1)")
+        ring.subscribe("late")
+        ring.push(b"2")
+        assert ring.pop() == b"2"
+
+
+def test_transaction_that_is_undone_again_and_again_ends(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        failing = FAILING.format(times=1 << 40, state="40001")
+        execute(url, "CREATE SEQUENCE failures", failing, TRIGGER)
+        with pytest.raises(Contended, match=r"undid 10 attempts .* could not serialize"):
+            ring.push(b"0")
+        execute(url, "DROP TRIGGER fail ON shmring")
+        assert ring.push(b"0") == 0
+        assert ring.pop() == b"0"
+
+
+def test_functions_of_another_version_are_refused_and_renewed(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push(b"kept")
+    other = (
+        "CREATE OR REPLACE FUNCTION shmring_version() RETURNS integer LANGUAGE sql AS 'SELECT 77'"
+    )
+    execute(url, other, "DROP FUNCTION shmring_pop_one")
+    with pytest.raises(VersionMismatch, match="are version 77, this shmring knows"):
+        TableRing.attach(url)
+    TableRing.renew(url)
+    with TableRing.attach(url) as ring:
+        assert ring.pop(timeout=0) == b"kept"
+    execute(url, "DROP FUNCTION shmring_version")
+    with pytest.raises(VersionMismatch, match="are missing"):
+        TableRing.attach(url)
+    TableRing.drop(url)
+
+
+GRANTS = (
+    "CREATE ROLE worker LOGIN",
+    "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+    "GRANT USAGE ON SCHEMA public TO worker",
+    "GRANT SELECT, UPDATE ON shmring TO worker",
+    "GRANT SELECT ON shmring_ring, shmring_subscribers TO worker",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON shmring_claims TO worker",
+    "GRANT SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO worker",
+)
+
+
+def test_user_who_may_call_and_not_create(url: str) -> None:
+    worker = url.replace("postgres@", "worker@", 1)
+    with TableRing(url, slots=3, subscribers=["main", "b"]) as ring:
+        execute(url, *GRANTS[:3])
+        with pytest.raises(PermissionRefused, match=r"refuses ring 'shmring' .* lists the grants"):
+            TableRing.attach(worker)
+        execute(url, *GRANTS[3:])
+        with TableRing.attach(worker) as other:
+            assert other.push(b"0") == 0
+            assert other.push_many([b"1", b"2"]) == 1
+            assert other.pop() == b"0"
+            with other.claim() as claim:
+                assert list(claim) == [b"1"]
+            assert other.pop_many() == [b"2"]
+            assert other.positions() == (3, {"main": 3, "b": 0})
+            for change in (lambda: other.subscribe("c"), lambda: other.unsubscribe("b")):
+                with pytest.raises(PermissionRefused):
+                    change()
+        with pytest.raises(PermissionRefused):
+            TableRing(worker, name="another", slots=3)
+        with pytest.raises(PermissionRefused):
+            TableRing.drop(worker)
+        assert ring.positions()[0] == 3
+    execute(url, "DROP OWNED BY worker", "DROP ROLE worker")
+
+
+def test_full_disk_refuses_a_ring_and_leaves_one_that_is_there_at_work(
+    url: str, small_disk: Path
+) -> None:
+    owner = os.stat(url.partition("host=")[2])
+    os.chown(small_disk, owner.st_uid, owner.st_gid)
+    for above in small_disk.parents:
+        # The server's user has to pass through pytest's folders, which are its maker's alone.
+        if str(above).startswith(("/tmp/pytest", "/tmp/")) and above != Path("/tmp"):
+            above.chmod(above.stat().st_mode | 0o011)
+    execute(url, f"CREATE TABLESPACE small LOCATION '{small_disk}'")
+    there = f"{url}&options=-c default_tablespace=small".replace(" ", "%20")
+    with TableRing(there, name="fits", slots=200) as ring:
+        with pytest.raises(NoSpace, match="disk of the database of ring 'large' is full"):
+            TableRing(there, name="large", slots=100_000)
+        filler = Path(next(small_disk.iterdir())) / "filler"
+        fill(filler)
+        # All its rows are there, and each page has room for their next versions.
+        for lap in range(5):
+            ring.push_many([b"%d" % lap * 100] * 200)
+            assert ring.pop_many() == [b"%d" % lap * 100] * 200
+        filler.unlink()
+    execute(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "DROP TABLESPACE small")
+
+
+def test_full_disk_on_sqlite_undoes_the_call(small_disk: Path) -> None:
+    url = f"sqlite:///{small_disk}/ring.db"
+    with TableRing(url, slots=500) as ring:
+        ring.push_many([b"%d" % n for n in range(10)])
+        filler = small_disk / "filler"
+        fill(filler)
+        with pytest.raises(NoSpace, match="nothing was done"):
+            until_it_fails(ring)
+        filler.unlink()
+        first = ring.pop_many(timeout=0)
+        assert first[:10] == [b"%d" % n for n in range(10)] or set(first) == {b"x"}
+        assert ring.push(b"after") == ring.positions()[0] - 1
+
+
+def test_unlogged_ring_is_empty_after_a_crash_and_its_numbers_go_on(
+    server: Postgres, url: str
+) -> None:
+    with TableRing(url, slots=5, unlogged=True) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        execute(url, "CHECKPOINT")
+        server.kill()
+        server.start()
+        with pytest.raises(sa.exc.OperationalError):
+            ring.push(b"3")
+        with pytest.raises(Damaged, match="its server crashed, attach again"):
+            ring.push(b"3")
+        with TableRing.attach(url) as again:
+            number = again.push(b"3")
+            assert number >= 3
+            assert again.pop(timeout=0) == b"3"
+        assert ring.push(b"4") == number + 1
+        assert ring.pop() == b"4"
+        assert ring.positions() == (number + 2, {"main": number + 2})
+
+
+def test_drop_leaves_nothing_in_the_database(url: str) -> None:
+    TableRing(url, name="gone", slots=3, subscribers=["a", "b"]).close()
+    TableRing.drop(url, name="gone")
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.connect() as connection:
+        left = connection.execute(
+            sa.text(
+                "SELECT relname FROM pg_class WHERE relname LIKE 'gone%'"
+                " UNION ALL SELECT proname FROM pg_proc WHERE proname LIKE 'gone%'"
+            )
+        )
+        assert left.all() == []
