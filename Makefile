@@ -65,6 +65,11 @@ $(VENV)/lint: pyproject.toml $(CONSTRAINTS) $(VENV)/bin/python
 	@$(PIP) ruff pyright import-linter clang-format pyarrow-stubs pandas-stubs
 	@touch $@
 
+RELEASE_TOOLS := ziglang auditwheel abi3audit wheel build scikit-build-core hatch-fancy-pypi-readme cmake ninja
+$(VENV)/release: $(VENV)/installed
+	@$(PIP) $(RELEASE_TOOLS)
+	@touch $@
+
 # --- what one does with it ---------------------------------------------------------
 
 .PHONY: demo
@@ -207,6 +212,16 @@ fuzz: $(BIN)/cmake ## libFuzzer and sanitizers on attach, readers and table: SEC
 .PHONY: aarch64
 aarch64: $(BIN)/cmake ## the core's C tests on aarch64, under qemu-user
 	@CMAKE=$(CMAKE) CTEST=$(BIN)/ctest scripts/aarch64 build/aarch64
+
+# --- what is published -----------------------------------------------------------------
+
+.PHONY: wheels
+wheels: $(VENV)/release ## wheels, sdist and Maven artifact for x86-64 and aarch64, in dist/
+	@$(BIN)/python scripts/wheels.py dist build/release
+
+.PHONY: release-check
+release-check: wheels ## make them, install them where there is no compiler and no JDK, and use them there
+	@$(BIN)/python scripts/release_check.py dist build/release
 
 .PHONY: clean
 clean: ## remove what make has made, the data apart
