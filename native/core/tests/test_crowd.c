@@ -160,6 +160,7 @@ struct sleeper {
 	shmring_member *m;
 	pthread_t thread;
 	int status;
+	bool over;
 };
 
 static void *sleep_through_a_slice(void *argument)
@@ -167,6 +168,7 @@ static void *sleep_through_a_slice(void *argument)
 	struct sleeper *s = argument;
 
 	s->status = shmring_wait_message(s->m, INT64_MAX, SHMRING_WAIT_FUTEX);
+	store_release(&s->over, true);
 	return NULL;
 }
 
@@ -177,12 +179,14 @@ static void tire(shmring *r, shmring_member *m)
 	m->wait.took_ns = INT64_MAX;
 }
 
-static void until_asleep(const struct sleeper *s)
+/* False: its sleep is over already. */
+static bool until_asleep(const struct sleeper *s)
 {
 	while (!__atomic_load_n(&s->m->seat->asleep, __ATOMIC_RELAXED) &&
-	       !__atomic_load_n(&s->m->woken, __ATOMIC_RELAXED))
+	       !__atomic_load_n(&s->m->woken, __ATOMIC_RELAXED) && !load_acquire(&s->over))
 		nap_ms(1);
 	nap_ms(5); /* from the word into the kernel */
+	return !load_acquire(&s->over);
 }
 
 TEST(a_push_wakes_one_of_those_who_share_a_branch)
@@ -194,12 +198,18 @@ TEST(a_push_wakes_one_of_those_who_share_a_branch)
 
 	for (int i = 0; i < CROWD; i++)
 		crowd[i] = (struct sleeper){.m = member_of(r, "b")};
-	for (int i = 0; i < CROWD; i++)
-		tire(r, crowd[i].m);
-	for (int i = 0; i < CROWD; i++)
-		pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
-	for (int i = 0; i < CROWD; i++)
-		until_asleep(&crowd[i]);
+	for (bool all = false; !all;) { /* on a slow machine the first are awake before the last sleeps */
+		all = true;
+		for (int i = 0; i < CROWD; i++) {
+			tire(r, crowd[i].m);
+			crowd[i].over = false;
+			pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
+		}
+		for (int i = 0; i < CROWD; i++)
+			all &= until_asleep(&crowd[i]);
+		for (int i = 0; i < CROWD && !all; i++)
+			pthread_join(crowd[i].thread, NULL);
+	}
 	NEED(push_number(p, 1) == SHMRING_OK);
 	for (int i = 0; i < CROWD; i++) {
 		pthread_join(crowd[i].thread, NULL);
@@ -229,7 +239,7 @@ TEST(threads_that_share_the_only_member_wake_each_other)
 	}
 	while (load_relaxed(&m->waiting) != 2)
 		nap_ms(1);
-	until_asleep(&crowd[0]);
+	(void)until_asleep(&crowd[0]);
 	NEED(push_number(p, 1) == SHMRING_OK && push_number(p, 2) == SHMRING_OK);
 	while (load_relaxed(&m->waiting) == 2)
 		nap_ms(1);
@@ -256,7 +266,7 @@ TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 	other = (struct sleeper){.m = member_of(r, "b")};
 	tire(r, other.m);
 	pthread_create(&other.thread, NULL, sleep_through_a_slice, &other);
-	until_asleep(&other);
+	(void)until_asleep(&other);
 	/* Two pushes; the wake-up for the first one went to `m`, which has not looked yet. */
 	fetch_and_seq_cst(&r->cursors->asleep.v, 0);
 	m->woken = true;
