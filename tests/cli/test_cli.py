@@ -403,6 +403,7 @@ def test_ctrl_c_on_the_terminal_comes_between_two_messages(
     thread: Callable[..., Any],
 ) -> None:
     """Each one has been printed, or is the next consumer's."""
+    shmring.create(name).close()
     terminal, stdin = pty.openpty()
     consumer = start("consume", name, stdin=stdin)
     os.close(stdin)
