@@ -1,7 +1,8 @@
 """Uses what is published as somebody would who has nothing else: release_check.py DIST WORK.
 
 The wheel for this machine is installed into an empty environment of each Python that is here, with
-a PATH that has no compiler and no JDK; there the demo and README's ten lines run. The sdist is
+a PATH that has no compiler and no JDK; there the demo and README's ten lines run, and with a JRE
+README's Spark job and a table. The sdist is
 built. The wheel of aarch64 is used under qemu-user, with Debian's Python, which apt downloads.
 """
 
@@ -32,6 +33,19 @@ with shmring.open_or_create(name, slots=1024, temporary=True) as ring:
         out.push_end()
         print([bytes(message) for message in inp])
 print(shmring.__version__)
+"""
+
+
+TABLE = """
+import os, shmring
+from pyspark.sql import SparkSession
+name = f"release-table-{os.getpid()}"
+spark = shmring.spark.configure(SparkSession.builder.master("local[1]")).getOrCreate()
+with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
+    out.push(b"hello")
+    rows = spark.read.format("shmring").load(name).select("message").collect()
+print([(len(rows), bytes(row.message)) for row in rows])
+spark.stop()
 """
 
 
@@ -80,6 +94,43 @@ def check_here(wheel: Path, work: Path, python: Path) -> None:
     run(venv / "bin/shmring", "unlink", f"release-{os.getpid()}", path=path, cwd=work)
     assert said == "hello\n", said
     print(f"  {python}: ten lines, demo and README's blocks run")
+
+
+def check_spark(wheel: Path, work: Path) -> None:
+    """README's Spark programs, and a table, from the wheel, where there is a JRE and no JDK."""
+    venv, place = work / "venv-spark", work / "spark"
+    run(pythons()[0], "-m", "venv", "--clear", venv)
+    constraints = ROOT / "constraints.txt"
+    run(venv / "bin/pip", "install", "-q", "-c", constraints, f"{wheel}[spark]")
+    shutil.rmtree(place, ignore_errors=True)
+    tools = place / "tools"
+    tools.mkdir(parents=True)
+    for tool in ("bash", "sh", "env", "dirname", "java", "ps", "uname"):  # Spark's scripts, a JRE
+        found = shutil.which(tool)
+        if found is not None:
+            (tools / tool).symlink_to(found)
+    path = f"{venv / 'bin'}{os.pathsep}{tools}"
+    assert not any(shutil.which(tool, path=path) for tool in NOT_THERE)
+    readme = (ROOT / "README.md").read_text()
+    for name, text in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", readme, re.M | re.S):
+        own = text.replace('"scoring"', f'"scoring-{os.getpid()}"')
+        (place / name).write_text(own)
+    (place / "table.py").write_text(TABLE)
+    sidecar = subprocess.Popen(
+        [venv / "bin/shmring", "sidecar", "scorer:Scorer", "--name", f"scoring-{os.getpid()}"],
+        cwd=place,
+        env={"PATH": path, "HOME": str(place)},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        said = run(venv / "bin/python", "job.py", path=path, cwd=place)
+        assert said.endswith("1498500\n"), said
+    finally:
+        sidecar.terminate()
+        sidecar.wait()
+    said = run(venv / "bin/python", "table.py", path=path, cwd=place)
+    assert said.endswith("[(1, b'hello')]\n"), said
+    print("  Spark, with a JRE alone: README's job through a sidecar, and a table")
 
 
 def check_sdist(sdist: Path, work: Path) -> None:
@@ -173,6 +224,7 @@ def main() -> None:
     (wheel,) = dist.glob(f"*_{platform.machine()}.whl")
     for python in pythons():
         check_here(wheel, work, python)
+    check_spark(wheel, work)
     (sdist,) = dist.glob("*.tar.gz")
     check_sdist(sdist, work)
     check_maven(dist / "maven", work)
