@@ -149,13 +149,11 @@ def debian_python(work: Path) -> Path:
     for folder in (root, apt / "lists/partial", apt / "cache/archives/partial"):
         folder.mkdir(parents=True, exist_ok=True)
     (apt / "status").touch()
-    (apt / "sources.list").write_text(
-        "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] "
-        "http://deb.debian.org/debian bookworm main\n"
-    )
+    own = (Path("/etc/apt/sources.list.d/debian.sources"), Path("/etc/apt/sources.list"))
+    sources = next(file for file in own if file.exists())  # where this machine gets its packages
     options = (
         *("-o", f"Dir::State::lists={apt}/lists", "-o", f"Dir::State::status={apt}/status"),
-        *("-o", f"Dir::Cache={apt}/cache", "-o", f"Dir::Etc::sourcelist={apt}/sources.list"),
+        *("-o", f"Dir::Cache={apt}/cache", "-o", f"Dir::Etc::sourcelist={sources}"),
         *("-o", "Dir::Etc::sourceparts=-", "-o", "APT::Architecture=arm64"),
         *("-o", "APT::Architectures::=arm64", "-o", "APT::Sandbox::User=root"),
     )

@@ -6,7 +6,7 @@
 
 #include "check.h"
 
-static char folder[64], at[80];
+static char folder[80], at[96];
 
 static inline void folder_begin(void)
 {
