@@ -104,4 +104,4 @@ def test_branches_of_the_ring_in_the_line_are_offered(name: str, branches: shmri
 
 def test_sidecars_are_offered(name: str) -> None:
     with shmring.create(f"sidecar.{name}", slots=1024, temporary=True):
-        assert offered("sidecar", "module:function", "--name", name[:5]) == [name]
+        assert offered("sidecar", "module:function", "--name", name[:-1]) == [name]

@@ -294,12 +294,12 @@ static int check_space(int fd, const struct header *h, const char *name)
 	left = fs.f_blocks ? (uint64_t)fs.f_bfree * (uint64_t)fs.f_bsize : UINT64_MAX;
 	memory = fs.f_type == TMPFS_MAGIC ? available_memory() : UINT64_MAX;
 	if (h->file_bytes > memory && memory < left)
-		return fail(
-		    SHMRING_E_NO_SPACE,
-		    "ring \"%s\" takes %llu bytes, and this machine has %llu bytes of memory left; use fewer "
-		    "slots, remove rings (`shmring ls` lists them, `shmring gc` removes those of the dead) or "
-		    "use a path on a disk",
-		    name, (unsigned long long)h->file_bytes, (unsigned long long)memory);
+		return fail(SHMRING_E_NO_SPACE,
+			    "ring \"%s\" takes %llu bytes, and the memory of this machine has %llu left; use "
+			    "fewer slots, remove rings (`shmring ls` lists them, `shmring gc` removes those of "
+			    "the dead) or "
+			    "use a path on a disk",
+			    name, (unsigned long long)h->file_bytes, (unsigned long long)memory);
 	return h->file_bytes > left ? no_space(fd, h, name) : SHMRING_OK;
 }
 

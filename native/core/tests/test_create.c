@@ -308,7 +308,7 @@ TEST(more_than_the_memory_left_is_refused_before_a_page_is_taken)
 	meminfo = "MemTotal: 64 kB\nMemAvailable: 200 kB\nSwapFree: 100 kB\n";
 	reservations = 0;
 	CHECK_IS(shmring_create(at, &small, NULL), SHMRING_E_NO_SPACE);
-	CHECK(strstr(shmring_error_message(), "307200 bytes of memory left"));
+	CHECK(strstr(shmring_error_message(), "the memory of this machine has 307200 left"));
 	CHECK_IS(reservations, 0);
 	CHECK_IS(files_in_folder(NULL, 0), 0);
 	meminfo = "MemTotal: 64 kB\nMemAvailable: 200 kB\nSwapFree: 10000 kB\n";

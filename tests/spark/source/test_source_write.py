@@ -275,7 +275,7 @@ def test_epoch_in_doubt_is_a_question(stream, arrow, again, record, choice, writ
     with arrow.producer() as out:
         for _ in range(arrow.slots):  # the store's place has been used again
             out.push_end()
-    arrow.subscribe("keep")
+    arrow.subscribe("keep", start="latest")
     with pytest.raises(Exception, match="was killed in that very moment"):
         stream(arrow.name)
     stream(arrow.name, inDoubt=choice)

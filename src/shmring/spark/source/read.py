@@ -128,6 +128,7 @@ class RingReader(DataSourceReader):
             try:
                 seat = ring.consumer(
                     f"spark-read-{read.name}",
+                    start="latest",
                     exclusive=True,
                     ephemeral=True,
                     lapse=True,
