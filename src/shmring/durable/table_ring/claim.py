@@ -16,7 +16,7 @@ __all__ = ["Claim"]
 
 
 class Claim:
-    """What :meth:`TableRing.claim` hands over; a sequence of messages.
+    """What :meth:`shmring.durable.TableRing.claim` hands over; a sequence of messages.
 
     Attributes
     ----------
