@@ -15,6 +15,8 @@ import pytest
 
 import shmring
 
+pytestmark = pytest.mark.kill
+
 HERE = str(Path(__file__).parent)
 SOURCE = str(Path(shmring.__file__).parent.parent)
 # The pod has a PID namespace too, so that no container outlives the test.

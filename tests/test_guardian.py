@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.kill
+
 HERE = Path(__file__).parent
 CONFTEST = f"""
 import importlib.util
@@ -117,7 +119,6 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.kill
 @pytest.mark.parametrize("divided", [[], ["-n", "1"]], ids=["whole", "divided"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_a_run_has_started_dies_with_it(
