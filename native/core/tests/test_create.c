@@ -3,11 +3,11 @@
 #include <linux/fs.h>
 #include <sched.h>
 #include <sys/mount.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
 
 #include "folder.h"
 #include "no_tmpfile.h"
+#include "syscalls.h"
 
 /* --- in the middle of a creation -------------------------------------------------- */
 
@@ -374,24 +374,12 @@ TEST(without_o_tmpfile_others_rings_stay_too)
 
 static bool no_exclusive_rename; /* as on NFS */
 
-/* In place of libc's. */
-long syscall(long number, ...)
+static bool intercept(long number, long argument[6])
 {
-	static long (*libc_syscall)(long, ...);
-	long argument[6];
-	va_list args;
-
-	va_start(args, number);
-	for (int i = 0; i < 6; i++)
-		argument[i] = va_arg(args, long);
-	va_end(args);
-	if (no_exclusive_rename && number == SYS_renameat2 && argument[4] == RENAME_NOREPLACE) {
-		errno = EINVAL;
-		return -1;
-	}
-	if (!libc_syscall)
-		*(void **)&libc_syscall = dlsym(RTLD_NEXT, "syscall");
-	return libc_syscall(number, argument[0], argument[1], argument[2], argument[3], argument[4], argument[5]);
+	if (!no_exclusive_rename || number != SYS_renameat2 || argument[4] != RENAME_NOREPLACE)
+		return false;
+	errno = EINVAL;
+	return true;
 }
 
 static void others_first_by_linking(void)
