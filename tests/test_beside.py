@@ -71,6 +71,14 @@ def test_gc_takes_it_along(name, keep, dead):
     assert shmring.gc(name) == [name]
 
 
+def test_gc_of_a_ring_takes_what_that_one_has_left_and_no_other(name, keep):
+    gone, others = (keep(f"/dev/shm/shmring.{ring}") for ring in (name, f"{name}-more"))
+    assert shmring.gc(name) == []
+    assert not any(file.exists() for file in gone)
+    assert all(file.exists() for file in others)
+    CliRunner().invoke(app, ["gc", f"{name}-more"], catch_exceptions=False)
+
+
 @pytest.mark.alone
 def test_gc_leaves_the_record_of_a_ring_that_stays(ring, keep):
     record, *_ = keep(ring.path)

@@ -84,9 +84,10 @@ def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
     return dead
 
 
-def orphans(folder: str) -> list[str]:
-    """What is kept in this folder beside rings that are not there any more."""
-    return [k.path for k in _all_kept(folder) if not os.path.lexists(os.path.join(folder, k.file))]
+def orphans(folder: str, file: str | None = None) -> list[str]:
+    """What is kept in this folder beside rings, or the ring in this file, that are gone."""
+    gone = (k for k in _all_kept(folder) if not os.path.lexists(os.path.join(folder, k.file)))
+    return [k.path for k in gone if file in (None, k.file)]
 
 
 def drafts(folder: str) -> list[str]:

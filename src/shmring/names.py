@@ -183,19 +183,20 @@ def _living(path: str) -> set[str]:
         ring.close()
 
 
-def sweep_folder(folder: str, *, dry_run: bool = False) -> list[str]:
+def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False) -> list[str]:
     """Remove what rings that are gone, and rings that were never finished, have left here.
 
     Parameters
     ----------
     folder
+    file : of the ring, if only what it has left is meant; one that was never finished has no name
     dry_run : remove nothing
 
     Returns
     -------
     paths of what goes
     """
-    left = beside.orphans(folder)
+    left = beside.orphans(folder, file)
     if not dry_run:
         beside.discard(left)
     for draft in beside.drafts(folder):
@@ -228,5 +229,5 @@ def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
         return swept
     label, where = locate(name, path)
     swept = [label] if reap(where)[0] else []
-    sweep_folder(os.path.dirname(where))
+    sweep_folder(*os.path.split(where))
     return swept

@@ -231,27 +231,27 @@ def gc(ring: str | None, path: str | None, dry_run: bool) -> None:
     files: list[str] = []  # what goes beside rings, or without any
     skipped: list[dict[str, str]] = []
 
-    def look_at(name: str | None, at: str | None) -> str:
+    def look_at(name: str | None, at: str | None) -> tuple[str, str]:
         label, where = locate(name, at)
         gone, beside = reap(where, dry_run=dry_run)
         swept.extend([label] if gone else [])
         files.extend(beside)
-        return os.path.dirname(where)
+        return os.path.split(where)
 
     if ring is not None or path is not None:
         if ring is not None and path is not None:
             raise click.UsageError("give one of RING and --path")
         if ring is not None and "/" in ring:
             ring, path = None, ring
-        folder = look_at(ring, path)
+        folder, file = look_at(ring, path)
     else:
         for name in shmring.rings():
             try:
                 look_at(name, None)
             except ShmringError as error:
                 skipped.append({"name": name, "reason": str(error)})
-        folder = SHM_FOLDER
-    files += sweep_folder(folder, dry_run=dry_run)
+        folder, file = SHM_FOLDER, None
+    files += sweep_folder(folder, file, dry_run=dry_run)
     if wants_json():
         would = {"would_sweep": swept, "would_remove": files}
         emit({"swept": [] if dry_run else swept, **would, "skipped": skipped})
