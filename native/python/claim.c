@@ -55,13 +55,8 @@ PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, 
 		return PyErr_Format(error_class(ring_of(&self->handle)->state, SHMRING_E_TOO_LARGE),
 				    "a message has at most 4 GiB, not %S bytes", sorted[0]);
 	slots = shmring_slots_for(nbytes, align >= 0);
-	if (slots > 1 && ring_of(&self->handle)->scattered)
-		return PyErr_Format(
-		    error_class(ring_of(&self->handle)->state, SHMRING_E_TOO_LARGE),
-		    "ring \"%U\" is scattered: its messages have at most %d bytes, and %d if aligned; "
-		    "this one needs %llu slots",
-		    ring_of(&self->handle)->label, SHMRING_SLOT_BYTES, SHMRING_SLOT_BYTES - 60,
-		    (unsigned long long)slots);
+	if (!producer_fits(self, slots))
+		return NULL;
 	do {
 		int64_t status = STATUS_BUSY;
 

@@ -1,4 +1,5 @@
 /* The module _shmring: its types, and the calls that need no ring. */
+#include "ipc.h"
 #include "items.h"
 #include "ring.h"
 
@@ -185,6 +186,12 @@ static PyMethodDef functions[] = {
     {"reapable", reapable, METH_O, "reapable(path): what reap() would do now"},
     {"crc32c", crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC32C (Castagnoli)"},
     {"slots_for", slots_for, METH_VARARGS, "slots_for(nbytes, align=False): slots that a message takes"},
+    {"arrow_layout", arrow_layout, METH_O,
+     "arrow_layout(schema) -> ArrowLayout, or None where it has types that push_batch() does not write"},
+    {"push_batch", FASTCALL(push_batch), METH_FASTCALL,
+     "push_batch(producer, data, layout, head, kind, limit, checked, timeout): publish an Arrow record batch, "
+     "`head` before it, as one message: its number, or None where `data` is not one batch of the layout, or "
+     "takes more than `limit` bytes. `checked`: its schema is known to be the layout's"},
     {"pack", pack_items, METH_VARARGS,
      "pack(items, version) -> (buffers to be written, table): of bytes, a uint8 array of shape (n, k) or "
      "Arrow binary"},
@@ -220,6 +227,7 @@ static const struct {
     {&lease_spec, offsetof(struct state, lease), "Lease"},
     {&batch_spec, offsetof(struct state, batch), "Batch"},
     {&view_spec, offsetof(struct state, view), "View"},
+    {&ipc_layout_spec, offsetof(struct state, arrow_layout), "ArrowLayout"},
 };
 
 #define CORE(name) {#name, SHMRING_##name}
@@ -261,6 +269,7 @@ static int intern_names(struct names *names)
 	names->align = PyUnicode_InternFromString("align");
 	names->nbytes = PyUnicode_InternFromString("nbytes");
 	names->max_messages = PyUnicode_InternFromString("max_messages");
+	names->arrow_c_array = PyUnicode_InternFromString("__arrow_c_array__");
 	return PyErr_Occurred() ? -1 : 0;
 }
 

@@ -52,6 +52,18 @@ PyObject *producer_wait_durable(PyObject *self, PyObject *const *args, Py_ssize_
 enum {
 	STATUS_BUSY = 1, /* beside the core's: another thread copies without the GIL */
 };
+
+struct pushing {
+	const void *data;
+	size_t length; /* of the message; up to UINT32_MAX where it is filled */
+	int64_t align; /* -1: none */
+	void (*fill)(void *to, const void *data); /* writes an aligned message; NULL: `data` is its bytes */
+	uint8_t kind;
+	bool durable;
+};
+
+PyObject *push_message(struct producer *producer, const struct pushing *message, int64_t timeout);
+bool producer_fits(struct producer *producer, uint64_t slots);
 enum retry producer_retry(struct producer *producer, int status, uint64_t slots, struct patience *patience);
 PyObject *raise_full(struct producer *producer, const struct patience *patience);
 PyObject *producer_full(struct producer *producer, uint64_t messages, const struct patience *patience);
@@ -60,6 +72,9 @@ PyObject *producer_push_end(PyObject *self, PyObject *const *args, Py_ssize_t na
 
 /* rows.c */
 PyObject *producer_push_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+
+/* push_batch.c */
+PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 
 /* claim.c */
 PyObject *producer_claim(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

@@ -67,13 +67,19 @@ PyObject *producer_full(struct producer *self, uint64_t messages, const struct p
 
 /* --- push ------------------------------------------------------------------------ */
 
-struct pushing {
-	const void *data;
-	size_t length;
-	int64_t align; /* -1: none */
-	uint8_t kind;
-	bool durable;
-};
+/* Filled before the core sees its size, a message of several slots would run over those of others. */
+bool producer_fits(struct producer *self, uint64_t slots)
+{
+	const struct ring *ring = ring_of(&self->handle);
+
+	if (slots <= 1 || !ring->scattered)
+		return true;
+	PyErr_Format(error_class(ring->state, SHMRING_E_TOO_LARGE),
+		     "ring \"%U\" is scattered: its messages have at most %d bytes, and %d if aligned; "
+		     "this one needs %llu slots",
+		     ring->label, SHMRING_SLOT_BYTES, SHMRING_SLOT_BYTES - 60, (unsigned long long)slots);
+	return false;
+}
 
 static int push_aligned(struct producer *self, const struct pushing *m, uint64_t *message_id)
 {
@@ -86,10 +92,13 @@ static int push_aligned(struct producer *self, const struct pushing *m, uint64_t
 		return (int)lo;
 	slot = shmring_slot(ring_of(&self->handle)->core, (uint64_t)lo);
 	shift = shift_for(slot, m->align);
-	memcpy(slot + shift, m->data, m->length);
+	if (m->fill)
+		m->fill(slot + shift, m->data);
+	else
+		memcpy(slot + shift, m->data, m->length);
 	*message_id = (uint64_t)lo;
 	status = shmring_publish(self->core, (uint32_t)m->length, m->kind, shift);
-	if (status) /* a scattered ring's messages have one slot */
+	if (status) /* a kind that it is not */
 		(void)shmring_abort(self->core);
 	return status;
 }
@@ -114,31 +123,48 @@ static int push_large(struct producer *self, const struct pushing *m, uint64_t *
 	return status;
 }
 
-static PyObject *push_bytes(struct producer *self, const struct pushing *m, int64_t timeout)
+static int push_now(struct producer *self, const struct pushing *m, uint64_t *message_id)
+{
+	if (producer_busy(self))
+		return STATUS_BUSY;
+	if (m->length < GIL_FREE_BYTES || self->claimed)
+		return push_once(self, m, message_id);
+	return push_large(self, m, message_id);
+}
+
+/* After a first try, which has said `status`: tries on, and waits for the journal where that is asked for. */
+static PyObject *push_on(struct producer *self, const struct pushing *m, int64_t timeout, uint32_t journal,
+			 int status, uint64_t message_id)
 {
 	struct patience patience = {.timeout = timeout};
-	uint64_t message_id;
-	uint32_t journal = 0;
-	enum retry retry;
 
-	if (m->durable && !journal_find(self, &journal))
+	while (status) {
+		enum retry retry =
+		    producer_retry(self, status, shmring_slots_for(m->length, m->align >= 0), &patience);
+
+		if (retry == RETRY_OVER)
+			return producer_full(self, 1, &patience);
+		if (retry == RETRY_RAISED)
+			return NULL;
+		status = push_now(self, m, &message_id);
+	}
+	if (m->durable && !journal_await(self, journal, message_id, &patience))
 		return NULL;
-	do {
-		int status;
+	return PyLong_FromUnsignedLongLong(message_id);
+}
 
-		if (producer_busy(self))
-			status = STATUS_BUSY;
-		else if (m->length < GIL_FREE_BYTES || self->claimed)
-			status = push_once(self, m, &message_id);
-		else
-			status = push_large(self, m, &message_id);
-		if (status == SHMRING_OK)
-			return m->durable && !journal_await(self, journal, message_id, &patience)
-				   ? NULL
-				   : PyLong_FromUnsignedLongLong(message_id);
-		retry = producer_retry(self, status, shmring_slots_for(m->length, m->align >= 0), &patience);
-	} while (retry == RETRY_AGAIN);
-	return retry == RETRY_OVER ? producer_full(self, 1, &patience) : NULL;
+/* Its number, -1 if it was dropped, or NULL with an exception. */
+PyObject *push_message(struct producer *self, const struct pushing *m, int64_t timeout)
+{
+	uint64_t message_id = 0;
+	uint32_t journal = 0;
+	int status;
+
+	if ((m->align >= 0 && !producer_fits(self, shmring_slots_for(m->length, true))) ||
+	    (m->durable && !journal_find(self, &journal)))
+		return NULL;
+	status = push_now(self, m, &message_id);
+	return push_on(self, m, timeout, journal, status, message_id);
 }
 
 static bool get_bytes(PyObject *data, Py_buffer *buffer)
@@ -161,44 +187,49 @@ static bool get_bytes(PyObject *data, Py_buffer *buffer)
 	return false;
 }
 
+/* What is not bytes, or has options. */
+__attribute__((noinline)) static PyObject *push_any(struct producer *self, PyObject *const *args, Py_ssize_t nargs,
+						    PyObject *kwnames)
+{
+	const struct names *names = &ring_of(&self->handle)->state->names;
+	PyObject *const order[] = {NULL, names->timeout, names->kind, names->durable, names->align};
+	struct pushing m = {.align = -1, .kind = SHMRING_KIND_BYTES};
+	PyObject *sorted[5] = {NULL};
+	int64_t timeout = self->timeout;
+	PyObject *result;
+	Py_buffer buffer;
+
+	/* Usable is asked last: getting the buffer may run any code. */
+	if (!arguments_sort("push", "the message: push(b\"...\")", args, nargs, kwnames, order, 1, 5, sorted) ||
+	    (sorted[1] && !parse_timeout(sorted[1], &timeout)) || (sorted[2] && !parse_kind(sorted[2], &m.kind)) ||
+	    (sorted[3] && !parse_flag(sorted[3], &m.durable)) ||
+	    (sorted[4] && !parse_align(sorted[4], &m.align)) || !get_bytes(sorted[0], &buffer))
+		return NULL;
+	m.data = buffer.buf;
+	m.length = (size_t)buffer.len;
+	result = producer_usable(self) ? push_message(self, &m, timeout) : NULL;
+	PyBuffer_Release(&buffer);
+	return result;
+}
+
 PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;
 	struct pushing m = {.align = -1, .kind = SHMRING_KIND_BYTES};
-	int64_t timeout = self->timeout;
-	PyObject *data;
-	PyObject *result;
-	Py_buffer buffer;
+	uint64_t message_id = 0;
+	int status;
 
-	if (nargs == 1 && !kwnames) {
-		data = args[0];
-	} else {
-		const struct names *names = &ring_of(&self->handle)->state->names;
-		PyObject *const order[] = {NULL, names->timeout, names->kind, names->durable, names->align};
-		PyObject *sorted[5] = {NULL};
-
-		if (!arguments_sort("push", "the message: push(b\"...\")", args, nargs, kwnames, order, 1, 5,
-				    sorted) ||
-		    (sorted[1] && !parse_timeout(sorted[1], &timeout)) ||
-		    (sorted[2] && !parse_kind(sorted[2], &m.kind)) ||
-		    (sorted[3] && !parse_flag(sorted[3], &m.durable)) ||
-		    (sorted[4] && !parse_align(sorted[4], &m.align)))
-			return NULL;
-		data = sorted[0];
-	}
-	if (PyBytes_CheckExact(data) && !self->handle.closed) {
-		m.data = PyBytes_AsString(data);
-		m.length = (size_t)Py_SIZE(data);
-		return push_bytes(self, &m, timeout);
-	}
-	/* Usable is asked last: getting the buffer may run any code. */
-	if (!get_bytes(data, &buffer))
-		return NULL;
-	m.data = buffer.buf;
-	m.length = (size_t)buffer.len;
-	result = producer_usable(self) ? push_bytes(self, &m, timeout) : NULL;
-	PyBuffer_Release(&buffer);
-	return result;
+	/* Here: bytes and nothing else, into a producer in which no other thread is at work. */
+	if (__builtin_expect(nargs != 1 || kwnames || !PyBytes_CheckExact(args[0]) || self->handle.closed ||
+				 self->busy || Py_SIZE(args[0]) >= GIL_FREE_BYTES,
+			     0))
+		return push_any(self, args, nargs, kwnames);
+	m.data = PyBytes_AsString(args[0]);
+	m.length = (size_t)Py_SIZE(args[0]);
+	status = shmring_push(self->core, m.data, m.length, SHMRING_KIND_BYTES, &message_id);
+	if (__builtin_expect(status == SHMRING_OK, 1))
+		return PyLong_FromLongLong((long long)message_id);
+	return push_on(self, &m, self->timeout, 0, status, message_id);
 }
 
 PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -211,5 +242,5 @@ PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize_t narg
 	if (!arguments_sort("push_end", NULL, args, nargs, kwnames, order, 0, 1, sorted) ||
 	    (sorted[0] && !parse_timeout(sorted[0], &timeout)) || !producer_usable(self))
 		return NULL;
-	return push_bytes(self, &(struct pushing){.data = "", .align = -1, .kind = SHMRING_KIND_END}, timeout);
+	return push_message(self, &(struct pushing){.data = "", .align = -1, .kind = SHMRING_KIND_END}, timeout);
 }

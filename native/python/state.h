@@ -27,6 +27,7 @@ struct names {
 	PyObject *align;
 	PyObject *nbytes;
 	PyObject *max_messages;
+	PyObject *arrow_c_array;
 };
 
 /* References and nothing else: module.c visits them as one array. */
@@ -39,6 +40,7 @@ struct state {
 	PyTypeObject *lease;
 	PyTypeObject *batch;
 	PyTypeObject *view;
+	PyTypeObject *arrow_layout;
 	PyObject *errors[ERROR_CLASSES]; /* in the order of status.c */
 	PyObject *full;
 	PyObject *empty;

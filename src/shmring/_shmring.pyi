@@ -120,6 +120,25 @@ class ArrowArray(Protocol):
         self, requested_schema: object | None = None
     ) -> tuple[object, object]: ...
 
+class ArrowSchema(Protocol):
+    def __arrow_c_schema__(self) -> object: ...
+
+@final
+class ArrowLayout: ...
+
+def arrow_layout(schema: ArrowSchema, /) -> ArrowLayout | None: ...
+def push_batch(
+    producer: Producer,
+    data: ArrowArray,
+    layout: ArrowLayout,
+    head: Buffer,
+    kind: int,
+    limit: int,
+    checked: bool,
+    timeout: float | None,
+    /,
+) -> int | None: ...
+
 # Items of the durable queues, many at a time: durable/base/items.py.
 Rows = Iterable[Buffer] | Buffer | ArrowArray
 

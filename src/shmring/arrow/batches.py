@@ -3,9 +3,10 @@
 A message holds either one IPC record batch message, whose schema stands in the
 ring's header (``KIND_ARROW_BATCH``), or a little IPC stream of its own: schema,
 dictionaries, batch (``KIND_ARROW_STREAM``). The second form is taken where the
-ring has no schema, where the schema has dictionaries (a reader that comes late
-has not seen the earlier ones) and for large batches, because pyarrow serialises
-straight into memory only as a stream.
+ring has no schema, and by pyarrow's writer, which serialises straight into memory
+only as a stream: of views, unions and runs, of compressed batches, and of
+dictionaries, because a reader that comes late has not seen the earlier ones. All
+others are written by the binding.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 import pyarrow as pa
 import pyarrow.compute
 
-from shmring._shmring import SLOT_BYTES
+from shmring._shmring import SLOT_BYTES, arrow_layout, push_batch
 from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.errors import Damaged, MessageTooLarge
 
 if TYPE_CHECKING:
+    from shmring._shmring import ArrowArray
     from shmring.ring import Producer
 
 __all__ = [
@@ -35,9 +37,8 @@ __all__ = [
     "metadata_bytes",
 ]
 
-# Below this a batch is serialised beside the ring and copied in: two copies that
-# stay in the cache (2.0 us for 64 KB) cost less than setting up a stream (5.5 us).
-SMALL_BATCH = 256 * 1024
+# Of any message: its length is a 32-bit number.
+_MOST_BYTES = 2**32 - 1
 
 # The stubs leave the types of arrays open, which strict checking refuses.
 _pa: Any = pa
@@ -45,8 +46,8 @@ _pc: Any = pyarrow.compute
 
 # Anything that speaks the Arrow PyCapsule interface.
 ArrowData: TypeAlias = Any
-# A batch, its size in bytes of IPC, and its IPC message where that has been made already.
-Piece: TypeAlias = "tuple[pa.RecordBatch, int, pa.Buffer | None]"
+# A batch and its size in bytes of IPC.
+Piece: TypeAlias = "tuple[pa.RecordBatch, int]"
 
 
 class BatchEncoder:
@@ -55,7 +56,8 @@ class BatchEncoder:
     Parameters
     ----------
     schema : the schema of every batch
-    compression : IPC body compression; compressed batches are copied twice
+    compression : IPC body compression; batches that are compressed, or have dictionaries, are
+        copied twice
     """
 
     def __init__(
@@ -65,9 +67,37 @@ class BatchEncoder:
         self._schema_message = schema.serialize().to_pybytes()
         self._dictionaries = has_dictionaries(schema)
         self._plain = compression is None and not self._dictionaries
+        self._layout = arrow_layout(schema) if self._plain else None
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
-        # A batch of so many rows was a small one.
-        self._small_rows = -1
+
+    def push_whole(
+        self,
+        producer: Producer,
+        data: ArrowArray,
+        slots: int,
+        *,
+        kind: int | None = None,
+        checked: bool = False,
+        timeout: float | None = None,
+    ) -> int | None:
+        """Publish one batch as one message, where no more is needed than to copy its buffers.
+
+        Parameters
+        ----------
+        slots : of the ring, which the message must fit twice
+        kind, timeout : as of :meth:`push`
+        checked : the batch has the encoder's schema; otherwise that is looked at, too
+
+        Returns
+        -------
+        message_id; None where it takes :meth:`pieces` and :meth:`push`, and nothing was published
+        """
+        if self._layout is None:
+            return None
+        head, kind = self._frame(b"", kind)
+        return push_batch(
+            producer, data, self._layout, head, kind, _most_bytes(slots), checked, timeout
+        )
 
     def pieces(
         self,
@@ -96,11 +126,6 @@ class BatchEncoder:
         if self._dictionaries:
             overhead += batch.slice(0, 0).nbytes  # every piece repeats them
         limit = _most_bytes(slots) - overhead
-        if batch.num_rows <= self._small_rows:
-            # To serialise it tells its size, too, and asking first costs a tenth of a write.
-            message = batch.serialize()
-            if message.size <= min(limit, SMALL_BATCH):
-                return ((batch, message.size, message),)
 
         def too_large(nbytes: int) -> MessageTooLarge:
             wanted = slots
@@ -118,7 +143,6 @@ class BatchEncoder:
         producer: Producer,
         batch: pa.RecordBatch,
         nbytes: int,
-        message: pa.Buffer | None,
         *,
         prefix: bytes = b"",
         kind: int | None = None,
@@ -128,10 +152,10 @@ class BatchEncoder:
 
         Parameters
         ----------
-        batch, nbytes, message : as :meth:`pieces` gives them
+        batch, nbytes : as :meth:`pieces` gives them
         prefix : bytes that stand before the IPC messages
-        kind : of the message; None chooses between the two Arrow kinds, and
-            leaves the schema out where the kind says that the ring has it
+        kind : of the message, which then has the schema in it; None chooses between the two
+            Arrow kinds, for a ring that has it
         timeout : seconds to wait for free slots; None waits for ever
 
         Returns
@@ -143,35 +167,34 @@ class BatchEncoder:
         Full : no room in time; nothing was published
         MessageTooLarge : the batch can never fit this ring
         """
-        if not self._plain:
-            return self._push_general(producer, batch, prefix, kind, timeout)
-        if nbytes > SMALL_BATCH:
-            return self._push_large(producer, batch, nbytes, prefix, kind, timeout)
-        if message is None:
-            message = batch.serialize()
-            self._small_rows = batch.num_rows
-        if kind is None and not prefix:
-            align = metadata_bytes(message)
-            return producer.push(message, kind=KIND_ARROW_BATCH, align=align, timeout=timeout)
-        head = prefix if kind is None else prefix + self._schema_message
-        return _push_parts(
-            producer,
-            head,
-            message,
-            KIND_ARROW_BATCH if kind is None else kind,
-            align=len(head) + metadata_bytes(message),
-            timeout=timeout,
-        )
+        if self._layout is not None:
+            head, of_batch = self._frame(prefix, kind)
+            message_id = push_batch(
+                producer, batch, self._layout, head, of_batch, _MOST_BYTES, True, timeout
+            )
+            if message_id is not None:
+                return message_id
+        kind = KIND_ARROW_STREAM if kind is None else kind
+        if self._plain:
+            return self._push_mapped(producer, batch, nbytes, prefix, kind, timeout)
+        return self._push_general(producer, batch, prefix, kind, timeout)
 
-    def _push_large(
+    def _frame(self, prefix: bytes, kind: int | None) -> tuple[bytes, int]:
+        """What stands before a record batch message, and the kind of the whole."""
+        if kind is None:
+            return prefix, KIND_ARROW_BATCH
+        return prefix + self._schema_message, kind
+
+    def _push_mapped(
         self,
         producer: Producer,
         batch: pa.RecordBatch,
         nbytes: int,
         prefix: bytes,
-        kind: int | None,
+        kind: int,
         timeout: float | None,
     ) -> int:
+        """Let pyarrow write straight into the ring."""
         head = len(prefix) + len(self._schema_message)
         first_row = batch.slice(0, 1).serialize()
         with producer.claim(
@@ -180,8 +203,7 @@ class BatchEncoder:
             claim.buffer[: len(prefix)] = prefix
             sink = pa.FixedSizeBufferWriter(pa.py_buffer(claim.buffer[len(prefix) :]))
             _pa.ipc.new_stream(sink, self.schema).write_batch(batch)
-            used = len(prefix) + sink.tell()
-            claim.commit(used, kind=KIND_ARROW_STREAM if kind is None else kind)
+            claim.commit(len(prefix) + sink.tell(), kind=kind)
             return claim.message_id
 
     def _push_general(
@@ -189,20 +211,19 @@ class BatchEncoder:
         producer: Producer,
         batch: pa.RecordBatch,
         prefix: bytes,
-        kind: int | None,
+        kind: int,
         timeout: float | None,
     ) -> int:
         sink = pa.BufferOutputStream()
         _pa.ipc.new_stream(sink, self.schema, options=self._options).write_batch(batch)
         message = sink.getvalue()
-        return _push_parts(
-            producer,
-            prefix,
-            message,
-            KIND_ARROW_STREAM if kind is None else kind,
-            align=len(prefix) + _body_offset(message),
-            timeout=timeout,
-        )
+        nbytes = len(prefix) + message.size
+        align = len(prefix) + _body_offset(message)
+        with producer.claim(nbytes, timeout=timeout, align=align) as claim:
+            claim.buffer[: len(prefix)] = prefix
+            claim.buffer[len(prefix) :] = memoryview(message).cast("B")
+            claim.commit(nbytes, kind=kind)
+            return claim.message_id
 
 
 # Behind the four bytes that mark an encapsulated message.
@@ -221,23 +242,6 @@ def _body_offset(stream: pa.Buffer) -> int:
         body = end + metadata_bytes(stream, end)
         end = body + (0 if message.body is None else message.body.size)
     return body
-
-
-def _push_parts(
-    producer: Producer,
-    head: bytes,
-    message: pa.Buffer,
-    kind: int,
-    *,
-    align: int,
-    timeout: float | None,
-) -> int:
-    nbytes = len(head) + message.size
-    with producer.claim(nbytes, timeout=timeout, align=align) as claim:
-        claim.buffer[: len(head)] = head
-        claim.buffer[len(head) :] = memoryview(message).cast("B")
-        claim.commit(nbytes, kind=kind)
-        return claim.message_id
 
 
 def fields_of(nested: pa.Schema | pa.DataType) -> list[Any]:
@@ -317,7 +321,7 @@ def _split_rows(
     """The batch in slices of at most `limit` bytes of IPC each, in order."""
     nbytes = pa.ipc.get_record_batch_size(batch)
     if nbytes <= limit:
-        yield batch, nbytes, None
+        yield batch, nbytes
     elif batch.num_rows <= 1:
         raise too_large(nbytes)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
@@ -96,6 +97,10 @@ class ArrowWriter(Closing):
         MessageTooLarge : one row alone can never fit
         SchemaMismatch : the data's schema is not the writer's
         """
+        if hasattr(data, "__arrow_c_array__"):
+            message_id = self._write_whole(data, timeout)
+            if message_id is not None:
+                return message_id
         schema, batches = batches_of(data)
         cast = not schema.equals(self.schema)
         if cast and not _differ_in_layout_only(schema, self.schema):
@@ -103,19 +108,37 @@ class ArrowWriter(Closing):
         message_id = -1
         for given in batches:
             batch = given.cast(self.schema) if cast else given
-            for piece in self._encoder.pieces(batch, self._ring.slots, ring=self._label):
-                try:
-                    message_id = self._encoder.push(
-                        self._producer, *piece, kind=self._kind, timeout=timeout
-                    )
-                except Full as error:
-                    if message_id < 0:
-                        raise
-                    raise Full(
-                        f"{error}; what was written before, up to message {message_id}, stays "
-                        f"published"
-                    ) from error
+            try:
+                for message_id in self._write(batch, timeout):  # noqa: B007
+                    pass
+            except Full as error:
+                if message_id < 0:
+                    raise
+                raise Full(
+                    f"{error}; what was written before, up to message {message_id}, stays published"
+                ) from error
         return message_id
+
+    def _write_whole(
+        self, data: ArrowData, timeout: float | None, *, checked: bool = False
+    ) -> int | None:
+        return self._encoder.push_whole(
+            self._producer,
+            data,
+            self._ring.slots,
+            kind=self._kind,
+            checked=checked,
+            timeout=timeout,
+        )
+
+    def _write(self, batch: pa.RecordBatch, timeout: float | None) -> Iterator[int]:
+        """Publish the batch, in pieces if need be: the number of each message."""
+        whole = self._write_whole(batch, timeout, checked=True)
+        if whole is not None:
+            yield whole
+            return
+        for piece in self._encoder.pieces(batch, self._ring.slots, ring=self._label):
+            yield self._encoder.push(self._producer, *piece, kind=self._kind, timeout=timeout)
 
     def end(self, *, timeout: float | None = None) -> None:
         """Publish an end marker: every reader of every branch that iterates stops there."""

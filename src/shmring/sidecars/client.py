@@ -258,7 +258,7 @@ class SidecarClient(Closing):
     def _send(self, encoder: BatchEncoder, piece: Piece) -> None:
         self._make_room()
         request = _Request(self._number, encoder, piece)
-        batch, nbytes, _ = piece
+        batch, nbytes = piece
         self._waiting[self._number] = request
         self._number += 1
         self.metrics.requests += 1

@@ -110,7 +110,7 @@ class Publication:
                 return
             encoder = BatchEncoder(self._schema)
             for batch in self._rows():
-                for piece, *_ in encoder.pieces(batch, self._ring.slots, ring=self._options.ring):
+                for piece, _ in encoder.pieces(batch, self._ring.slots, ring=self._options.ring):
                     self._publish(producer, self._encode(piece))
 
     def publish_end(self) -> None:
