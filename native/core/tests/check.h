@@ -141,7 +141,7 @@ static inline void run_in_a_child(void)
 static inline void check_begin(void)
 {
 	run_in_a_child();
-	alarm(120 * stress());
+	alarm(600 * stress());
 	setvbuf(stdout, NULL, _IOLBF, 0);
 }
 

@@ -1,10 +1,26 @@
 /* Waiting: every strategy, time-outs, signals, and no wake-up lost. */
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 
 #include "check.h"
+#include "syscalls.h"
 
 #define MS INT64_C(1000000)
+
+/* While it is set a sleep ends by a wake-up or a signal only, so that one that is lost
+ * hangs the test, however fast the machine. Sleeps of a millisecond are meant to end. */
+static bool endless;
+
+static bool intercept(long number, long argument[6])
+{
+	const struct timespec *timeout = number == SYS_futex ? (const struct timespec *)argument[3] : NULL;
+
+	if (load_relaxed(&endless) && timeout && (int)argument[1] == FUTEX_WAIT &&
+	    (timeout->tv_sec || timeout->tv_nsec > 2 * MS))
+		argument[3] = 0;
+	return false;
+}
 
 TEST(timeouts_are_kept)
 {
@@ -22,7 +38,7 @@ TEST(timeouts_are_kept)
 			while (status == SHMRING_AGAIN);
 			took = clock_ns() - start;
 			CHECK_IS(status, SHMRING_TIMEOUT);
-			CHECK(took >= ms * MS && took < (ms + 5000) * MS);
+			CHECK(took >= ms * MS);
 		}
 		CHECK_IS(shmring_wait_message(m, 0, strategy), SHMRING_TIMEOUT);
 		CHECK_IS(shmring_wait_message(m, INT64_MIN, strategy), SHMRING_TIMEOUT);
@@ -54,19 +70,14 @@ struct side {
 	bool begins;
 };
 
-static uint64_t late; /* waits that took as long as a sleeper sleeps whom nobody wakes */
-
 static uint64_t wait_and_pop(shmring_member *m, uint8_t strategy)
 {
 	for (;;) {
-		int64_t n = pop_number(m), start;
+		int64_t n = pop_number(m);
 
 		if (n >= 0)
 			return (uint64_t)n;
-		start = clock_ns();
 		(void)shmring_wait_message(m, INT64_MAX, strategy);
-		if (clock_ns() - start >= 45 * MS)
-			(void)fetch_add_seq_cst(&late, 1);
 	}
 }
 
@@ -89,9 +100,10 @@ static void *play(void *argument)
 TEST(no_wake_up_is_lost_between_two_who_sleep_for_each_other)
 {
 	static const uint64_t fewer[SHMRING_WAIT_STRATEGIES] = {
-	    [SHMRING_WAIT_SPIN] = 300, [SHMRING_WAIT_YIELD] = 2000, [SHMRING_WAIT_SLEEP] = 400};
+	    [SHMRING_WAIT_SPIN] = 100, [SHMRING_WAIT_YIELD] = 500, [SHMRING_WAIT_SLEEP] = 100};
 	char path[80];
 
+	store_relaxed(&endless, true);
 	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++) {
 		shmring *there = ring_new(), *back = NULL;
 		struct side ping = {.ring = NULL, .in = "b", .begins = true}, pong = {.in = "b"};
@@ -108,8 +120,7 @@ TEST(no_wake_up_is_lost_between_two_who_sleep_for_each_other)
 		ping.ring = back, ping.out = producer_of(there);
 		pong.ring = there, pong.out = producer_of(back);
 		ping.strategy = pong.strategy = strategy;
-		ping.rounds = pong.rounds = (fewer[strategy] ? fewer[strategy] : 4000) * stress();
-		late = 0;
+		ping.rounds = pong.rounds = (fewer[strategy] ? fewer[strategy] : 1000) * stress();
 		pthread_create(&threads[0], NULL, play, &ping);
 		pthread_create(&threads[1], NULL, play, &pong);
 		pthread_join(threads[0], NULL);
@@ -117,16 +128,13 @@ TEST(no_wake_up_is_lost_between_two_who_sleep_for_each_other)
 		took = clock_ns() - start;
 		printf("  strategy %d: %llu rounds, %.1f us each\n", strategy, (unsigned long long)ping.rounds,
 		       (double)took / 1e3 / (double)ping.rounds);
-		/* Lost wake-ups would make every round last for slices; on a busy
-		 * machine a processor may let now and then one last as long. */
-		if (strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_FUTEX)
-			CHECK(late < ping.rounds / 2);
 		shmring_producer_close(ping.out);
 		shmring_producer_close(pong.out);
 		shmring_close(back);
 		unlink(path);
 		ring_end(there);
 	}
+	store_relaxed(&endless, false);
 }
 
 /* --- full: producers sleep for readers ------------------------------------------- */
@@ -164,7 +172,7 @@ static void *drain(void *argument)
 	struct crowd *c = argument;
 	shmring_member *m = member_of(c->ring, "b");
 
-	while (__atomic_load_n(&c->received, __ATOMIC_RELAXED) < c->total) {
+	for (;;) {
 		struct shmring_lease l;
 		int status = shmring_take(m, 1, 1, &l);
 
@@ -172,11 +180,20 @@ static void *drain(void *argument)
 			NEED(shmring_release(m, l.first, l.end) == SHMRING_OK);
 			__atomic_fetch_add(&c->received, 1, __ATOMIC_RELAXED);
 		} else if (status == SHMRING_UNAVAILABLE) {
-			(void)shmring_wait_message(m, clock_ns() + 20 * MS, c->strategy);
+			(void)shmring_wait_message(m, INT64_MAX, c->strategy);
+		} else if (status == SHMRING_ENDED) {
+			shmring_member_close(m);
+			return NULL;
 		}
 	}
-	shmring_member_close(m);
-	return NULL;
+}
+
+static void end_when_there_is_room(shmring_producer *p, uint8_t strategy)
+{
+	uint64_t id;
+
+	while (shmring_push(p, NULL, 0, SHMRING_KIND_END, &id) != SHMRING_OK)
+		(void)shmring_wait_space(p, 1, INT64_MAX, strategy);
 }
 
 TEST(no_wake_up_is_lost_between_producers_and_readers_of_a_full_ring)
@@ -184,8 +201,10 @@ TEST(no_wake_up_is_lost_between_producers_and_readers_of_a_full_ring)
 	uint32_t id;
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
 
+	store_relaxed(&endless, true);
 	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++) {
 		shmring *r = ring_new();
+		shmring_producer *p = producer_of(r);
 		struct crowd c = {.ring = r, .each = 1500 * stress(), .strategy = strategy};
 		pthread_t threads[4];
 		int64_t start = clock_ns(), took;
@@ -198,15 +217,19 @@ TEST(no_wake_up_is_lost_between_producers_and_readers_of_a_full_ring)
 		pthread_create(&threads[1], NULL, push_through_a_full_ring, &c);
 		pthread_create(&threads[2], NULL, drain, &c);
 		pthread_create(&threads[3], NULL, drain, &c);
-		for (int k = 0; k < 4; k++)
+		for (int k = 0; k < 4; k++) {
+			if (k == 2)
+				end_when_there_is_room(p, c.strategy);
 			pthread_join(threads[k], NULL);
+		}
+		CHECK_IS(c.received, c.total);
 		took = clock_ns() - start;
 		printf("  strategy %d: %llu messages, %.1f us each\n", c.strategy, (unsigned long long)c.total,
 		       (double)took / 1e3 / (double)c.total);
-		if (c.strategy == SHMRING_WAIT_DEFAULT || c.strategy == SHMRING_WAIT_FUTEX)
-			CHECK(took < (int64_t)c.total * MS + 2000 * MS);
+		shmring_producer_close(p);
 		ring_end(r);
 	}
+	store_relaxed(&endless, false);
 }
 
 /* --- chains: followers sleep for upstreams ----------------------------------------- */
@@ -233,13 +256,13 @@ TEST(no_wake_up_is_lost_along_a_chain)
 	shmring *r = ring_new();
 	uint32_t a, b, c;
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
-	uint64_t n = 2000 * stress();
+	uint64_t n = 500 * stress();
 	struct link links[3] = {{r, "a", n}, {r, "b", n}, {r, "c", n}};
 	pthread_t threads[3];
 	shmring_producer *p = producer_of(r);
 	shmring_member *end;
-	int64_t start = clock_ns();
 
+	store_relaxed(&endless, true);
 	NEED(shmring_subscribe(r, "a", &o, &a) == SHMRING_OK);
 	o.upstream = UINT64_C(1) << a;
 	NEED(shmring_subscribe(r, "b", &o, &b) == SHMRING_OK);
@@ -253,9 +276,9 @@ TEST(no_wake_up_is_lost_along_a_chain)
 		NEED(push_number(p, i) == SHMRING_OK);
 		NEED(wait_and_pop(end, SHMRING_WAIT_FUTEX) == i);
 	}
-	CHECK(clock_ns() - start < (int64_t)n * 2 * MS);
 	for (int i = 0; i < 3; i++)
 		pthread_join(threads[i], NULL);
+	store_relaxed(&endless, false);
 	shmring_member_close(end);
 	shmring_producer_close(p);
 	ring_end(r);
@@ -266,7 +289,6 @@ TEST(no_wake_up_is_lost_along_a_chain)
 struct wish {
 	shmring *ring;
 	uint64_t slots;
-	int64_t woken;
 };
 
 static void *wait_for_space(void *argument)
@@ -276,7 +298,6 @@ static void *wait_for_space(void *argument)
 
 	while (shmring_wait_space(p, w->slots, INT64_MAX, SHMRING_WAIT_FUTEX) != SHMRING_OK)
 		;
-	w->woken = clock_ns();
 	shmring_producer_close(p);
 	return NULL;
 }
@@ -310,17 +331,15 @@ TEST(no_wake_up_is_lost_by_who_waits_for_a_release)
 {
 	shmring *r = ring_new();
 	shmring_member *m = member_of(r, "journal");
-	struct acknowledged a = {r, producer_of(r), shmring_member_branch(m), 3000 * stress()};
-	int64_t start = clock_ns(), took;
+	struct acknowledged a = {r, producer_of(r), shmring_member_branch(m), 1000 * stress()};
 	pthread_t thread;
 
+	store_relaxed(&endless, true);
 	pthread_create(&thread, NULL, push_and_await_release, &a);
 	for (uint64_t i = 0; i < a.rounds; i++)
 		NEED(wait_and_pop(m, SHMRING_WAIT_DEFAULT) == i);
 	pthread_join(thread, NULL);
-	took = clock_ns() - start;
-	printf("  %.1f us each\n", (double)took / 1e3 / (double)a.rounds);
-	CHECK(took < (int64_t)a.rounds * 10 * MS); /* each one lost would cost 50 ms */
+	store_relaxed(&endless, false);
 
 	CHECK_IS(shmring_wait_released(r, a.branch, a.rounds + 1, clock_ns() + MS, 0), SHMRING_TIMEOUT);
 	CHECK_IS(shmring_wait_released(r, a.branch + 1, 0, INT64_MAX, 0), SHMRING_E_NO_BRANCH);
@@ -363,15 +382,13 @@ TEST(a_branch_made_behind_a_message_never_counts_as_having_released_it)
 
 TEST(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish)
 {
-	int late_rounds = 0;
-
+	store_relaxed(&endless, true);
 	for (int round = 0; round < 5; round++) {
 		shmring *r = ring_new();
 		shmring_producer *p = producer_of(r);
 		shmring_member *m = member_of(r, "b");
-		struct wish small = {r, 1, 0}, big = {r, 1000, 0};
+		struct wish small = {r, 1}, big = {r, 1000};
 		pthread_t threads[2];
-		int64_t released;
 
 		while (push_number(p, 1) == SHMRING_OK)
 			;
@@ -379,10 +396,8 @@ TEST(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish)
 		nap_ms(5);
 		pthread_create(&threads[1], NULL, wait_for_space, &big);
 		nap_ms(10);
-		released = clock_ns();
 		CHECK_IS(pop_number(m), 1);
-		pthread_join(threads[0], NULL);
-		late_rounds += small.woken - released > 15 * MS;
+		pthread_join(threads[0], NULL); /* the big one sleeps on */
 		while (pop_number(m) >= 0)
 			;
 		pthread_join(threads[1], NULL);
@@ -390,7 +405,7 @@ TEST(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish)
 		shmring_producer_close(p);
 		ring_end(r);
 	}
-	CHECK(late_rounds < 3); /* by chance the slice may end just then; the machine may be busy */
+	store_relaxed(&endless, false);
 }
 
 /* The sleeper is played by its words: that they change is the wake-up. */
@@ -426,37 +441,40 @@ static void on_alarm(int signal)
 
 struct signaller {
 	pthread_t target;
+	bool ended;
 };
 
+/* Again and again: the first may come before the sleep. */
 static void *signal_soon(void *argument)
 {
 	struct signaller *s = argument;
 
-	nap_ms(10);
-	pthread_kill(s->target, SIGUSR1);
+	while (!load_acquire(&s->ended)) {
+		nap_ms(10);
+		pthread_kill(s->target, SIGUSR1);
+	}
 	return NULL;
 }
 
 TEST(a_signal_ends_a_sleep)
 {
 	struct sigaction action = {.sa_handler = on_alarm};
-	struct signaller s = {pthread_self()};
+	struct signaller s = {.target = pthread_self()};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_member *m = member_of(r, "b");
 	pthread_t thread;
-	int early = 0;
 
+	store_relaxed(&endless, true);
 	sigaction(SIGUSR1, &action, NULL);
 	for (int i = 0; i < 6; i++) {
-		int64_t start = clock_ns();
-
+		s.ended = false;
 		pthread_create(&thread, NULL, signal_soon, &s);
 		if (i % 2)
 			CHECK_IS(shmring_wait_space(p, 1024, INT64_MAX, SHMRING_WAIT_FUTEX), SHMRING_AGAIN);
 		else
 			CHECK_IS(shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_FUTEX), SHMRING_AGAIN);
-		early += clock_ns() - start < 45 * MS;
+		store_release(&s.ended, true);
 		pthread_join(thread, NULL);
 		if (i == 0)
 			NEED(push_number(p, 0) == SHMRING_OK && pop_number(m) == 0);
@@ -473,7 +491,7 @@ TEST(a_signal_ends_a_sleep)
 			NEED(shmring_take(m, 1, 1, &l) == SHMRING_OK);
 		}
 	}
-	CHECK(early >= 4);
+	store_relaxed(&endless, false);
 	shmring_member_close(m);
 	shmring_producer_close(p);
 	ring_end(r);
