@@ -255,15 +255,53 @@ def test_looks_at_a_wait_become_rare(java: Callable[..., list[str]]) -> None:
     assert check.stdout.split() == ["100", "200", "400", "800", "1600", "3200", "6400"]
 
 
-def test_a_write_is_in_the_metrics(spark: SparkSession, ring: shmring.Ring) -> None:
+@pytest.fixture
+def written(spark: SparkSession) -> Callable[[], dict[str, list[int]]]:
+    """The metrics of each write that Spark still knows, by name."""
+    store = spark._jsparkSession.sharedState().statusStore()
+    convert = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
+
+    def written() -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for execution in convert(store.executionsList()):
+            values = dict(convert(store.executionMetrics(execution.executionId())))
+            for metric in convert(execution.metrics()):
+                if metric.name().endswith("written to the ring"):
+                    of_it = found.setdefault(metric.name(), [])
+                    of_it.append(int(values.get(metric.accumulatorId(), "0")))
+        return found
+
+    return written
+
+
+def test_a_write_is_in_the_metrics(
+    spark: SparkSession, ring: shmring.Ring, written: Callable[[], dict[str, list[int]]]
+) -> None:
     frame = spark.range(2500).selectExpr("id number", "cast(id as string) text").coalesce(1)
     frame.write.format("shmring").options(ring=ring.name, batchRows=1000).mode("append").save()
-    store = spark._jsparkSession.sharedState().statusStore()
-    last = store.executionsList().last()
-    convert = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
-    names = {metric.accumulatorId(): metric.name() for metric in convert(last.metrics())}
-    values = dict(convert(store.executionMetrics(last.executionId())))
-    found = {names[key]: value for key, value in values.items() if key in names}
-    assert found["rows written to the ring"] == "2500"
-    assert found["messages written to the ring"] == "3"
-    assert int(found["bytes of messages written to the ring"]) > 2500 * 12
+    found = written()
+    assert found["rows written to the ring"][-1] == 2500
+    assert found["messages written to the ring"][-1] == 3
+    assert found["bytes of messages written to the ring"][-1] > 2500 * 12
+
+
+def test_a_stream_s_writes_are_in_its_progress(
+    spark: SparkSession,
+    ring: shmring.Ring,
+    tmp_path: Path,
+    until: Callable[..., None],
+    written: Callable[[], dict[str, list[int]]],
+) -> None:
+    before = written()
+    source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 700)
+    frame = source.load().selectExpr("value number", "cast(value as string) text").coalesce(1)
+    options = {"ring": ring.name, "batchRows": "500", "checkpointLocation": str(tmp_path)}
+    query = frame.writeStream.format("shmring").options(**options).start()
+    try:
+        until(lambda: not query.isActive or query.recentProgress, "an epoch")
+        assert query.isActive, query.exception()
+        found = query.recentProgress[0]["sink"]["metrics"]
+    finally:
+        query.stop()
+    assert (found["ringRowsWritten"], found["ringMessagesWritten"]) == ("700", "2")
+    assert written() == before  # no zeros in the SQL tab

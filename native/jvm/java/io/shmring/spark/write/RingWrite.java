@@ -19,6 +19,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
   private final LogicalWriteInfo info;
   private final WriteOptions options;
   private final WriteMetrics metrics;
+  private boolean streams;
 
   /**
    * @param table what the ring holds
@@ -75,9 +76,10 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     return "shmring " + options.ring();
   }
 
+  /** Of a stream none: Spark never asks its driver, and would show zeros; its progress has them. */
   @Override
   public CustomMetric[] supportedCustomMetrics() {
-    return WriteMetrics.supported();
+    return streams ? new CustomMetric[0] : WriteMetrics.supported();
   }
 
   @Override
@@ -92,6 +94,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
 
   @Override
   public StreamingWrite toStreaming() {
+    streams = true;
     return new RingStreamingWrite(options, info.schema(), info.queryId(), metrics);
   }
 }
