@@ -24,7 +24,8 @@ import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack|runs bytes RING COUNT`. */
+/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack|runs|close bytes RING
+ * COUNT`. */
 public final class Peer {
   private static final Duration PATIENCE = Duration.ofSeconds(600);
   private static final int ROWS = 100;
@@ -42,6 +43,7 @@ public final class Peer {
         case "consume arrow" -> consumeArrow(ring, count, allocator);
         case "nack bytes" -> nack(ring, count);
         case "runs bytes" -> takeRuns(ring, count);
+        case "close bytes" -> closeWaited(ring, count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
       check(allocator.getAllocatedMemory() == 0, "memory stays allocated");
@@ -113,6 +115,37 @@ public final class Peer {
       consumer.close();
     }
     threads.shutdown();
+  }
+
+  /** Closes so many producers of a full ring and consumers without a message, while threads wait. */
+  private static void closeWaited(Ring ring, int count) throws Exception {
+    ExecutorService threads = Executors.newFixedThreadPool(2 * count);
+    List<AutoCloseable> seats = new ArrayList<>();
+    List<Future<Status>> ends = new ArrayList<>();
+    for (int i = 0; i < count; i++) {
+      Consumer consumer = ring.consumer("pair", BranchOptions.LATEST);
+      Producer producer = ring.producer("java");
+      seats.addAll(List.of(consumer, producer));
+      ends.add(threads.submit(() -> endOf(consumer::take)));
+      ends.add(threads.submit(() -> endOf(() -> producer.push(message(0)))));
+    }
+    for (AutoCloseable seat : seats) {
+      seat.close();
+      seat.close();
+    }
+    for (Future<Status> end : ends) {
+      check(end.get() == Status.CLOSED, "closed while it waits");
+    }
+    threads.shutdown();
+  }
+
+  private static Status endOf(Callable<?> wait) throws Exception {
+    try {
+      wait.call();
+    } catch (RingException error) {
+      return error.status();
+    }
+    throw new AssertionError("there was nothing to have");
   }
 
   private static String takeRun(Consumer consumer) throws InterruptedException {

@@ -88,6 +88,16 @@ def test_what_java_hands_back_is_delivered_again(name: str, java: Callable[..., 
             assert (lease.data, lease.redelivered) == (b"one", True)
 
 
+def test_a_close_ends_the_waits_of_other_threads(name: str, java: Callable[..., list[str]]) -> None:
+    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
+        ring.subscribe("holds", start="earliest")
+        out.push_many([b""] * 1024)
+        command = java("Peer", "close", "bytes", name, 40)
+        done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        assert len(ring.seats()) == 2  # this process and its producer
+
+
 def test_one_end_marker_ends_each_thread_of_each_process_once_a_run(
     name: str, java: Callable[..., list[str]]
 ) -> None:

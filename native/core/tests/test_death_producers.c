@@ -223,8 +223,8 @@ TEST(a_hole_is_found_soon_by_whoever_waits)
 	int by_default = wait_behind_a_hole(SHMRING_WAIT_DEFAULT, 0, true);
 	int in_slices = wait_behind_a_hole(SHMRING_WAIT_FUTEX, 3000000, true);
 
-	printf("  spinning %d waits, sleeping %d, with traffic behind it %d, with time-outs of 3 ms %d\n", spinning,
-	       sleeping, by_default, in_slices);
+	printf("  spinning %d waits, sleeping %d, with traffic behind it %d, with time-outs of 3 ms %d\n",
+	       spinning, sleeping, by_default, in_slices);
 	CHECK(spinning < 6 && sleeping < 6 && by_default < 150 && in_slices < 150);
 }
 

@@ -16,6 +16,11 @@ NATIVE(void, abandonMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong membe
 	shmring_member_abandon(from_handle(member));
 }
 
+NATIVE(void, interruptMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
+{
+	shmring_member_interrupt(from_handle(member), true);
+}
+
 NATIVE(void, takeEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
 {
 	shmring_member_take_ends(from_handle(member), true);

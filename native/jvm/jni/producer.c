@@ -22,6 +22,11 @@ NATIVE(void, closeProducer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong produ
 	shmring_producer_close(from_handle(producer));
 }
 
+NATIVE(void, interruptProducer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong producer)
+{
+	shmring_producer_interrupt(from_handle(producer), true);
+}
+
 NATIVE(jlong, slotsFor)(JNIEnv *env UNUSED, jclass class UNUSED, jlong length, jboolean aligned)
 {
 	return (jlong)shmring_slots_for((uint64_t)length, aligned);

@@ -3,16 +3,17 @@ package io.shmring;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
+import java.util.function.LongConsumer;
 
 /** A member of a branch: takes messages, which stay in place until their lease is closed. */
 public final class Consumer implements AutoCloseable {
   private final Ring ring;
-  private long handle;
+  private final Handle handle;
   private volatile long ends; // of the stream, so far
 
   Consumer(Ring ring, long handle) {
     this.ring = ring;
-    this.handle = handle;
+    this.handle = new Handle(handle, Native::interruptMember);
   }
 
   /**
@@ -81,11 +82,11 @@ public final class Consumer implements AutoCloseable {
           throw new EndOfStreamException(ring.name());
         }
         if (status == Answer.LAPSED) {
-          Native.lapsed(handle, words);
+          Native.lapsed(handle(), words);
           throw new LapsedException(ring.name(), words[0], words[1]);
         }
         if (status == Answer.UNAVAILABLE
-            && Native.waitMessage(handle, deadline) == Answer.TIMEOUT) {
+            && Native.waitMessage(handle(), deadline) == Answer.TIMEOUT) {
           return Optional.empty();
         }
       }
@@ -135,22 +136,24 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
-  /** Releases whatever is still held and gives the seat back. */
+  /** Releases whatever is still held and gives the seat back; ends the waits of other threads. */
   @Override
-  public synchronized void close() {
-    if (handle != 0) {
-      Native.closeMember(handle);
-      handle = 0;
-      ring.release();
-    }
+  public void close() {
+    leave(Native::closeMember);
   }
 
   /** Leaves as if this process had died: what is still held is delivered to others again. */
-  public synchronized void abandon() {
-    if (handle != 0) {
-      Native.abandonMember(handle);
-      handle = 0;
-      ring.release();
+  public void abandon() {
+    leave(Native::abandonMember);
+  }
+
+  private void leave(LongConsumer how) {
+    handle.endWaits();
+    synchronized (this) {
+      if (handle.address() != 0) {
+        handle.free(how);
+        ring.release();
+      }
     }
   }
 
@@ -159,12 +162,12 @@ public final class Consumer implements AutoCloseable {
   }
 
   synchronized boolean isOpen() {
-    return handle != 0;
+    return handle.isOpen();
   }
 
   synchronized void release(long first, long end) {
-    if (handle != 0) {
-      Native.release(handle, first, end);
+    if (handle.address() != 0) {
+      Native.release(handle.address(), first, end);
     }
   }
 
@@ -180,9 +183,9 @@ public final class Consumer implements AutoCloseable {
   }
 
   private long handle() {
-    if (handle == 0) {
+    if (!handle.isOpen()) {
       throw ring.closed("consumer");
     }
-    return handle;
+    return handle.address();
   }
 }

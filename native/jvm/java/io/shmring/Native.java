@@ -48,6 +48,8 @@ final class Native {
 
   static native void closeProducer(long producer);
 
+  static native void interruptProducer(long producer);
+
   static native long slotsFor(long length, boolean aligned);
 
   static native long next(long producer, int slots);
@@ -72,6 +74,8 @@ final class Native {
   static native void closeMember(long member);
 
   static native void abandonMember(long member);
+
+  static native void interruptMember(long member);
 
   static native void takeEnds(long member);
 

@@ -10,12 +10,12 @@ public final class Producer implements AutoCloseable {
   private static final byte[] NOTHING = {};
 
   private final Ring ring;
-  private long handle;
+  private final Handle handle;
   private Optional<OpenClaim> open = Optional.empty();
 
   Producer(Ring ring, long handle) {
     this.ring = ring;
-    this.handle = handle;
+    this.handle = new Handle(handle, Native::interruptProducer);
   }
 
   /** Publishes a message, waiting for room; returns its id. */
@@ -120,7 +120,7 @@ public final class Producer implements AutoCloseable {
         if (sequence >= 0) {
           long slot = Native.slotAddress(ring.handle(), sequence);
           BulkClaim claim =
-              new BulkClaim(this, handle, sequence, slot, slots, lengths, aligns);
+              new BulkClaim(this, handle(), sequence, slot, slots, lengths, aligns);
           open = Optional.of(claim);
           return Optional.of(claim);
         }
@@ -167,15 +167,17 @@ public final class Producer implements AutoCloseable {
     }
   }
 
-  /** Aborts an open claim and gives the seat back. */
+  /** Aborts an open claim and gives the seat back; ends the waits of other threads. */
   @Override
-  public synchronized void close() {
-    if (handle != 0) {
-      open.ifPresent(OpenClaim::end);
-      open = Optional.empty();
-      Native.closeProducer(handle);
-      handle = 0;
-      ring.release();
+  public void close() {
+    handle.endWaits();
+    synchronized (this) {
+      if (handle.address() != 0) {
+        open.ifPresent(OpenClaim::end);
+        open = Optional.empty();
+        handle.free(Native::closeProducer);
+        ring.release();
+      }
     }
   }
 
@@ -201,9 +203,9 @@ public final class Producer implements AutoCloseable {
   }
 
   synchronized long handle() {
-    if (handle == 0) {
+    if (!handle.isOpen()) {
       throw ring.closed("producer");
     }
-    return handle;
+    return handle.address();
   }
 }

@@ -1,0 +1,41 @@
+package io.shmring;
+
+import java.util.function.LongConsumer;
+
+/**
+ * A handle of the C library that one thread closes while another may wait in it. Whoever uses it
+ * holds the monitor of the object that owns it; a thread that waits holds that for as long.
+ */
+final class Handle {
+  private final LongConsumer interrupt;
+  private volatile boolean closing;
+  private long address; // changed by who holds both monitors
+
+  Handle(long address, LongConsumer interrupt) {
+    this.address = address;
+    this.interrupt = interrupt;
+  }
+
+  /** 0 when it has been freed. */
+  long address() {
+    return address;
+  }
+
+  /** Whether it may still be used for more than giving back what is held. */
+  boolean isOpen() {
+    return !closing && address != 0;
+  }
+
+  /** Ends the waits in it, and lets none begin, so that the owner's monitor is to be had. */
+  synchronized void endWaits() {
+    closing = true;
+    if (address != 0) {
+      interrupt.accept(address);
+    }
+  }
+
+  synchronized void free(LongConsumer how) {
+    how.accept(address);
+    address = 0;
+  }
+}
