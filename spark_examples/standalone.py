@@ -2,8 +2,8 @@
 
     python spark_examples/standalone.py
 
-Master and two workers are started from the pip package; the plugin starts the sidecar ``celsius``
-beside each executor; every batch goes through it; all of it ends with the application.
+Master and two workers are started from the pip package; the sidecar ``celsius`` comes with the job
+and starts beside each executor; every batch goes through it; all of it ends with the application.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import shmring
-from shmring.spark import jar_path
+import shmring.spark
 
 HERE = Path(__file__).resolve().parent
 ROWS = 1_000_000
@@ -35,31 +35,24 @@ def main(rows: int = ROWS) -> int:
     from cluster import HOST, Cluster
     from pyspark.sql import SparkSession, functions
 
-    # Of this process, the cluster's executors and their Python workers.
-    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    os.environ.update(PYTHONPATH=path, PYSPARK_PYTHON=sys.executable)
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     with Cluster(workers=2, cores=1) as cluster:
         print(f"cluster {cluster.url}")
-        spark = (
+        builder = (
             SparkSession.builder.master(cluster.url)
             .appName("standalone")
-            .config("spark.jars", jar_path())
-            .config("spark.plugins", "io.shmring.spark.ShmringPlugin")
-            .config("spark.shmring.sidecar.celsius.function", "standalone:to_celsius")
-            .config("spark.shmring.sidecar.celsius.workers", "1")
-            # The plugin is made before an executor has fetched spark.jars.
-            .config("spark.executor.extraClassPath", jar_path())
-            .config("spark.driver.extraClassPath", jar_path())
             .config("spark.driver.bindAddress", HOST)
             .config("spark.driver.host", HOST)
             .config("spark.executor.memory", "512m")
             .config("spark.ui.enabled", "false")
-            .getOrCreate()
         )
+        # This file goes to the executors, and the jar too.
+        sidecars = {"celsius": "standalone:to_celsius"}
+        spark = shmring.spark.configure(builder, sidecars=sidecars, workers=1).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
         metrics = shmring.spark.metrics(spark.sparkContext)
         frame = spark.range(rows, numPartitions=4).selectExpr("cast(id as double) fahrenheit")
-        through = shmring.spark.through("celsius", patience=60, metrics=metrics)
+        through = shmring.spark.through("celsius", metrics=metrics)
         count, mean = (
             frame.mapInArrow(through, "fahrenheit double, celsius double")
             .agg(functions.count("*"), functions.avg("celsius"))

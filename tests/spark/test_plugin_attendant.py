@@ -7,10 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from functions import numbers
 
 import shmring
 from shmring.sidecars.wire import request_ring_name
@@ -66,9 +68,33 @@ def attend():
 def served(name, attend):
     """An attendant of a sidecar with one worker, which is ready."""
     command = [sys.executable, "-m", "shmring", "sidecar", "functions:double", "--name", name]
-    attendant = attend(sidecars={name: command})
+    attendant = attend(sidecars={name: {"command": command}})
     attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
     return attendant
+
+
+def ours(function, name, **options):
+    """A sidecar of one of our functions, as the plugin's jar describes it."""
+    command = [sys.executable, "-m", "shmring", "sidecar", f"functions:{function}", "--name", name]
+    return {"command": [*command, "--workers", "1"], "ring": {"slots": None}, **options}
+
+
+@pytest.fixture
+def marker(monkeypatch, tmp_path):
+    """The file that some of functions.py look for, or wait for."""
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    return marker
+
+
+def supervisors(name):
+    """Those who have a seat in the sidecar's ring by which clients wait for workers."""
+    with (
+        suppress(shmring.RingNotFound),
+        shmring.attach(request_ring_name(name), read_only=True) as ring,
+    ):
+        return [s["pid"] for s in ring.seats() if s["alive"] and s["name"] == "supervisor"]
+    return []
 
 
 def double(name):
@@ -122,7 +148,7 @@ def test_orphan_that_has_left_its_group_is_reaped_too(attend, name, tmp_path, un
     """A sidecar of any kind: a subshell starts a process with a session of its own, and leaves."""
     pid = tmp_path / "pid"
     command = f"(setsid sh -c 'echo $$ > {pid}' &); exec sleep 1000"
-    attendant = attend(sidecars={name: ["sh", "-c", command]})
+    attendant = attend(sidecars={name: {"command": ["sh", "-c", command]}})
     until(lambda: pid.exists() and pid.read_text().endswith("\n"), "the orphan")
     until(lambda: not is_alive(int(pid.read_text())), "the end of the orphan")
     attendant.executor_dies()
@@ -140,9 +166,9 @@ def test_sidecar_that_cannot_start_does_not_keep_others(attend, name, tmp_path):
     marker = tmp_path / "marker"
     attendant = attend(
         sidecars={
-            "missing": ["/no/such/program"],
-            "failing": "false",
-            "working": f"sh -c 'echo \"$0\" > {marker}; exec sleep 1000' 'a word'",
+            "missing": {"command": ["/no/such/program"]},
+            "failing": {"command": "false"},
+            "working": {"command": f"sh -c 'echo \"$0\" > {marker}; exec sleep 1000' 'a word'"},
         }
     )
     found = attendant.await_metrics(**{"sidecar.working.running": 1})
@@ -187,7 +213,7 @@ def test_what_killed_sidecars_have_left_is_swept(attend, child, name):
     )
     dead.line()
     dead.kill()
-    attendant = attend(sidecars={name: "sleep 1000"})
+    attendant = attend(sidecars={name: {"command": "sleep 1000"}})
     attendant.metrics()
     assert request_ring_name(name) not in shmring.rings()
     attendant.executor_dies()
@@ -195,8 +221,128 @@ def test_what_killed_sidecars_have_left_is_swept(attend, child, name):
 
 def test_children_of_a_shell_get_their_time_to_end(attend, name):
     command = f"{sys.executable} -m shmring sidecar functions:double --name {name}; true"
-    attendant = attend(sidecars={name: ["sh", "-c", command]})
+    attendant = attend(sidecars={name: {"command": ["sh", "-c", command]}})
     attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
     attendant.process.terminate()
     assert attendant.process.wait(120) == 0
     assert not [ring for ring in shmring.rings() if name in ring]
+
+
+# --- tasks that come before the sidecar has loaded ----------------------------------------------
+
+
+def test_clients_wait_from_the_first_word_on_for_a_sidecar_that_loads(
+    attend, name, marker, thread, until
+):
+    attendant = attend(sidecars={name: ours("LoadedWithMarker", name)})
+    attendant.metrics()
+
+    def ask():
+        with shmring.SidecarClient(name, patience=0) as client:
+            return [x for it in client.map([numbers(5)]) for x in it.column("x").to_pylist()]
+
+    asking = thread(ask)
+    until(marker.with_suffix(".begun").exists)
+    marker.touch()
+    assert asking.outcome() == list(range(5, 15))
+    until(lambda: attendant.process.pid not in supervisors(name), "the attendant to step back")
+    attendant.executor_dies()
+    assert request_ring_name(name) not in shmring.rings()
+
+
+def test_clients_wait_for_a_sidecar_that_is_started_again(attend, name, marker, thread, until):
+    attendant = attend(sidecars={name: ours("LoadedWithMarker", name)})
+    until(marker.with_suffix(".begun").exists)
+    marker.touch()
+    attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
+    until(lambda: attendant.process.pid not in supervisors(name), "the attendant to step back")
+    marker.unlink()
+    marker.with_suffix(".begun").unlink()
+    (supervisor,) = supervisors(name)
+    os.kill(supervisor, signal.SIGKILL)
+    until(marker.with_suffix(".begun").exists)
+
+    def ask():
+        with shmring.SidecarClient(name, patience=0) as client:
+            return len(list(client.map([numbers(5)])))
+
+    asking = thread(ask)
+    marker.touch()
+    assert asking.outcome() == 1
+    attendant.executor_dies()
+
+
+def test_sidecar_that_ends_in_vain_again_and_again_is_waited_for_no_longer(attend, name):
+    attendant = attend(sidecars={name: ours("FailsToLoad", name)})
+    with (
+        pytest.raises(shmring.SidecarUnavailable, match=r"no sidecar|has no living worker"),
+        shmring.SidecarClient(name, patience=0.1, timeout=600) as client,
+    ):
+        list(client.map([numbers(5)]))
+    attendant.executor_dies()
+    assert request_ring_name(name) not in shmring.rings()
+
+
+# --- one for all executors of a host ------------------------------------------------------------
+
+
+def turns(name):
+    return [
+        file for file in os.listdir("/dev/shm") if file.startswith(".shmring-") and name in file
+    ]
+
+
+@pytest.fixture
+def two(attend, name):
+    """Attendants of two executors that share a sidecar; the first one runs it."""
+    running = attend(sidecars={name: ours("double", name, shared=True)})
+    running.await_metrics(**{f"sidecar.{name}.workers": 1})
+    other = attend(sidecars={name: ours("double", name, shared=True)})
+    other.await_metrics(**{f"sidecar.{name}.workers": 1, f"sidecar.{name}.running": 0})
+    return running, other
+
+
+def test_executors_of_a_host_share_a_sidecar_that_ends_with_the_last_of_them(two, name):
+    first, second = two
+    assert len(workers(name)) == 1
+    second.executor_dies()
+    assert double(name) == [2, 4, 6]
+    assert first.metrics()[f"sidecar.{name}.restarts"] == 0
+    first.executor_dies()
+    assert not [ring for ring in shmring.rings() if name in ring]
+    assert not turns(name)
+
+
+@pytest.mark.parametrize("how", ["executor_dies", "kill"])
+def test_another_executor_takes_a_shared_sidecar_over(two, name, how, until):
+    first, second = two
+    (worker,) = workers(name)
+    getattr(first, how)()
+    second.await_metrics(**{f"sidecar.{name}.running": 1})
+    until(lambda: not is_alive(worker), "the end of the first one's worker")
+    assert double(name) == [2, 4, 6]
+    assert len(workers(name)) == 1
+    second.executor_dies()
+    assert not [ring for ring in shmring.rings() if name in ring]
+    assert not turns(name)
+
+
+def test_requests_under_way_go_to_the_sidecar_of_the_executor_that_takes_over(
+    attend, name, marker, thread, until
+):
+    first = attend(sidecars={name: ours("wait_for_marker", name, shared=True)})
+    first.await_metrics(**{f"sidecar.{name}.running": 1})
+    second = attend(sidecars={name: ours("wait_for_marker", name, shared=True)})
+    second.metrics()
+
+    def ask():
+        with shmring.SidecarClient(name, patience=60) as client:
+            return list(client.map([numbers(i) for i in range(5)]))
+
+    asking = thread(ask)
+    until(marker.with_suffix(".begun").exists)
+    first.kill()
+    second.await_metrics(**{f"sidecar.{name}.running": 1})
+    marker.touch()
+    assert asking.outcome() == [numbers(i) for i in range(5)]
+    second.executor_dies()

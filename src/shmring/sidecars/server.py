@@ -19,7 +19,7 @@ from shmring.sidecars.seats import SUPERVISOR
 from shmring.sidecars.sizes import REQUEST
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
-__all__ = ["Sidecar", "SidecarFunction", "sidecar"]
+__all__ = ["Sidecar", "SidecarFunction", "leave_ring", "open_ring", "sidecar"]
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer", covariant=True)
@@ -30,6 +30,37 @@ _GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 # A worker that dies within _SOON seconds of its start is started again ever more slowly.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0)
+
+
+def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
+    """A sidecar's request ring, made unless it is there.
+
+    Parameters
+    ----------
+    sidecar : name of it
+    slots : of a ring that is made; None leaves the clients room
+
+    Raises
+    ------
+    NoSpace : /dev/shm cannot hold it
+    """
+    ring = REQUEST.make(
+        slots,
+        lambda slots: shmring.open_or_create(
+            request_ring_name(sidecar), slots=slots, participants=MAX_SEATS, temporary=True
+        ),
+    )
+    ring.keep()  # another sidecar may serve it still when this one stops
+    return ring
+
+
+def leave_ring(ring: shmring.Ring) -> None:
+    """Close a sidecar's request ring, and remove it unless another supervisor has a seat there."""
+    shared = any(seat["alive"] and seat["name"] == SUPERVISOR for seat in ring.seats())
+    ring.close()
+    if not shared:
+        with contextlib.suppress(RingNotFound):
+            ring.unlink()
 
 
 class _Process:
@@ -198,7 +229,9 @@ class Sidecar:
         self._pid = os.getpid()
         self._patience = timeout
         deadline = time.monotonic() + timeout
-        self._ring = self._await_ring(deadline) if self._existing_ring else self._make_ring()
+        self._ring = (
+            self._await_ring(deadline) if self._existing_ring else open_ring(self.name, self._slots)
+        )
         # A caller may end without stop(); the workers notice that, the ring does not.
         atexit.register(self.stop)
         try:
@@ -218,16 +251,6 @@ class Sidecar:
         )
         self._monitor.start()
         return self
-
-    def _make_ring(self) -> shmring.Ring:
-        ring = REQUEST.make(
-            self._slots,
-            lambda slots: shmring.open_or_create(
-                request_ring_name(self.name), slots=slots, participants=MAX_SEATS, temporary=True
-            ),
-        )
-        ring.keep()  # another sidecar may serve it still when this one stops
-        return ring
 
     def _await_ring(self, deadline: float) -> shmring.Ring:
         while True:
@@ -299,11 +322,10 @@ class Sidecar:
             self._sweep(ring)
             if self._seat is not None:
                 self._seat.close()
-            shared = any(seat["alive"] and seat["name"] == SUPERVISOR for seat in ring.seats())
-            ring.close()
-            if not shared and not self._existing_ring:
-                with contextlib.suppress(RingNotFound):
-                    ring.unlink()
+            if self._existing_ring:
+                ring.close()
+            else:
+                leave_ring(ring)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,15 +1,22 @@
 """The process that the Spark plugin starts beside each executor: its rings and sidecars.
 
 It reads one line of JSON from its standard input, and ends at the end of that: the pipe is the
-executor's, and closes however that dies. Every second it writes a line of JSON with metrics::
+executor's, and closes however that dies. Every second it writes a line of JSON with metrics, the
+first one as soon as clients would find the sidecars' rings::
 
     {"rings": {"orders": {"slots": 65536}},
-     "sidecars": {"scorer": ["python3", "-m", "shmring", "sidecar", ...], "other": "./other -x"}}
+     "sidecars": {"scorer": {"command": ["python3", "-m", "shmring", "sidecar", ...],
+                             "ring": {"slots": null}, "shared": true},
+                  "other": {"command": "./other -x"}}}
+
+A sidecar with "ring" is one of ours, which reads requests from such a ring. One that is "shared" is
+started by one attendant of the host, and by another one when that ends.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import select
@@ -23,6 +30,9 @@ from typing import Any
 
 import shmring
 from shmring.errors import RingNotFound, ShmringError
+from shmring.names import SHM_FOLDER
+from shmring.sidecars.seats import SUPERVISOR
+from shmring.sidecars.server import leave_ring, open_ring
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
 __all__ = ["main"]
@@ -33,6 +43,8 @@ _GRACE = 20.0  # seconds between SIGTERM and SIGKILL; a sidecar takes half of th
 # One that dies within _SOON seconds of its start is started again ever more slowly.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
+# One that has ended so often in a row without serving is not waited for as one that loads.
+_HOPELESS = 3
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -43,14 +55,88 @@ def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+class _Door:
+    """A supervisor's seat in the ring of a sidecar that is being started.
+
+    Clients see by it that they wait for workers, for as long as they wait for some that load.
+    """
+
+    def __init__(self, sidecar: str, slots: int | None) -> None:
+        self._sidecar = sidecar
+        self._slots = slots
+        self._ring: shmring.Ring | None = None
+        self._seat: shmring.Producer | None = None
+
+    def open(self) -> None:
+        if self._ring is None:
+            with suppress(ShmringError):  # the sidecar will say so itself
+                self._ring = open_ring(self._sidecar, self._slots)
+                self._seat = self._ring.producer(SUPERVISOR)
+
+    def close(self) -> None:
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            if self._seat is not None:
+                self._seat.close()
+            with suppress(ShmringError):
+                leave_ring(ring)
+
+
+class _Turn:
+    """Whose turn it is to run a sidecar that the executors of this host share: who has the lock.
+
+    The kernel takes the lock from an attendant that dies.
+    """
+
+    def __init__(self, sidecar: str) -> None:
+        self._path = f"{SHM_FOLDER}/.shmring-turn-{request_ring_name(sidecar)}"
+        self._file: int | None = None
+
+    def take(self) -> bool:
+        """Whether it is ours, now or already."""
+        if self._file is None:
+            with suppress(OSError):  # somebody else has it
+                self._file = self._lock()
+        return self._file is not None
+
+    def _lock(self) -> int | None:
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file), os.stat(self._path)):
+                return file
+        except BaseException:
+            os.close(file)
+            raise
+        os.close(file)  # who had the lock has removed this one meanwhile
+        return None
+
+    def end(self) -> None:
+        if self._file is not None:
+            with suppress(OSError):
+                os.unlink(self._path)
+            os.close(self._file)
+            self._file = None
+
+
 class _Sidecar:
     """A sidecar's process, whichever it is just now."""
 
-    def __init__(self, name: str, command: list[str] | str) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: list[str] | str,
+        ring: dict[str, Any] | None = None,
+        shared: bool = False,
+    ) -> None:
         self.name = name
         self.restarts = 0
         self._command = shlex.split(command) if isinstance(command, str) else command
+        self._door = None if ring is None else _Door(name, ring["slots"])
+        self._turn = _Turn(name) if shared else None
         self._failures = 0
+        self._in_vain = 0  # ends in a row without serving
+        self._serves = False
         self._due: float | None = None
         self._started = 0.0
         self._process: subprocess.Popen[bytes] | None = None
@@ -64,9 +150,18 @@ class _Sidecar:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def get_ready(self) -> None:
+        """Let clients wait for it, in a ring that nobody has left dead."""
+        self.sweep()
+        self._let_clients_wait()
+
     def look(self) -> None:
         """Start it, or start it again when its time has come."""
         now = time.monotonic()
+        if not self._serves and self._count_workers():
+            self._serves = True
+            self._in_vain = 0
+            self._close_door()
         if self.is_running:
             return
         if self._process is not None:
@@ -80,11 +175,26 @@ class _Sidecar:
             self._process = None
             self._due = now + pause
             self.restarts += 1
-        if self._due is None or now >= self._due:
+            if not self._serves:
+                self._in_vain += 1
+            self._let_clients_wait()
+        if (self._due is None or now >= self._due) and (self._turn is None or self._turn.take()):
             self._start(now)
+
+    def _let_clients_wait(self) -> None:
+        self._serves = False
+        if self._in_vain >= _HOPELESS:
+            self._close_door()
+        elif self._door is not None:
+            self._door.open()
+
+    def _close_door(self) -> None:
+        if self._door is not None:
+            self._door.close()
 
     def _start(self, now: float) -> None:
         self._started = now
+        self._let_clients_wait()
         try:
             self._process = subprocess.Popen(
                 self._command,
@@ -96,13 +206,18 @@ class _Sidecar:
         except OSError as error:  # no such program; no memory; no more processes
             _say(f'sidecar "{self.name}" cannot be started: {error}')
             self._failures += 1
+            self._in_vain += 1
             self._due = now + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
 
     def ask_to_end(self) -> None:
+        self._close_door()
         self._signal_group(signal.SIGTERM)
 
     def end(self, deadline: float) -> None:
-        """Wait until `deadline` for the end of all that it has started, then kill what is left."""
+        """Wait until `deadline` for the end of all that it has started, then kill what is left.
+
+        Only then may another attendant start it.
+        """
         if self._process is not None:
             while self._process.poll() is None or self._has_orphans():
                 if time.monotonic() > deadline:
@@ -110,6 +225,9 @@ class _Sidecar:
                     self._process.wait()
                     break
                 time.sleep(0.05)
+        self.sweep()
+        if self._turn is not None:
+            self._turn.end()
 
     def _signal_group(self, number: int) -> None:
         if self._process is not None:
@@ -134,25 +252,32 @@ class _Sidecar:
                 with suppress(ShmringError):
                     shmring.gc(name)
 
-    def metrics(self) -> dict[str, int]:
-        workers = waiting = 0
+    def _count_workers(self) -> int:
         with (
             suppress(ShmringError),
             shmring.attach(request_ring_name(self.name), read_only=True) as ring,
         ):
-            workers = sum(s["alive"] and s["role"] == "member" for s in ring.seats())
+            return sum(s["alive"] and s["role"] == "member" for s in ring.seats())
+        return 0
+
+    def metrics(self) -> dict[str, int]:
+        waiting = 0
+        with (
+            suppress(ShmringError),
+            shmring.attach(request_ring_name(self.name), read_only=True) as ring,
+        ):
             waiting = ring.claimed - ring.floor
         return {
             "running": int(self.is_running),
             "restarts": self.restarts,
-            "workers": workers,
+            "workers": self._count_workers(),
             "waitingSlots": waiting,
         }
 
 
 class _Attendant:
     def __init__(self, config: dict[str, Any]) -> None:
-        self._sidecars = [_Sidecar(name, line) for name, line in config["sidecars"].items()]
+        self._sidecars = [_Sidecar(name, **sidecar) for name, sidecar in config["sidecars"].items()]
         self._rings: dict[str, shmring.Ring] = {}
         for name, options in config["rings"].items():
             try:
@@ -163,15 +288,18 @@ class _Attendant:
     def run(self) -> None:
         """Look after everything until standard input ends, or SIGTERM comes."""
         for each in self._sidecars:
-            each.sweep()
-        told = 0.0
+            each.get_ready()
+        told = self._tell()
         while not select.select([sys.stdin], [], [], _LOOK_EVERY)[0]:
             for each in self._sidecars:
                 each.look()
             self._reap()
             if time.monotonic() - told >= _TELL_EVERY:
-                told = time.monotonic()
-                print(json.dumps(self._metrics()), flush=True)
+                told = self._tell()
+
+    def _tell(self) -> float:
+        print(json.dumps(self._metrics()), flush=True)
+        return time.monotonic()
 
     def _reap(self) -> None:
         """Reap what sidecars that have ended had started: it is this process's by inheritance."""
@@ -198,7 +326,6 @@ class _Attendant:
         deadline = time.monotonic() + _GRACE
         for each in self._sidecars:
             each.end(deadline)
-            each.sweep()
         for ring in self._rings.values():
             with suppress(ShmringError):
                 ring.recover()

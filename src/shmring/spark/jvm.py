@@ -1,7 +1,11 @@
-"""The jar with Spark's data source, for sessions that read and write rings in the JVM."""
+"""The jar with Spark's data source and plugin, and sessions that are built with it."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["configure", "jar_path"]
+
+_PLUGIN = "io.shmring.spark.ShmringPlugin"
 
 
 def jar_path() -> str:
@@ -36,15 +42,93 @@ def jar_path() -> str:
     return str(kept_jar(folder / "src"))
 
 
-def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Give a session that is being built the jar, for the driver and the executors.
+def configure(
+    builder: SparkSession.Builder,
+    *,
+    sidecars: Mapping[str, str] | None = None,
+    workers: int | None = None,
+    slots: int | None = None,
+    timeout: float | None = None,
+    shared: bool = False,
+) -> SparkSession.Builder:
+    """Give a session that is being built the jar, and sidecars that live with its executors.
 
     >>> spark = configure(SparkSession.builder).getOrCreate()  # doctest: +SKIP
     >>> spark.read.format("shmring").option("ring", "orders").load()  # doctest: +SKIP
 
-    It goes to the front of ``spark.jars``; what the builder has there stays.
+    >>> builder = SparkSession.builder.master("local[2]")  # doctest: +SKIP
+    >>> builder = configure(builder, sidecars={"scorer": "scorer:Scorer"})  # doctest: +SKIP
+    >>> scored = df.mapInArrow(through("scorer"), schema)  # doctest: +SKIP
+
+    Sidecars are the plugin's: they start and end with each executor, and tasks wait for them while
+    they load. A module that is a file of its own, as ``scorer.py``, goes to the executors with the
+    job; a package must be installed there, or be in a zip file of ``spark.submit.pyFiles``. What
+    the builder has in ``spark.jars``, ``spark.plugins`` and ``spark.files`` stays. Sidecars with
+    different options take a call each.
+
+    Parameters
+    ----------
+    sidecars : by the name under which :func:`through` finds them, "module:function" or
+        "module:Class"
+    workers, slots, timeout : of each of them, as of :class:`shmring.Sidecar`; timeout is for
+        the workers to load
+    shared : one for all executors of a host, instead of one for each
+
+    Raises
+    ------
+    ValueError : a sidecar's function is none, or its module is not to be found here
+    ShmringError : there is no jar, and none can be made
     """
-    options: dict[str, str] = getattr(builder, "_options", {})
-    others = [jar for jar in options.get("spark.jars", "").split(",") if jar]
-    jar = jar_path()
-    return builder.config("spark.jars", ",".join([jar, *(j for j in others if j != jar)]))
+    given: dict[str, str] = getattr(builder, "_options", {})
+    wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}
+    options: dict[str, object] = {"workers": workers, "slots": slots, "timeout": timeout}
+    options = {key: value for key, value in options.items() if value is not None}
+    if shared:
+        options["shared"] = "true"
+    if sidecars:
+        wanted["spark.plugins"] = _listed(given.get("spark.plugins", ""), _PLUGIN)
+        files = filter(None, map(_file_of, sidecars.values()))
+        if files := _listed(given.get("spark.files", ""), *files):
+            wanted["spark.files"] = files
+        if given.get("spark.master", "").startswith("local") and not _names_python(given):
+            wanted["spark.shmring.python"] = sys.executable
+        for name, function in sidecars.items():
+            for key, value in {"function": function, **options}.items():
+                wanted[f"spark.shmring.sidecar.{name}.{key}"] = str(value)
+    elif options:
+        raise ValueError(f"{', '.join(options)} are for sidecars: name some (sidecars=...)")
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    return builder
+
+
+def _listed(*values: str) -> str:
+    """Spark's lists, one behind the other, without what comes twice."""
+    parts = (part.strip() for value in values for part in value.split(","))
+    return ",".join(dict.fromkeys(part for part in parts if part))
+
+
+def _names_python(options: Mapping[str, str]) -> bool:
+    named = ("spark.shmring.python", "spark.pyspark.python")
+    return "PYSPARK_PYTHON" in os.environ or any(name in options for name in named)
+
+
+def _file_of(function: str) -> str | None:
+    """The file of a function's module, if that is a file and no package."""
+    module, colon, attribute = function.partition(":")
+    if not (module and colon and attribute):
+        raise ValueError(f"a sidecar is named as module:function, not {function!r}")
+    if module == "__main__":
+        raise ValueError(
+            "a sidecar's workers import its function, so it must stand in a module, not in the "
+            "script that is run"
+        )
+    package, dot, _ = module.partition(".")
+    spec = find_spec(package)
+    if spec is None:
+        raise ValueError(
+            f"no module {package!r} is found here, for {function}: the job cannot bring it along; "
+            f"for a module that only executors have, set spark.shmring.sidecar.NAME.function"
+        )
+    is_file = not dot and spec.submodule_search_locations is None
+    return spec.origin if is_file and spec.origin and spec.origin.endswith(".py") else None

@@ -8,9 +8,12 @@ import java.io.InputStreamReader;
 import java.io.OutputStream;
 import java.lang.ProcessBuilder.Redirect;
 import java.nio.charset.StandardCharsets;
+import java.nio.file.Path;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
+import org.apache.spark.SparkFiles;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -25,10 +28,12 @@ public final class Attendant implements AutoCloseable {
   private static final long[] BACKOFF_MILLIS = {500, 1000, 2000, 5000, 15_000, 60_000};
   private static final long SOON_MILLIS = 30_000;
   private static final int GRACE_SECONDS = 30;
+  private static final int FIRST_WORD_SECONDS = 60;
 
   private final AttendantConfig config;
   private final String line;
   private final Thread thread;
+  private final CountDownLatch spoken = new CountDownLatch(1); // or ended without a word
   private final Map<String, Long> metrics = new ConcurrentHashMap<>();
   private Process process;
   private boolean closed;
@@ -40,8 +45,16 @@ public final class Attendant implements AutoCloseable {
     thread.setDaemon(true);
   }
 
+  /** Starts it; tasks that begin afterwards find the rings of the sidecars, and wait for workers. */
   public void start() {
     thread.start();
+    try {
+      if (!spoken.await(FIRST_WORD_SECONDS, TimeUnit.SECONDS)) {
+        LOG.warn("the sidecars' attendant has said nothing for {} s", FIRST_WORD_SECONDS);
+      }
+    } catch (InterruptedException error) {
+      Thread.currentThread().interrupt();
+    }
   }
 
   /** Zero until it is known. */
@@ -55,6 +68,7 @@ public final class Attendant implements AutoCloseable {
       while (true) {
         long begun = System.nanoTime();
         String end = attend();
+        spoken.countDown();
         if (isClosed()) {
           return;
         }
@@ -84,6 +98,7 @@ public final class Attendant implements AutoCloseable {
         for (Map.Entry<String, JsonNode> entry : JSON.readTree(said).properties()) {
           metrics.put(entry.getKey(), entry.getValue().longValue());
         }
+        spoken.countDown();
       }
     } catch (IOException error) {
       LOG.warn("what the sidecars' attendant says cannot be read", error);
@@ -96,7 +111,10 @@ public final class Attendant implements AutoCloseable {
     if (closed) {
       throw new IOException("closed");
     }
-    process = new ProcessBuilder(config.command()).redirectError(Redirect.INHERIT).start();
+    ProcessBuilder builder = new ProcessBuilder(config.command()).redirectError(Redirect.INHERIT);
+    String path = config.modulePath(Path.of(SparkFiles.getRootDirectory()).toAbsolutePath().toString());
+    builder.environment().merge("PYTHONPATH", path, (others, ours) -> ours + ":" + others);
+    process = builder.start();
     OutputStream input = process.getOutputStream(); // stays open as long as this JVM lives
     input.write(line.getBytes(StandardCharsets.UTF_8));
     input.flush();

@@ -8,27 +8,40 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.spark.SparkConf;
 import scala.Tuple2;
 
 /** What Spark's configuration says of rings and sidecars. */
 public final class AttendantConfig {
+  private static final String FUNCTION = "function";
+  private static final String COMMAND = "command";
+  private static final String SLOTS = "slots";
+  private static final String SHARED = "shared";
+
+  /** What only a function has, and what `shmring sidecar` calls that. */
+  private static final Map<String, String> OF_FUNCTION =
+      Map.of("workers", "--workers", SLOTS, "--slots", "timeout", "--timeout");
+
   private static final Set<String> OF_SIDECAR =
-      Set.of("function", "command", "workers", "slots", "timeout");
-  private static final Set<String> OF_FUNCTION = Set.of("workers", "slots", "timeout");
+      Set.of("function", "command", "workers", "slots", "timeout", "shared");
   private static final List<String> METRICS_OF_SIDECAR =
       List.of("running", "restarts", "workers", "waitingSlots");
   private static final List<String> METRICS_OF_RING = List.of("usedSlots", "claimed");
 
   private final String python;
+  private final List<String> archives;
   private final Map<String, Map<String, String>> sidecars;
   private final Map<String, Map<String, String>> rings;
 
   private AttendantConfig(
       String python,
+      List<String> archives,
       Map<String, Map<String, String>> sidecars,
       Map<String, Map<String, String>> rings) {
     this.python = python;
+    this.archives = archives;
     this.sidecars = sidecars;
     this.rings = rings;
   }
@@ -38,8 +51,17 @@ public final class AttendantConfig {
     String python = conf.get("spark.shmring.python", conf.get("spark.pyspark.python", usual));
     return new AttendantConfig(
         python,
+        archives(conf.get("spark.submit.pyFiles", "")),
         group(conf, "spark.shmring.sidecar.", OF_SIDECAR),
         group(conf, "spark.shmring.ring.", Set.of("slots")));
+  }
+
+  /** The names of those of these files that Python looks into. */
+  private static List<String> archives(String files) {
+    return Stream.of(files.split(","))
+        .map(file -> file.substring(file.lastIndexOf('/') + 1))
+        .filter(file -> file.endsWith(".zip") || file.endsWith(".egg"))
+        .toList();
   }
 
   /** name.key=value, by name; names may have dots. */
@@ -79,38 +101,51 @@ public final class AttendantConfig {
     return List.of(python, "-m", "shmring.spark.attendant");
   }
 
+  /**
+   * Where the attendant and the sidecars look for modules that came with the job.
+   *
+   * @param folder into which Spark puts the job's files
+   */
+  String modulePath(String folder) {
+    Stream<String> inArchives = archives.stream().map(name -> folder + "/" + name);
+    return Stream.concat(Stream.of(folder), inArchives).collect(Collectors.joining(":"));
+  }
+
   /** The line that the attendant reads. */
   String json() {
     ObjectNode json = new ObjectMapper().createObjectNode();
-    ObjectNode commands = json.putObject("sidecars");
-    sidecars.forEach((name, of) -> putCommand(commands, name, of));
+    ObjectNode started = json.putObject("sidecars");
+    sidecars.forEach((name, of) -> putSidecar(started.putObject(name), name, of));
     ObjectNode made = json.putObject("rings");
-    rings.forEach(
-        (name, of) -> made.putObject(name).put("slots", Long.parseLong(of.get("slots"))));
+    rings.forEach((name, of) -> made.putObject(name).put(SLOTS, Long.parseLong(of.get(SLOTS))));
     return json.toString();
   }
 
-  private void putCommand(ObjectNode commands, String name, Map<String, String> sidecar) {
-    String function = sidecar.get("function");
-    String command = sidecar.get("command");
+  private void putSidecar(ObjectNode json, String name, Map<String, String> sidecar) {
+    String function = sidecar.get(FUNCTION);
+    String command = sidecar.get(COMMAND);
     if ((function == null) == (command == null)) {
       throw new IllegalArgumentException(
           "spark.shmring.sidecar." + name + " wants one of .function and .command");
     }
+    json.put(SHARED, Boolean.parseBoolean(sidecar.get(SHARED)));
     if (command != null) {
-      commands.put(name, command); // the attendant splits it as a shell would
+      json.put(COMMAND, command); // the attendant splits it as a shell would
       return;
     }
-    List<String> words =
-        new ArrayList<>(
-            List.of(python, "-m", "shmring", "sidecar", function, "--name", name));
-    for (String option : OF_FUNCTION) {
-      if (sidecar.containsKey(option)) {
-        words.add("--" + option);
-        words.add(sidecar.get(option));
-      }
+    ArrayNode words = json.putArray(COMMAND);
+    List.of(python, "-m", "shmring", "sidecar", function, "--name", name).forEach(words::add);
+    OF_FUNCTION.forEach(
+        (key, option) -> {
+          if (sidecar.containsKey(key)) {
+            words.add(option).add(sidecar.get(key));
+          }
+        });
+    String slots = sidecar.getOrDefault(SLOTS, "");
+    if (slots.isEmpty()) {
+      json.putObject("ring").putNull(SLOTS);
+    } else if (slots.matches("\\d{1,18}")) { // or else, as 64k, for the sidecar alone to read
+      json.putObject("ring").put(SLOTS, Long.parseLong(slots));
     }
-    ArrayNode array = commands.putArray(name);
-    words.forEach(array::add);
   }
 }

@@ -1,0 +1,178 @@
+"""configure(): what it sets, and that a job of one file brings its sidecars along."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+import zipfile
+from contextlib import suppress
+
+import pytest
+from pyspark.sql import SparkSession
+
+import shmring
+from shmring.sidecars.wire import request_ring_name
+from shmring.spark import configure, jar_path
+
+PLUGIN = "io.shmring.spark.ShmringPlugin"
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The path of a module that can be imported here."""
+    (tmp_path / "configured_scorer.py").write_text("def score(batch): return batch\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return str(tmp_path / "configured_scorer.py")
+
+
+@pytest.fixture
+def configured():
+    """What configure() has set in a builder that had this."""
+
+    def options(given=None, **wanted):
+        builder = SparkSession.Builder()
+        for key, value in (given or {}).items():
+            builder.config(key, value)
+        return configure(builder, **wanted)._options
+
+    return options
+
+
+def test_jar_alone_is_all_that_a_session_without_sidecars_gets(configured):
+    assert configured() == {"spark.jars": jar_path()}
+    assert configured({"spark.jars": "a.jar"}) == {"spark.jars": f"{jar_path()},a.jar"}
+
+
+def test_one_line_sets_plugin_jar_options_and_brings_the_module(configured, module):
+    sidecars = {"a": "configured_scorer:score", "b": "configured_scorer:other"}
+    options = configured(
+        sidecars=sidecars,
+        workers=2,
+        slots=4096,
+        timeout=60,
+        shared=True,
+    )
+    expected = {"spark.jars": jar_path(), "spark.plugins": PLUGIN, "spark.files": module}
+    for name, function in sidecars.items():
+        of_sidecar = {"function": function, "workers": "2", "slots": "4096", "timeout": "60"}
+        for key, value in {**of_sidecar, "shared": "true"}.items():
+            expected[f"spark.shmring.sidecar.{name}.{key}"] = value
+    assert options == expected
+
+
+def test_what_the_builder_has_stays_and_nothing_comes_twice(configured, module):
+    given = {"spark.plugins": "com.other.Plugin", "spark.files": f"/other/file,{module}"}
+    options = configured(given, sidecars={"a": "configured_scorer:score"})
+    assert options["spark.plugins"] == f"com.other.Plugin,{PLUGIN}"
+    assert options["spark.files"] == f"/other/file,{module}"
+    again = configured(options, sidecars={"b": "configured_scorer:score"}, workers=3)
+    assert again.items() >= options.items()
+    assert again["spark.shmring.sidecar.b.workers"] == "3"
+
+
+def test_packages_and_what_is_no_file_must_be_there_already(configured):
+    for function in ("shmring.spark.functions.udf:f", "shmring:f", "itertools:chain"):
+        assert "spark.files" not in configured(sidecars={"a": function})
+
+
+@pytest.mark.parametrize(
+    ("sidecars", "text"),
+    [
+        ({"a": "no_such_module_at_all:f"}, "no module 'no_such_module_at_all' is found here"),
+        ({"a": "functions"}, "named as module:function, not 'functions'"),
+        ({"a": "__main__:f"}, "must stand in a module"),
+        ({}, "workers are for sidecars"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(configured, sidecars, text):
+    with pytest.raises(ValueError, match=text):
+        configured(sidecars=sidecars, workers=2)
+
+
+def test_python_of_a_local_session_is_the_drivers_unless_one_is_named(
+    configured, module, monkeypatch
+):
+    python = "spark.shmring.python"
+    sidecars = {"a": "configured_scorer:score"}
+    assert python not in configured({"spark.master": "local[2]"}, sidecars=sidecars)
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    assert python not in configured({"spark.master": "yarn"}, sidecars=sidecars)
+    local = {"spark.master": "local[2]"}
+    assert configured(local, sidecars=sidecars)[python] == sys.executable
+    assert configured({**local, python: "p"}, sidecars=sidecars)[python] == "p"
+    assert python not in configured({**local, "spark.pyspark.python": "p"}, sidecars=sidecars)
+
+
+DRIVER = """
+    import sys
+    from pyspark.sql import SparkSession
+    import shmring.spark
+
+    sys.path.insert(0, sys.argv[1])
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder.config("spark.submit.pyFiles", f"{sys.argv[1]}/zipped.zip")
+    builder.config(f"spark.shmring.sidecar.{sys.argv[2]}-zipped.function", "only_there.deep:score")
+    sidecars = {sys.argv[2]: "only_here:Scorer"}
+    spark = shmring.spark.configure(builder, sidecars=sidecars, workers=1).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    for direct in ("true", "false"):
+        spark.conf.set("spark.shmring.direct", direct)
+        scored = spark.range(1000).mapInArrow(
+            shmring.spark.through(sys.argv[2], patience=0), "id long, score long"
+        )
+        print(scored.selectExpr("sum(score)").first()[0], flush=True)
+    scored = spark.range(10).mapInArrow(
+        shmring.spark.through(f"{sys.argv[2]}-zipped", patience=0), "id long"
+    )
+    print(scored.count(), flush=True)
+    spark.stop()
+"""
+
+
+def seats_of(sidecar):
+    with (
+        suppress(shmring.RingNotFound),
+        shmring.attach(request_ring_name(sidecar), read_only=True) as ring,
+    ):
+        return [seat["name"] for seat in ring.seats()]
+    return []
+
+
+@pytest.mark.spark
+def test_tasks_wait_for_sidecars_of_modules_that_came_with_the_job(
+    tmp_path, name, until, monkeypatch
+):
+    """No client has patience: that the sidecar is being started is enough."""
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    (tmp_path / "only_here.py").write_text(
+        textwrap.dedent(
+            """
+            import pyarrow.compute as pc
+            from functions import LoadedWithMarker
+
+            class Scorer(LoadedWithMarker):
+                def __call__(self, batch):
+                    return batch.append_column("score", pc.multiply(batch["id"], 3))
+            """
+        )
+    )
+    with zipfile.ZipFile(tmp_path / "zipped.zip", "w") as packages:
+        packages.writestr("only_there/__init__.py", "")
+        packages.writestr("only_there/deep.py", "def score(batch): return batch\n")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(DRIVER), str(tmp_path), name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        until(lambda: "client" in seats_of(name), "a task")
+        marker.touch()
+        output, _ = driver.communicate()
+    finally:
+        driver.kill()
+        driver.wait()
+    assert output.split() == ["1498500", "1498500", "10"]
+    assert not [ring for ring in shmring.rings() if name in ring]
