@@ -420,7 +420,7 @@ enum shmring_wait_strategy {
 };
 
 /* Wait until it is worth trying again: SHMRING_OK. After at most 50 ms,
- * or about 10 ms for each one that sleeps on the ring, but no more than was waited
+ * or about 20 ms for each one that sleeps on the ring, but no more than was waited
  * already, they return SHMRING_AGAIN, so that the caller can look at signals (one
  * that arrives ends the wait); one of those who wait looks for dead peers every
  * 50 ms. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never: SHMRING_TIMEOUT. */

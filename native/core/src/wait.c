@@ -23,7 +23,7 @@
  * end of each such slice; the others sleep longer, SHARE_NS for each of them, so
  * that one of them is soon there should the one who looked be gone. */
 #define SLICE_NS (50 * 1000 * 1000LL)
-#define SHARE_NS (10 * 1000 * 1000LL)
+#define SHARE_NS (20 * 1000 * 1000LL)
 /* Where no branch gates, nobody tells a producer that another's claim, which
  * is in its way, has been published. */
 #define UNTOLD_NS (1000 * 1000LL)

@@ -357,7 +357,7 @@ TEST(of_many_who_sleep_one_looks_for_all)
 	before = waits_in_vain(w);
 	start = clock_ns();
 	nap_ms(1000);
-	CHECK((int64_t)(waits_in_vain(w) - before) < 200 * ((clock_ns() - start) / MS) / 1000 + CROWD);
+	CHECK((int64_t)(waits_in_vain(w) - before) < 100 * ((clock_ns() - start) / MS) / 1000 + CROWD);
 	stop_waiting(w, &over);
 	ring_end(r);
 }

@@ -19,7 +19,7 @@ final class Deadline {
     return nanos >= NEVER - now ? NEVER : now + Math.max(nanos, 0);
   }
 
-  /** A wait ends after 50 ms, or 10 ms for each sleeper of the ring, so that this is asked often enough. */
+  /** A wait ends after 50 ms, or 20 ms for each sleeper of the ring, so that this is asked often enough. */
   static void checkInterrupt() throws InterruptedException {
     if (Thread.interrupted()) {
       throw new InterruptedException("interrupted while waiting for a ring");
