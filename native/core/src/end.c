@@ -120,7 +120,7 @@ bool end_has_to_wait(const shmring_member *m)
 			   &messages, &marker) ||
 	     !marker))
 		return false;
-	__atomic_thread_fence(__ATOMIC_ACQUIRE); /* keeps the reads of the marker before these looks */
+	fence_acquire(); /* keeps the reads of the marker before these looks */
 	return load_relaxed(&b->taken.v) == seen && !(load_relaxed(&b->d.options) & BRANCH_LAPSE &&
 						      load_relaxed(&m->ring->cursors->floor_next.v) > seen >> 8);
 }
