@@ -190,8 +190,8 @@ explore: build/proofs ## run the core through every interleaving of small cases
 	@build/proofs/native/explore/explore --weak
 
 .PHONY: orderings
-orderings: build/proofs ## weaken each memory ordering of the core: does a case notice? Hours; FILES='cells.h takes.c'
-	@PYTHONPATH=native $(BIN)/python -m explore.orderings build/proofs/orderings $(FILES)
+orderings: build/proofs ## take away each memory ordering of the core, write docs/orderings.md; FILES='cells.h takes.c'
+	@PYTHONPATH=native $(BIN)/python -m explore.orderings build/proofs/native/explore/explore $(FILES)
 
 .PHONY: kill-points
 kill-points: build/proofs ## kill a process after every instruction of every operation

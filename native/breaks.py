@@ -31,12 +31,15 @@ class Harness(NamedTuple):
     replaces: tuple[str, ...] = ()  # files of the core for which it has its own
 
 
-def compile_core(harness: Harness, where: Path, file: str, text: str) -> Path:
-    """Compile the harness over a copy of the core in which one file has this text."""
+def build(harness: Harness, where: Path, broken: Break) -> Path:
+    """Compile the harness over a copy of the core with this one change."""
+    text = (CORE / "src" / broken.file).read_text()
+    if text.count(broken.old) != 1:
+        sys.exit(f"{harness.name}: {broken.file} has no longer what '{broken.name}' changes")
     source = where / "src"
     shutil.rmtree(where, ignore_errors=True)
     shutil.copytree(CORE / "src", source)
-    (source / file).write_text(text)
+    (source / broken.file).write_text(text.replace(broken.old, broken.new))
     program = where / harness.name
     folder = NATIVE / harness.name
     core = (path for path in source.glob("*.c") if path.name not in harness.replaces)
@@ -45,14 +48,6 @@ def compile_core(harness: Harness, where: Path, file: str, text: str) -> Path:
     command += [f"-I{d}" for d in (folder, source, CORE / "include", CORE / "tests")]
     subprocess.run([*command, *map(str, files), "-o", str(program), "-lpthread"], check=True)
     return program
-
-
-def build(harness: Harness, where: Path, broken: Break) -> Path:
-    """Compile the harness over a copy of the core with this one change."""
-    text = (CORE / "src" / broken.file).read_text()
-    if text.count(broken.old) != 1:
-        sys.exit(f"{harness.name}: {broken.file} has no longer what '{broken.name}' changes")
-    return compile_core(harness, where, broken.file, text.replace(broken.old, broken.new))
 
 
 def run_all(harness: Harness, breaks: list[Break], where: str) -> int:

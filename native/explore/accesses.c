@@ -10,8 +10,63 @@ static bool shared[MEMORY_WORDS];
 bool more_is_shared;
 uint32_t option;
 
+/* --- the accesses of the core's text ------------------------------------------------------ */
+
+const char *explore_weakened;
+static struct explore_access *accesses[1024];
+static size_t access_count;
+
+static const char *description(const struct explore_access *a)
+{
+	static char text[256];
+	const char *name = strrchr(a->file, '/');
+
+	snprintf(text, sizeof text, "%s:%d:%s:%s", name ? name + 1 : a->file, a->line, a->name, a->operand);
+	return text;
+}
+
+/* The one to be weakened loses its whole order, or half of it: FILE:LINE:ACCESS:OPERAND[ acquire| release]. */
+static void weaken(struct explore_access *a)
+{
+	const char *text = description(a);
+	size_t n = strlen(text);
+
+	if (strncmp(text, explore_weakened, n) != 0)
+		return;
+	if (explore_weakened[n] == 0)
+		a->order = RELAXED;
+	else if (strcmp(explore_weakened + n, " acquire") == 0)
+		a->order &= ~ACQUIRE;
+	else if (strcmp(explore_weakened + n, " release") == 0)
+		a->order &= ~RELEASE;
+}
+
+static void note_execution(struct explore_access *a)
+{
+	if (!a->known) {
+		if (access_count == sizeof accesses / sizeof *accesses)
+			explore_no_room("accesses");
+		accesses[access_count++] = a;
+		a->known = true;
+		if (explore_weakened)
+			weaken(a);
+	}
+	a->executed |= running >= 0;
+}
+
+void accesses_print(void)
+{
+	for (size_t i = 0; i < access_count; i++)
+		if (accesses[i]->executed && accesses[i]->order != RELAXED)
+			printf("  executes %s\n", description(accesses[i]));
+}
+
+/* --- words that are shared ------------------------------------------------------------------ */
+
 void accesses_begin(void)
 {
+	for (size_t i = 0; i < access_count; i++)
+		accesses[i]->executed = false;
 	memset(readers, 0, sizeof readers);
 	memset(writers, 0, sizeof writers);
 	memset(shared, 0, sizeof shared);
@@ -54,13 +109,16 @@ static void note_access(int thread, size_t word, uint8_t *users)
 	}
 }
 
+/* --- one thread after the other -------------------------------------------------------------- */
+
 /* Returns when it is this thread's turn. */
-static void point(int access, const volatile void *address, const char *function, int line)
+static void point(int access, const volatile void *address, struct explore_access *here)
 {
 	size_t word = word_of(address);
 	struct thread *t;
 
 	option = 0;
+	note_execution(here);
 	if (running < 0 || word == MEMORY_WORDS)
 		return;
 	note_access(running, word, readers);
@@ -68,8 +126,8 @@ static void point(int access, const volatile void *address, const char *function
 	if (shared[word]) {
 		t->access = access;
 		t->address = address;
-		t->function = function;
-		t->line = line;
+		t->function = here->function;
+		t->line = here->line;
 		give_way();
 		t->access = NO_ACCESS;
 		t->address = NULL;
@@ -150,79 +208,79 @@ static bool is_weak(const volatile void *p)
 	return running >= 0 && weak_has(p);
 }
 
-uint64_t explore_load(const volatile void *p, size_t bytes, enum explore_order order, const char *function,
-		      int line)
+uint64_t explore_load(const volatile void *p, size_t bytes, struct explore_access *here)
 {
-	point(LOAD, p, function, line);
+	point(LOAD, p, here);
 	if (option) /* a newer store is seen some day */
 		world.thread[running].stale |= world.thread[running].looking;
-	return field(is_weak(p) ? weak_load(running, p, order, option) : *word_with(p), p, bytes);
+	return field(is_weak(p) ? weak_load(running, p, here->order, option) : *word_with(p), p, bytes);
 }
 
 /* To sequentially consistent eyes a store of the same value is a read. */
-void explore_store(volatile void *p, size_t bytes, uint64_t value, enum explore_order order, const char *function,
-		   int line)
+void explore_store(volatile void *p, size_t bytes, uint64_t value, struct explore_access *here)
 {
 	uint64_t word;
 
-	point(STORE, p, function, line);
+	point(STORE, p, here);
 	word = with_field(p, bytes, value);
 	if ((!is_weak(p) && *word_with(p) == word) || !changes(p))
 		return;
 	if (is_weak(p))
-		weak_store(running, word_with(p), word, order, option);
+		weak_store(running, word_with(p), word, here->order, option);
 	else
 		*word_with(p) = word;
 }
 
-uint64_t explore_rmw_read(volatile void *p, size_t bytes, enum explore_order order, const char *function, int line)
+uint64_t explore_rmw_read(volatile void *p, size_t bytes, struct explore_access *here)
 {
-	point(OTHER, p, function, line);
-	return field(is_weak(p) ? weak_rmw_read(running, word_with(p), order) : *word_with(p), p, bytes);
+	point(OTHER, p, here);
+	return field(is_weak(p) ? weak_rmw_read(running, word_with(p), here->order) : *word_with(p), p, bytes);
 }
 
-uint64_t explore_kernel_load(void *p, size_t bytes, const char *function, int line)
+uint64_t explore_kernel_load(void *p, size_t bytes, struct explore_access *here)
 {
-	point(OTHER, p, function, line);
+	point(OTHER, p, here);
 	return field(is_weak(p) ? weak_kernel_load(running, word_with(p)) : *word_with(p), p, bytes);
 }
 
-void explore_rmw_write(volatile void *p, size_t bytes, uint64_t value, enum explore_order order)
+void explore_rmw_write(volatile void *p, size_t bytes, uint64_t value, struct explore_access *here)
 {
 	uint64_t word = with_field(p, bytes, value);
 
 	if ((!is_weak(p) && *word_with(p) == word) || !changes(p))
 		return;
 	if (is_weak(p))
-		weak_rmw_write(running, word_with(p), word, order);
+		weak_rmw_write(running, word_with(p), word, here->order);
 	else
 		*word_with(p) = word;
 }
 
 /* Where full fences stand among each other makes a difference. */
-static void fence_point(const char *function, int line)
+static void fence_point(const struct explore_access *here)
 {
 	world.thread[running].access = OTHER;
-	world.thread[running].function = function;
-	world.thread[running].line = line;
+	world.thread[running].function = here->function;
+	world.thread[running].line = here->line;
 	give_way();
 	world.thread[running].access = NO_ACCESS;
 }
 
-void explore_fence(enum explore_order order, const char *function, int line)
+void explore_fence(struct explore_access *here)
 {
-	if (running < 0 || !explore_weak)
+	note_execution(here);
+	if (running < 0 || !explore_weak || here->order == RELAXED)
 		return;
-	if (order == SEQ_CST)
-		fence_point(function, line);
-	weak_fence(running, order);
+	if (here->order == SEQ_CST)
+		fence_point(here);
+	weak_fence(running, here->order);
 }
 
-void explore_fence_all(const char *function, int line)
+void explore_fence_all(struct explore_access *here)
 {
-	if (running < 0 || !explore_weak)
+	note_execution(here);
+	if (running < 0 || !explore_weak || here->order == RELAXED)
 		return;
-	fence_point(function, line);
+	fence_point(here);
 	weak_fence_all(running);
 }
 
@@ -263,6 +321,11 @@ void explore_found(void)
 		look(&world.thread[running], false);
 }
 
+bool explore_spins(void)
+{
+	return world.thread[running].looking && !world.thread[running].stale;
+}
+
 void explore_wait(void)
 {
 	struct thread *t;
@@ -293,6 +356,7 @@ void explore_sleep_on(const uint32_t *word)
 {
 	struct thread *t = &world.thread[running];
 
+	t->stale |= t->looking; /* who wakes looks again, whatever for */
 	t->status = SLEEPING;
 	t->sleeps_on = word;
 	t->function = __func__;

@@ -265,9 +265,94 @@ BREAKS = [
         "",
         "one hands back while a producer laps",
     ),
+    Break(
+        "what is handed back while no seat is free is released",
+        "nack.c",
+        "\t\tstatus = keep_to_give_again(m, first, end);",
+        "\t\tstatus = shmring_release(m, first, end);",
+        "one hands back where no seat is free, and may die",
+    ),
+    Break(
+        "what is handed back while no seat is free is not given again",
+        "member.c",
+        "\tif (__builtin_expect(m->gives_again, 0) && member_take_again(",
+        "\tif (false && member_take_again(",
+        "one hands back where no seat is free, and may die",
+    ),
+    Break(
+        "what is handed back while no seat is free may be released the short way",
+        "nack.c",
+        "\tif (m->ranges_used < 2) /* releases go the long way, which asks what is handed back */\n"
+        "\t\tm->ranges_used = 2;\n",
+        "",
+        "one hands back where no seat is free, and may die",
+    ),
+    Break(
+        "a sleeping member does not look whether it is interrupted",
+        "wait.c",
+        "\tif (ready(w, slots) || is_interrupted(w))\n\t\treturn true;\n\tif (w->seat)",
+        "\tif (ready(w, slots) || (!w->member && is_interrupted(w)))\n\t\treturn true;\n"
+        "\tif (w->seat)",
+        "asleep: a member that waits is interrupted while a message comes",
+    ),
+    Break(
+        "a member is interrupted before the flag says so",
+        "wait.c",
+        "\tstore_relaxed(&m->interrupted, on);\n\tlight_barrier(m->ring->asymmetric);\n"
+        "\tif (on && is_owned(m->ring) && load_relaxed(&m->waiting))\n"
+        "\t\twake(m->branch, INT_MAX); /* whoever of them did not mean it sleeps again */",
+        "\tif (on && is_owned(m->ring) && load_relaxed(&m->waiting))\n"
+        "\t\twake(m->branch, INT_MAX);\n\tstore_relaxed(&m->interrupted, on);",
+        "asleep: a member that waits is interrupted while a message comes",
+    ),
+    Break(
+        "an interrupt wakes one of the branch's members",
+        "wait.c",
+        "\t\twake(m->branch, INT_MAX); /* whoever",
+        "\t\twake(m->branch, 1); /* whoever",
+        "asleep: of two members the second one is interrupted",
+    ),
+    Break(
+        "who is interrupted and leaves does not pass its wake-up on",
+        "member.c",
+        "\twake_after_release(r, m->branch, NONE);\n\tpass_wake_up_on(m);",
+        "\twake_after_release(r, m->branch, NONE);",
+        "asleep: of two members one is interrupted while a message comes",
+    ),
+    Break(
+        "a producer is interrupted before the flag says so",
+        "wait.c",
+        "\tstore_relaxed(&p->interrupted, on);\n"
+        "\tif (on && is_owned(p->ring))\n\t\twake_producers(p->ring);",
+        "\tif (on && is_owned(p->ring))\n\t\twake_producers(p->ring);\n"
+        "\tstore_relaxed(&p->interrupted, on);",
+        "asleep: a producer that waits is interrupted",
+    ),
+    Break(
+        "an interrupt wakes one of the producers",
+        "wake.c",
+        "\t\t\tfutex(word, FUTEX_WAKE, INT_MAX, NULL);\n\t\t\tbreak;",
+        "\t\t\tfutex(word, FUTEX_WAKE, 1, NULL);\n\t\t\tbreak;",
+        "asleep: of two producers one is interrupted after the other",
+    ),
+    Break(
+        "who stands at an end behind the dead's leases does not sleep",
+        "end.c",
+        "\tif (!load_relaxed(&b->d.orphans))\n\t\treturn false;\n\tseen",
+        "\treturn false;\n\tseen",
+        "asleep: the end waits for what the dead held",
+    ),
+    Break(
+        "who cannot adopt waits for no message either",
+        "end.c",
+        "\t     !marker))\n\t\treturn false;",
+        "\t     false))\n\t\treturn false;",
+        "asleep: a message comes while leases of the dead cannot be adopted",
+    ),
 ]
 
 
 if __name__ == "__main__":
-    harness = Harness("explore", ("-DSHMRING_EXPLORE",), replaces=("locks.c",))  # by system.c
+    # explore_atomics.h and system.c stand in for these
+    harness = Harness("explore", ("-DSHMRING_EXPLORE",), replaces=("atomics.c", "locks.c"))
     sys.exit(run_all(harness, BREAKS, sys.argv[1]))

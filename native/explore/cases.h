@@ -16,8 +16,11 @@
 uint32_t branch(const char *name, struct shmring_branch_options o);
 void open_producer(int i);
 void push_before(uint64_t from, uint64_t to);
+void take_and_die(uint32_t messages); /* one that was there before */
 void seat_actors(void);
+void hold_the_admin_lock(int me); /* for a moment */
 void one_branch(void);
+void an_exclusive_branch(void);
 void two_branches(void);
 void a_chain(void);
 

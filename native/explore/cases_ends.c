@@ -24,6 +24,12 @@ static void produce_the_end(int me)
 	push_end(world.producer[me]);
 }
 
+static void produce_the_end_when_there_is_room(int me)
+{
+	(void)claim_slots(me, 1);
+	MUST(shmring_publish(world.producer[me], 0, KIND_END, 0) == SHMRING_OK);
+}
+
 /* The same as two runs, there before. */
 static void two_runs(void)
 {
@@ -36,6 +42,28 @@ static void two_runs(void)
 	produce_two_runs(BEFORE);
 	shmring_producer_close(p);
 	world.producer[BEFORE] = NULL;
+}
+
+/* The end will lie where the first number does. */
+static void two_numbers(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	push_before(0, 2);
+	seat_actors();
+}
+
+/* One who died before holds the first number; the end comes behind it. */
+static void an_end_behind_an_orphan(void)
+{
+	shmring_producer *p;
+
+	(void)branch("a", (struct shmring_branch_options){0});
+	push_before(0, 1);
+	take_and_die(1);
+	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);
+	push_end(p);
+	shmring_producer_close(p);
+	seat_actors();
 }
 
 /* Everybody who lives has been told, once. */
@@ -72,6 +100,14 @@ static const struct exploration cases[] = {
      .keeps = 1,
      .after = check_ends,
      .actor = {{PRODUCER(produce_two_runs)}, {ENDS}, {ENDS}}},
+    {.name = "the end of a stream: it overwrites what two look at",
+     .slots = 2,
+     .before = two_numbers,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{PRODUCER(produce_the_end_when_there_is_room)},
+	       {MEMBER(consume_runs), .from = 2, .stays = true},
+	       {MEMBER(consume_runs), .from = 2, .stays = true}}},
     {.name = "asleep: the end of a stream wakes all",
      .slots = 4,
      .whole_entries = true,
@@ -79,6 +115,22 @@ static const struct exploration cases[] = {
      .keeps = 1,
      .after = check_ends,
      .actor = {{PRODUCER(produce_the_end)}, {ENDS_ASLEEP}, {ENDS_ASLEEP}}},
+    {.name = "asleep: the end waits for what the dead held",
+     .weak = true,
+     .slots = 4,
+     .deaths = 1,
+     .dead_before = 1,
+     .before = an_end_behind_an_orphan,
+     .keeps = 1,
+     .actor = {{ENDS_ASLEEP}, {.body = hold_the_admin_lock}}},
+    {.name = "asleep: the end waits for what the dead held: two members",
+     .slots = 4,
+     .deaths = 1,
+     .dead_before = 1,
+     .whole_entries = true,
+     .before = an_end_behind_an_orphan,
+     .keeps = 1,
+     .actor = {{ENDS_ASLEEP}, {ENDS_ASLEEP}, {.body = hold_the_admin_lock}}},
 };
 
 const struct cases cases_of_ends = {cases, sizeof cases / sizeof *cases};

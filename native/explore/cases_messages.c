@@ -22,10 +22,29 @@ static void the_first_holds_nothing(void)
 		MUST(memory.lock[i] != 1);
 }
 
-static void an_exclusive_branch(void)
+static void interrupt_the_first_producer(int me)
 {
-	(void)branch("a", (struct shmring_branch_options){.exclusive = true});
-	seat_actors();
+	(void)me;
+	shmring_producer_interrupt(world.producer[0], true);
+}
+
+static void interrupt_both_producers(int me)
+{
+	(void)me;
+	shmring_producer_interrupt(world.producer[1], true);
+	shmring_producer_interrupt(world.producer[0], true);
+}
+
+static void interrupt_the_first_member(int me)
+{
+	(void)me;
+	shmring_member_interrupt(world.member[0], true);
+}
+
+static void interrupt_the_second_member(int me)
+{
+	(void)me;
+	shmring_member_interrupt(world.member[1], true);
 }
 
 static void three_waiting(void)
@@ -42,22 +61,21 @@ static void two_waiting(void)
 	seat_actors();
 }
 
+static void no_seat_left(void)
+{
+	uint32_t seat, barred;
+
+	two_waiting();
+	while (seat_try(&handles[BEFORE], ROLE_ATTACHED, "before", 0, &seat, &barred) == SHMRING_OK)
+		;
+}
+
 /* One who died before holds [0, 2); 2 waits. */
 static void orphan_of(struct shmring_branch_options o)
 {
-	shmring *dead = &handles[THREADS - 1];
-	struct shmring_lease l;
-	shmring_member *m;
-	int status;
-
 	(void)branch("a", o);
 	push_before(0, 3);
-	status = shmring_join(dead, "a", NULL, "dead", &m);
-	MUST(status == SHMRING_OK && shmring_take(m, 2, 2, &l) == SHMRING_OK);
-	world.ghost.delivered[0][0] = world.ghost.delivered[0][1] = 1;
-	world.ghost.member_died[0] = 1;
-	explore_kill_handle(THREADS - 1);
-	world.deaths = exploring->dead_before;
+	take_and_die(2);
 	seat_actors();
 }
 
@@ -249,6 +267,13 @@ static const struct exploration cases[] = {
      .before = two_waiting,
      .keeps = 1,
      .actor = {{MEMBER(hand_back_and_consume), .stays = true, .slots = 2, .mortal = true}, {SERVES}}},
+    {.name = "one hands back where no seat is free, and may die",
+     .weak = true,
+     .slots = 4,
+     .deaths = 1,
+     .before = no_seat_left,
+     .keeps = 1,
+     .actor = {{MEMBER(hand_back_without_a_seat), .stays = true, .mortal = true}, {SERVES}}},
     {.name = "one hands back while a producer laps",
      .slots = 2,
      .before = one_branch,
@@ -319,6 +344,49 @@ static const struct exploration cases[] = {
      .actor = {{PRODUCER(produce_asleep), .from = 0, .to = 2},
 	       {MEMBER(consume_asleep), .stays = true},
 	       {MEMBER(consume_asleep), .branch = 1, .stays = true}}},
+    {.name = "asleep: a member that waits is interrupted while a message comes",
+     .weak = true,
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{MEMBER(consume_until_interrupted)}, {.body = interrupt_the_first_member}, {PUSHES(0, 0)}}},
+    {.name = "asleep: of two members one is interrupted while a message comes",
+     .slots = 2,
+     .whole_entries = true,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{MEMBER(consume_until_interrupted)},
+	       {MEMBER(consume_asleep), .stays = true},
+	       {.body = interrupt_the_first_member},
+	       {PUSHES(0, 0)}}},
+    {.name = "asleep: of two members the second one is interrupted",
+     .slots = 2,
+     .before = one_branch,
+     .keeps = 1,
+     .actor = {{MEMBER(consume_asleep), .stays = true},
+	       {MEMBER(consume_until_interrupted)},
+	       {.body = interrupt_the_second_member}}},
+    {.name = "asleep: a producer that waits is interrupted",
+     .weak = true,
+     .slots = 2,
+     .before = two_waiting,
+     .keeps = 1,
+     .actor = {{PRODUCER(produce_until_interrupted), .from = 2, .to = 3}, {.body = interrupt_the_first_producer}}},
+    {.name = "asleep: of two producers one is interrupted after the other",
+     .weak = true,
+     .slots = 2,
+     .before = two_waiting,
+     .keeps = 1,
+     .actor = {{PRODUCER(produce_until_interrupted), .from = 2, .to = 3},
+	       {PRODUCER(produce_until_interrupted), .from = 3, .to = 4},
+	       {.body = interrupt_both_producers}}},
+    {.name = "asleep: a message comes while leases of the dead cannot be adopted",
+     .slots = 4,
+     .deaths = 1,
+     .dead_before = 1,
+     .before = an_orphan,
+     .keeps = 1,
+     .actor = {{MEMBER(consume_asleep), .stays = true}, {PUSHES(3, 3)}, {.body = hold_the_admin_lock}}},
 };
 
 const struct cases cases_of_messages = {cases, sizeof cases / sizeof *cases};

@@ -35,10 +35,16 @@ static void wait_for_others(int me)
 
 /* --- producers -------------------------------------------------------------------------- */
 
+static void sleep_for_space(int me, uint32_t slots)
+{
+	(void)shmring_wait_space(world.producer[me], slots, INT64_MAX, SHMRING_WAIT_FUTEX);
+	MUST(!explore_spins());
+}
+
 static void wait_or_sleep_for_space(int me, uint32_t slots, bool sleeps)
 {
 	if (sleeps)
-		(void)shmring_wait_space(world.producer[me], slots, INT64_MAX, SHMRING_WAIT_FUTEX);
+		sleep_for_space(me, slots);
 	else
 		wait_for_others(me);
 }
@@ -67,6 +73,11 @@ static uint64_t claim(int me, uint32_t slots, bool sleeps)
 	return (uint64_t)lo;
 }
 
+uint64_t claim_slots(int me, uint32_t slots)
+{
+	return claim(me, slots, false);
+}
+
 static void push(int me, uint64_t number, bool sleeps)
 {
 	int status;
@@ -77,7 +88,7 @@ static void push(int me, uint64_t number, bool sleeps)
 	} while (failed(me, status, 1, sleeps));
 }
 
-static void fill(int me, uint64_t sequence, uint64_t number)
+void fill(int me, uint64_t sequence, uint64_t number)
 {
 	memcpy(slot_at(&handles[me], sequence), &number, sizeof number);
 }
@@ -105,6 +116,24 @@ void produce(int me)
 void produce_asleep(int me)
 {
 	produce_each(me, true);
+}
+
+void produce_until_interrupted(int me)
+{
+	shmring_producer *p = world.producer[me];
+	uint64_t number = exploring->actor[me].from;
+
+	for (;;) {
+		int status;
+
+		explore_look();
+		if (load_relaxed(&p->interrupted) || number == exploring->actor[me].to)
+			break;
+		status = shmring_push(p, &number, sizeof number, KIND_BYTES, NULL);
+		if (!failed(me, status, 1, true))
+			ghost()->committed[number++] = 1;
+	}
+	explore_found();
 }
 
 /* All numbers in one run; what is claimed beyond them is given up. */
@@ -202,6 +231,21 @@ static int take_one(shmring_member *m, uint32_t messages, uint64_t *last_seen)
 	return status;
 }
 
+void take_or_wait(int me, uint32_t messages)
+{
+	int status = take_one(world.member[me], messages, &ghost()->last_seen[me]);
+
+	MUST(status == SHMRING_OK || status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED);
+	if (status == SHMRING_UNAVAILABLE)
+		wait_for_others(me);
+}
+
+static void sleep_for_message(shmring_member *m)
+{
+	(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_FUTEX);
+	MUST(!explore_spins());
+}
+
 static void serve(int me, bool sleeps)
 {
 	const struct actor *a = &exploring->actor[me];
@@ -216,7 +260,7 @@ static void serve(int me, bool sleeps)
 		MUST(status == SHMRING_OK || status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED ||
 		     status == SHMRING_LAPSED);
 		if (status == SHMRING_UNAVAILABLE && sleeps)
-			(void)shmring_wait_message(world.member[me], INT64_MAX, SHMRING_WAIT_FUTEX);
+			sleep_for_message(world.member[me]);
 		else if (status == SHMRING_UNAVAILABLE)
 			wait_for_others(me);
 	}
@@ -259,7 +303,7 @@ static void serve_runs(int me, bool sleeps)
 		MUST(status == SHMRING_OK || status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED ||
 		     status == SHMRING_ENDED);
 		if (status == SHMRING_UNAVAILABLE && sleeps)
-			(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_FUTEX);
+			sleep_for_message(m);
 		else if (status == SHMRING_UNAVAILABLE)
 			wait_for_others(me);
 	}
@@ -279,6 +323,23 @@ void consume_one_asleep(int me)
 {
 	while (take_one(world.member[me], 1, &ghost()->last_seen[me]) != SHMRING_OK)
 		(void)shmring_wait_message(world.member[me], INT64_MAX, SHMRING_WAIT_FUTEX);
+}
+
+/* Leaves when it is told to, as who closes a handle tells who waits in it. */
+void consume_until_interrupted(int me)
+{
+	shmring_member *m = world.member[me];
+
+	for (;;) {
+		explore_look();
+		if (load_relaxed(&m->interrupted))
+			break;
+		if (take_one(m, 1, &ghost()->last_seen[me]) == SHMRING_UNAVAILABLE)
+			sleep_for_message(m);
+	}
+	explore_found();
+	shmring_member_close(m);
+	world.member[me] = NULL;
 }
 
 void take_what_is_there(int me)
@@ -320,6 +381,28 @@ void hand_back_and_consume(int me)
 			l.end--;
 			give_back(m, &l, sequences, numbers, l.messages - 1);
 		}
+	}
+	serve(me, false);
+}
+
+/* Hands the first message back, and is the one that gets it again. */
+void hand_back_without_a_seat(int me)
+{
+	shmring_member *m = world.member[me];
+	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS], first;
+	struct shmring_lease l;
+
+	if (shmring_take(m, 1, SMALL_SLOTS, &l) == SHMRING_OK) {
+		(void)deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
+		ghost()->member_died[m->branch_index] = 1; /* from here on it may come again */
+		first = l.first;
+		if (shmring_nack(m, l.first, l.end) == SHMRING_OK) {
+			MUST(shmring_release(m, l.first, l.end) == SHMRING_E_INVALID);
+			MUST(shmring_take(m, 1, SMALL_SLOTS, &l) == SHMRING_OK);
+			MUST(l.redelivered && l.first == first);
+			(void)deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
+		}
+		give_back(m, &l, sequences, numbers, 1);
 	}
 	serve(me, false);
 }

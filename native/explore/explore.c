@@ -2,6 +2,7 @@
 
 #include "explore.h"
 
+#undef malloc
 #undef calloc
 #undef free
 #undef clock_gettime
@@ -10,11 +11,18 @@ struct memory memory;
 struct world world;
 shmring handles[HANDLES];
 const struct exploration *exploring;
-bool explore_weak;
+bool explore_weak, explore_fences, explore_unfinished;
+static size_t most_states = SIZE_MAX;
+static long walks = 3000;
+static bool prints_accesses;
+
+/* What main() returns. */
+enum { ALL_IS_WELL, VIOLATED, UNFINISHED };
 
 /* Choice c: thread c / WEAK_OPTIONS goes on with option c % WEAK_OPTIONS of its access, or thread c - DEATH dies.
  */
 enum { DEATH = THREADS * WEAK_OPTIONS };
+static_assert(DEATH + THREADS <= 64, "a set of choices is a word");
 
 struct node {
 	uint8_t *state;
@@ -102,7 +110,14 @@ void explore_violation(const char *format, ...)
 	printf("\nafter\n");
 	print_path();
 	fflush(stdout);
-	_exit(1);
+	_exit(VIOLATED);
+}
+
+void explore_no_room(const char *what)
+{
+	printf("%s: the explorer has no room for so many %s\n", exploring->name, what);
+	fflush(stdout);
+	_exit(UNFINISHED);
 }
 
 static struct node *add_node(void)
@@ -176,29 +191,42 @@ static void begin(const struct exploration *e)
 		thread_make(i);
 }
 
-/* A few thousand random ways first: they find most of the shared words, so that
- * the exploration need not begin anew so often. */
-enum { WALKS = 3000 };
-
-static void walk_at_random(const struct exploration *e)
+static uint64_t random_number(void)
 {
-	uint64_t seed = 88172645463325252;
+	static uint64_t seed = 88172645463325252;
 
-	more_is_shared = true;
-	for (int walk = 0; walk < WALKS; walk++) {
+	seed ^= seed << 13;
+	seed ^= seed >> 7;
+	seed ^= seed << 17;
+	return seed;
+}
+
+static int random_choice(uint64_t set)
+{
+	uint64_t number = random_number();
+
+	if (number % 16) /* deaths are rare */
+		set &= RUNNING;
+	for (uint64_t skip = (number >> 8) % (uint64_t)__builtin_popcountll(set); skip; skip--)
+		set &= set - 1;
+	return __builtin_ctzll(set);
+}
+
+/* Random ways first: they find most of the shared words, so that the exploration need not
+ * begin anew so often, and most violations, if there are any. */
+static void walk_at_random(const struct exploration *e, long walks)
+{
+	for (long walk = 0; walk < walks; walk++) {
 		uint64_t set;
 
 		begin(e);
-		while ((set = choices()) & RUNNING) {
-			seed ^= seed << 13;
-			seed ^= seed >> 7;
-			seed ^= seed << 17;
-			if (seed % 16) /* deaths are rare */
-				set &= RUNNING;
-			for (uint64_t skip = (seed >> 8) % (uint64_t)__builtin_popcountll(set); skip; skip--)
-				set &= set - 1;
-			take_choice(add_node(), __builtin_ctzll(set));
+		accesses_begin_anew();
+		while (!more_is_shared && (set = choices()) & RUNNING) {
+			take_choice(add_node(), random_choice(set));
+			weak_normalise();
 		}
+		if (!more_is_shared && !e->outcome)
+			at_the_end();
 		depth = 0;
 	}
 }
@@ -214,7 +242,7 @@ static void explore(const struct exploration *e, uint64_t *all_states)
 	accesses_begin();
 	begin(e);
 	state_describe();
-	walk_at_random(e);
+	walk_at_random(e, walks);
 	do {
 		outcomes = 0;
 		steps = ends = 0;
@@ -224,7 +252,7 @@ static void explore(const struct exploration *e, uint64_t *all_states)
 		begin(e);
 		accesses_begin_anew();
 		arrive(&ends);
-		while (depth && !more_is_shared) {
+		while (depth && !more_is_shared && state_count() < most_states) {
 			if (path[depth - 1].choices == 0) {
 				free(path[--depth].state);
 				continue;
@@ -233,17 +261,20 @@ static void explore(const struct exploration *e, uint64_t *all_states)
 			steps++;
 			arrive(&ends);
 		}
-	} while (more_is_shared);
-	if (e->outcome && outcomes != (explore_weak ? e->allowed : e->interleaved))
+	} while (more_is_shared && most_states);
+	if (state_count() >= most_states)
+		explore_unfinished = true;
+	else if (e->outcome && outcomes != (explore_weak ? e->allowed : e->interleaved))
 		explore_violation("the outcomes are %#x", outcomes);
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	printf("%-62s %9zu states %10" PRIu64 " steps %6" PRIu64 " ends %4zu deep %4ld s%s\n", e->name,
+	printf("%-62s %9zu states %10" PRIu64 " steps %6" PRIu64 " ends %4zu deep %4ld s%s%s\n", e->name,
 	       state_count(), steps, ends, deepest, (long)(now.tv_sec - start.tv_sec),
-	       e->whole_entries ? " (entries whole)" : "");
+	       e->whole_entries ? " (entries whole)" : "", state_count() < most_states ? "" : " (unfinished)");
+	if (prints_accesses)
+		accesses_print();
 	*all_states += state_count();
 }
 
-/* explore [--weak] [--list] [CASE ...] */
 static bool is_flag(const char *name, int *argc, char ***argv)
 {
 	if (*argc < 2 || strcmp((*argv)[1], name) != 0)
@@ -251,6 +282,11 @@ static bool is_flag(const char *name, int *argc, char ***argv)
 	--*argc;
 	++*argv;
 	return true;
+}
+
+static const char *value_of(const char *name, int *argc, char ***argv)
+{
+	return is_flag(name, argc, argv) && is_flag((*argv)[1], argc, argv) ? **argv : NULL;
 }
 
 static bool is_wanted(const struct exploration *e, int names, char **wanted)
@@ -261,16 +297,26 @@ static bool is_wanted(const struct exploration *e, int names, char **wanted)
 	return names == 0 && (!explore_weak || e->weak);
 }
 
+/* explore [--weak [--fences]] [--list] [--accesses] [--weaken ACCESS] [--walks N] [--states N] [CASE ...] */
+
 int main(int argc, char **argv)
 {
-	static const struct cases *const subjects[] = {&litmus_tests, &cases_of_messages, &cases_of_branches,
-						       &cases_of_ends};
+	static const struct cases *const subjects[] = {&litmus_tests, &cases_of_messages, &cases_of_reading,
+						       &cases_of_branches, &cases_of_ends};
 	uint64_t states = 0, n = 0;
+	const char *value;
 	bool list;
 
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	explore_weak = is_flag("--weak", &argc, &argv);
+	explore_fences = is_flag("--fences", &argc, &argv);
 	list = is_flag("--list", &argc, &argv);
+	prints_accesses = is_flag("--accesses", &argc, &argv);
+	explore_weakened = value_of("--weaken", &argc, &argv);
+	if ((value = value_of("--walks", &argc, &argv)))
+		walks = atol(value);
+	if ((value = value_of("--states", &argc, &argv)))
+		most_states = (size_t)atol(value);
 	for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
 		for (size_t k = 0; k < subjects[i]->count; k++)
 			if (is_wanted(&subjects[i]->cases[k], argc - 1, argv + 1)) {
@@ -282,7 +328,8 @@ int main(int argc, char **argv)
 			}
 	if (list)
 		return 0;
-	printf("explore: %" PRIu64 " cases, %" PRIu64 " states, every %s, 0 violations\n", n, states,
-	       explore_weak ? "run that C11 allows" : "sequentially consistent interleaving");
-	return n == 0;
+	printf("explore: %" PRIu64 " cases, %" PRIu64 " states, every %s, 0 violations%s\n", n, states,
+	       explore_weak ? "run that C11 allows" : "sequentially consistent interleaving",
+	       explore_unfinished ? ", unfinished" : "");
+	return n == 0 ? VIOLATED : explore_unfinished ? UNFINISHED : ALL_IS_WELL;
 }

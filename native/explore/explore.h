@@ -41,6 +41,7 @@ struct memory {
 	uint8_t slots[SMALL_SLOTS * SLOT_BYTES];
 	uint64_t lock[SMALL_SEATS + 1]; /* handle + 1 of the holder; the last is the admin lock */
 	uint64_t litmus[3];
+	_Alignas(CELL) uint8_t heap[HANDLES][HEAP]; /* threads share what is in a handle, too */
 };
 
 enum thread_status { READY, PARKED, SLEEPING, FINISHED, DEAD };
@@ -81,7 +82,6 @@ struct world {
 	int outsider; /* the handle that acts while no thread runs */
 	uint32_t deaths;
 	uint32_t heap_used[HANDLES];
-	_Alignas(CELL) uint8_t heap[HANDLES][HEAP];
 	struct ghost ghost;
 };
 
@@ -126,7 +126,7 @@ struct cases {
 	size_t count;
 };
 
-extern const struct cases litmus_tests, cases_of_messages, cases_of_branches, cases_of_ends;
+extern const struct cases litmus_tests, cases_of_messages, cases_of_reading, cases_of_branches, cases_of_ends;
 
 /* A thread looks; what it finds it works on, or it waits until something that
  * it has seen since it began to look has changed. */
@@ -139,7 +139,9 @@ int explore_thread(void); /* who runs */
 void explore_wake(const uint32_t *word, uint32_t threads);
 void explore_sleep_on(const uint32_t *word);
 void explore_kill_handle(int handle); /* its locks fall */
+bool explore_spins(void); /* it has looked, and nothing of that has changed since */
 void explore_violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+void explore_no_room(const char *what) __attribute__((noreturn)); /* says nothing about the core */
 
 #define MUST(condition)                                                                                           \
 	do {                                                                                                      \
@@ -160,12 +162,16 @@ extern bool more_is_shared; /* than was known when the exploration began */
 extern uint32_t option; /* of the access that goes on */
 void accesses_begin(void); /* nothing is known to be shared */
 void accesses_begin_anew(void); /* with what is known */
+void accesses_print(void); /* those with an order that the case has executed */
+extern const char *explore_weakened; /* the one access that has no order, or half of it */
 void note_deaths(void);
 void thread_die(int i);
 
 /* weak.c */
-enum { WEAK_OPTIONS = 8 }; /* of one access */
+enum { WEAK_OPTIONS = 15 }; /* of one access */
 extern bool explore_weak; /* C11's memory model, not sequential consistency */
+extern bool explore_unfinished; /* not everything was searched */
+extern bool explore_fences; /* of a pair of barriers both are full fences */
 void weak_begin(const bool *shared);
 bool weak_has(const volatile void *address);
 uint32_t weak_load_options(int thread, const volatile void *address);
@@ -199,6 +205,9 @@ void world_make(const struct exploration *e);
 
 /* checks.c */
 void check_end(void);
+uint64_t claim_slots(int me, uint32_t slots);
+void fill(int me, uint64_t sequence, uint64_t number);
+void take_or_wait(int me, uint32_t messages);
 void produce(int me);
 void produce_batch(int me);
 void produce_parts(int me);
@@ -211,5 +220,8 @@ void consume_one_asleep(int me); /* and is then busy for ever */
 void take_what_is_there(int me);
 void take_and_abandon(int me);
 void hand_back_and_consume(int me);
+void hand_back_without_a_seat(int me);
+void consume_until_interrupted(int me); /* and leaves */
+void produce_until_interrupted(int me); /* what there is room for */
 
 #endif

@@ -16,70 +16,105 @@
 /* What an access orders: bits. Whether this means anything is for explore.c to say. */
 enum explore_order { RELAXED, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST = ACQ_REL };
 
+/* An access as it stands in the core's text. `explore --weaken` takes the order from one of them. */
+struct explore_access {
+	const char *name, *operand, *file, *function;
+	int line;
+	enum explore_order order;
+	bool known; /* asked whether this is the one */
+	bool executed; /* by a thread, in this case */
+};
+
+#define EXPLORE_ACCESS(access, p, how)                                                                            \
+	static struct explore_access explore_here = {                                                             \
+	    .name = access, .operand = p, .file = __FILE__, .function = __func__, .line = __LINE__, .order = how}
+
 /* Each returns when it is this thread's turn. */
-uint64_t explore_load(const volatile void *p, size_t bytes, enum explore_order, const char *function, int line);
-void explore_store(volatile void *p, size_t bytes, uint64_t value, enum explore_order, const char *function,
-		   int line);
+uint64_t explore_load(const volatile void *p, size_t bytes, struct explore_access *);
+void explore_store(volatile void *p, size_t bytes, uint64_t value, struct explore_access *);
 /* A read that nothing comes behind until the write, if there is one. */
-uint64_t explore_rmw_read(volatile void *p, size_t bytes, enum explore_order, const char *function, int line);
-void explore_rmw_write(volatile void *p, size_t bytes, uint64_t value, enum explore_order);
-uint64_t explore_kernel_load(void *p, size_t bytes, const char *function, int line); /* by a system call */
-void explore_fence(enum explore_order, const char *function, int line);
-void explore_fence_all(const char *function, int line); /* every thread runs a full fence */
+uint64_t explore_rmw_read(volatile void *p, size_t bytes, struct explore_access *);
+void explore_rmw_write(volatile void *p, size_t bytes, uint64_t value, struct explore_access *);
+uint64_t explore_kernel_load(void *p, size_t bytes, struct explore_access *); /* by a system call */
+void explore_fence(struct explore_access *);
+void explore_fence_all(struct explore_access *); /* every thread runs a full fence */
 /* Payload bytes: they may be accessed by who has a right to, and by nobody else meanwhile. */
 void *explore_memcpy(void *to, const void *from, size_t n);
 
-#define load_relaxed(p) ((__typeof__(*(p)))explore_load((p), sizeof *(p), RELAXED, __func__, __LINE__))
-#define load_acquire(p) ((__typeof__(*(p)))explore_load((p), sizeof *(p), ACQUIRE, __func__, __LINE__))
-#define store_relaxed(p, v) explore_store((p), sizeof *(p), (uint64_t)(v), RELAXED, __func__, __LINE__)
-#define store_release(p, v) explore_store((p), sizeof *(p), (uint64_t)(v), RELEASE, __func__, __LINE__)
+#define EXPLORE_LOAD(access, p, order)                                                                            \
+	({                                                                                                        \
+		EXPLORE_ACCESS(access, #p, order);                                                                \
+		(__typeof__(*(p)))explore_load((p), sizeof *(p), &explore_here);                                  \
+	})
+
+#define EXPLORE_STORE(access, p, v, order)                                                                        \
+	do {                                                                                                      \
+		EXPLORE_ACCESS(access, #p, order);                                                                \
+		explore_store((p), sizeof *(p), (uint64_t)(v), &explore_here);                                    \
+	} while (0)
 
 /* The operand first: it may be an access itself. */
-#define EXPLORE_FETCH(p, operator, v, order)                                                                      \
+#define EXPLORE_FETCH(access, p, operator, v)                                                                     \
 	({                                                                                                        \
+		EXPLORE_ACCESS(access, #p, SEQ_CST);                                                              \
 		__typeof__(*(p)) explore_v = (__typeof__(*(p)))(v);                                               \
 		__typeof__(*(p)) explore_old =                                                                    \
-		    (__typeof__(*(p)))explore_rmw_read((p), sizeof *(p), order, __func__, __LINE__);              \
-		explore_rmw_write((p), sizeof *(p), (__typeof__(*(p)))(explore_old operator explore_v), order);   \
+		    (__typeof__(*(p)))explore_rmw_read((p), sizeof *(p), &explore_here);                          \
+		explore_rmw_write((p), sizeof *(p),                                                               \
+				  (__typeof__(*(p)))(explore_old operator explore_v), &explore_here);             \
 		explore_old;                                                                                      \
 	})
 
-#define EXPLORE_CAS(p, expected, desired, order)                                                                  \
+#define EXPLORE_CAS(access, p, expected, desired, order)                                                          \
 	({                                                                                                        \
+		EXPLORE_ACCESS(access, #p, order);                                                                \
 		__typeof__(*(p)) explore_v = (desired);                                                           \
 		__typeof__(*(p)) explore_old =                                                                    \
-		    (__typeof__(*(p)))explore_rmw_read((p), sizeof *(p), order, __func__, __LINE__);              \
+		    (__typeof__(*(p)))explore_rmw_read((p), sizeof *(p), &explore_here);                          \
 		bool explore_same = explore_old == *(expected);                                                   \
 		if (explore_same)                                                                                 \
-			explore_rmw_write((p), sizeof *(p), explore_v, order);                                    \
+			explore_rmw_write((p), sizeof *(p), explore_v, &explore_here);                            \
 		else                                                                                              \
 			*(expected) = explore_old;                                                                \
 		explore_same;                                                                                     \
 	})
 
-/* The relaxed ones are for orderings.py, which weakens the core's. */
-#define fetch_or_seq_cst(p, v) EXPLORE_FETCH(p, |, v, SEQ_CST)
-#define fetch_or_relaxed(p, v) EXPLORE_FETCH(p, |, v, RELAXED)
-#define fetch_and_seq_cst(p, v) EXPLORE_FETCH(p, &, v, SEQ_CST)
-#define fetch_and_relaxed(p, v) EXPLORE_FETCH(p, &, v, RELAXED)
-#define fetch_add_seq_cst(p, v) EXPLORE_FETCH(p, +, v, SEQ_CST)
-#define fetch_add_relaxed(p, v) EXPLORE_FETCH(p, +, v, RELAXED)
-#define cas_acq_rel(p, expected, desired) EXPLORE_CAS(p, expected, desired, ACQ_REL)
-#define cas_seq_cst(p, expected, desired) EXPLORE_CAS(p, expected, desired, SEQ_CST)
-#define cas32_seq_cst(p, expected, desired) EXPLORE_CAS(p, expected, desired, SEQ_CST)
-#define cas_relaxed(p, expected, desired) EXPLORE_CAS(p, expected, desired, RELAXED)
+#define EXPLORE_FENCE(access, order, fence)                                                                       \
+	do {                                                                                                      \
+		EXPLORE_ACCESS(access, "", order);                                                                \
+		fence(&explore_here);                                                                             \
+	} while (0)
 
-#define fence_acquire() explore_fence(ACQUIRE, __func__, __LINE__)
-#define fence_release() explore_fence(RELEASE, __func__, __LINE__)
-#define fence_seq_cst() explore_fence(SEQ_CST, __func__, __LINE__)
+#define load_relaxed(p) EXPLORE_LOAD("load_relaxed", p, RELAXED)
+#define load_acquire(p) EXPLORE_LOAD("load_acquire", p, ACQUIRE)
+#define store_relaxed(p, v) EXPLORE_STORE("store_relaxed", p, v, RELAXED)
+#define store_release(p, v) EXPLORE_STORE("store_release", p, v, RELEASE)
+#define fetch_or_seq_cst(p, v) EXPLORE_FETCH("fetch_or_seq_cst", p, |, v)
+#define fetch_and_seq_cst(p, v) EXPLORE_FETCH("fetch_and_seq_cst", p, &, v)
+#define fetch_add_seq_cst(p, v) EXPLORE_FETCH("fetch_add_seq_cst", p, +, v)
+#define cas_acq_rel(p, expected, desired) EXPLORE_CAS("cas_acq_rel", p, expected, desired, ACQ_REL)
+#define cas_seq_cst(p, expected, desired) EXPLORE_CAS("cas_seq_cst", p, expected, desired, SEQ_CST)
+#define cas32_seq_cst(p, expected, desired) EXPLORE_CAS("cas32_seq_cst", p, expected, desired, SEQ_CST)
 
-static inline void light_barrier(bool asymmetric)
-{
-	if (!asymmetric)
-		fence_seq_cst();
-}
+#define fence_acquire() EXPLORE_FENCE("fence_acquire", ACQUIRE, explore_fence)
+#define fence_release() EXPLORE_FENCE("fence_release", RELEASE, explore_fence)
+#define fence_seq_cst() EXPLORE_FENCE("fence_seq_cst", SEQ_CST, explore_fence)
 
-void heavy_barrier(bool asymmetric);
+/* The light half of a pair is nothing where the heavy one is the kernel's (atomics.c is not compiled here). */
+#define light_barrier(asymmetric)                                                                                 \
+	do {                                                                                                      \
+		if (!(asymmetric))                                                                                \
+			EXPLORE_FENCE("light_barrier", SEQ_CST, explore_fence);                                   \
+	} while (0)
+#define heavy_barrier(asymmetric)                                                                                 \
+	do {                                                                                                      \
+		EXPLORE_ACCESS("heavy_barrier", "", SEQ_CST);                                                     \
+		if (asymmetric)                                                                                   \
+			explore_fence_all(&explore_here);                                                         \
+		else                                                                                              \
+			explore_fence(&explore_here);                                                             \
+	} while (0)
+
 bool asymmetric_barriers_available(void);
 
 static inline void crash_order(void)
@@ -93,6 +128,7 @@ static inline void spin_hint(void)
 /* The same for what the core asks of the system: the memory lies where the
  * explorer can put it back, and time stands still. (Locks are words of that
  * memory: system.c stands in for locks.c.) */
+void *explore_malloc(size_t size);
 void *explore_calloc(size_t n, size_t size);
 void *explore_aligned_alloc(size_t alignment, size_t size);
 void explore_free(void *p);
@@ -101,6 +137,7 @@ int explore_sleep(const struct timespec *time, struct timespec *left);
 int explore_clock(int clock, struct timespec *time);
 FILE *explore_fopen(const char *path, const char *mode);
 
+#define malloc explore_malloc
 #define calloc explore_calloc
 #define aligned_alloc explore_aligned_alloc
 #define free explore_free

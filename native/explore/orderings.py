@@ -1,108 +1,262 @@
-"""Weaken each memory ordering of the core, one at a time, and see which case notices.
+"""Take away each memory ordering of the core, one at a time, and see which case notices.
 
-An acquire or a release becomes relaxed, a fence or a barrier goes. The cases are those that the
-explorer searches under C11's memory model (`explore --weak`), each with its own share of processor
-time. Hours for all of the core: name files to look at some.
+An acquire or a release becomes relaxed, a fence or a barrier goes; the explorer does so while it
+runs (`explore --weaken`), under C11's memory model. Of the cases that execute the ordering, each is
+first walked through at random, then searched up to so many states; the one that noticed the last
+time comes first. What was found is written into docs/orderings.md, which keeps the reason of each
+ordering that no case notices.
 
-Usage: PYTHONPATH=native python -m explore.orderings BUILD_DIRECTORY [FILE ...]
+Usage: PYTHONPATH=native python -m explore.orderings EXPLORER [--known] [FILE ...]
+       PYTHONPATH=native python -m explore.orderings --page
+
+--known runs nothing but the cases that the page names, and fails if one does not notice any longer.
+--page runs nothing: it compares the page with the core's text.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import resource
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from breaks import CORE, Harness, compile_core
+from breaks import CORE
 
-HARNESS = Harness("explore", ("-DSHMRING_EXPLORE",), replaces=("locks.c",))
-SECONDS = 20  # of processor time, for a case
-NOT_EXPLORED = {
-    "atomics.h",
-    "locks.c",
-    "table.c",
-    "holder.c",
-    "crc32c.c",
-}  # nothing of it runs in the cases
+PAGE = Path(__file__).parents[2] / "docs" / "orderings.md"
+TOLD = "<!-- what follows is written by `make orderings` -->"
+WALKS, STATES = 3000, 50_000
+SECONDS = 120
+NO_ORDERINGS = {"atomics.h", "atomics.c"}  # they define them
+OPEN = "**open**"
 
-WEAKER = (
-    (re.compile(r"\bload_acquire\("), "load_relaxed("),
-    (re.compile(r"\bstore_release\("), "store_relaxed("),
-    (re.compile(r"\bcas(32)?_(acq_rel|seq_cst)\("), "cas_relaxed("),
-    (re.compile(r"\bfetch_(or|and|add)_seq_cst\("), r"fetch_\1_relaxed("),
-    (re.compile(r"\b(?:light|heavy)_barrier\([^;]*\);"), ";"),
-    (re.compile(r"\bfence_(?:acquire|release|seq_cst)\(\);"), ";"),
+ACCESS = re.compile(
+    r"\b(load_acquire|store_release|cas_acq_rel|cas(?:32)?_seq_cst|fetch_(?:or|and|add)_seq_cst"
+    r"|(?:light|heavy)_barrier|fence_(?:acquire|release|seq_cst))\("
 )
+FUNCTION = re.compile(r"^(?!#)\w[^;\n]*?\b(?!__attribute__)(\w+)\((?!\()", re.MULTILINE)
 
 
 class Ordering(NamedTuple):
-    """One access of the core, and the file's text without its ordering."""
+    """One ordering of the core: that of an access, or half of it."""
 
     file: str
     line: int
-    what: str
-    weakened: str
+    function: str
+    access: str
+    operand: str
+    half: str  # of a read-modify-write that acquires and releases
+    turn: int  # the how manieth of its kind in this function
+
+    @property
+    def place(self) -> str:
+        """The access as the explorer names it."""
+        return f"{self.file}:{self.line}:{self.access}:{self.operand}"
+
+    @property
+    def row(self) -> tuple[str, str, str]:
+        """The access as the page names it, so that it stays the same when lines move."""
+        operand = f"({self.operand})" if self.operand else ""
+        turn = f", no. {self.turn}" if self.turn > 1 else ""
+        half = f", {self.half}" if self.half else ""
+        return self.file, self.function, f"`{self.access}{operand}`{half}{turn}"
+
+
+def _operand(text: str, start: int) -> str:
+    """Return the first argument of the call whose arguments begin here."""
+    depth, at = 0, start
+    while depth or text[at] not in ",)":
+        depth += (text[at] in "([") - (text[at] in ")]")
+        at += 1
+    return " ".join(text[start:at].split())
 
 
 def orderings(file: Path) -> list[Ordering]:
     """All of a file's, in the order of its lines."""
     text = file.read_text()
+    plain = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.DOTALL)
+    functions = [(m.start(), m.group(1)) for m in FUNCTION.finditer(plain)]
     found: list[Ordering] = []
-    for pattern, weaker in WEAKER:
-        for match in pattern.finditer(text):
-            start = text.rfind("\n", 0, match.start()) + 1
-            if text[start : match.start()].lstrip().startswith(("*", "/*", "#")):
-                continue
-            weakened = text[: match.start()] + match.expand(weaker) + text[match.end() :]
-            line = text.count("\n", 0, match.start()) + 1
-            found.append(Ordering(file.name, line, match.group().rstrip("(;"), weakened))
-    return sorted(found, key=lambda ordering: ordering.line)
+    for match in ACCESS.finditer(plain):
+        access = match.group(1)
+        if text[: match.start()].rpartition("\n")[2].startswith(("void ", "bool ", "#")):
+            continue  # a declaration
+        function = max((at, name) for at, name in functions if at < match.start())[1]
+        ordered = "barrier" in access or "fence" in access
+        operand = "" if ordered else _operand(plain, match.end())
+        line = text.count("\n", 0, match.start()) + 1
+        for half in ("acquire", "release") if access == "cas_acq_rel" else ("",):
+            same = (function, access, operand, half)
+            turn = sum((o.function, o.access, o.operand, o.half) == same for o in found) + 1
+            found.append(Ordering(file.name, line, function, access, operand, half, turn))
+    return found
 
 
-def _limit() -> None:
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+def all_orderings() -> list[Ordering]:
+    """Those of the whole core."""
+    files = sorted(f for f in (CORE / "src").glob("*.[ch]") if f.name not in NO_ORDERINGS)
+    return [ordering for file in files for ordering in orderings(file)]
 
 
-def _notices(program: Path, case: str) -> bool:
-    command = [program, "--weak", case]
-    run = subprocess.run(command, capture_output=True, check=False, preexec_fn=_limit)
-    return run.returncode == 1
+# --- the page ----------------------------------------------------------------------------------
 
 
-def judge(ordering: Ordering, where: Path, cases: list[str]) -> str | None:
-    """Return the first case that notices, if one does."""
-    program = compile_core(HARNESS, where, ordering.file, ordering.weakened)
-    return next((case for case in cases if _notices(program, case)), None)
+def read_page() -> dict[tuple[str, str, str], str]:
+    """What the page says of each ordering."""
+    rows: dict[tuple[str, str, str], str] = {}
+    file = ""
+    for line in PAGE.read_text().partition(TOLD)[2].splitlines():
+        if line.startswith("## "):
+            file = line[3:]
+        elif line.startswith("| `"):
+            function, access, verdict = line.strip("| ").split(" | ")
+            rows[file, function.strip("`"), access] = verdict
+    return rows
+
+
+def noticing_case(verdict: str) -> str:
+    """The case that a row names, or nothing."""
+    return verdict[1:-1] if verdict.startswith("“") else ""
+
+
+def write_page(verdicts: dict[tuple[str, str, str], str]) -> None:
+    """Write the table, and what it comes to."""
+    head = PAGE.read_text().partition(TOLD)[0]
+    rows = [(ordering.row, verdicts.get(ordering.row, OPEN)) for ordering in all_orderings()]
+    noticed = sum(bool(noticing_case(verdict)) for _, verdict in rows)
+    lines = [
+        TOLD,
+        "",
+        f"{len(rows)} orderings; {noticed} are noticed by a case when they are gone;",
+    ]
+    lines += [f"of the other {len(rows) - noticed} the table says why they stay.", ""]
+    file = ""
+    for (where, function, access), verdict in rows:
+        if where != file:
+            file = where
+            lines += ["", f"## {file}", "", "| function | ordering | without it |", "|---|---|---|"]
+        lines.append(f"| `{function}` | {access} | {verdict} |")
+    PAGE.write_text(head + re.sub("\n\n\n+", "\n\n", "\n".join(lines)) + "\n")
+
+
+# --- the explorer ---------------------------------------------------------------------------------
+
+
+class Explorer:
+    """The program, and which cases execute what."""
+
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.cases = self._lines("--list")
+        self.searched = set(self._lines("--weak", "--list"))
+        self.executed: dict[tuple[str, bool], frozenset[str]] = {}  # accesses with an ordering
+
+    def _lines(self, *arguments: str) -> list[str]:
+        command = [self.program, *arguments]
+        return subprocess.run(
+            command, stdout=subprocess.PIPE, text=True, check=False
+        ).stdout.splitlines()
+
+    def learn(self, pool: ThreadPoolExecutor, fences: bool) -> None:
+        """Find out what the cases execute."""
+        flags = ["--fences"] if fences else []
+        flags += ["--accesses", "--walks", "1000", "--states", "2000"]
+        said = pool.map(lambda case: self._lines("--weak", *flags, case), self.cases)
+        for case, lines in zip(self.cases, said, strict=True):
+            accesses = (line.partition("  executes ")[2] for line in lines)
+            self.executed[case, fences] = frozenset(accesses)
+
+    def notices(self, ordering: Ordering, case: str, walks: int, states: int) -> bool:
+        """Does the case find a violation where the ordering is gone?"""
+        half = f" {ordering.half}" if ordering.half else ""
+        flags = ["--fences"] if ordering.access == "light_barrier" else []
+        command = [self.program, "--weak", *flags, "--weaken", ordering.place + half]
+        command += ["--walks", str(walks), "--states", str(states), case]
+        try:
+            run = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            return False
+        return run.returncode == 1
+
+
+class Judge:
+    """Finds for an ordering the case that notices."""
+
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer = explorer
+        self.lucky: list[str] = []  # cases that noticed something, the last one first
+
+    def case_for(self, ordering: Ordering, known: str) -> str:
+        """Return the case, or nothing."""
+        explorer = self.explorer
+        if known in explorer.cases and explorer.notices(ordering, known, WALKS, STATES):
+            return known
+        fences = ordering.access == "light_barrier"
+        with_it = [c for c in explorer.cases if ordering.place in explorer.executed[c, fences]]
+        with_it.sort(key=lambda c: self.lucky.index(c) if c in self.lucky else len(self.lucky))
+        attempts = [(c, WALKS, 0) for c in with_it]
+        attempts += [(c, 0, STATES) for c in with_it if c in explorer.searched]
+        for case, walks, states in attempts:
+            if explorer.notices(ordering, case, walks, states):
+                self.lucky = [case, *(c for c in self.lucky if c != case)]
+                return case
+        return ""
+
+
+def check_page() -> int:
+    """Say in what the page and the core's text differ; 0 if in nothing."""
+    rows, expected = read_page(), {ordering.row for ordering in all_orderings()}
+    cases = "".join(file.read_text() for file in Path(__file__).parent.glob("*.c"))
+    wrong = [f"{row}: not in the core any longer" for row in rows.keys() - expected]
+    wrong += [f"{row}: not on the page" for row in expected - rows.keys()]
+    wrong += [f"{row}: neither noticed nor explained" for row in rows if rows[row] == OPEN]
+    wrong += [
+        f"{row}: no case has this name: {case}"
+        for row, verdict in rows.items()
+        if (case := noticing_case(verdict)) and f'.name = "{case}"' not in cases
+    ]
+    print("\n".join(sorted(wrong)) or f"{len(rows)} orderings are as docs/orderings.md says")
+    return bool(wrong)
 
 
 def main() -> int:
-    """Print a line for each ordering; 0 if all were noticed."""
-    where, names = Path(sys.argv[1]), sys.argv[2:]
-    plain = compile_core(HARNESS, where / "plain", "cells.h", (CORE / "src/cells.h").read_text())
-    listing = subprocess.run(
-        [plain, "--weak", "--list"], capture_output=True, text=True, check=True
-    )
-    cases = listing.stdout.splitlines()
-    files = sorted(file for file in (CORE / "src").glob("*.[ch]") if file.name not in NOT_EXPLORED)
-    wanted = [o for file in files if not names or file.name in names for o in orderings(file)]
+    """Judge the orderings of the files that are named, or of all; 0 if none is left open."""
+    if sys.argv[1:] == ["--page"]:
+        return check_page()
+    program, *names = sys.argv[1:]
+    only_known = "--known" in names
+    names = [name for name in names if name != "--known"]
+    judge = Judge(Explorer(program))
+    verdicts = read_page()
+    wanted = [o for o in all_orderings() if not names or o.file in names]
+    known = {o: noticing_case(verdicts.get(o.row, "")) for o in wanted}
+    if only_known:
+        wanted = [o for o in wanted if known[o]]
+    missed = 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        verdicts = pool.map(
-            lambda n: judge(wanted[n], where / str(n % 64), cases), range(len(wanted))
-        )
-        noticed = 0
-        for ordering, case in zip(wanted, verdicts, strict=True):
-            noticed += case is not None
-            print(
-                f"{ordering.file}:{ordering.line} {ordering.what}: {case or 'not noticed'}",
-                flush=True,
+        for fences in () if only_known else {o.access == "light_barrier" for o in wanted}:
+            judge.explorer.learn(pool, fences)
+        if only_known:
+            seen = pool.map(
+                lambda o: known[o] * judge.explorer.notices(o, known[o], WALKS, STATES), wanted
             )
-    print(f"{len(wanted)} orderings weakened, {noticed} noticed, {len(wanted) - noticed} not")
-    return noticed != len(wanted)
+        else:
+            seen = pool.map(lambda o: judge.case_for(o, known[o]), wanted)
+        for ordering, case in zip(wanted, seen, strict=True):
+            told = verdicts.get(ordering.row, OPEN)
+            if case:
+                told = f"“{case}”"
+            elif noticing_case(told):
+                told = OPEN
+            verdicts[ordering.row] = told
+            missed += told == OPEN
+            print(f"{ordering.place} {ordering.half}: {told}", flush=True)
+            if not only_known:
+                write_page(verdicts)
+    print(f"{len(wanted)} orderings taken away, {missed} of them neither noticed nor explained")
+    return missed != 0
 
 
 if __name__ == "__main__":

@@ -34,6 +34,26 @@ void push_before(uint64_t from, uint64_t to)
 	shmring_producer_close(p);
 }
 
+void take_and_die(uint32_t messages)
+{
+	struct shmring_lease l;
+	shmring_member *m;
+
+	MUST(shmring_join(&handles[THREADS - 1], "a", NULL, "dead", &m) == SHMRING_OK);
+	MUST(shmring_take(m, messages, messages, &l) == SHMRING_OK);
+	for (uint64_t at = l.first; at < l.end; at++)
+		world.ghost.delivered[0][at] = 1;
+	world.ghost.member_died[0] = 1;
+	explore_kill_handle(THREADS - 1);
+	world.deaths = exploring->dead_before;
+}
+
+void hold_the_admin_lock(int me)
+{
+	if (admin_try(&handles[me]))
+		admin_leave(&handles[me]);
+}
+
 void seat_actors(void)
 {
 	static const char *const names[] = {"a", "b", "c"};
@@ -51,6 +71,12 @@ void seat_actors(void)
 void one_branch(void)
 {
 	(void)branch("a", (struct shmring_branch_options){0});
+	seat_actors();
+}
+
+void an_exclusive_branch(void)
+{
+	(void)branch("a", (struct shmring_branch_options){.exclusive = true});
 	seat_actors();
 }
 

@@ -1,6 +1,7 @@
 /* States: saved, put back, and known again. */
 #include "explore.h"
 
+#undef malloc
 #undef calloc
 #undef free
 #undef memcpy
@@ -35,6 +36,7 @@ void state_describe(void)
 		add_region(memory.slots + (size_t)i * SLOT_BYTES, 8);
 	add_region(memory.lock, sizeof memory.lock);
 	add_region(memory.litmus, sizeof memory.litmus);
+	add_region(memory.heap, sizeof memory.heap);
 	add_region(&world, sizeof world);
 	for (int i = 0; i < HANDLES; i++)
 		add_region(handles[i].held, SMALL_SEATS * sizeof handles[i].held[0]);

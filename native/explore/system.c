@@ -12,11 +12,16 @@ enum { SEATS_OFFSET = 4096 };
 static void *take_memory(size_t size)
 {
 	int owner = explore_is_on() ? explore_thread() : world.outsider;
-	void *p = world.heap[owner] + world.heap_used[owner];
+	void *p = memory.heap[owner] + world.heap_used[owner];
 
 	world.heap_used[owner] += (uint32_t)((size + CELL - 1) / CELL * CELL);
 	MUST(world.heap_used[owner] <= HEAP);
 	return p;
+}
+
+void *explore_malloc(size_t size)
+{
+	return take_memory(size);
 }
 
 void *explore_calloc(size_t n, size_t size)
@@ -68,7 +73,9 @@ static uint64_t *lock_at(off_t offset)
 bool lock_file_locked(struct lock_file *f, off_t offset)
 {
 	(void)f;
-	return explore_kernel_load(lock_at(offset), 8, __func__, __LINE__) != 0;
+	EXPLORE_ACCESS("kernel", "lock", ACQUIRE);
+
+	return explore_kernel_load(lock_at(offset), 8, &explore_here) != 0;
 }
 
 int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
@@ -153,11 +160,8 @@ long explore_syscall(long number, ...)
 	uint32_t *word;
 	int operation;
 	uint32_t value;
+	EXPLORE_ACCESS("kernel", "futex", ACQUIRE);
 
-	if (number == SYS_membarrier) {
-		explore_fence_all(__func__, __LINE__);
-		return 0;
-	}
 	MUST(number == SYS_futex);
 	fence_seq_cst(); /* on either side, before the kernel looks at word or sleepers */
 	va_start(args, number);
@@ -169,12 +173,17 @@ long explore_syscall(long number, ...)
 		explore_wake(word, value);
 		return 0;
 	}
-	if (explore_kernel_load(word, sizeof *word, __func__, __LINE__) == value) {
+	if (explore_kernel_load(word, sizeof *word, &explore_here) == value) {
 		explore_sleep_on(word);
 		return 0;
 	}
 	errno = EAGAIN;
 	return -1;
+}
+
+bool asymmetric_barriers_available(void)
+{
+	return true;
 }
 
 /* Only who has found the admin lock taken naps. */
@@ -217,8 +226,8 @@ static void handle_make(int i, const struct exploration *e)
 	    .mask = e->slots - 1,
 	    .log2_capacity = (unsigned)__builtin_ctz(e->slots),
 	    .seat_count = SMALL_SEATS,
-	    .options = e->options | (explore_weak ? 0 : OPT_FENCES) | OPT_CLOCK_OFF,
-	    .asymmetric = explore_weak,
+	    .options = e->options | (explore_fences ? OPT_FENCES : 0) | OPT_CLOCK_OFF,
+	    .asymmetric = !explore_fences,
 	    .locks = &lock_files[i],
 	    .seat = NOBODY,
 	    .name = "explored",

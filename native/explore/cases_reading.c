@@ -1,0 +1,160 @@
+/* Reading what is not taken: ahead on a branch of one's own, and the table; writing ahead of a claim. */
+#include "cases.h"
+
+static void nobody_reads(void)
+{
+	seat_actors();
+}
+
+/* All numbers, as far as there is room, behind a claim of one slot. */
+static void produce_ahead(int me)
+{
+	const struct actor *a = &exploring->actor[me];
+	shmring_producer *p = world.producer[me];
+
+	for (uint64_t number = a->from; number < a->to;) {
+		uint64_t lo = claim_slots(me, 1), room = (uint64_t)shmring_producer_available(p) - lo,
+			 n = a->to - number;
+
+		n = n < room ? n : room;
+		for (uint64_t i = 0; i < n; i++)
+			fill(me, lo + i, number + i);
+		MUST(shmring_publish_ones(p, lo + n - 1, NULL, 8) == SHMRING_OK);
+		for (; n; n--)
+			world.ghost.committed[number++] = 1;
+	}
+}
+
+/* Reads everything that it might take, and takes then. */
+static void consume_read(int me)
+{
+	shmring_member *m = world.member[me];
+
+	for (;;) {
+		uint64_t at = load_relaxed(&m->branch->taken.v) >> 8, end, number;
+		struct shmring_message message;
+
+		explore_look();
+		end = shmring_member_available(m);
+		MUST(shmring_member_reach(m) >= end);
+		while (at < end) {
+			MUST(shmring_read(m->ring, &at, end, &message) == SHMRING_OK);
+			memcpy(&number, message.data, 8);
+			MUST(number < NUMBERS);
+		}
+		take_or_wait(me, 2);
+	}
+}
+
+/* A scan may meet the entry of a message that overwrites: what belongs to two laps
+ * must not look damaged. */
+static void produce_a_long_one(int me)
+{
+	(void)claim_slots(me, 2);
+	MUST(shmring_publish(world.producer[me], SLOT_BYTES + 1, KIND_BYTES, 0) == SHMRING_OK);
+}
+
+static void two_short_ones(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	push_before(0, 2);
+	memset(world.ghost.committed, 0, sizeof world.ghost.committed);
+	seat_actors();
+}
+
+static void consume_any_length(int me)
+{
+	shmring_member *m = world.member[me];
+
+	for (;;) {
+		struct shmring_lease l;
+		int status;
+
+		explore_look();
+		status = shmring_take(m, 2, 1, &l);
+		if (status != SHMRING_UNAVAILABLE)
+			explore_found();
+		MUST(status == SHMRING_OK || status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED);
+		if (status == SHMRING_OK)
+			MUST(shmring_release(m, l.first, l.end) == SHMRING_OK);
+		if (status == SHMRING_UNAVAILABLE)
+			explore_wait();
+	}
+}
+
+/* The table has no right to a slot, and looks at the entry twice: what it reads must
+ * belong together. A message has as many bytes as its sequence says. */
+static uint32_t length_of(uint64_t sequence)
+{
+	return 1 + (uint32_t)sequence;
+}
+
+static void produce_lengths(int me)
+{
+	const struct actor *a = &exploring->actor[me];
+	uint64_t number = 0;
+
+	for (uint64_t i = a->from; i < a->to; i++)
+		MUST(shmring_push(world.producer[me], &number, length_of(i), KIND_BYTES, NULL) == SHMRING_OK);
+}
+
+static struct shmring_row row_at(int me, uint64_t slot)
+{
+	struct shmring_row row;
+	uint8_t message[8];
+
+	MUST(shmring_table_row(&handles[me], slot, &row, message, sizeof message) == SHMRING_OK);
+	return row;
+}
+
+static void read_table(int me)
+{
+	for (uint64_t slot = 0; slot < exploring->slots; slot++) {
+		struct shmring_row row = row_at(me, slot);
+
+		MUST(!row.filled || row.length == length_of(row.message_id));
+	}
+}
+
+/* The rows of a run come all at once. */
+static void read_table_backwards(int me)
+{
+	bool later = row_at(me, 1).filled;
+
+	MUST(row_at(me, 0).filled || !later);
+}
+
+static const struct exploration cases[] = {
+    {.name = "a single producer writes ahead of its claim",
+     .weak = true,
+     .slots = 2,
+     .options = OPT_SINGLE_PRODUCER,
+     .before = an_exclusive_branch,
+     .keeps = 1,
+     .actor = {{PRODUCER(produce_ahead), .from = 0, .to = 4}, {SERVES}}},
+    {.name = "a member reads before it takes while a producer laps",
+     .weak = true,
+     .slots = 2,
+     .before = an_exclusive_branch,
+     .keeps = 1,
+     .actor = {{PUSHES(0, 3)}, {MEMBER(consume_read), .stays = true}}},
+    {.name = "a long message overwrites what two members scan",
+     .weak = true,
+     .slots = 2,
+     .before = two_short_ones,
+     .actor = {{PRODUCER(produce_a_long_one)},
+	       {MEMBER(consume_any_length), .stays = true},
+	       {MEMBER(consume_any_length), .stays = true}}},
+    {.name = "the table is read while a producer laps",
+     .weak = true,
+     .slots = 2,
+     .before = nobody_reads,
+     .actor = {{PRODUCER(produce_lengths), .from = 0, .to = 4}, {.body = read_table}}},
+    {.name = "the table is read while a run comes",
+     .weak = true,
+     .slots = 2,
+     .before = nobody_reads,
+     .actor = {{PUSHES_RUN(0, 1)}, {.body = read_table_backwards}}},
+};
+
+const struct cases cases_of_reading = {cases, sizeof cases / sizeof *cases};
