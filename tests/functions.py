@@ -49,6 +49,16 @@ def with_pid(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows, pa.int64()))
 
 
+def with_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Beside each row how many rows the function was given."""
+    return batch.append_column("rows", pa.array([batch.num_rows] * batch.num_rows, pa.int64()))
+
+
+def row_by_row(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for i in range(batch.num_rows):
+        yield batch.slice(i, 1)
+
+
 def twice(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield batch
     yield batch
@@ -161,6 +171,11 @@ class LoadedWithMarker:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
+
+
+@shmring.sidecar("joined-by-the-decorator", max_batch_rows=20, max_wait_ms=3_600_000)
+def joining(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return with_rows(batch)
 
 
 @shmring.sidecar("marked-by-the-decorator", workers=2)

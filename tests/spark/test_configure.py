@@ -51,12 +51,15 @@ def test_one_line_sets_plugin_jar_options_and_brings_the_module(configured, modu
         workers=2,
         slots=4096,
         timeout=60,
+        max_batch_rows=512,
+        max_wait_ms=2.5,
         shared=True,
     )
     expected = {"spark.jars": jar_path(), "spark.plugins": PLUGIN, "spark.files": module}
     for name, function in sidecars.items():
         of_sidecar = {"function": function, "workers": "2", "slots": "4096", "timeout": "60"}
-        for key, value in {**of_sidecar, "shared": "true"}.items():
+        batching = {"maxBatchRows": "512", "maxWaitMs": "2.5"}
+        for key, value in {**of_sidecar, **batching, "shared": "true"}.items():
             expected[f"spark.shmring.sidecar.{name}.{key}"] = value
     assert options == expected
 

@@ -49,6 +49,18 @@ __all__ = ["sidecar"]
     metavar="SECONDS",
     help="For the workers to load the function.",
 )
+@click.option(
+    "--max-batch-rows",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Join the requests of several clients into batches of so many rows at most.",
+)
+@click.option(
+    "--max-wait-ms",
+    type=click.FloatRange(0),
+    metavar="MS",
+    help="How long a request waits for others to be joined with.  [default: 5]",
+)
 @json_option
 def sidecar(
     target: str,
@@ -57,6 +69,8 @@ def sidecar(
     slots: int | None,
     existing_ring: bool,
     timeout: float,
+    max_batch_rows: int | None,
+    max_wait_ms: float | None,
 ) -> None:
     """Serve a Python function to Spark's Python workers and other clients.
 
@@ -64,19 +78,29 @@ def sidecar(
     ends it, with its workers and its rings.
 
     Name and workers may stand in @shmring.sidecar(...): the module is imported here to see them,
-    unless both are given.
+    unless both are given. So may how requests are joined, which each worker sees for itself.
     """
     if not all(target.partition(":")):
         raise click.UsageError(f"a sidecar is named as module:function, not {target!r}")
     if existing_ring and slots is not None:
         raise click.UsageError("--slots is for a ring that the sidecar makes itself")
+    if max_wait_ms is not None and max_batch_rows is None:
+        raise click.UsageError("--max-wait-ms is how long requests wait for --max-batch-rows")
     if name is None or workers is None:
         marked = _marks(target)
         name = name or marked[0]
         workers = workers or marked[1]
     from shmring.sidecars import Sidecar
 
-    server = Sidecar(target, name=name, workers=workers, slots=slots, existing_ring=existing_ring)
+    server = Sidecar(
+        target,
+        name=name,
+        workers=workers,
+        slots=slots,
+        existing_ring=existing_ring,
+        max_batch_rows=max_batch_rows,
+        max_wait_ms=max_wait_ms,
+    )
     _serve(server, workers, timeout)
 
 

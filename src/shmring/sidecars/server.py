@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 import shmring
 from shmring._shmring import MAX_SEATS
 from shmring.errors import Contended, NotARing, PermissionRefused, RingNotFound, SidecarUnavailable
+from shmring.sidecars.joint import Batching
 from shmring.sidecars.seats import SUPERVISOR
 from shmring.sidecars.sizes import REQUEST
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
@@ -66,13 +67,13 @@ def leave_ring(ring: shmring.Ring) -> None:
 class _Process:
     """A worker's process, from its start to its end."""
 
-    def __init__(self, target: str, name: str) -> None:
+    def __init__(self, target: str, name: str, options: Sequence[str]) -> None:
         self._ready_pipe, ready = os.pipe()
         os.set_blocking(self._ready_pipe, False)
         command = [sys.executable, "-m", "shmring.sidecars.worker", target, name]
         try:
             self.popen = subprocess.Popen(
-                [*command, str(os.getpid()), str(ready)],
+                [*command, str(os.getpid()), str(ready), *options],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(ready,),
                 env={
@@ -115,12 +116,13 @@ class _Process:
 class _Place:
     """One of a sidecar's workers, whichever process it is just now."""
 
-    def __init__(self, target: str, name: str) -> None:
+    def __init__(self, target: str, name: str, options: Sequence[str]) -> None:
         self._target = target
         self._name = name
+        self._options = options
         self._failures = 0
         self._due: float | None = None
-        self.process = _Process(target, name)
+        self.process = _Process(target, name, options)
 
     def look(self, patience: float) -> bool:
         """Replace a process that has ended; whether it was replaced now."""
@@ -143,7 +145,7 @@ class _Place:
             )
         if now < self._due:
             return False
-        self.process = _Process(self._target, self._name)
+        self.process = _Process(self._target, self._name, self._options)
         self._due = None
         process.end(now)
         return True
@@ -162,6 +164,12 @@ class Sidecar:
     existing_ring : wait for a request ring that somebody else makes, whose container is charged
         for its memory, and leave that ring at the end: `shmring create sidecar.NAME
         --participants 248 --exist-ok`
+    max_batch_rows : a worker joins the requests of several clients into a batch of at most so many
+        rows, calls the function once, and cuts the answer: the function must return a row for each
+        that it is given, in their order. Where it raises, each request is worked on alone, so that
+        only the one that is the cause fails. None is as the function was marked
+    max_wait_ms : how long a request waits for others to be joined with, in milliseconds; 5 unless
+        given
 
     Use it as a context manager, or with :meth:`start` and :meth:`stop`. Sidecars
     of one name on one host share the requests.
@@ -175,6 +183,8 @@ class Sidecar:
         workers: int | None = None,
         slots: int | None = None,
         existing_ring: bool = False,
+        max_batch_rows: int | None = None,
+        max_wait_ms: float | None = None,
     ) -> None:
         if existing_ring and slots is not None:
             raise ValueError("slots are for a ring that the sidecar makes; this one is there")
@@ -187,6 +197,8 @@ class Sidecar:
         self._workers = workers
         self._slots = slots
         self._existing_ring = existing_ring
+        batching = Batching.of(max_batch_rows, max_wait_ms)
+        self._options = [] if batching is None else batching.as_arguments()
         self._places: list[_Place] = []
         self._restarts = 0
         self._pid = 0
@@ -238,7 +250,7 @@ class Sidecar:
             self._seat = self._ring.producer(SUPERVISOR)
             self._sweep(self._ring)
             for _ in range(self._workers):
-                self._places.append(_Place(self._target, self.name))
+                self._places.append(_Place(self._target, self.name, self._options))
             self._await_ready(deadline)
         except BaseException:
             self.stop()
@@ -342,6 +354,7 @@ class SidecarFunction(Protocol[P, Answer]):
     __qualname__: str
     __sidecar_name__: str
     __sidecar_workers__: int
+    __sidecar_batching__: Batching | None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Answer: ...
 
@@ -359,7 +372,13 @@ class _Mark(Protocol):
     def __call__(self, target: Callable[P, Answer], /) -> SidecarFunction[P, Answer]: ...
 
 
-def sidecar(name: str | None = None, *, workers: int = 1) -> _Mark:
+def sidecar(
+    name: str | None = None,
+    *,
+    workers: int = 1,
+    max_batch_rows: int | None = None,
+    max_wait_ms: float | None = None,
+) -> _Mark:
     """Mark a function (or a class, instantiated once a worker) as a sidecar.
 
     The decorated function can be called as before, served by
@@ -372,13 +391,18 @@ def sidecar(name: str | None = None, *, workers: int = 1) -> _Mark:
         with score.sidecar():
             ...
 
+    The options are those of :class:`Sidecar`.
+
     Type checkers see the function's own parameters, and the attribute; of a class they see the
     class: start it with ``shmring.Sidecar(Scorer)``.
     """
 
+    batching = Batching.of(max_batch_rows, max_wait_ms)
+
     def mark(target: Any, /) -> Any:
         target.__sidecar_name__ = name or target.__name__
         target.__sidecar_workers__ = workers
+        target.__sidecar_batching__ = batching
         target.sidecar = lambda: Sidecar(target)
         return target
 

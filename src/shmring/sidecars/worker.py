@@ -3,6 +3,10 @@
 Run as ``python -m shmring.sidecars.worker``; the supervisor (server.py) does.
 A request stays leased until its answer is published: should the worker die in
 between, the request is delivered again to another one.
+
+Where the function takes requests together, they wait for each other a little and
+are worked on as one batch. If that goes wrong each is worked on alone, and so is
+what a worker has died over: only the request that is the cause is to fail.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -30,6 +35,7 @@ from shmring.errors import (
     ShmringError,
     TooManyLeases,
 )
+from shmring.sidecars.joint import Batching, Gathering, WrongRows, joined, split
 from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.wire import (
@@ -165,6 +171,20 @@ class _Client:
         self.ring.close()
 
 
+@dataclass(slots=True)
+class _Request:
+    lease: shmring.Lease
+    head: Head
+    client: _Client
+
+
+@dataclass(slots=True)
+class _Gathered(_Request):
+    """One that waits for others; its batch lies in the ring."""
+
+    batch: pa.RecordBatch
+
+
 class Worker:
     """Serves requests of one sidecar until :meth:`stop` is called.
 
@@ -178,14 +198,24 @@ class Worker:
     target : what the function is called in errors
     ring : the sidecar's request ring; it is the worker's now
     parent : process id of the supervisor; the worker ends with it
+    batching : how many requests are worked on at a time; None: each alone
     """
 
-    def __init__(self, function: Function, target: str, ring: shmring.Ring, parent: int) -> None:
+    def __init__(
+        self,
+        function: Function,
+        target: str,
+        ring: shmring.Ring,
+        parent: int,
+        batching: Batching | None = None,
+    ) -> None:
         self._function = function
         self._target = target
         self._parent = parent
         self._clients: dict[str, _Client] = {}
         self._stopping = False
+        self._batching = batching
+        self._gathering = None if batching is None else Gathering[_Gathered](batching)
         self._ring = ring
         self._inbox = _await_seat(
             lambda: ring.consumer(WORKERS_BRANCH, start="earliest", name=target)
@@ -203,14 +233,7 @@ class Worker:
         """
         swept = time.monotonic()
         while not self._stopping and os.getppid() == self._parent:
-            behind = any(client.is_behind for client in self._clients.values())
-            try:
-                lease = self._inbox.lease(timeout=0.001 if behind else _IDLE)
-            except Empty:
-                lease = None
-            except TooManyLeases:  # clients that do not keep up: answers first
-                time.sleep(0.001)
-                lease = None
+            lease = self._next()
             if lease is not None:
                 self._serve(lease)
             for client in self._clients.values():
@@ -218,7 +241,26 @@ class Worker:
             if time.monotonic() - swept > _IDLE:
                 swept = time.monotonic()
                 self._sweep()
+        self._serve_together()
         self._leave()
+
+    def _next(self) -> shmring.Lease | None:
+        """The next request, if one comes before there is something else to do."""
+        behind = any(client.is_behind for client in self._clients.values())
+        wait = 0.001 if behind else _IDLE
+        if self._gathering:
+            wait = min(wait, self._gathering.left)
+        try:
+            return self._inbox.lease(timeout=wait)
+        except Empty:
+            if self._gathering and self._gathering.left == 0:
+                self._serve_together()
+        except TooManyLeases:
+            if self._gathering:
+                self._serve_together()
+            else:  # clients that do not keep up: answers first
+                time.sleep(0.001)
+        return None
 
     def _sweep(self) -> None:
         for name, client in list(self._clients.items()):
@@ -237,7 +279,59 @@ class Worker:
             print(f"shmring: a request cannot be answered: {error}", file=sys.stderr, flush=True)
             lease.release()
         else:
-            client.add(_Job(lease, self._answer(client, head, lease)))
+            self._serve_or_gather(_Request(lease, head, client))
+
+    def _serve_or_gather(self, request: _Request) -> None:
+        gathering = self._gathering
+        if gathering is None or request.lease.redelivered:
+            self._serve_together()  # the others are not to die of this one
+            self._serve_alone(request)
+            return
+        try:
+            batch = self._decode(request)
+        except ShmringError:
+            self._serve_alone(request)  # which tells its client
+            return
+        if not gathering.takes(batch):
+            self._serve_together()
+        gathering.add(_Gathered(request.lease, request.head, request.client, batch))
+        if gathering.is_full:
+            self._serve_together()
+
+    def _serve_alone(self, request: _Request) -> None:
+        self._answer(request, self._worked_on(request))
+
+    def _serve_together(self) -> None:
+        """Work on what was gathered, as one batch; each request is answered by itself."""
+        gathered = self._gathering.take() if self._gathering else []
+        requests = [_Request(each.lease, each.head, each.client) for each in gathered]
+        batches = [each.batch for each in gathered]
+        gathered.clear()
+        answers: list[Iterator[Piece]]
+        try:
+            cut = self._worked_on_as_one(batches) if len(batches) > 1 else None
+        except WrongRows as error:
+            answers = [map(_raise, [error]) for _ in requests]
+        except BaseException:  # one request's fault, perhaps; sys.exit() in the function too
+            answers = [self._worked_on(request) for request in requests]
+        else:
+            answers = [
+                self._worked_on(request)
+                if cut is None
+                else self._pieces(request.client, iter(cut[number]))
+                for number, request in enumerate(requests)
+            ]
+        batches.clear()
+        for request, answer in zip(requests, answers, strict=True):
+            self._answer(request, answer)
+
+    def _worked_on_as_one(self, batches: list[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+        assert self._batching is not None
+        rows = [batch.num_rows for batch in batches]
+        result = self._function(joined(batches))
+        parts = [batch for part in _parts(result) for batch in self._batches(part)]
+        self._batching.check(self._target, sum(rows), sum(part.num_rows for part in parts))
+        return split(parts, rows)
 
     def _client(self, name: str) -> _Client:
         client = self._clients.get(name)
@@ -245,20 +339,20 @@ class Worker:
             client = self._clients[name] = _Client(name)
         return client
 
-    def _answer(self, client: _Client, head: Head, lease: shmring.Lease) -> Generator[Push]:
+    def _answer(self, request: _Request, pieces: Iterator[Piece]) -> None:
+        request.client.add(_Job(request.lease, self._pushes(request, pieces)))
+
+    def _pushes(self, request: _Request, pieces: Iterator[Piece]) -> Generator[Push]:
+        client, head = request.client, request.head
+
         def push(head: Head, body: bytes = b"") -> Push:
             message = head.pack() + body
             return partial(client.producer.push, message, kind=KIND_REPLY, timeout=0)
 
         piece = 0
         try:
-            if lease.redelivered:
+            if request.lease.redelivered:
                 yield push(head.answer(0, FLAG_AGAIN))
-            message = pa.py_buffer(lease).slice(HEAD_BYTES)
-            batch = decode_batch(message, None, ring=self._ring.path, message_id=lease.message_id)
-            del message
-            pieces = self._pieces(client, self._function(batch))
-            del batch
             ready = next(pieces, None)
             while ready is not None:
                 following = next(pieces, None)
@@ -274,9 +368,25 @@ class Worker:
             text = traceback.format_exc().encode(errors="backslashreplace")[-_TRACEBACK_BYTES:]
             yield push(head.answer(0, FLAG_ERROR | FLAG_LAST), text)
 
+    def _decode(self, request: _Request) -> pa.RecordBatch:
+        lease = request.lease
+        message = pa.py_buffer(lease).slice(HEAD_BYTES)
+        return decode_batch(message, None, ring=self._ring.path, message_id=lease.message_id)
+
+    def _worked_on(self, request: _Request) -> Iterator[Piece]:
+        batch = self._decode(request)
+        rows = batch.num_rows
+        result = self._function(batch)
+        del batch
+        answered = 0
+        for piece in self._pieces(request.client, result):
+            answered += piece[0].num_rows
+            yield piece
+        if self._batching is not None:
+            self._batching.check(self._target, rows, answered)
+
     def _pieces(self, client: _Client, result: Any) -> Iterator[Piece]:
-        parts = cast("Iterator[Any]", result) if isinstance(result, Iterator) else (result,)
-        for part in parts:
+        for part in _parts(result):
             for batch in self._batches(part):
                 yield from client.encoder_for(batch).pieces(
                     batch,
@@ -322,6 +432,15 @@ class Worker:
         self._ring.close()
 
 
+def _parts(result: Any) -> Iterator[Any]:
+    """What a function has returned, one by one if those are several."""
+    return cast("Iterator[Any]", result) if isinstance(result, Iterator) else iter((result,))
+
+
+def _raise(error: Exception) -> Piece:
+    raise error
+
+
 def _await_seat(take: Callable[[], Seat]) -> Seat:
     """Take a seat as soon as one is free; the supervisor ends a worker that waits too long."""
     while True:
@@ -339,10 +458,18 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def main(arguments: list[str]) -> int:
-    """``python -m shmring.sidecars.worker TARGET NAME PARENT READY``.
+def _batching(function: Function, arguments: list[str]) -> Batching | None:
+    """As the command says, or else as the function's decorator does."""
+    if arguments:
+        return Batching.from_arguments(*arguments)
+    return getattr(function, "__sidecar_batching__", None)
 
-    READY is a file descriptor into which a byte is written when the function is loaded.
+
+def main(arguments: list[str]) -> int:
+    """``python -m shmring.sidecars.worker TARGET NAME PARENT READY [ROWS WAIT]``.
+
+    READY is a file descriptor into which a byte is written when the function is loaded. ROWS and
+    WAIT are those of :class:`~shmring.sidecars.joint.Batching`.
     """
     # Ctrl-C in a terminal reaches the whole group: the supervisor ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -352,7 +479,8 @@ def main(arguments: list[str]) -> int:
     ring = _await_seat(lambda: shmring.attach(request_ring_name(name)))
     # Clients that wait see by it what they wait for.
     loading = _await_seat(lambda: ring.producer(LOADING + target))
-    worker = Worker(load_function(target), target, ring, parent)
+    function = load_function(target)
+    worker = Worker(function, target, ring, parent, _batching(function, arguments[4:]))
     loading.close()
 
     def stop(number: int, frame: object) -> None:

@@ -49,6 +49,8 @@ def configure(
     workers: int | None = None,
     slots: int | None = None,
     timeout: float | None = None,
+    max_batch_rows: int | None = None,
+    max_wait_ms: float | None = None,
     shared: bool = False,
 ) -> SparkSession.Builder:
     """Give a session that is being built the jar, and sidecars that live with its executors.
@@ -70,8 +72,8 @@ def configure(
     ----------
     sidecars : by the name under which :func:`through` finds them, "module:function" or
         "module:Class"
-    workers, slots, timeout : of each of them, as of :class:`shmring.Sidecar`; timeout is for
-        the workers to load
+    workers, slots, max_batch_rows, max_wait_ms : of each of them, as of :class:`shmring.Sidecar`
+    timeout : seconds for the workers to load
     shared : one for all executors of a host, instead of one for each
 
     Raises
@@ -81,7 +83,13 @@ def configure(
     """
     given: dict[str, str] = getattr(builder, "_options", {})
     wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}
-    options: dict[str, object] = {"workers": workers, "slots": slots, "timeout": timeout}
+    options: dict[str, object] = {
+        "workers": workers,
+        "slots": slots,
+        "timeout": timeout,
+        "maxBatchRows": max_batch_rows,
+        "maxWaitMs": max_wait_ms,
+    }
     options = {key: value for key, value in options.items() if value is not None}
     if shared:
         options["shared"] = "true"

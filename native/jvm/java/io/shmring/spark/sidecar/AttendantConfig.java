@@ -22,10 +22,16 @@ public final class AttendantConfig {
 
   /** What only a function has, and what `shmring sidecar` calls that. */
   private static final Map<String, String> OF_FUNCTION =
-      Map.of("workers", "--workers", SLOTS, "--slots", "timeout", "--timeout");
+      Map.of(
+          "workers", "--workers",
+          SLOTS, "--slots",
+          "timeout", "--timeout",
+          "maxBatchRows", "--max-batch-rows",
+          "maxWaitMs", "--max-wait-ms");
 
   private static final Set<String> OF_SIDECAR =
-      Set.of("function", "command", "workers", "slots", "timeout", "shared");
+      Set.of(
+          "function", "command", "workers", "slots", "timeout", "maxBatchRows", "maxWaitMs", "shared");
   private static final List<String> METRICS_OF_SIDECAR =
       List.of("running", "restarts", "workers", "waitingSlots");
   private static final List<String> METRICS_OF_RING = List.of("usedSlots", "claimed");

@@ -1,0 +1,272 @@
+"""Requests of several clients that a worker joins into one batch.
+
+A wait of an hour is never over: where it is set, the rows alone decide when the function is called.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pyarrow as pa
+import pytest
+from functions import numbers
+
+import shmring
+from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars.joint import Batching, Gathering, joined, split
+from shmring.sidecars.wire import FLAG_LAST, Head, request_ring_name
+
+HOUR = 3_600_000.0  # ms
+
+
+@pytest.fixture
+def ask(name, thread):
+    """Clients that ask at one time; the answers, or the errors, of each."""
+
+    def ask_all(*requests, **options):
+        def run(batches):
+            with SidecarClient(name, patience=60, **options) as client:
+                return list(client.map(batches))
+
+        threads = [thread(run, batches) for batches in requests]
+        return [_outcome(each) for each in threads]
+
+    return ask_all
+
+
+def _outcome(thread):
+    try:
+        return thread.outcome()
+    except shmring.ShmringError as error:
+        return error
+
+
+# --- joint batches ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clients", [2, 8])
+def test_requests_of_several_clients_reach_the_function_as_one_batch(serve, ask, clients):
+    serve("with_rows", max_batch_rows=10 * clients, max_wait_ms=HOUR)
+    asked = [[numbers(i * 10)] for i in range(clients)]
+    for batches, answers in zip(asked, ask(*asked), strict=True):
+        assert [it.select(["x"]) for it in answers] == batches
+        assert answers[0]["rows"].to_pylist() == [10 * clients] * 10
+
+
+def test_requests_of_one_client_are_joined_too_and_answered_in_order(serve, ask):
+    serve("with_rows", max_batch_rows=30, max_wait_ms=HOUR)
+    batches = [numbers(i * 10) for i in range(30)]
+    (answers,) = ask(batches, in_flight=3)
+    assert [it.select(["x"]) for it in answers] == batches
+    assert {rows for it in answers for rows in it["rows"].to_pylist()} == {30}
+
+
+def test_request_that_would_make_the_batch_too_large_begins_the_next_one(serve, ask):
+    serve("with_rows", max_batch_rows=25, max_wait_ms=HOUR)
+    (answers,) = ask([numbers(0, 10), numbers(10, 10), numbers(20, 25)], in_flight=3)
+    assert [it["rows"][0].as_py() for it in answers] == [20, 20, 25]
+
+
+def test_request_of_more_rows_is_worked_on_alone(serve, ask):
+    serve("with_rows", max_batch_rows=25, max_wait_ms=HOUR)
+    (answers,) = ask([numbers(0, 1000)])
+    assert answers[0]["rows"][0].as_py() == 1000
+
+
+@pytest.mark.parametrize("wait", [0, 1])
+def test_batch_that_does_not_become_full_is_worked_on_when_its_time_is_over(serve, ask, wait):
+    serve("with_rows", max_batch_rows=1000, max_wait_ms=wait)
+    batches = [numbers(i) for i in range(20)]
+    (answers,) = ask(batches)
+    assert [it.select(["x"]) for it in answers] == batches
+
+
+def test_many_clients_and_workers_get_their_own_rows(serve, ask):
+    serve("identity", workers=3, max_batch_rows=100, max_wait_ms=1)
+    asked = [[numbers(i * 1000 + k, 1 + k % 7) for k in range(100)] for i in range(8)]
+    assert ask(*asked) == asked
+
+
+def test_requests_of_different_schemas_are_not_joined(serve, ask):
+    serve("identity", max_batch_rows=100, max_wait_ms=1)
+    words = pa.array(["a", "b", "a"]).dictionary_encode()
+    asked = [
+        [numbers(i) for i in range(30)],
+        [pa.record_batch({"s": ["a", None, str(i)]}) for i in range(30)],
+        [pa.record_batch({"d": words, "n": [[i], [], None]}) for i in range(30)],
+        [numbers(i) if i % 2 else pa.record_batch({"y": [i * 0.5]}) for i in range(30)],
+        [pa.RecordBatch.from_arrays([], schema=pa.schema([]))] * 3,
+    ]
+    assert ask(*asked) == asked
+
+
+def test_empty_batches_among_others_are_answered_with_empty_ones(serve, ask):
+    serve("with_rows", max_batch_rows=20, max_wait_ms=HOUR)
+    (answers,) = ask([numbers(0, 0), numbers(0, 0), numbers(1, 20)], in_flight=3)
+    assert [it.num_rows for it in answers] == [0, 0, 20]
+    assert [it["rows"].to_pylist() for it in answers] == [[], [], [20] * 20]
+
+
+def test_answer_in_pieces_is_cut_at_the_requests(serve, ask):
+    serve("row_by_row", max_batch_rows=30, max_wait_ms=HOUR)
+    batches = [numbers(i * 10) for i in range(3)]
+    (answers,) = ask(batches, in_flight=3)
+    assert pa.Table.from_batches(answers) == pa.Table.from_batches(batches)
+
+
+def test_answers_to_a_joint_batch_may_be_larger_than_the_reply_ring(serve, ask):
+    serve("identity", max_batch_rows=100_000, max_wait_ms=HOUR)
+    asked = [[numbers(0, 50_000)], [numbers(7, 50_000)]]
+    for batches, answers in zip(asked, ask(*asked, reply_slots=1024), strict=True):
+        assert pa.Table.from_batches(answers) == pa.Table.from_batches(batches)
+
+
+def test_decorator_says_how_requests_are_joined(thread):
+    def run(batch):
+        with SidecarClient("joined-by-the-decorator") as client:
+            return next(client.map([batch]))["rows"][0].as_py()
+
+    with Sidecar("functions:joining", name="joined-by-the-decorator"):
+        threads = [thread(run, numbers(i)) for i in range(2)]
+        assert [each.outcome() for each in threads] == [20, 20]
+
+
+def test_requests_that_wait_are_answered_by_a_worker_that_is_told_to_end(
+    serve, name, thread, until
+):
+    (pid,) = serve("identity", max_batch_rows=1000, max_wait_ms=HOUR).pids
+
+    def run():
+        with SidecarClient(name) as client:
+            return list(client.map([numbers(1)]))
+
+    asking = thread(run)
+    with shmring.attach(request_ring_name(name), read_only=True) as ring:
+        until(lambda: any(s["hold"] is not None for s in ring.seats() if s["pid"] == pid))
+    os.kill(pid, signal.SIGTERM)
+    assert asking.outcome() == [numbers(1)]
+
+
+# --- what goes wrong ----------------------------------------------------------------------------
+
+
+def test_only_the_request_fails_over_which_the_function_raises(serve, ask):
+    sidecar = serve("fail_on_seven", max_batch_rows=30, max_wait_ms=HOUR)
+    good, bad, other = ask([numbers(10)], [numbers(0)], [numbers(20)])
+    assert (good, other) == ([numbers(10)], [numbers(20)])
+    assert isinstance(bad, shmring.SidecarError)
+    assert "seven is not allowed" in str(bad)
+    assert "During handling" not in str(bad)
+    assert sidecar.restarts == 0
+
+
+@pytest.mark.parametrize("function", ["nothing", "no_arrow", "leave"])
+def test_whatever_goes_wrong_for_all_is_each_ones_answer(serve, ask, function):
+    serve(function, max_batch_rows=20, max_wait_ms=HOUR)
+    for error in ask([numbers(0)], [numbers(10)]):
+        assert isinstance(error, shmring.SidecarError)
+
+
+@pytest.mark.parametrize(("function", "rows"), [("no_rows", 0), ("twice", 40)])
+def test_function_that_returns_another_number_of_rows_fails_each_request(
+    serve, ask, function, rows
+):
+    serve(function, max_batch_rows=20, max_wait_ms=HOUR)
+    for error in ask([numbers(0)], [numbers(10)]):
+        assert isinstance(error, shmring.SidecarError)
+        assert f"functions:{function} answered 20 rows with {rows}: with max_batch_rows" in str(
+            error
+        )
+
+
+def test_number_of_rows_counts_for_a_request_alone_too(serve, ask):
+    serve("twice", max_batch_rows=5, max_wait_ms=HOUR)
+    (error,) = ask([numbers(0)])
+    assert "functions:twice answered 10 rows with 20" in str(error)
+
+
+def test_rubbish_among_requests_is_told_to_its_client_alone(serve, ask, name):
+    serve("identity", max_batch_rows=10, max_wait_ms=HOUR)
+    with (
+        shmring.create(f"{name}-answers", slots=1024, temporary=True) as answers,
+        answers.consumer("client") as inbox,
+    ):
+        with shmring.attach(request_ring_name(name)) as ring, ring.producer() as out:
+            out.push(Head(5, f"{name}-answers").pack() + b"no Arrow")
+            out.push(Head(5, f"{name}-no-such-ring").pack() + b"no Arrow")
+        assert ask([numbers(0)]) == [[numbers(0)]]
+        head = Head.unpack(memoryview(inbox.pop(timeout=120)), ring="answers")
+    assert (head.number, head.flags) == (5, FLAG_LAST | 1)
+
+
+@pytest.mark.kill
+def test_requests_of_a_worker_that_died_over_a_joint_batch_are_answered(serve, ask, marker):
+    serve("die_once", max_batch_rows=30, max_wait_ms=HOUR)
+    asked = [[numbers(0)], [numbers(10)], [numbers(20)]]
+    assert ask(*asked) == asked
+
+
+@pytest.mark.kill
+def test_only_the_request_fails_that_kills_every_worker(serve, ask):
+    serve("die_on_seven", workers=2, max_batch_rows=30, max_wait_ms=1)
+    good, bad, other = ask([numbers(10)], [numbers(0)], [numbers(20)])
+    assert (good, other) == ([numbers(10)], [numbers(20)])
+    assert isinstance(bad, shmring.SidecarUnavailable)
+    assert "have died over the same batch of 10 rows" in str(bad)
+
+
+# --- the parts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_batch_rows": 0}, "max_batch_rows must be at least 1, not 0"),
+        ({"max_wait_ms": 5}, "max_wait_ms is how long requests wait for max_batch_rows"),
+        ({"max_batch_rows": 5, "max_wait_ms": -1}, "max_wait_ms must be a time of 0 or more"),
+        ({"max_batch_rows": 5, "max_wait_ms": float("nan")}, "max_wait_ms must be a time"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(options, text):
+    with pytest.raises(ValueError, match=text):
+        Sidecar("a:b", **options)
+    with pytest.raises(ValueError, match=text):
+        shmring.sidecar("a", **options)
+
+
+def test_options_survive_the_workers_command_line():
+    batching = Batching.of(1000, 2.5)
+    assert Batching.from_arguments(*batching.as_arguments()) == batching
+    assert Batching.of(None, None) is None
+
+
+class Waiting:
+    def __init__(self, batch):
+        self.batch = batch
+
+
+def test_gathering_takes_what_fits_and_forgets_what_was_taken():
+    gathering = Gathering(Batching.of(20, HOUR))
+    assert not gathering
+    assert gathering.takes(numbers(0, 100))
+    gathering.add(Waiting(numbers(0, 15)))
+    assert not gathering.is_full
+    assert gathering.left > 0
+    assert gathering.takes(numbers(0, 5))
+    assert not gathering.takes(numbers(0, 6))
+    assert not gathering.takes(pa.record_batch({"y": [1]}))
+    gathering.add(Waiting(numbers(0, 5)))
+    assert gathering.is_full
+    assert len(gathering.take()) == 2
+    assert not gathering
+    assert not gathering.is_full
+
+
+def test_joined_rows_are_cut_where_they_were_joined():
+    words = [pa.record_batch({"d": pa.array(w).dictionary_encode()}) for w in (["a", "b"], ["c"])]
+    assert joined(words)["d"].to_pylist() == ["a", "b", "c"]
+    batches = [numbers(0, 3), numbers(3, 0), numbers(3, 4)]
+    assert split([joined(batches)], [3, 0, 4]) == [[it] for it in batches]
+    with pytest.raises(ValueError, match="0 rows make 0 batches"):
+        joined([numbers(0, 0), numbers(1, 0)])
