@@ -56,6 +56,10 @@ class File(Protocol):
         """Return the contents as they are now, valid even when the file is closed and removed."""
         ...
 
+    def again(self) -> File:
+        """Return the same file, opened once more; either goes on when the other is closed."""
+        ...
+
     def close(self) -> None:
         """Give the descriptor back; a second call does nothing."""
         ...
@@ -200,6 +204,12 @@ class _OsFile:
 
     def map(self) -> memoryview:
         return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ))
+
+    def again(self) -> File:
+        other = _OsFile.__new__(_OsFile)
+        other._path = self._path
+        other._fd = os.dup(self._fd)
+        return other
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1

@@ -5,7 +5,8 @@
         line: what is in the queue              |
     transaction_log     data_files          append_only_file
 
-A file's format stands at the top of the module that writes it.
+Items are put in through `intake`, which `session` and `append_only` share.  A file's format stands
+at the top of the module that writes it.
 """
 
 from shmring.durable.base.items import Items

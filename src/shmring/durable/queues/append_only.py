@@ -10,16 +10,16 @@ meanwhile.  The format of the file stands in append_only_file.py; beside the fil
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import closing, contextmanager
+from typing import NamedTuple
 
 from shmring._shmring import places_of, reverse_places
-from shmring.closing import Closing
-from shmring.durable.base.files import Buffer, Disk, OsDisk
+from shmring.durable.base.files import Disk, OsDisk
+from shmring.durable.base.forks import lineage
 from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
-from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece
+from shmring.durable.queues import intake
+from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece, View
 from shmring.errors import (
     Closed,
     Damaged,
@@ -30,13 +30,7 @@ from shmring.errors import (
     RingNotFound,
 )
 
-if TYPE_CHECKING:
-    from shmring._shmring import Rows
-
 __all__ = ["AppendOnlyQueue", "Overhead"]
-
-# From this much on items are written early, uncommitted, rather than held in memory.
-_BUFFER_BYTES = 1 << 20
 
 
 class Overhead(NamedTuple):
@@ -51,11 +45,11 @@ class Overhead(NamedTuple):
         return (self.file_bytes - self.item_bytes) / max(1, self.item_bytes)
 
 
-def _read(source: AppendOnlyFile | Held, nbytes: int, position: int) -> bytes:
+def _read(source: AppendOnlyFile | Held | View, nbytes: int, position: int) -> bytes:
     return source.read(nbytes, position)
 
 
-class AppendOnlyQueue(Closing):
+class AppendOnlyQueue(intake.Intake):
     """Open, or create, the queue in a file.
 
     One process at a time writes; any number read, and neither waits for the other.
@@ -90,11 +84,11 @@ class AppendOnlyQueue(Closing):
         timeout: float | None = 0.0,
         disk: Disk | None = None,
     ) -> None:
+        super().__init__()
         self.path = os.path.abspath(path)
         self.readonly = readonly or position is not None
         self._disk = disk or OsDisk()
-        self._pid = os.getpid()
-        self._lock = threading.RLock()
+        self._pid, self._forks = os.getpid(), lineage.forks
         self._owner = None
         self._closed = False
         self._failure: OSError | None = None
@@ -140,7 +134,7 @@ class AppendOnlyQueue(Closing):
         self._front_count = commit.front_count
         # Of the back stack: its top in the file, and what is still to be written upon that.
         self._back = commit.back
-        self._back_count = commit.back_count
+        self._written_count = commit.back_count
         self._packing = Packing(self._file.version)
 
     def _check(self, *, write: bool) -> None:
@@ -153,7 +147,7 @@ class AppendOnlyQueue(Closing):
                     f"open the queue without position= and readonly= to write"
                 )
             return
-        if self._pid != os.getpid():
+        if self._forks != lineage.forks:
             raise ForkedHandle(
                 f"the queue at {self.path} belongs to process {self._pid}; open it with "
                 f"readonly=True in this one"
@@ -167,57 +161,19 @@ class AppendOnlyQueue(Closing):
     def __len__(self) -> int:
         """Return the number of items."""
         with self._lock:
-            return self._front_count + self._back_count
+            return self._front_count + self._written_count + len(self._packing)
 
-    def enqueue(self, data: Buffer) -> None:
-        """Put an item at the back.
+    def _check_writable(self) -> None:
+        self._check(write=True)
 
-        Raises
-        ------
-        NoSpace : the disk is full; this item is not in the queue, all before it are
-        MessageTooLarge : the item has 4 GiB or more
-        TypeError : `data` is not bytes-like
-        """
-        with self._lock:
-            self._check(write=True)
-            if self._packing.nbytes > _BUFFER_BYTES:
-                self._write_back()
-            self._packing.add(data)
-            self._back_count += 1
-            self._changed = True
-
-    def enqueue_many(self, items: Rows) -> int:
-        """Put items at the back, in their order; otherwise as :meth:`enqueue`.
-
-        Parameters
-        ----------
-        items : bytes-like objects, a list of them or any other iterable; or a uint8 array of shape
-            (n, k); or an Arrow array of binary, large binary or fixed-size binary without nulls
-
-        Returns
-        -------
-        how many there were
-
-        Raises
-        ------
-        NoSpace : the disk is full; none of these items is in the queue, all before them are
-        MessageTooLarge, TypeError, ValueError : one of them cannot be an item; none is in the queue
-        """
-        with self._lock:
-            self._check(write=True)
-            if self._packing.nbytes > _BUFFER_BYTES:
-                self._write_back()
-            count = self._packing.add_many(items)
-            self._back_count += count
-            self._changed = True
-            return count
-
-    def _write_back(self) -> None:
+    def _write_early(self) -> None:
         self._packing.settle()
         if len(self._packing):
             with self._writing():
                 self._back = self._file.append_back(self._packing, self._back)
+            self._written_count += len(self._packing)
             self._packing = Packing(self._file.version)
+            self._changed = True
 
     @contextmanager
     def _writing(self) -> Generator[None]:
@@ -307,11 +263,13 @@ class AppendOnlyQueue(Closing):
             link = self._rest
             places, self._rest = self._file.walk(link, adjacent=True)
             self._front.append(Piece(self._file, places, link))
-        elif self._back_count:
+        elif self._written_count or len(self._packing):
             # An empty front becomes the reversed back.
             self._front = self._reversed_back()
-            self._front_count, self._back_count = self._back_count, 0
-            self._back, self._packing = 0, Packing(self._file.version)
+            self._front_count = self._written_count + len(self._packing)
+            self._changed |= len(self._packing) > 0
+            self._back, self._written_count = 0, 0
+            self._packing = Packing(self._file.version)
         return bool(self._front)
 
     def _reversed_back(self) -> list[Piece]:
@@ -337,15 +295,21 @@ class AppendOnlyQueue(Closing):
         """Go through the items from the front, taking none."""
         with self._lock:
             self._check(write=False)
-            pieces = [Piece(p.source, p.places, p.link, p.begin) for p in self._in_order()]
+            # The caller may do with the queue what it likes between two items.
+            view = self._file.view()
+            pieces = [
+                Piece(p.source if isinstance(p.source, Held) else view, p.places, p.link, p.begin)
+                for p in self._in_order()
+            ]
         ahead = ReadAhead(_read, self._file.version)
-        for piece in pieces:
-            while len(piece):
-                data = ahead.one(piece.source, piece.places, piece.begin)
-                if data is None:
-                    raise self._damaged(piece)
-                yield data
-                piece.begin += 1
+        with closing(view):
+            for piece in pieces:
+                while len(piece):
+                    data = ahead.one(piece.source, piece.places, piece.begin)
+                    if data is None:
+                        raise self._damaged(piece)
+                    yield data
+                    piece.begin += 1
 
     def flush(self) -> int:
         """Commit; return the position at which this state can be opened again.
@@ -357,9 +321,9 @@ class AppendOnlyQueue(Closing):
         """
         with self._lock:
             self._check(write=True)
+            self._write_early()
             if not self._changed and self.position:
                 return self.position
-            self._write_back()
             if self._front and not self._front[0].link:
                 with self._writing():
                     self._front = self._file.append_front(self._front)
@@ -368,7 +332,7 @@ class AppendOnlyQueue(Closing):
                     self._front[0].top if self._front else self._rest,
                     self._front_count,
                     self._back,
-                    self._back_count,
+                    self._written_count,
                 )
             self.position, self._committed, self._changed = commit.position, commit, False
             return self.position
@@ -445,7 +409,7 @@ class AppendOnlyQueue(Closing):
                     raise self._damaged(Piece(piece.source, piece.places, 0, at))
                 packing.add_many(items)
                 at += got
-                if packing.nbytes > _BUFFER_BYTES:
+                if packing.nbytes > intake.BUFFER_BYTES:
                     top, packing = new.append_back(packing, top), Packing(new.version)
         if len(packing):
             top = new.append_back(packing, top)
@@ -466,5 +430,5 @@ class AppendOnlyQueue(Closing):
                 self._release()
 
     def _release(self) -> None:
-        if self._owner is not None and self._pid == os.getpid():
+        if self._owner is not None and self._forks == lineage.forks:
             self._owner.release()

@@ -44,7 +44,7 @@ from shmring.durable.base.files import Buffer, Disk, File, replace_file
 from shmring.durable.base.items import PLACE, Packing
 from shmring.errors import Damaged, PositionNotFound
 
-__all__ = ["AppendOnlyFile", "Commit", "Held", "Piece"]
+__all__ = ["AppendOnlyFile", "Commit", "Held", "Piece", "View"]
 
 _FILE_MAGIC = b"SHMRAOQ1"
 _HEADER = struct.Struct("<8sIIQQ32x")
@@ -71,6 +71,19 @@ class Held:
         return self.data[position : position + nbytes]
 
 
+class View:
+    """The file for a reader of its own, while the queue goes on, is compacted or closed."""
+
+    def __init__(self, file: File, base: int) -> None:
+        self._file = file
+        self._base = base
+        self.close = file.close
+
+    def read(self, nbytes: int, position: int) -> bytes:
+        """Return the bytes at a position; fewer at the end of the file."""
+        return self._file.read(nbytes, position - self._base)
+
+
 @dataclass(slots=True, eq=False)
 class Piece:
     """Items of the front stack, from the top down.
@@ -83,7 +96,7 @@ class Piece:
     begin, end : how many of them have been taken, and how many there were
     """
 
-    source: AppendOnlyFile | Held
+    source: AppendOnlyFile | Held | View
     places: bytearray
     link: int = 0
     begin: int = 0
@@ -251,6 +264,10 @@ class AppendOnlyFile:
     def read(self, nbytes: int, position: int) -> bytes:
         """Return the bytes at a position; fewer at the end of the file."""
         return self._file.read(nbytes, position - self.base)
+
+    def view(self) -> View:
+        """Open the file once more, to read from it."""
+        return View(self._file.again(), self.base)
 
     def append_back(self, packing: Packing, below: int) -> int:
         """Write items and their nodes, the first upon ``below``; return the last one's position.

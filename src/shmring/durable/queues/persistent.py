@@ -31,6 +31,7 @@ from typing import Literal
 from shmring._shmring import places_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Disk, OsDisk
+from shmring.durable.base.forks import lineage
 from shmring.durable.base.group_commit import GroupCommit
 from shmring.durable.base.items import PLACE, Items, ReadAhead
 from shmring.durable.queues.compaction import snapshot
@@ -101,7 +102,7 @@ class PersistentQueue(Closing):
         self._cut = damage == "cut"
         self._log_size = log_size
         self._log_reserve = log_reserve
-        self._pid = os.getpid()
+        self._pid, self._forks = os.getpid(), lineage.forks
         self._group = GroupCommit(self._commit)
         # Held while a group is written; taken before _lock, never the other way round.
         self._commit_lock = threading.Lock()
@@ -175,7 +176,7 @@ class PersistentQueue(Closing):
 
     def check(self) -> None:
         """Raise unless this process may use the queue."""
-        if self._pid != os.getpid():
+        if self._forks != lineage.forks:
             raise ForkedHandle(f"only process {self._pid} can use the queue at {self.path}")
         if not self.is_open:
             raise Closed(f"the queue at {self.path} was closed; open it again")
@@ -183,7 +184,7 @@ class PersistentQueue(Closing):
     @property
     def usable(self) -> bool:
         """Whether :meth:`check` would pass."""
-        return self.is_open and self._pid == os.getpid()
+        return self.is_open and self._forks == lineage.forks
 
     def reset(self) -> None:
         """Delete every item, in the queue or in a session's hands, in one step, durably.
@@ -249,6 +250,8 @@ class PersistentQueue(Closing):
     def take(self, taken: list[Span]) -> bytes | None:
         """Give the front item to a session, whose spans ``taken`` are; None if there is none."""
         with self._lock:
+            if not self.is_open:
+                raise self._closed()
             if self._abandoned:
                 self._adopt()
             while self._line.count:
@@ -266,6 +269,8 @@ class PersistentQueue(Closing):
         """Give items from the front to a session."""
         items = Items()
         with self._lock:
+            if not self.is_open:
+                raise self._closed()
             if self._abandoned:
                 self._adopt()
             try:
@@ -545,7 +550,7 @@ class PersistentQueue(Closing):
         """Sync, trim the log if it is long, and let the next owner in; open sessions are undone."""
         if not self.is_open:
             return
-        if self._pid != os.getpid():
+        if self._forks != lineage.forks:
             self.is_open = False
             return
         with self._commit_lock:
@@ -562,12 +567,13 @@ class PersistentQueue(Closing):
             raise self._closed()
 
     def _shut(self) -> None:
+        known = self._failure is None and not self._journal.unchecked
+        # Whoever takes an item reads it with the lock held.
         with self._lock:
             live = {span.run.source for span in (*self._line, *self._line.taken)}
-        numbers = {source.number for source in live if isinstance(source, DataFile)}
-        known = self._failure is None and not self._journal.unchecked
-        try:
-            self.files.close(numbers if known else None)
-        finally:
-            self._journal.close()
-            self._owner.release()
+            numbers = {source.number for source in live if isinstance(source, DataFile)}
+            try:
+                self.files.close(numbers if known else None)
+            finally:
+                self._journal.close()
+                self._owner.release()

@@ -1,28 +1,24 @@
-"""One thread's transaction on a persistent queue."""
+"""A transaction on a persistent queue."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shmring.closing import Closing
-from shmring.durable.base.files import Buffer
 from shmring.durable.base.group_commit import Waiting
 from shmring.durable.base.items import TABLE_ENTRY_BYTES, Items, Packing
 from shmring.durable.queues.data_files import DataFile
+from shmring.durable.queues.intake import Intake
 from shmring.durable.queues.line import Span
 from shmring.errors import NoSpace
 
 if TYPE_CHECKING:
-    from shmring._shmring import Rows
     from shmring.durable.queues.persistent import PersistentQueue
 
 __all__ = ["Extent", "Session", "Transaction"]
 
 # Up to this much goes into the log together with the transaction and so needs one sync, not two.
 _INLINE_BYTES = 32 << 10
-# From this much on a session writes early, uncommitted, rather than hold it in memory.
-_BUFFER_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -47,55 +43,23 @@ class Transaction(Waiting):
         self.taken = taken
 
 
-class Session(Closing):
-    """A transaction of one thread; made by :meth:`PersistentQueue.session`.
+class Session(Intake):
+    """A transaction; made by :meth:`PersistentQueue.session`.
 
     Leaving the ``with`` block, :meth:`rollback` or dropping the session undoes what was not
-    flushed.  A session is for one thread at a time; a queue may have any number of them.
+    flushed.  A queue may have any number of sessions; what threads do in one and the same session
+    is committed or undone together.
     """
 
     def __init__(self, queue: PersistentQueue) -> None:
+        super().__init__()
         self._queue = queue
         self._packing = Packing(queue.version)
         self._extents: list[Extent] = []
         self._taken: list[Span] = []
 
-    def enqueue(self, data: Buffer) -> None:
-        """Put an item at the back, visible to others after the next flush.
-
-        Raises
-        ------
-        NoSpace : the disk is full; this item is not in the session, all before it are
-        MessageTooLarge : the item has 4 GiB or more
-        TypeError : `data` is not bytes-like
-        """
+    def _check_writable(self) -> None:
         self._queue.check()
-        if self._packing.nbytes > _BUFFER_BYTES:
-            self._write_early()
-        self._packing.add(data)
-
-    def enqueue_many(self, items: Rows) -> int:
-        """Put items at the back, in their order; otherwise as :meth:`enqueue`.
-
-        Parameters
-        ----------
-        items : bytes-like objects, a list of them or any other iterable; or a uint8 array of shape
-            (n, k); or an Arrow array of binary, large binary or fixed-size binary without nulls
-
-        Returns
-        -------
-        how many there were
-
-        Raises
-        ------
-        NoSpace : the disk is full; none of these items is in the session, all before them are
-        MessageTooLarge, TypeError, ValueError : one of them cannot be an item; none is
-            in the session
-        """
-        self._queue.check()
-        if self._packing.nbytes > _BUFFER_BYTES:
-            self._write_early()
-        return self._packing.add_many(items)
 
     def _write_early(self) -> None:
         packing = self._packing
@@ -119,8 +83,9 @@ class Session(Closing):
         ------
         Damaged : its bytes do not match their checksum; it stays at the front
         """
-        self._queue.check()
-        return self._queue.take(self._taken)
+        with self._lock:
+            self._queue.check()
+            return self._queue.take(self._taken)
 
     def dequeue_many(self, max_items: int) -> Items:
         """Take up to so many items from the front; otherwise as :meth:`dequeue`.
@@ -135,10 +100,11 @@ class Session(Closing):
         Damaged : the first of them does not match its checksum; it stays at the front
         ValueError : `max_items` is negative
         """
-        self._queue.check()
         if max_items < 0:
             raise ValueError(f"max_items must not be negative, as {max_items} is")
-        return self._queue.take_many(self._taken, max_items)
+        with self._lock:
+            self._queue.check()
+            return self._queue.take_many(self._taken, max_items)
 
     def flush(self) -> None:
         """Commit: returns when everything this session did is on disk (or will be, if delayed).
@@ -150,23 +116,25 @@ class Session(Closing):
         Closed : the queue was closed, or stopped after a failed write; or it was reset, and this
             session holds items that went with it: nothing was committed, roll back
         """
-        self._queue.check()
-        if self._packing.nbytes > _INLINE_BYTES:
-            self._write_early()
-        self._packing.settle()
-        if not (len(self._packing) or self._extents or self._taken):
-            return
-        transaction = Transaction(self._extents, self._packing, self._taken)
-        try:
-            self._queue.commit(transaction)
-        finally:
-            if transaction.committed:
-                self._forget()
+        with self._lock:
+            self._queue.check()
+            if self._packing.nbytes > _INLINE_BYTES:
+                self._write_early()
+            self._packing.settle()
+            if not (len(self._packing) or self._extents or self._taken):
+                return
+            transaction = Transaction(self._extents, self._packing, self._taken)
+            try:
+                self._queue.commit(transaction)
+            finally:
+                if transaction.committed:
+                    self._forget()
 
     def rollback(self) -> None:
         """Undo what was not flushed: enqueues vanish, dequeued items return to the front."""
-        extents, taken = self._extents, self._taken
-        self._forget()
+        with self._lock:
+            extents, taken = self._extents, self._taken
+            self._forget()
         if not self._queue.usable:
             return
         for extent in extents:
