@@ -107,22 +107,22 @@ class Backend(ABC):
     # -- messages --------------------------------------------------------------------------------
 
     @abstractmethod
-    def push(self, rows: Sequence[bytes], time_ns: int, patient: bool) -> int | None:
+    def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
         """Publish all rows and return the first one's number, or do nothing and return None.
 
-        `patient`: the database may wait for milliseconds, where it can do so better than we.
+        `patience`: seconds that the database may wait, where it can do so better than we.
         """
 
     @abstractmethod
-    def pop_one(self, patient: bool) -> bytes | None:
+    def pop_one(self, patience: float) -> bytes | None:
         """Take the subscriber's next message, if there is one."""
 
     @abstractmethod
-    def pop_many(self, limit: int) -> list[bytes]:
+    def pop_many(self, limit: int, patience: float) -> list[bytes]:
         """Take the subscriber's next messages, in order, up to `limit` of them; or none."""
 
     @abstractmethod
-    def pop_rows(self, limit: int) -> list[Message]:
+    def pop_rows(self, limit: int, patience: float) -> list[Message]:
         """Take messages as :meth:`pop_many` does, with their numbers and times."""
 
     @abstractmethod

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 # Raised whenever a body below changes.
-VERSION = 1
+VERSION = 2
 # SQLSTATEs: a run of slots is free at its end and not before; a slot holds what is none of its own.
 FULL_WITHIN = "SR001"
 FOREIGN = "SR002"
@@ -49,6 +49,9 @@ PUSH, POP, AWAIT_MESSAGE, AWAIT_SLOT = 0, 1, 100, 200
 # How far below a cursor one looks for numbers that somebody took and did not use: more than there
 # are connections. What lies further back is found by the look that reads the whole table.
 NEAR = 300
+
+# Milliseconds that a pop waits within the database for a message.
+IDLE = 5
 
 _SUFFIXES = (
     "version resume claim open settle look_push look_pop push_one push_many pop_one pop_many"
@@ -128,6 +131,18 @@ class Functions:
     def _passed(self, number: str, held: str = "s.message_id") -> str:
         """Whether a slot holds this number, or one of a later lap."""
         return f"({held} >= {number} AND ({held} - {number}) % {self.layout.slots} = 0)"
+
+    def _await_message(self, nothing: str) -> str:
+        """Wait a little for a message, and hold nothing meanwhile."""
+        return f"""
+                idle := least({IDLE}, patience);
+                WHILE pg_sequence_last_value(pops) >= {self._last("_push")} LOOP
+                    IF idle <= 0 THEN
+                        {nothing}
+                    END IF;
+                    idle := idle - 1;
+                    PERFORM pg_sleep(0.001);
+                END LOOP;"""
 
     @property
     def _count_down(self) -> str:
@@ -264,6 +279,7 @@ class Functions:
                 mask bigint := 1::bigint << holder;
                 number bigint;
                 held bigint;
+                idle integer;
                 found_data bytea;
             BEGIN
                 IF {self._last("_claims_id_seq")} IS NOT NULL THEN
@@ -272,6 +288,7 @@ class Functions:
                         RETURN found_data;
                     END IF;
                 END IF;
+                {self._await_message("RETURN NULL;")}
                 {self._lock(f"{POP} + holder", "_shared")}
                 LOOP
                     IF pg_sequence_last_value(pops) >= {self._last("_push")} THEN
@@ -306,7 +323,7 @@ class Functions:
     def _pop_many(self) -> str:
         return f"""
             CREATE OR REPLACE FUNCTION {self._in("_pop_many")}(
-                holder integer, pops regclass, most bigint)
+                holder integer, pops regclass, most bigint, patience integer)
             RETURNS TABLE (message_id bigint, "time" bigint, message bytea) LANGUAGE plpgsql AS $$
             #variable_conflict use_column
             DECLARE
@@ -314,6 +331,7 @@ class Functions:
                 number bigint;
                 after bigint;
                 taken bigint;
+                idle integer;
             BEGIN
                 IF {self._last("_claims_id_seq")} IS NOT NULL THEN
                     RETURN QUERY SELECT * FROM {self._in("_resume")}(holder, most);
@@ -321,6 +339,7 @@ class Functions:
                         RETURN;
                     END IF;
                 END IF;
+                {self._await_message("RETURN;")}
                 {self._lock(f"{POP} + holder")}
                 number := pg_sequence_last_value(pops);
                 after := least(number + most, {self._last("_push")});

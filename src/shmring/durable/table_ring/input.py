@@ -24,8 +24,6 @@ __all__ = [
 ]
 
 FIRST_WAIT = 0.0002
-# So many short waits come before one asks to be told.
-SHORT_WAITS = 4
 # Seconds of waiting after which one looks through the whole table, and again so much later.
 FIRST_SEARCH, NEXT_SEARCH = 1.0, 10.0
 
@@ -56,16 +54,15 @@ class Deadline:
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout must be None or 0 and more seconds, not {timeout}")
         begun = time.monotonic()
-        self.patient = timeout != 0
         self._end = math.inf if timeout is None else begun + timeout
         self._search = begun + FIRST_SEARCH
         self._next = FIRST_WAIT
         self.waits = 0
 
     @property
-    def short(self) -> bool:
-        """Whether the next wait is one of the short ones."""
-        return self.waits < SHORT_WAITS
+    def remaining(self) -> float:
+        """Seconds until the end."""
+        return max(0.0, self._end - time.monotonic())
 
     def wait(self, sleep: Callable[[float], None], longest: float) -> bool:
         """Sleep, or return False when the time is over."""
@@ -86,6 +83,8 @@ class Deadline:
 
 
 def message(data: bytes | bytearray | memoryview, which: str = "message") -> bytes:
+    if type(data) is bytes and len(data) <= MESSAGE_BYTES:
+        return data
     if not isinstance(data, (bytes, bytearray, memoryview)):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"a message is bytes, not {type(data).__name__}; encode it first")
     if memoryview(data).nbytes > MESSAGE_BYTES:

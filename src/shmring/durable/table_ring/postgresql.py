@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import select
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -22,17 +22,20 @@ from shmring.durable.table_ring.backend import (
 )
 from shmring.durable.table_ring.functions import Functions
 from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout
-from shmring.errors import Damaged, MissingExtra, VersionMismatch
+from shmring.errors import Contended, Damaged, MissingExtra, VersionMismatch
 
 if TYPE_CHECKING:
     import psycopg
 
+    from shmring.durable.table_ring.statement import Statement
+
 __all__ = ["PostgresBackend"]
 
 Rows = list[tuple[Any, ...]]
+R = TypeVar("R")
 
 # Milliseconds that the server waits for a slot or a message that is about to come.
-PATIENCE = 5
+PATIENCE = 50
 # Seconds until a session that waits looks by itself: where pushes and pops tell it, and where
 # another session is the one that they see.
 TOLD_WAIT = 0.25
@@ -76,8 +79,10 @@ class PostgresBackend(Backend):
 
     def _prepare_session(self, connection: psycopg.Connection[Any], _record: Any) -> None:
         from shmring.durable.table_ring.bytea_array import Rows, register
+        from shmring.durable.table_ring.statement import Statement
 
         register(connection)
+        self._statement = Statement
         self._rows = Rows
         connection.autocommit = True
         connection.add_notify_handler(_ignore)
@@ -107,7 +112,12 @@ class PostgresBackend(Backend):
     def use(self, layout: Layout) -> None:
         super().use(layout)
         name = self.tables.name
-        self._push_one = f"SELECT {name}_push_one(%s::bytea, %s::bigint, %s)"
+        self._push_one = self._statement("push_one", f"SELECT {name}_push_one($1, $2, $3)")
+        self._sync = self._statement(
+            "sync",
+            f"SELECT set_config('synchronous_commit', '{self._sync_level}', true),"
+            " pg_logical_emit_message(true, '', '')",
+        )
         self._push_many = f"SELECT {name}_push_many(%s::bytea[], %s::bigint)"
         self._look_push = f"SELECT * FROM {name}_look_push(%s::bigint)"
         (self._key,) = self._call("SELECT %s::regclass::oid::int4", (self.tables.ring.name,))[0]
@@ -118,32 +128,38 @@ class PostgresBackend(Backend):
         # Of a subscriber that is removed the sequence is gone, also where another gets its bit.
         me = f"{holder}, {cursor}::oid::regclass"
         self._subscriber, self._holder = subscriber, holder
-        self._pop_one = f"SELECT {name}_pop_one({me}, %s)"
-        self._pop_many = f"SELECT message FROM {name}_pop_many({me}, %s::bigint)"
-        self._pop_rows = f"SELECT * FROM {name}_pop_many({me}, %s::bigint)"
+        self._pop_one = self._statement("pop_one", f"SELECT {name}_pop_one({me}, $1)")
+        self._pop_many = f"SELECT message FROM {name}_pop_many({me}, %s::bigint, %s)"
+        self._pop_rows = f"SELECT * FROM {name}_pop_many({me}, %s::bigint, %s)"
         self._claim = f"SELECT {name}_claim({me}, %s::bigint)"
         self._open = f"SELECT * FROM {name}_open({holder}, %s::bigint)"
         self._look_pop = f"SELECT * FROM {name}_look_pop(%s::text, {me}, %s)"
 
-    def push(self, rows: Sequence[bytes], time_ns: int, patient: bool) -> int | None:
+    def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
         if len(rows) == 1:
-            found = self._move(self._push_one, (rows[0], time_ns, PATIENCE * patient))
-        else:
-            found = self._move(self._push_many, (self._rows(rows), time_ns))
-        return found[0][0] if found else None
+            parameters = (rows[0], time_ns.to_bytes(8), _milliseconds(patience).to_bytes(4))
+            number = self._move(lambda: self._value(self._push_one, parameters))
+            return None if number is None else int.from_bytes(number)
+        values = (self._rows(rows), time_ns)
+        return self._move(lambda: self._call(self._push_many, values)[0][0])
 
-    def pop_one(self, patient: bool) -> bytes | None:
-        found = self._move(self._pop_one, (PATIENCE * patient,))
-        return found[0][0] if found else None
+    def pop_one(self, patience: float) -> bytes | None:
+        parameters = (_milliseconds(patience).to_bytes(4),)
+        return self._move(lambda: self._value(self._pop_one, parameters))
 
-    def pop_many(self, limit: int) -> list[bytes]:
-        return [row[0] for row in self._move(self._pop_many, (limit,))]
+    def pop_many(self, limit: int, patience: float) -> list[bytes]:
+        values = (limit, _milliseconds(patience))
+        found = self._move(lambda: self._call(self._pop_many, values) or None)
+        return [row[0] for row in found or ()]
 
-    def pop_rows(self, limit: int) -> list[Message]:
-        return self._move(self._pop_rows, (limit,))  # pyright: ignore[reportReturnType]
+    def pop_rows(self, limit: int, patience: float) -> list[Message]:
+        values = (limit, _milliseconds(patience))
+        found = self._move(lambda: self._call(self._pop_rows, values) or None)
+        return found or []  # pyright: ignore[reportReturnType]
 
     def begin_claim(self, limit: int) -> list[Message]:
-        while (made := self._move(self._claim, (limit,))) and made[0][0]:
+        # Nothing is popped yet: the commit that does that waits for the disk.
+        while self._try(lambda: self._call(self._claim, (limit,))[0][0]):
             self._begin()
             try:
                 found = self._call(self._open, (limit,))
@@ -161,13 +177,23 @@ class PostgresBackend(Backend):
     def end_claim(self, keep: bool) -> None:
         if keep:
             try:
-                self._run(self._settle)
+                # On a connection made anew, or after a COMMIT or ROLLBACK of the user's own,
+                # somebody else may have the claim by now.
+                if self._driver.closed or not self._driver.info.transaction_status:
+                    raise Contended(
+                        f"the transaction of a claim on table ring {self.tables.name!r} ended"
+                        " within its block: its connection was lost, or it was committed or rolled"
+                        " back by hand; the messages are back, claim them again"
+                    )
+                self._run(f"{self._settle}; COMMIT")
+                return
             except BaseException:
-                self.end_claim(keep=False)
+                with contextlib.suppress(exc.DBAPIError):
+                    self.end_claim(keep=False)
                 raise
-        super().end_claim(keep)
-        if not keep:
-            self._call("SELECT pg_notify(%s, '')", (self.tables.name,))
+        if not self._driver.closed:
+            super().end_claim(keep=False)
+        self._call("SELECT pg_notify(%s, '')", (self.tables.name,))
 
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
         if which == "push":
@@ -197,10 +223,14 @@ class PostgresBackend(Backend):
 
     def sleep(self, seconds: float) -> None:
         # Returns early also when another thread's answer arrives: then one looks once more.
-        if self._driver.closed:
+        try:
+            socket = self._driver.fileno()
+        except self._engine.dialect.loaded_dbapi.Error:  # it is closed
             super().sleep(seconds)
-        else:
-            select.select([self._driver.fileno()], [], [], seconds)
+            return
+        ready = select.poll()
+        ready.register(socket, select.POLLIN)
+        ready.poll(seconds * 1000)
 
     def positions(self) -> tuple[int, dict[str, int]]:
         name = self.tables.name
@@ -319,8 +349,15 @@ class PostgresBackend(Backend):
 
     # -- statements ------------------------------------------------------------------------------
 
-    def _move(self, sql: str, parameters: Sequence[Any]) -> Rows:
-        """Run a statement that takes numbers, and sync; no rows where it took none.
+    def _move(self, attempt: Callable[[], R | None]) -> R | None:
+        """Run a statement that takes numbers, and sync; None where it took none."""
+        found = self._try(attempt)
+        if found is not None and self.sync:
+            self._value(self._sync, ())
+        return found
+
+    def _try(self, attempt: Callable[[], R | None]) -> R | None:
+        """Run a statement that takes numbers; None where it took none.
 
         A number that an error cut off from its slot is taken back before the next call.
         """
@@ -331,12 +368,12 @@ class PostgresBackend(Backend):
         for _ in range(ATTEMPTS):
             try:
                 self._untidy = True
-                rows = self._call(sql, parameters)
+                found = attempt()
                 self._untidy = False
             except exc.DBAPIError as error:
                 if _sqlstate(error) == functions.FULL_WITHIN or _is_gone(error):
                     self._untidy = False
-                    return []  # a look says which slot, or that the subscriber was removed
+                    return None  # a look says which slot, or that the subscriber was removed
                 if _sqlstate(error) == functions.FOREIGN:
                     raise Damaged(
                         f"table ring {self.tables.name!r}: {_said(error)}; somebody else wrote to"
@@ -346,16 +383,16 @@ class PostgresBackend(Backend):
                     raise
                 last = error
                 continue
-            if not rows or rows[0][0] is None:
-                return []
-            if self.sync:
-                self._call(
-                    "SELECT set_config('synchronous_commit', %s, true),"
-                    " pg_logical_emit_message(true, '', '')",
-                    (self._sync_level,),
-                )
-            return rows
+            return found
         raise self._gave_up(last)
+
+    def _value(self, statement: Statement, parameters: Sequence[bytes]) -> bytes | None:
+        if self._driver.closed:
+            self._reconnect()
+        try:
+            return statement.value(self._driver, parameters)
+        except self._engine.dialect.loaded_dbapi.Error as error:
+            raise self._translate(error) from error
 
     def _call(self, sql: str, parameters: Sequence[Any]) -> Rows:
         if self._driver.closed:
@@ -396,8 +433,7 @@ class PostgresBackend(Backend):
             return translated
 
     def _begin(self) -> None:
-        self._run("BEGIN")
-        self._run(f"SET LOCAL synchronous_commit = {self._sync_level}")
+        self._run(f"BEGIN; SET LOCAL synchronous_commit = {self._sync_level}")
 
     def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
         return _sqlstate(error) == "55P03"
@@ -410,6 +446,10 @@ class PostgresBackend(Backend):
 
     def is_full(self, error: exc.DBAPIError) -> bool:
         return _sqlstate(error) == "53100"
+
+
+def _milliseconds(patience: float) -> int:
+    return PATIENCE if patience >= 1 else min(PATIENCE, int(patience * 1000))
 
 
 def _ignore(_: object) -> None:

@@ -11,7 +11,6 @@ time-outs and exceptions of the ring in memory. docs/table-ring.md explains the 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import threading
 import time
@@ -22,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from shmring.closing import Closing
+from shmring.durable.base.forks import lineage
 from shmring.durable.table_ring.backend import Backend, Durability, Message, Peek, Which
 from shmring.durable.table_ring.claim import Claim
 from shmring.durable.table_ring.databases import address, backend_of
@@ -172,10 +172,12 @@ class TableRing(Closing):
         self.url = address(url)
         if durability not in ("sync", "delayed"):
             raise ValueError(f'durability must be "sync" or "delayed", not {durability!r}')
-        self._pid = os.getpid()
+        self._pid, self._forks = os.getpid(), lineage.forks
         self._lock = threading.Lock()
         self._closed = False
         self._claim_open = False
+        # Waits of other threads that ended while a claim was open.
+        self._waited: list[tuple[Which, float]] = []
         self._counters = Counters()
         if making is None:
             refuse_missing(self.url, name)
@@ -270,9 +272,7 @@ class TableRing(Closing):
         BranchDropped : the subscriber was removed
         """
         deadline = Deadline(timeout)
-        data = self._pop(lambda backend: backend.pop_one(deadline.patient), deadline)
-        self._counters.add(popped=1, popped_bytes=len(data))
-        return data
+        return self._pop(lambda backend: backend.pop_one(deadline.remaining), deadline, _one)
 
     def pop_many(self, limit: int = 1000, *, timeout: float | None = None) -> list[bytes]:
         """Take the messages that wait, at least one and at most `limit`, in one transaction.
@@ -288,17 +288,20 @@ class TableRing(Closing):
         BranchDropped : the subscriber was removed
         """
         most = self._limit(limit)
-        found = self._pop(lambda backend: backend.pop_many(most) or None, Deadline(timeout))
-        self._counters.add(popped=len(found), popped_bytes=sum(map(len, found)))
-        return found
+        deadline = Deadline(timeout)
+        return self._pop(
+            lambda backend: backend.pop_many(most, deadline.remaining) or None, deadline, _many
+        )
 
     def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
         """Take messages as :meth:`pop_many` does, as an Arrow batch: message_id, time, message."""
         from shmring.durable.table_ring.arrow import to_batch
 
         most = self._limit(limit)
-        found = self._pop(lambda backend: backend.pop_rows(most) or None, Deadline(timeout))
-        self._counters.add(popped=len(found), popped_bytes=sum(len(row[2]) for row in found))
+        deadline = Deadline(timeout)
+        found = self._pop(
+            lambda backend: backend.pop_rows(most, deadline.remaining) or None, deadline, _rows
+        )
         return to_batch(found)
 
     @contextlib.contextmanager
@@ -324,26 +327,32 @@ class TableRing(Closing):
         ClaimOpen : within the block, by every other use of this handle
         """
         most = self._limit(limit)
-        rows = self._pop(lambda backend: self._begin_claim(backend, most), Deadline(timeout))
+        deadline = Deadline(timeout)
+        rows = self._pop(lambda backend: self._begin_claim(backend, most), deadline, _none)
         try:
             yield Claim(self._backend.connection, rows)
         except BaseException:
             # A connection that is lost has undone the transaction already.
             with contextlib.suppress(ShmringError, exc.DBAPIError):
-                self._end_claim(keep=False)
+                self._end_claim([])
             raise
-        self._end_claim(keep=True)
-        self._counters.add(popped=len(rows), popped_bytes=sum(len(row[2]) for row in rows))
+        self._end_claim(rows)
 
     def _begin_claim(self, backend: Backend, limit: int) -> list[Message] | None:
         found = backend.begin_claim(limit)
         self._claim_open = bool(found)
         return found or None
 
-    def _end_claim(self, keep: bool) -> None:
-        self._claim_open = False
-        with self._use() as backend:
-            backend.end_claim(keep)
+    def _end_claim(self, taken: list[Message]) -> None:
+        with self._use(claiming=True) as backend:
+            try:
+                backend.end_claim(keep=bool(taken))
+                self._count(_rows(taken))
+            finally:
+                # Not before: what another thread pushes now would go with the claim.
+                self._claim_open = False
+                while self._waited:
+                    backend.unlisten(*self._waited.pop())
 
     def _limit(self, limit: int) -> int:
         if limit < 1:
@@ -383,7 +392,8 @@ class TableRing(Closing):
 
     def stats(self) -> TableRingStats:
         """Return what this connection did so far."""
-        return self._counters.stats
+        with self._lock:
+            return self._counters.stats()
 
     def table(self) -> pa.Table:
         """Return all slots in order as a pyarrow Table, as they are at this moment.
@@ -399,7 +409,7 @@ class TableRing(Closing):
 
     def close(self) -> None:
         """Close the connection; the ring stays. Closing twice is nothing."""
-        if self._pid != os.getpid():
+        if self._forks != lineage.forks:
             return  # the parent's connection: not ours to end
         with self._lock:
             if not self._closed:
@@ -411,22 +421,34 @@ class TableRing(Closing):
         return f"<TableRing {self.name!r} in {shown(self.url)}, {self.slots} slots, {state}>"
 
     @contextlib.contextmanager
-    def _use(self) -> Generator[Backend]:
-        """Lend the connection to one thread; refuse a closed or inherited handle."""
-        if self._pid != os.getpid():
+    def _use(self, *, claiming: bool = False) -> Generator[Backend]:
+        """Lend the connection to one thread."""
+        self._refuse_child()
+        with self._lock:
+            yield self._usable(claiming)
+
+    def _refuse_child(self) -> None:
+        # Before the lock, which a thread of the parent may have held.
+        if self._forks != lineage.forks:
             raise ForkedHandle(
                 f"this handle of table ring {self.name!r} was opened by process {self._pid};"
                 " a database connection does not survive a fork, attach again in the child"
             )
-        with self._lock:
-            if self._closed:
-                raise Closed(f"this handle of table ring {self.name!r} was closed; attach again")
-            if self._claim_open:
-                raise ClaimOpen(
-                    f"this handle of table ring {self.name!r} has an open claim, a transaction of"
-                    " its connection; end the claim first, or attach another handle"
-                )
-            yield self._backend
+
+    def _usable(self, claiming: bool = False) -> Backend:
+        """Return the connection to whoever holds the lock; refuse a closed handle."""
+        if self._closed:
+            raise Closed(f"this handle of table ring {self.name!r} was closed; attach again")
+        if self._claim_open and not claiming:
+            raise ClaimOpen(
+                f"this handle of table ring {self.name!r} has an open claim, a transaction of"
+                " its connection; end the claim first, or attach another handle"
+            )
+        return self._backend
+
+    def _count(self, taken: tuple[int, int]) -> None:
+        self._counters.popped += taken[0]
+        self._counters.popped_bytes += taken[1]
 
     def _push(self, rows: list[bytes], timeout: float | None) -> int:
         deadline = Deadline(timeout)
@@ -435,21 +457,23 @@ class TableRing(Closing):
                 f"{len(rows)} rows can never fit table ring {self.name!r} of {self.slots} slots;"
                 " push fewer at a time"
             )
-        misses = 0
-        while (first := self._try_push(rows, deadline.patient)) is None:
-            misses += 1
+        while (first := self._try_push(rows, deadline.remaining)) is None:
             # A miss may also mean that another connection was faster: look before waiting.
             if not self._wait("push", lambda: self._has_room(len(rows)), deadline):
                 raise Full(
                     f"table ring {self.name!r}: {len(rows)} of {self.slots} slots did not"
                     f" become free within {timeout} s; the slowest subscriber holds them"
                 )
-        self._counters.add(pushed=len(rows), pushed_bytes=sum(map(len, rows)), retries=misses)
         return first
 
-    def _try_push(self, rows: list[bytes], patient: bool) -> int | None:
-        with self._use() as backend:
-            return backend.push(rows, time.time_ns(), patient)
+    def _try_push(self, rows: list[bytes], patience: float) -> int | None:
+        self._refuse_child()
+        with self._lock:
+            first = self._usable().push(rows, time.time_ns(), patience)
+            if first is not None:
+                self._counters.pushed += len(rows)
+                self._counters.pushed_bytes += sum(map(len, rows))
+            return first
 
     def _has_room(self, count: int) -> bool:
         with self._use() as backend:
@@ -457,10 +481,13 @@ class TableRing(Closing):
         self._check(peek, "push")
         return peek.reference_count == 0
 
-    def _pop(self, attempt: Callable[[Backend], R | None], deadline: Deadline) -> R:
-        misses = 0
-        while (found := self._try_pop(attempt)) is None:
-            misses += 1
+    def _pop(
+        self,
+        attempt: Callable[[Backend], R | None],
+        deadline: Deadline,
+        measure: Callable[[R], tuple[int, int]],
+    ) -> R:
+        while (found := self._try_pop(attempt, measure)) is None:
             if not self._wait("pop", lambda: self._has_messages(deadline), deadline):
                 needed = f", or fewer than head_start {self._head_start}"
                 raise Empty(
@@ -468,14 +495,19 @@ class TableRing(Closing):
                     f" {self.subscriber!r}{needed if self._head_start else ''} in time"
                 )
             self._head_start = 0
-        self._counters.add(retries=misses)
         return found
 
-    def _try_pop(self, attempt: Callable[[Backend], R | None]) -> R | None:
+    def _try_pop(
+        self, attempt: Callable[[Backend], R | None], measure: Callable[[R], tuple[int, int]]
+    ) -> R | None:
         if self._head_start:
             return None
-        with self._use() as backend:
-            return attempt(backend)
+        self._refuse_child()
+        with self._lock:
+            found = attempt(self._usable())
+            if found is not None:
+                self._count(measure(found))
+            return found
 
     def _has_messages(self, deadline: Deadline) -> bool:
         with self._use() as backend:
@@ -497,14 +529,15 @@ class TableRing(Closing):
 
     def _wait(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
         """Return True as soon as it is ready, False when the time is over."""
-        begun = deadline.waits
-        while not ready():
-            if not begun and not deadline.waits:
-                self._counters.add(**{"full_waits" if which == "push" else "empty_waits": 1})
-            if not deadline.short:
-                return self._wait_told(which, ready, deadline)
-            if not deadline.wait(time.sleep, math.inf):
+        if not ready():
+            if not deadline.waits:
+                with self._lock:
+                    self._counters.full_waits += which == "push"
+                    self._counters.empty_waits += which == "pop"
+            if not self._wait_told(which, ready, deadline):
                 return False
+        with self._lock:
+            self._counters.retries += 1
         return True
 
     def _wait_told(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
@@ -518,8 +551,14 @@ class TableRing(Closing):
             return True
         finally:
             # Of a connection that is lost or closed nothing is left to end.
-            with contextlib.suppress(ShmringError, exc.DBAPIError), self._use():
-                backend.unlisten(which, longest)
+            with (
+                contextlib.suppress(ShmringError, exc.DBAPIError),
+                self._use(claiming=True),
+            ):
+                if self._claim_open:
+                    self._waited.append((which, longest))
+                else:
+                    backend.unlisten(which, longest)
 
     def _check(self, peek: Peek, which: Which) -> None:
         slots = self._backend.tables.slots.name
@@ -537,3 +576,21 @@ class TableRing(Closing):
                 f" {holders.bit_count()} (holders {holders:#x}, the ring's are"
                 f" {peek.known & (1 << 64) - 1:#x}); somebody else wrote to the table"
             )
+
+
+def _one(data: bytes) -> tuple[int, int]:
+    """Return how many messages were taken, and their bytes."""
+    return 1, len(data)
+
+
+def _many(messages: Sequence[bytes]) -> tuple[int, int]:
+    return len(messages), sum(map(len, messages))
+
+
+def _rows(rows: Sequence[Message]) -> tuple[int, int]:
+    return len(rows), sum(len(data) for _, _, data in rows)
+
+
+def _none(_: object) -> tuple[int, int]:
+    """Nothing is taken before the claim ends."""
+    return 0, 0

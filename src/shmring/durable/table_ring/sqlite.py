@@ -101,7 +101,7 @@ class SqliteBackend(Backend):
         path = url.database or ""
         return path.startswith("file:") or Path(path).exists()
 
-    def push(self, rows: Sequence[bytes], time_ns: int, patient: bool) -> int | None:
+    def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
         with self._attempt() as database:
             head = database.execute(self._head_push).fetchone()
             if head is None:
@@ -122,14 +122,14 @@ class SqliteBackend(Backend):
             return first
         return None
 
-    def pop_one(self, patient: bool) -> bytes | None:
-        found = self.pop_rows(1)
+    def pop_one(self, patience: float) -> bytes | None:
+        found = self.pop_rows(1, patience)
         return found[0][2] if found else None
 
-    def pop_many(self, limit: int) -> list[bytes]:
-        return [data for _, _, data in self.pop_rows(limit)]
+    def pop_many(self, limit: int, patience: float) -> list[bytes]:
+        return [data for _, _, data in self.pop_rows(limit, patience)]
 
-    def pop_rows(self, limit: int) -> list[Message]:
+    def pop_rows(self, limit: int, patience: float) -> list[Message]:
         with self._attempt() as database:
             return self._take(database, limit)
         return []

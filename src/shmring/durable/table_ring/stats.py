@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 __all__ = ["Counters", "TableRingStats"]
 
@@ -30,18 +29,12 @@ class TableRingStats:
 
 
 class Counters:
-    """Counts for all threads of a handle."""
+    """The same while they are counted, by whoever holds the handle's lock."""
 
     def __init__(self) -> None:
-        self._counts = dict.fromkeys((field.name for field in fields(TableRingStats)), 0)
-        self._lock = threading.Lock()
+        self.pushed = self.pushed_bytes = self.popped = self.popped_bytes = 0
+        self.full_waits = self.empty_waits = self.retries = 0
 
-    @property
     def stats(self) -> TableRingStats:
-        with self._lock:
-            return TableRingStats(**self._counts)
-
-    def add(self, **added: int) -> None:
-        with self._lock:
-            for name, count in added.items():
-                self._counts[name] += count
+        """Return them as they are now."""
+        return TableRingStats(**vars(self))

@@ -1,0 +1,64 @@
+"""A prepared statement that returns one value, sent straight through libpq.
+
+A cursor of the driver's converts, describes and keeps more than a message needs, which is most of
+what a client does for one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import pq
+from psycopg.errors import InvalidSqlStatementName, error_from_result
+from psycopg.generators import execute
+
+__all__ = ["Statement"]
+
+_BINARY = [pq.Format.BINARY] * 3
+
+
+class Statement:
+    """A statement with parameters in PostgreSQL's binary form, prepared in each session.
+
+    Parameters
+    ----------
+    name : of the prepared statement
+    """
+
+    def __init__(self, name: str, sql: str) -> None:
+        self._name = f"shmring_{name}".encode()
+        self._sql = sql.encode()
+        self._session: pq.abc.PGconn | None = None
+
+    def value(
+        self, connection: psycopg.Connection[Any], parameters: Sequence[bytes]
+    ) -> bytes | None:
+        """Run it, and return the first column of the first row in binary form."""
+        if connection.pgconn is self._session:
+            try:
+                return self._run(connection, parameters)
+            except InvalidSqlStatementName:
+                # The driver itself forgets all statements after a DROP or ROLLBACK.
+                pass
+        self._session = connection.pgconn
+        self._session.send_prepare(self._name, self._sql)
+        _answer(connection)
+        return self._run(connection, parameters)
+
+    def _run(
+        self, connection: psycopg.Connection[Any], parameters: Sequence[bytes]
+    ) -> bytes | None:
+        connection.pgconn.send_query_prepared(
+            self._name, parameters, _BINARY[: len(parameters)], result_format=pq.Format.BINARY
+        )
+        return _answer(connection).get_value(0, 0)
+
+
+def _answer(connection: psycopg.Connection[Any]) -> pq.abc.PGresult:
+    # The driver waits, as for every statement: an interrupt cancels what runs.
+    (result,) = connection.wait(execute(connection.pgconn))
+    if result.status == pq.ExecStatus.FATAL_ERROR:
+        raise error_from_result(result, connection.info.encoding)
+    return result
