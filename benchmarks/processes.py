@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any
 
@@ -104,16 +105,17 @@ def _child(connection: Connection, role: Role) -> None:
 class _Run:
     """The processes of one run_together(), and what they have said so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: BaseContext) -> None:
+        self._context = context
         self.processes: list[Any] = []
         self.roles: dict[Connection, Role] = {}
         self.results: dict[Connection, Any] = {}
         self.at_gate: set[Connection] = set()
 
     def start(self, role: Role) -> None:
-        ours, theirs = SPAWN.Pipe()
+        ours, theirs = self._context.Pipe()
         self.roles[ours] = role
-        process = SPAWN.Process(target=_child, args=(theirs, role), daemon=True)
+        process = self._context.Process(target=_child, args=(theirs, role), daemon=True)
         process.start()
         theirs.close()
         self.processes.append(process)
@@ -153,12 +155,15 @@ class _Run:
             connection.close()
 
 
-def run_together(roles: Sequence[Role], *, timeout: float = 60.0) -> list[Any]:
+def run_together(
+    roles: Sequence[Role], *, timeout: float = 60.0, preloaded: str | None = None
+) -> list[Any]:
     """Run each role in a new process and return their results.
 
     Parameters
     ----------
     timeout : seconds for all of it
+    preloaded : a module that takes long to import; the processes are forked from one that has it
 
     Raises
     ------
@@ -166,7 +171,11 @@ def run_together(roles: Sequence[Role], *, timeout: float = 60.0) -> list[Any]:
     TimeoutError : likewise, after `timeout`
     """
     deadline = time.monotonic() + timeout
-    run = _Run()
+    context: BaseContext = SPAWN
+    if preloaded:
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([preloaded])
+    run = _Run(context)
     try:
         for role in roles:
             run.start(role)

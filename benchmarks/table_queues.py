@@ -6,6 +6,7 @@ return how many they moved. pgmq's are its send_batch() and pop() as published, 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -14,6 +15,7 @@ import psycopg
 
 from benchmarks.payload import MESSAGE
 from shmring.durable.table_ring import TableRing
+from shmring.durable.table_ring.postgresql import PATIENCE
 from shmring.errors import Empty, Full
 
 __all__ = ["NAIVE", "PGMQ", "QUEUES", "RING", "SCATTERED", "SKIP", "Client", "client", "fresh"]
@@ -21,6 +23,7 @@ __all__ = ["NAIVE", "PGMQ", "QUEUES", "RING", "SCATTERED", "SKIP", "Client", "cl
 NAIVE, SKIP, PGMQ = "naive table", "naive, SKIP LOCKED", "pgmq's algorithm"
 RING, SCATTERED = "TableRing", "TableRing, scattered"
 QUEUES = (NAIVE, SKIP, PGMQ, RING, SCATTERED)
+# More than a phase pushes: neither full nor near it.
 SLOTS = 100_000
 
 _OLDEST = "SELECT id FROM naive ORDER BY id LIMIT {count} FOR UPDATE"
@@ -41,6 +44,12 @@ _PUSH = {
     ),
 }
 _PUSH[SKIP] = _PUSH[NAIVE]
+# One row, as one would write it.
+_PUSH_ONE = {
+    NAIVE: "INSERT INTO naive (time, message) VALUES ({time}, {row})",
+    PGMQ: ("INSERT INTO pgmq (vt, message) VALUES (clock_timestamp(), {row}) RETURNING msg_id"),
+}
+_PUSH_ONE[SKIP] = _PUSH_ONE[NAIVE]
 
 _TABLES = (
     "CREATE TABLE naive (id bigserial PRIMARY KEY, time bigint, message bytea)",
@@ -79,7 +88,14 @@ _LOOP = """
 
 
 class Client(Protocol):
-    """One connection; each call returns how many messages it moved, 0 when full or empty."""
+    """One connection; each call returns how many messages it moved, 0 when full or empty.
+
+    Attributes
+    ----------
+    session : pid of the server's process
+    """
+
+    session: int
 
     def push(self, count: int) -> int: ...
     def pop(self, count: int) -> int: ...
@@ -87,7 +103,11 @@ class Client(Protocol):
 
 class _RingClient:
     def __init__(self, url: str, durability: Any) -> None:
-        self._ring = TableRing.attach(url, durability=durability)
+        name = f"bench-{os.getpid()}"
+        self._ring = TableRing.attach(f"{url}&application_name={name}", durability=durability)
+        query = b"SELECT pid FROM pg_stat_activity WHERE application_name = %s"
+        with connect(url, durability) as connection:
+            ((self.session,),) = connection.execute(query, (name,)).fetchall()
 
     def push(self, count: int) -> int:
         try:
@@ -114,19 +134,20 @@ class _PlainClient:
 
     def __init__(self, queue: str, url: str, durability: str) -> None:
         self._connection = connect(url, durability)
+        self.session = self._connection.info.backend_pid
         self._cursor = self._connection.cursor(binary=True)
-        self._push = _PUSH[queue].format(time="%s::bigint", rows="%s::bytea[]")
-        self._timed = queue != PGMQ
-        self._pop = _POP[queue]
+        self._push = _PUSH[queue].format(time="%s::bigint", rows="%s::bytea[]").encode()
+        self._push_one = _PUSH_ONE[queue].format(time="%s", row="%s").encode()
+        self._queue = queue
 
     def push(self, count: int) -> int:
-        rows = [MESSAGE] * count
-        values: Sequence[Any] = (time.time_ns(), rows) if self._timed else (rows,)
-        self._cursor.execute(self._push.encode(), values, prepare=True)
+        data = MESSAGE if count == 1 else [MESSAGE] * count
+        values: Sequence[Any] = (data,) if self._queue == PGMQ else (time.time_ns(), data)
+        self._cursor.execute(self._push_one if count == 1 else self._push, values, prepare=True)
         return count
 
     def pop(self, count: int) -> int:
-        sql = self._pop.format(count=count).encode()
+        sql = _pop(self._queue, count).encode()
         found = len(self._cursor.execute(sql, prepare=True).fetchall())
         if not found:
             time.sleep(0.001)
@@ -138,7 +159,12 @@ def connect(url: str, durability: str) -> psycopg.Connection[Any]:
     address = url.replace("postgresql+psycopg://", "postgresql://")
     connection = psycopg.connect(address, autocommit=True)
     level = "on" if durability == "sync" else "off"
-    connection.execute(f"SET synchronous_commit = {level}".encode())
+    # As TableRing sets its own sessions, lest a plan be kept that was made for an empty table.
+    connection.execute(
+        f"SET synchronous_commit = {level}; SET plan_cache_mode = force_generic_plan;"
+        "SET jit = off; SET enable_seqscan = off; SET enable_hashjoin = off;"
+        "SET enable_mergejoin = off".encode()
+    )
     return connection
 
 
@@ -165,25 +191,23 @@ def fresh(queue: str, url: str) -> None:
                 name = f"loop_{which}_{count}"
                 body = _LOOP.format(name=name, size=len(MESSAGE), count=count, step=step, miss=miss)
                 connection.execute(body.encode())
-        # All begin with a clean log, and with statistics.
-        connection.execute("VACUUM ANALYZE")
+        # All begin with nothing of the one before still to be written.
         connection.execute("CHECKPOINT")
+
+
+def _pop(queue: str, count: int) -> str:
+    sql = _POP[queue].format(count=count)
+    return sql.replace("id IN (", "id = (") if count == 1 else sql
 
 
 def _steps(queue: str, count: int) -> tuple[tuple[str, str], tuple[str, str]]:
     """What one step of the loops does, and what it does when nothing was moved."""
     counted = "GET DIAGNOSTICS found_count = ROW_COUNT;"
     if queue not in (RING, SCATTERED):
-        push = _PUSH[queue].format(time="1", rows="rows_").removesuffix(" RETURNING msg_id")
-        if count == 1:
-            # One row, as one would write it.
-            push = push.partition(" SELECT ")[0]
-            push += " VALUES (clock_timestamp(), one)" if queue == PGMQ else " VALUES (1, one)"
-        pop = _POP[queue].format(count=count)
-        if count == 1:
-            pop = pop.replace("id IN (", "id = (") + " INTO data"
-        else:
-            pop = pop.partition(" RETURNING ")[0]
+        push = (_PUSH_ONE if count == 1 else _PUSH)[queue].format(time="1", row="one", rows="rows_")
+        push = push.removesuffix(" RETURNING msg_id")
+        pop = _pop(queue, count)
+        pop = f"{pop} INTO data" if count == 1 else pop.partition(" RETURNING ")[0]
         return (f"{push}; {counted}", f"{pop}; {counted}"), ("NULL;", "NULL;")
     me = "0, 'shmring_pop_0'::regclass"
     misses = (
@@ -191,11 +215,12 @@ def _steps(queue: str, count: int) -> tuple[tuple[str, str], tuple[str, str]]:
         f"PERFORM shmring_look_pop('main', {me}, false);",
     )
     if count == 1:
-        push = "number := shmring_push_one(one, 1, 5); found_count := (number IS NOT NULL)::int;"
-        pop = f"data := shmring_pop_one({me}, 5); found_count := (data IS NOT NULL)::int;"
-        return (push, pop), misses
+        push = f"number := shmring_push_one(one, 1, {PATIENCE});"
+        pop = f"data := shmring_pop_one({me}, {PATIENCE});"
+        found = "found_count := ({} IS NOT NULL)::int;".format
+        return (push + found("number"), pop + found("data")), misses
     push = (
         "number := shmring_push_many(rows_, 1);"
         f" found_count := CASE WHEN number IS NULL THEN 0 ELSE {count} END;"
     )
-    return (push, f"PERFORM FROM shmring_pop_many({me}, {count}); {counted}"), misses
+    return (push, f"PERFORM FROM shmring_pop_many({me}, {count}, {PATIENCE}); {counted}"), misses

@@ -10,7 +10,6 @@ PostgreSQL runs in a temporary directory of its own, on a socket only, and is st
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -28,15 +27,19 @@ from benchmarks.table_queues import (
     NAIVE,
     QUEUES,
     RING,
+    SCATTERED,
     client,
     connect,
     fresh,
 )
+from benchmarks.table_sqlite import sqlite_rows
 
 __all__ = ["question"]
 
-# Clock ticks of /proc/<pid>/stat.
-TICK = os.sysconf("SC_CLK_TCK")
+# Who pops what is there must not run dry: all push for longer before.
+PUSH_FOR = 1.5
+# Tables of INSERT and DELETE slow down while rows come and go at once; it takes them a while.
+AT_ONCE_FOR = 4.0
 
 
 @dataclass(frozen=True)
@@ -67,15 +70,26 @@ class Case:
 class Moved:
     """What one connection did in one phase; CPU of its client and of its session's process."""
 
-    pushed: int
-    popped: int
+    job: str
+    messages: int
     seconds: float
-    cpu: float
+    client: float
+    session: float
 
 
 def _cpu(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
+    """Seconds that a process of one thread has run."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def _phase(
+    case: Case, job: str, seconds: float, session: int, work: Callable[[float], int]
+) -> Moved:
+    lasting = seconds * (AT_ONCE_FOR if case.at_once else PUSH_FOR if job == "+" else 1.0)
+    cpu, served, begun = time.process_time(), _cpu(session), time.perf_counter()
+    messages = work(lasting)
+    took = time.perf_counter() - begun
+    return Moved(job, messages, took, time.process_time() - cpu, _cpu(session) - served)
 
 
 def _client(gate: Gate, queue: str, url: str, case: Case, jobs: str, seconds: float) -> list[Moved]:
@@ -84,13 +98,15 @@ def _client(gate: Gate, queue: str, url: str, case: Case, jobs: str, seconds: fl
     found: list[Moved] = []
     for job in jobs:
         call = connection.push if job == "+" else connection.pop
+
+        def work(lasting: float, call: Callable[[int], int] = call) -> int:
+            end, moved = time.perf_counter() + lasting, 0
+            while time.perf_counter() < end:
+                moved += call(case.batch)
+            return moved
+
         gate.wait()
-        cpu, begun, moved = time.process_time(), time.perf_counter(), 0
-        while time.perf_counter() - begun < seconds:
-            moved += call(case.batch)
-        took = time.perf_counter() - begun
-        pushed, popped = (moved, 0) if job == "+" else (0, moved)
-        found.append(Moved(pushed, popped, took, time.process_time() - cpu))
+        found.append(_phase(case, job, seconds, connection.session, work))
     return found
 
 
@@ -121,33 +137,29 @@ class _Loops:
     def _work(self, jobs: str) -> None:
         found: list[Moved] = []
         with connect(self._url, self._case.durability) as connection:
-            # As TableRing sets its own sessions; DELETE and INSERT by key plan the same with them.
-            connection.execute(
-                "SET plan_cache_mode = force_generic_plan; SET jit = off;"
-                "SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off"
-            )
             for job in jobs:
-                which = "push" if job == "+" else "pop"
+                loop = f"loop_{'push' if job == '+' else 'pop'}_{self._case.batch}"
+
+                def work(lasting: float, loop: str = loop) -> int:
+                    ((moved,),) = connection.execute(f"CALL {loop}({lasting}, 0)".encode())
+                    return moved
+
                 self._barrier.wait()
-                cpu, begun = _cpu(connection.info.backend_pid), time.perf_counter()
-                call = f"CALL loop_{which}_{self._case.batch}({self._seconds}, 0)"
-                ((moved,),) = connection.execute(call.encode()).fetchall()
-                took = time.perf_counter() - begun
-                cpu = _cpu(connection.info.backend_pid) - cpu
-                pushed, popped = (moved, 0) if job == "+" else (0, moved)
-                found.append(Moved(pushed, popped, took, cpu))
+                session = connection.info.backend_pid
+                found.append(_phase(self._case, job, self._seconds, session, work))
         self._found.append(found)
 
 
 def _rate(phases: list[Moved]) -> float:
-    moved = sum(phase.pushed + phase.popped for phase in phases)
+    moved = sum(phase.messages for phase in phases)
     return moved / max((phase.seconds for phase in phases), default=1.0)
 
 
-def _cost(phases: list[Moved], more: float = 0.0) -> float:
-    """Microseconds of CPU a message."""
-    moved = sum(phase.pushed + phase.popped for phase in phases)
-    return (sum(phase.cpu for phase in phases) + more) / max(moved, 1) * 1e6
+def _cost(phases: list[Moved], clients: bool) -> float:
+    """Microseconds of CPU a message: the sessions', and their clients' where there are any."""
+    moved = sum(phase.messages for phase in phases)
+    spent = sum(phase.session + phase.client * clients for phase in phases)
+    return spent / max(moved, 1) * 1e6
 
 
 class _Server:
@@ -155,6 +167,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.url = ""
+        self._naive_pushes: dict[Case, float] = {}
 
     @contextlib.contextmanager
     def running(self) -> Generator[None]:
@@ -170,28 +183,27 @@ class _Server:
 
     def measure(self, queue: str, case: Case, seconds: float) -> Sample:
         fresh(queue, self.url)
+        clients = case.where == "clients"
         with connect(self.url, "delayed") as admin, self._snapshot(case.snapshot):
             before = self._log(admin)
-            sessions: dict[int, float] = {}
-            if case.where == "server":
-                found = _Loops(self.url, case, seconds).run()
+            if clients:
+                roles = [
+                    Role(_client, (queue, self.url, case, jobs, seconds)) for jobs in _jobs(case)
+                ]
+                found = run_together(roles, timeout=300, preloaded="benchmarks.table_queues")
             else:
-                with self._watched(admin, sessions):
-                    roles = [
-                        Role(_client, (queue, self.url, case, jobs, seconds))
-                        for jobs in _jobs(case)
-                    ]
-                    found = run_together(roles, timeout=300)
+                found = _Loops(self.url, case, seconds).run()
             log = self._log(admin) - before
         everything = [phase for phases in found for phase in phases]
-        pushes = [phase for phase in everything if phase.pushed]
-        pops = [phase for phase in everything if phase.popped]
+        pushes = [phase for phase in everything if phase.job == "+"]
+        pops = [phase for phase in everything if phase.job == "-"]
         also = {"pushes/s": _rate(pushes)}
-        if case.where == "server":
-            also |= {"us a push": _cost(pushes), "us a pop": _cost(pops)}
-        else:
-            also["us CPU"] = _cost(everything, sum(sessions.values()))
-        also["WAL bytes"] = log / max(sum(phase.pushed + phase.popped for phase in everything), 1)
+        if queue == NAIVE:
+            self._naive_pushes[case] = also["pushes/s"]
+        elif self._naive_pushes.get(case):
+            also["x its pushes"] = also["pushes/s"] / self._naive_pushes[case]
+        also |= {"us a push": _cost(pushes, clients), "us a pop": _cost(pops, clients)}
+        also["B of log"] = log / max(sum(phase.messages for phase in everything), 1)
         return Sample(_rate(pops), also)
 
     def _log(self, admin: Any) -> int:
@@ -207,29 +219,6 @@ class _Server:
                 other.execute("SELECT count(*) FROM pg_class")
             yield
 
-    @contextlib.contextmanager
-    def _watched(self, admin: Any, sessions: dict[int, float]) -> Iterator[None]:
-        """Note the CPU time of all clients' sessions, which end with their processes."""
-        done = threading.Event()
-        query = (
-            b"SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend'"
-            b" AND pid <> pg_backend_pid()"
-        )
-
-        def watch() -> None:
-            while not done.wait(0.05):
-                for (pid,) in admin.execute(query).fetchall():
-                    with contextlib.suppress(OSError):
-                        sessions[pid] = _cpu(pid)
-
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
-
 
 def _in_memory(seconds: float) -> Sample:
     return Sample(Messages("ring", guess=5e6)(seconds).value * 1e6)
@@ -243,56 +232,63 @@ def _cases(settings: Settings) -> dict[Case, float | None]:
         return cases
     cases |= {Case("server", n): None for n in (1, 4)}
     cases |= {
+        Case("server", 8, 100): None,
         Case("server", **at_once): 4.0,
         Case("server", **at_once, snapshot=True): 8.0,
-        Case("clients", 4): None,
-        Case("clients", 4, 100): 1.3,
-        Case("clients", **at_once): 1.0,
-        Case("clients", **at_once, batch=100): 2.0,
+        Case("server", **at_once, durability="sync"): None,
+    }
+    for one, many, durability in ((1.0, 1.3, "delayed"), (1.0, None, "sync")):
+        cases |= {
+            Case("clients", 4, 1, durability): one,
+            Case("clients", 4, 100, durability): many,
+            Case("clients", **at_once, durability=durability): 1.0,
+            Case("clients", **at_once, batch=100, durability=durability): 2.0,
+        }
+    cases |= {
+        Case("clients", 1): 1.0,
+        Case("clients", 8): 1.0,
+        Case("clients", 8, 100): 1.3,
         Case("clients", **at_once, snapshot=True): None,
-        Case("clients", **at_once, durability="sync"): 1.0,
-        Case("clients", **at_once, batch=100, durability="sync"): 2.0,
+        Case("clients", **at_once, batch=100, snapshot=True): None,
     }
     if settings.full:
-        cases |= {
-            Case("clients", n, batch, durability): None
-            for n in (1, 4, 8)
-            for batch in (1, 100)
-            for durability in ("sync", "delayed")
-            if n != 4 or durability == "sync"
-        }
-        cases |= {Case("server", n, 100): None for n in (1, 4, 8)}
+        cases |= {Case("clients", n, batch, "sync"): None for n in (1, 8) for batch in (1, 100)}
+        cases |= {Case("server", n, 100): None for n in (1, 4)}
+        cases[Case("clients", 1, 100)] = None
     return cases
+
+
+def _queues(case: Case) -> list[str]:
+    """What is compared: scattered keys where one client waits for nothing else."""
+    told = case.where == "server" or case.batch > 1
+    return [queue for queue in QUEUES if queue != SCATTERED or told]
 
 
 def question(settings: Settings) -> Question:
     """The naive table is what ratios refer to; the ring in shared memory stands beside it."""
     server = _Server()
-    # Creating a table, and 8 processes that import SQLAlchemy, take longer than the measurement.
-    rounds = min(settings.rounds, 3)
+    # Each measurement makes its tables anew, which takes as long as it does.
+    rounds = min(settings.rounds, 2)
     rows: list[Row] = []
     for case, factor in _cases(settings).items():
         naive = f"{NAIVE}, {case}"
-        for queue in QUEUES:
+        for queue in _queues(case):
             rows.append(
                 Row(
                     f"{queue}, {case}",
                     "pops/s",
-                    _measurement(server, queue, case),
+                    partial(server.measure, queue, case),
                     targets=(Target(factor, naive),) if factor and queue == RING else (),
                     compare=() if queue == NAIVE else (naive,),
                     rounds=rounds,
                 )
             )
+    rows += sqlite_rows(settings)
     rows.append(Row("shmring.Ring, one at a time, two processes", "msg/s", _in_memory))
     return Question(
         "table",
-        "How fast are rings of rows on PostgreSQL?",
+        "How fast are rings of rows on PostgreSQL and SQLite?",
         rows,
         setup=server.running,
         warm_up=False,
     )
-
-
-def _measurement(server: _Server, queue: str, case: Case) -> Callable[[float], Sample]:
-    return partial(server.measure, queue, case)
