@@ -219,11 +219,14 @@ static void give_back(shmring_member *m, const struct shmring_lease *l, const ui
 static int take_one(shmring_member *m, uint32_t messages, uint64_t *last_seen)
 {
 	struct shmring_lease l;
+	struct shmring_message only;
 	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
-	int status = shmring_take(m, messages, SMALL_SLOTS, &l);
+	int status = messages == 1 ? shmring_take_one(m, &l, &only) : shmring_take(m, messages, SMALL_SLOTS, &l);
 
 	if (status != SHMRING_UNAVAILABLE)
 		explore_found();
+	if (status == SHMRING_OK && messages == 1)
+		MUST(only.length == 8 && only.message_id >= l.first && only.message_id < l.end);
 	if (status == SHMRING_OK)
 		give_back(m, &l, sequences, numbers, deliver(m, &l, last_seen, sequences, numbers));
 	if (status == SHMRING_LAPSED)

@@ -66,25 +66,23 @@ static void release(struct victim *v, uint64_t first, uint64_t end)
 	v->shared->released |= numbers;
 }
 
-static void pop(struct victim *v, uint32_t messages)
+static void act_pop(struct victim *v)
 {
 	struct shmring_message message;
 	uint64_t at;
 
-	NEED(shmring_take(v->m, messages, 2, &v->lease[0]) == SHMRING_OK);
+	NEED(shmring_take(v->m, 2, 2, &v->lease[0]) == SHMRING_OK);
 	for (at = v->lease[0].first; shmring_read(v->r, &at, v->lease[0].end, &message) == SHMRING_OK;)
 		;
 	release(v, v->lease[0].first, v->lease[0].end);
 }
 
-static void act_pop(struct victim *v)
-{
-	pop(v, 2);
-}
-
 static void act_pop_one(struct victim *v)
 {
-	pop(v, 1);
+	struct shmring_message message;
+
+	NEED(shmring_take_one(v->m, &v->lease[0], &message) == SHMRING_OK);
+	release(v, v->lease[0].first, v->lease[0].end);
 }
 
 /* By a member that was woken, beside one that sleeps and work for both. */

@@ -351,6 +351,11 @@ struct shmring_lease {
 SHMRING_API int shmring_take(shmring_member *member, uint32_t max_messages, uint64_t max_slots,
 			     struct shmring_lease *lease);
 
+/* Takes one message and reads it: shmring_take() and shmring_read() in one. A damaged one is
+ * released, so that the next call goes on behind it. */
+SHMRING_API int shmring_take_one(shmring_member *member, struct shmring_lease *lease,
+				 struct shmring_message *message);
+
 /* For who passes markers on, or hands them back: the end marker that this member
  * comes to first is a message, of kind SHMRING_KIND_END and leased alone. Of those
  * that other members have come to it is told as ever. */

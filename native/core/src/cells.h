@@ -102,6 +102,19 @@ static inline bool entry_is_plain(const shmring *ring, const struct control *c, 
 	return entry_unpack(ring, c, sequence, e) && e->kind != KIND_ABORTED && e->kind != KIND_END;
 }
 
+/* What the entry says of a message that is held. */
+static inline void describe(const shmring *r, const struct control *c, uint64_t at, const struct entry *e,
+			    struct shmring_message *message)
+{
+	message->message_id = at;
+	message->time = load_relaxed(&c->time);
+	message->data = r->slots + (uint64_t)(c - r->control) * SLOT_BYTES + e->shift;
+	message->length = e->length;
+	message->slots = (uint32_t)(e->next - at);
+	message->checksum = e->flags & FLAG_CHECKSUM ? e->crc : 0;
+	message->kind = e->kind;
+}
+
 /* --- published or not ----------------------------------------------------------- */
 
 /* The one store that makes a run visible: pairs with the acquire in shows(). */

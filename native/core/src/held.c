@@ -4,18 +4,6 @@
 #include "floor.h"
 #include "takes.h"
 
-static inline void describe(const shmring *r, const struct control *c, uint64_t at, const struct entry *e,
-			    struct shmring_message *message)
-{
-	message->message_id = at;
-	message->time = load_relaxed(&c->time);
-	message->data = r->slots + (uint64_t)(c - r->control) * SLOT_BYTES + e->shift;
-	message->length = e->length;
-	message->slots = (uint32_t)(e->next - at);
-	message->checksum = e->flags & FLAG_CHECKSUM ? e->crc : 0;
-	message->kind = e->kind;
-}
-
 __attribute__((cold, noinline)) static int read_any(const shmring *r, uint64_t *position, uint64_t end,
 						    struct shmring_message *message);
 

@@ -235,39 +235,82 @@ static inline int take_recorded(shmring_member *m, struct seat *s, uint64_t seen
 __attribute__((noinline)) static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots,
 					      struct shmring_lease *lease);
 
-int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
+/* What lies next for a member that holds nothing: one message, nothing to adopt, no end to
+ * tell, nobody to follow, no lapse. False: take_any() finds out. */
+static inline bool plain_next(const shmring_member *m, uint64_t *seen, const struct control **c, struct entry *e)
 {
-	shmring *r = m->ring;
-	struct branch *b = m->branch;
+	const shmring *r = m->ring;
+	const struct branch *b = m->branch;
+	uint64_t t;
+
+	if (__builtin_expect(!r->owned || m->ranges_used || load_acquire(&b->d.orphans), 0))
+		return false;
+	*seen = load_acquire(&b->taken.v);
+	t = *seen >> 8;
+	*c = control_at(r, t);
+	return load_relaxed(&b->taken.ends) == load_relaxed(&m->heard) && !load_relaxed(&b->d.upstream) &&
+	       !(load_relaxed(&b->d.options) & (BRANCH_LAPSE | BRANCH_LATER)) && shows(*c, t) &&
+	       entry_is_plain(r, *c, t, e);
+}
+
+static inline int take_plain(shmring_member *m, uint64_t seen, const struct entry *e, struct shmring_lease *lease)
+{
 	struct seat *s = m->seat;
-	const struct control *c;
-	struct entry e;
-	uint64_t seen, t, word;
+	uint64_t t = seen >> 8;
+	uint64_t word = TAKE_WORD(e->next, m->branch_index);
 
-	/* Here: one message, nothing held, nothing to adopt, no end to tell, nobody to
-	 * follow, no lapse. */
-	if (__builtin_expect(!r->owned || max_messages != 1 || m->ranges_used || load_acquire(&b->d.orphans), 0))
-		return take_any(m, max_messages, max_slots, lease);
-	seen = load_acquire(&b->taken.v);
-	t = seen >> 8;
-	c = control_at(r, t);
-	if (__builtin_expect(load_relaxed(&b->taken.ends) != load_relaxed(&m->heard) ||
-				 load_relaxed(&b->d.upstream) ||
-				 load_relaxed(&b->d.options) & (BRANCH_LAPSE | BRANCH_LATER) || !shows(c, t) ||
-				 !entry_is_plain(r, c, t, &e),
-			     0))
-		return take_any(m, max_messages, max_slots, lease);
-
-	word = TAKE_WORD(e.next, m->branch_index);
 	take_begins(s, t, word);
-	store_relaxed(&s->range[0].hi, e.next);
+	store_relaxed(&s->range[0].hi, e->next);
 	crash_order();
 	store_relaxed(&s->range[0].lo, t);
 	m->ranges_used = 1;
 	/* Relaxed: the CAS that follows releases it, and whoever sees the moved `taken`
 	 * (acquire) sees the hold. */
 	store_relaxed(&s->lease.hold, t);
-	return take_recorded(m, s, seen, e.next, word, 1, lease);
+	return take_recorded(m, s, seen, e->next, word, 1, lease);
+}
+
+int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
+{
+	const struct control *c;
+	struct entry e;
+	uint64_t seen;
+
+	if (__builtin_expect(max_messages != 1 || !plain_next(m, &seen, &c, &e), 0))
+		return take_any(m, max_messages, max_slots, lease);
+	return take_plain(m, seen, &e, lease);
+}
+
+/* One that is not next so simply, or has a checksum. */
+__attribute__((cold, noinline)) static int take_and_read(shmring_member *m, struct shmring_lease *lease,
+							 struct shmring_message *message)
+{
+	int status = take_any(m, 1, 1, lease);
+	uint64_t position;
+
+	if (status)
+		return status;
+	position = lease->first;
+	status = shmring_read(m->ring, &position, lease->end, message);
+	if (status)
+		(void)shmring_release(m, lease->first, lease->end);
+	return status;
+}
+
+int shmring_take_one(shmring_member *m, struct shmring_lease *lease, struct shmring_message *message)
+{
+	const struct control *c;
+	struct entry e;
+	uint64_t seen;
+	int status;
+
+	if (__builtin_expect(!plain_next(m, &seen, &c, &e) || e.flags & FLAG_CHECKSUM, 0))
+		return take_and_read(m, lease, message);
+	status = take_plain(m, seen, &e, lease);
+	/* The entry is still the one that was read: nobody else has moved `taken` over it. */
+	if (__builtin_expect(status == SHMRING_OK, 1))
+		describe(m->ring, c, lease->first, &e, message);
+	return status;
 }
 
 static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)

@@ -151,6 +151,32 @@ TEST(neighbouring_leases_need_one_entry)
 	ring_end(r);
 }
 
+TEST(one_message_is_taken_and_read_in_one_step)
+{
+	struct shmring_message message;
+	struct shmring_lease l[2], last;
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .checksum = true});
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+
+	CHECK_IS(shmring_take_one(m, &last, &message), SHMRING_UNAVAILABLE);
+	push_n(p, 0, 4);
+	for (uint64_t i = 0; i < 2; i++) { /* the second while the first is held */
+		CHECK_IS(shmring_take_one(m, &l[i], &message), SHMRING_OK);
+		CHECK(l[i].first == i && l[i].end == i + 1 && message.message_id == i);
+	}
+	slot_at(r, 2)[0] ^= 1;
+	CHECK_IS(shmring_take_one(m, &last, &message), SHMRING_E_DAMAGED);
+	CHECK_IS(shmring_release(m, 2, 3), SHMRING_E_INVALID); /* it is not held any more */
+	CHECK_IS(shmring_take_one(m, &last, &message), SHMRING_OK);
+	CHECK_IS(message.message_id, 3);
+	CHECK_IS(shmring_release(m, 3, 4), SHMRING_OK);
+	CHECK_IS(shmring_release(m, 0, 2), SHMRING_OK);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
 TEST(aborted_runs_are_stepped_over)
 {
 	struct shmring_lease l;
@@ -484,6 +510,7 @@ int main(void)
 	RUN(the_limit_of_separate_leases_and_releases_that_are_deferred);
 	RUN(releases_in_any_order_cost_the_same);
 	RUN(neighbouring_leases_need_one_entry);
+	RUN(one_message_is_taken_and_read_in_one_step);
 	RUN(aborted_runs_are_stepped_over);
 	RUN(an_end_marker_ends_a_batch);
 	RUN(a_take_stays_inside_its_bounds);
