@@ -76,22 +76,24 @@ enum taking {
 	TAKING_DONE,
 };
 
-/* Takes messages and reads the first. `ends` is what self->ends was when this thread
+/* Messages, and `message` NULL: a batch says itself, when it is read, that one is damaged, which
+ * must not cost the others. */
+static inline int take_now(struct member *self, uint32_t messages, struct shmring_lease *lease,
+			   struct shmring_message *message)
+{
+	return message ? shmring_take_one(self->core, lease, message)
+		       : shmring_take(self->core, messages, UINT64_MAX, lease);
+}
+
+/* After a first try, which has said `status`: tries on. `ends` is what self->ends was when this thread
  * began: of threads that share a member the core tells one of an end. */
-static enum taking take(struct member *self, uint32_t messages, uint64_t slots, int64_t timeout, uint64_t ends,
-			struct shmring_lease *lease, struct shmring_message *message)
+static enum taking take_on(struct member *self, uint32_t messages, int64_t timeout, uint64_t ends, int status,
+			   struct shmring_lease *lease, struct shmring_message *message)
 {
 	struct patience patience = {.timeout = timeout};
-	uint64_t position;
 	enum retry retry;
-	int status;
 
-	for (;;) {
-		if (self->ends != ends)
-			return TAKING_END;
-		status = shmring_take(self->core, messages, slots, lease);
-		if (status == SHMRING_OK)
-			break;
+	while (status) {
 		if (status == SHMRING_ENDED) {
 			self->ends++;
 			return TAKING_END;
@@ -101,16 +103,11 @@ static enum taking take(struct member *self, uint32_t messages, uint64_t slots, 
 			raise_empty(self, timeout);
 		if (retry != RETRY_AGAIN)
 			return TAKING_RAISED;
+		if (self->ends != ends)
+			return TAKING_END;
+		status = take_now(self, messages, lease, message);
 	}
-	position = lease->first;
-	status = shmring_read(ring_of(&self->handle)->core, &position, lease->end, message);
-	/* In a batch a damaged message must not cost the others: the batch says
-	 * so when it is read. */
-	if (status == SHMRING_OK || messages > 1)
-		return TAKING_DONE;
-	raise_status(ring_of(&self->handle), status);
-	(void)shmring_release(self->core, lease->first, lease->end);
-	return TAKING_RAISED;
+	return TAKING_DONE;
 }
 
 static bool parse_only_timeout(struct member *self, const char *function, PyObject *const *args, Py_ssize_t nargs,
@@ -123,34 +120,45 @@ static bool parse_only_timeout(struct member *self, const char *function, PyObje
 	       (!sorted[0] || parse_timeout(sorted[0], timeout));
 }
 
+/* A copy without the GIL: the lease keeps the message where it is, and a pin, which the caller gives
+ * back, the member. */
+__attribute__((noinline)) static PyObject *copy_large(struct member *self, const struct shmring_message *message)
+{
+	PyObject *bytes = PyBytes_FromStringAndSize(NULL, message->length);
+	char *to = bytes ? PyBytes_AsString(bytes) : NULL;
+
+	if (!bytes)
+		return NULL;
+	handle_pin(&self->handle);
+	Py_BEGIN_ALLOW_THREADS memcpy(to, message->data, message->length);
+	Py_END_ALLOW_THREADS return bytes;
+}
+
 /* The message as bytes, released. NULL without an exception at an end marker. */
-static PyObject *pop_bytes(struct member *self, int64_t timeout, uint64_t ends)
+static inline PyObject *pop_bytes(struct member *self, int64_t timeout, uint64_t ends)
 {
 	struct shmring_lease lease;
 	struct shmring_message message;
 	PyObject *bytes;
+	int status;
+	bool large;
 
-	if (take(self, 1, 1, timeout, ends, &lease, &message) != TAKING_DONE)
+	if (__builtin_expect(self->ends != ends, 0))
 		return NULL;
-	if (message.length < GIL_FREE_BYTES) {
-		bytes = PyBytes_FromStringAndSize(message.data, message.length);
-	} else {
-		/* The lease keeps the message where it is, the pin the member. */
-		bytes = PyBytes_FromStringAndSize(NULL, message.length);
-		if (bytes) {
-			char *to = PyBytes_AsString(bytes);
-
-			handle_pin(&self->handle);
-			Py_BEGIN_ALLOW_THREADS memcpy(to, message.data, message.length);
-			Py_END_ALLOW_THREADS(void) shmring_release(self->core, lease.first, lease.end);
-			(void)handle_unpin(&self->handle);
-			return bytes;
-		}
-	}
-	if (bytes)
-		(void)shmring_release(self->core, lease.first, lease.end);
-	else
+	status = shmring_take_one(self->core, &lease, &message);
+	if (__builtin_expect(status, 0) &&
+	    take_on(self, 1, timeout, ends, status, &lease, &message) != TAKING_DONE)
+		return NULL;
+	large = message.length >= GIL_FREE_BYTES;
+	bytes = __builtin_expect(large, 0) ? copy_large(self, &message)
+					   : PyBytes_FromStringAndSize(message.data, message.length);
+	if (__builtin_expect(!bytes, 0)) {
 		(void)member_hand_back(self, lease.first, lease.end);
+		return NULL;
+	}
+	(void)shmring_release(self->core, lease.first, lease.end);
+	if (large)
+		(void)handle_unpin(&self->handle);
 	return bytes;
 }
 
@@ -224,13 +232,17 @@ PyType_Spec member_iterator_spec = {
     .slots = iterator_slots,
 };
 
+/* A lease of one message, or of up to `messages`, that a batch reads. */
 static PyObject *take_lease(struct member *self, PyTypeObject *type, uint32_t messages, int64_t timeout)
 {
+	bool batch = type == ring_of(&self->handle)->state->batch;
 	struct shmring_lease range;
-	struct shmring_message message;
+	struct shmring_message message = {0};
+	uint64_t ends = self->ends;
+	int status = take_now(self, messages, &range, batch ? NULL : &message);
 	PyObject *lease;
 
-	switch (take(self, messages, messages == 1 ? 1 : UINT64_MAX, timeout, self->ends, &range, &message)) {
+	switch (take_on(self, messages, timeout, ends, status, &range, batch ? NULL : &message)) {
 	case TAKING_RAISED:
 		return NULL;
 	case TAKING_END:
