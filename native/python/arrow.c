@@ -23,6 +23,17 @@ PyObject *arrow_import(PyObject *object, const struct ArrowSchema **schema, cons
 	return capsules;
 }
 
+/* A batch of pyarrow's without its schema, which would cost as much again; for the caller to release. */
+bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array)
+{
+	PyObject *address = PyLong_FromVoidPtr(array);
+	PyObject *done = address ? PyObject_CallMethodObjArgs(batch, method, address, NULL) : NULL;
+
+	Py_XDECREF(address);
+	Py_XDECREF(done);
+	return done != NULL;
+}
+
 bool arrow_refuse_nulls(const struct ArrowArray *array, const char *what)
 {
 	const uint8_t *valid = array->buffers[0];

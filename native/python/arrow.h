@@ -31,6 +31,7 @@ struct ArrowArray {
 
 /* arrow.c */
 PyObject *arrow_import(PyObject *object, const struct ArrowSchema **schema, const struct ArrowArray **array);
+bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array);
 bool arrow_refuse_nulls(const struct ArrowArray *array, const char *what);
 const uint8_t *arrow_fixed_rows(const struct ArrowSchema *schema, const struct ArrowArray *array, uint64_t *width);
 

@@ -46,7 +46,7 @@ struct ipc_message {
 
 /* ipc_layout.c */
 PyObject *arrow_layout(PyObject *module, PyObject *schema);
-bool ipc_agrees(const struct ipc_layout *layout, const struct ArrowSchema *schema, bool named);
+bool ipc_agrees(const struct ipc_layout *layout, const struct ArrowSchema *schema);
 extern PyType_Spec ipc_layout_spec;
 
 /* ipc_message.c */

@@ -182,31 +182,30 @@ static bool same_name(const char *one, const char *other)
 	return strcmp(one ? one : "", other ? other : "") == 0;
 }
 
-static bool field_agrees(const struct ipc_field **next, const struct ArrowSchema *given, bool named)
+static bool field_agrees(const struct ipc_field **next, const struct ArrowSchema *given)
 {
 	const struct ArrowSchema *own = (*next)++->schema;
 
-	if (given->n_children != own->n_children || given->dictionary || strcmp(given->format, own->format) != 0)
-		return false;
-	if (named && (given->flags != own->flags || !same_name(given->name, own->name) ||
-		      !same_metadata(given->metadata, own->metadata)))
+	if (given->n_children != own->n_children || given->dictionary || given->flags != own->flags ||
+	    strcmp(given->format, own->format) != 0 || !same_name(given->name, own->name) ||
+	    !same_metadata(given->metadata, own->metadata))
 		return false;
 	for (int64_t i = 0; i < given->n_children; i++)
-		if (!field_agrees(next, given->children[i], named))
+		if (!field_agrees(next, given->children[i]))
 			return false;
 	return true;
 }
 
-/* Whether arrays of the schema are laid out so; `named`: and whether the schemas say the same of
- * every column, name, nullability and metadata (which hold extension types) included. */
-bool ipc_agrees(const struct ipc_layout *layout, const struct ArrowSchema *schema, bool named)
+/* Whether the schema says the same of every column: type, name, nullability and metadata, which hold
+ * extension types. */
+bool ipc_agrees(const struct ipc_layout *layout, const struct ArrowSchema *schema)
 {
 	const struct ipc_field *next = layout->fields + 1;
 
 	if (strcmp(schema->format, "+s") != 0 || schema->n_children != layout->fields->schema->n_children)
 		return false;
 	for (int64_t i = 0; i < schema->n_children; i++)
-		if (!field_agrees(&next, schema->children[i], named))
+		if (!field_agrees(&next, schema->children[i]))
 			return false;
 	return true;
 }

@@ -189,9 +189,9 @@ static PyMethodDef functions[] = {
     {"arrow_layout", arrow_layout, METH_O,
      "arrow_layout(schema) -> ArrowLayout, or None where it has types that push_batch() does not write"},
     {"push_batch", FASTCALL(push_batch), METH_FASTCALL,
-     "push_batch(producer, data, layout, head, kind, limit, checked, timeout): publish an Arrow record batch, "
+     "push_batch(producer, layout, head, kind, limit, data, known, timeout): publish an Arrow record batch, "
      "`head` before it, as one message: its number, or None where `data` is not one batch of the layout, or "
-     "takes more than `limit` bytes. `checked`: its schema is known to be the layout's"},
+     "takes more than `limit` bytes. `known`: it is pyarrow's, and has the layout's schema"},
     {"pack", pack_items, METH_VARARGS,
      "pack(items, version) -> (buffers to be written, table): of bytes, a uint8 array of shape (n, k) or "
      "Arrow binary"},
@@ -269,7 +269,7 @@ static int intern_names(struct names *names)
 	names->align = PyUnicode_InternFromString("align");
 	names->nbytes = PyUnicode_InternFromString("nbytes");
 	names->max_messages = PyUnicode_InternFromString("max_messages");
-	names->arrow_c_array = PyUnicode_InternFromString("__arrow_c_array__");
+	names->export_to_c = PyUnicode_InternFromString("_export_to_c");
 	return PyErr_Occurred() ? -1 : 0;
 }
 

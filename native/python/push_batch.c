@@ -7,7 +7,6 @@ struct wanted {
 	Py_buffer head;
 	uint8_t kind;
 	uint64_t limit; /* bytes */
-	bool checked; /* the schema is the layout's, somebody has found */
 	int64_t timeout;
 };
 
@@ -28,32 +27,55 @@ static PyObject *push_planned(struct producer *self, const struct ipc_message *m
 	return producer_usable(self) ? push_message(self, &m, wanted->timeout) : NULL;
 }
 
-static PyObject *push_arrays(struct producer *self, PyObject *data, const struct ipc_layout *layout,
-			     const struct wanted *wanted)
+static PyObject *push_arrays(struct producer *self, const struct ipc_layout *layout,
+			     const struct ArrowArray *batch, const struct wanted *wanted)
+{
+	struct ipc_message message = {.head = wanted->head.buf, .head_bytes = (size_t)wanted->head.len};
+	PyObject *result;
+
+	switch (ipc_plan(layout, batch, &message)) {
+	case IPC_RAISED:
+		return NULL;
+	case IPC_UNFIT:
+		Py_RETURN_NONE;
+	case IPC_PLANNED:
+		break;
+	}
+	result = push_planned(self, &message, wanted);
+	ipc_free(&message);
+	return result;
+}
+
+static PyObject *push_known(struct producer *self, const struct ipc_layout *layout, PyObject *data,
+			    const struct wanted *wanted)
+{
+	const struct state *state = ring_of(&self->handle)->state;
+	struct ArrowArray array;
+	PyObject *result;
+
+	if (!arrow_export(data, state->names.export_to_c, &array))
+		return NULL;
+	result = push_arrays(self, layout, &array, wanted);
+	array.release(&array);
+	return result;
+}
+
+static PyObject *push_foreign(struct producer *self, const struct ipc_layout *layout, PyObject *data,
+			      const struct wanted *wanted)
 {
 	const struct ArrowSchema *schema;
 	const struct ArrowArray *array;
 	PyObject *capsules = arrow_import(data, &schema, &array);
-	struct ipc_message message = {.head = wanted->head.buf, .head_bytes = (size_t)wanted->head.len};
-	PyObject *result = NULL;
+	PyObject *result;
 
 	if (!capsules)
 		return NULL;
-	switch (ipc_agrees(layout, schema, !wanted->checked) ? ipc_plan(layout, array, &message) : IPC_UNFIT) {
-	case IPC_RAISED:
-		break;
-	case IPC_UNFIT:
-		result = Py_NewRef(Py_None);
-		break;
-	case IPC_PLANNED:
-		result = push_planned(self, &message, wanted);
-		ipc_free(&message);
-	}
+	result = ipc_agrees(layout, schema) ? push_arrays(self, layout, array, wanted) : Py_NewRef(Py_None);
 	Py_DECREF(capsules);
 	return result;
 }
 
-/* push_batch(producer, data, layout, head, kind, limit, checked, timeout): the message's number. None,
+/* push_batch(producer, layout, head, kind, limit, data, known, timeout): the message's number. None,
  * and nothing is published, where `data` is not one batch that is laid out so, or takes more than
  * `limit` bytes. */
 PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
@@ -61,22 +83,22 @@ PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 	const struct state *state = PyModule_GetState(module);
 	struct wanted wanted = {0};
 	PyObject *result;
+	bool known;
 
-	if (nargs != 8 || !Py_IS_TYPE(args[0], state->producer) || !Py_IS_TYPE(args[2], state->arrow_layout)) {
-		PyErr_SetString(PyExc_TypeError,
-				"push_batch() wants a Producer, data, an ArrowLayout and five more");
+	if (nargs != 8 || !Py_IS_TYPE(args[0], state->producer) || !Py_IS_TYPE(args[1], state->arrow_layout)) {
+		PyErr_SetString(PyExc_TypeError, "push_batch() wants a Producer, an ArrowLayout and six more");
 		return NULL;
 	}
-	if (!parse_kind(args[4], &wanted.kind) || !parse_count(args[5], "limit", INT64_MAX, &wanted.limit) ||
-	    !parse_flag(args[6], &wanted.checked) || !parse_timeout(args[7], &wanted.timeout) ||
-	    PyObject_GetBuffer(args[3], &wanted.head, PyBUF_SIMPLE))
+	if (!parse_kind(args[3], &wanted.kind) || !parse_count(args[4], "limit", INT64_MAX, &wanted.limit) ||
+	    !parse_flag(args[6], &known) || !parse_timeout(args[7], &wanted.timeout) ||
+	    PyObject_GetBuffer(args[2], &wanted.head, PyBUF_SIMPLE))
 		return NULL;
-	if (wanted.head.len % 4 == 0)
-		result =
-		    push_arrays((struct producer *)args[0], args[1], (const struct ipc_layout *)args[2], &wanted);
-	else
+	if (wanted.head.len % 4)
 		result = PyErr_Format(PyExc_ValueError, "head must have a multiple of 4 bytes, not %zd",
 				      wanted.head.len);
+	else
+		result = (known ? push_known : push_foreign)((struct producer *)args[0],
+							     (const struct ipc_layout *)args[1], args[5], &wanted);
 	PyBuffer_Release(&wanted.head);
 	return result;
 }

@@ -27,7 +27,7 @@ struct names {
 	PyObject *align;
 	PyObject *nbytes;
 	PyObject *max_messages;
-	PyObject *arrow_c_array;
+	PyObject *export_to_c;
 };
 
 /* References and nothing else: module.c visits them as one array. */

@@ -129,12 +129,12 @@ class ArrowLayout: ...
 def arrow_layout(schema: ArrowSchema, /) -> ArrowLayout | None: ...
 def push_batch(
     producer: Producer,
-    data: ArrowArray,
     layout: ArrowLayout,
     head: Buffer,
     kind: int,
     limit: int,
-    checked: bool,
+    data: ArrowArray,
+    known: bool,
     timeout: float | None,
     /,
 ) -> int | None: ...

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import pyarrow as pa
@@ -23,12 +24,12 @@ from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.errors import Damaged, MessageTooLarge
 
 if TYPE_CHECKING:
-    from shmring._shmring import ArrowArray
     from shmring.ring import Producer
 
 __all__ = [
     "ArrowData",
     "BatchEncoder",
+    "Direct",
     "Piece",
     "batches_of",
     "decode_batch",
@@ -48,6 +49,7 @@ _pc: Any = pyarrow.compute
 ArrowData: TypeAlias = Any
 # A batch and its size in bytes of IPC.
 Piece: TypeAlias = "tuple[pa.RecordBatch, int]"
+Direct: TypeAlias = "Callable[[ArrowData, bool, float | None], int | None]"
 
 
 class BatchEncoder:
@@ -70,34 +72,24 @@ class BatchEncoder:
         self._layout = arrow_layout(schema) if self._plain else None
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
 
-    def push_whole(
-        self,
-        producer: Producer,
-        data: ArrowArray,
-        slots: int,
-        *,
-        kind: int | None = None,
-        checked: bool = False,
-        timeout: float | None = None,
-    ) -> int | None:
-        """Publish one batch as one message, where no more is needed than to copy its buffers.
+    def direct(self, producer: Producer, slots: int, kind: int | None) -> Direct | None:
+        """How one batch is published as one message, where its buffers need but be copied.
 
         Parameters
         ----------
         slots : of the ring, which the message must fit twice
-        kind, timeout : as of :meth:`push`
-        checked : the batch has the encoder's schema; otherwise that is looked at, too
+        kind : as of :meth:`push`
 
         Returns
         -------
-        message_id; None where it takes :meth:`pieces` and :meth:`push`, and nothing was published
+        a function of a batch, whether it is pyarrow's and of this schema (another one is looked
+        at), and the timeout. It gives the message_id, or None where the batch takes :meth:`pieces`
+        and :meth:`push`. None where the schema does
         """
         if self._layout is None:
             return None
         head, kind = self._frame(b"", kind)
-        return push_batch(
-            producer, data, self._layout, head, kind, _most_bytes(slots), checked, timeout
-        )
+        return partial(push_batch, producer, self._layout, head, kind, _most_bytes(slots))
 
     def pieces(
         self,
@@ -170,7 +162,7 @@ class BatchEncoder:
         if self._layout is not None:
             head, of_batch = self._frame(prefix, kind)
             message_id = push_batch(
-                producer, batch, self._layout, head, of_batch, _MOST_BYTES, True, timeout
+                producer, self._layout, head, of_batch, _MOST_BYTES, batch, True, timeout
             )
             if message_id is not None:
                 return message_id

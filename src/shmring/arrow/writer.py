@@ -67,6 +67,7 @@ class ArrowWriter(Closing):
         # Without a schema in the header each message carries its own.
         self._kind = None if stored is not None else KIND_ARROW_STREAM
         self._producer = ring.producer(name, wait=wait)
+        self._direct = self._encoder.direct(self._producer, ring.slots, self._kind)
 
     def _mismatch(self, given: pa.Schema, wanted: pa.Schema) -> SchemaMismatch:
         return SchemaMismatch(
@@ -97,8 +98,9 @@ class ArrowWriter(Closing):
         MessageTooLarge : one row alone can never fit
         SchemaMismatch : the data's schema is not the writer's
         """
-        if hasattr(data, "__arrow_c_array__"):
-            message_id = self._write_whole(data, timeout)
+        if self._direct is not None and hasattr(data, "__arrow_c_array__"):
+            known = type(data) is pa.RecordBatch and data.schema.equals(self.schema)
+            message_id = self._direct(data, known, timeout)
             if message_id is not None:
                 return message_id
         schema, batches = batches_of(data)
@@ -119,21 +121,9 @@ class ArrowWriter(Closing):
                 ) from error
         return message_id
 
-    def _write_whole(
-        self, data: ArrowData, timeout: float | None, *, checked: bool = False
-    ) -> int | None:
-        return self._encoder.push_whole(
-            self._producer,
-            data,
-            self._ring.slots,
-            kind=self._kind,
-            checked=checked,
-            timeout=timeout,
-        )
-
     def _write(self, batch: pa.RecordBatch, timeout: float | None) -> Iterator[int]:
         """Publish the batch, in pieces if need be: the number of each message."""
-        whole = self._write_whole(batch, timeout, checked=True)
+        whole = self._direct and self._direct(batch, True, timeout)
         if whole is not None:
             yield whole
             return
