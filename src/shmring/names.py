@@ -1,6 +1,9 @@
-"""Names and files of rings on this host.
+"""Names and files of rings on this host: the one door to shared memory.
 
-A named ring is the file ``/dev/shm/shmring.<name>``; with ``path=`` it is any file.
+A named ring is the file ``/dev/shm/shmring.<name>``; with ``path=`` it is any file. Where it lies,
+how it is opened, made, listed and removed, and what its folder has room for, is asked here. The
+core makes and opens the file; posix_ipc takes the name of an object in shared memory away
+(docs/layout.md, "Creation", says why it does not give one).
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from shmring import _shmring, beside
 from shmring.errors import NoSpace, PermissionRefused, RingExists, RingNotFound, ShmringError
 
 SHM_FOLDER = "/dev/shm"
-PREFIX = "shmring."
+_PREFIX = "shmring."
 REQUESTS = "sidecar."  # how the ring is called into which a sidecar's clients write; then its name
 
 Path = str | os.PathLike[str]
@@ -51,8 +54,19 @@ def locate(name: object, path: Path | None) -> tuple[str, str]:
         ) from None
 
 
+def path_of(ring: str) -> str:
+    """The path of a ring that is called by its name, or by its path if that has a slash."""
+    return locate(None, ring)[1] if "/" in ring else locate(ring, None)[1]
+
+
+def memory() -> tuple[int, int]:
+    """Bytes of shared memory on this host, and how many of them are free."""
+    found = os.statvfs(SHM_FOLDER)
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
 def not_found(label: str, path: str) -> RingNotFound:
-    if label == path or not path.startswith(f"{SHM_FOLDER}/{PREFIX}"):
+    if label == path or not path.startswith(f"{SHM_FOLDER}/{_PREFIX}"):
         return RingNotFound(f"no ring at {path}; create it with shmring.create(path={path!r})")
     return RingNotFound(
         f'no ring "{label}" on this host (looked for {path}); create it with '
@@ -143,7 +157,7 @@ def _unlink_object(name: str) -> None:
 
 def rings() -> list[str]:
     """Names of the rings on this host."""
-    names = (f.removeprefix(PREFIX) for f in os.listdir(SHM_FOLDER) if f.startswith(PREFIX))
+    names = (f.removeprefix(_PREFIX) for f in os.listdir(SHM_FOLDER) if f.startswith(_PREFIX))
     return sorted(n for n in names if is_name(n))
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from shmring.errors import NoSpace
-from shmring.names import SHM_FOLDER
+from shmring.names import SHM_FOLDER, memory
 from shmring.ring import Ring
 
 __all__ = ["REPLY", "REQUEST", "Size"]
@@ -54,7 +53,7 @@ class Size:
         try:
             return make(slots)
         except NoSpace as error:
-            total, free = _memory()
+            total, free = memory()
             raise NoSpace(
                 f"{SHM_FOLDER} has {free >> 20} of {total >> 20} MB left, and a ring of {slots} "
                 f"slots needs {slots * _SLOT_COST / 2**20:.1f} MB: give it more (docker run "
@@ -63,17 +62,11 @@ class Size:
             ) from error
 
     def _fitting(self) -> int:
-        _, free = _memory()
+        _, free = memory()
         slots = self.usual
         while slots > _LEAST and slots * _SLOT_COST > free // self.part:
             slots //= 2
         return slots
-
-
-def _memory() -> tuple[int, int]:
-    """Bytes of shared memory, and how many of them are free."""
-    found = os.statvfs(SHM_FOLDER)
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
 REQUEST = Size(131_072, 4, "`shmring sidecar --slots {slots}` (Sidecar(slots={slots}))")

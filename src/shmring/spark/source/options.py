@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import json
 import re
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from shmring.choices import DEFAULT_START, STARTS
-from shmring.names import PREFIX, SHM_FOLDER
+from shmring.names import rings as rings_here
 from shmring.ring import Ring, attach
 
 if TYPE_CHECKING:
@@ -166,11 +167,10 @@ def _given(options: Mapping[str, str]) -> str:
 
 def _matching(pattern: str) -> list[str]:
     named = "/" not in pattern
-    folder = f"{SHM_FOLDER}/{PREFIX}"
-    found = sorted(glob.glob(folder + pattern if named else pattern))
+    found = fnmatch.filter(rings_here(), pattern) if named else sorted(glob.glob(pattern))
     if not found:
         raise ValueError(f'no ring on this host matches "{pattern}"')
-    return [path.removeprefix(folder) for path in found] if named else found
+    return found
 
 
 def _start(text: str) -> Any:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from shmring.errors import RingNotFound, ShmringError
-from shmring.names import PREFIX, SHM_FOLDER
+from shmring.names import path_of
 from shmring.spark.source.options import attach_ring
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class RingPlace(NamedTuple):
         ------
         RingNotFound : the ring is on another host, or is gone
         """
-        at_home = _identity(_path(self.ring)) == self.folder
+        at_home = _identity(path_of(self.ring)) == self.folder
         try:
             ring = attach_ring(self.ring, read_only=read_only)
         except ShmringError:
@@ -74,10 +74,6 @@ class RingPlace(NamedTuple):
             f"let the job have executors on the driver's host only. The driver's log has the "
             f"errors of all attempts"
         )
-
-
-def _path(name: str) -> str:
-    return name if "/" in name else f"{SHM_FOLDER}/{PREFIX}{name}"
 
 
 def _identity(path: str) -> str:
