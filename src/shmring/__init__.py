@@ -19,7 +19,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shmring import _shmring
+try:
+    from shmring import _shmring
+except ImportError as error:
+    raise ImportError(
+        f"the compiled part of shmring cannot be loaded from {__path__[0]} ({error}). Install "
+        "shmring with pip, for this Python: a zip archive, or a source tree alone, is not enough"
+    ) from error
 from shmring._shmring import Batch, Claim, Consumer, Lease, Producer
 from shmring.choices import Clock, Start, Wait, WhenFull
 from shmring.errors import (

@@ -51,8 +51,7 @@ def kept_jar(sources: Path) -> Path:
     ShmringError : something that is needed to make it is missing, or it cannot be made
     """
     spark = _find_spark()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shmring"
-    folder = cache / f"jar-{spark.version}-{platform.machine()}-{_digest(sources)}"
+    folder = _cache() / f"jar-{spark.version}-{platform.machine()}-{_digest(sources)}"
     jar = folder / "shmring.jar"
     if jar.exists():
         return jar
@@ -71,6 +70,15 @@ def kept_jar(sources: Path) -> Path:
     except OSError as error:
         raise ShmringError(f"the jar for Spark cannot be kept in {folder}: {error}") from error
     return jar
+
+
+def _cache() -> Path:
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shmring"
+    except RuntimeError:  # a user without a name, as containers have them
+        raise ShmringError(
+            "there is no place to keep the jar for Spark: this user has no home; set XDG_CACHE_HOME"
+        ) from None
 
 
 def _find_spark() -> _Spark:
