@@ -11,7 +11,7 @@ from benchmarks.payload import DEFAULT_SLOTS, MESSAGE_BYTES
 
 __all__ = ["question"]
 
-# Size of a batch, slots of its ring, and what the issue asks against the socket and memcpy.
+# Size of a batch, slots of its ring, and the ratios to the socket and to memcpy that are wanted.
 SIZES = {
     "64 KB": (64 << 10, DEFAULT_SLOTS, 2.5, None),
     "1 MB": (1 << 20, DEFAULT_SLOTS, 3.5, 0.85),
