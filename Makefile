@@ -26,6 +26,7 @@ KILLS ?= 3000
 SPARK ?=
 FILES ?=
 PORT ?= 8000
+VERSIONS ?=
 
 .PHONY: help
 help: ## list the targets
@@ -223,6 +224,10 @@ wheels: $(VENV)/release ## wheels, sdist and Maven artifact for x86-64 and aarch
 .PHONY: release-check
 release-check: wheels ## make them, install them where there is no compiler and no JDK, and use them there
 	@$(BIN)/python scripts/release_check.py dist build/release
+
+.PHONY: pythons
+pythons: ## test the wheels in dist/ with every Python that is here: VERSIONS='3.13 3.14'
+	@$(PYTHON) scripts/pythons.py dist build/release $(VERSIONS)
 
 .PHONY: clean
 clean: ## remove what make has made, the data apart

@@ -1,9 +1,10 @@
 """Uses what is published as somebody would who has nothing else: release_check.py DIST WORK.
 
-The wheel for this machine is installed into an empty environment of each Python that is here, with
-a PATH that has no compiler and no JDK; there the demo and README's ten lines run, and with a JRE
-README's Spark job and a table. The sdist is
-built. The wheel of aarch64 is used under qemu-user, with Debian's Python, which apt downloads.
+Each wheel has what it should, once. The wheel for this machine is installed into an empty
+environment of each Python that is here, with a PATH that has no compiler and no Java; there the
+demo and README's blocks run, all but Spark's. With a JRE and `[spark]` all of README runs, and the
+page on Spark's first lines. The sdist is built. Spark fetches the jar from the Maven repository.
+The wheel of aarch64 is used under qemu-user, with Debian's Python, which apt downloads.
 """
 
 from __future__ import annotations
@@ -15,11 +16,16 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
+from collections import Counter
 from pathlib import Path
 
+from interpreters import SUPPORTED, interpreters
+
 ROOT = Path(__file__).resolve().parent.parent
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-NOT_THERE = ("cc", "gcc", "clang", "javac", "zig", "make", "cmake")
+NOT_THERE = ("cc", "gcc", "clang", "javac", "jar", "zig", "make", "cmake", "ninja")
+SHELL = ("bash", "sh", "env")
+SPARKS = ("dirname", "java", "ps", "uname", "cp")  # what Spark's scripts call, and a JRE
 FOREIGN = "aarch64"
 DEBIAN = ("libpython3.11-minimal", "libpython3.11-stdlib", "python3.11-minimal", "libc6", "zlib1g")
 DEBIAN += ("libexpat1", "libgcc-s1", "libcrypt1", "libffi8")
@@ -33,19 +39,6 @@ with shmring.open_or_create(name, slots=1024, temporary=True) as ring:
         out.push_end()
         print([bytes(message) for message in inp])
 print(shmring.__version__)
-"""
-
-
-TABLE = """
-import os, shmring
-from pyspark.sql import SparkSession
-name = f"release-table-{os.getpid()}"
-spark = shmring.spark.configure(SparkSession.builder.master("local[1]")).getOrCreate()
-with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
-    out.push(b"hello")
-    rows = spark.read.format("shmring").load(name).select("message").collect()
-print([(len(rows), bytes(row.message)) for row in rows])
-spark.stop()
 """
 
 
@@ -64,81 +57,66 @@ def run(*command: object, path: str | None = None, cwd: Path | None = None) -> s
     return done.stdout
 
 
-def pythons() -> list[Path]:
-    """Each Python that is tested and is here: pyenv's, or else the one that runs this."""
-    found = [
-        python
-        for version in PYTHONS
-        for python in Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}")
-    ]
-    return found or [Path(sys.executable)]
-
-
-def check_here(wheel: Path, work: Path, python: Path) -> None:
-    """Install the wheel into an empty environment, and use it with nothing else in PATH."""
-    venv = work / f"venv-{python.name}"
+def empty_environment(venv: Path, python: Path, wheel: str, *tools: str) -> str:
+    """Install a wheel into an environment of its own; a PATH with that and these tools alone."""
     run(python, "-m", "venv", "--clear", venv)
-    constraints = ROOT / "constraints.txt"
-    run(venv / "bin/pip", "install", "-q", "--only-binary=:all:", "-c", constraints, wheel)
-    path = str(venv / "bin")
-    assert not any(shutil.which(tool, path=path) for tool in NOT_THERE)
-    inside = venv / "bin/python"
-    assert "hello" in run(inside, "-c", TEN_LINES, path=path, cwd=work)
-    assert "prints hello" in run(venv / "bin/shmring", "demo", path=path, cwd=work)
-    readme = (ROOT / "README.md").read_text()
-    blocks = re.findall(r"^```python\n(# (?:two|one)\.py\n.*?)^```", readme, re.M | re.S)
-    said = ""
-    for block in sorted(blocks, reverse=True):  # two.py, then one.py
-        text = block.replace('"orders"', f'"release-{os.getpid()}"')
-        said += run(inside, "-c", text, path=path, cwd=work)
-    run(venv / "bin/shmring", "unlink", f"release-{os.getpid()}", path=path, cwd=work)
-    assert said == "hello\n", said
-    print(f"  {python}: ten lines, demo and README's blocks run")
-
-
-def check_spark(wheel: Path, work: Path) -> None:
-    """README's Spark programs, and a table, from the wheel, where there is a JRE and no JDK."""
-    venv, place = work / "venv-spark", work / "spark"
-    run(pythons()[0], "-m", "venv", "--clear", venv)
-    constraints = ROOT / "constraints.txt"
-    run(venv / "bin/pip", "install", "-q", "-c", constraints, f"{wheel}[spark]")
-    shutil.rmtree(place, ignore_errors=True)
-    tools = place / "tools"
-    tools.mkdir(parents=True)
-    for tool in ("bash", "sh", "env", "dirname", "java", "ps", "uname"):  # Spark's scripts, a JRE
+    (venv / "tools").mkdir()
+    for tool in tools:
         found = shutil.which(tool)
-        if found is not None:
-            (tools / tool).symlink_to(found)
-    path = f"{venv / 'bin'}{os.pathsep}{tools}"
+        if found is None:
+            sys.exit(f"the release check needs {tool}")
+        (venv / "tools" / tool).symlink_to(found)
+    path = f"{venv / 'bin'}{os.pathsep}{venv / 'tools'}"
     assert not any(shutil.which(tool, path=path) for tool in NOT_THERE)
-    readme = (ROOT / "README.md").read_text()
-    for name, text in re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```", readme, re.M | re.S):
-        own = text.replace('"scoring"', f'"scoring-{os.getpid()}"')
-        (place / name).write_text(own)
-    (place / "table.py").write_text(TABLE)
-    sidecar = subprocess.Popen(
-        [venv / "bin/shmring", "sidecar", "scorer:Scorer", "--name", f"scoring-{os.getpid()}"],
-        cwd=place,
-        env={"PATH": path, "HOME": str(place)},
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        said = run(venv / "bin/python", "job.py", path=path, cwd=place)
-        assert said.endswith("1498500\n"), said
-    finally:
-        sidecar.terminate()
-        sidecar.wait()
-    said = run(venv / "bin/python", "table.py", path=path, cwd=place)
-    assert said.endswith("[(1, b'hello')]\n"), said
-    print("  Spark, with a JRE alone: README's job through a sidecar, and a table")
+    pip = (venv / "bin/python", "-m", "pip", "install", "-q", "-c", ROOT / "constraints.txt")
+    run(*pip, wheel, path=path)
+    return path
+
+
+def check_contents(wheel: Path) -> None:
+    """That a wheel has all that a user of any language needs, and each library once."""
+    with zipfile.ZipFile(wheel) as archive:
+        files = archive.namelist()
+        with archive.open("shmring/jars/shmring.jar") as file, zipfile.ZipFile(file) as jar:
+            in_jar = set(jar.namelist())
+    names = Counter(Path(file).name for file in files)
+    extension = [file for file in files if re.fullmatch(r"shmring/_shmring\..*so", file)]
+    assert len(extension) == 1, extension
+    for name in ("libshmring.so", "shmring.h", "shmring.pc", "shmringConfig.cmake", "py.typed"):
+        assert names[name] == 1, f"{wheel.name} has {names[name]} files {name}"
+    for name in ("LICENSE", "NOTICE"):
+        assert any(file.endswith(f".dist-info/licenses/{name}") for file in files), name
+        assert f"META-INF/{name}" in in_jar, name
+    for machine in ("x86_64", "aarch64"):
+        assert f"io/shmring/linux-{machine}/libshmring_jni.so" in in_jar, machine
+    print(f"  {wheel.name}: {len(files)} files, the jar for both machines among them")
+
+
+def check_here(wheel: Path, work: Path, version: str, python: Path) -> None:
+    """The demo, and README without Spark, where there is a wheel and nothing else."""
+    venv = work / f"venv-{version}"
+    path = empty_environment(venv, python, str(wheel), *SHELL)
+    said = run(venv / "bin/shmring", "demo", path=path, cwd=work)
+    assert "prints hello" in said, said
+    page = (ROOT / "tests/blocks.py", ROOT / "README.md", "--without", "Spark")
+    print(run(venv / "bin/python", *page, path=path, cwd=work), end="")
+    print(f"  Python {version}: the demo, and README without Spark")
+
+
+def check_spark(wheel: Path, work: Path, python: Path) -> None:
+    """All of README, and the page that has the first lines of Spark, with a JRE and no JDK."""
+    venv = work / "venv-spark"
+    path = empty_environment(venv, python, f"{wheel}[spark]", *SHELL, *SPARKS)
+    pages = (ROOT / "README.md", ROOT / "docs/start/spark.md")
+    print(run(venv / "bin/python", ROOT / "tests/blocks.py", *pages, path=path, cwd=work), end="")
+    print("  Spark, with a JRE alone: README, and the first lines of Spark")
 
 
 def check_sdist(sdist: Path, work: Path) -> None:
-    """Build a wheel from the sdist with this machine's compiler."""
+    """Build a wheel from the sdist with this machine's compiler, as pip does it for a user."""
     shutil.rmtree(work / "from-sdist", ignore_errors=True)
     run(
-        *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"),
-        *("-C", "cmake.define.SHMRING_JVM=AUTO", "-w", work / "from-sdist", sdist),
+        *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", work / "from-sdist", sdist)
     )
     print("  the sdist builds")
 
@@ -219,10 +197,15 @@ def main() -> None:
     parser.add_argument("work", type=Path, help="folder for what is made on the way")
     given = parser.parse_args()
     dist, work = given.dist.resolve(), given.work.resolve()
+    for made in sorted(dist.glob("*.whl")):
+        check_contents(made)
     (wheel,) = dist.glob(f"*_{platform.machine()}.whl")
-    for python in pythons():
-        check_here(wheel, work, python)
-    check_spark(wheel, work)
+    here = interpreters()
+    if not here:
+        sys.exit(f"the release check needs a Python of {', '.join(SUPPORTED)} with venv and pip")
+    for version, python in here.items():
+        check_here(wheel, work, version, python)
+    check_spark(wheel, work, next(iter(here.values())))
     (sdist,) = dist.glob("*.tar.gz")
     check_sdist(sdist, work)
     check_maven(dist / "maven", work)

@@ -1,6 +1,6 @@
 """Runs the code blocks of a page as a reader would: in order, in a folder of their own.
 
-    python tests/blocks.py README.md docs/cli.md
+    python tests/blocks.py README.md docs/cli.md [--without HEADING]
 
 - ``python`` blocks of a page run one after the other in one Python. An expression with a comment
   ``# -> value`` behind it must have this value. A block that begins with ``# name.py`` is a file,
@@ -11,12 +11,14 @@
 - ``sh`` blocks are scripts.
 - Of a page's C and Java there is only what it includes from ``examples``, which its blocks run.
 - ``<!-- not run: why -->`` in the line before a block leaves it to the reader; why is not optional.
+- ``--without Spark`` leaves out what stands below the heading ``## Spark``.
 
 Rings and sidecars of pages and examples are called by a name in ``RINGS``; a run makes it its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -25,7 +27,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +78,7 @@ class Block:
     language: str
     text: str
     reason: str  # why it is not run; empty: it is
+    heading: str  # of the second order, below which it stands
 
     def __str__(self) -> str:
         return f"{self.page.name}:{self.line}"
@@ -91,12 +94,12 @@ def blocks_of(page: Path) -> list[Block]:
     """The code of a page; every block must be of a kind that is run, or say why it is not."""
     found: list[Block] = []
     text: list[str] = []
-    before = fence = language = reason = ""
+    before = fence = language = reason = heading = ""
     start = 0
     for number, line in enumerate(page.read_text().splitlines(keepends=True), 1):
         if fence:
             if line.rstrip() == fence:
-                found.append(Block(page, start, language, "".join(text), reason))
+                found.append(Block(page, start, language, "".join(text), reason, heading))
                 fence = ""
             else:
                 text.append(line)
@@ -105,6 +108,8 @@ def blocks_of(page: Path) -> list[Block]:
             start, text = number, []
             said = re.match(r"<!-- not run: (.+) -->", before)
             reason = said.group(1) if said else ""
+        elif line.startswith("## "):
+            heading = line.removeprefix("## ").strip()
         before = line
     code = [b for b in found if b.language not in PROSE and not b.language.startswith("{")]
     for block in code:
@@ -121,10 +126,14 @@ class Page:
     page : the file
     folder : where it runs
     prefix : of its rings' names
+    without : headings whose blocks are not run
     """
 
-    def __init__(self, page: Path, folder: Path, prefix: str) -> None:
+    def __init__(
+        self, page: Path, folder: Path, prefix: str, without: Collection[str] = ()
+    ) -> None:
         self._page = page
+        self._blocks = [b for b in blocks_of(page) if b.heading not in without]
         self._folder = folder
         self._prefix = prefix
         self._beside: list[tuple[str, subprocess.Popen[str]]] = []
@@ -144,17 +153,18 @@ class Page:
         own = re.sub(rf"\b({'|'.join(RINGS)})\b", rf"{self._prefix}\1", text)
         return re.sub(r"/(?:var/lib|tmp)/", f"{self._folder}/", own)
 
-    def run(self) -> None:
-        """All of it; WrongBlock says which block is wrong."""
+    def run(self) -> int:
+        """All of it; how many blocks. WrongBlock says which one is wrong."""
         with ExitStack() as ends:
             ends.callback(self._sweep)
             ends.callback(self._end_python)
-            for block in blocks_of(self._page):
+            for block in self._blocks:
                 if block.file:
                     (self._folder / self._own(block.file)).write_text(self._own(block.text))
                 else:
                     getattr(self, f"_run_{block.language}")(block)
             self._end_beside()
+        return len(self._blocks)
 
     # --- python ---------------------------------------------------------------------------------
 
@@ -253,12 +263,17 @@ def steps_of(block: Block) -> Iterator[tuple[str, str]]:
     yield from re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, flags=re.MULTILINE)
 
 
-def main(pages: list[str]) -> None:
-    for number, page in enumerate(pages):
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Run the code blocks of pages.")
+    parser.add_argument("pages", nargs="+", type=Path)
+    parser.add_argument("--without", action="append", default=[], metavar="HEADING")
+    given = parser.parse_args()
+    for number, page in enumerate(given.pages):
+        prefix = f"blocks-{os.getpid()}-{number}-"
         with tempfile.TemporaryDirectory() as folder:
-            Page(Path(page), Path(folder), f"blocks-{os.getpid()}-{number}-").run()
-        print(f"{page}: {len(blocks_of(Path(page)))} blocks do what stands there")
+            ran = Page(page, Path(folder), prefix, given.without).run()
+        print(f"{page}: {ran} blocks do what stands there")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()
