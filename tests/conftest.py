@@ -148,7 +148,9 @@ def _minor(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")[:2]))
 
 
-SPARK = _minor(metadata.version("pyspark"))
+@functools.cache
+def _spark() -> tuple[int, ...]:
+    return _minor(metadata.version("pyspark"))
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -158,7 +160,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         # PySpark says so of every pandas that is newer than itself, and works.
         ignored = "ignore:PySpark does not yet fully support pandas"
         item.add_marker(pytest.mark.filterwarnings(ignored))
-        if SPARK < (4, 2):
+        if _spark() < (4, 2):
             # PySpark leaves it to the garbage collector to close the socket of a collect().
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket"))
 
@@ -170,7 +172,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         for mark in item.iter_markers("spark_version")
         if not _minor(mark.kwargs.get("since", "0"))
-        <= SPARK
+        <= _spark()
         < _minor(mark.kwargs.get("before", "99"))
     ]
     if others:

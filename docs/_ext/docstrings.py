@@ -47,7 +47,8 @@ def _entries(field: str, body: list[str]) -> Iterator[str]:
     while lines and (lines[0].startswith(" ") or re.match(ENTRY, lines[0])):
         line = lines.pop(0)
         if found := re.match(ENTRY, line):
-            names = found.group(1).replace(", ", " / " if field == "param" else ", ")
+            # Sphinx takes what stands before a blank for the type.
+            names = found.group(1).replace(", ", "/" if field != "raises" else ", ")
             yield f":{field} {names}: {found.group(2)}"
         else:
             yield f"    {line.strip()}"
