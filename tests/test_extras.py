@@ -38,6 +38,20 @@ def test_required_packages_are_few() -> None:
     assert names == {"posix_ipc", "numpy", "click", "rich"}
 
 
+def test_rings_are_removed_without_posix_ipc_too(name: str) -> None:
+    code = """
+sys.modules["posix_ipc"] = None
+import shmring
+shmring.create(sys.argv[1], slots=1024).close()
+shmring.unlink(sys.argv[1])
+print(sys.argv[1] in shmring.rings())
+shmring.create(sys.argv[1], slots=1024, temporary=True).close()
+print(sys.argv[1] in shmring.rings())
+"""
+    said = run(code, name)
+    assert (said.returncode, said.stdout, said.stderr) == (0, "False\nFalse\n", "")
+
+
 def test_bytes_need_no_extra(name: str, tmp_path: Path) -> None:
     code = """
 import shmring

@@ -2,8 +2,8 @@
 
 A named ring is the file ``/dev/shm/shmring.<name>``; with ``path=`` it is any file. Where it lies,
 how it is opened, made, listed and removed, and what its folder has room for, is asked here. The
-core makes and opens the file; posix_ipc takes the name of an object in shared memory away
-(docs/layout.md, "Creation", says why it does not give one).
+core makes and opens the file; posix_ipc takes the name of an object in shared memory away, or the
+core does (docs/layout.md, "Creation" and "Removal", says why).
 """
 
 from __future__ import annotations
@@ -139,14 +139,18 @@ def remove(path: str, uuid: bytes | None = None) -> None:
 
 
 def _shm_unlink(path: str) -> Callable[[], None] | None:
-    """How the name of an object in shared memory is taken away; None for a file elsewhere."""
+    """How the name of an object in shared memory is taken away; None: by unlink(2), as a file's."""
     folder, file = os.path.split(path)
-    return partial(_unlink_object, f"/{file}") if folder == SHM_FOLDER else None
+    if folder != SHM_FOLDER:
+        return None
+    try:
+        posix_ipc = import_module("posix_ipc")
+    except ImportError:  # the package asks for it where it can be had without a compiler
+        return None
+    return partial(_unlink_object, posix_ipc, f"/{file}")
 
 
-def _unlink_object(name: str) -> None:
-    posix_ipc: Any = import_module("posix_ipc")  # it has no types
-
+def _unlink_object(posix_ipc: Any, name: str) -> None:  # it has no types
     try:
         posix_ipc.unlink_shared_memory(name)
     except posix_ipc.ExistentialError:
