@@ -268,8 +268,10 @@ void shmring_explain_empty(const shmring_member *m, char *text, size_t size)
 	nobody(&h);
 	h.sequence = at;
 	if (upstream && load_acquire(&r->cursors->claim.v) > at) {
+		uint64_t released = slowest(r, upstream, &id);
+
 		say(&t, "it follows ");
-		blame_branch(r, id, slowest(r, upstream, &id), &h);
+		blame_branch(r, id, released, &h);
 		behind(r, &h);
 		say_holder(&t, r, &h);
 	} else if (!is_published(r, at) && blame_claim(r, at, &h)) {
