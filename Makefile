@@ -222,11 +222,12 @@ wheels: $(VENV)/release ## wheels, sdist and Maven artifact for x86-64 and aarch
 	@$(BIN)/python scripts/wheels.py dist build/release
 
 .PHONY: release-check
-release-check: wheels ## make them, install them where there is no compiler and no JDK, and use them there
+release-check: wheels ## make them, use them where there is no compiler and no JDK, test them with every Python
 	@$(BIN)/python scripts/release_check.py dist build/release
+	@$(BIN)/python scripts/pythons.py dist build/release
 
 .PHONY: pythons
-pythons: ## test the wheels in dist/ with every Python that is here: VERSIONS='3.13 3.14'
+pythons: ## the quick tests, with the wheel in dist/ and every Python that is here: VERSIONS='3.13'
 	@$(PYTHON) scripts/pythons.py dist build/release $(VERSIONS)
 
 .PHONY: clean
