@@ -37,7 +37,6 @@ def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.task.duration.threshold": "500ms",
-        "spark.task.maxFailures": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
         "spark.sql.adaptive.enabled": "false",
     }
