@@ -1,25 +1,70 @@
-"""Sessions whose Python workers ask the sidecars, as they do where there is no jar."""
+"""Sessions whose Python workers ask the sidecars, and tests of both ways to these."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from direct import DIRECT
 
 import shmring
 from shmring.sidecars.wire import reply_ring_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.fixture(scope="module")
 def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
-    return start_spark("local[2]", **{"spark.shmring.direct": "false"})
+    return start_spark("local[2]", **{DIRECT: "false"})
 
 
 @pytest.fixture
 def reply_rings(name: str) -> Callable[[], list[str]]:
     """The reply rings of the test's sidecar that are there."""
     return lambda: [r for r in shmring.rings() if r.startswith(reply_ring_name(name, ""))]
+
+
+@pytest.fixture
+def set_option(spark: SparkSession) -> Iterator[Callable[[str, Any], None]]:
+    """Sets an option of the session for the length of the test."""
+    changed: list[str] = []
+
+    def set_to(option: str, value: Any) -> None:
+        changed.append(option)
+        spark.conf.set(option, value)
+
+    yield set_to
+    for option in changed:
+        spark.conf.unset(option)
+
+
+@pytest.fixture(params=["direct", "python"])
+def path(request: pytest.FixtureRequest, set_option: Callable[[str, Any], None]) -> str:
+    """The way that the rows take."""
+    set_option(DIRECT, request.param == "direct")
+    return request.param
+
+
+@pytest.fixture
+def start_job(
+    spark: SparkSession, name: str, thread: Callable[..., Any]
+) -> Callable[[DataFrame], Callable[[], None]]:
+    """Collects a frame beside the test; what it gives cancels that job, and waits for its end."""
+
+    def start(frame: DataFrame) -> Callable[[], None]:
+        def run() -> None:
+            spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
+            frame.collect()
+
+        job = thread(run)
+
+        def cancel() -> None:
+            spark.sparkContext.cancelJobGroup(name)
+            with pytest.raises(Exception, match=r"(?i)cancel"):
+                job.outcome()
+
+        return cancel
+
+    return start

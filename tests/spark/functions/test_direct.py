@@ -9,71 +9,18 @@ import threading
 from pathlib import Path
 
 import pytest
+from direct import DIRECT, ROWS, TYPES, is_direct, metrics_of, plan_of
 from pyspark.sql import functions
 
 from shmring.sidecars import Sidecar
 from shmring.spark import metrics, through
 
-DIRECT = "spark.shmring.direct"
-ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
-# Each kind of type that the operator takes; every third value is null.
-TYPES = {
-    "flag": "id % 2 = 0",
-    "tiny": "cast(id % 100 as tinyint)",
-    "small": "cast(-id as smallint)",
-    "number": "cast(id as int)",
-    "big": "id * 1000000007",
-    "single": "cast(id / 4 as float)",
-    "half": "id / 2",
-    "exact": "cast(id as decimal(10, 2))",
-    "wide": "cast(id as decimal(38, 10))",
-    "text": "repeat('é', cast(id % 7 as int))",
-    "bytes": "cast(repeat('b', cast(id % 300 as int)) as binary)",
-    "day": "date_add(date'1960-01-01', cast(id as int))",
-    "time": "timestamp_seconds(id - 500)",
-    "local": "cast(timestamp_seconds(id) as timestamp_ntz)",
-    "span": "make_dt_interval(0, 0, 0, id)",
-    "list": "array(id, null, -id)",
-    "texts": "array(array(cast(id as string)), array(), null)",
-    "map": "map('k', id, cast(id as string), null)",
-    "struct": "struct(id, array(cast(id as string)) inner, cast(id as decimal(5, 1)) d)",
-    "deep": "array(struct(map(id, array(id)) m))",
-}
-
 
 @pytest.fixture(scope="module")
 def spark(start_spark):
-    return start_spark("local[2]", **{"spark.sql.session.timeZone": "Europe/Berlin"})
-
-
-@pytest.fixture
-def set_option(spark):
-    """Sets an option of the session for the length of the test."""
-    changed = []
-
-    def set_to(option, value):
-        changed.append(option)
-        spark.conf.set(option, value)
-
-    yield set_to
-    for option in changed:
-        spark.conf.unset(option)
-
-
-@pytest.fixture(params=["direct", "python"])
-def path(request, set_option):
-    """The way that the rows take."""
-    set_option(DIRECT, request.param == "direct")
-    return request.param
-
-
-def plan_of(frame):
-    return frame._jdf.queryExecution().executedPlan().toString()
-
-
-def is_direct(frame, name):
-    return f"Sidecar {name}" in plan_of(frame)
+    return start_spark(
+        "local[2]", **{DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
+    )
 
 
 def own_identity():
@@ -203,11 +150,10 @@ def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, serve, name):
     frame = spark.range(30_000, numPartitions=3).mapInArrow(through(name, in_flight=2), "id long")
     assert f"Sidecar {name} through({name}, in_flight=2" in plan_of(frame)
     frame.collect()
-    values = frame._jdf.queryExecution().executedPlan().metrics()
-    found = {key: values.apply(key).value() for key in ("numInputRows", "numOutputRows")}
-    assert found == {"numInputRows": 30_000, "numOutputRows": 30_000}
-    assert values.apply("requests").value() == values.apply("answers").value() == 3
-    assert values.apply("answerBytes").value() > 30_000 * 8
+    found = metrics_of(frame)
+    assert found["numInputRows"] == found["numOutputRows"] == 30_000
+    assert found["requests"] == found["answers"] == 3
+    assert found["answerBytes"] > 30_000 * 8
 
 
 def test_clients_are_kept_from_task_to_task_and_go_with_their_sidecar(
@@ -380,28 +326,16 @@ def test_sidecar_that_is_started_anew_gets_what_was_under_way(
 
 @pytest.mark.kill
 def test_cancelled_job_gives_its_requests_up_and_leaves_nothing(
-    spark, serve, name, path, monkeypatch, tmp_path, until, reply_rings
+    spark, serve, name, path, monkeypatch, tmp_path, until, reply_rings, start_job
 ):
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     sidecar = serve("wait_for_marker", workers=2)
-    failures = []
-
-    def run():
-        spark.sparkContext.setJobGroup(name, "to be cancelled", interruptOnCancel=True)
-        try:
-            spark.range(1000, numPartitions=2).mapInArrow(through(name), "id long").collect()
-        except Exception as error:
-            failures.append(error)
-
-    job = threading.Thread(target=run)
-    job.start()
+    frame = spark.range(1000, numPartitions=2).mapInArrow(through(name), "id long")
+    cancel = start_job(frame)
     until(lambda: marker.with_suffix(".begun").exists() and len(reply_rings()) == 2)
-    spark.sparkContext.cancelJobGroup(name)
-    job.join()
-    assert "cancel" in str(failures[0]).lower()
+    cancel()
     marker.touch()
     until(lambda: not reply_rings(), "the end of the reply rings")
-    frame = spark.range(1000, numPartitions=2).mapInArrow(through(name), "id long")
     assert frame.count() == 1000
     assert sidecar.restarts == 0

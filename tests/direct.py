@@ -1,0 +1,63 @@
+"""Which way a sidecar's work went: straight from the executor's JVM, or by Spark's workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["DIRECT", "ROWS", "TYPES", "is_direct", "metrics_of", "plan_of"]
+
+DIRECT = "spark.shmring.direct"
+ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+# Each kind of type that the operator takes; every third value is null.
+TYPES = {
+    "flag": "id % 2 = 0",
+    "tiny": "cast(id % 100 as tinyint)",
+    "small": "cast(-id as smallint)",
+    "number": "cast(id as int)",
+    "big": "id * 1000000007",
+    "single": "cast(id / 4 as float)",
+    "half": "id / 2",
+    "exact": "cast(id as decimal(10, 2))",
+    "wide": "cast(id as decimal(38, 10))",
+    "text": "repeat('é', cast(id % 7 as int))",
+    "bytes": "cast(repeat('b', cast(id % 300 as int)) as binary)",
+    "day": "date_add(date'1960-01-01', cast(id as int))",
+    "time": "timestamp_seconds(id - 500)",
+    "local": "cast(timestamp_seconds(id) as timestamp_ntz)",
+    "span": "make_dt_interval(0, 0, 0, id)",
+    "list": "array(id, null, -id)",
+    "texts": "array(array(cast(id as string)), array(), null)",
+    "map": "map('k', id, cast(id as string), null)",
+    "struct": "struct(id, array(cast(id as string)) inner, cast(id as decimal(5, 1)) d)",
+    "deep": "array(struct(map(id, array(id)) m))",
+}
+
+
+def plan_of(frame: DataFrame) -> str:
+    """As explain() shows it."""
+    return _plan(frame).toString()
+
+
+def is_direct(frame: DataFrame, name: str) -> bool:
+    """Whether rows go to this sidecar without Python's workers."""
+    return f"Sidecar {name}" in plan_of(frame)
+
+
+def metrics_of(frame: DataFrame) -> dict[str, int]:
+    """What the topmost sidecar's node of a frame that was collected has counted."""
+    plan = _plan(frame)
+    while not plan.nodeName().startswith("Sidecar"):
+        plan = plan.children().head()
+    metrics = plan.metrics()
+    return {
+        key: metrics.apply(key).value()
+        for key in ("numInputRows", "numOutputRows", "requests", "answers", "answerBytes")
+    }
+
+
+def _plan(frame: Any) -> Any:
+    return frame._jdf.queryExecution().executedPlan()
