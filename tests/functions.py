@@ -59,6 +59,14 @@ def row_by_row(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(i, 1)
 
 
+def types(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """For each row the names and types of the columns, and what else the batch says of itself."""
+    text = ", ".join(f"{field.name} {field.type}" for field in batch.schema)
+    if batch.schema.metadata:
+        text += f" {batch.schema.metadata}"
+    return pa.record_batch({"types": pa.array([text] * batch.num_rows, pa.string())})
+
+
 def twice(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield batch
     yield batch

@@ -111,7 +111,8 @@ class Gathering(Generic[Request]):
         return (
             batch.num_columns > 0
             and self._rows + batch.num_rows <= self._batching.rows
-            and batch.schema.equals(self._requests[0].batch.schema)
+            # Their clients want answers of one type, too: the metadata tells.
+            and batch.schema.equals(self._requests[0].batch.schema, check_metadata=True)
         )
 
     def add(self, request: Request) -> None:

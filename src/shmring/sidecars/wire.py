@@ -21,6 +21,10 @@ The head of an answer repeats that of its request. The reply ring belongs to one
 task attempt, so what comes late for a dead attempt finds no ring and is dropped.
 A client that sends its requests again does so with a new reply ring, for the
 same reason.
+
+A request's schema may have metadata ``shmring.answer``: then the client wants one
+column, of the type that this says (an Arrow schema as an IPC message, in base64).
+A worker that does not know this answers as ever, and the client refuses another type.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -36,6 +36,7 @@ from shmring.errors import (
     TooManyLeases,
 )
 from shmring.sidecars.joint import Batching, Gathering, WrongRows, joined, split
+from shmring.sidecars.result import Result
 from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.wire import (
@@ -318,7 +319,7 @@ class Worker:
             answers = [
                 self._worked_on(request)
                 if cut is None
-                else self._pieces(request.client, iter(cut[number]))
+                else self._pieces(request.client, cut[number])
                 for number, request in enumerate(requests)
             ]
         batches.clear()
@@ -328,8 +329,8 @@ class Worker:
     def _worked_on_as_one(self, batches: list[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
         assert self._batching is not None
         rows = [batch.num_rows for batch in batches]
-        result = self._function(joined(batches))
-        parts = [batch for part in _parts(result) for batch in self._batches(part)]
+        wanted, batch = Result.asked_for(joined(batches))
+        parts = list(self._batches(self._function(batch), wanted))
         self._batching.check(self._target, sum(rows), sum(part.num_rows for part in parts))
         return split(parts, rows)
 
@@ -374,29 +375,33 @@ class Worker:
         return decode_batch(message, None, ring=self._ring.path, message_id=lease.message_id)
 
     def _worked_on(self, request: _Request) -> Iterator[Piece]:
-        batch = self._decode(request)
+        wanted, batch = Result.asked_for(self._decode(request))
         rows = batch.num_rows
         result = self._function(batch)
         del batch
         answered = 0
-        for piece in self._pieces(request.client, result):
+        for piece in self._pieces(request.client, self._batches(result, wanted)):
             answered += piece[0].num_rows
             yield piece
         if self._batching is not None:
             self._batching.check(self._target, rows, answered)
 
-    def _pieces(self, client: _Client, result: Any) -> Iterator[Piece]:
-        for part in _parts(result):
-            for batch in self._batches(part):
-                yield from client.encoder_for(batch).pieces(
-                    batch,
-                    client.ring.slots,
-                    ring=client.ring.path,
-                    prefix=HEAD_BYTES,
-                    remedy=REPLY.remedy,
-                )
+    def _pieces(self, client: _Client, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
+        for batch in batches:
+            yield from client.encoder_for(batch).pieces(
+                batch,
+                client.ring.slots,
+                ring=client.ring.path,
+                prefix=HEAD_BYTES,
+                remedy=REPLY.remedy,
+            )
 
-    def _batches(self, part: Any) -> Iterator[pa.RecordBatch]:
+    def _batches(self, result: Any, wanted: Result | None) -> Iterator[pa.RecordBatch]:
+        for part in _parts(result):
+            for batch in self._batches_of(part):
+                yield batch if wanted is None else wanted.of(batch, self._target)
+
+    def _batches_of(self, part: Any) -> Iterator[pa.RecordBatch]:
         if part is None:
             raise TypeError(
                 f"{self._target} returned None, not Arrow data: return the batch, or to answer "

@@ -1,4 +1,4 @@
-"""UDFs whose work a sidecar does, of one and of several columns."""
+"""UDFs whose work a sidecar does, of one and of several columns, on both ways to it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pyspark.sql import functions
 
 import shmring
 from shmring.spark import arrow_udf, metrics, pandas_udf
+
+pytestmark = pytest.mark.usefixtures("path")
 
 MAKERS = [
     pytest.param(arrow_udf, id="arrow", marks=pytest.mark.spark_version(since="4.1")),

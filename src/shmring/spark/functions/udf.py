@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,6 +21,8 @@ __all__ = ["arrow_udf", "pandas_udf"]
 
 # Spark hands over the argument where there is one, else a tuple of them.
 Arguments = Any
+# Makes Spark's UDF whose arguments have these names.
+Maker = Callable[[tuple[str, ...]], Any]
 
 
 def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
@@ -26,8 +31,11 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
     >>> score = shmring.spark.arrow_udf("scorer", "double")  # doctest: +SKIP
     >>> df.select(score("price", "quantity"))  # doctest: +SKIP
 
-    The sidecar gets batches with the columns ``_0``, ``_1``, ... and answers with
-    as many rows, in batches whose first column is the result.
+    The sidecar gets batches with these columns. An argument that is no column is called by the
+    keyword that it is given with, as in ``score("price", quantity=df.boxes * 12)``, or else by its
+    place: ``_0``, ``_1``, ...; so are all of a function that SQL calls. It answers with as many
+    rows, in batches whose first column is the result, which is cast to the return type unless
+    values would be lost.
 
     Parameters
     ----------
@@ -35,30 +43,115 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
     return_type : as for ``pyspark.sql.functions.arrow_udf``
     options : those of :func:`through`
     """
-    import pyarrow as pa
-
     run = through(name, **options)
-
-    def call(arguments: Iterator[Arguments]) -> Iterator[Any]:
-        yield from _results(run, (_as_batch(_as_tuple(each)) for each in arguments))
-
-    return _udf("arrow_udf", name, call, pa.Array, return_type)
+    if not _has_arrow_udf():
+        spark: Any = import_module("pyspark")
+        raise ShmringError(
+            f"arrow_udf needs Spark 4.1 or later, and this is {spark.__version__}; "
+            "shmring.spark.pandas_udf does the same here"
+        )
+    return _arrow_udf(run, return_type)
 
 
 def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
-    """A ``pandas_udf`` of one or more columns, done by a sidecar; else as :func:`arrow_udf`.
+    """A UDF for Spark 4.0 too, which has no :func:`arrow_udf`; from 4.1 on it is that one.
 
-    Struct columns arrive as struct columns; a struct as the result is a struct column too.
+    In 4.0, and without the jar, Spark's worker makes pandas columns of the arguments: there the
+    sidecar sees types that pandas keeps (a long with nulls is a double).
     """
-    import pandas as pd
-
     run = through(name, **options)
+    return (_arrow_udf if _has_arrow_udf() else _pandas_udf)(run, return_type)
 
-    def call(arguments: Iterator[Arguments]) -> Iterator[Any]:
-        batches = (_as_batch(tuple(map(_to_arrow, _as_tuple(each)))) for each in arguments)
-        yield from map(_to_pandas, _results(run, batches))
 
-    return _udf("pandas_udf", name, call, pd.Series, return_type)
+def _has_arrow_udf() -> bool:
+    return hasattr(import_module("pyspark.sql.functions"), "arrow_udf")
+
+
+def _arrow_udf(run: Through, return_type: str | DataType) -> Any:
+    spark: Any = import_module("pyspark.sql.functions")
+    return _with_names(lambda names: spark.arrow_udf(_Function(run, names), return_type))
+
+
+def _pandas_udf(run: Through, return_type: str | DataType) -> Any:
+    spark: Any = import_module("pyspark.sql.functions")
+    return _with_names(lambda names: spark.pandas_udf(_PandasFunction(run, names), return_type))
+
+
+def _with_names(make: Maker) -> Any:
+    """Spark's UDF; what it is called with gives its arguments their names."""
+    plain = make(())
+
+    @wraps(plain)
+    def call(*columns: Any, **named: Any) -> Any:
+        return make(_names(columns, tuple(named)))(*columns, *named.values())
+
+    like_sparks: Any = call
+    like_sparks.asNondeterministic = lambda: _with_names(
+        lambda names: make(names).asNondeterministic()
+    )
+    return like_sparks
+
+
+def _names(columns: tuple[Any, ...], keywords: tuple[str, ...]) -> tuple[str, ...]:
+    names: list[str] = []
+    for column in (*map(_name, columns), *keywords):
+        names.append(f"_{len(names)}" if column is None or column in names else column)
+    return tuple(names)
+
+
+def _name(column: Any) -> str | None:
+    """Of a column; None if it is an expression, or a part of a column."""
+    if isinstance(column, str):
+        return None if set(column) & set(".`*") else column
+    found = re.fullmatch(r"Column<'([^\W\d]\w*)'>", str(column))
+    return found and found[1]
+
+
+class _Function:
+    """What Spark's workers call; without the jar they do."""
+
+    def __init__(self, run: Through, names: tuple[str, ...]) -> None:
+        self._run = run
+        self._names = names
+        self.__name__ = run.name  # that of the result's column
+        # Spark reads from the annotations that it is to pass an iterator; this one serves for
+        # several columns too.
+        kind = self._kind()
+        self.__annotations__ = {"arguments": Iterator[kind], "return": Iterator[kind]}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # UdfCall.java looks for this text in what begins with something of this module.
+        text = f"{self._run.__name__}{json.dumps(self._names)}"
+        return _unpickled, (text, type(self), self._run, self._names)
+
+    def __call__(self, arguments: Iterator[Arguments]) -> Iterator[Any]:
+        yield from _results(self._run, (self._batch(_as_tuple(each)) for each in arguments))
+
+    def _kind(self) -> Any:
+        import pyarrow as pa
+
+        return pa.Array
+
+    def _batch(self, columns: tuple[Any, ...]) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        names = self._names or [f"_{i}" for i in range(len(columns))]
+        return pa.record_batch(list(columns), names=list(names))
+
+
+class _PandasFunction(_Function):
+    def __call__(self, arguments: Iterator[Arguments]) -> Iterator[Any]:
+        batches = (self._batch(tuple(map(_to_arrow, _as_tuple(each)))) for each in arguments)
+        yield from map(_to_pandas, _results(self._run, batches))
+
+    def _kind(self) -> Any:
+        import pandas as pd
+
+        return pd.Series
+
+
+def _unpickled(text: str, kind: type[_Function], *arguments: Any) -> _Function:
+    return kind(*arguments)
 
 
 def _results(run: Through, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
@@ -90,30 +183,8 @@ def _results(run: Through, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
         )
 
 
-def _udf(maker: str, name: str, call: Any, kind: Any, return_type: str | DataType) -> Any:
-    functions: Any = import_module("pyspark.sql.functions")
-    make = getattr(functions, maker, None)
-    if make is None:
-        spark: Any = import_module("pyspark")
-        raise ShmringError(
-            f"{maker} needs Spark 4.1 or later, and this is {spark.__version__}; "
-            "shmring.spark.pandas_udf does the same here"
-        )
-    call.__name__ = name
-    # Spark reads from the annotations that it is to pass an iterator; this one
-    # serves for several columns too.
-    call.__annotations__ = {"arguments": Iterator[kind], "return": Iterator[kind]}
-    return make(call, returnType=return_type)
-
-
 def _as_tuple(arguments: Arguments) -> tuple[Any, ...]:
     return cast("tuple[Any, ...]", arguments) if isinstance(arguments, tuple) else (arguments,)
-
-
-def _as_batch(columns: tuple[Any, ...]) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.record_batch(list(columns), names=[f"_{i}" for i in range(len(columns))])
 
 
 def _to_arrow(column: Any) -> Any:

@@ -10,12 +10,11 @@ import java.util.Iterator;
 import java.util.NoSuchElementException;
 import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
-import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
@@ -32,11 +31,12 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
   private final TaskContext context;
   private final Iterator<InternalRow> input;
   private final BufferAllocator allocator;
-  private final UnsafeProjection projection;
+  private final Passage passage;
   private Optional<SidecarClient> client = Optional.empty();
   private RowBatches batches;
   private Optional<Answer> answer = Optional.empty();
-  private Iterator<InternalRow> rows = Collections.emptyIterator();
+  private Iterator<UnsafeRow> rows = Collections.emptyIterator();
+  private long given;
   private InternalRow pending; // written, and not given out yet
   private boolean finished;
   private boolean closed;
@@ -47,7 +47,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     this.context = context;
     this.allocator =
         ArrowUtils.rootAllocator().newChildAllocator("shmring sidecar", 0, Long.MAX_VALUE);
-    this.projection = UnsafeProjection.create(task.output());
+    this.passage = task.signature().begin(context.partitionId());
   }
 
   /** Another thread than the task's may read the rows, and the task may end meanwhile. */
@@ -59,7 +59,8 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
           leaveAnswer();
           advanceOrEnd();
         }
-        pending = rows.hasNext() ? projection.apply(rows.next()) : null;
+        pending = rows.hasNext() ? rows.next() : null;
+        given += pending == null ? 0 : 1;
       }
     }
     return pending != null;
@@ -94,7 +95,10 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     boolean wanted = true; // one before each answer that is there, so that the sidecar has work
     while (wanted && sidecar.underWay() < task.call().inFlight() && batches.hasNext()) {
       RowBatches.Vectors vectors = batches.next();
-      sidecar.send(batches.encoded(vectors), () -> batches.giveBack(vectors));
+      for (int i = 0; i < batches.requests(); i++) {
+        passage.sent(vectors.rows());
+        sidecar.send(batches.request(vectors, i), () -> batches.giveBack(vectors));
+      }
       wanted = !sidecar.isAnswered();
     }
     if (sidecar.underWay() == 0) {
@@ -102,11 +106,21 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
       return;
     }
     answer = sidecar.next();
-    if (answer.isPresent()) {
-      ColumnarBatch columns = RootColumns.of(answer.get().batch());
-      task.metrics().outputRows().add(columns.numRows());
-      rows = columns.rowIterator();
+    if (answer.isEmpty()) {
+      refuse(passage.ended());
+      return;
     }
+    ColumnarBatch columns = RootColumns.of(answer.get().batch());
+    refuse(passage.answered(columns.numRows()));
+    rows = passage.receive(columns);
+  }
+
+  private void refuse(Optional<String> objection) {
+    objection.ifPresent(
+        why -> {
+          throw new SidecarException(
+              String.format("%s answered %s", client.orElseThrow().function(), why));
+        });
   }
 
   private SidecarClient entered() throws InterruptedException {
@@ -114,12 +128,17 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
       SidecarCall call = task.call();
       SidecarClient borrowed = Clients.borrow(call, this::checkTask);
       client = Optional.of(borrowed);
-      borrowed.begin(work(), call.waits(), this::checkTask, allocator, this::checkAnswer);
+      borrowed.begin(
+          work(),
+          call.waits(),
+          this::checkTask,
+          allocator,
+          schema -> refuse(passage.objection(schema)));
       batches =
           new RowBatches(
               input,
-              task.input(),
-              task.types().schema(task.input()),
+              passage,
+              task.signature(),
               allocator,
               task.rowsPerBatch(),
               borrowed.requestRingBytes() / PART);
@@ -137,21 +156,6 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     if (context.isInterrupted() || context.isCompleted()) {
       throw new TaskKilledException("ended while it waited for a sidecar");
     }
-  }
-
-  private void checkAnswer(Schema got) {
-    Expected.difference(got, task.output())
-        .ifPresent(
-            why -> {
-              throw new SidecarException(
-                  String.format(
-                      "%s answered with other columns than mapInArrow was declared with: %s"
-                          + " (expected %s; got %s)",
-                      client.orElseThrow().function(),
-                      why,
-                      Expected.inWords(task.output()),
-                      Expected.inWords(got)));
-            });
   }
 
   private void leaveAnswer() {
@@ -177,6 +181,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     client.ifPresent(
         sidecar -> {
           task.metrics().add(sidecar.counters());
+          task.metrics().outputRows().add(given);
           task.metrics().inputRows().add(batches == null ? 0 : batches.count());
           Clients.giveBack(task.call(), sidecar);
         });

@@ -7,12 +7,12 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.types.StructType;
 
 /**
  * Cuts rows into batches. A batch keeps its vectors until its request is answered, as the sidecar may
@@ -20,31 +20,51 @@ import org.apache.spark.sql.types.StructType;
  */
 final class RowBatches implements AutoCloseable {
   /** Vectors of one batch, used again and again. */
-  record Vectors(VectorSchemaRoot root, RootWriter writer) {}
+  static final class Vectors {
+    private final VectorSchemaRoot root;
+    private final RootWriter writer;
+    private int requests; // that are not answered yet
+
+    private Vectors(VectorSchemaRoot root) {
+      this.root = root;
+      this.writer = RootWriter.of(root);
+    }
+
+    int rows() {
+      return root.getRowCount();
+    }
+  }
 
   private final Iterator<InternalRow> rows;
   private final Schema schema;
-  private final byte[] schemaBytes;
-  private final UnsafeProjection unsafe;
+  private final List<Signature.Part> parts;
+  private final List<byte[]> schemaBytes; // of these
+  private final Passage passage;
   private final BufferAllocator allocator;
   private final int mostRows;
   private final long mostBytes;
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> free = new ArrayDeque<>();
   private UnsafeRow carried; // a row that did not fit into the batch before
+  private long rowBytes; // of the last row, or of the one that is carried
   private long count;
 
+  /**
+   * @param mostBytes of a batch's rows with what is kept of them, unless one row alone has more
+   */
   RowBatches(
       Iterator<InternalRow> rows,
-      StructType types,
-      Schema schema,
+      Passage passage,
+      Signature signature,
       BufferAllocator allocator,
       int mostRows,
       long mostBytes) {
     this.rows = rows;
-    this.schema = schema;
-    this.schemaBytes = EncodedBatch.schemaBytes(schema);
-    this.unsafe = UnsafeProjection.create(types);
+    this.schema = signature.columns();
+    this.parts = signature.parts();
+    this.schemaBytes =
+        parts.stream().map(part -> EncodedBatch.schemaBytes(part.schema())).toList();
+    this.passage = passage;
     this.allocator = allocator;
     this.mostRows = mostRows;
     this.mostBytes = mostBytes;
@@ -67,14 +87,18 @@ final class RowBatches implements AutoCloseable {
     long bytes = 0;
     int written = 0;
     while (written < mostRows && bytes < mostBytes && hasNext()) {
-      UnsafeRow row = carried == null ? taken(rows.next()) : carried;
-      carried = null;
-      if (written > 0 && bytes + row.getSizeInBytes() > mostBytes) {
+      UnsafeRow row = carried;
+      if (row == null) {
+        row = passage.send(rows.next());
+        rowBytes = row.getSizeInBytes() + (long) passage.kept();
+      }
+      if (written > 0 && bytes + rowBytes > mostBytes) {
         carried = row.copy();
         break;
       }
+      carried = null;
       writer.write(row);
-      bytes += row.getSizeInBytes();
+      bytes += rowBytes;
       written++;
     }
     writer.finish();
@@ -82,24 +106,35 @@ final class RowBatches implements AutoCloseable {
     return vectors;
   }
 
-  private UnsafeRow taken(InternalRow row) {
-    return row instanceof UnsafeRow ready ? ready : unsafe.apply(row);
-  }
-
   private Vectors make() {
-    VectorSchemaRoot root = VectorSchemaRoot.create(schema, allocator);
-    Vectors vectors = new Vectors(root, RootWriter.of(root));
+    Vectors vectors = new Vectors(VectorSchemaRoot.create(schema, allocator));
     all.add(vectors);
     return vectors;
   }
 
-  EncodedBatch encoded(Vectors vectors) {
-    return new EncodedBatch(vectors.root, schemaBytes);
+  /** How many requests a batch becomes. */
+  int requests() {
+    return parts.size();
   }
 
-  /** The vectors are not needed any more. */
+  /** One of a batch's requests, which is closed before the batch is given back. */
+  EncodedBatch request(Vectors vectors, int request) {
+    List<FieldVector> columns =
+        parts.get(request).columns().stream().map(vectors.root::getVector).toList();
+    List<Field> fields = columns.stream().map(FieldVector::getField).toList();
+    EncodedBatch encoded =
+        new EncodedBatch(
+            new VectorSchemaRoot(fields, columns, vectors.rows()), schemaBytes.get(request));
+    vectors.requests++;
+    return encoded;
+  }
+
+  /** One of the requests is answered, and does not need the vectors any more. */
   void giveBack(Vectors vectors) {
-    free.push(vectors);
+    vectors.requests--;
+    if (vectors.requests == 0) {
+      free.push(vectors);
+    }
   }
 
   @Override

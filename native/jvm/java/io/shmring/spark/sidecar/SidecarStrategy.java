@@ -1,12 +1,19 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Deque;
 import java.util.List;
 import java.util.Optional;
+import java.util.Set;
 import org.apache.spark.api.python.PythonEvalType;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
+import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
 import org.apache.spark.sql.internal.SQLConf;
@@ -14,17 +21,25 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Plans mapInArrow(shmring.spark.through(...)) so that no Python worker takes part. What it leaves
- * alone Spark plans as ever, with the same results.
+ * Plans mapInArrow(shmring.spark.through(...)) and shmring's UDFs so that no Python worker takes part.
+ * What it leaves alone Spark plans as ever, with the same results.
  */
 public final class SidecarStrategy extends SparkStrategy {
   /** Set to false, all is left alone. */
   static final String DIRECT = "spark.shmring.direct";
 
+  /** UDFs over iterators, of pandas and of Arrow, which Spark 4.0 does not have. */
+  private static final Set<Integer> EVAL_TYPES =
+      Set.of(PythonEvalType.SQL_SCALAR_PANDAS_ITER_UDF(), 251);
+
   @Override
   public Seq<SparkPlan> apply(LogicalPlan plan) {
-    Optional<SparkPlan> planned =
-        plan instanceof MapInArrow map && isWanted() ? plan(map) : Optional.empty();
+    Optional<SparkPlan> planned = Optional.empty();
+    if (plan instanceof MapInArrow map && isWanted()) {
+      planned = plan(map);
+    } else if (plan instanceof ArrowEvalPython eval && isWanted()) {
+      planned = plan(eval);
+    }
     return CollectionConverters.asScala(planned.map(List::of).orElse(List.of())).toList();
   }
 
@@ -43,5 +58,35 @@ public final class SidecarStrategy extends SparkStrategy {
     }
     return SidecarCall.of(function)
         .map(call -> new SidecarExec(call, map.output(), map.isBarrier(), planLater(child)));
+  }
+
+  /** What lies below is taken along while it is UDFs of sidecars, too. */
+  private Optional<SparkPlan> plan(ArrowEvalPython eval) {
+    Deque<ArrowEvalPython> evals = new ArrayDeque<>(); // the lowest first
+    LogicalPlan below = eval;
+    while (below instanceof ArrowEvalPython each && isOurs(each)) {
+      evals.push(each);
+      below = each.child();
+    }
+    if (evals.isEmpty()) {
+      return Optional.empty();
+    }
+    UdfSteps steps = new UdfSteps();
+    for (ArrowEvalPython each : evals) {
+      for (int i = 0; i < each.udfs().size(); i++) {
+        steps.add(each.udfs().apply(i), each.resultAttrs().apply(i));
+      }
+    }
+    SparkPlan planned = steps.over(planLater(below));
+    List<NamedExpression> wanted = new ArrayList<>(CollectionConverters.asJava(eval.output()));
+    return Optional.of(
+        planned.output().size() == wanted.size()
+            ? planned
+            : new ProjectExec(CollectionConverters.asScala(wanted).toList(), planned));
+  }
+
+  private static boolean isOurs(ArrowEvalPython eval) {
+    return EVAL_TYPES.contains(eval.evalType())
+        && CollectionConverters.asJava(eval.udfs()).stream().allMatch(UdfSteps::isOurs);
   }
 }

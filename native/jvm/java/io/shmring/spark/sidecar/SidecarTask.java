@@ -1,10 +1,8 @@
 package io.shmring.spark.sidecar;
 
-import io.shmring.spark.columns.SparkTypes;
 import java.io.Serializable;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.types.StructType;
 import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
@@ -16,9 +14,7 @@ final class SidecarTask extends AbstractFunction1<Iterator<InternalRow>, Iterato
   private static final long serialVersionUID = 1L;
 
   private final SidecarCall call;
-  private final StructType input;
-  private final StructType output;
-  private final SparkTypes types;
+  private final Signature signature;
   private final int rowsPerBatch;
   private final SidecarMetrics metrics;
 
@@ -26,16 +22,9 @@ final class SidecarTask extends AbstractFunction1<Iterator<InternalRow>, Iterato
    * @param rowsPerBatch 0 or less: as many as the ring takes
    */
   SidecarTask(
-      SidecarCall call,
-      StructType input,
-      StructType output,
-      SparkTypes types,
-      int rowsPerBatch,
-      SidecarMetrics metrics) {
+      SidecarCall call, Signature signature, int rowsPerBatch, SidecarMetrics metrics) {
     this.call = call;
-    this.input = input;
-    this.output = output;
-    this.types = types;
+    this.signature = signature;
     this.rowsPerBatch = rowsPerBatch > 0 ? rowsPerBatch : Integer.MAX_VALUE;
     this.metrics = metrics;
   }
@@ -53,16 +42,8 @@ final class SidecarTask extends AbstractFunction1<Iterator<InternalRow>, Iterato
     return call;
   }
 
-  StructType input() {
-    return input;
-  }
-
-  StructType output() {
-    return output;
-  }
-
-  SparkTypes types() {
-    return types;
+  Signature signature() {
+    return signature;
   }
 
   int rowsPerBatch() {

@@ -1,0 +1,82 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.spark.columns.SparkTypes;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Optional;
+import java.util.stream.IntStream;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** mapInArrow: all columns go, and the answer's columns come instead of them. */
+record MapSignature(StructType input, StructType output, SparkTypes types) implements Signature {
+  @Override
+  public Schema columns() {
+    return types.schema(input);
+  }
+
+  @Override
+  public List<Part> parts() {
+    return List.of(new Part(IntStream.range(0, input.size()).boxed().toList(), columns()));
+  }
+
+  @Override
+  public Passage begin(int partition) {
+    return new Rows(this);
+  }
+
+  private static final class Rows implements Passage {
+    private final StructType output;
+    private final UnsafeRows unsafe;
+    private final UnsafeProjection answers;
+
+    Rows(MapSignature signature) {
+      this.output = signature.output;
+      this.unsafe = new UnsafeRows(signature.input);
+      this.answers = UnsafeProjection.create(output);
+    }
+
+    @Override
+    public UnsafeRow send(InternalRow row) {
+      return unsafe.of(row);
+    }
+
+    @Override
+    public int kept() {
+      return 0;
+    }
+
+    @Override
+    public void sent(int rows) {}
+
+    @Override
+    public Optional<String> objection(Schema got) {
+      return Expected.difference(got, output)
+          .map(
+              why ->
+                  String.format(
+                      "with other columns than mapInArrow was declared with: %s (expected %s; got"
+                          + " %s)",
+                      why, Expected.inWords(output), Expected.inWords(got)));
+    }
+
+    @Override
+    public Optional<String> answered(int rows) {
+      return Optional.empty();
+    }
+
+    @Override
+    public Optional<String> ended() {
+      return Optional.empty();
+    }
+
+    @Override
+    public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
+      return Iterators.map(piece.rowIterator(), answers::apply);
+    }
+  }
+}

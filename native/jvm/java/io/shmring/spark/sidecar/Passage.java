@@ -1,0 +1,32 @@
+package io.shmring.spark.sidecar;
+
+import java.util.Iterator;
+import java.util.Optional;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** A task's rows on their way to a sidecar and back, in order. */
+interface Passage {
+  /** What is sent of a row; it is good until the next call. */
+  UnsafeRow send(InternalRow row);
+
+  /** Bytes of the last of these rows that stay here until its answer comes. */
+  int kept();
+
+  /** So many rows became a request. */
+  void sent(int rows);
+
+  /** Why an answer with such columns cannot be taken, as in "... answered [with a red one]". */
+  Optional<String> objection(Schema got);
+
+  /** A piece of the oldest request's answer has come; why it cannot be taken. */
+  Optional<String> answered(int rows);
+
+  /** What comes of that piece; each row is good until the next one. */
+  Iterator<UnsafeRow> receive(ColumnarBatch piece);
+
+  /** The oldest request's answer has no more pieces; why that cannot be. */
+  Optional<String> ended();
+}

@@ -1,0 +1,85 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.spark.columns.SparkTypes;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.types.StructType;
+import scala.collection.Iterator;
+import scala.collection.immutable.IndexedSeq;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** UDFs of a sidecar: the child's columns, and the results beside them, all of one type. */
+public final class SidecarUdfExec extends SidecarNode {
+  private static final long serialVersionUID = 1L;
+
+  private final SidecarCall call;
+  private final List<UdfUse> uses;
+  private final Seq<Expression> arguments;
+  private final Seq<Attribute> results;
+
+  public SidecarUdfExec(
+      SidecarCall call,
+      List<UdfUse> uses,
+      Seq<Expression> arguments,
+      Seq<Attribute> results,
+      SparkPlan child) {
+    super(call, child);
+    this.call = call;
+    this.uses = uses;
+    this.arguments = arguments;
+    this.results = results;
+  }
+
+  @Override
+  Signature signature(SparkTypes types) {
+    return new UdfSignature(
+        uses,
+        arguments,
+        child().output(),
+        child().schema(),
+        new StructType().add("result", results.head().dataType()),
+        types);
+  }
+
+  @Override
+  public Seq<Attribute> output() {
+    List<Attribute> columns = new ArrayList<>(CollectionConverters.asJava(child().output()));
+    columns.addAll(produced());
+    return CollectionConverters.asScala(columns).toList();
+  }
+
+  @Override
+  List<Attribute> produced() {
+    return CollectionConverters.asJava(results);
+  }
+
+  @Override
+  boolean isBarrier() {
+    return false;
+  }
+
+  @Override
+  public Seq<SortOrder> outputOrdering() {
+    return child().outputOrdering();
+  }
+
+  @Override
+  public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
+    return new SidecarUdfExec(call, uses, arguments, results, children.head());
+  }
+
+  @Override
+  public Iterator<Object> stringArgs() {
+    return CollectionConverters.asScala(List.<Object>of(call, arguments, results).iterator());
+  }
+
+  @Override
+  List<Object> elements() {
+    return List.of(call, uses, arguments, results, child());
+  }
+}

@@ -1,0 +1,109 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.spark.columns.SparkTypes;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.types.StructType;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** UDFs of sidecars in the order in which they are called; Spark gives them one by one as a rule. */
+final class UdfSteps {
+  private record Step(UdfCall udf, List<Expression> arguments, Attribute result) {}
+
+  private final List<Step> steps = new ArrayList<>();
+
+  /** Whether a sidecar does this function's work, and that of the functions in its arguments. */
+  static boolean isOurs(PythonUDF function) {
+    List<Expression> arguments = CollectionConverters.asJava(function.children());
+    StructType types = new StructType().add("result", function.dataType());
+    for (Expression argument : arguments) {
+      types = types.add("_" + types.size(), argument.dataType());
+      if (argument instanceof NamedArgumentExpression
+          || (argument instanceof PythonUDF inner && !isOurs(inner))) {
+        return false;
+      }
+    }
+    return !arguments.isEmpty()
+        && SparkTypes.areSupported(types)
+        && UdfCall.of(function).isPresent();
+  }
+
+  /** The function that is called last. An inner one is called before, and nobody else sees its result. */
+  void add(PythonUDF function, Attribute result) {
+    List<Expression> arguments = new ArrayList<>();
+    for (Expression argument : CollectionConverters.asJava(function.children())) {
+      if (argument instanceof PythonUDF inner) {
+        Attribute between = inner.resultAttribute().newInstance();
+        add(inner, between);
+        arguments.add(between);
+      } else {
+        arguments.add(argument);
+      }
+    }
+    steps.add(new Step(UdfCall.of(function).orElseThrow(), arguments, result));
+  }
+
+  /** A node for all that can be asked for at a time, and others above it. */
+  SparkPlan over(SparkPlan child) {
+    SparkPlan planned = child;
+    List<Step> together = new ArrayList<>();
+    for (Step step : steps) {
+      if (!together.isEmpty() && !isBeside(together, step)) {
+        planned = node(together, planned);
+        together.clear();
+      }
+      together.add(step);
+    }
+    return node(together, planned);
+  }
+
+  /** Whether it asks the same sidecar in the same way, and needs none of the others' results. */
+  private static boolean isBeside(List<Step> together, Step step) {
+    Step first = together.get(0);
+    return step.udf.call().equals(first.udf.call())
+        && step.result.dataType().equals(first.result.dataType())
+        && together.stream()
+            .noneMatch(
+                other ->
+                    step.arguments.stream()
+                        .anyMatch(argument -> argument.references().contains(other.result)));
+  }
+
+  private static SparkPlan node(List<Step> together, SparkPlan child) {
+    List<UdfUse> uses = new ArrayList<>();
+    List<Expression> arguments = new ArrayList<>();
+    List<Attribute> results = new ArrayList<>();
+    for (Step step : together) {
+      List<Integer> taken = new ArrayList<>();
+      List<String> names = new ArrayList<>();
+      for (Expression argument : step.arguments) {
+        names.add(step.udf.name(taken.size()));
+        taken.add(place(argument, arguments));
+      }
+      uses.add(new UdfUse(List.copyOf(taken), List.copyOf(names)));
+      results.add(step.result);
+    }
+    return new SidecarUdfExec(
+        together.get(0).udf.call(),
+        List.copyOf(uses),
+        CollectionConverters.asScala(arguments).toList(),
+        CollectionConverters.asScala(results).toList(),
+        child);
+  }
+
+  /** Where the argument stands; if it is a new one, at the end. */
+  private static int place(Expression argument, List<Expression> arguments) {
+    for (int i = 0; i < arguments.size(); i++) {
+      if (arguments.get(i).semanticEquals(argument)) {
+        return i;
+      }
+    }
+    arguments.add(argument);
+    return arguments.size() - 1;
+  }
+}

@@ -1,0 +1,273 @@
+"""UDFs of a sidecar straight from the executor's JVM, beside the way through Python."""
+
+from __future__ import annotations
+
+import functools as tools
+import os
+import signal
+import threading
+
+import pyarrow as pa
+import pytest
+from direct import DIRECT, ROWS, TYPES, is_direct, metrics_of, plan_of
+from pyspark.sql import functions
+from pyspark.sql.functions import col, expr
+
+from shmring.spark import arrow_udf, metrics, pandas_udf
+
+pytestmark = pytest.mark.spark_version(since="4.1")
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark):
+    return start_spark(
+        "local[2]", **{DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
+    )
+
+
+@pytest.fixture(params=[arrow_udf, pandas_udf], ids=["arrow", "pandas"])
+def make(request):
+    return request.param
+
+
+def own_identity(kind):
+    """Spark's own UDF."""
+
+    def same(column):
+        return column
+
+    same.__annotations__ = {"column": pa.Array, "return": pa.Array}
+    return functions.arrow_udf(same, returnType=kind)
+
+
+def numbers(spark, count=2000, parts=3):
+    return spark.range(count, numPartitions=parts).selectExpr(
+        "id", "id * 10 tens", "if(id % 3 = 0, null, id) gaps", "repeat('x', cast(id % 50 as int)) s"
+    )
+
+
+@pytest.mark.parametrize("nulls", ["some", "none", "all"])
+def test_every_type_comes_back_as_from_sparks_own_function(
+    spark, serve, name, path, set_option, nulls
+):
+    serve("identity", workers=2)
+    set_option(ROWS, 70)
+    made = [
+        text if nulls == "none" else f"if(id % 3 = {i % 3} or {nulls == 'all'}, null, {text})"
+        for i, text in enumerate(TYPES.values())
+    ]
+    frame = spark.range(300, numPartitions=2).selectExpr(
+        "id", *(f"{text} {column}" for text, column in zip(made, TYPES, strict=True))
+    )
+    for column in TYPES:
+        kind = frame.schema[column].dataType
+        ours = frame.select("id", arrow_udf(name, kind)(column))
+        assert is_direct(ours, name) == (path == "direct")
+        assert ours.collect() == frame.select("id", own_identity(kind)(column)).collect(), column
+
+
+def test_columns_beside_the_arguments_stay_with_their_rows(spark, serve, name, path, make):
+    serve("total", workers=2)
+    frame = numbers(spark)
+    total = make(name, "long")
+    rows = frame.select("*", total("tens", "gaps").alias("t")).collect()
+    expected = [(i, 10 * i, i if i % 3 else None, "x" * (i % 50)) for i in range(2000)]
+    assert [tuple(row)[:4] for row in rows] == expected
+    assert [row.t for row in rows] == [10 * i + (i if i % 3 else 0) for i in range(2000)]
+
+
+def test_function_sees_names_and_types_of_its_arguments(spark, serve, name, path, make):
+    serve("types")
+    frame = numbers(spark, 10).selectExpr("*", "timestamp_seconds(id) at", "struct(id, s) pair")
+    types = make(name, "string")
+
+    def seen(*columns, **named):
+        rows = frame.select(types(*columns, **named)).distinct().collect()
+        assert len(rows) == 1
+        return rows[0][0]
+
+    assert seen("id", col("gaps"), frame.s) == "id int64, gaps int64, s string"
+    assert seen(col("id") + 1, "pair.s", "id") == "_0 int64, _1 string, id int64"
+    assert seen("id", "id") == "id int64, _1 int64"
+    assert seen("tens", sum=col("id") + 1, at="at") == (
+        "tens int64, sum int64, at timestamp[us, tz=Europe/Berlin]"
+    )
+    renamed = frame.withColumnRenamed("id", "price").select(types("price"))
+    assert renamed.first()[0] == "price int64"
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("cast(id as int)", "long"),
+        ("id", "int"),
+        ("id", "double"),
+        ("id", "string"),
+        ("cast(id as string)", "long"),
+        ("cast(id as decimal(10, 2))", "decimal(12, 3)"),
+        ("cast(id as double)", "long"),
+        ("cast(timestamp_seconds(id) as timestamp_ntz)", "timestamp"),
+        ("struct(cast(id as int) a)", "a long"),
+    ],
+)
+def test_answer_is_cast_to_the_return_type_as_spark_casts_its_own(
+    spark, serve, name, path, column, kind
+):
+    serve("identity")
+    frame = spark.range(100, numPartitions=2).selectExpr(f"if(id % 3 = 0, null, {column}) x")
+    ours = frame.select(arrow_udf(name, kind)("x"))
+    assert ours.collect() == frame.select(own_identity(kind)("x")).collect()
+
+
+@pytest.mark.parametrize(("column", "kind"), [("id / 4", "long"), ("'a'", "int"), ("1e10", "int")])
+def test_answer_that_would_lose_its_values_fails_the_job(spark, serve, name, path, column, kind):
+    serve("identity")
+    frame = spark.range(10, numPartitions=1).selectExpr(f"{column} x")
+    with pytest.raises(Exception, match=r"MISMATCH|cannot become the \w+ that the UDF"):
+        frame.select(arrow_udf(name, kind)("x")).collect()
+    with pytest.raises(Exception, match="MISMATCH"):
+        frame.select(own_identity(kind)("x")).collect()
+
+
+def test_udfs_beside_each_other_of_each_other_and_in_conditions(spark, serve, name, path, make):
+    serve("double", workers=2)
+    double = make(name, "long")
+    frame = numbers(spark)
+    many = frame.select(double("id"), double("tens"), double(double("id")), double("gaps"), "s")
+    assert [tuple(row) for row in many.collect()] == [
+        (2 * i, 20 * i, 4 * i, 2 * i if i % 3 else None, "x" * (i % 50)) for i in range(2000)
+    ]
+    found = frame.where(double("id") > 3990).select(double("tens"))
+    assert [row[0] for row in found.collect()] == [20 * i for i in range(1996, 2000)]
+    assert is_direct(found, name) == (path == "direct")
+    grouped = frame.groupBy(double(col("id") % 2)).agg(functions.sum(double("id")))
+    assert sorted(map(tuple, grouped.collect())) == [(0, 1998000), (2, 2000000)]
+
+
+def test_udf_that_is_not_deterministic_keeps_its_names(spark, serve, name, path, make):
+    serve("types")
+    frame = spark.range(10).select(make(name, "string").asNondeterministic()("id"))
+    assert frame.first()[0] == "id int64"
+    assert is_direct(frame, name) == (path == "direct")
+
+
+def test_only_the_arguments_are_sent_and_read(spark, serve, name, tmp_path):
+    serve("double")
+    wide = numbers(spark).selectExpr("*", "repeat('y', 1000) y")
+    wide.write.parquet(str(tmp_path / "wide"))
+    frame = spark.read.parquet(str(tmp_path / "wide")).select(arrow_udf(name, "long")("tens"))
+    assert frame.agg(expr("sum(`" + frame.columns[0] + "`)")).first()[0] == 20 * sum(range(2000))
+    assert "ReadSchema: struct<tens:bigint>" in plan_of(frame)
+    beside = wide.select("y", arrow_udf(name, "long")("tens"))
+    assert len(beside.collect()) == 2000
+    assert metrics_of(beside)["answerBytes"] < 2000 * 100
+
+
+def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, serve, name, path):
+    serve("double", slots=4096)
+    rows = [(i, "x" * 20_000) for i in range(300)]
+    frame = spark.createDataFrame(rows, "id long, large string").coalesce(1)
+    result = frame.select("large", arrow_udf(name, "long")("id").alias("d"))
+    assert [(row.d, len(row.large)) for row in result.collect()] == [
+        (2 * i, 20_000) for i in range(300)
+    ]
+    if path == "direct":
+        assert metrics_of(result)["requests"] > 20
+
+
+def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, serve, name):
+    serve("identity")
+    frame = spark.range(30_000, numPartitions=3).select(arrow_udf(name, "long", in_flight=2)("id"))
+    assert f"Sidecar {name} through({name}, in_flight=2" in plan_of(frame)
+    frame.collect()
+    found = metrics_of(frame)
+    assert found["numInputRows"] == found["numOutputRows"] == 30_000
+    assert found["requests"] == found["answers"] == 3
+
+
+def test_functions_of_others_are_left_to_spark(spark, serve, name):
+    """A function around ours has its name, and does something else; an accumulator is Python's."""
+    serve("identity")
+    inner = arrow_udf(name, "long").func
+
+    @tools.wraps(inner)
+    def run(columns):
+        for column in inner(columns):
+            yield pa.compute.add(column, 1)
+
+    run.__annotations__ = inner.__annotations__
+    frame = spark.range(10).select(functions.arrow_udf(run, returnType="long")("id"))
+    assert not is_direct(frame, name)
+    assert [row[0] for row in frame.collect()] == list(range(1, 11))
+    total = metrics(spark.sparkContext)
+    counted = spark.range(10).select(arrow_udf(name, "long", metrics=total)("id"))
+    assert not is_direct(counted, name)
+    mixed = spark.range(10).select(arrow_udf(name, "long")(own_identity("long")("id")))
+    assert [row[0] for row in mixed.collect()] == list(range(10))
+
+
+def test_types_that_are_left_to_spark_come_back_the_same(spark, serve, name):
+    serve("identity")
+    frame = spark.range(10).selectExpr("cast(id as string) collate UTF8_LCASE text")
+    result = frame.select(arrow_udf(name, "string")("text"))
+    assert not is_direct(result, name)
+    assert [row[0] for row in result.collect()] == [str(i) for i in range(10)]
+
+
+def test_empty_partitions_limits_joins_caches_and_exchanges(spark, serve, name, path):
+    serve("double", workers=2)
+    double = arrow_udf(name, "long")
+    frame = numbers(spark, 2000, 8).select("id", double("id").alias("d"))
+    assert frame.where("id < 0").collect() == []
+    assert [tuple(row) for row in frame.limit(3).collect()] == [(0, 0), (1, 2), (2, 4)]
+    few = frame.where("id = 7")
+    assert [tuple(row) for row in few.collect()] == [(7, 14)]
+    twin = frame.withColumnRenamed("id", "other").withColumnRenamed("d", "e")
+    assert frame.join(twin, expr("d = other")).count() == 1000
+    cached = frame.cache()
+    assert cached.count() == cached.where("d >= 0").count() == 2000
+    cached.unpersist()
+    shuffled = frame.repartition(2, "d")
+    union = shuffled.union(shuffled)
+    assert union.agg(functions.sum("d")).first()[0] == 4 * sum(range(2000))
+
+
+@pytest.mark.kill
+def test_workers_that_are_killed_under_load_cost_nothing(
+    spark, serve, name, path, set_option, thread, until
+):
+    sidecar = serve("slow", workers=3)
+    set_option(ROWS, 500)
+    same = arrow_udf(name, "long", patience=60)
+    frame = numbers(spark, 60_000, 2).select("id", "s", same("tens").alias("t"))
+    done = threading.Event()
+
+    def run():
+        try:
+            return frame.selectExpr("count(*)", "sum(if(t = 10 * id, 1, 0))").first()
+        finally:
+            done.set()
+
+    job = thread(run)
+    for worker in range(3):
+        before = sidecar.restarts
+        os.kill(sidecar.pids[worker], signal.SIGKILL)
+        until(lambda before=before: sidecar.restarts > before or done.is_set())
+    assert tuple(job.outcome()) == (60_000, 60_000)
+
+
+@pytest.mark.kill
+def test_cancelled_job_gives_its_requests_up_and_leaves_nothing(
+    spark, serve, name, path, monkeypatch, tmp_path, until, reply_rings, start_job
+):
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    sidecar = serve("wait_for_marker", workers=2)
+    frame = spark.range(1000, numPartitions=2).select("id", arrow_udf(name, "long")("id"))
+    cancel = start_job(frame)
+    until(lambda: marker.with_suffix(".begun").exists() and len(reply_rings()) == 2)
+    cancel()
+    marker.touch()
+    until(lambda: not reply_rings(), "the end of the reply rings")
+    assert len(frame.collect()) == 1000
+    assert sidecar.restarts == 0
