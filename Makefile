@@ -75,7 +75,7 @@ $(VENV)/release: $(VENV)/installed
 # --- what one does with it ---------------------------------------------------------
 
 .PHONY: demo
-demo: $(VENV)/installed ## a real Spark job on real data through the ring, and what happened
+demo: $(VENV)/installed ## Spark jobs on real data, in its own Python workers and in sidecars: speed, loads, memory
 	$(BIN)/python spark_examples/score_lineitem.py
 
 .PHONY: demo-durable

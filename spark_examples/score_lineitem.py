@@ -1,36 +1,57 @@
-"""The main job: Spark's Python workers send every batch through the ring to a model server.
+"""The main job: Spark lets sidecars work on every row, straight from its JVM.
 
     python spark_examples/score_lineitem.py --scale 0.5
 
-TPC-H lineitem is generated, read by Spark, scored by a scikit-learn model that
-lives in sidecar processes, and aggregated; then the same is computed without the
-ring (each task loads the model itself) and both are compared.
+TPC-H lineitem is generated and read by Spark. First its rows go through the same small function on
+three ways: in Spark's own mapInArrow, in a sidecar by Spark's Python workers, and in that sidecar
+straight from the JVM. Then a scikit-learn model scores them: in a pandas_udf that loads the model
+in each task, and served by a sidecar. Results are compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pandas as pd
 import pyarrow as pa
+from memory import Memory
 from rich.console import Console
 from rich.table import Table
 
 import shmring
+import shmring.spark
 
 HERE = Path(__file__).resolve().parent
+ROUNDS = 3
+LINES = [
+    "cast(l_quantity as double) l_quantity",
+    "cast(l_extendedprice as double) l_extendedprice",
+    "cast(l_discount as double) l_discount",
+    "cast(l_tax as double) l_tax",
+    "cast(datediff(l_shipdate, date'1970-01-01') as double) l_ship_day",
+    "l_returnflag",
+    "l_comment",
+]
+OWN = "Spark's own mapInArrow"
+SIDECARS = {"scorer": "scorer:Scorer", "revenue": "scorer:revenue"}
 console = Console()
 
 
-def generate(scale: float, folder: Path) -> Path:
-    """The lineitem table as parquet; kept for the next run."""
+def generate(scale: float, folder: Path) -> tuple[Path, Path]:
+    """The lineitem table as parquet and a model for it; kept for the next run."""
+    import sklearn
+    from scorer import fit
+
     target = folder / f"sf{scale:g}"
     lineitem = target / "lineitem.parquet"
     if not lineitem.exists():
@@ -39,112 +60,185 @@ def generate(scale: float, folder: Path) -> Path:
         with console.status(f"generating TPC-H lineitem at scale {scale:g} ..."):
             command = [tool, "parquet", "--scale-factor", str(scale), "--tables", "lineitem"]
             subprocess.run([*command, "--output-dir", target], check=True)
-    return lineitem
+    model = target / f"model-{sklearn.__version__}.joblib"
+    if not model.exists():
+        with console.status("fitting the model ..."):
+            fit(lineitem, model)
+    return lineitem, model
 
 
-def without_ring(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """What one does without a sidecar: load the model in each task."""
-    from scorer import Scorer
+def session() -> Any:
+    """A session that brings its sidecars along."""
+    from pyspark.sql import SparkSession
 
-    score = Scorer()
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("score-lineitem")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.files.maxPartitionBytes", "16m")
+    )
+    spark = shmring.spark.configure(builder, sidecars=SIDECARS, workers=2).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    # The first Python workers cost seconds, whatever they do then.
+    spark.range(2).mapInArrow(lambda batches: batches, "id long").count()
+    return spark
+
+
+def schema_with(lines: Any, name: str) -> str:
+    """The columns of all lines, and one more."""
+    fields = [f"{field.name} {field.dataType.simpleString()}" for field in lines.schema]
+    return ", ".join([*fields, f"{name} bigint"])
+
+
+def aggregate(frame: Any, column: str) -> list[tuple[Any, ...]]:
+    """By the flag of return: lines, quantity, sum of the new column; whole numbers, so exact."""
+    from pyspark.sql import functions
+
+    totals = [functions.count("*"), functions.sum("l_quantity"), functions.sum(column)]
+    grouped = frame.groupBy("l_returnflag").agg(*totals).orderBy("l_returnflag")
+    return [tuple(row) for row in grouped.collect()]
+
+
+# --- three ways ---------------------------------------------------------------------------------
+
+
+def by_spark(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What one writes without a sidecar."""
+    from scorer import revenue
+
     for batch in batches:
-        yield score(batch)
+        yield revenue(batch)
+
+
+def compare_ways(spark: Any, lines: Any) -> bool:
+    """The same rows on three ways; whether all come to the same."""
+    schema = schema_with(lines, "revenue")
+    through = shmring.spark.through("revenue")
+    ways = {
+        OWN: (by_spark, "false"),
+        "sidecar, by Spark's Python workers": (through, "false"),
+        "sidecar, straight from the JVM": (through, "true"),
+    }
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    results: list[list[tuple[Any, ...]]] = []
+    for number in range(ROUNDS + 1):
+        for way, (function, direct) in ways.items():
+            spark.conf.set("spark.shmring.direct", direct)
+            with console.status(f"{way}, round {number} of {ROUNDS} ..."):
+                begun = time.perf_counter()
+                results.append(aggregate(lines.mapInArrow(function, schema), "revenue"))
+                if number:  # before that the JVM gets warm
+                    seconds[way].append(time.perf_counter() - begun)
+    count = sum(row[1] for row in results[0])
+    table = Table("a small function", "rows a second", "", title=f"{count:,} lines on three ways")
+    own = statistics.median(seconds[OWN])
+    for way, taken in seconds.items():
+        median = statistics.median(taken)
+        table.add_row(way, f"{count / median:,.0f}", f"{own / median:.2f} x")
+    console.print(table)
+    return all(result == results[0] for result in results)
+
+
+# --- a model ------------------------------------------------------------------------------------
+
+
+class Job(NamedTuple):
+    """What a job has computed, and what it took; loads are times in seconds."""
+
+    rows: list[tuple[Any, ...]]
+    seconds: float
+    loads: list[float]
+    memory: Memory
+
+
+def loads() -> list[float]:
+    """How long each load of the model has taken."""
+    return [float(line) for line in Path(os.environ["MODEL_LOADS"]).read_text().split()]
+
+
+def run(scored: Any, *kinds: str) -> Job:
+    """Run a job in which Python processes of these kinds take part."""
+    before = len(loads())
+    with Memory(*kinds) as memory:
+        begun = time.perf_counter()
+        rows = aggregate(scored, "score")
+        seconds = time.perf_counter() - begun
+    return Job(rows, seconds, loads()[before:], memory)
+
+
+def scored_by_pandas(lines: Any) -> Any:
+    """As Spark's manual has it: an iterator, so that the model is loaded once a task."""
+    from pyspark.sql.functions import pandas_udf
+    from scorer import FEATURES
+
+    def score(parts: Iterator[tuple[pd.Series, ...]]) -> Iterator[pd.Series]:
+        from scorer import Scorer
+
+        scorer = Scorer()
+        for columns in parts:
+            yield pd.Series(scorer.predict(columns))
+
+    return lines.withColumn("score", pandas_udf(score, "bigint")(*FEATURES))
+
+
+def compare_servers(spark: Any, lines: Any) -> bool:
+    """A model in Spark's Python workers, and served; whether both come to the same."""
+    spark.conf.set("spark.shmring.direct", "true")
+    lines = lines.drop("l_comment")  # Spark leaves out what a UDF does not ask for
+    served = lines.mapInArrow(shmring.spark.through("scorer"), schema_with(lines, "score"))
+    before = loads()  # while Spark started
+    with console.status("a model in a sidecar ..."):
+        ours = run(served, SIDECARS["scorer"], "shmring.spark.attendant")
+    with console.status("the model in a pandas_udf ..."):
+        usual = run(scored_by_pandas(lines), "pyspark.daemon")
+    count = sum(row[1] for row in ours.rows)
+    table = Table(
+        *("a scikit-learn model", "rows a second", "loads", "of s", "MB of Java", "of Python"),
+        title=f"{count:,} lines, scored",
+    )
+    for name, job, times, when in (
+        ("pandas_udf", usual, usual.loads, "in it"),
+        ("sidecar", ours, [*before, *ours.loads], "before"),
+    ):
+        memory = job.memory
+        table.add_row(
+            name,
+            f"{count / job.seconds:,.0f}",
+            f"{len(times)} {when}",
+            f"{statistics.mean(times):.1f}",
+            f"{memory.java:,.0f}",
+            f"{memory.python:,.0f}",
+        )
+    console.print(table)
+    answer = Table("returnflag", "lines", "sum of quantity", "mean score")
+    for flag, number, quantity, score in ours.rows:
+        answer.add_row(flag, f"{number:,}", f"{quantity:,.0f}", f"{score / number / 1e6:.4f}")
+    console.print(answer)
+    return ours.rows == usual.rows
 
 
 def main() -> int:
-    """Run the job and print the report; 1 if the results differ or something is left."""
+    """Run the jobs and print the report; 1 if results differ or something is left."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", type=float, default=0.5, help="TPC-H scale factor")
     parser.add_argument("--data", type=Path, default=HERE.parent / "data")
-    parser.add_argument("--workers", type=int, default=2, help="of the sidecar")
     options = parser.parse_args()
-
-    os.environ["LINEITEM"] = str(generate(options.scale, options.data))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
-    sys.path.insert(0, str(HERE))
-
-    from pyspark.sql import SparkSession, functions
-
-    with console.status("starting Spark ..."):
-        spark = (
-            SparkSession.builder.master("local[2]")
-            .appName("score-lineitem")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.files.maxPartitionBytes", "16m")
-            .getOrCreate()
-        )
-        spark.sparkContext.setLogLevel("ERROR")
-        # The first Python workers cost seconds, whatever they do then.
-        spark.range(2).mapInArrow(lambda batches: batches, "id long").count()
-    lines = spark.read.parquet(os.environ["LINEITEM"]).selectExpr(
-        "cast(l_quantity as double) l_quantity",
-        "cast(l_extendedprice as double) l_extendedprice",
-        "cast(l_discount as double) l_discount",
-        "cast(l_tax as double) l_tax",
-        "cast(datediff(l_shipdate, date'1970-01-01') as double) l_ship_day",
-        "l_returnflag",
-        "l_comment",
-    )
-    schema = lines.schema.simpleString().removeprefix("struct<").removesuffix(">")
-    schema = ", ".join(part.replace(":", " ", 1) for part in schema.split(",")) + ", score bigint"
-
-    def aggregate(function: Any) -> tuple[list[tuple[Any, ...]], float]:
-        begun = time.perf_counter()
-        rows = (
-            lines.mapInArrow(function, schema)
-            .groupBy("l_returnflag")
-            .agg(
-                functions.count("*"),
-                functions.sum("l_quantity"),  # whole numbers: exact in any order
-                functions.sum("score"),
-            )
-            .orderBy("l_returnflag")
-            .collect()
-        )
-        return [tuple(row) for row in rows], time.perf_counter() - begun
-
-    metrics = shmring.spark.metrics(spark.sparkContext)
-    begun = time.perf_counter()
-    with console.status(f"fitting the model in {options.workers} sidecar workers ..."):
-        sidecar = shmring.Sidecar("scorer:Scorer", name="scorer", workers=options.workers).start()
-    loaded = time.perf_counter() - begun
-    try:
-        with console.status("scoring through the ring ..."):
-            result, seconds = aggregate(shmring.spark.through("scorer", metrics=metrics))
-    finally:
-        sidecar.stop()
-    with console.status("scoring without the ring ..."):
-        expected, seconds_without = aggregate(without_ring)
-    partitions = lines.rdd.getNumPartitions()
-    spark.stop()
-
-    ours = ("sidecar.scorer", "reply.scorer.")
+    lineitem, model = generate(options.scale, options.data.resolve())
+    with tempfile.NamedTemporaryFile() as loads_file:
+        # The JVM passes them on to all that it starts.
+        os.environ.update(MODEL=str(model), MODEL_LOADS=loads_file.name)
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        with console.status("starting Spark and its sidecars ..."):
+            spark = session()
+        lines = spark.read.parquet(str(lineitem)).selectExpr(*LINES)
+        same = [compare_ways(spark, lines), compare_servers(spark, lines)]
+        spark.stop()
+    ours = tuple(f"{kind}.{name}" for kind in ("sidecar", "reply") for name in SIDECARS)
     left = [name for name in shmring.rings() if name.startswith(ours)]
-    same = result == expected
-    total = metrics.value
-    moved = total.request_bytes + total.answer_bytes
-    report = Table(title="lineitem scored through the ring", show_header=False)
-    for name, value in (
-        ("rows", f"{total.rows:,}"),
-        ("batches there and back", f"{total.requests:,} and {total.answers:,}"),
-        ("bytes through the rings", f"{moved:,}"),
-        ("job", f"{seconds:.1f} s, {moved / seconds / 1e9:.3f} GB/s of Arrow through the rings"),
-        ("tasks waited for answers", f"{total.answer_wait:.2f} s, summed over all tasks"),
-        ("tasks waited for room", f"{total.room_wait:.2f} s"),
-        ("model", f"loaded {options.workers} times in {loaded:.1f} s, before the job"),
-        ("the same without the ring", f"{seconds_without:.1f} s, model loaded {partitions} times"),
-        ("results", "equal" if same else f"DIFFERENT: {result} and {expected}"),
-        ("left in /dev/shm", ", ".join(left) or "nothing"),
-    ):
-        report.add_row(name, value)
-    console.print(report)
-    answer = Table("returnflag", "lines", "sum of quantity", "mean score")
-    for flag, count, quantity, score in result:
-        answer.add_row(flag, f"{count:,}", f"{quantity:,.0f}", f"{score / count / 1e6:.4f}")
-    console.print(answer)
-    return 0 if same and not left else 1
+    console.print(f"results: {'equal' if all(same) else 'DIFFERENT'}")
+    console.print(f"left in /dev/shm: {', '.join(left) or 'nothing'}")
+    return 0 if all(same) and not left else 1
 
 
 if __name__ == "__main__":

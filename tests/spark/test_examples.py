@@ -15,11 +15,17 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.parametrize(
     ("example", "says"),
-    [("ticks.py", "48 windows, as they should be"), ("frames.py", "as DuckDB has it")],
+    [
+        ("ticks.py", "48 windows, as they should be"),
+        ("frames.py", "as DuckDB has it"),
+        ("score_lineitem.py --scale 0.01 --data lineitem", "results: equal"),
+    ],
 )
-def test_example(example, says):
+def test_example(example, says, tmp_path):
+    program, *arguments = example.split()
     run = subprocess.run(
-        [sys.executable, str(EXAMPLES / example)],
+        [sys.executable, str(EXAMPLES / program), *arguments],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
     )
