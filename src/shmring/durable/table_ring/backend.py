@@ -64,11 +64,13 @@ class Backend(ABC):
     driver : SQLAlchemy's name of the one driver it works with
     free_message : SQL for the 300 zero bytes of a slot that never held a message
     cursor_rows : whether the next numbers are columns of the tables
+    first_wait : seconds of the first wait; each later one is twice as long as the one before
     """
 
     driver: ClassVar[str]
     free_message: ClassVar[str]
     cursor_rows: ClassVar[bool]
+    first_wait: ClassVar[float]
     # No statement of ours holds a lock longer than itself. Whoever does is a stranger, or stopped.
     lock_seconds: ClassVar[float] = 10.0
 

@@ -30,6 +30,7 @@ __all__ = [
     "AWAIT_SLOT",
     "FOREIGN",
     "FULL_WITHIN",
+    "IDLE",
     "POP",
     "PUSH",
     "VERSION",

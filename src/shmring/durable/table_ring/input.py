@@ -23,7 +23,6 @@ __all__ = [
     "shown",
 ]
 
-FIRST_WAIT = 0.0002
 # Seconds of waiting after which one looks through the whole table, and again so much later.
 FIRST_SEARCH, NEXT_SEARCH = 1.0, 10.0
 
@@ -56,7 +55,6 @@ class Deadline:
         begun = time.monotonic()
         self._end = math.inf if timeout is None else begun + timeout
         self._search = begun + FIRST_SEARCH
-        self._next = FIRST_WAIT
         self.waits = 0
 
     @property
@@ -64,14 +62,14 @@ class Deadline:
         """Seconds until the end."""
         return max(0.0, self._end - time.monotonic())
 
-    def wait(self, sleep: Callable[[float], None], longest: float) -> bool:
+    def wait(self, sleep: Callable[[float], None], first: float, longest: float) -> bool:
         """Sleep, or return False when the time is over."""
-        self.waits += 1
         remaining = self._end - time.monotonic()
         if remaining <= 0:
             return False
-        sleep(min(self._next, remaining, longest))
-        self._next *= 2
+        sleep(min(first * 2**self.waits, remaining, longest))
+        # More doublings than any wait lasts.
+        self.waits = min(self.waits + 1, 60)
         return True
 
     def search(self) -> bool:

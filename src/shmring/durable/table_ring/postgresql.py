@@ -62,6 +62,8 @@ class PostgresBackend(Backend):
     driver = "postgresql+psycopg"
     free_message = f"decode(repeat('00', {MESSAGE_BYTES}), 'hex')"
     cursor_rows = False
+    # The server has waited for IDLE before, and one is told besides.
+    first_wait = functions.IDLE / 1000
 
     def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
         self._sync_level = "on"

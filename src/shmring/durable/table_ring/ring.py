@@ -546,7 +546,7 @@ class TableRing(Closing):
         try:
             # Whoever pushed or popped before we listened told nobody.
             while not ready():
-                if not deadline.wait(backend.sleep, longest):
+                if not deadline.wait(backend.sleep, backend.first_wait, longest):
                     return False
             return True
         finally:

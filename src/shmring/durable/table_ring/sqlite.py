@@ -29,6 +29,7 @@ class SqliteBackend(Backend):
     driver = "sqlite+pysqlite"
     free_message = f"zeroblob({MESSAGE_BYTES})"
     cursor_rows = True
+    first_wait = 0.0002
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
         # TableRing lets one thread in at a time, but not always the same.
