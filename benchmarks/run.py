@@ -32,6 +32,7 @@ QUESTIONS = {
     "many": "benchmarks.many",
     "crowd": "benchmarks.crowd",
     "memory": "benchmarks.memory",
+    "joint": "benchmarks.joint_requests",
     "spark": "benchmarks.spark_sidecar",
     "spark-read": "benchmarks.spark_rings:read",
     "spark-write": "benchmarks.spark_rings:write",
