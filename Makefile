@@ -189,6 +189,7 @@ explore: build/proofs ## run the core through every interleaving of small cases
 	@PYTHONPATH=native $(BIN)/python -m explore.broken build/proofs/broken
 	@build/proofs/native/explore/explore
 	@build/proofs/native/explore/explore --weak
+	@PYTHONPATH=native $(BIN)/python -m explore.orderings build/proofs/native/explore/explore --known
 
 .PHONY: orderings
 orderings: build/proofs ## take away each memory ordering of the core, write docs/orderings.md; FILES='cells.h takes.c'

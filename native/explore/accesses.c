@@ -25,22 +25,6 @@ static const char *description(const struct explore_access *a)
 	return text;
 }
 
-/* The one to be weakened loses its whole order, or half of it: FILE:LINE:ACCESS:OPERAND[ acquire| release]. */
-static void weaken(struct explore_access *a)
-{
-	const char *text = description(a);
-	size_t n = strlen(text);
-
-	if (strncmp(text, explore_weakened, n) != 0)
-		return;
-	if (explore_weakened[n] == 0)
-		a->order = RELAXED;
-	else if (strcmp(explore_weakened + n, " acquire") == 0)
-		a->order &= ~ACQUIRE;
-	else if (strcmp(explore_weakened + n, " release") == 0)
-		a->order &= ~RELEASE;
-}
-
 static void note_execution(struct explore_access *a)
 {
 	if (!a->known) {
@@ -48,8 +32,8 @@ static void note_execution(struct explore_access *a)
 			explore_no_room("accesses");
 		accesses[access_count++] = a;
 		a->known = true;
-		if (explore_weakened)
-			weaken(a);
+		if (explore_weakened && strcmp(explore_weakened, description(a)) == 0)
+			a->order = RELAXED;
 	}
 	a->executed |= running >= 0;
 }

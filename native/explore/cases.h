@@ -18,6 +18,8 @@ void open_producer(int i);
 void push_before(uint64_t from, uint64_t to);
 void take_and_die(uint32_t messages); /* one that was there before */
 void seat_actors(void);
+void a_hole(void);
+void recover(int me);
 void hold_the_admin_lock(int me); /* for a moment */
 void one_branch(void);
 void an_exclusive_branch(void);

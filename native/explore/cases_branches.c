@@ -54,6 +54,13 @@ static void visit(int me)
 	world.member[me] = NULL;
 }
 
+static void subscribe_at_the_end(int me)
+{
+	struct shmring_branch_options o = {.start = SHMRING_LATEST};
+
+	MUST(shmring_subscribe(&handles[me], "a", &o, NULL) == SHMRING_OK);
+}
+
 /* The same, at a sequence behind an open claim. */
 static void visit_behind(int me, bool lapse)
 {
@@ -162,6 +169,10 @@ static const struct exploration cases[] = {
      .slots = 2,
      .before = only_an_open_claim,
      .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_behind_the_claim_lapsing}}},
+    {.name = "a branch begins at the end while two producers claim",
+     .slots = 2,
+     .before = seat_actors,
+     .actor = {{PUSHES(0, 0), .stays = true}, {PUSHES(1, 2), .stays = true}, {.body = subscribe_at_the_end}}},
     {.name = "a branch is dropped while it is read and gates",
      .slots = 2,
      .before = one_branch,

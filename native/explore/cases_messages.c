@@ -91,7 +91,7 @@ static void a_lapsing_orphan(void)
 
 /* Dead before: a producer whose claim of two slots is half filled, behind it a
  * living one's message. */
-static void a_hole(void)
+void a_hole(void)
 {
 	shmring *dead = &handles[THREADS - 1];
 	shmring_producer *p;
@@ -107,13 +107,31 @@ static void a_hole(void)
 	world.deaths = exploring->dead_before;
 }
 
+/* Dead before: a producer with a claim of two slots, and one that wanted three there and
+ * came too late. What tells them apart is who claims behind. */
+static void a_hole_of_two_or_three(void)
+{
+	shmring_producer *p;
+
+	(void)branch("a", (struct shmring_branch_options){0});
+	MUST(shmring_producer_open(&handles[THREADS - 1], "dead", &p) == SHMRING_OK);
+	MUST(shmring_next(p, 2) == 0);
+	MUST(shmring_producer_open(&handles[THREADS - 2], "dead, too", &p) == SHMRING_OK);
+	p->seat->intent.n = 3;
+	p->seat->intent.lo = 0;
+	seat_actors();
+	explore_kill_handle(THREADS - 1);
+	explore_kill_handle(THREADS - 2);
+	world.deaths = exploring->dead_before;
+}
+
 static void a_lapsing_branch(void)
 {
 	(void)branch("a", (struct shmring_branch_options){.lapse = true});
 	seat_actors();
 }
 
-static void recover(int me)
+void recover(int me)
 {
 	int status = shmring_recover(&handles[me], NULL);
 
@@ -144,6 +162,11 @@ static const struct exploration cases[] = {
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 0), .mortal = true}, {PUSHES(1, 1)}, {SERVES}}},
+    {.name = "two producers overwrite what a member has released",
+     .slots = 2,
+     .before = two_waiting,
+     .keeps = 1,
+     .actor = {{PUSHES(2, 2)}, {PUSHES(3, 3)}, {MEMBER(take_what_is_there)}}},
     {.name = "two producers lap a member; a producer may die",
      .slots = 2,
      .deaths = 1,
@@ -254,6 +277,14 @@ static const struct exploration cases[] = {
      .before = a_hole,
      .keeps = 1,
      .actor = {{.body = recover, .mortal = true}, {PUSHES(1, 1)}, {SERVES}}},
+    {.name = "a hole whose length is told by who claims behind it",
+     .weak = true,
+     .slots = 4,
+     .deaths = 2,
+     .dead_before = 2,
+     .before = a_hole_of_two_or_three,
+     .keeps = 1,
+     .actor = {{.body = recover}, {PUSHES(0, 1)}}},
     {.name = "a member hands its leases back",
      .weak = true,
      .slots = 2,

@@ -82,6 +82,13 @@ static void consume_any_length(int me)
 	}
 }
 
+static void full_of_what_nobody_reads(void)
+{
+	push_before(0, 2);
+	memset(world.ghost.committed, 0, sizeof world.ghost.committed);
+	seat_actors();
+}
+
 /* The table has no right to a slot, and looks at the entry twice: what it reads must
  * belong together. A message has as many bytes as its sequence says. */
 static uint32_t length_of(uint64_t sequence)
@@ -124,6 +131,12 @@ static void read_table_backwards(int me)
 	MUST(row_at(me, 0).filled || !later);
 }
 
+/* What a dead producer has left half done behind its claim's first row. */
+static void read_the_second_row(int me)
+{
+	MUST(!row_at(me, 1).filled);
+}
+
 static const struct exploration cases[] = {
     {.name = "a single producer writes ahead of its claim",
      .weak = true,
@@ -145,11 +158,24 @@ static const struct exploration cases[] = {
      .actor = {{PRODUCER(produce_a_long_one)},
 	       {MEMBER(consume_any_length), .stays = true},
 	       {MEMBER(consume_any_length), .stays = true}}},
+    {.name = "a long message overwrites what nobody reads",
+     .weak = true,
+     .slots = 2,
+     .before = full_of_what_nobody_reads,
+     .actor = {{PRODUCER(produce_a_long_one)}, {PUSHES(0, 1)}}},
     {.name = "the table is read while a producer laps",
      .weak = true,
      .slots = 2,
      .before = nobody_reads,
      .actor = {{PRODUCER(produce_lengths), .from = 0, .to = 4}, {.body = read_table}}},
+    {.name = "the table is read while a hole is recovered",
+     .weak = true,
+     .slots = 4,
+     .deaths = 1,
+     .dead_before = 1,
+     .before = a_hole,
+     .keeps = 1,
+     .actor = {{.body = recover}, {.body = read_the_second_row}}},
     {.name = "the table is read while a run comes",
      .weak = true,
      .slots = 2,

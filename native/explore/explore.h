@@ -163,7 +163,7 @@ extern uint32_t option; /* of the access that goes on */
 void accesses_begin(void); /* nothing is known to be shared */
 void accesses_begin_anew(void); /* with what is known */
 void accesses_print(void); /* those with an order that the case has executed */
-extern const char *explore_weakened; /* the one access that has no order, or half of it */
+extern const char *explore_weakened; /* the one access that has no order: FILE:LINE:ACCESS:OPERAND */
 void note_deaths(void);
 void thread_die(int i);
 

@@ -92,7 +92,8 @@ void *explore_memcpy(void *to, const void *from, size_t n);
 #define fetch_or_seq_cst(p, v) EXPLORE_FETCH("fetch_or_seq_cst", p, |, v)
 #define fetch_and_seq_cst(p, v) EXPLORE_FETCH("fetch_and_seq_cst", p, &, v)
 #define fetch_add_seq_cst(p, v) EXPLORE_FETCH("fetch_add_seq_cst", p, +, v)
-#define cas_acq_rel(p, expected, desired) EXPLORE_CAS("cas_acq_rel", p, expected, desired, ACQ_REL)
+#define cas_release(p, expected, desired) EXPLORE_CAS("cas_release", p, expected, desired, RELEASE)
+#define cas_relaxed(p, expected, desired) EXPLORE_CAS("cas_relaxed", p, expected, desired, RELAXED)
 #define cas_seq_cst(p, expected, desired) EXPLORE_CAS("cas_seq_cst", p, expected, desired, SEQ_CST)
 #define cas32_seq_cst(p, expected, desired) EXPLORE_CAS("cas32_seq_cst", p, expected, desired, SEQ_CST)
 

@@ -27,27 +27,27 @@ from breaks import CORE
 
 PAGE = Path(__file__).parents[2] / "docs" / "orderings.md"
 TOLD = "<!-- what follows is written by `make orderings` -->"
-WALKS, STATES = 3000, 50_000
+WALKS, STATES = 3000, 50_000  # for each case
+PATIENCE = 10  # times as many walks for the case that noticed the last time
 SECONDS = 120
 NO_ORDERINGS = {"atomics.h", "atomics.c"}  # they define them
 OPEN = "**open**"
 
 ACCESS = re.compile(
-    r"\b(load_acquire|store_release|cas_acq_rel|cas(?:32)?_seq_cst|fetch_(?:or|and|add)_seq_cst"
+    r"\b(load_acquire|store_release|cas_release|cas(?:32)?_seq_cst|fetch_(?:or|and|add)_seq_cst"
     r"|(?:light|heavy)_barrier|fence_(?:acquire|release|seq_cst))\("
 )
 FUNCTION = re.compile(r"^(?!#)\w[^;\n]*?\b(?!__attribute__)(\w+)\((?!\()", re.MULTILINE)
 
 
 class Ordering(NamedTuple):
-    """One ordering of the core: that of an access, or half of it."""
+    """An access of the core that orders others."""
 
     file: str
     line: int
     function: str
     access: str
     operand: str
-    half: str  # of a read-modify-write that acquires and releases
     turn: int  # the how manieth of its kind in this function
 
     @property
@@ -60,8 +60,7 @@ class Ordering(NamedTuple):
         """The access as the page names it, so that it stays the same when lines move."""
         operand = f"({self.operand})" if self.operand else ""
         turn = f", no. {self.turn}" if self.turn > 1 else ""
-        half = f", {self.half}" if self.half else ""
-        return self.file, self.function, f"`{self.access}{operand}`{half}{turn}"
+        return self.file, self.function, f"`{self.access}{operand}`{turn}"
 
 
 def _operand(text: str, start: int) -> str:
@@ -87,10 +86,9 @@ def orderings(file: Path) -> list[Ordering]:
         ordered = "barrier" in access or "fence" in access
         operand = "" if ordered else _operand(plain, match.end())
         line = text.count("\n", 0, match.start()) + 1
-        for half in ("acquire", "release") if access == "cas_acq_rel" else ("",):
-            same = (function, access, operand, half)
-            turn = sum((o.function, o.access, o.operand, o.half) == same for o in found) + 1
-            found.append(Ordering(file.name, line, function, access, operand, half, turn))
+        same = (function, access, operand)
+        turn = sum((o.function, o.access, o.operand) == same for o in found) + 1
+        found.append(Ordering(file.name, line, function, access, operand, turn))
     return found
 
 
@@ -150,7 +148,6 @@ class Explorer:
     def __init__(self, program: str) -> None:
         self.program = program
         self.cases = self._lines("--list")
-        self.searched = set(self._lines("--weak", "--list"))
         self.executed: dict[tuple[str, bool], frozenset[str]] = {}  # accesses with an ordering
 
     def _lines(self, *arguments: str) -> list[str]:
@@ -170,9 +167,8 @@ class Explorer:
 
     def notices(self, ordering: Ordering, case: str, walks: int, states: int) -> bool:
         """Does the case find a violation where the ordering is gone?"""
-        half = f" {ordering.half}" if ordering.half else ""
         flags = ["--fences"] if ordering.access == "light_barrier" else []
-        command = [self.program, "--weak", *flags, "--weaken", ordering.place + half]
+        command = [self.program, "--weak", *flags, "--weaken", ordering.place]
         command += ["--walks", str(walks), "--states", str(states), case]
         try:
             run = subprocess.run(command, stdout=subprocess.DEVNULL, check=False, timeout=SECONDS)
@@ -191,13 +187,13 @@ class Judge:
     def case_for(self, ordering: Ordering, known: str) -> str:
         """Return the case, or nothing."""
         explorer = self.explorer
-        if known in explorer.cases and explorer.notices(ordering, known, WALKS, STATES):
+        if known in explorer.cases and explorer.notices(ordering, known, PATIENCE * WALKS, STATES):
             return known
         fences = ordering.access == "light_barrier"
         with_it = [c for c in explorer.cases if ordering.place in explorer.executed[c, fences]]
         with_it.sort(key=lambda c: self.lucky.index(c) if c in self.lucky else len(self.lucky))
         attempts = [(c, WALKS, 0) for c in with_it]
-        attempts += [(c, 0, STATES) for c in with_it if c in explorer.searched]
+        attempts += [(c, 0, STATES) for c in with_it]
         for case, walks, states in attempts:
             if explorer.notices(ordering, case, walks, states):
                 self.lucky = [case, *(c for c in self.lucky if c != case)]
@@ -240,7 +236,8 @@ def main() -> int:
             judge.explorer.learn(pool, fences)
         if only_known:
             seen = pool.map(
-                lambda o: known[o] * judge.explorer.notices(o, known[o], WALKS, STATES), wanted
+                lambda o: known[o] * judge.explorer.notices(o, known[o], PATIENCE * WALKS, STATES),
+                wanted,
             )
         else:
             seen = pool.map(lambda o: judge.case_for(o, known[o]), wanted)
@@ -252,7 +249,7 @@ def main() -> int:
                 told = OPEN
             verdicts[ordering.row] = told
             missed += told == OPEN
-            print(f"{ordering.place} {ordering.half}: {told}", flush=True)
+            print(f"{ordering.place}: {told}", flush=True)
             if not only_known:
                 write_page(verdicts)
     print(f"{len(wanted)} orderings taken away, {missed} of them neither noticed nor explained")

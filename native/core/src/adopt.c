@@ -134,7 +134,7 @@ bool leases_move(shmring_member *m)
 
 	if (last && last <= r->seat_count) {
 		recover_dead_seats(r);
-		if (load_acquire(&r->seats[last - 1].id.state) == SEAT_ACTIVE &&
+		if (load_relaxed(&r->seats[last - 1].id.state) == SEAT_ACTIVE &&
 		    load_relaxed(&r->seats[last - 1].lease.adopt_from))
 			return false;
 	}
@@ -184,7 +184,7 @@ bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_slots, 
 		uint32_t i = (first + n) % r->seat_count;
 		struct seat *dead = &r->seats[i];
 
-		if (load_acquire(&dead->id.state) != SEAT_ORPHAN ||
+		if (load_relaxed(&dead->id.state) != SEAT_ORPHAN ||
 		    load_relaxed(&dead->id.branch) != m->branch_index)
 			continue;
 		m->adopt_seat = i;

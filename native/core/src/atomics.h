@@ -25,9 +25,14 @@
 #define fetch_and_seq_cst(p, v) __atomic_fetch_and((p), (v), __ATOMIC_SEQ_CST)
 #define fetch_add_seq_cst(p, v) __atomic_fetch_add((p), (v), __ATOMIC_SEQ_CST)
 
-static inline bool cas_acq_rel(uint64_t *p, uint64_t *expected, uint64_t desired)
+static inline bool cas_release(uint64_t *p, uint64_t *expected, uint64_t desired)
 {
-	return __atomic_compare_exchange_n(p, expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	return __atomic_compare_exchange_n(p, expected, desired, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+static inline bool cas_relaxed(uint64_t *p, uint64_t *expected, uint64_t desired)
+{
+	return __atomic_compare_exchange_n(p, expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
 }
 
 static inline bool cas_seq_cst(uint64_t *p, uint64_t *expected, uint64_t desired)

@@ -34,8 +34,8 @@ unsigned living_members(const shmring *r, uint32_t id)
 	unsigned n = 0;
 
 	for (uint32_t i = 0; i < r->seat_count; i++)
-		n += load_acquire(&branch_at(r, id)->d.members[i / 64]) >> (i % 64) & 1 &&
-		     load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE && seat_alive(r, i);
+		n += load_relaxed(&branch_at(r, id)->d.members[i / 64]) >> (i % 64) & 1 &&
+		     load_relaxed(&r->seats[i].id.state) == SEAT_ACTIVE && seat_alive(r, i);
 	return n;
 }
 
@@ -44,9 +44,9 @@ void count_orphans(shmring *r, uint32_t id)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < r->seat_count; i++)
-		n += load_acquire(&r->seats[i].id.state) == SEAT_ORPHAN &&
+		n += load_relaxed(&r->seats[i].id.state) == SEAT_ORPHAN &&
 		     load_relaxed(&r->seats[i].id.branch) == id;
-	store_release(&branch_at(r, id)->d.orphans, n);
+	store_relaxed(&branch_at(r, id)->d.orphans, n);
 }
 
 static void free_orphans(shmring *r, uint32_t id)
@@ -54,7 +54,7 @@ static void free_orphans(shmring *r, uint32_t id)
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		struct seat *s = &r->seats[i];
 
-		if (load_acquire(&s->id.state) != SEAT_ORPHAN || load_relaxed(&s->id.branch) != id)
+		if (load_relaxed(&s->id.state) != SEAT_ORPHAN || load_relaxed(&s->id.branch) != id)
 			continue;
 		fetch_and_seq_cst(&branch_at(r, id)->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
 		store_release(&s->lease.hold, NONE);
@@ -67,10 +67,10 @@ static void free_if_deserted(shmring *r, uint32_t id)
 {
 	struct branch *b = branch_at(r, id);
 
-	if (load_acquire(&b->d.state) != BRANCH_DROPPED)
+	if (load_relaxed(&b->d.state) != BRANCH_DROPPED)
 		return;
 	for (int word = 0; word < 4; word++)
-		if (load_acquire(&b->d.members[word]))
+		if (load_relaxed(&b->d.members[word]))
 			return;
 	fetch_and_seq_cst(&r->cursors->graph.active, ~bit(id));
 	store_release(&b->d.state, BRANCH_FREE);
@@ -118,7 +118,7 @@ static void repair_orphans(shmring *r)
 		struct seat *s = &r->seats[i];
 		uint32_t id = load_relaxed(&s->id.branch);
 
-		if (load_acquire(&s->id.state) != SEAT_ORPHAN)
+		if (load_relaxed(&s->id.state) != SEAT_ORPHAN)
 			continue;
 		if (id < BRANCHES && is_active(r, id)) {
 			orphans[id]++;
@@ -133,16 +133,16 @@ static void repair_orphans(shmring *r)
 	}
 	for (uint32_t id = 0; id < BRANCHES; id++)
 		if (load_relaxed(&branch_at(r, id)->d.orphans) != orphans[id])
-			store_release(&branch_at(r, id)->d.orphans, orphans[id]);
+			store_relaxed(&branch_at(r, id)->d.orphans, orphans[id]);
 }
 
 /* Finishes what a process that died under the admin lock had begun. */
 void graph_repair(shmring *r)
 {
-	uint64_t active = load_acquire(&r->cursors->graph.active);
+	uint64_t active = load_relaxed(&r->cursors->graph.active);
 
 	for (uint32_t id = 0; id < BRANCHES; id++) {
-		uint32_t state = load_acquire(&branch_at(r, id)->d.state);
+		uint32_t state = load_relaxed(&branch_at(r, id)->d.state);
 
 		if (state == BRANCH_FREE && active & bit(id))
 			fetch_and_seq_cst(&r->cursors->graph.active, ~bit(id));

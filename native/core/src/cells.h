@@ -139,7 +139,7 @@ static inline bool is_published(const shmring *ring, uint64_t sequence)
 static inline bool is_hole(const shmring *ring, uint64_t sequence)
 {
 	return sequence < load_acquire(&ring->cursors->claim.v) && !is_published(ring, sequence) &&
-	       sequence >= load_acquire(&ring->cursors->floor.v);
+	       sequence >= load_relaxed(&ring->cursors->floor.v);
 }
 
 /* --- a handle ------------------------------------------------------------------- */

@@ -24,7 +24,7 @@ static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 	if (load_acquire(&r->cursors->claim.v) == at)
 		return true;
 	for (uint32_t i = 0; i < r->seat_count; i++)
-		if (load_acquire(&r->seats[i].id.state) != SEAT_FREE && load_acquire(&r->seats[i].intent.lo) == at)
+		if (load_relaxed(&r->seats[i].id.state) != SEAT_FREE && load_acquire(&r->seats[i].intent.lo) == at)
 			return true;
 	if (!is_published(r, at))
 		return false;
@@ -32,7 +32,7 @@ static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 	 * their numbers already. A seat's claims only go up, so what a seat with
 	 * its intent at h has written behind h lies inside the hole. */
 	seat = description_seat(load_relaxed(&control_at(r, at)->description));
-	return seat >= r->seat_count || load_acquire(&r->seats[seat].intent.lo) != h;
+	return seat >= r->seat_count || load_relaxed(&r->seats[seat].intent.lo) != h;
 }
 
 /* The length of the hole at h, whose owner is dead; 0 if that cannot be said
@@ -43,12 +43,12 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 	uint64_t best = 0;
 
 	if (r->options & OPT_SINGLE_PRODUCER) /* nobody else can have moved it */
-		return load_acquire(&r->cursors->claim.v) - h;
+		return load_relaxed(&r->cursors->claim.v) - h;
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		const struct seat *s = &r->seats[i];
 		uint64_t n;
 
-		if (load_acquire(&s->id.state) == SEAT_FREE || load_acquire(&s->intent.lo) != h)
+		if (load_relaxed(&s->id.state) == SEAT_FREE || load_acquire(&s->intent.lo) != h)
 			continue;
 		if (seat_alive(r, i))
 			return 0;
@@ -62,7 +62,7 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 /* True if the seat needs its intent no longer. */
 bool settle_claim(shmring *r, struct seat *s, uint32_t index)
 {
-	uint64_t h = load_acquire(&s->intent.lo);
+	uint64_t h = load_relaxed(&s->intent.lo); /* its owner is dead: all it did is seen */
 
 	/* No hole: it never had h. Another one may take h from here on. */
 	if (h != NONE && is_hole(r, h)) {

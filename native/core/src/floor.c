@@ -76,7 +76,7 @@ uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_on
 			}
 		}
 		/* A lease that moved between two seats may have been missed in both. */
-		if (load_acquire(&b->d.moves) == moves)
+		if (load_relaxed(&b->d.moves) == moves)
 			return low;
 	}
 	return 0;
@@ -127,7 +127,7 @@ bool everybody_released(const shmring *r, uint64_t sequence)
  * about which nobody tells them. */
 bool nobody_gates(const shmring *r)
 {
-	for (uint64_t m = load_acquire(&r->cursors->graph.active); m; m &= m - 1)
+	for (uint64_t m = load_relaxed(&r->cursors->graph.active); m; m &= m - 1)
 		if (!gates_by_holds_only(&r->cursors->branch[__builtin_ctzll(m)]))
 			return false;
 	return true;
@@ -168,7 +168,7 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 			return now;
 		floor = now;
 	}
-	if (next <= floor || next > load_acquire(&c->claim.v))
+	if (next <= floor || next > load_relaxed(&c->claim.v))
 		return floor;
 	raise_to(&c->floor_next.v, next);
 	/* Where no branch may lapse, only a new branch can hold less than was seen,

@@ -70,13 +70,13 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 	if (next > at)
 		at = next;
 	if (o->start == SHMRING_AT_SEQUENCE) {
-		if (o->sequence > load_acquire(&c->claim.v)) {
+		if (o->sequence > load_relaxed(&c->claim.v)) {
 			fetch_and_seq_cst(&c->graph.active, ~bit(id));
 			wake_producers(r); /* for a moment it held them */
 			return fail(SHMRING_E_INVALID,
 				    "ring \"%s\": sequence %llu lies ahead of the producers (%llu)", r->name,
 				    (unsigned long long)o->sequence,
-				    (unsigned long long)load_acquire(&c->claim.v));
+				    (unsigned long long)load_relaxed(&c->claim.v));
 		}
 		/* Up to a hole: beyond it nothing would keep the floor from passing the
 		 * hole. One that may lapse keeps the floor from nothing at all, so that
@@ -122,7 +122,7 @@ static int find_room(shmring *r, uint32_t *id)
 {
 	for (int pass = 0; pass < 2; pass++) {
 		for (uint32_t i = 0; i < BRANCHES; i++)
-			if (load_acquire(&branch_at(r, i)->d.state) == BRANCH_FREE) {
+			if (load_relaxed(&branch_at(r, i)->d.state) == BRANCH_FREE) {
 				*id = i;
 				return SHMRING_OK;
 			}

@@ -243,7 +243,7 @@ static inline bool plain_next(const shmring_member *m, uint64_t *seen, const str
 	const struct branch *b = m->branch;
 	uint64_t t;
 
-	if (__builtin_expect(!r->owned || m->ranges_used || load_acquire(&b->d.orphans), 0))
+	if (__builtin_expect(!r->owned || m->ranges_used || load_relaxed(&b->d.orphans), 0))
 		return false;
 	*seen = load_acquire(&b->taken.v);
 	t = *seen >> 8;
@@ -331,7 +331,7 @@ static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots
 	if (__builtin_expect(m->gives_again, 0) && member_take_again(m, max_messages, max_slots, lease, &status))
 		return status;
 adopt:
-	if (__builtin_expect(load_acquire(&b->d.orphans) != 0, 0) &&
+	if (__builtin_expect(load_relaxed(&b->d.orphans) != 0, 0) &&
 	    member_adopt(m, max_messages, max_slots, lease, &status)) {
 		pass_wake_up_on(m);
 		return status;

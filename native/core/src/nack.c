@@ -56,7 +56,7 @@ static uint32_t find_orphan(shmring *r, uint32_t branch, uint64_t lo, uint64_t h
 	uint32_t found = NOBODY;
 
 	for (uint32_t i = r->seat_count; i-- > 0;) {
-		uint32_t state = load_acquire(&r->seats[i].id.state);
+		uint32_t state = load_relaxed(&r->seats[i].id.state);
 
 		if (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == branch &&
 		    room_for(&r->seats[i], lo, hi))
@@ -140,7 +140,7 @@ static int hand_back(shmring_member *m, uint64_t first, uint64_t end)
 	to = find_orphan(r, m->branch_index, first, end);
 	if (to == NOBODY && recover_dead_seats(r))
 		to = find_orphan(r, m->branch_index, first, end);
-	if (load_acquire(&m->branch->d.state) != BRANCH_ACTIVE)
+	if (load_relaxed(&m->branch->d.state) != BRANCH_ACTIVE)
 		status = shmring_release(m, first, end); /* dropped: it is delivered to nobody any more */
 	else if (to == NOBODY)
 		status = keep_to_give_again(m, first, end);

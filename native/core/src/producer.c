@@ -121,7 +121,7 @@ static inline bool claim_run(struct cursors *c, struct seat *s, uint32_t options
 	store_release(&s->intent.lo, lo);
 	if (options & OPT_SINGLE_PRODUCER) {
 		store_release(&c->claim.v, lo + n); /* no other claimer */
-	} else if (__builtin_expect(!cas_acq_rel(&c->claim.v, &lo, lo + n), 0)) {
+	} else if (__builtin_expect(!cas_release(&c->claim.v, &lo, lo + n), 0)) {
 		store_release(&s->intent.lo, NONE);
 		count(&s->counters.contended, 1);
 		return false;
@@ -167,7 +167,7 @@ __attribute__((always_inline)) static inline int push_straight(shmring_producer 
 				 options & OPT_CHECKSUM,
 			     0))
 		return push_any(p, data, length, kind, message_id);
-	lo = load_acquire(&c->claim.v); /* as in shmring_next() */
+	lo = load_relaxed(&c->claim.v); /* as in shmring_next() */
 	if (__builtin_expect(lo - p->floor >= r->capacity, 0))
 		return push_any(p, data, length, kind, message_id);
 
@@ -242,9 +242,9 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 	if (__builtin_expect(n != 1, 0) && (status = check_claim_size(r, n)))
 		return status;
 
-	/* Acquire: an older claim word would only make the CAS fail, but what
-	 * its writer saw of the floor must be seen here too. */
-	lo = load_acquire(&c->claim.v);
+	/* Relaxed: an older claim word makes the CAS fail. It is not below the cached
+	 * floor: who moved the floor there had seen the claim word beyond. */
+	lo = load_relaxed(&c->claim.v);
 	if (__builtin_expect(lo - p->floor > r->capacity - n, 0)) {
 		p->floor = load_acquire(&c->floor.v);
 		if (lo + n > p->floor + r->capacity)
@@ -269,7 +269,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 int64_t shmring_producer_available(shmring_producer *p)
 {
 	shmring *r = p->ring;
-	uint64_t claim = load_acquire(&r->cursors->claim.v);
+	uint64_t claim = load_relaxed(&r->cursors->claim.v); /* nobody else's */
 	int status = check_usable(r);
 
 	if (status)

@@ -33,9 +33,9 @@ static void settle_member(shmring *r, struct seat *s, uint32_t index)
 	branch_member_left(r, id);
 	/* The seat's state changes last: until then the next recoverer finds a
 	 * dead one and begins anew, whoever dies here. */
-	if (low != NONE && is_member && load_acquire(&b->d.state) == BRANCH_ACTIVE) {
+	if (low != NONE && is_member && load_relaxed(&b->d.state) == BRANCH_ACTIVE) {
 		store_release(&s->lease.hold, low);
-		store_release(&b->d.orphans, load_relaxed(&b->d.orphans) + 1);
+		store_relaxed(&b->d.orphans, load_relaxed(&b->d.orphans) + 1);
 		store_release(&s->id.state, SEAT_ORPHAN);
 	} else {
 		fetch_and_seq_cst(&b->d.members[index / 64], ~(UINT64_C(1) << (index % 64)));

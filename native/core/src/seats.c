@@ -126,7 +126,7 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 
 	*barred = 0;
 	for (uint32_t i = 0; i < r->seat_count && status == SHMRING_UNAVAILABLE; i++) {
-		if (load_acquire(&r->seats[i].id.state) != SEAT_FREE || seat_is_own(r, i))
+		if (load_relaxed(&r->seats[i].id.state) != SEAT_FREE || seat_is_own(r, i))
 			continue;
 		status = lock_file_hold(r->locks, seat_offset(r, i), &page);
 		if (status == SHMRING_OK)

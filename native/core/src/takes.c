@@ -156,7 +156,7 @@ uint64_t member_limit(shmring_member *m, uint64_t t)
 	if (changes == m->graph_changes && m->upstream_released > t)
 		return m->upstream_released;
 	released = upstream_released(r, upstream);
-	if (load_acquire(&r->cursors->graph.changes) != changes)
+	if (load_relaxed(&r->cursors->graph.changes) != changes)
 		return t; /* nothing for now */
 	m->graph_changes = changes;
 	m->upstream_released = released;
@@ -172,8 +172,10 @@ void confirm(shmring_member *m, uint32_t last, uint64_t t)
 	uint64_t done = TAKE_WORD(t, m->branch_index);
 	uint64_t pending = done | TAKE_PENDING;
 
-	if (load_acquire(take_end) == pending)
-		(void)cas_acq_rel(take_end, &pending, done);
+	/* Relaxed: the CAS of `taken` that follows releases it, and the one that ended there,
+	 * which was acquired, released what stands here. */
+	if (load_relaxed(take_end) == pending)
+		(void)cas_relaxed(take_end, &pending, done);
 }
 
 void member_raise_hold(shmring_member *m)
@@ -292,7 +294,7 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 
 	if (from && from <= r->seat_count) {
 		const struct seat *other = &r->seats[from - 1];
-		bool recorded = !away || (load_acquire(&other->id.state) == SEAT_ORPHAN &&
+		bool recorded = !away || (load_relaxed(&other->id.state) == SEAT_ORPHAN &&
 					  load_relaxed(&other->id.branch) == load_relaxed(&s->id.branch));
 
 		for (int k = 0; recorded && k < LEASES; k++) {
@@ -311,8 +313,8 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 
 void settle_take(shmring *r, struct seat *s, uint32_t index, struct branch *b)
 {
-	uint64_t taken = load_acquire(&b->taken.v); /* before take_end, as in confirm() */
-	uint64_t take_end = load_acquire(&s->lease.take_end);
+	uint64_t taken = load_acquire(&b->taken.v); /* before take_end: who moved it on has confirmed */
+	uint64_t take_end = load_relaxed(&s->lease.take_end);
 	uint64_t end = TAKE_END(take_end);
 	uint32_t all = LEASES;
 

@@ -32,7 +32,8 @@ static inline bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
 		store_release(&b->taken.v, end << 8 | me); /* no other taker */
 		return true;
 	}
-	return cas_acq_rel(&b->taken.v, &seen, end << 8 | me);
+	/* Release: hold, range and take_end come before. What the last taker saw was seen with `seen`. */
+	return cas_release(&b->taken.v, &seen, end << 8 | me);
 }
 
 /* Release: the payload was read before. Pairs with the acquire in branch_released(). */

@@ -59,7 +59,7 @@ static bool is_interrupted(const struct waiter *w)
 
 static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
 {
-	uint64_t end = load_acquire(&w->ring->cursors->claim.v) + slots;
+	uint64_t end = load_relaxed(&w->ring->cursors->claim.v) + slots;
 
 	if (w->releasing)
 		return slots;
@@ -85,7 +85,7 @@ static bool ready(const struct waiter *w, uint64_t slots)
 
 	uint64_t need = floor_needed(w, slots);
 
-	return load_acquire(&r->cursors->floor.v) >= need || floor_advance(r, need) >= need;
+	return load_relaxed(&r->cursors->floor.v) >= need || floor_advance(r, need) >= need;
 }
 
 static void lower_to(uint64_t *word, uint64_t value)
@@ -104,7 +104,7 @@ static bool is_alone(const shmring_member *m)
 	int members = 0;
 
 	for (int word = 0; word < 4; word++)
-		members += __builtin_popcountll(load_acquire(&b->d.members[word]));
+		members += __builtin_popcountll(load_relaxed(&b->d.members[word]));
 	return members == 1 && load_relaxed(&m->waiting) == 1;
 }
 

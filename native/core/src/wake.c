@@ -71,7 +71,7 @@ void wake_producers(shmring *r)
 	uint32_t seen;
 
 	light_barrier(r->asymmetric); /* pairs with the heavy one in sleep_once() */
-	seen = load_acquire(word);
+	seen = load_relaxed(word);
 	/* Adding one to an odd word clears the bit and counts the wake-up. The
 	 * wish goes first: a sleeper lowers it after setting the bit, so that it
 	 * either stands or this CAS fails, and then he is woken too. */
@@ -99,7 +99,7 @@ bool has_work(const shmring *r, const struct branch *b)
 	uint64_t t = load_acquire(&b->taken.v) >> 8;
 	uint64_t upstream = load_relaxed(&b->d.upstream);
 
-	if (load_relaxed(&b->d.options) & BRANCH_LAPSE && load_acquire(&r->cursors->floor_next.v) > t)
+	if (load_relaxed(&b->d.options) & BRANCH_LAPSE && load_relaxed(&r->cursors->floor_next.v) > t)
 		return true;
 	return (!upstream || upstream_released(r, upstream) > t) && is_published(r, t);
 }
