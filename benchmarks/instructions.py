@@ -19,12 +19,16 @@ FEW, MANY = 5_000, 15_000  # messages; what comes before and after them cancels 
 
 _PYTHON = """
 import itertools, sys, shmring
+
+def rounds(out, inp, messages):
+    message = bytes(64)
+    for _ in itertools.repeat(None, messages):
+        out.push(message)
+        inp.pop()
+
 with shmring.create(path=sys.argv[1], slots=1024) as ring:
     with ring.producer() as out, ring.consumer("a") as inp:
-        message = bytes(64)
-        for _ in itertools.repeat(None, int(sys.argv[2])):
-            out.push(message)
-            inp.pop()
+        rounds(out, inp, int(sys.argv[2]))
 """
 
 
