@@ -101,8 +101,8 @@ def numbers_of(frame: DataFrame) -> list[int]:
     return sorted(row[0] for row in frame.select("number").collect())
 
 
-# The source in Python cannot see its task fail: once Spark has taken the last batch from it, and the
-# worker of a function that has raised swallows what Spark still sends, its rows are released.
+# The source in Python cannot see its task fail: when Spark has taken the last batch from it, its
+# rows are released; and the worker of a function that has raised swallows what Spark still sends.
 @pytest.mark.parametrize(
     ("source", "end"), [("shmring", "go"), ("shmring", "fail"), ("shmring_py", "go")]
 )
