@@ -29,6 +29,18 @@ def of(worker: int, items: list[bytes]) -> list[int]:
     return [int(n) for who, n in pairs if int(who) == worker]
 
 
+def close_under(
+    workers: list[Any], q: PersistentQueue | AppendOnlyQueue, flushed: list[int]
+) -> None:
+    """Close the queue when two of the workers have flushed some items; it ends all of them."""
+    while min(flushed) < 3:
+        os.sched_yield()
+    q.close()
+    for worker in workers:
+        with pytest.raises(Closed):
+            worker.outcome()
+
+
 def test_threads_that_share_a_session_lose_and_double_nothing(
     tmp_path: Path, thread: Callable[..., Any]
 ) -> None:
@@ -81,12 +93,7 @@ def test_queue_that_is_closed_under_its_threads_keeps_what_was_flushed(
                 s.dequeue_many(5)
 
     workers = [thread(put, 0), thread(put, 1), thread(take), thread(take)]
-    while min(flushed) < 3:
-        os.sched_yield()
-    q.close()
-    for worker in workers:
-        with pytest.raises(Closed):
-            worker.outcome()
+    close_under(workers, q, flushed)
     with PersistentQueue(tmp_path) as q, q.session() as s:
         items = s.dequeue_many(1 << 30)
         assert items[:20] == [bytes(50_000)] * 20
@@ -135,12 +142,7 @@ def test_append_only_queue_that_is_closed_under_its_threads(
             q.compact()
 
     workers = [thread(put, 0), thread(put, 1), thread(look), thread(compact)]
-    while min(flushed) < 3:
-        os.sched_yield()
-    q.close()
-    for worker in workers:
-        with pytest.raises(Closed):
-            worker.outcome()
+    close_under(workers, q, flushed)
     with AppendOnlyQueue(tmp_path / "queue") as q:
         for worker in range(2):
             found = of(worker, list(q))
