@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -68,3 +71,28 @@ def start_job(
         return cancel
 
     return start
+
+
+@pytest.fixture
+def outcome_under_kills(
+    thread: Callable[..., Any], until: Callable[..., None]
+) -> Callable[..., Any]:
+    """What a query comes to while each worker of its sidecar is killed once."""
+
+    def outcome_under_kills(sidecar: Any, query: Callable[[], Any]) -> Any:
+        done = threading.Event()
+
+        def run() -> Any:
+            try:
+                return query()
+            finally:
+                done.set()
+
+        job = thread(run)
+        for worker in range(3):
+            before = sidecar.restarts
+            os.kill(sidecar.pids[worker], signal.SIGKILL)
+            until(lambda before=before: sidecar.restarts > before or done.is_set())
+        return job.outcome()
+
+    return outcome_under_kills

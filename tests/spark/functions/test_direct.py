@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools as tools
 import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -262,25 +261,13 @@ def test_sidecar_that_hangs_is_given_up_and_said_what_it_is_at(
 
 @pytest.mark.kill
 def test_workers_that_are_killed_under_load_cost_nothing(
-    spark, serve, name, path, set_option, thread, until
+    spark, serve, name, path, set_option, outcome_under_kills
 ):
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)
     frame = spark.range(60_000, numPartitions=2).mapInArrow(through(name, patience=60), "id long")
-    done = threading.Event()
-
-    def run():
-        try:
-            return frame.selectExpr("count(*)", "sum(id)").first()
-        finally:
-            done.set()
-
-    job = thread(run)
-    for worker in range(3):
-        before = sidecar.restarts
-        os.kill(sidecar.pids[worker], signal.SIGKILL)
-        until(lambda before=before: sidecar.restarts > before or done.is_set())
-    assert tuple(job.outcome()) == (60_000, sum(range(60_000)))
+    found = outcome_under_kills(sidecar, lambda: frame.selectExpr("count(*)", "sum(id)").first())
+    assert tuple(found) == (60_000, sum(range(60_000)))
 
 
 @pytest.mark.kill

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools as tools
-import os
-import signal
-import threading
 
 import pyarrow as pa
 import pytest
@@ -234,26 +231,15 @@ def test_empty_partitions_limits_joins_caches_and_exchanges(spark, serve, name, 
 
 @pytest.mark.kill
 def test_workers_that_are_killed_under_load_cost_nothing(
-    spark, serve, name, path, set_option, thread, until
+    spark, serve, name, path, set_option, outcome_under_kills
 ):
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)
     same = arrow_udf(name, "long", patience=60)
     frame = numbers(spark, 60_000, 2).select("id", "s", same("tens").alias("t"))
-    done = threading.Event()
-
-    def run():
-        try:
-            return frame.selectExpr("count(*)", "sum(if(t = 10 * id, 1, 0))").first()
-        finally:
-            done.set()
-
-    job = thread(run)
-    for worker in range(3):
-        before = sidecar.restarts
-        os.kill(sidecar.pids[worker], signal.SIGKILL)
-        until(lambda before=before: sidecar.restarts > before or done.is_set())
-    assert tuple(job.outcome()) == (60_000, 60_000)
+    sums = frame.selectExpr("count(*)", "sum(if(t = 10 * id, 1, 0))")
+    found = outcome_under_kills(sidecar, sums.first)
+    assert tuple(found) == (60_000, 60_000)
 
 
 @pytest.mark.kill
