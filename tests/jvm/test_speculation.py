@@ -56,25 +56,35 @@ def ring(name: str) -> Iterator[shmring.Ring]:
 
 
 class Attempts:
-    """Makes the first attempt of a task stop in the middle of it until it is told how to end."""
+    """Stops the attempt of a task that is first to get so far until it is told how to end.
+
+    Which one is first is open: where the worker of the one started first has to be forked, the
+    speculative one overtakes it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._word = folder / "word"
+        self._held = folder / "held"
 
     def hold_first(self, frame: DataFrame) -> DataFrame:
-        word = self._word
+        word, held = self._word, self._held
+
+        def is_first() -> bool:
+            try:
+                held.touch(exist_ok=False)
+            except FileExistsError:
+                return False
+            return True
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            from pyspark import TaskContext
-
-            task = TaskContext.get()
-            assert task is not None
             for k, batch in enumerate(batches):
-                if k == 3 and task.attemptNumber() == 0:
+                if k == 3 and is_first():
                     while not word.exists():
                         time.sleep(0.01)
                     if word.read_text() == "fail":
                         raise ValueError("told to fail")
+                    if word.read_text() == "die":
+                        os.kill(os.getpid(), signal.SIGKILL)
                 yield batch
 
         return frame.mapInArrow(run, frame.schema)
@@ -104,7 +114,8 @@ def numbers_of(frame: DataFrame) -> list[int]:
 # The source in Python cannot see its task fail: when Spark has taken the last batch from it, its
 # rows are released; and the worker of a function that has raised swallows what Spark still sends.
 @pytest.mark.parametrize(
-    ("source", "end"), [("shmring", "go"), ("shmring", "fail"), ("shmring_py", "go")]
+    ("source", "end"),
+    [("shmring", "go"), ("shmring", "fail"), ("shmring_py", "go"), ("shmring_py", "die")],
 )
 def test_attempts_of_a_read_do_not_share_its_rows(
     spark: SparkSession,
@@ -117,7 +128,8 @@ def test_attempts_of_a_read_do_not_share_its_rows(
 ) -> None:
     frame = spark.read.format(source).options(ring=ring.name, branch="b").load()
     job = thread(numbers_of, attempts.hold_first(frame))
-    until(lambda: len(others(ring)) == 2, "the speculative attempt")
+    until(lambda: len(others(ring)) == 2 or not job.is_alive(), "the speculative attempt")
+    assert job.is_alive(), "one attempt has been enough"
     job.join(1)  # an attempt that took what the first one has left would win now
     attempts.tell_first(end)
     job.join(PATIENCE)
