@@ -163,20 +163,21 @@ struct sleeper {
 	bool over;
 };
 
-static void *sleep_through_a_slice(void *argument)
-{
-	struct sleeper *s = argument;
-
-	s->status = shmring_wait_message(s->m, INT64_MAX, SHMRING_WAIT_FUTEX);
-	store_release(&s->over, true);
-	return NULL;
-}
-
 /* As one that has waited for long, of many who sleep: it sleeps long. */
 static void tire(shmring *r, shmring_member *m)
 {
 	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
-	m->wait.took_ns = INT64_MAX;
+	store_relaxed(&m->wait.took_ns, INT64_MAX);
+}
+
+static void *sleep_through_a_slice(void *argument)
+{
+	struct sleeper *s = argument;
+
+	tire(s->m->ring, s->m); /* here: a thread may begin late, and sleeps are short when the look is old */
+	s->status = shmring_wait_message(s->m, INT64_MAX, SHMRING_WAIT_FUTEX);
+	store_release(&s->over, true);
+	return NULL;
 }
 
 /* False: its sleep is over already. */
@@ -201,12 +202,14 @@ TEST(a_push_wakes_one_of_those_who_share_a_branch)
 	for (bool all = false; !all;) { /* on a slow machine the first are awake before the last sleeps */
 		all = true;
 		for (int i = 0; i < CROWD; i++) {
-			tire(r, crowd[i].m);
+			crowd[i].m->wait.looks = false; /* who looked last sleeps short */
 			crowd[i].over = false;
 			pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
 		}
 		for (int i = 0; i < CROWD; i++)
 			all &= until_asleep(&crowd[i]);
+		for (int i = 0; i < CROWD; i++)
+			all &= !load_acquire(&crowd[i].over);
 		for (int i = 0; i < CROWD && !all; i++)
 			pthread_join(crowd[i].thread, NULL);
 	}
@@ -232,14 +235,19 @@ TEST(threads_that_share_the_only_member_wake_each_other)
 	shmring_member *m = member_of(r, "b");
 	struct shmring_lease l;
 
-	tire(r, m);
-	for (int i = 0; i < 2; i++) {
-		crowd[i] = (struct sleeper){.m = m};
-		pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
+	for (bool both = false; !both;) {
+		m->wait.looks = false;
+		for (int i = 0; i < 2; i++) {
+			crowd[i] = (struct sleeper){.m = m};
+			pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
+		}
+		while (load_relaxed(&m->waiting) != 2 && !load_acquire(&crowd[0].over) &&
+		       !load_acquire(&crowd[1].over))
+			nap_ms(1);
+		both = until_asleep(&crowd[0]) && !load_acquire(&crowd[1].over);
+		for (int i = 0; i < 2 && !both; i++)
+			pthread_join(crowd[i].thread, NULL);
 	}
-	while (load_relaxed(&m->waiting) != 2)
-		nap_ms(1);
-	(void)until_asleep(&crowd[0]);
 	NEED(push_number(p, 1) == SHMRING_OK && push_number(p, 2) == SHMRING_OK);
 	while (load_relaxed(&m->waiting) == 2)
 		nap_ms(1);
@@ -264,9 +272,14 @@ TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 	struct shmring_lease l;
 
 	other = (struct sleeper){.m = member_of(r, "b")};
-	tire(r, other.m);
-	pthread_create(&other.thread, NULL, sleep_through_a_slice, &other);
-	(void)until_asleep(&other);
+	for (bool asleep = false; !asleep;) {
+		other.m->wait.looks = false;
+		other.over = false;
+		pthread_create(&other.thread, NULL, sleep_through_a_slice, &other);
+		asleep = until_asleep(&other);
+		if (!asleep)
+			pthread_join(other.thread, NULL);
+	}
 	/* Two pushes; the wake-up for the first one went to `m`, which has not looked yet. */
 	fetch_and_seq_cst(&r->cursors->asleep.v, 0);
 	m->woken = true;

@@ -165,11 +165,11 @@ static int overwrite_for_ever(struct puppet *c)
 	uint64_t words[SLOT_BYTES / 8], id;
 
 	c->p = producer_of(c->r);
-	__atomic_store_n(&c->ready, true, __ATOMIC_RELEASE);
 	for (uint64_t number = 0;; number++) {
 		for (size_t i = 0; i < sizeof words / sizeof *words; i++)
 			words[i] = number;
 		NEED(shmring_push(c->p, words, sizeof words, KIND_BYTES, &id) == SHMRING_OK);
+		__atomic_store_n(&c->ready, true, __ATOMIC_RELEASE); /* there is something to see */
 	}
 }
 
