@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import queue
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -393,6 +396,17 @@ def test_many_may_create_at_once(url: str) -> None:
     for ring in rings:
         ring.close()
     assert numbers == list(range(6))
+
+
+def test_a_new_sqlite_file_that_another_locks_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ring.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr(time, "sleep", lambda _seconds: other.rollback())
+        with TableRing(f"sqlite:///{path}", slots=50) as ring:
+            assert ring.push(b"x") == 0
 
 
 @pytest.mark.parametrize(

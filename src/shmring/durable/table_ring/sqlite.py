@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,16 @@ class SqliteBackend(Backend):
 
     def _prepare_session(self, connection: Any, _record: Any) -> None:
         # WAL is a property of the file; setting it again does nothing.
-        connection.execute("PRAGMA journal_mode = WAL")
+        end = time.monotonic() + self.lock_seconds
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                # Of two that set it at a time SQLite refuses one at once, whatever its time-out.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+                time.sleep(0.001)
         connection.execute(f"PRAGMA synchronous = {'FULL' if self.sync else 'NORMAL'}")
         self._driver: sqlite3.Connection = connection
 
