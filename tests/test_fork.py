@@ -252,7 +252,7 @@ def test_multiprocessing_fork_workers_share_the_ring(ring):
             worker.start()
         got = [inp.pop(timeout=120) for _ in range(300)]
         for worker in workers:
-            worker.join(20)
+            worker.join(120)
             assert worker.exitcode == 0
     assert sorted(got) == sorted(b"%d %d" % (n, i) for n in range(3) for i in range(100))
 

@@ -171,7 +171,7 @@ def test_behind(): pass
 def test_a_hang_fails_its_test_and_no_other(
     run: Callable[..., Run], patience: float, divided: list[str]
 ) -> None:
-    it = run(HANGS.replace("BLOCK", "pass"), "ours.HANG = 3", *divided)
+    it = run(HANGS.replace("BLOCK", "pass"), "ours.HANG = 10", *divided)
     status, output = it.outcome(patience)
     assert status == pytest.ExitCode.TESTS_FAILED
     assert "1 failed, 2 passed" in output
@@ -184,7 +184,7 @@ def test_a_hang_that_python_cannot_end_is_not_silent(
     run: Callable[..., Run], patience: float, divided: list[str]
 ) -> None:
     block = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])"
-    it = run(HANGS.replace("BLOCK", block), "ours.HANG = 3", *divided)
+    it = run(HANGS.replace("BLOCK", block), "ours.HANG = 10", *divided)
     status, output = it.outcome(patience)
     assert "Fatal Python error: Aborted" in output
     assert "in test_hangs" in output

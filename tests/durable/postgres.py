@@ -74,7 +74,7 @@ class Postgres:
     def start(self) -> None:
         """Start the server and wait until it takes connections."""
         log = self.directory / "log"
-        command = ("pg_ctl", "start", "-w", "-t", "60", "-D", str(self.directory / "data"))
+        command = ("pg_ctl", "start", "-w", "-t", "600", "-D", str(self.directory / "data"))
         try:
             self._run(*command, "-l", str(log), "-o", self._options)
         except RuntimeError as error:
@@ -83,7 +83,8 @@ class Postgres:
 
     def stop(self, mode: Literal["fast", "immediate"] = "fast") -> None:
         """Stop the server; ``immediate`` leaves it to crash recovery at the next start."""
-        self._run("pg_ctl", "stop", "-w", "-m", mode, "-D", str(self.directory / "data"))
+        data = str(self.directory / "data")
+        self._run("pg_ctl", "stop", "-w", "-t", "600", "-m", mode, "-D", data)
 
     def kill(self) -> None:
         """End every server process with SIGKILL, as a power cut of the process would."""
@@ -125,7 +126,7 @@ class Postgres:
                 stdin=subprocess.DEVNULL,
                 stdout=answer,
                 stderr=subprocess.STDOUT,
-                timeout=120,
+                timeout=660,
                 check=False,
             )
             if result.returncode != 0:
