@@ -480,6 +480,8 @@ def test_what_was_read_is_in_the_metrics(
     fill(ring, 7)
     frame = read(ring.name)
     frame.collect()
+    # What Spark knows comes to its store a little later; milliseconds.
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(600_000)
     store = spark._jsparkSession.sharedState().statusStore()
     last = store.executionsList().last()
     names = {metric.accumulatorId(): metric.name() for metric in _list(spark, last.metrics())}

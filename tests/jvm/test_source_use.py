@@ -259,9 +259,11 @@ def test_looks_at_a_wait_become_rare(java: Callable[..., list[str]]) -> None:
 def written(spark: SparkSession) -> Callable[[], dict[str, list[int]]]:
     """The metrics of each write that Spark still knows, by name."""
     store = spark._jsparkSession.sharedState().statusStore()
+    bus = spark.sparkContext._jsc.sc().listenerBus()
     convert = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
 
     def written() -> dict[str, list[int]]:
+        bus.waitUntilEmpty(600_000)  # ms: what Spark knows comes to its store a little later
         found: dict[str, list[int]] = {}
         for execution in convert(store.executionsList()):
             values = dict(convert(store.executionMetrics(execution.executionId())))

@@ -16,9 +16,15 @@ import shmring
 
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
+PATIENCE = 600.0  # seconds; a batch takes one, and ten on a loaded machine
 
 
-def write(ring: shmring.Ring, batches: range, timeout: float | None = 30) -> None:
+@pytest.fixture
+def patience() -> float:
+    return PATIENCE
+
+
+def write(ring: shmring.Ring, batches: range, timeout: float | None = PATIENCE) -> None:
     with ring.arrow_writer() as writer:
         for k in batches:
             numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))
@@ -58,7 +64,7 @@ class Stream:
     def run(self, ring: str, **options: object) -> list[Any]:
         """What is there, in as many batches as that takes; their progress."""
         query = self.start(ring, **options)
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(PATIENCE)
         error = query.exception()
         if error is not None:
             raise error
@@ -114,6 +120,7 @@ def test_a_writer_that_is_faster_waits_and_nothing_is_lost(
     ring: shmring.Ring, stream: Stream, thread: Callable[..., Any], until: Callable[..., None]
 ) -> None:
     query = stream.start(ring.name, now=False)
+    until(ring.branches, "the stream's branch, which holds what is written")
     batches = 4000  # sixteen thousand slots through four thousand
     writing = thread(write, ring, range(batches))
     until(lambda: not writing.is_alive(), "the end of the writing")
@@ -184,7 +191,7 @@ def test_a_missing_ring_is_an_error(name: str, stream: Stream) -> None:
         shmring.unlink(name)
     query = frame.writeStream.format("noop").start()
     with pytest.raises(Exception, match="no ring"):
-        query.awaitTermination(60)
+        query.awaitTermination(PATIENCE)
 
 
 def test_two_queries_cannot_share_a_branch(
@@ -195,7 +202,7 @@ def test_two_queries_cannot_share_a_branch(
     other = spark.readStream.format("shmring").option("ring", ring.name).option("branch", "mine")
     second = other.load().writeStream.format("noop").start()
     with pytest.raises(Exception, match="exclusive"):
-        second.awaitTermination(60)
+        second.awaitTermination(PATIENCE)
     assert query.isActive
     query.stop()
 
@@ -231,7 +238,7 @@ def test_end_markers_and_aborted_claims_are_stepped_over(
 
 
 def test_a_ring_of_bytes_streams_as_the_queue_table(
-    name: str, spark: SparkSession, tmp_path: Path
+    name: str, spark: SparkSession, tmp_path: Path, until: Callable[..., None]
 ) -> None:
     with (
         shmring.create(name, slots=4096, temporary=True) as ring,
@@ -245,6 +252,7 @@ def test_a_ring_of_bytes_streams_as_the_queue_table(
             .option("checkpointLocation", str(tmp_path))
             .start()
         )
+        until(ring.branches, "the stream's branch, which holds what is pushed")
         for i in range(10_000):
             producer.push(b"%d" % i, timeout=600)
         query.processAllAvailable()

@@ -150,7 +150,7 @@ def test_a_read_waits_until_its_host_has_an_executor_again(
     python: bool,
 ) -> None:
     there(1000, 50)
-    frame = load(branch="b")
+    frame = load(branch="b", hostWait="10 minutes")
     if python:
         frame = frame.mapInArrow(lambda batches: batches, frame.schema)
     kill_executor_here(cluster, until)
@@ -242,7 +242,8 @@ def test_a_stream_goes_on_when_its_host_has_an_executor_again(
     until: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    stream = spark.readStream.format("shmring").option("ring", ring.name).load()
+    options = {"ring": ring.name, "hostWait": "10 minutes"}
+    stream = spark.readStream.format("shmring").options(**options).load()
     query = (
         stream.writeStream.format("parquet")
         .option("path", str(tmp_path / "rows"))

@@ -21,10 +21,12 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 @pytest.fixture(autouse=True)
-def _nothing_stays(allocated: Callable[[], int], name: str) -> Iterator[None]:
+def _nothing_stays(
+    allocated: Callable[[], int], name: str, until: Callable[..., None]
+) -> Iterator[None]:
     yield
-    assert not beside(name)
-    assert allocated() == 0
+    # A task of a query that was stopped is killed a little later.
+    until(lambda: not beside(name) and allocated() == 0, "the end of what tasks have")
 
 
 def beside(ring: str) -> list[str]:
@@ -181,7 +183,7 @@ def test_rows_that_do_not_fit_the_schema_are_refused(
         lambda: (
             query.options(ring=ring.name, checkpointLocation=str(tmp_path))
             .start()
-            .awaitTermination(60)
+            .awaitTermination(600)
         )
     )
     assert ring.claimed == 0
@@ -243,5 +245,5 @@ def test_an_epoch_larger_than_half_the_ring_is_refused(
             .options(ring=name, batchRows="1000", checkpointLocation=str(tmp_path))
             .start()
         )
-        assert "give the query smaller batches" in failure(lambda: query.awaitTermination(60))
+        assert "give the query smaller batches" in failure(lambda: query.awaitTermination(600))
         assert ring.claimed == 0

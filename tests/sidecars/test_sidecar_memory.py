@@ -40,7 +40,7 @@ def in_64_mb():
             [*SMALL, "sh", sys.executable, "-c", textwrap.dedent(PRELUDE) + textwrap.dedent(code)],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=600,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -18,6 +18,12 @@ from shmring.spark.source.stream import RingStreamReader
 # Before, Spark limits no batch of a Python stream and makes one batch of availableNow.
 with_limits = pytest.mark.spark_version(since="4.2")
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
+PATIENCE = 600.0  # seconds; a batch takes half of one, and five on a loaded machine
+
+
+@pytest.fixture
+def patience():
+    return PATIENCE
 
 
 class Sink:
@@ -138,6 +144,7 @@ def test_producer_that_is_much_faster_waits_and_nothing_jams(stream, name, threa
         sink = Sink()
         query = stream(name, sink, available_now=False)
         producer = thread(write, ring, range(30_000))  # several times around
+        producer.join(PATIENCE)
         producer.outcome()
         until(lambda: len(sink.rows) == 30_000, "the last batch")
         query.stop()
@@ -350,7 +357,7 @@ def test_ring_that_is_unlinked_ends_the_query(stream, arrow, until):
     until(lambda: sink.rows == list(range(10)), "the rows")
     shmring.unlink(arrow.name)
     with pytest.raises(StreamingQueryException, match="was unlinked while it was read"):
-        query.awaitTermination(60)
+        query.awaitTermination(PATIENCE)
 
 
 def test_second_query_on_the_branch_is_refused(stream, arrow, until):
