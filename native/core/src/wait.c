@@ -37,7 +37,10 @@
 #define DEFAULT_YIELDS 4
 #define HOPEFUL_NS (50 * 1000LL)
 #define IN_VAIN INT64_MAX
-/* An answer that comes within a microsecond is not to wait for the clock. */
+/* An answer that comes within a microsecond is not to wait for the clock. A producer that
+ * finds the ring full waits for a batch first: one that fills each slot as soon as it is
+ * free fights the reader for the lines that both use, and a stream through 4,096 slots
+ * is a third as fast. */
 #define CLOCKLESS_SPINS 32
 #define BATCH_NS (1000 * 1000LL) /* how long a producer insists on a batch of free slots */
 
@@ -263,6 +266,13 @@ static bool spin(const struct waiter *w, uint64_t slots, int times)
 	return false;
 }
 
+static bool spin_clockless(const struct waiter *w)
+{
+	if (w->member || w->releasing)
+		return spin(w, w->slots, CLOCKLESS_SPINS);
+	return spin(w, w->batch, DEFAULT_SPINS) || ready(w, w->slots);
+}
+
 static bool spin_before_sleeping(const struct waiter *w, int64_t start)
 {
 	bool hopeful = load_relaxed(&w->memory->took_ns) < HOPEFUL_NS;
@@ -289,7 +299,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (strategy >= SHMRING_WAIT_STRATEGIES)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no wait strategy %u", w->ring->name,
 			    strategy);
-	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin(w, w->slots, CLOCKLESS_SPINS)))
+	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin_clockless(w)))
 		return SHMRING_OK;
 	start = monotonic();
 	if (load_relaxed(&w->memory->took_ns) != IN_VAIN)
