@@ -43,6 +43,16 @@ struct wait_memory {
 	bool looks; /* this one looked last: it does so again */
 };
 
+/* How far behind the producers a member waits: wait.c, stays_away(). */
+struct distance {
+	uint32_t waits;
+	bool away;
+	uint64_t taken; /* on the branch, when the episode began */
+	uint64_t since_ns;
+	uint64_t near_slots; /* taken in the episode before, and in what time */
+	uint64_t near_ns;
+};
+
 struct shmring_producer {
 	shmring *ring;
 	struct seat *seat;
@@ -87,6 +97,7 @@ struct shmring_member {
 	uint32_t waiting; /* threads that wait for messages at this moment */
 	bool interrupted; /* waits are not to sleep */
 	struct wait_memory wait;
+	struct distance distance;
 	int64_t adopt_after_ns; /* no try to adopt before that */
 	int64_t adopt_pause_ns;
 	uint32_t adopt_seat; /* the orphan from which this member adopted last */

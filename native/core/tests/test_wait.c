@@ -539,6 +539,28 @@ TEST(an_idle_reader_costs_next_to_nothing)
 	ring_end(r);
 }
 
+/* Where each wait brings one message, whether a member had better keep away is tried. */
+TEST(who_keeps_away_for_a_trial_gets_each_message)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+	uint32_t trials = 0;
+	bool away = false;
+
+	for (int64_t i = 0; i < 40000; i++) {
+		NEED(push_number(p, (uint64_t)i) == SHMRING_OK);
+		CHECK_IS(shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_SPIN), SHMRING_OK);
+		trials += m->distance.away && !away;
+		away = m->distance.away;
+		CHECK_IS(pop_number(m), i);
+	}
+	CHECK_IS(trials, 2);
+	shmring_member_close(m);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
 static int wait_in_the_child(void *argument)
 {
 	shmring_member *m = argument;
@@ -569,6 +591,7 @@ int main(void)
 	RUN(a_release_wakes_who_waits_for_more_than_a_branch_that_gates_by_its_holds_only_has_taken);
 	RUN(a_signal_ends_a_sleep);
 	RUN(an_idle_reader_costs_next_to_nothing);
+	RUN(who_keeps_away_for_a_trial_gets_each_message);
 	RUN(a_forked_handle_does_not_wait);
 	return check_summary();
 }
