@@ -92,7 +92,11 @@ test: $(VENV)/installed ctest postgresql ## the C and the Python tests, Spark's 
 	$(BIN)/pytest $(DIVIDED)
 
 .PHONY: check
-check: $(VENV)/installed ctest ## in under a minute: those without Spark, other JVMs, kills and databases
+check: $(VENV)/installed ## in under a minute: those without Spark, other JVMs, kills and databases
+	@$(MAKE) --no-print-directory --jobs 2 ctest quick
+
+.PHONY: quick
+quick:
 	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or crash or database or slow)' \
 		--ignore tests/jvm --ignore tests/spark --ignore tests/durable/table_ring
 

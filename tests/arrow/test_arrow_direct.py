@@ -100,6 +100,7 @@ class Foreign:
         return self._array.__arrow_c_array__()
 
 
+@pytest.mark.slow
 def test_what_is_written_is_what_pyarrow_reads(name):
     with (
         shmring.create(name, slots=4096, temporary=True) as ring,
