@@ -35,7 +35,7 @@ struct shmring {
 	char name[256];
 };
 
-/* What a waiter remembers of its last wait. */
+/* What a waiter remembers of its last wait; threads may share a member, and this. */
 struct wait_memory {
 	int64_t took_ns; /* INT64_MAX: nothing came */
 	int64_t since_ns; /* when the waits began of which none brought anything */

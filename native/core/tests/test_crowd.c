@@ -168,6 +168,7 @@ static void tire(shmring *r, shmring_member *m)
 {
 	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
 	store_relaxed(&m->wait.took_ns, INT64_MAX);
+	store_relaxed(&m->wait.looks, false); /* who looked last sleeps short */
 }
 
 static void *sleep_through_a_slice(void *argument)
@@ -181,13 +182,33 @@ static void *sleep_through_a_slice(void *argument)
 }
 
 /* False: its sleep is over already. */
-static bool until_asleep(const struct sleeper *s)
+static bool until_asleep(const struct sleeper *s, uint32_t sharing)
 {
-	while (!__atomic_load_n(&s->m->seat->asleep, __ATOMIC_RELAXED) &&
-	       !__atomic_load_n(&s->m->woken, __ATOMIC_RELAXED) && !load_acquire(&s->over))
+	while ((load_relaxed(&s->m->waiting) != sharing ||
+		(!load_relaxed(&s->m->seat->asleep) && !load_relaxed(&s->m->woken))) &&
+	       !load_acquire(&s->over))
 		nap_ms(1);
 	nap_ms(5); /* from the word into the kernel */
 	return !load_acquire(&s->over);
+}
+
+/* Until all sleep at one time, so many threads to a member: on a slow machine the first
+ * are awake before the last one sleeps. */
+static void put_to_sleep(struct sleeper *crowd, int n, uint32_t sharing)
+{
+	for (bool all = false; !all;) {
+		all = true;
+		for (int i = 0; i < n; i++) {
+			crowd[i].over = false;
+			pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
+		}
+		for (int i = 0; i < n; i++)
+			all &= until_asleep(&crowd[i], sharing);
+		for (int i = 0; i < n; i++)
+			all &= !load_acquire(&crowd[i].over);
+		for (int i = 0; i < n && !all; i++)
+			pthread_join(crowd[i].thread, NULL);
+	}
 }
 
 TEST(a_push_wakes_one_of_those_who_share_a_branch)
@@ -199,20 +220,7 @@ TEST(a_push_wakes_one_of_those_who_share_a_branch)
 
 	for (int i = 0; i < CROWD; i++)
 		crowd[i] = (struct sleeper){.m = member_of(r, "b")};
-	for (bool all = false; !all;) { /* on a slow machine the first are awake before the last sleeps */
-		all = true;
-		for (int i = 0; i < CROWD; i++) {
-			crowd[i].m->wait.looks = false; /* who looked last sleeps short */
-			crowd[i].over = false;
-			pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
-		}
-		for (int i = 0; i < CROWD; i++)
-			all &= until_asleep(&crowd[i]);
-		for (int i = 0; i < CROWD; i++)
-			all &= !load_acquire(&crowd[i].over);
-		for (int i = 0; i < CROWD && !all; i++)
-			pthread_join(crowd[i].thread, NULL);
-	}
+	put_to_sleep(crowd, CROWD, 1);
 	NEED(push_number(p, 1) == SHMRING_OK);
 	for (int i = 0; i < CROWD; i++) {
 		pthread_join(crowd[i].thread, NULL);
@@ -235,19 +243,9 @@ TEST(threads_that_share_the_only_member_wake_each_other)
 	shmring_member *m = member_of(r, "b");
 	struct shmring_lease l;
 
-	for (bool both = false; !both;) {
-		m->wait.looks = false;
-		for (int i = 0; i < 2; i++) {
-			crowd[i] = (struct sleeper){.m = m};
-			pthread_create(&crowd[i].thread, NULL, sleep_through_a_slice, &crowd[i]);
-		}
-		while (load_relaxed(&m->waiting) != 2 && !load_acquire(&crowd[0].over) &&
-		       !load_acquire(&crowd[1].over))
-			nap_ms(1);
-		both = until_asleep(&crowd[0]) && !load_acquire(&crowd[1].over);
-		for (int i = 0; i < 2 && !both; i++)
-			pthread_join(crowd[i].thread, NULL);
-	}
+	for (int i = 0; i < 2; i++)
+		crowd[i] = (struct sleeper){.m = m};
+	put_to_sleep(crowd, 2, 2);
 	NEED(push_number(p, 1) == SHMRING_OK && push_number(p, 2) == SHMRING_OK);
 	while (load_relaxed(&m->waiting) == 2)
 		nap_ms(1);
@@ -272,14 +270,7 @@ TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 	struct shmring_lease l;
 
 	other = (struct sleeper){.m = member_of(r, "b")};
-	for (bool asleep = false; !asleep;) {
-		other.m->wait.looks = false;
-		other.over = false;
-		pthread_create(&other.thread, NULL, sleep_through_a_slice, &other);
-		asleep = until_asleep(&other);
-		if (!asleep)
-			pthread_join(other.thread, NULL);
-	}
+	put_to_sleep(&other, 1, 1);
 	/* Two pushes; the wake-up for the first one went to `m`, which has not looked yet. */
 	fetch_and_seq_cst(&r->cursors->asleep.v, 0);
 	m->woken = true;
