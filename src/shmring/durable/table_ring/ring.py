@@ -25,8 +25,8 @@ from shmring.durable.base.forks import lineage
 from shmring.durable.table_ring.backend import Backend, Durability, Message, Peek, Which
 from shmring.durable.table_ring.claim import Claim
 from shmring.durable.table_ring.databases import address, backend_of
+from shmring.durable.table_ring.deadline import Deadline
 from shmring.durable.table_ring.input import (
-    Deadline,
     Making,
     message,
     messages,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from sqlalchemy import exc
 from sqlalchemy.pool import NullPool
 
 from shmring.durable.table_ring.backend import Backend, Message, Peek, Which
+from shmring.durable.table_ring.deadline import Deadline
 from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout, mask
 
 __all__ = ["SqliteBackend"]
@@ -43,16 +43,17 @@ class SqliteBackend(Backend):
 
     def _prepare_session(self, connection: Any, _record: Any) -> None:
         # WAL is a property of the file; setting it again does nothing.
-        end = time.monotonic() + self.lock_seconds
+        deadline = Deadline(self.lock_seconds)
         while True:
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 break
             except sqlite3.OperationalError as error:
                 # Of two that set it at a time SQLite refuses one at once, whatever its time-out.
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not deadline.wait(
+                    self.sleep, self.first_wait, 0.02
+                ):
                     raise
-                time.sleep(0.001)
         connection.execute(f"PRAGMA synchronous = {'FULL' if self.sync else 'NORMAL'}")
         self._driver: sqlite3.Connection = connection
 
