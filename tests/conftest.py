@@ -440,9 +440,12 @@ def child() -> Iterator[Callable[..., Child]]:
 class Thread(threading.Thread):
     """A thread whose result or exception join() hands over."""
 
-    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+    def __init__(
+        self, function: Callable[..., object], *arguments: object, patience: float
+    ) -> None:
         super().__init__(daemon=True)
         self._call = (function, arguments)
+        self._patience = patience
         self.result: object = None
         self.error: BaseException | None = None
         self.start()
@@ -455,7 +458,7 @@ class Thread(threading.Thread):
             self.error = error
 
     def outcome(self) -> object:
-        self.join(PATIENCE)
+        self.join(self._patience)
         assert not self.is_alive(), "the thread did not end in time"
         if self.error is not None:
             raise self.error
@@ -463,9 +466,9 @@ class Thread(threading.Thread):
 
 
 @pytest.fixture
-def thread() -> Callable[..., Thread]:
+def thread(patience: float) -> Callable[..., Thread]:
     """Runs a function in a thread; outcome() returns or raises what it did."""
-    return Thread
+    return functools.partial(Thread, patience=patience)
 
 
 @pytest.fixture

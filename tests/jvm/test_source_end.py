@@ -93,10 +93,8 @@ def test_one_marker_ends_all_readers_run_after_run(
         shared = [n for batch in other for n in batch["number"].to_pylist()]
         other.close()
         for read in reads:
-            read.join(PATIENCE)
             shared += read.outcome()
         assert sorted(shared) == sent
-        alone.join(PATIENCE)
         assert alone.outcome() == sent
         until(lambda: not members(ring) and not members(ring, "own"), "the readers' end")
 
@@ -117,7 +115,6 @@ def test_partitions_of_one_read_end_by_the_marker_of_their_ring(
         for i, ring in enumerate(rings):
             push(ring, i * 10, i * 10 + 10)
             push_end(ring)
-        job.join(PATIENCE)
         assert job.outcome() == list(range(30))
     finally:
         for ring in rings:
@@ -142,7 +139,6 @@ def test_an_old_end_does_not_end_the_next_run(
     push(ring, 10, 20)
     push_end(ring)
     for job in (again, new):
-        job.join(PATIENCE)
         assert job.outcome() == list(range(10, 20))
 
 
@@ -189,7 +185,6 @@ def test_an_attempt_after_one_that_was_told_of_the_end_is_told_of_it(
         others = list(other)
     heard.touch()
     assert others == []
-    job.join(PATIENCE)
     assert job.outcome() == list(range(100))
     (branch,) = ring.branches()
     assert branch["released"] == ring.claimed

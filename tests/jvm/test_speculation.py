@@ -132,7 +132,6 @@ def test_attempts_of_a_read_do_not_share_its_rows(
     assert job.is_alive(), "one attempt has been enough"
     job.join(1)  # an attempt that took what the first one has left would win now
     attempts.tell_first(end)
-    job.join(PATIENCE)
     assert job.outcome() == list(range(COUNT))
     until(lambda: not others(ring), "the end of the other attempt")
     ring.recover()  # Spark kills a Python worker that waits

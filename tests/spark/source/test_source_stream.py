@@ -144,7 +144,6 @@ def test_producer_that_is_much_faster_waits_and_nothing_jams(stream, name, threa
         sink = Sink()
         query = stream(name, sink, available_now=False)
         producer = thread(write, ring, range(30_000))  # several times around
-        producer.join(PATIENCE)
         producer.outcome()
         until(lambda: len(sink.rows) == 30_000, "the last batch")
         query.stop()
