@@ -31,7 +31,7 @@ enum {
 	HANDLES = THREADS + 2, /* one for what is there before, one for what comes after */
 	BEFORE = THREADS,
 	AFTER = THREADS + 1,
-	HEAP = 1024, /* bytes for each handle's producers and members */
+	HEAP = 1536, /* bytes for each handle's producers and members */
 };
 
 struct memory {
