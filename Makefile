@@ -23,6 +23,7 @@ WORKERS ?= 3
 MINUTES ?= 2
 SECONDS ?= 60
 KILLS ?= 3000
+ROUNDS ?= 50
 SPARK ?=
 FILES ?=
 PORT ?= 8000
@@ -105,8 +106,9 @@ versions: ## the Spark tests with Spark 4.0 to 4.3, and Java 21 if it is here; a
 	@$(PYTHON) scripts/versions.py $(SPARK)
 
 .PHONY: kills
-kills: $(VENV)/installed postgresql ## kill the durable queues and the journal thousands of times, users of a table for a minute
-	SHMRING_KILLS=$(KILLS) SHMRING_KILL_SECONDS=$(SECONDS) $(BIN)/pytest -m kill tests/durable
+kills: $(VENV)/installed postgresql ## kill queues and journal thousands of times, a table's users for a minute, Spark on two hosts: ROUNDS=50
+	SHMRING_KILLS=$(KILLS) SHMRING_KILL_SECONDS=$(SECONDS) SHMRING_KILL_ROUNDS=$(ROUNDS) \
+		$(BIN)/pytest -m kill tests/durable tests/spark/test_kill_direct.py
 
 .PHONY: bench
 bench: $(VENV)/bench postgresql ## every benchmark, side by side: a table, out/bench.json, out/bench.png

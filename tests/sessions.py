@@ -58,25 +58,27 @@ class Sessions:
 
 
 class Clusters:
-    """Two workers of a core each, on two hosts: Spark runs no two attempts of a task on one."""
+    """Two workers on two hosts: Spark runs no two attempts of a task on one."""
 
     def __init__(self) -> None:
         self._cluster: Cluster | None = None
-        self._apart = False
+        self._wanted: object = None
 
-    def start(self, *, apart: bool = False) -> Cluster:
+    def start(self, *, cores: int = 1, apart: bool = False) -> Cluster:
         """The running cluster if it is like this, or else a new one.
 
         Parameters
         ----------
+        cores : of each worker
         apart : whether the second worker has a /dev/shm of its own
         """
         from cluster import Cluster
 
-        if self._cluster is None or apart != self._apart:
+        wanted = (cores, apart)
+        if self._cluster is None or wanted != self._wanted:
             self.stop()
-            self._cluster = Cluster(workers=2, cores=1, hosts=(HERE, THERE), apart=apart)
-            self._apart = apart
+            self._cluster = Cluster(workers=2, cores=cores, hosts=(HERE, THERE), apart=apart)
+            self._wanted = wanted
         return self._cluster
 
     def stop(self) -> None:

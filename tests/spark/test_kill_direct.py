@@ -1,0 +1,207 @@
+"""Kill -9 on two hosts, each with a /dev/shm of its own, under what goes straight to a sidecar.
+
+``SHMRING_KILL_ROUNDS`` sets the number of kills; the default is one of each kind.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+from direct import DIRECT, ROWS, is_direct
+
+import shmring
+from shmring.sidecars.seats import SUPERVISOR
+from shmring.sidecars.wire import reply_ring_name, request_ring_name
+from shmring.spark import through
+
+if TYPE_CHECKING:
+    from cluster import Cluster
+    from pyspark.sql import SparkSession
+    from sessions import Clusters, Sessions
+
+CORES = 2  # of each host: so many tasks of an executor ask its sidecar at a time
+WORKERS = 2
+COUNT = 100_000
+VICTIMS = ("worker", "supervisor", "attendant", "executor")
+RUNS = range(-(-int(os.environ.get("SHMRING_KILL_ROUNDS", "4")) // len(VICTIMS)))
+
+# What runs on a host for an application, by a word of its command line.
+KINDS = {
+    "CoarseGrainedExecutorBackend": "executor",
+    "shmring.spark.attendant": "attendant",
+    "shmring.sidecars.worker": "worker",
+    "shmring": "supervisor",
+}
+WHOLE = Counter(executor=1, attendant=1, supervisor=1, worker=WORKERS)
+
+pytestmark = [pytest.mark.kill, pytest.mark.spark]
+
+
+class Process(NamedTuple):
+    pid: int
+    kind: str
+
+
+class Host:
+    """One of Spark's workers, with what it has started and its /dev/shm."""
+
+    def __init__(self, daemon: int, sidecar: str) -> None:
+        self._daemon = daemon
+        self._sidecar = sidecar
+        self._memory = Path(f"/proc/{daemon}/root/dev/shm")
+        self._is_shared = self._memory.samefile("/dev/shm")  # with everything else that is here
+
+    def processes(self) -> list[Process]:
+        """All that Spark's worker has started, orphans too; they do not leave its session."""
+        found: list[Process] = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                stat = (folder / "stat").read_text().rpartition(")")[2].split()
+                words = (folder / "cmdline").read_text().split("\0")
+                if int(stat[3]) == self._daemon != int(folder.name) and stat[0] != "Z":
+                    kind = next((KINDS[word] for word in KINDS if _runs(words, word)), str(words))
+                    found.append(Process(int(folder.name), kind))
+        return found
+
+    def pids(self, kind: str) -> list[int]:
+        return [process.pid for process in self.processes() if process.kind == kind]
+
+    def requests(self) -> int:
+        """How many slots the requests of clients have taken so far."""
+        with self._ring() as ring:
+            return ring.claimed
+
+    def is_whole(self) -> bool:
+        """Whether everything runs, once, the workers serve, and there is no file of the dead."""
+        if Counter(process.kind for process in self.processes()) != WHOLE or self._left():
+            return False
+        with suppress(shmring.RingNotFound), self._ring() as ring:
+            seats = [seat for seat in ring.seats() if seat["alive"]]
+            served = sum(seat["role"] == "member" for seat in seats) == WORKERS
+            return served and any(seat["name"] == SUPERVISOR for seat in seats)
+        return False
+
+    def _ring(self) -> shmring.Ring:
+        path = self._memory / f"shmring.{request_ring_name(self._sidecar)}"
+        return shmring.attach(path=path, read_only=True, foreign_owner=True)
+
+    def files(self) -> set[str]:
+        """What lies in its /dev/shm, others' things apart."""
+        names = os.listdir(self._memory)
+        return {name for name in names if not self._is_shared or self._sidecar in name}
+
+    def _left(self) -> set[str]:
+        """Files that nobody living is to have."""
+        files = self.files() - {f"shmring.{request_ring_name(self._sidecar)}"}
+        replies = f"shmring.{reply_ring_name(self._sidecar, '')}"
+        living = tuple(f"{replies}{pid}-" for pid in self.pids("executor"))
+        kept = {file for file in files if file.startswith(living)}
+        assert len(kept) <= CORES
+        return {file for file in files - kept if not file.startswith(".shmring-turn-")}
+
+    def is_empty(self) -> bool:
+        return not self.files() and not self.processes()
+
+    def __repr__(self) -> str:
+        return f"{self.processes()}, {self.files()}"
+
+
+def _runs(words: list[str], name: str) -> bool:
+    return any(word.rpartition(".")[2] == name or word == name for word in words)
+
+
+@pytest.fixture
+def patience() -> float:
+    return 600.0
+
+
+@pytest.fixture(scope="module")
+def cluster(clusters: Clusters) -> Cluster:
+    return clusters.start(cores=CORES, apart=True)
+
+
+@pytest.fixture
+def start(
+    start_spark: Callable[..., SparkSession], cluster: Cluster, sessions: Sessions, name: str
+) -> Callable[..., SparkSession]:
+    """Starts an application that brings a sidecar along, in a JVM of its own.
+
+    PySpark starts a JVM with the first session's options, which those after it have as well.
+    """
+
+    def start(*, shared: bool) -> SparkSession:
+        sidecar = f"spark.shmring.sidecar.{name}"
+        options = {
+            DIRECT: "true",
+            ROWS: "500",
+            "spark.plugins": "io.shmring.spark.ShmringPlugin",
+            f"{sidecar}.function": "functions:slow",
+            f"{sidecar}.workers": str(WORKERS),
+            f"{sidecar}.shared": str(shared).lower(),
+            "spark.executor.memory": "512m",
+            "spark.locality.wait": "0",
+        }
+        sessions.close()
+        return start_spark(cluster.url, **options)
+
+    return start
+
+
+@pytest.fixture
+def expect(until: Callable[..., None]) -> Callable[..., None]:
+    """Waits until something is so on each of these hosts, or says what is there instead."""
+
+    def expect(hosts: list[Host], condition: Callable[[Host], bool]) -> None:
+        for host in hosts:
+            try:
+                until(lambda host=host: condition(host))
+            except AssertionError:
+                pytest.fail(f"{condition.__name__} is false of a host with {host}")
+
+    return expect
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_kill_on_one_or_both_hosts_costs_no_row_and_leaves_nothing(
+    cluster: Cluster,
+    sessions: Sessions,
+    start: Callable[..., SparkSession],
+    name: str,
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+    expect: Callable[..., None],
+    run: int,
+) -> None:
+    rng = random.Random(run)
+    hosts = [Host(daemon, name) for daemon in cluster.daemons[1:]]
+    spark = start(shared=run % 2 == 1)
+    frame = spark.range(COUNT, numPartitions=8).mapInArrow(through(name, patience=120), "id long")
+    assert is_direct(frame, name)
+
+    def total() -> tuple[int, int]:
+        return tuple(frame.selectExpr("count(*)", "sum(id)").first())
+
+    try:
+        expect(hosts, Host.is_whole)
+        for victim in rng.sample(VICTIMS, len(VICTIMS)):
+            struck = rng.sample(hosts, rng.choice((1, 2)))
+            some = struck[0].requests() + rng.randrange(1, 300)
+            jobs = [thread(total) for _ in range(2)]
+            until(lambda struck=struck, some=some: struck[0].requests() >= some, "requests")
+            for host in struck:
+                os.kill(rng.choice(host.pids(victim)), signal.SIGKILL)
+                print(f"killed {victim} of a host with {host}")
+            for job in jobs:
+                assert job.outcome() == (COUNT, sum(range(COUNT)))
+            expect(hosts, Host.is_whole)
+    finally:
+        sessions.close()
+    expect(hosts, Host.is_empty)
