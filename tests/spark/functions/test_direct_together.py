@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from direct import DIRECT, is_direct, plan_of
 from pyspark.sql import functions
@@ -96,3 +99,70 @@ def test_limit_leaves_nothing(spark, serve, name, double, reply_rings, until):
     assert len(frame.take(3)) == 3
     sidecar.stop()
     until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+class Usage:
+    """What the executor's JVM and a sidecar's workers have of a host."""
+
+    def __init__(self, jvm, workers):
+        self._jvm = jvm
+        self._pid = jvm.ProcessHandle.current().pid()
+        self._workers = workers
+
+    def now(self):
+        """How many descriptors each has, and how many threads."""
+        descriptors = [len(os.listdir(f"/proc/{p}/fd")) for p in (self._pid, *self._workers)]
+        threads = [len(os.listdir(f"/proc/{pid}/task")) for pid in self._workers]
+        return [*descriptors, *threads, self._count_threads()]
+
+    def _count_threads(self):
+        """Those of the JVM, save Spark's that free blocks: they come with Java's collections."""
+        threads = self._jvm.Thread.getAllStackTraces().keySet().toArray()
+        return sum(not thread.getName().startswith("block-manager-") for thread in threads)
+
+    def mappings(self, name):
+        """Of rings of this name, in the JVM."""
+        return Path(f"/proc/{self._pid}/maps").read_text().count(name)
+
+    def has_grown(self, before):
+        """Whether there is more of anything, by one for ten jobs."""
+        return any(b >= a + 8 for a, b in zip(before, self.now(), strict=True))
+
+
+@pytest.mark.slow
+def test_a_hundred_jobs_of_a_session_leave_no_more_than_twenty(
+    spark, serve, name, reply_rings, until
+):
+    sidecar = serve("fail_on_seven", workers=2)
+    allocator = spark._jvm.org.apache.spark.sql.util.ArrowUtils.rootAllocator()
+    allocated = allocator.getAllocatedMemory()
+    usage = Usage(spark._jvm, sidecar.pids)
+
+    def mapped(first, rows, tasks=4):
+        return spark.range(first, first + rows, 1, tasks).mapInArrow(through(name), "id long")
+
+    def run(job):  # none has an exchange, for which Spark has threads that stay for a minute
+        if job % 10 == 0:
+            with pytest.raises(Exception, match="seven is not allowed"):
+                mapped(0, 100).collect()
+        elif job % 10 == 5:
+            assert len(mapped(8, 1_000_000).limit(3).collect()) == 3
+        elif job % 2:
+            assert len(mapped(8, ROWS).collect()) == ROWS
+        else:
+            frame = spark.range(8, 108, numPartitions=4)
+            assert len(frame.select(arrow_udf(name, "long")("id")).collect()) == 100
+
+    assert mapped(8, 10, tasks=1).count() == 10
+    assert len(reply_rings()) == 1
+    of_a_client = usage.mappings(name)
+    for job in range(20):
+        run(job)
+    before = usage.now()
+    for job in range(20, 100):
+        run(job)
+    until(lambda: not usage.has_grown(before), "as few descriptors and threads as there were")
+    until(lambda: len(reply_rings()) <= 4, "no more reply rings than tasks at a time")
+    until(lambda: usage.mappings(name) <= 4 * of_a_client, "the end of the other mappings")
+    until(lambda: allocator.getAllocatedMemory() <= allocated, "the end of the buffers")
+    assert sidecar.restarts == 0
