@@ -69,6 +69,7 @@ class Row:
     run : measures once, for about that many seconds
     lower_is_better : for times, bytes and CPU
     compare : names of rows to show a ratio to, without a target
+    rivals : likewise of others than shmring: who of them is ahead is said, too
     rounds : for rows that need no repeating; None takes the run's
     """
 
@@ -78,6 +79,7 @@ class Row:
     targets: tuple[Target, ...] = ()
     lower_is_better: bool = False
     compare: tuple[str, ...] = ()
+    rivals: tuple[str, ...] = ()
     rounds: int | None = None
     samples: list[Sample] = field(default_factory=list)
     problem: str | None = None
@@ -100,6 +102,10 @@ class Row:
             name: statistics.median(s.also[name] for s in self.samples if name in s.also)
             for name in names
         }
+
+    def is_behind(self, ratio: float) -> bool:
+        """Whether this row has the worse figure, at this ratio of it to another's."""
+        return ratio > 1 if self.lower_is_better else ratio < 1
 
     def ratio_to(self, other: Row) -> float:
         """Median over the rounds of this row's figure by the other's of the same round."""

@@ -11,7 +11,7 @@ from benchmarks.harness import Sample, Unavailable
 from benchmarks.payload import BATCH, MESSAGE_BYTES
 from benchmarks.processes import Role, run_together
 
-__all__ = ["ArrowBatches", "Messages", "OneWay", "RoundTrip", "peer"]
+__all__ = ["ArrowBatches", "Blocks", "Messages", "OneWay", "RoundTrip", "peer"]
 
 
 def peer(name: str) -> ModuleType:
@@ -40,7 +40,7 @@ class OneWay:
     Parameters
     ----------
     name : of the peer's module
-    how : "" for single messages, "_batches" or "_multipart": which functions
+    how : "" for single messages, "_batches", "_multipart" or "_blocks": which functions
     guess : messages a second to expect, until it has been measured
     unit : messages are sent in multiples of this
     pinned : each process on a core of its own; not for peers with threads of their own
@@ -86,16 +86,23 @@ class Messages(OneWay):
         return Sample(rate / 1e6, {"GB/s": rate * MESSAGE_BYTES / 1e9})
 
 
-class ArrowBatches(OneWay):
-    """Arrow batches of `nbytes`; the figure is GB/s."""
+class Blocks(OneWay):
+    """Messages of `nbytes`, which are many; the figure is GB/s."""
 
-    def __init__(self, name: str, *, nbytes: int, **link: Any) -> None:
-        super().__init__(name, guess=2e9 / nbytes, unit=1, nbytes=nbytes, **link)
+    def __init__(self, name: str, how: str = "_blocks", *, nbytes: int, **link: Any) -> None:
+        super().__init__(name, how, guess=2e9 / nbytes, unit=1, nbytes=nbytes, **link)
         self._nbytes = nbytes
 
     def __call__(self, seconds: float) -> Sample:
         rate = self.rate(seconds)
         return Sample(rate * self._nbytes / 1e9, {"us a batch": 1e6 / rate})
+
+
+class ArrowBatches(Blocks):
+    """Arrow batches of `nbytes`; the figure is GB/s."""
+
+    def __init__(self, name: str, *, nbytes: int, **link: Any) -> None:
+        super().__init__(name, "", nbytes=nbytes, **link)
 
 
 class RoundTrip:
@@ -112,4 +119,4 @@ class RoundTrip:
             trips, _ = run_together(
                 _roles((module.ping, (link, seconds)), (module.pong, (link, seconds)), self._pinned)
             )
-        return Sample(trips["median"], {"p99 us": trips["p99"]})
+        return Sample(trips["median"], {"p99 us": trips["p99"], "p99.9 us": trips["p999"]})

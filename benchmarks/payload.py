@@ -19,6 +19,7 @@ __all__ = [
     "MESSAGE",
     "MESSAGE_BYTES",
     "arrow_batch",
+    "block",
     "read_batch",
     "read_every_byte",
     "rows",
@@ -45,6 +46,12 @@ def unique_name() -> str:
 def rows(count: int = BATCH) -> npt.NDArray[np.uint8]:
     """`count` messages as an array of one row each."""
     return np.frombuffer(MESSAGE * count, np.uint8).reshape(count, MESSAGE_BYTES)
+
+
+@functools.cache
+def block(nbytes: int) -> npt.NDArray[np.uint8]:
+    """`nbytes` of messages behind each other."""
+    return np.resize(np.frombuffer(MESSAGE, np.uint8), nbytes)
 
 
 def read_every_byte(data: Any) -> int:

@@ -9,6 +9,7 @@ import os
 import platform
 import subprocess
 import sys
+import xml.etree.ElementTree
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,14 @@ def verdicts(question: Question, row: Row) -> list[Verdict]:
 
 
 def _comparisons(question: Question, row: Row) -> list[tuple[str, float]]:
-    others = [question.row(name) for name in row.compare]
+    others = [question.row(name) for name in (*row.compare, *row.rivals)]
     return [(o.name, row.ratio_to(o)) for o in others if o and o.samples and row.samples]
+
+
+def _ahead(question: Question, row: Row) -> dict[str, float]:
+    """The rivals who are ahead of this row, and its ratio to each."""
+    ratios = dict(_comparisons(question, row))
+    return {n: ratios[n] for n in row.rivals if n in ratios and row.is_behind(ratios[n])}
 
 
 def _result(question: Question, row: Row) -> str:
@@ -82,7 +89,11 @@ def _result(question: Question, row: Row) -> str:
         colour = {True: "green", False: "red", None: "yellow"}[verdict.met]
         word = {True: "met", False: "missed", None: "not judged"}[verdict.met]
         lines.append(f"[{colour}]{word}[/]: {verdict.figure} [dim]({escape(verdict.target)})[/]")
-    lines += [f"{number(r)} x [dim]{escape(name)}[/]" for name, r in _comparisons(question, row)]
+    ahead = _ahead(question, row)
+    lines += [
+        f"{number(r)} x [dim]{escape(name)}[/]{' [yellow]is ahead[/]' if name in ahead else ''}"
+        for name, r in _comparisons(question, row)
+    ]
     if row.problem:
         lines.append(f"[yellow]{escape(row.problem)}[/]")
     return "\n".join(lines)
@@ -121,6 +132,13 @@ def print_summary(console: Console, questions: Iterable[Question]) -> None:
                 f"  {word} {escape(question.name)}: {escape(row.name)}: "
                 f"{escape(verdict.figure)}, wanted {escape(verdict.target)}"
             )
+    for question in questions:
+        for row in question.rows:
+            for name, ratio in _ahead(question, row).items():
+                console.print(
+                    f"  [yellow]ahead of us[/] {escape(question.name)}: {escape(name)}; "
+                    f"{escape(row.name)} is {number(ratio)} x"
+                )
 
 
 def _first_line(path: str, key: str) -> str | None:
@@ -145,6 +163,9 @@ def _versions() -> dict[str, str]:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             continue
+    project = xml.etree.ElementTree.parse(Path(__file__).parent / "peers" / "java" / "pom.xml")
+    for jar in project.findall(".//{*}dependency"):
+        found[jar.findtext("{*}artifactId", "")] = jar.findtext("{*}version", "")
     return found
 
 
@@ -193,6 +214,7 @@ def _row_as_dict(question: Question, row: Row) -> dict[str, Any]:
         "values": row.values,
         "also": row.also(),
         "ratios": dict(_comparisons(question, row)),
+        "ahead": list(_ahead(question, row)),
         "targets": [vars(target) | vars(judge(question, row, target)) for target in row.targets],
         "problem": row.problem,
     }

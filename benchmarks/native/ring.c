@@ -1,6 +1,6 @@
 /* The ring from C: processes made by fork, each attached by itself.
  *
- *   ring stream path=FILE slots=N batch=N read=message|array single=0|1
+ *   ring stream path=FILE slots=N batch=N take=N bytes=N read=message|array single=0|1
  *               producers=N members=N wait=STRATEGY seconds=S
  *   ring pingpong path=FILE bytes=N wait=STRATEGY seconds=S
  *   ring idle path=FILE wait=STRATEGY seconds=S
@@ -20,7 +20,9 @@
 struct stream {
 	const char *path;
 	uint64_t slots;
-	uint32_t batch;
+	uint32_t batch; /* messages a push, of a slot each unless it is 1 */
+	uint32_t take; /* messages a take */
+	uint32_t bytes; /* of a message */
 	uint32_t producers;
 	uint32_t members;
 	bool single;
@@ -56,12 +58,13 @@ static void push(const struct stream *s, shmring_producer *producer, const char 
 
 	for (;;) {
 		if (count == 1)
-			status = rows ? shmring_push(producer, rows, ROW, SHMRING_KIND_BYTES, &id)
+			status = rows ? shmring_push(producer, rows, s->bytes, SHMRING_KIND_BYTES, &id)
 				      : shmring_push(producer, NULL, 0, SHMRING_KIND_END, &id);
 		else
 			status = shmring_push_many(producer, rows, ROW, count, NULL, ROW, &id);
 		if (status == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_space(producer, count, INT64_MAX, s->wait);
+			(void)shmring_wait_space(producer, count * shmring_slots_for(s->bytes, false), INT64_MAX,
+						 s->wait);
 		else if (status != SHMRING_CONTENDED)
 			break;
 	}
@@ -72,15 +75,16 @@ static void produce(const struct stream *s, struct tally *tally, uint32_t me)
 {
 	shmring *ring = attach(s->path);
 	shmring_producer *producer;
-	char *rows = malloc((size_t)s->batch * ROW);
-	uint32_t step = s->batch == 1 ? 1024 : 1;
+	size_t room = (size_t)s->batch * s->bytes;
+	char *rows = malloc(room);
+	uint32_t step = room <= ROW ? 1024 : 1;
 	uint64_t sent = 0;
 
 	if (s->producers + s->members == 2)
 		pin(0);
 	if (!rows)
 		die("malloc");
-	for (size_t i = 0; i < (size_t)s->batch * ROW; i++)
+	for (size_t i = 0; i < room; i++)
 		rows[i] = (char)(i * 7);
 	must(shmring_producer_open(ring, "producer", &producer), "producer");
 	line_up(tally, s->producers + s->members);
@@ -131,7 +135,7 @@ static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 	line_up(tally, s->producers + s->members);
 	for (;;) {
 		struct shmring_lease lease;
-		int status = shmring_take(member, s->batch, s->batch, &lease);
+		int status = shmring_take(member, s->take, UINT64_MAX, &lease);
 
 		if (status == SHMRING_UNAVAILABLE) {
 			(void)shmring_wait_message(member, INT64_MAX, s->wait);
@@ -162,6 +166,8 @@ static void measure_stream(char **argv)
 	    .path = option(argv, "path", "/dev/shm/shmring.bench-native"),
 	    .slots = number(argv, "slots", 65536),
 	    .batch = (uint32_t)number(argv, "batch", 1),
+	    .take = (uint32_t)number(argv, "take", number(argv, "batch", 1)),
+	    .bytes = (uint32_t)number(argv, "bytes", ROW),
 	    .producers = (uint32_t)number(argv, "producers", 1),
 	    .members = (uint32_t)number(argv, "members", 1),
 	    .single = number(argv, "single", 0),
@@ -202,7 +208,7 @@ static void measure_stream(char **argv)
 		exit(1);
 	}
 	printf("{\"m_s\": %.4f, \"gb_s\": %.4f, \"messages\": %llu}\n", (double)received / (end - start) / 1e6,
-	       (double)received * ROW / (end - start) / 1e9, (unsigned long long)received);
+	       (double)received * s.bytes / (end - start) / 1e9, (unsigned long long)received);
 }
 
 /* --- to and fro ---------------------------------------------------------------- */

@@ -14,6 +14,7 @@ from benchmarks.payload import (
     DEFAULT_SLOTS,
     MESSAGE,
     MESSAGE_BYTES,
+    block,
     read_every_byte,
     rows,
     unique_name,
@@ -29,6 +30,7 @@ class Link(NamedTuple):
     back: str
     single: bool
     wait: Literal["default", "spin"]
+    nbytes: int
 
 
 @contextlib.contextmanager
@@ -37,14 +39,20 @@ def link(
     slots: int = DEFAULT_SLOTS,
     single: bool = False,
     wait: Literal["default", "spin"] = "default",
+    nbytes: int = MESSAGE_BYTES,
 ) -> Iterator[Link]:
-    """A pair of rings; `single` for one producer and exclusive consumers (SP/SC)."""
+    """A pair of rings; `single` for one producer and exclusive consumers (SP/SC).
+
+    Parameters
+    ----------
+    nbytes : of a block
+    """
     name = unique_name()
     with contextlib.ExitStack() as stack:
         for ring in (name, f"{name}-back"):
             stack.enter_context(shmring.create(ring, slots=slots, single_producer=single))
             stack.callback(shmring.unlink, ring)
-        yield Link(name, f"{name}-back", single, wait)
+        yield Link(name, f"{name}-back", single, wait, nbytes)
 
 
 def send(gate: Gate, link: Link, count: int) -> float:
@@ -104,6 +112,34 @@ def receive_batches(gate: Gate, link: Link, count: int) -> float:
                 del array
         ended = time.monotonic()
     assert total % 2**32 == read_every_byte(rows()) * (count // BATCH) % 2**32
+    return ended
+
+
+def send_blocks(gate: Gate, link: Link, count: int) -> float:
+    """Push large messages."""
+    data = block(link.nbytes)
+    with shmring.attach(link.there) as ring, ring.producer(wait=link.wait) as out:
+        push = out.push
+        gate.wait()
+        started = time.monotonic()
+        for _ in repeat(None, count):
+            push(data)
+        return started
+
+
+def receive_blocks(gate: Gate, link: Link, count: int) -> float:
+    """Lease each and read every byte of it in place."""
+    total = 0
+    with (
+        shmring.attach(link.there) as ring,
+        ring.consumer("bench", start="earliest", exclusive=link.single, wait=link.wait) as inp,
+    ):
+        gate.wait()
+        for _ in repeat(None, count):
+            with inp.lease() as lease:
+                total += read_every_byte(lease.data)
+        ended = time.monotonic()
+    assert total == read_every_byte(block(link.nbytes)) * count
     return ended
 
 

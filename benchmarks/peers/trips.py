@@ -25,10 +25,11 @@ class Trips:
         return now < self._end
 
     def result(self) -> dict[str, float]:
-        """Median and 99th percentile in microseconds."""
+        """Median, 99th and 99.9th percentile in microseconds."""
         moments = self._moments[1:]
         trips = sorted(b - a for a, b in itertools.pairwise(moments))
         return {
             "median": trips[len(trips) // 2] / 1e3,
             "p99": trips[len(trips) - 1 - len(trips) // 100] / 1e3,
+            "p999": trips[len(trips) - 1 - len(trips) // 1000] / 1e3,
         }

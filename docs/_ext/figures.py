@@ -67,7 +67,9 @@ class Figures(SphinxDirective):
                 rows.append((row["name"], "not measured", row["problem"] or ""))
                 continue
             spread = f"{number(row['min'])} - {number(row['max'])}"
-            also = ", ".join(f"{number(value)} {what}" for what, value in row["also"].items())
+            also = [f"{number(value)} {what}" for what, value in row["also"].items()]
+            ahead = [f"{number(row['ratios'][name])} x {name}" for name in row["ahead"]]
+            also = ", ".join([*also, *(f"{text}, which is ahead" for text in ahead)])
             rows.append((row["name"], f"{number(row['median'])} {row['unit']}", spread, also))
         image = nodes.image(
             uri=f"/_pictures/bench-{name}.svg", alt=question["title"], classes=["picture"]
