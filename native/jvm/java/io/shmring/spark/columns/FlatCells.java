@@ -8,11 +8,14 @@ import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.types.Types.MinorType;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.vectorized.WritableColumnVector;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
-/** One column of a batch that is being made. A row is written once room was made for it. */
-abstract class FlatCells {
+/** Cells that are written by their addresses. */
+abstract class FlatCells implements Cells {
   private final int column;
   private int capacity;
   private boolean nulls;
@@ -36,18 +39,35 @@ abstract class FlatCells {
     return cells;
   }
 
-  final void write(InternalRow row, int at) {
+  @Override
+  public final void write(InternalRow row, int at) {
     boolean isNull = row.isNullAt(column);
     if (isNull) {
-      long address = validity + (at >> 3);
-      Platform.putByte(null, address, (byte) (Platform.getByte(null, address) & ~(1 << (at & 7))));
-      nulls = true;
+      setNull(at);
     }
     put(row, column, at, isNull);
   }
 
-  /** Makes room for so many rows. */
-  final void grow(int rows) {
+  @Override
+  public final void copy(ColumnarBatch batch, int from, int count, int at) {
+    ColumnVector source = batch.column(column);
+    boolean some = source.hasNull();
+    for (int i = 0; some && i < count; i++) {
+      if (source.isNullAt(from + i)) {
+        setNull(at + i);
+      }
+    }
+    put(source, from, count, at, some);
+  }
+
+  private void setNull(int at) {
+    long address = validity + (at >> 3);
+    Platform.putByte(null, address, (byte) (Platform.getByte(null, address) & ~(1 << (at & 7))));
+    nulls = true;
+  }
+
+  @Override
+  public final void grow(int rows) {
     while (vector().getValueCapacity() < rows) {
       enlarge();
     }
@@ -57,15 +77,13 @@ abstract class FlatCells {
     capacity = rows;
   }
 
-  void reset() {
+  @Override
+  public void reset() {
     if (nulls) {
       Platform.setMemory(null, validity, capacity / 8, (byte) 0xff);
       nulls = false;
     }
   }
-
-  /** The vector gets its values; how many it has is told to it afterwards. */
-  abstract void finish(int rows);
 
   abstract FieldVector vector();
 
@@ -75,6 +93,11 @@ abstract class FlatCells {
   abstract void locate();
 
   abstract void put(InternalRow row, int column, int at, boolean isNull);
+
+  /**
+   * @param nulls whether some may be null
+   */
+  abstract void put(ColumnVector source, int from, int count, int at, boolean nulls);
 
   private static final class Numbers extends FlatCells {
     private final BaseFixedWidthVector vector;
@@ -118,7 +141,62 @@ abstract class FlatCells {
     }
 
     @Override
-    void finish(int rows) {}
+    void put(ColumnVector source, int from, int count, int at, boolean nulls) {
+      long start = values + (long) at * vector.getTypeWidth();
+      long length = (long) count * vector.getTypeWidth();
+      if (source instanceof FlatColumn flat) {
+        Platform.copyMemory(
+            null, flat.values() + (long) from * vector.getTypeWidth(), null, start, length);
+      } else if (nulls || isEncoded(source)) {
+        putEach(source, from, count, at);
+      } else {
+        copyAll(source, from, count, start, length);
+      }
+    }
+
+    /** Spark's bulk getters give the codes of such a column, not its values. */
+    private static boolean isEncoded(ColumnVector source) {
+      return source instanceof WritableColumnVector writable && writable.hasDictionary();
+    }
+
+    private void putEach(ColumnVector source, int from, int count, int at) {
+      for (int i = 0; i < count; i++) {
+        int row = from + i;
+        if (source.isNullAt(row)) {
+          continue;
+        }
+        switch (type) {
+          case TINYINT -> Platform.putByte(null, values + at + i, source.getByte(row));
+          case SMALLINT -> Platform.putShort(null, values + 2L * (at + i), source.getShort(row));
+          case INT, DATEDAY -> Platform.putInt(null, values + 4L * (at + i), source.getInt(row));
+          case FLOAT4 -> Platform.putFloat(null, values + 4L * (at + i), source.getFloat(row));
+          case FLOAT8 -> Platform.putDouble(null, values + 8L * (at + i), source.getDouble(row));
+          default -> Platform.putLong(null, values + 8L * (at + i), source.getLong(row));
+        }
+      }
+    }
+
+    private void copyAll(ColumnVector source, int from, int count, long start, long length) {
+      switch (type) {
+        case TINYINT -> copy(source.getBytes(from, count), Platform.BYTE_ARRAY_OFFSET, start, length);
+        case SMALLINT ->
+            copy(source.getShorts(from, count), Platform.SHORT_ARRAY_OFFSET, start, length);
+        case INT, DATEDAY ->
+            copy(source.getInts(from, count), Platform.INT_ARRAY_OFFSET, start, length);
+        case FLOAT4 ->
+            copy(source.getFloats(from, count), Platform.FLOAT_ARRAY_OFFSET, start, length);
+        case FLOAT8 ->
+            copy(source.getDoubles(from, count), Platform.DOUBLE_ARRAY_OFFSET, start, length);
+        default -> copy(source.getLongs(from, count), Platform.LONG_ARRAY_OFFSET, start, length);
+      }
+    }
+
+    private static void copy(Object array, long offset, long start, long length) {
+      Platform.copyMemory(array, offset, null, start, length);
+    }
+
+    @Override
+    public void finish(int rows) {}
   }
 
   private static final class Bytes extends FlatCells {
@@ -171,6 +249,38 @@ abstract class FlatCells {
       Platform.putInt(null, offsets + 4L * (at + 1), end);
     }
 
+    @Override
+    void put(ColumnVector source, int from, int count, int at, boolean nulls) {
+      if (source instanceof FlatColumn flat) {
+        putRun(flat, from, count, at);
+        return;
+      }
+      boolean viewed = text || source instanceof WritableColumnVector;
+      for (int i = 0; i < count; i++) {
+        int row = from + i;
+        if (nulls && source.isNullAt(row)) {
+          // its end is that of the one before
+        } else if (viewed) { // without a copy, of binaries too
+          UTF8String view = source.getUTF8String(row);
+          copy(view.getBaseObject(), view.getBaseOffset(), view.numBytes());
+        } else {
+          byte[] bytes = source.getBinary(row);
+          copy(bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length);
+        }
+        Platform.putInt(null, offsets + 4L * (at + i + 1), end);
+      }
+    }
+
+    /** They lie one behind the other. */
+    private void putRun(FlatColumn source, int from, int count, int at) {
+      int first = source.offset(from);
+      int moved = end - first;
+      copy(null, source.values() + first, source.offset(from + count) - first);
+      for (int i = 1; i <= count; i++) {
+        Platform.putInt(null, offsets + 4L * (at + i), source.offset(from + i) + moved);
+      }
+    }
+
     private void copy(Object base, long offset, int length) {
       if (length > room - end) {
         checkSize((long) end + length);
@@ -194,12 +304,12 @@ abstract class FlatCells {
     }
 
     @Override
-    void finish(int rows) {
+    public void finish(int rows) {
       vector.setLastSet(rows - 1);
     }
 
     @Override
-    void reset() {
+    public void reset() {
       super.reset();
       end = 0;
     }

@@ -88,7 +88,13 @@ final class FlatColumn extends ArrowColumnVector {
     return bytes;
   }
 
-  private int offset(int row) {
+  /** Where the values begin. */
+  long values() {
+    return values;
+  }
+
+  /** Of a text or binary, from there; one behind the last row, too. */
+  int offset(int row) {
     return Platform.getInt(null, offsets + (long) row * Integer.BYTES);
   }
 }

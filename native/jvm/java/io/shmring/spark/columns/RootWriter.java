@@ -1,38 +1,72 @@
 package io.shmring.spark.columns;
 
+import java.util.List;
+import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.execution.arrow.ArrowWriter;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Puts rows into vectors. */
-public interface RootWriter {
-  void write(InternalRow row);
+/** Puts rows, or columns of other batches, into vectors. */
+public final class RootWriter {
+  private static final int FIRST_ROWS = 1024;
 
-  /** Makes a batch of the rows that were written. */
-  void finish();
+  private final VectorSchemaRoot root;
+  private final Cells[] columns;
+  private int capacity = FIRST_ROWS;
+  private int rows;
 
-  /** Begins the next batch, in the same memory. */
-  void reset();
-
-  static RootWriter of(VectorSchemaRoot root) {
-    return FlatWriter.fits(root) ? new FlatWriter(root) : new Nested(ArrowWriter.create(root));
+  public RootWriter(VectorSchemaRoot root) {
+    this.root = root;
+    List<FieldVector> vectors = root.getFieldVectors();
+    this.columns = new Cells[vectors.size()];
+    for (int i = 0; i < columns.length; i++) {
+      FieldVector vector = vectors.get(i);
+      columns[i] =
+          FlatTypes.has(vector) ? FlatCells.of(vector, i, FIRST_ROWS) : new SparkCells(vector, i);
+    }
   }
 
-  /** Spark's own writer: for every type, value by value through Arrow's checks. */
-  record Nested(ArrowWriter writer) implements RootWriter {
-    @Override
-    public void write(InternalRow row) {
-      writer.write(row);
+  public void write(InternalRow row) {
+    makeRoom(1);
+    for (Cells column : columns) {
+      column.write(row, rows);
     }
+    rows++;
+  }
 
-    @Override
-    public void finish() {
-      writer.finish();
+  /** Some rows of a batch that has these columns. */
+  public void copy(ColumnarBatch batch, int from, int count) {
+    makeRoom(count);
+    for (int i = 0; i < columns.length; i++) {
+      columns[i].copy(batch, from, count, rows);
     }
+    rows += count;
+  }
 
-    @Override
-    public void reset() {
-      writer.reset();
+  private void makeRoom(int count) {
+    if (rows + count > capacity) {
+      while (rows + count > capacity) {
+        capacity *= 2;
+      }
+      for (Cells column : columns) {
+        column.grow(capacity);
+      }
+    }
+  }
+
+  /** Makes a batch of what was written. */
+  public void finish() {
+    for (Cells column : columns) {
+      column.finish(rows);
+    }
+    root.setRowCount(rows);
+  }
+
+  /** Begins the next batch, in the same memory. */
+  public void reset() {
+    rows = 0;
+    for (Cells column : columns) {
+      column.reset();
     }
   }
 }

@@ -27,13 +27,13 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
   /** A batch takes at most one such part of a ring, so that others' find room beside it. */
   private static final int PART = 8;
 
-  private final SidecarTask task;
+  private final SidecarTask<?> task;
   private final TaskContext context;
-  private final Iterator<InternalRow> input;
+  private final Input input;
   private final BufferAllocator allocator;
   private final Passage passage;
   private Optional<SidecarClient> client = Optional.empty();
-  private RowBatches batches;
+  private Batches batches;
   private Optional<Answer> answer = Optional.empty();
   private Iterator<UnsafeRow> rows = Collections.emptyIterator();
   private long given;
@@ -41,13 +41,13 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
   private boolean finished;
   private boolean closed;
 
-  AnsweredRows(SidecarTask task, Iterator<InternalRow> input, TaskContext context) {
+  <T> AnsweredRows(SidecarTask<T> task, Iterator<T> child, TaskContext context) {
     this.task = task;
-    this.input = input;
     this.context = context;
     this.allocator =
         ArrowUtils.rootAllocator().newChildAllocator("shmring sidecar", 0, Long.MAX_VALUE);
     this.passage = task.signature().begin(context.partitionId());
+    this.input = task.kind().of(child, passage);
   }
 
   /** Another thread than the task's may read the rows, and the task may end meanwhile. */
@@ -94,7 +94,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     SidecarClient sidecar = entered();
     boolean wanted = true; // one before each answer that is there, so that the sidecar has work
     while (wanted && sidecar.underWay() < task.call().inFlight() && batches.hasNext()) {
-      RowBatches.Vectors vectors = batches.next();
+      Batches.Vectors vectors = batches.next();
       for (int i = 0; i < batches.requests(); i++) {
         passage.sent(vectors.rows());
         sidecar.send(batches.request(vectors, i), () -> batches.giveBack(vectors));
@@ -135,9 +135,8 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
           allocator,
           schema -> refuse(passage.objection(schema)));
       batches =
-          new RowBatches(
+          new Batches(
               input,
-              passage,
               task.signature(),
               allocator,
               task.rowsPerBatch(),

@@ -41,6 +41,11 @@ public final class SidecarExec extends SidecarNode {
   }
 
   @Override
+  boolean sendsColumns() {
+    return true;
+  }
+
+  @Override
   boolean isBarrier() {
     return isBarrier;
   }

@@ -1,5 +1,6 @@
 package io.shmring.spark.sidecar;
 
+import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.SparkTypes;
 import java.util.List;
 import org.apache.spark.rdd.RDD;
@@ -8,6 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
+import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.internal.SQLConf;
@@ -50,14 +52,33 @@ abstract class SidecarNode extends SparkPlan {
     return child;
   }
 
+  /** Whether the child's columns are what is sent, so that they need not become rows. */
+  abstract boolean sendsColumns();
+
+  /** The node over a child's columns instead of the rows that Spark would make of them. */
+  final SparkPlan overColumns() {
+    return child instanceof ColumnarToRowExec rows && takesColumns(rows.child())
+        ? withNewChildren(CollectionConverters.asScala(List.of(rows.child())).toList())
+        : this;
+  }
+
+  private boolean takesColumns(SparkPlan columns) {
+    return columns.supportsColumnar() && sendsColumns() && BatchSizes.areKnown(columns.schema());
+  }
+
   @Override
   public final RDD<InternalRow> doExecute() {
+    return takesColumns(child)
+        ? mapped(child.executeColumnar(), ColumnInput::new)
+        : mapped(child.execute(), RowInput::new);
+  }
+
+  private <T> RDD<InternalRow> mapped(RDD<T> input, Input.Kind<T> kind) {
     SQLConf conf = conf();
     SparkTypes types = new SparkTypes(conf.sessionLocalTimeZone(), conf.arrowUseLargeVarTypes());
-    SidecarTask task =
-        new SidecarTask(call, signature(types), conf.arrowMaxRecordsPerBatch(), known());
+    SidecarTask<T> task =
+        new SidecarTask<>(call, signature(types), kind, conf.arrowMaxRecordsPerBatch(), known());
     ClassTag<InternalRow> rows = ClassTag$.MODULE$.apply(InternalRow.class);
-    RDD<InternalRow> input = child.execute();
     return isBarrier()
         ? input.barrier().mapPartitions(task, false, rows)
         : input.mapPartitions(task, false, rows);

@@ -8,13 +8,18 @@ import scala.collection.Iterator;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.runtime.AbstractFunction1;
 
-/** What each task of the operator is to do. */
-final class SidecarTask extends AbstractFunction1<Iterator<InternalRow>, Iterator<InternalRow>>
+/**
+ * What each task of the operator is to do.
+ *
+ * @param <T> what the child gives
+ */
+final class SidecarTask<T> extends AbstractFunction1<Iterator<T>, Iterator<InternalRow>>
     implements Serializable {
   private static final long serialVersionUID = 1L;
 
   private final SidecarCall call;
   private final Signature signature;
+  private final Input.Kind<T> kind;
   private final int rowsPerBatch;
   private final SidecarMetrics metrics;
 
@@ -22,18 +27,23 @@ final class SidecarTask extends AbstractFunction1<Iterator<InternalRow>, Iterato
    * @param rowsPerBatch 0 or less: as many as the ring takes
    */
   SidecarTask(
-      SidecarCall call, Signature signature, int rowsPerBatch, SidecarMetrics metrics) {
+      SidecarCall call,
+      Signature signature,
+      Input.Kind<T> kind,
+      int rowsPerBatch,
+      SidecarMetrics metrics) {
     this.call = call;
     this.signature = signature;
+    this.kind = kind;
     this.rowsPerBatch = rowsPerBatch > 0 ? rowsPerBatch : Integer.MAX_VALUE;
     this.metrics = metrics;
   }
 
   @Override
-  public Iterator<InternalRow> apply(Iterator<InternalRow> rows) {
+  public Iterator<InternalRow> apply(Iterator<T> child) {
     TaskContext context = TaskContext.get();
     AnsweredRows answered =
-        new AnsweredRows(this, CollectionConverters.asJava(rows), context);
+        new AnsweredRows(this, CollectionConverters.asJava(child), context);
     context.addTaskCompletionListener((TaskCompletionListener) ended -> answered.close());
     return CollectionConverters.asScala(answered);
   }
@@ -44,6 +54,10 @@ final class SidecarTask extends AbstractFunction1<Iterator<InternalRow>, Iterato
 
   Signature signature() {
     return signature;
+  }
+
+  Input.Kind<T> kind() {
+    return kind;
   }
 
   int rowsPerBatch() {

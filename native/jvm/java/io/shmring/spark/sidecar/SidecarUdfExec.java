@@ -59,6 +59,11 @@ public final class SidecarUdfExec extends SidecarNode {
   }
 
   @Override
+  boolean sendsColumns() {
+    return false;
+  }
+
+  @Override
   boolean isBarrier() {
     return false;
   }

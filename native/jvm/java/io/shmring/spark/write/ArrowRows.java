@@ -42,7 +42,7 @@ final class ArrowRows extends RowEncoder {
     this.allocator =
         ArrowUtils.rootAllocator().newChildAllocator("shmring writer", 0, Long.MAX_VALUE);
     this.root = VectorSchemaRoot.create(schema.plain(), allocator);
-    this.writer = RootWriter.of(root);
+    this.writer = new RootWriter(root);
   }
 
   @Override

@@ -4,21 +4,18 @@ import io.shmring.arrow.EncodedBatch;
 import io.shmring.spark.columns.RootWriter;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
-import java.util.Iterator;
 import java.util.List;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
-import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 
 /**
- * Cuts rows into batches. A batch keeps its vectors until its request is answered, as the sidecar may
+ * The batches of a task. A batch keeps its vectors until its request is answered, as the sidecar may
  * have to be asked again; then the next one is written into the same memory.
  */
-final class RowBatches implements AutoCloseable {
+final class Batches implements AutoCloseable {
   /** Vectors of one batch, used again and again. */
   static final class Vectors {
     private final VectorSchemaRoot root;
@@ -27,7 +24,7 @@ final class RowBatches implements AutoCloseable {
 
     private Vectors(VectorSchemaRoot root) {
       this.root = root;
-      this.writer = RootWriter.of(root);
+      this.writer = new RootWriter(root);
     }
 
     int rows() {
@@ -35,43 +32,38 @@ final class RowBatches implements AutoCloseable {
     }
   }
 
-  private final Iterator<InternalRow> rows;
+  private final Input input;
   private final Schema schema;
   private final List<Signature.Part> parts;
   private final List<byte[]> schemaBytes; // of these
-  private final Passage passage;
   private final BufferAllocator allocator;
   private final int mostRows;
   private final long mostBytes;
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> free = new ArrayDeque<>();
-  private UnsafeRow carried; // a row that did not fit into the batch before
-  private long rowBytes; // of the last row, or of the one that is carried
   private long count;
 
   /**
    * @param mostBytes of a batch's rows with what is kept of them, unless one row alone has more
    */
-  RowBatches(
-      Iterator<InternalRow> rows,
-      Passage passage,
+  Batches(
+      Input input,
       Signature signature,
       BufferAllocator allocator,
       int mostRows,
       long mostBytes) {
-    this.rows = rows;
+    this.input = input;
     this.schema = signature.columns();
     this.parts = signature.parts();
     this.schemaBytes =
         parts.stream().map(part -> EncodedBatch.schemaBytes(part.schema())).toList();
-    this.passage = passage;
     this.allocator = allocator;
     this.mostRows = mostRows;
     this.mostBytes = mostBytes;
   }
 
   boolean hasNext() {
-    return carried != null || rows.hasNext();
+    return input.hasNext();
   }
 
   /** How many rows there were so far. */
@@ -82,27 +74,9 @@ final class RowBatches implements AutoCloseable {
   /** The next rows, written; {@link #hasNext} must say that there are some. */
   Vectors next() {
     Vectors vectors = free.isEmpty() ? make() : free.pop();
-    RootWriter writer = vectors.writer;
-    writer.reset();
-    long bytes = 0;
-    int written = 0;
-    while (written < mostRows && bytes < mostBytes && hasNext()) {
-      UnsafeRow row = carried;
-      if (row == null) {
-        row = passage.send(rows.next());
-        rowBytes = row.getSizeInBytes() + (long) passage.kept();
-      }
-      if (written > 0 && bytes + rowBytes > mostBytes) {
-        carried = row.copy();
-        break;
-      }
-      carried = null;
-      writer.write(row);
-      bytes += rowBytes;
-      written++;
-    }
-    writer.finish();
-    count += written;
+    vectors.writer.reset();
+    count += input.fill(vectors.writer, mostRows, mostBytes);
+    vectors.writer.finish();
     return vectors;
   }
 

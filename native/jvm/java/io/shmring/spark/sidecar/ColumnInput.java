@@ -1,0 +1,53 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.spark.columns.BatchSizes;
+import io.shmring.spark.columns.RootWriter;
+import java.util.Iterator;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** Batches of columns, which are cut or put together to others without becoming rows. */
+final class ColumnInput implements Input {
+  private final Iterator<ColumnarBatch> batches;
+  private final BatchSizes sizes = new BatchSizes();
+  private ColumnarBatch batch; // null before the first one
+  private int position;
+
+  ColumnInput(Iterator<ColumnarBatch> batches, Passage passage) {
+    this.batches = batches;
+  }
+
+  @Override
+  public boolean hasNext() {
+    while (batch == null || position == batch.numRows()) {
+      if (batch != null) {
+        batch.closeIfFreeable();
+        batch = null;
+      }
+      if (!batches.hasNext()) {
+        return false;
+      }
+      batch = batches.next();
+      position = 0;
+      sizes.measure(batch);
+    }
+    return true;
+  }
+
+  @Override
+  public int fill(RootWriter writer, int mostRows, long mostBytes) {
+    long room = mostBytes;
+    int written = 0;
+    while (written < mostRows && hasNext()) {
+      int fitting = sizes.fitting(position, mostRows - written, room);
+      if (fitting == 0 && written > 0) {
+        break;
+      }
+      int count = Math.max(1, fitting); // a row that is too large goes alone
+      writer.copy(batch, position, count);
+      room -= sizes.bytes(position, count);
+      position += count;
+      written += count;
+    }
+    return written;
+  }
+}

@@ -1,0 +1,23 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.spark.columns.RootWriter;
+import java.io.Serializable;
+import java.util.Iterator;
+
+/** What a task's child gives, cut into batches. */
+interface Input {
+  /** Makes it of what a child's partition holds. */
+  interface Kind<T> extends Serializable {
+    Input of(Iterator<T> child, Passage passage);
+  }
+
+  boolean hasNext();
+
+  /**
+   * Writes the next rows; {@link #hasNext} must say that there are some.
+   *
+   * @param mostBytes of these with what is kept of them, unless one row alone has more
+   * @return how many there were
+   */
+  int fill(RootWriter writer, int mostRows, long mostBytes);
+}

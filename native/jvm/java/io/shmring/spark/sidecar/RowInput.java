@@ -1,0 +1,46 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.spark.columns.RootWriter;
+import java.util.Iterator;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+
+/** Rows, one by one. */
+final class RowInput implements Input {
+  private final Iterator<InternalRow> rows;
+  private final Passage passage;
+  private UnsafeRow carried; // a row that did not fit into the batch before
+  private long rowBytes; // of the last row, or of the one that is carried
+
+  RowInput(Iterator<InternalRow> rows, Passage passage) {
+    this.rows = rows;
+    this.passage = passage;
+  }
+
+  @Override
+  public boolean hasNext() {
+    return carried != null || rows.hasNext();
+  }
+
+  @Override
+  public int fill(RootWriter writer, int mostRows, long mostBytes) {
+    long bytes = 0;
+    int written = 0;
+    while (written < mostRows && bytes < mostBytes && hasNext()) {
+      UnsafeRow row = carried;
+      if (row == null) {
+        row = passage.send(rows.next());
+        rowBytes = row.getSizeInBytes() + (long) passage.kept();
+      }
+      if (written > 0 && bytes + rowBytes > mostBytes) {
+        carried = row.copy();
+        break;
+      }
+      carried = null;
+      writer.write(row);
+      bytes += rowBytes;
+      written++;
+    }
+    return written;
+  }
+}

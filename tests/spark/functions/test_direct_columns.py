@@ -1,0 +1,206 @@
+"""Columns that go to a sidecar without becoming rows: of files, of rings, and of caches."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from direct import DIRECT, ROWS, TYPES, metrics_of, plan_of
+from pyspark.sql import functions
+from pyspark.sql.functions import col
+
+import shmring
+from shmring.spark import through
+
+NESTED = {"list", "texts", "map", "struct", "deep"}
+FLAT = {column: text for column, text in TYPES.items() if column not in NESTED}
+# Those that a ring of Arrow batches may have.
+RING = {
+    "flag": pa.bool_(),
+    "tiny": pa.int8(),
+    "small": pa.int16(),
+    "number": pa.int32(),
+    "big": pa.int64(),
+    "single": pa.float32(),
+    "half": pa.float64(),
+    "exact": pa.decimal128(10, 2),
+    "text": pa.string(),
+    "bytes": pa.binary(),
+    "day": pa.date32(),
+    "time": pa.timestamp("us", "UTC"),
+    "local": pa.timestamp("us"),
+}
+OFF_HEAP = "spark.sql.columnVector.offheap.enabled"
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark):
+    return start_spark(
+        "local[2]", **{DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
+    )
+
+
+def made(spark, types, nulls, rows=3000):
+    columns = [
+        f"if(id % 3 = {i % 3}, null, {text}) {column}" if nulls else f"{text} {column}"
+        for i, (column, text) in enumerate(types.items())
+    ]
+    return spark.range(rows, numPartitions=2).selectExpr("id", *columns)
+
+
+def written(spark, frame, folder, **options):
+    frame.write.options(**options).parquet(str(folder))
+    return spark.read.parquet(str(folder))
+
+
+def sends_columns(frame, name):
+    """Whether the sidecar's node has columns below it; the frame was collected."""
+    lines = plan_of(frame).splitlines()
+    at = next(i for i, line in enumerate(lines) if f"Sidecar {name}" in line)
+    return "ColumnarToRow" not in lines[at + 1]
+
+
+def own_identity():
+    """Spark's own function, pickled by value."""
+
+    def identity(batches):
+        yield from batches
+
+    return identity
+
+
+def check(frame, name):
+    """Each row comes back as it went, as from Spark's own function, and without rows between."""
+    result = frame.mapInArrow(through(name), frame.schema)
+    rows = result.collect()
+    assert sends_columns(result, name)
+    assert rows == frame.mapInArrow(own_identity(), frame.schema).collect()
+    assert sorted(rows) == sorted(frame.collect())
+    return result
+
+
+@pytest.fixture(params=["dictionaries", "plain"])
+def dictionaries(request):
+    """Whether files and caches have codes instead of the values."""
+    return request.param == "dictionaries"
+
+
+@pytest.mark.parametrize("rows", [10, 5000])
+@pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
+def test_files_columns_of_each_type(
+    spark, serve, name, set_option, tmp_path, rows, nulls, dictionaries
+):
+    serve("identity", workers=2)
+    set_option(ROWS, rows)
+    set_option(OFF_HEAP, not dictionaries)
+    frame = made(spark, FLAT, nulls, 300 if rows == 10 else 6000)
+    options = {"parquet.enable.dictionary": dictionaries}
+    check(written(spark, frame, tmp_path / "rows", **options), name)
+
+
+@pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
+def test_caches_columns_of_each_type(spark, serve, name, set_option, nulls, dictionaries):
+    serve("identity", workers=2)
+    set_option("spark.sql.inMemoryColumnarStorage.compressed", dictionaries)
+    narrow = ("flag", "tiny", "small", "number", "big", "single", "half")
+    types = {column: FLAT[column] for column in narrow}  # what Spark gives as columns
+    frame = made(spark, types, nulls).selectExpr("*", "id % 5 few").cache()
+    try:
+        check(frame, name)
+    finally:
+        frame.unpersist()
+
+
+@pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
+@pytest.mark.parametrize("copy", [True, False], ids=["copied", "mapped"])
+def test_rings_columns_of_each_type(spark, serve, name, set_option, nulls, copy):
+    serve("identity", workers=2)
+    set_option(ROWS, 1000)
+    frame = made(spark, {column: FLAT[column] for column in RING}, nulls)
+    schema = pa.schema([("id", pa.int64()), *RING.items()])
+    with shmring.create(f"{name}-rows", slots=1 << 16, schema=schema, temporary=True) as ring:
+        writer = frame.write.format("shmring").option("ring", ring.name).mode("append")
+        writer.option("batchRows", 700).save()
+        reader = spark.read.format("shmring").option("ring", ring.name).option("copy", copy)
+        result = check(reader.load(), name)
+    found = metrics_of(result)
+    assert found["numInputRows"] == found["numOutputRows"] == 3000
+    assert found["requests"] < 8  # of 1000 rows, though the ring's batches have 700
+
+
+def test_columns_that_a_file_does_not_have_or_has_once(spark, serve, name, tmp_path):
+    """Partitions' values are constant in a file, and columns that were added later are null."""
+    serve("identity")
+    for part in range(3):
+        made(spark, {"text": FLAT["text"]}, nulls=True).write.parquet(f"{tmp_path}/at/p={part}")
+    schema = "id long, text string, later long, words string, day date, p int"
+    check(spark.read.schema(schema).parquet(f"{tmp_path}/at"), name)
+
+
+def test_files_of_orc(spark, serve, name, tmp_path):
+    serve("identity")
+    types = {c: t for c, t in FLAT.items() if c not in ("span", "local", "time")}
+    made(spark, types, nulls=True).write.orc(f"{tmp_path}/rows")
+    check(spark.read.orc(f"{tmp_path}/rows"), name)
+
+
+def test_nested_columns_are_sent_as_rows(spark, serve, name, tmp_path):
+    serve("identity")
+    frame = written(spark, made(spark, TYPES, nulls=True, rows=500), tmp_path / "rows")
+    result = frame.mapInArrow(through(name), frame.schema)
+    assert result.collect() == frame.mapInArrow(own_identity(), frame.schema).collect()
+    assert not sends_columns(result, name)
+
+
+def test_large_offsets_where_the_session_wants_them(spark, serve, name, set_option, tmp_path):
+    serve("identity")
+    set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
+    check(written(spark, made(spark, FLAT, nulls=True), tmp_path / "rows"), name)
+
+
+@pytest.mark.parametrize("size", ["300 * (id % 400)", "if(id % 50 = 0, 100000, 10)"])
+def test_rows_of_many_sizes_fit_a_small_ring(spark, serve, name, tmp_path, size):
+    """A row that is larger than a batch may be goes alone, and the next ones together again."""
+    serve("identity", slots=1024)
+    frame = spark.range(800, numPartitions=2)
+    frame = frame.selectExpr("id", f"repeat('x', cast(1 + {size} as int)) text")
+    rows = written(spark, frame, tmp_path / "rows")
+    result = rows.mapInArrow(through(name, reply_slots=2048), rows.schema)
+    assert sorted(result.collect()) == sorted(frame.collect())
+    assert sends_columns(result, name)
+
+
+def test_limits_unions_joins_and_empty_files(spark, serve, name, tmp_path):
+    serve("identity", workers=2)
+    rows = written(spark, spark.range(20_000, numPartitions=3), tmp_path / "rows")
+    mapped = rows.mapInArrow(through(name), "id long")
+    assert len(mapped.limit(5).collect()) == 5
+    assert mapped.union(mapped).count() == 40_000
+    joined = mapped.join(mapped.withColumnRenamed("id", "other"), functions.expr("id = other + 1"))
+    assert joined.count() == 19_999
+    none = rows.where("id < 0").mapInArrow(through(name), "id long")
+    assert none.collect() == []
+    empty = written(spark, spark.range(0), tmp_path / "none").mapInArrow(through(name), "id long")
+    assert empty.collect() == []
+
+
+def test_one_sidecar_after_another_and_into_a_python_function(spark, serve, name, tmp_path):
+    serve("identity", workers=2)
+    rows = written(spark, made(spark, FLAT, nulls=True), tmp_path / "rows")
+    twice = rows
+    for function in (through(name), through(name), own_identity()):
+        twice = twice.mapInArrow(function, rows.schema)
+    assert sorted(twice.collect()) == sorted(rows.collect())
+
+
+def test_threads_of_one_driver_share_files_and_caches(spark, serve, name, tmp_path, thread):
+    serve("identity", workers=2)
+    rows = written(spark, spark.range(20_000, numPartitions=4), tmp_path / "rows")
+    cached = rows.select((col("id") * 2).alias("id")).cache()
+
+    def total(frame):
+        return frame.mapInArrow(through(name), "id long").agg(functions.sum("id")).first()[0]
+
+    jobs = [thread(lambda f=f: [total(f) for _ in range(3)]) for f in (rows, cached) * 2]
+    expected = [sum(range(20_000)) * factor for factor in (1, 2)] * 2
+    assert [job.outcome() for job in jobs] == [[value] * 3 for value in expected]
+    cached.unpersist()
