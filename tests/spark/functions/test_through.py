@@ -159,7 +159,6 @@ def test_columns_may_have_other_names(spark, serve, name):
 
 
 REFUSING = {
-    "mapInPandas": lambda frame, it: frame.mapInPandas(it, "id long"),
     "applyInPandas": lambda frame, it: frame.groupBy("id").applyInPandas(it, "id long"),
     "applyInArrow": lambda frame, it: frame.groupBy("id").applyInArrow(it, "id long"),
     "cogroup.applyInPandas": lambda frame, it: (
@@ -177,7 +176,7 @@ def test_through_is_refused_by_name_where_it_cannot_work(spark, serve, name, whe
     with pytest.raises(PythonException) as caught:
         REFUSING[where](spark.range(10, numPartitions=1), through(name)).collect()
     text = str(caught.value)
-    assert f'shmring.spark.through("{name}") is for DataFrame.mapInArrow' in text
+    assert f'shmring.spark.through("{name}") is for DataFrame.mapInArrow and mapInPandas' in text
     assert "was given p" in text  # pandas or pyarrow
 
 

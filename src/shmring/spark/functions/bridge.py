@@ -1,4 +1,4 @@
-"""The Python worker's side of a sidecar, for ``mapInArrow`` and for UDFs.
+"""The Python worker's side of a sidecar, for methods of DataFrames and for UDFs.
 
 What Spark ships to the workers is small: a name and a few numbers.
 """
@@ -8,17 +8,20 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, fields
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from shmring.errors import SchemaMismatch
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
     from pyspark import SparkContext
     from pyspark.accumulators import Accumulator
     from pyspark.sql.types import StructType
 
     from shmring.sidecars import Metrics, SidecarClient, Task
+    from shmring.spark.functions.frames import Source
 
 __all__ = ["Through", "function_of", "metrics", "through"]
 
@@ -33,13 +36,16 @@ class Through:
     patience: float
     reply_slots: int | None
     metrics: Accumulator[Metrics] | None
-    schema: StructType | None = None  # as given to mapInArrow, in the worker
+    schema: StructType | None = None  # as given to Spark's method, in the worker
+    sources: tuple[Source, ...] = ()  # whose method that was
 
     def __reduce__(self) -> tuple[Any, ...]:
         from shmring.spark.functions.expected import declared_with
+        from shmring.spark.functions.frames import sources_of
 
         values = [getattr(self, field.name) for field in fields(self)]
-        return Through, (*values[:-1], declared_with(self) or self.schema)
+        schema = declared_with(self) or self.schema
+        return Through, (*values[:-2], schema, sources_of(self) or self.sources)
 
     @property
     def __name__(self) -> str:
@@ -56,42 +62,66 @@ class Through:
         )
 
     # Spark counts the parameters: with these it is called, and refuses, whatever it is given to.
-    def __call__(
-        self, batches: Iterable[pa.RecordBatch], *others: object
-    ) -> Generator[pa.RecordBatch]:
+    def __call__(self, batches: Any, *others: Any) -> Any:
         """Send each batch and yield the answers, in order."""
         if others or hasattr(batches, "columns"):  # a DataFrame, or a Table
             self._refuse(others[-1] if others else batches)
         return self._map(batches)
 
-    def _map(self, batches: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
+    def _map(
+        self, given: Iterable[pa.RecordBatch | pd.DataFrame]
+    ) -> Generator[pa.RecordBatch | pd.DataFrame]:
+        items = iter(given)
+        first = next(items, None)
+        if first is None:  # an empty partition troubles nobody
+            return
+        batches = map(self._batch, chain((first,), items))
         # A cancelled task closes this generator (or is killed: then the sidecar
         # sweeps the reply ring); either way nothing is left.
         with self._client() as client:
-            seen: pa.Schema | None = None
-            for answer in client.map(self._checked(batches)):
-                if seen is None or not answer.schema.equals(seen):
-                    seen = answer.schema
-                    self._check(seen)
-                yield answer
+            if hasattr(first, "iloc"):
+                yield from map(self._frame, self._checked(client.map(batches), "mapInPandas"))
+            else:
+                yield from self._checked(client.map(batches), "mapInArrow")
 
-    def _checked(self, batches: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    def _checked(self, answers: Iterable[pa.RecordBatch], method: str) -> Iterator[pa.RecordBatch]:
+        seen: pa.Schema | None = None
+        for answer in answers:
+            if seen is None or not answer.schema.equals(seen):
+                seen = answer.schema
+                self._check(seen, method)
+            yield answer
+
+    def _batch(self, given: Any) -> pa.RecordBatch:
         import pyarrow as pa
 
-        for batch in batches:
-            if not isinstance(batch, pa.RecordBatch):
-                self._refuse(batch)
-            yield batch
+        if isinstance(given, pa.RecordBatch):
+            return given
+        if not hasattr(given, "iloc"):
+            self._refuse(given)
+        from shmring.spark.functions.frames import to_arrow
+
+        return to_arrow(given, self.sources[0] if self.sources else None)
+
+    def _frame(self, answer: pa.RecordBatch) -> pd.DataFrame:
+        from shmring.spark.functions.frames import to_declared, to_pandas
+
+        if self.schema is None:
+            plain: Any = answer
+            return plain.to_pandas()
+        large = any(source.large for source in self.sources)
+        return to_pandas(to_declared(answer, self.schema, large=large), self.schema)
 
     def _refuse(self, data: object) -> NoReturn:
         kind = type(data)
         raise TypeError(
-            f'shmring.spark.through("{self.name}") is for DataFrame.mapInArrow: it takes an '
-            f"iterator of pyarrow.RecordBatch, and was given {kind.__module__}.{kind.__name__}; "
-            f"mapInPandas, applyInPandas, applyInArrow and cogroup cannot use it"
+            f'shmring.spark.through("{self.name}") is for DataFrame.mapInArrow and mapInPandas: it '
+            f"takes an iterator of pyarrow.RecordBatch or pandas.DataFrame, and was given "
+            f"{kind.__module__}.{kind.__name__}; applyInPandas, applyInArrow and cogroup cannot "
+            f"use it"
         )
 
-    def _check(self, got: pa.Schema) -> None:
+    def _check(self, got: pa.Schema, method: str) -> None:
         from shmring.spark.functions.expected import difference, in_words
 
         if self.schema is not None and (why := difference(got, self.schema)):
@@ -99,7 +129,7 @@ class Through:
                 f"{name} {kind}" for name, kind in zip(got.names, got.types, strict=True)
             )
             raise SchemaMismatch(
-                f"{function_of(self.name)} answered with other columns than mapInArrow was "
+                f"{function_of(self.name)} answered with other columns than {method} was "
                 f"declared with: {why} (expected {in_words(self.schema)}; got {columns or 'none'})"
             )
 
@@ -158,6 +188,8 @@ def through(
 
     >>> df.mapInArrow(shmring.spark.through("scorer"), schema)  # doctest: +SKIP
 
+    ``mapInPandas`` takes it, too: the sidecar sees the same batches.
+
     Parameters
     ----------
     name : of the sidecar; one must run on every host that has executors
@@ -173,7 +205,7 @@ def through(
     ------
     In the task, and so in the job: SidecarUnavailable, SidecarError with the
     traceback of the sidecar's function, or SchemaMismatch where its answer has other
-    columns or types than the schema that ``mapInArrow`` was given.
+    columns or types than the schema that Spark's method was given.
     """
     return Through(name, in_flight, timeout, patience, reply_slots, metrics)
 

@@ -1,4 +1,4 @@
-"""Whether a sidecar's answers are what Spark expects of a function for ``mapInArrow``.
+"""Whether a sidecar's answers are what Spark expects of a function.
 
 Spark does not look: it takes columns by position, drops those that are too many, and fails in the
 JVM, in other words, over those that are missing or of another type.
@@ -26,7 +26,7 @@ _types: Any = pa.types
 def declared_with(function: object) -> StructType | None:
     """The schema with which `function` is being pickled; None if it is pickled otherwise.
 
-    PySpark tells a function of ``mapInArrow`` its schema neither when it is declared nor when it is
+    PySpark tells a function its schema neither when it is declared nor when it is
     called. What is shipped to the workers, by Spark Connect too, is the pair of function and
     schema: while that is pickled, it is a local variable of whoever does it.
     """
@@ -49,7 +49,7 @@ def difference(got: pa.Schema, expected: StructType) -> str | None:
 
 
 def in_words(schema: StructType) -> str:
-    """A schema as one writes it for ``mapInArrow``."""
+    """A schema as one writes it for Spark."""
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
 
 

@@ -20,7 +20,7 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Whether a sidecar's answers are what mapInArrow was declared with. It is what
+ * Whether a sidecar's answers are what Spark's function was declared with. It is what
  * spark/functions/expected.py asks in Python workers, in the same words; here a column of another type
  * would be read by its address.
  */
@@ -43,7 +43,7 @@ final class Expected {
     return columns.isEmpty() ? "none" : columns;
   }
 
-  /** A schema as one writes it for mapInArrow. */
+  /** A schema as one writes it for Spark. */
   static String inWords(StructType expected) {
     return Arrays.stream(expected.fields())
         .map(field -> field.name() + " " + field.dataType().simpleString())

@@ -12,8 +12,13 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** mapInArrow: all columns go, and the answer's columns come instead of them. */
-record MapSignature(StructType input, StructType output, SparkTypes types) implements Signature {
+/**
+ * All columns go, and the answer's columns come instead of them.
+ *
+ * @param method of Spark's that the user called, for the text of an error
+ */
+record MapSignature(String method, StructType input, StructType output, SparkTypes types)
+    implements Signature {
   @Override
   public Schema columns() {
     return types.schema(input);
@@ -30,11 +35,13 @@ record MapSignature(StructType input, StructType output, SparkTypes types) imple
   }
 
   private static final class Rows implements Passage {
+    private final String method;
     private final StructType output;
     private final UnsafeRows unsafe;
     private final UnsafeProjection answers;
 
     Rows(MapSignature signature) {
+      this.method = signature.method;
       this.output = signature.output;
       this.unsafe = new UnsafeRows(signature.input);
       this.answers = UnsafeProjection.create(output);
@@ -59,9 +66,8 @@ record MapSignature(StructType input, StructType output, SparkTypes types) imple
           .map(
               why ->
                   String.format(
-                      "with other columns than mapInArrow was declared with: %s (expected %s; got"
-                          + " %s)",
-                      why, Expected.inWords(output), Expected.inWords(got)));
+                      "with other columns than %s was declared with: %s (expected %s; got %s)",
+                      method, why, Expected.inWords(output), Expected.inWords(got)));
     }
 
     @Override

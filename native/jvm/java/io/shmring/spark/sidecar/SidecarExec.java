@@ -10,24 +10,34 @@ import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** mapInArrow of a sidecar. */
+/** mapInArrow or mapInPandas of a sidecar. */
 public final class SidecarExec extends SidecarNode {
   private static final long serialVersionUID = 1L;
 
   private final SidecarCall call;
+  private final String method;
   private final Seq<Attribute> output;
   private final boolean isBarrier;
 
-  public SidecarExec(SidecarCall call, Seq<Attribute> output, boolean isBarrier, SparkPlan child) {
+  /**
+   * @param method of the DataFrame, as the user called it
+   */
+  public SidecarExec(
+      SidecarCall call,
+      String method,
+      Seq<Attribute> output,
+      boolean isBarrier,
+      SparkPlan child) {
     super(call, child);
     this.call = call;
+    this.method = method;
     this.output = output;
     this.isBarrier = isBarrier;
   }
 
   @Override
   Signature signature(SparkTypes types) {
-    return new MapSignature(child().schema(), schema(), types);
+    return new MapSignature(method, child().schema(), schema(), types);
   }
 
   @Override
@@ -52,7 +62,7 @@ public final class SidecarExec extends SidecarNode {
 
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return new SidecarExec(call, output, isBarrier, children.head());
+    return new SidecarExec(call, method, output, isBarrier, children.head());
   }
 
   @Override
@@ -62,6 +72,6 @@ public final class SidecarExec extends SidecarNode {
 
   @Override
   List<Object> elements() {
-    return List.of(call, output, isBarrier, child());
+    return List.of(call, method, output, isBarrier, child());
   }
 }

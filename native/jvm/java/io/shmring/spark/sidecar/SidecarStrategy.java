@@ -8,11 +8,13 @@ import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import org.apache.spark.api.python.PythonEvalType;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
+import org.apache.spark.sql.catalyst.plans.logical.MapInPandas;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
@@ -21,12 +23,16 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Plans mapInArrow(shmring.spark.through(...)) and shmring's UDFs so that no Python worker takes part.
+ * Plans mapInArrow and mapInPandas of shmring.spark.through(...), and shmring's UDFs, so that no Python
+ * worker takes part.
  * What it leaves alone Spark plans as ever, with the same results.
  */
 public final class SidecarStrategy extends SparkStrategy {
   /** Set to false, all is left alone. */
   static final String DIRECT = "spark.shmring.direct";
+
+  private static final Set<Integer> MAP_TYPES =
+      Set.of(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF());
 
   /** UDFs over iterators, of pandas and of Arrow, which Spark 4.0 does not have. */
   private static final Set<Integer> EVAL_TYPES =
@@ -35,8 +41,10 @@ public final class SidecarStrategy extends SparkStrategy {
   @Override
   public Seq<SparkPlan> apply(LogicalPlan plan) {
     Optional<SparkPlan> planned = Optional.empty();
-    if (plan instanceof MapInArrow map && isWanted()) {
-      planned = plan(map);
+    if (plan instanceof MapInArrow map && isWanted() && map.profile().isEmpty()) {
+      planned = planMap("mapInArrow", map, map.functionExpr(), map.isBarrier());
+    } else if (plan instanceof MapInPandas map && isWanted() && map.profile().isEmpty()) {
+      planned = planMap("mapInPandas", map, map.functionExpr(), map.isBarrier());
     } else if (plan instanceof ArrowEvalPython eval && isWanted()) {
       planned = plan(eval);
     }
@@ -47,17 +55,19 @@ public final class SidecarStrategy extends SparkStrategy {
     return Boolean.parseBoolean(SQLConf.get().getConfString(DIRECT, "true"));
   }
 
-  private Optional<SparkPlan> plan(MapInArrow map) {
-    LogicalPlan child = map.child();
-    if (!(map.functionExpr() instanceof PythonUDF function)
-        || function.evalType() != PythonEvalType.SQL_MAP_ARROW_ITER_UDF()
-        || map.profile().isDefined()
+  /** Arrow's columns go either way, and come: pandas' frames are only what a Python function sees. */
+  private Optional<SparkPlan> planMap(
+      String method, LogicalPlan map, Expression function, boolean isBarrier) {
+    LogicalPlan child = map.children().head();
+    if (!(function instanceof PythonUDF udf)
+        || !MAP_TYPES.contains(udf.evalType())
         || !SparkTypes.areSupported(child.schema())
         || !SparkTypes.areSupported(map.schema())) {
       return Optional.empty();
     }
-    return SidecarCall.of(function)
-        .map(call -> new SidecarExec(call, map.output(), map.isBarrier(), planLater(child)));
+    return SidecarCall.of(udf)
+        .map(
+            call -> new SidecarExec(call, method, map.output(), isBarrier, planLater(child)));
   }
 
   /** What lies below is taken along while it is UDFs of sidecars, too. */

@@ -1,0 +1,162 @@
+"""The pandas frames that Spark's workers make of Arrow data: as that data again, and back.
+
+A frame alone does not tell what it was made from: integers with nulls are floating point numbers
+there, decimals, texts and maps are objects, and timestamps have lost their zone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import currentframe
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from shmring.arrow.batches import fields_of
+from shmring.spark.functions.arrow_types import arrow_types
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["Source", "sources_of", "to_arrow", "to_declared", "to_pandas"]
+
+_pa: Any = pa
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a DataFrame's columns are, and how its session makes Arrow data of them.
+
+    Parameters
+    ----------
+    zone : of timestamps
+    large : whether texts and binaries have 64-bit offsets
+    """
+
+    schema: StructType
+    zone: str
+    large: bool
+
+
+def sources_of(function: object) -> tuple[Source, ...]:
+    """The DataFrames whose method `function` was given to, while that pickles the function.
+
+    None with Spark Connect, which pickles functions later.
+    """
+    from pyspark.sql import DataFrame
+
+    caller = currentframe()
+    while caller is not None:
+        if caller.f_locals.get("func") is function:
+            of: Any = caller.f_locals.get("self")
+            groups = (of._gd1, of._gd2) if hasattr(of, "_gd1") else (of,)
+            frames = [getattr(each, "_df", each) for each in groups]
+            if all(isinstance(each, DataFrame) for each in frames):
+                return tuple(map(_source, frames))
+        caller = caller.f_back
+    return ()
+
+
+def _source(frame: Any) -> Source:
+    conf = frame.sparkSession.conf
+    return Source(
+        frame.schema,
+        conf.get("spark.sql.session.timeZone"),
+        conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true",
+    )
+
+
+def to_arrow(frame: pd.DataFrame, source: Source | None) -> pa.RecordBatch:
+    """What Spark made this frame of; as pyarrow sees the frame where the source is not known."""
+    if source is None:
+        return pa.RecordBatch.from_pandas(frame, preserve_index=False)
+    types = arrow_types(source.schema, source.zone, large=source.large)
+    arrays: list[Any] = []
+    fields: list[pa.Field[Any]] = []
+    for i, field in enumerate(source.schema.fields):
+        array = _column_to_arrow(frame.iloc[:, i], field.dataType, types[i], source)
+        arrays.append(array)
+        fields.append(pa.field(field.name, array.type, nullable=field.nullable))
+    return _pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _column_to_arrow(column: Any, kind: DataType, wanted: pa.DataType | None, of: Source) -> Any:
+    spark: Any = import_module("pyspark.sql.pandas.types")
+    convert = spark._create_converter_from_pandas(
+        kind, timezone=of.zone, error_on_duplicated_field_names=False
+    )
+    return _pa.Array.from_pandas(convert(column), type=wanted)
+
+
+def to_declared(batch: pa.RecordBatch, schema: StructType, *, large: bool) -> pa.RecordBatch:
+    """An answer that Spark can take as `schema`, as the data that this stands for."""
+    arrays: list[Any] = []
+    columns: list[Any] = cast("Any", batch).columns
+    for column, wanted in zip(columns, arrow_types(schema, "UTC", large=large), strict=True):
+        arrays.append(column if wanted is None else _as(column, wanted))
+    fields = [pa.field(f.name, a.type) for f, a in zip(schema.fields, arrays, strict=True)]
+    return _pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _as(array: Any, wanted: pa.DataType) -> Any:
+    if isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    same = _with_names(array.type, wanted)
+    if same != array.type:
+        array = array.view(same)
+    return array if array.type == wanted else array.cast(wanted)
+
+
+def _with_names(kind: Any, wanted: Any) -> pa.DataType:
+    """The type with the names of another one: of structs, whose fields a cast looks up by name."""
+    if not pa.types.is_nested(kind):
+        return kind
+    fields = [
+        pa.field(new.name, _with_names(old.type, new.type), nullable=old.nullable)
+        for old, new in zip(fields_of(kind), fields_of(wanted), strict=True)
+    ]
+    if pa.types.is_struct(kind):
+        return pa.struct(fields)
+    if pa.types.is_map(kind):
+        entry = fields_of(fields[0].type)
+        return pa.map_(entry[0], entry[1])
+    return pa.list_(fields[0])
+
+
+def to_pandas(batch: pa.RecordBatch, schema: StructType) -> pd.DataFrame:
+    """A frame of which Spark's worker makes exactly this batch, which has the declared types."""
+    import pandas as pd
+
+    columns = [
+        _column_to_pandas(batch.column(i), field.dataType) for i, field in enumerate(schema.fields)
+    ]
+    frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=range(batch.num_rows))
+    frame.columns = schema.names
+    return frame
+
+
+def _column_to_pandas(column: Any, kind: DataType) -> pd.Series[Any]:
+    import pandas as pd
+
+    if pa.types.is_timestamp(column.type):
+        return column.to_pandas()
+    if pa.types.is_nested(column.type):
+        # Not by numpy's arrays, in which a null makes an integer a floating point number.
+        return pd.Series([_plain(value, kind) for value in column.to_pylist()], dtype=object)
+    return pd.Series(pd.arrays.ArrowExtensionArray(column))
+
+
+def _plain(value: Any, kind: Any) -> Any:
+    """What Spark takes for a value: as pyarrow gives it, save that maps are dictionaries."""
+    if value is None:
+        return None
+    name = type(kind).__name__
+    if name == "ArrayType":
+        return [_plain(each, kind.elementType) for each in value]
+    if name == "MapType":
+        return {key: _plain(each, kind.valueType) for key, each in value}
+    if name == "StructType":
+        return {field.name: _plain(value[field.name], field.dataType) for field in kind.fields}
+    return value
