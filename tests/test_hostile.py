@@ -32,6 +32,9 @@ MUTATE = """
         "flag": [True, False] * 20,
         "nothing": pa.nulls(40),
     })
+    if compression == "plain":  # what the binding maps; pyarrow what else there is
+        others = {"view", "word", "union", "runs"}
+        batch = batch.select([name for name in batch.schema.names if name not in others])
     WORDS = [0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1]
 
     def damage(memory, first, length):
@@ -49,7 +52,7 @@ MUTATE = """
                 memory[where : where + 4 * how - 4] = word[: 4 * how - 4]
 
     schema = batch.schema if stored == "stored" else None
-    options = {} if compression == "-" else {"compression": compression}
+    options = {"compression": "lz4"} if compression == "lz4" else {}
     outcomes = {"read": 0, "damaged": 0}
     with shmring.create(name, slots=1024, schema=schema, temporary=True) as ring:
         with (
@@ -79,7 +82,7 @@ MUTATE = """
 """
 
 
-@pytest.mark.parametrize("compression", ["-", "lz4"])
+@pytest.mark.parametrize("compression", ["-", "lz4", "plain"])
 @pytest.mark.parametrize("schema", ["stored", "in each message"])
 def test_arrow_reader_survives_any_bytes(name, child, schema, compression):
     process = child(MUTATE, name, schema, compression, 20261121, 1500)

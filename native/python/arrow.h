@@ -1,33 +1,9 @@
-/* The Arrow C data interface, as its specification prints it, and arrays that come through it. */
+/* Arrays that come through the Arrow C data interface. */
 #ifndef SHMRING_BINDING_ARROW_H
 #define SHMRING_BINDING_ARROW_H
 
+#include "arrow_abi.h"
 #include "state.h"
-
-struct ArrowSchema {
-	const char *format;
-	const char *name;
-	const char *metadata;
-	int64_t flags;
-	int64_t n_children;
-	struct ArrowSchema **children;
-	struct ArrowSchema *dictionary;
-	void (*release)(struct ArrowSchema *);
-	void *private_data;
-};
-
-struct ArrowArray {
-	int64_t length;
-	int64_t null_count;
-	int64_t offset;
-	int64_t n_buffers;
-	int64_t n_children;
-	const void **buffers;
-	struct ArrowArray **children;
-	struct ArrowArray *dictionary;
-	void (*release)(struct ArrowArray *);
-	void *private_data;
-};
 
 /* arrow.c */
 PyObject *arrow_import(PyObject *object, const struct ArrowSchema **schema, const struct ArrowArray **array);

@@ -1,35 +1,16 @@
-/* Record batches as Arrow IPC messages (kinds 3 and 4 of docs/layout.md): how those of a
- * schema are laid out, and one of them, from its arrays straight into the ring. */
+/* Record batches and the binding: the layout as an object; a batch planned as a message, to be written
+ * straight into the ring; a message as arrays over the ring. */
 #ifndef SHMRING_BINDING_IPC_H
 #define SHMRING_BINDING_IPC_H
 
 #include "arrow.h"
+#include "ipc_format.h"
 
-/* What an array keeps beside its validity. */
-enum ipc_values {
-	VALUES_NONE, /* and no validity either: the type null */
-	VALUES_FIXED, /* `width` bytes each */
-	VALUES_BITS,
-	VALUES_BYTES, /* offsets of `width` bytes each, then the bytes */
-	VALUES_LIST, /* offsets of `width` bytes each; a child */
-	VALUES_FIXED_LIST, /* a child with `width` values for each */
-	VALUES_STRUCT, /* children */
-};
-
-struct ipc_field {
-	const struct ArrowSchema *schema;
-	enum ipc_values values;
-	uint32_t width;
-	uint32_t buffers; /* of an array, and in a message */
-};
-
-/* _shmring.ArrowLayout. The fields are those of the schema's tree, each before its children. */
-struct ipc_layout {
+/* _shmring.ArrowLayout */
+struct arrow_layout {
 	PyObject ob_base;
 	PyObject *capsule; /* keeps the schema alive */
-	struct ipc_field *fields; /* the first is the record batch */
-	uint32_t field_count;
-	uint32_t buffer_count; /* of a message */
+	struct ipc_layout layout;
 };
 
 /* One message, planned: its bytes are known, and where each is to be copied from. It

@@ -14,16 +14,6 @@ static uint64_t padded(uint64_t nbytes)
 	return (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-struct node {
-	int64_t length;
-	int64_t null_count;
-};
-
-struct extent {
-	int64_t offset; /* in the body */
-	int64_t length;
-};
-
 /* A flat buffer of the tables Message and RecordBatch (Message.fbs of Arrow's format). Its shape is
  * the same for all batches of a schema, so it is a struct: each table stands behind its own list of
  * fields, and references count from where they stand. */
@@ -45,13 +35,8 @@ struct ipc_metadata {
 	int64_t length;
 	uint32_t to_buffers;
 	uint32_t node_count;
-	struct node nodes[];
-	/* uint32_t gap, buffer_count; struct extent buffers[] */
-};
-
-enum {
-	VERSION_5 = 4,
-	HEADER_RECORD_BATCH = 3,
+	struct ipc_node nodes[];
+	/* uint32_t gap, buffer_count; struct ipc_extent buffers[] */
 };
 
 #define AT(member) ((uint32_t)offsetof(struct ipc_metadata, member))
@@ -60,7 +45,8 @@ static_assert(sizeof(struct ipc_metadata) == 80 && AT(nodes) == 80, "no padding 
 
 static uint64_t metadata_bytes(uint32_t nodes, uint32_t buffers)
 {
-	return sizeof(struct ipc_metadata) + nodes * sizeof(struct node) + 8 + buffers * sizeof(struct extent);
+	return sizeof(struct ipc_metadata) + nodes * sizeof(struct ipc_node) + 8 +
+	       buffers * sizeof(struct ipc_extent);
 }
 
 static uint32_t *buffer_count(struct ipc_metadata *m)
@@ -68,15 +54,15 @@ static uint32_t *buffer_count(struct ipc_metadata *m)
 	return (uint32_t *)&m->nodes[m->node_count] + 1;
 }
 
-static struct extent *extents(struct ipc_metadata *m)
+static struct ipc_extent *extents(struct ipc_metadata *m)
 {
-	return (struct extent *)(buffer_count(m) + 1);
+	return (struct ipc_extent *)(buffer_count(m) + 1);
 }
 
 static void metadata_begin(struct ipc_metadata *m, uint32_t nodes, uint32_t buffers)
 {
 	*m = (struct ipc_metadata){
-	    .continuation = UINT32_MAX,
+	    .continuation = IPC_CONTINUATION,
 	    .size = (uint32_t)metadata_bytes(nodes, buffers) - AT(root),
 	    .root = AT(message) - AT(root),
 	    .message_fields = {sizeof m->message_fields, AT(gap) + 1 - AT(message), AT(version) - AT(message),
@@ -84,13 +70,13 @@ static void metadata_begin(struct ipc_metadata *m, uint32_t nodes, uint32_t buff
 			       AT(body_bytes) - AT(message)},
 	    .message = AT(message) - AT(message_fields),
 	    .header = AT(batch) - AT(header),
-	    .version = VERSION_5,
-	    .header_type = HEADER_RECORD_BATCH,
+	    .version = IPC_VERSION_5,
+	    .header_type = IPC_HEADER_RECORD_BATCH,
 	    .batch_fields = {sizeof m->batch_fields, AT(node_count) - AT(batch), AT(length) - AT(batch),
 			     AT(to_nodes) - AT(batch), AT(to_buffers) - AT(batch)},
 	    .batch = AT(batch) - AT(batch_fields),
 	    .to_nodes = AT(node_count) - AT(to_nodes),
-	    .to_buffers = AT(nodes) + nodes * (uint32_t)sizeof(struct node) + 4 - AT(to_buffers),
+	    .to_buffers = AT(nodes) + nodes * (uint32_t)sizeof(struct ipc_node) + 4 - AT(to_buffers),
 	    .node_count = nodes,
 	};
 	buffer_count(m)[-1] = 0;
@@ -117,8 +103,8 @@ struct ipc_part {
 struct plan {
 	const struct ipc_field *next;
 	struct ipc_message *message;
-	struct node *node;
-	struct extent *extent;
+	struct ipc_node *node;
+	struct ipc_extent *extent;
 	const char *wrong;
 };
 
@@ -136,7 +122,7 @@ static bool add_part(struct plan *plan, enum how how, const void *from, uint64_t
 
 	if (nbytes && !from)
 		return is_wrong(plan, "a buffer is missing");
-	*plan->extent++ = (struct extent){(int64_t)m->body_bytes, (int64_t)nbytes};
+	*plan->extent++ = (struct ipc_extent){(int64_t)m->body_bytes, (int64_t)nbytes};
 	m->parts[m->part_count++] = (struct ipc_part){from, nbytes, first, how};
 	m->body_bytes += padded(nbytes);
 	return true;
@@ -275,17 +261,14 @@ static bool add_array(struct plan *plan, const struct ArrowArray *array, int64_t
 	if (from > array->length - length)
 		return is_wrong(plan, "it is too short");
 	if (field->values == VALUES_NONE) {
-		*plan->node++ = (struct node){length, length};
+		*plan->node++ = (struct ipc_node){length, length};
 		return true;
 	}
 	nulls = nulls_within(array, offset, length);
-	*plan->node++ = (struct node){length, nulls};
+	*plan->node++ = (struct ipc_node){length, nulls};
 	return (nulls ? add_bits(plan, array->buffers[0], offset, length) : add_part(plan, HOW_COPY, "", 0, 0)) &&
 	       add_values(plan, field, array, offset, length);
 }
-
-/* A batch of more rows could not be counted in bytes; no ring holds one. */
-#define MOST_ROWS (INT64_C(1) << 32)
 
 /* Plans the message of a batch, which has the layout. ipc_free() when it is done with, or unless
  * IPC_PLANNED is returned. */
@@ -297,7 +280,7 @@ enum ipc_planned ipc_plan(const struct ipc_layout *layout, const struct ArrowArr
 	struct plan plan = {.next = layout->fields, .message = message};
 	uint64_t meta = metadata_bytes(nodes, buffers);
 
-	if (!shape_fits(plan.next++, batch) || batch->length < 0 || batch->length > MOST_ROWS ||
+	if (!shape_fits(plan.next++, batch) || batch->length < 0 || batch->length > IPC_MOST_ROWS ||
 	    batch->offset < 0 || nulls_within(batch, batch->offset, batch->length))
 		return IPC_UNFIT;
 	message->parts = PyMem_Malloc(buffers * sizeof *message->parts + meta);

@@ -1,5 +1,6 @@
 /* _shmring.Lease: one message that is read in place. What it shares with a
  * Batch is here too: how long the core's hold lasts. */
+#include "mapped.h"
 #include "members.h"
 
 /* Joining and recovering take microseconds; who takes longer is stopped. */
@@ -179,6 +180,45 @@ static Py_ssize_t lease_length(PyObject *op)
 	return ((struct lease *)op)->message.length;
 }
 
+static PyObject *refuse_batch(const struct lease *self, enum ipc_read read, const char *wrong)
+{
+	const struct ring *ring = lease_ring(self);
+	unsigned long long id = self->message.message_id;
+
+	if (read == IPC_DAMAGED)
+		return PyErr_Format(error_class(ring->state, SHMRING_E_DAMAGED),
+				    "ring \"%U\": message %llu holds no readable Arrow batch: %s", ring->label, id,
+				    wrong);
+	return PyErr_Format(
+	    PyExc_TypeError,
+	    "ring \"%U\": message %llu cannot be handed on as an Arrow array: %s; Ring.arrow_reader(), "
+	    "which needs pyarrow, reads any batch",
+	    ring->label, id, wrong);
+}
+
+/* A consumer may ask for another schema; it may be given this one. */
+static PyObject *get_arrow_array(PyObject *op, PyObject *args, PyObject *keywords)
+{
+	static char *names[] = {"requested_schema", NULL};
+	struct lease *self = (struct lease *)op;
+	struct mapping m = {.lease = &self->handle, .message = self->message.data, .bytes = self->message.length};
+	struct shmring_info info = {0};
+	enum ipc_read read = IPC_FOREIGN;
+	PyObject *requested;
+	PyObject *capsules;
+
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:__arrow_c_array__", names, &requested) ||
+	    !lease_readable(self))
+		return NULL;
+	m.wrong = "it is none";
+	if (self->message.kind == SHMRING_KIND_ARROW_BATCH)
+		shmring_get_info(lease_ring(self)->core, &info);
+	capsules = info.schema || self->message.kind == SHMRING_KIND_ARROW_STREAM
+		       ? mapped_capsules(&m, info.schema, info.schema_bytes, &read)
+		       : NULL;
+	return capsules || PyErr_Occurred() ? capsules : refuse_batch(self, read, m.wrong);
+}
+
 static PyMethodDef methods[] = {
     {"release", lease_release, METH_NOARGS,
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
@@ -189,6 +229,14 @@ static PyMethodDef methods[] = {
      "and so does a lease that is collected without release().\n\n"
      "Raises\n------\n"
      "Contended, TooManyLeases : it could not be handed back now; closing the consumer does it"},
+    {"__arrow_c_array__", (PyCFunction)(void (*)(void))get_arrow_array, METH_VARARGS | METH_KEYWORDS,
+     "__arrow_c_array__($self, requested_schema=None)\n--\n\n"
+     "The Arrow record batch that this message is, where it lies: for polars, DuckDB, pyarrow, nanoarrow and all\n"
+     "that take Arrow's capsules. The message stays leased while one of its arrays lives.\n\n"
+     "Raises\n------\n"
+     "TypeError : it is none, or one that Ring.arrow_reader() reads: with dictionaries, views or unions, or\n"
+     "compressed\n"
+     "Damaged : the bytes are not the Arrow data they should be"},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
     {0},

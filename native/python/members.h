@@ -60,6 +60,9 @@ void lease_dealloc(PyObject *self);
 void lease_releasebuffer(PyObject *self, Py_buffer *buffer);
 extern PyType_Spec lease_spec;
 
+/* map_batch.c */
+PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
 /* batch.c */
 extern PyType_Spec batch_spec;
 

@@ -192,6 +192,10 @@ static PyMethodDef functions[] = {
      "push_batch(producer, layout, head, kind, limit, data, known, timeout): publish an Arrow record batch, "
      "`head` before it, as one message: its number, or None where `data` is not one batch of the layout, or "
      "takes more than `limit` bytes. `known`: it is pyarrow's, and has the layout's schema"},
+    {"map_batch", FASTCALL(map_batch), METH_FASTCALL,
+     "map_batch(lease, layout, head, copy, every_offset, import_batch, schema): what import_batch(address, "
+     "schema) makes of the ArrowArray over a message, or None where that is not `head` and one batch of the "
+     "layout, or is damaged"},
     {"pack", pack_items, METH_VARARGS,
      "pack(items, version) -> (buffers to be written, table): of bytes, a uint8 array of shape (n, k) or "
      "Arrow binary"},
@@ -277,7 +281,7 @@ static int module_exec(PyObject *module)
 {
 	struct state *state = PyModule_GetState(module);
 
-	if (errors_load(state) || intern_names(&state->names))
+	if (errors_load(state) || intern_names(&state->names) || !mapped_prepare())
 		return -1;
 	crc32_prepare();
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {

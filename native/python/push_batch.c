@@ -97,8 +97,8 @@ PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 		result = PyErr_Format(PyExc_ValueError, "head must have a multiple of 4 bytes, not %zd",
 				      wanted.head.len);
 	else
-		result = (known ? push_known : push_foreign)((struct producer *)args[0],
-							     (const struct ipc_layout *)args[1], args[5], &wanted);
+		result = (known ? push_known : push_foreign)(
+		    (struct producer *)args[0], &((const struct arrow_layout *)args[1])->layout, args[5], &wanted);
 	PyBuffer_Release(&wanted.head);
 	return result;
 }

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Protocol, Self, TypedDict, final
+from typing import Protocol, Self, TypedDict, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,20 @@ def push_batch(
     timeout: float | None,
     /,
 ) -> int | None: ...
+
+_Batch = TypeVar("_Batch")
+_Schema = TypeVar("_Schema")
+
+def map_batch(
+    lease: Lease,
+    layout: ArrowLayout,
+    head: Buffer,
+    copy: bool,
+    every_offset: bool,
+    import_batch: Callable[[int, _Schema], _Batch],
+    schema: _Schema,
+    /,
+) -> _Batch | None: ...
 
 # Items of the durable queues, many at a time: durable/base/items.py.
 Rows = Iterable[Buffer] | Buffer | ArrowArray
@@ -314,6 +328,9 @@ class Lease(_Closing):
     def redelivered(self) -> bool: ...
     def nack(self) -> None: ...
     def release(self) -> None: ...
+    def __arrow_c_array__(
+        self, requested_schema: object | None = None
+    ) -> tuple[object, object]: ...
     def __len__(self) -> int: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import pyarrow as pa
 
-from shmring.arrow.batches import decode_batch, has_dictionaries
+from shmring._shmring import arrow_layout, map_batch
+from shmring.arrow.batches import decode_batch, metadata_bytes
 from shmring.choices import DEFAULT_START, KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.closing import Closing
 from shmring.errors import Damaged, Empty, EndOfStream, TooManyLeases
 
 if TYPE_CHECKING:
-    from shmring._shmring import Lease
+    from shmring._shmring import ArrowLayout, Lease
     from shmring.choices import Start, Wait
     from shmring.ring import Consumer, Ring
 
 __all__ = ["ArrowReader", "ReaderOptions"]
 
+# The stubs leave it out.
+_import_batch: Any = pa.RecordBatch._import_from_c  # pyright: ignore[reportAttributeAccessIssue]
+
 # Seconds between looks at whether a waiting reader is what its producers wait for.
 _SLICE = 0.5
 # Slices after which it is told so: another thread may be about to drop its batches.
 _JAMMED_SLICES = 3
+
+
+class _Known(NamedTuple):
+    """A schema whose messages the binding maps."""
+
+    schema: pa.Schema
+    layout: ArrowLayout
+    heads: dict[int, bytes]  # of each kind: what stands before the batch
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -55,8 +67,8 @@ class ArrowReader(Closing):
     until : "end" iterates up to the end marker, "empty" up to the first moment
         when there is nothing more
     timeout : seconds that iteration waits for a batch before it raises Empty
-    validate : check every offset in the batch, for rings whose producers you do
-        not trust with your process; costs a pass over the data
+    validate : check every offset in the batch, and use copies of them, for rings whose
+        producers you do not trust with your process; costs a pass over the data
     start, exclusive, ephemeral, after, wait : as for :meth:`Ring.consumer`
     """
 
@@ -80,13 +92,15 @@ class ArrowReader(Closing):
         self._ring = ring
         self._label = ring.name or ring.path
         self._stored: pa.Schema | None = ring.schema  # what stands in the ring's header
-        self._stored_message = pa.py_buffer(ring.schema_bytes or b"")
         self._schema = self._stored
         self._copy = copy
         self._until = until
         self._timeout = timeout
         self._validate = validate
-        self._plain = self._stored is not None and not has_dictionaries(self._stored)
+        self._known: _Known | None = None
+        if self._stored is not None:
+            heads = {KIND_ARROW_BATCH: b"", KIND_ARROW_STREAM: ring.schema_bytes or b""}
+            self._known = _known(self._stored, heads)
         self._peeked: pa.RecordBatch | None = None
         self._consumer: Consumer = ring.consumer(
             branch,
@@ -131,7 +145,9 @@ class ArrowReader(Closing):
         """The batch, or what is wrong: an exception would hold the slots by its traceback."""
         with lease:  # released now, or when the batch's last buffer dies; handed back after Ctrl-C
             try:
-                batch = self._decode(lease)
+                batch = self._map(lease)
+                if batch is None:
+                    batch = self._decode(lease)
                 if self._validate:
                     batch.validate(full=True)
             except Damaged as error:
@@ -140,7 +156,18 @@ class ArrowReader(Closing):
                 return f'ring "{self._label}": message {lease.message_id} is damaged: {error}'
         return batch
 
+    def _map(self, lease: Lease) -> pa.RecordBatch | None:
+        """By the binding; None where that leaves the message to pyarrow."""
+        known = self._known
+        head = None if known is None else known.heads.get(lease.kind)
+        if known is None or head is None:
+            return None
+        return map_batch(
+            lease, known.layout, head, self._copy, self._validate, _import_batch, known.schema
+        )
+
     def _decode(self, lease: Lease) -> pa.RecordBatch:
+        """By pyarrow, which reads all there is, or says what is wrong with it."""
         kind = lease.kind
         message_id = lease.message_id
         if kind != KIND_ARROW_STREAM and (kind != KIND_ARROW_BATCH or self._stored is None):
@@ -148,20 +175,12 @@ class ArrowReader(Closing):
                 f'ring "{self._label}": message {message_id} is not an Arrow batch (kind {kind})'
             )
         message = pa.py_buffer(bytes(lease.data) if self._copy else lease)
-        schema = self._stored
-        if kind == KIND_ARROW_STREAM:
-            known = self._stored_message.size
-            # The schema is known: step over it (1.7 us instead of 8).
-            if (
-                self._plain
-                and message.size > known
-                and message.slice(0, known).equals(self._stored_message)
-            ):
-                message = message.slice(known)
-            else:
-                schema = None
+        schema = self._stored if kind == KIND_ARROW_BATCH else None
         batch = decode_batch(message, schema, ring=self._label, message_id=message_id)
-        if self._stored is not None and schema is None and not batch.schema.equals(self._stored):
+        if self._stored is None:
+            head = bytes(lease.data[: metadata_bytes(message)])
+            self._known = _known(batch.schema, {KIND_ARROW_STREAM: head})
+        elif schema is None and not batch.schema.equals(self._stored):
             raise Damaged(
                 f'ring "{self._label}": message {message_id} holds a batch of\n{batch.schema}\nbut '
                 f"the ring is for\n{self._stored}"
@@ -170,19 +189,23 @@ class ArrowReader(Closing):
 
     def _lease(self, timeout: float | None) -> Lease:
         """Wait in slices, to notice a producer that waits for what this reader keeps."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        left = None if timeout is None else max(timeout, 0)
+        deadline: float | None = None
         jam: tuple[int, int] | None = None  # what this reader holds, refusals when it was seen
         jammed = 0
         while True:
-            left = None if deadline is None else deadline - time.monotonic()
             last = left is not None and left <= _SLICE
             try:
-                return self._consumer.lease(timeout=max(left or 0, 0) if last else _SLICE)
+                return self._consumer.lease(timeout=left if last else _SLICE)
             except EndOfStream:
                 raise
             except Empty:
                 if last:
                     raise
+            if timeout is not None:
+                now = time.monotonic()
+                deadline = now + timeout - _SLICE if deadline is None else deadline
+                left = max(deadline - now, 0)
             hold = self._consumer.hold
             if hold is None or self._ring.floor < hold:  # nothing, or another holds more
                 jam = None
@@ -220,3 +243,9 @@ class ArrowReader(Closing):
     def close(self) -> None:
         """Leave the branch; batches that are still alive stay valid."""
         self._consumer.close()
+
+
+def _known(schema: pa.Schema, heads: dict[int, bytes]) -> _Known | None:
+    """None for one whose messages pyarrow decodes."""
+    layout = arrow_layout(schema)
+    return None if layout is None else _Known(schema, layout, heads)

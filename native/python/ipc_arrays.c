@@ -1,0 +1,369 @@
+/* A record batch message as arrays over its bytes, of which none is copied. */
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "ipc_frame.h"
+#include "ipc_read.h"
+
+/* --- the message ------------------------------------------------------------------------ */
+
+/* Fields of the table RecordBatch. */
+enum {
+	BATCH_ROWS,
+	BATCH_NODES,
+	BATCH_EXTENTS,
+	BATCH_COMPRESSION,
+	BATCH_VARIADIC_COUNTS,
+};
+
+#define TABLES_BYTES 4096 /* of metadata beside nodes and extents: far more than any writer's */
+
+static enum ipc_read foreign(struct ipc_batch *batch, const char *words)
+{
+	return ipc_wrong(&batch->frame, IPC_FOREIGN, words);
+}
+
+static enum ipc_read damaged(struct ipc_batch *batch, const char *words)
+{
+	return ipc_wrong(&batch->frame, IPC_DAMAGED, words);
+}
+
+/* Whether a message of `bytes` bytes begins with a record batch of the layout. ipc_batch_close() in any case. */
+enum ipc_read ipc_batch_open(const struct ipc_layout *layout, const uint8_t *message, uint64_t bytes,
+			     struct ipc_batch *batch)
+{
+	uint64_t most = TABLES_BYTES + layout->field_count * sizeof(struct ipc_node) +
+			layout->buffer_count * sizeof(struct ipc_extent);
+	struct ipc_frame *frame = &batch->frame;
+	enum ipc_read read = ipc_frame_open(frame, message, bytes, most, IPC_HEADER_RECORD_BATCH);
+	struct flat_vector nodes;
+	struct flat_vector extents;
+	struct flat_vector counts;
+	uint64_t compression;
+
+	batch->rows = 0;
+	if (read != IPC_READ)
+		return read;
+	if (!flat_number(&frame->header, BATCH_ROWS, sizeof batch->rows, &batch->rows) ||
+	    !flat_elements(&frame->header, BATCH_NODES, sizeof(struct ipc_node), 8, &nodes) ||
+	    !flat_elements(&frame->header, BATCH_EXTENTS, sizeof(struct ipc_extent), 8, &extents) ||
+	    !flat_field(&frame->header, BATCH_COMPRESSION, 4, &compression) ||
+	    !flat_elements(&frame->header, BATCH_VARIADIC_COUNTS, 8, 8, &counts))
+		return damaged(batch, "its metadata leads outside of itself");
+	if (compression)
+		return foreign(batch, "its body is compressed");
+	if (nodes.count != layout->field_count - 1 || extents.count != layout->buffer_count || counts.count)
+		return foreign(batch, "its columns are not those of the schema");
+	if (batch->rows < 0 || batch->rows > IPC_MOST_ROWS)
+		return foreign(batch, "its number of rows is out of range");
+	batch->nodes = (const struct ipc_node *)(frame->metadata.bytes + nodes.at);
+	batch->extents = (const struct ipc_extent *)(frame->metadata.bytes + extents.at);
+	return IPC_READ;
+}
+
+void ipc_batch_close(struct ipc_batch *batch)
+{
+	ipc_frame_close(&batch->frame);
+}
+
+/* --- the arrays' lives --------------------------------------------------------------------- */
+
+/* All arrays of a batch in one piece of memory. A reader may move one out of another, and drop them in
+ * any order, in any thread; the last one that is dropped takes it with it. */
+struct family {
+	_Atomic uint32_t alive; /* arrays */
+	struct ipc_owner owner;
+	struct ArrowArray *arrays; /* of the columns and below */
+	struct ArrowArray **children;
+	const void **buffers;
+	uint8_t *private_offsets; /* NULL: those of the message */
+};
+
+static void family_free(struct family *family)
+{
+	free(family->private_offsets);
+	free(family);
+}
+
+static void release_array(struct ArrowArray *array)
+{
+	struct family *family = array->private_data;
+
+	for (int64_t i = 0; i < array->n_children; i++)
+		if (array->children[i]->release)
+			array->children[i]->release(array->children[i]);
+	array->release = NULL;
+	/* Release: this thread is done with the bytes. Acquire: and so are the others, once they may be
+	 * overwritten. */
+	if (atomic_fetch_sub_explicit(&family->alive, 1, memory_order_acq_rel) != 1)
+		return;
+	family->owner.let_go(family->owner.context);
+	family_free(family);
+}
+
+static struct family *family_new(const struct ipc_layout *layout)
+{
+	uint32_t below = layout->field_count - 1;
+	struct family *family =
+	    calloc(1, sizeof *family + below * (sizeof *family->arrays + sizeof *family->children) +
+			  (layout->buffer_count + 1) * sizeof *family->buffers);
+
+	if (!family)
+		return NULL;
+	family->arrays = (struct ArrowArray *)(family + 1);
+	family->children = (struct ArrowArray **)(family->arrays + below);
+	family->buffers = (const void **)(family->children + below);
+	atomic_init(&family->alive, layout->field_count);
+	return family;
+}
+
+/* --- one array after the other --------------------------------------------------------- */
+
+struct building {
+	struct ipc_batch *batch;
+	const uint8_t *body;
+	struct family *family;
+	const struct ipc_field *field;
+	const struct ipc_node *node;
+	const struct ipc_extent *extent;
+	struct ArrowArray *array;
+	struct ArrowArray **child;
+	const void **buffer;
+	uint8_t *offsets; /* where the next private ones go; NULL: they stay where they are */
+};
+
+static const int64_t no_offset; /* the one that even an array of no values has */
+
+/* The next buffer of the message, of which `needed` bytes are read. */
+static enum ipc_read next_buffer(struct building *b, uint64_t needed, const uint8_t **from, uint64_t *bytes)
+{
+	const struct ipc_extent *e = b->extent++;
+	uint64_t body_bytes = b->batch->frame.body_bytes;
+
+	if (e->offset < 0 || e->length < 0 || (uint64_t)e->offset > body_bytes ||
+	    (uint64_t)e->length > body_bytes - (uint64_t)e->offset)
+		return damaged(b->batch, "a buffer lies outside of it");
+	if ((uint64_t)e->length < needed)
+		return damaged(b->batch, "a buffer is too short for its rows");
+	if (e->offset % 8)
+		return foreign(b->batch, "a buffer does not begin at a multiple of 8 bytes");
+	*from = b->body + e->offset;
+	*bytes = (uint64_t)e->length;
+	return IPC_READ;
+}
+
+static enum ipc_read add_buffer(struct building *b, uint64_t needed)
+{
+	const uint8_t *from = NULL;
+	uint64_t bytes;
+	enum ipc_read read = next_buffer(b, needed, &from, &bytes);
+
+	*b->buffer++ = from;
+	return read;
+}
+
+static uint64_t padded(uint64_t bytes)
+{
+	return (bytes + 7) / 8 * 8;
+}
+
+static uint64_t bits_bytes(int64_t length)
+{
+	return ((uint64_t)length + 7) / 8;
+}
+
+static enum ipc_read add_validity(struct building *b, const struct ArrowArray *array)
+{
+	enum ipc_read read = add_buffer(b, array->null_count ? bits_bytes(array->length) : 0);
+
+	if (!array->null_count)
+		b->buffer[-1] = NULL;
+	return read;
+}
+
+static int64_t offset_at(const uint8_t *offsets, uint32_t width, int64_t i)
+{
+	int64_t large;
+	int32_t small;
+
+	if (width == sizeof large)
+		return memcpy(&large, offsets + i * width, width), large;
+	memcpy(&small, offsets + i * width, sizeof small);
+	return small;
+}
+
+static bool offsets_rise(const uint8_t *offsets, uint32_t width, int64_t length)
+{
+	bool rise = true;
+
+	for (int64_t i = 0; i < length; i++)
+		rise &= offset_at(offsets, width, i) <= offset_at(offsets, width, i + 1);
+	return rise;
+}
+
+/* The offsets of an array; *last is where the last one leads. All are checked where they are a copy of
+ * ours, else the first and the last, which a peer may still change. */
+static enum ipc_read add_offsets(struct building *b, const struct ArrowArray *array, uint32_t width, int64_t *last)
+{
+	uint64_t needed = array->length ? ((uint64_t)array->length + 1) * width : 0;
+	const uint8_t *offsets = NULL;
+	uint64_t bytes;
+	enum ipc_read read = next_buffer(b, needed, &offsets, &bytes);
+	int64_t first;
+
+	*last = 0;
+	*b->buffer++ = &no_offset;
+	if (read != IPC_READ || array->length == 0)
+		return read;
+	if (b->offsets) {
+		offsets = memcpy(b->offsets, offsets, needed);
+		b->offsets += padded(needed);
+	}
+	first = offset_at(offsets, width, 0);
+	*last = offset_at(offsets, width, array->length);
+	if (first < 0 || *last < first || (b->offsets && !offsets_rise(offsets, width, array->length)))
+		return damaged(b->batch, "its offsets go backwards");
+	b->buffer[-1] = offsets;
+	return IPC_READ;
+}
+
+static enum ipc_read add_array(struct building *b, int64_t length, struct ArrowArray *array);
+
+/* Children of `length` values each, or, where an offset leads to the last of them, of at least as many. */
+static enum ipc_read add_children(struct building *b, struct ArrowArray *array, const struct ipc_field *field,
+				  int64_t length, bool or_more)
+{
+	struct ArrowArray **children = b->child;
+
+	array->n_children = field->schema->n_children;
+	array->children = children;
+	b->child += array->n_children;
+	for (int64_t i = 0; i < array->n_children; i++) {
+		struct ArrowArray *child = b->array++;
+		enum ipc_read read;
+
+		children[i] = child;
+		if (or_more ? b->node->length < length : b->node->length != length)
+			return damaged(b->batch, "a column is too short or too long");
+		read = add_array(b, b->node->length, child);
+		if (read != IPC_READ)
+			return read;
+	}
+	return IPC_READ;
+}
+
+static enum ipc_read add_values(struct building *b, const struct ipc_field *field, struct ArrowArray *array)
+{
+	int64_t length = array->length;
+	enum ipc_read read;
+	int64_t last;
+
+	switch (field->values) {
+	case VALUES_NONE:
+		return IPC_READ;
+	case VALUES_FIXED:
+		return add_buffer(b, (uint64_t)length * field->width);
+	case VALUES_BITS:
+		return add_buffer(b, bits_bytes(length));
+	case VALUES_BYTES:
+		read = add_offsets(b, array, field->width, &last);
+		return read == IPC_READ ? add_buffer(b, (uint64_t)last) : read;
+	case VALUES_LIST:
+		read = add_offsets(b, array, field->width, &last);
+		return read == IPC_READ ? add_children(b, array, field, last, true) : read;
+	case VALUES_FIXED_LIST:
+		if (field->width && length > IPC_MOST_ROWS / field->width)
+			return foreign(b->batch, "its number of rows is out of range");
+		return add_children(b, array, field, length * field->width, false);
+	case VALUES_STRUCT:
+		break;
+	}
+	return add_children(b, array, field, length, false);
+}
+
+static enum ipc_read add_array(struct building *b, int64_t length, struct ArrowArray *array)
+{
+	const struct ipc_field *field = b->field++;
+	const struct ipc_node *node = b->node++;
+	enum ipc_read read;
+
+	array->release = release_array;
+	array->private_data = b->family;
+	array->length = length;
+	array->null_count = field->values == VALUES_NONE ? length : node->null_count;
+	array->n_buffers = field->buffers;
+	array->buffers = b->buffer;
+	if (length < 0 || length > IPC_MOST_ROWS)
+		return foreign(b->batch, "its number of rows is out of range");
+	if (array->null_count < 0 || array->null_count > length)
+		return damaged(b->batch, "it has more nulls than rows");
+	read = field->buffers ? add_validity(b, array) : IPC_READ;
+	return read == IPC_READ ? add_values(b, field, array) : read;
+}
+
+/* Bytes for copies of the offsets. Those of a sound batch lie side by side in its body; a peer could make
+ * many columns share the same large ones. */
+static bool offsets_bytes(const struct ipc_layout *layout, const struct ipc_batch *batch, uint64_t *bytes)
+{
+	uint64_t body_bytes = batch->frame.body_bytes;
+	uint64_t needed = 0;
+
+	*bytes = 8;
+	for (uint32_t i = 1; i < layout->field_count; i++) {
+		const struct ipc_field *field = &layout->fields[i];
+		uint64_t length = (uint64_t)batch->nodes[i - 1].length;
+
+		if ((field->values != VALUES_BYTES && field->values != VALUES_LIST) || length == 0)
+			continue;
+		if (length >= body_bytes / field->width)
+			return false;
+		needed += (length + 1) * field->width;
+		*bytes += padded((length + 1) * field->width);
+	}
+	return needed <= body_bytes;
+}
+
+/* The batch as arrays over its body, which lies at `body`, at a multiple of 8, and stays there until the owner
+ * lets it go: a copy, or the message itself, which a peer may go on changing. */
+enum ipc_read ipc_arrays(const struct ipc_layout *layout, struct ipc_batch *batch, const uint8_t *body,
+			 bool every_offset, struct ipc_owner owner, struct ArrowArray *root)
+{
+	struct family *family;
+	struct building b;
+	uint64_t bytes;
+	enum ipc_read read;
+
+	if (every_offset && !offsets_bytes(layout, batch, &bytes))
+		return damaged(batch, "a buffer is too short for its rows");
+	family = family_new(layout);
+	if (family && every_offset)
+		family->private_offsets = malloc(bytes);
+	if (!family || (every_offset && !family->private_offsets)) {
+		free(family);
+		return IPC_NO_MEMORY;
+	}
+	family->owner = owner;
+	b = (struct building){
+	    .batch = batch,
+	    .body = body,
+	    .family = family,
+	    .field = layout->fields + 1,
+	    .node = batch->nodes,
+	    .extent = batch->extents,
+	    .array = family->arrays,
+	    .child = family->children,
+	    .buffer = family->buffers + 1, /* the first: the validity that a batch has not */
+	    .offsets = family->private_offsets,
+	};
+	*root = (struct ArrowArray){
+	    .length = batch->rows,
+	    .n_buffers = 1,
+	    .buffers = family->buffers,
+	    .release = release_array,
+	    .private_data = family,
+	};
+	read = add_children(&b, root, layout->fields, batch->rows, false);
+	if (read != IPC_READ)
+		family_free(family);
+	return read;
+}

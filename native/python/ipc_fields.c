@@ -1,0 +1,125 @@
+/* How the record batches of a schema are laid out in IPC messages: which buffers each field has. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ipc_format.h"
+
+/* --- what a format says ------------------------------------------------------------ */
+
+static const struct {
+	const char *prefix; /* longer ones before those that they begin with */
+	enum ipc_values values;
+	uint32_t width; /* 0: the number behind the prefix */
+} formats[] = {
+    {"n", VALUES_NONE, 1},         {"b", VALUES_BITS, 1},    {"c", VALUES_FIXED, 1},   {"C", VALUES_FIXED, 1},
+    {"s", VALUES_FIXED, 2},        {"S", VALUES_FIXED, 2},   {"e", VALUES_FIXED, 2},   {"i", VALUES_FIXED, 4},
+    {"I", VALUES_FIXED, 4},        {"f", VALUES_FIXED, 4},   {"l", VALUES_FIXED, 8},   {"L", VALUES_FIXED, 8},
+    {"g", VALUES_FIXED, 8},        {"z", VALUES_BYTES, 4},   {"u", VALUES_BYTES, 4},   {"Z", VALUES_BYTES, 8},
+    {"U", VALUES_BYTES, 8},        {"tdD", VALUES_FIXED, 4}, {"tdm", VALUES_FIXED, 8}, {"tts", VALUES_FIXED, 4},
+    {"ttm", VALUES_FIXED, 4},      {"ttu", VALUES_FIXED, 8}, {"ttn", VALUES_FIXED, 8}, {"ts", VALUES_FIXED, 8},
+    {"tD", VALUES_FIXED, 8},       {"tiM", VALUES_FIXED, 4}, {"tiD", VALUES_FIXED, 8}, {"tin", VALUES_FIXED, 16},
+    {"w:", VALUES_FIXED, 0},       {"+l", VALUES_LIST, 4},   {"+m", VALUES_LIST, 4},   {"+L", VALUES_LIST, 8},
+    {"+w:", VALUES_FIXED_LIST, 0}, {"+s", VALUES_STRUCT, 1},
+};
+
+/* "d:precision,scale[,bits]" */
+static bool decimal_width(const char *format, uint32_t *width)
+{
+	const char *comma = strchr(format, ',');
+	const char *bits = comma ? strchr(comma + 1, ',') : NULL;
+
+	*width = bits ? (uint32_t)strtoul(bits + 1, NULL, 10) / 8 : 16;
+	return comma != NULL;
+}
+
+static bool parse_format(struct ipc_field *field)
+{
+	const char *format = field->schema->format;
+
+	if (format[0] == 'd') {
+		field->values = VALUES_FIXED;
+		return decimal_width(format, &field->width);
+	}
+	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+		size_t length = strlen(formats[i].prefix);
+
+		/* One letter says it all; a longer prefix may have parameters behind it. */
+		if (strncmp(format, formats[i].prefix, length) != 0 || (length == 1 && format[1]))
+			continue;
+		field->values = formats[i].values;
+		field->width = formats[i].width ? formats[i].width : (uint32_t)strtoul(format + length, NULL, 10);
+		return true;
+	}
+	return false; /* views, unions, runs, and what is not known yet */
+}
+
+static bool children_fit(const struct ipc_field *field)
+{
+	switch (field->values) {
+	case VALUES_STRUCT:
+		return true;
+	case VALUES_LIST:
+	case VALUES_FIXED_LIST:
+		return field->schema->n_children == 1;
+	default:
+		return field->schema->n_children == 0;
+	}
+}
+
+static uint32_t buffers_of(enum ipc_values values)
+{
+	switch (values) {
+	case VALUES_NONE:
+		return 0;
+	case VALUES_STRUCT:
+	case VALUES_FIXED_LIST:
+		return 1;
+	case VALUES_BYTES:
+		return 3;
+	default:
+		return 2;
+	}
+}
+
+/* --- the fields of a schema ---------------------------------------------------------- */
+
+static uint32_t count_fields(const struct ArrowSchema *schema, int levels)
+{
+	uint32_t count = 1;
+
+	for (int64_t i = 0; levels && i < schema->n_children; i++)
+		count += count_fields(schema->children[i], levels - 1);
+	return count;
+}
+
+static bool add_fields(struct ipc_layout *self, const struct ArrowSchema *schema, int levels)
+{
+	struct ipc_field *field = &self->fields[self->field_count++];
+
+	field->schema = schema;
+	if (levels == 0 || schema->dictionary || !parse_format(field) || !children_fit(field))
+		return false;
+	field->buffers = buffers_of(field->values);
+	self->buffer_count += field->buffers;
+	for (int64_t i = 0; i < schema->n_children; i++)
+		if (!add_fields(self, schema->children[i], levels - 1))
+			return false;
+	return true;
+}
+
+/* False where a type is not one of those that are written and read here, or there is no memory for it:
+ * `fields` is NULL then, and only then. For ipc_layout_free() in any case. */
+bool ipc_layout_of(struct ipc_layout *self, const struct ArrowSchema *schema)
+{
+	*self = (struct ipc_layout){0};
+	self->fields = calloc(count_fields(schema, IPC_MOST_LEVELS), sizeof *self->fields);
+	if (!self->fields || !add_fields(self, schema, IPC_MOST_LEVELS) || self->fields->values != VALUES_STRUCT)
+		return false;
+	self->buffer_count--; /* a record batch has no validity of its own */
+	return true;
+}
+
+void ipc_layout_free(struct ipc_layout *self)
+{
+	free(self->fields);
+}

@@ -1,0 +1,76 @@
+/* The metadata of an IPC message: copied, so that what is checked is what is used, then checked. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ipc_frame.h"
+
+struct prefix {
+	uint32_t continuation;
+	uint32_t size;
+};
+
+/* Fields of the table Message (Message.fbs of Arrow's format). */
+enum {
+	MESSAGE_VERSION,
+	MESSAGE_HEADER_TYPE,
+	MESSAGE_HEADER,
+	MESSAGE_BODY_BYTES,
+};
+
+static enum ipc_read read_frame(struct ipc_frame *frame, uint8_t header_type)
+{
+	struct flat_table message;
+	int16_t version = 0;
+	uint8_t type = 0;
+	int64_t body_bytes = 0;
+
+	if (!flat_root(&frame->metadata, &message) ||
+	    !flat_number(&message, MESSAGE_VERSION, sizeof version, &version) ||
+	    !flat_number(&message, MESSAGE_HEADER_TYPE, sizeof type, &type) ||
+	    !flat_number(&message, MESSAGE_BODY_BYTES, sizeof body_bytes, &body_bytes))
+		return ipc_wrong(frame, IPC_DAMAGED, "its metadata leads outside of itself");
+	if (version != IPC_VERSION_5)
+		return ipc_wrong(frame, IPC_FOREIGN, "its metadata is of another version");
+	if (type != header_type)
+		return ipc_wrong(frame, IPC_FOREIGN,
+				 header_type == IPC_HEADER_SCHEMA
+				     ? "it does not begin with a schema"
+				     : "there is no record batch where one should be");
+	if (!flat_inner(&message, MESSAGE_HEADER, &frame->header) || frame->header.at == 0)
+		return ipc_wrong(frame, IPC_DAMAGED, "its metadata leads outside of itself");
+	if (body_bytes < 0 || (uint64_t)body_bytes > frame->message_bytes - frame->body)
+		return ipc_wrong(frame, IPC_DAMAGED, "its body is cut off");
+	frame->body_bytes = (uint64_t)body_bytes;
+	return IPC_READ;
+}
+
+/* The message of `bytes` bytes begins with one of this type, whose metadata has at most `most` bytes. For
+ * ipc_frame_close() in any case. */
+enum ipc_read ipc_frame_open(struct ipc_frame *frame, const uint8_t *message, uint64_t bytes, uint64_t most,
+			     uint8_t header_type)
+{
+	struct prefix prefix = {0};
+	uint8_t *copy;
+
+	*frame = (struct ipc_frame){.message_bytes = bytes};
+	if (bytes >= sizeof prefix)
+		memcpy(&prefix, message, sizeof prefix);
+	if (prefix.continuation != IPC_CONTINUATION)
+		return ipc_wrong(frame, IPC_DAMAGED, "no IPC message begins there");
+	if (prefix.size > bytes - sizeof prefix)
+		return ipc_wrong(frame, IPC_DAMAGED, "its metadata is cut off");
+	if (prefix.size > most)
+		return ipc_wrong(frame, IPC_FOREIGN, "its metadata is larger than its columns need");
+	copy = malloc(prefix.size + !prefix.size);
+	if (!copy)
+		return IPC_NO_MEMORY;
+	memcpy(copy, message + sizeof prefix, prefix.size);
+	frame->metadata = (struct flat){copy, prefix.size};
+	frame->body = sizeof prefix + prefix.size;
+	return read_frame(frame, header_type);
+}
+
+void ipc_frame_close(struct ipc_frame *frame)
+{
+	free((void *)frame->metadata.bytes);
+}

@@ -1,0 +1,32 @@
+/* Reading record batch messages: the metadata, then the arrays. */
+#ifndef SHMRING_IPC_READ_H
+#define SHMRING_IPC_READ_H
+
+#include "ipc_frame.h"
+
+/* A record batch message whose metadata has been found sound for a layout. */
+struct ipc_batch {
+	struct ipc_frame frame;
+	const struct ipc_node *nodes;
+	const struct ipc_extent *extents;
+	int64_t rows;
+};
+
+/* What keeps the bytes that arrays lie over. Called once, by whichever thread drops the last array. */
+struct ipc_owner {
+	void (*let_go)(void *context);
+	void *context;
+};
+
+/* ipc_arrays.c */
+enum ipc_read ipc_batch_open(const struct ipc_layout *layout, const uint8_t *message, uint64_t bytes,
+			     struct ipc_batch *batch);
+void ipc_batch_close(struct ipc_batch *batch);
+enum ipc_read ipc_arrays(const struct ipc_layout *layout, struct ipc_batch *batch, const uint8_t *body,
+			 bool every_offset, struct ipc_owner owner, struct ArrowArray *root);
+
+/* ipc_schema.c */
+enum ipc_read ipc_schema(const uint8_t *message, uint64_t bytes, struct ArrowSchema *root,
+			 struct ipc_frame *frame);
+
+#endif

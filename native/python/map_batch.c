@@ -1,0 +1,61 @@
+/* map_batch(): a leased record batch, for pyarrow. */
+#include <string.h>
+
+#include "ipc.h"
+#include "mapped.h"
+#include "members.h"
+
+/* What an importer of pyarrow's makes of the arrays. */
+static PyObject *import_array(PyObject *import, struct ArrowArray *array, PyObject *schema)
+{
+	PyObject *address = PyLong_FromVoidPtr(array);
+	PyObject *batch = address ? PyObject_CallFunctionObjArgs(import, address, schema, NULL) : NULL;
+
+	Py_XDECREF(address);
+	if (array->release)
+		array->release(array);
+	return batch;
+}
+
+/* Whether the message begins so; the rest is mapped. */
+static bool step_over(struct mapping *m, const Py_buffer *head)
+{
+	uint64_t bytes = (uint64_t)head->len;
+
+	if (m->bytes < bytes || memcmp(m->message, head->buf, bytes) != 0)
+		return false;
+	m->message += bytes;
+	m->bytes -= bytes;
+	return true;
+}
+
+/* map_batch(lease, layout, head, copy, every_offset, import, schema): what import(address, schema) returns.
+ * None where the message is not `head` and one batch that is laid out so. */
+PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	const struct state *state = PyModule_GetState(module);
+	struct lease *lease;
+	struct mapping m = {0};
+	struct ArrowArray array;
+	enum ipc_read read = IPC_FOREIGN;
+	Py_buffer head;
+
+	if (nargs != 7 || !Py_IS_TYPE(args[0], state->lease) || !Py_IS_TYPE(args[1], state->arrow_layout)) {
+		PyErr_SetString(PyExc_TypeError, "map_batch() wants a Lease, an ArrowLayout and five more");
+		return NULL;
+	}
+	lease = (struct lease *)args[0];
+	if (!parse_flag(args[3], &m.copy) || !parse_flag(args[4], &m.every_offset) || !lease_readable(lease) ||
+	    PyObject_GetBuffer(args[2], &head, PyBUF_SIMPLE))
+		return NULL;
+	m.lease = &lease->handle;
+	m.layout = &((const struct arrow_layout *)args[1])->layout;
+	m.message = lease->message.data;
+	m.bytes = lease->message.length;
+	if (step_over(&m, &head))
+		read = mapped_batch(&m, &array);
+	PyBuffer_Release(&head);
+	if (read == IPC_READ)
+		return import_array(args[5], &array, args[6]);
+	return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}

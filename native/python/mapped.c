@@ -1,0 +1,219 @@
+/* A leased message as Arrow arrays over its slots, or over a copy of them. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "mapped.h"
+
+#define BODY_ALIGNMENT 64 /* of a copy, as Arrow recommends it */
+
+/* --- letting go ------------------------------------------------------------------------ */
+
+/* Where Python begins to end: other threads would not come back from asking for the GIL. */
+static _Atomic unsigned long ending_thread; /* 0: it does not */
+
+static PyObject *note_end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
+{
+	atomic_store_explicit(&ending_thread, PyThread_get_thread_ident(), memory_order_relaxed);
+	Py_RETURN_NONE;
+}
+
+static PyMethodDef note_end_method = {"note_end", note_end, METH_NOARGS, NULL};
+
+/* To be called once the module is there. */
+bool mapped_prepare(void)
+{
+	PyObject *atexit = PyImport_ImportModule("atexit");
+	PyObject *call = atexit ? PyCFunction_New(&note_end_method, NULL) : NULL;
+	PyObject *done = call ? PyObject_CallMethod(atexit, "register", "O", call) : NULL;
+
+	atomic_store_explicit(&ending_thread, 0, memory_order_relaxed);
+	Py_XDECREF(atexit);
+	Py_XDECREF(call);
+	Py_XDECREF(done);
+	return done != NULL;
+}
+
+/* The thread that ends Python has a state until there is no Python left. What others drop meanwhile stays
+ * held until the process ends, which is what the death of a reader is. */
+static bool may_ask_for_the_gil(void)
+{
+	unsigned long ending = atomic_load_explicit(&ending_thread, memory_order_relaxed);
+
+	if (ending == 0)
+		return Py_IsInitialized();
+	return ending == PyThread_get_thread_ident() && PyGILState_GetThisThreadState();
+}
+
+static void let_lease_go(void *context)
+{
+	PyGILState_STATE gil;
+
+	if (!may_ask_for_the_gil())
+		return;
+	gil = PyGILState_Ensure();
+	(void)handle_unpin(context);
+	Py_DECREF((PyObject *)context);
+	PyGILState_Release(gil);
+}
+
+/* --- the bytes under the arrays -------------------------------------------------------------- */
+
+static uint8_t *copy_body(struct handle *lease, const uint8_t *body, uint64_t bytes)
+{
+	uint8_t *copy = aligned_alloc(BODY_ALIGNMENT, (bytes / BODY_ALIGNMENT + 1) * BODY_ALIGNMENT);
+
+	if (!copy || bytes < GIL_FREE_BYTES)
+		return copy ? memcpy(copy, body, bytes) : NULL;
+	handle_pin(lease);
+	Py_BEGIN_ALLOW_THREADS memcpy(copy, body, bytes);
+	Py_END_ALLOW_THREADS(void) handle_unpin(lease);
+	return copy;
+}
+
+static enum ipc_read over_copy(struct mapping *m, struct ipc_batch *batch, const uint8_t *body,
+			       struct ArrowArray *array)
+{
+	uint8_t *copy = copy_body(m->lease, body, batch->frame.body_bytes);
+	enum ipc_read read;
+
+	if (!copy)
+		return IPC_NO_MEMORY;
+	read = ipc_arrays(m->layout, batch, copy, m->every_offset, (struct ipc_owner){free, copy}, array);
+	if (read != IPC_READ)
+		free(copy);
+	return read;
+}
+
+static enum ipc_read over_slots(struct mapping *m, struct ipc_batch *batch, const uint8_t *body,
+				struct ArrowArray *array)
+{
+	struct ipc_owner owner = {let_lease_go, m->lease};
+	enum ipc_read read = ipc_arrays(m->layout, batch, body, m->every_offset, owner, array);
+
+	if (read == IPC_READ) {
+		handle_pin(m->lease);
+		Py_INCREF((PyObject *)m->lease);
+	}
+	return read;
+}
+
+/* The arrays, to be released, pin the lease, unless they lie over a copy. Raises nothing but for want of
+ * memory. */
+enum ipc_read mapped_batch(struct mapping *m, struct ArrowArray *array)
+{
+	struct ipc_batch batch;
+	enum ipc_read read = ipc_batch_open(m->layout, m->message, m->bytes, &batch);
+	const uint8_t *body = m->message + batch.frame.body;
+
+	/* Not everybody reads numbers that lie across their boundaries. */
+	if (read == IPC_READ)
+		read = m->copy || (uintptr_t)body % 8 ? over_copy(m, &batch, body, array)
+						      : over_slots(m, &batch, body, array);
+	m->wrong = batch.frame.wrong;
+	ipc_batch_close(&batch);
+	if (read == IPC_NO_MEMORY)
+		PyErr_NoMemory();
+	return read;
+}
+
+/* --- capsules ------------------------------------------------------------------------------------ */
+
+static void drop_array(PyObject *capsule)
+{
+	struct ArrowArray *array = PyCapsule_GetPointer(capsule, "arrow_array");
+
+	if (array->release)
+		array->release(array);
+	PyMem_Free(array);
+}
+
+static void drop_schema(PyObject *capsule)
+{
+	struct ArrowSchema *schema = PyCapsule_GetPointer(capsule, "arrow_schema");
+
+	if (schema->release)
+		schema->release(schema);
+	PyMem_Free(schema);
+}
+
+static PyObject *schema_capsule(struct ArrowSchema *schema)
+{
+	struct ArrowSchema *moved = PyMem_Malloc(sizeof *moved);
+	PyObject *capsule = moved ? PyCapsule_New(moved, "arrow_schema", drop_schema) : PyErr_NoMemory();
+
+	if (capsule)
+		*moved = *schema;
+	else
+		PyMem_Free(moved);
+	return capsule;
+}
+
+static PyObject *array_capsule(struct ArrowArray *array)
+{
+	struct ArrowArray *moved = PyMem_Malloc(sizeof *moved);
+	PyObject *capsule = moved ? PyCapsule_New(moved, "arrow_array", drop_array) : PyErr_NoMemory();
+
+	if (capsule)
+		*moved = *array;
+	else
+		PyMem_Free(moved);
+	return capsule;
+}
+
+/* The batch as a tuple of two capsules. */
+static enum ipc_read map_of_schema(struct mapping *m, struct ArrowSchema *schema, PyObject **capsules)
+{
+	struct ipc_layout layout;
+	struct ArrowArray array;
+	enum ipc_read read = IPC_FOREIGN;
+	PyObject *pair[2];
+
+	m->wrong = "a column is of a type that is read by pyarrow alone";
+	m->layout = &layout;
+	if (ipc_layout_of(&layout, schema))
+		read = mapped_batch(m, &array);
+	else if (!layout.fields) {
+		PyErr_NoMemory();
+		read = IPC_NO_MEMORY;
+	}
+	ipc_layout_free(&layout);
+	if (read != IPC_READ)
+		return read;
+	pair[1] = array_capsule(&array);
+	if (!pair[1])
+		array.release(&array);
+	pair[0] = pair[1] ? schema_capsule(schema) : NULL;
+	if (pair[0]) {
+		schema->release = NULL;
+		*capsules = PyTuple_Pack(2, pair[0], pair[1]);
+	}
+	Py_XDECREF(pair[0]);
+	Py_XDECREF(pair[1]);
+	return read;
+}
+
+/* What __arrow_c_array__() returns: schema and array, or NULL without an exception where m->wrong says why
+ * not. The schema is that of the header, or the one that the message begins with. */
+PyObject *mapped_capsules(struct mapping *m, const uint8_t *header, uint64_t header_bytes, enum ipc_read *read)
+{
+	struct ArrowSchema schema;
+	struct ipc_frame frame;
+	PyObject *capsules = NULL;
+
+	*read = header ? ipc_schema(header, header_bytes, &schema, &frame)
+		       : ipc_schema(m->message, m->bytes, &schema, &frame);
+	m->wrong = frame.wrong;
+	if (*read == IPC_NO_MEMORY)
+		return PyErr_NoMemory();
+	if (*read != IPC_READ)
+		return NULL;
+	if (!header) {
+		m->message += frame.body + frame.body_bytes;
+		m->bytes -= frame.body + frame.body_bytes;
+	}
+	*read = map_of_schema(m, &schema, &capsules);
+	if (schema.release)
+		schema.release(&schema);
+	return capsules;
+}

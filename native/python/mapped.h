@@ -1,0 +1,24 @@
+/* Leased messages as Arrow arrays. */
+#ifndef SHMRING_BINDING_MAPPED_H
+#define SHMRING_BINDING_MAPPED_H
+
+#include "handle.h"
+#include "ipc_read.h"
+
+struct mapping {
+	struct handle *lease;
+	const struct ipc_layout *layout;
+	const uint8_t *message;
+	uint64_t bytes;
+	bool copy;
+	bool every_offset; /* is checked, in a copy of the offsets */
+	const char *wrong; /* in words, after IPC_DAMAGED and IPC_FOREIGN */
+};
+
+/* mapped.c */
+bool mapped_prepare(void);
+enum ipc_read mapped_batch(struct mapping *mapping, struct ArrowArray *array);
+PyObject *mapped_capsules(struct mapping *mapping, const uint8_t *header, uint64_t header_bytes,
+			  enum ipc_read *read);
+
+#endif

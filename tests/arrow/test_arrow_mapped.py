@@ -1,0 +1,479 @@
+"""Batches that the binding maps over the slots: bounds, and how long they hold them."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import duckdb
+import nanoarrow
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import shmring
+from shmring._shmring import ArrowLayout, Lease, arrow_layout, map_batch
+from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
+
+BATCH = pa.record_batch(
+    {
+        "x": pa.array([1, None, 3], pa.int32()),
+        "s": ["a", "", None],
+        "l": [[1, 2], [], None],
+        "p": pa.array([{"b": True}, {"b": None}, {"b": False}]),
+    }
+)
+
+
+FOREIGN = 16  # messages of users, whose bytes no producer checks
+
+
+def is_released(ring: shmring.Ring) -> bool:
+    """Whether nobody holds a slot."""
+    return all(branch["released"] == ring.claimed for branch in ring.branches())
+
+
+@pytest.fixture
+def arrow_ring(name: str) -> Iterator[shmring.Ring]:
+    with shmring.create(name, slots=1024, schema=BATCH.schema, temporary=True) as ring:
+        yield ring
+
+
+@pytest.fixture
+def lease_of(
+    arrow_ring: shmring.Ring,
+) -> Iterator[Callable[..., Lease]]:
+    """Publishes a message and takes it."""
+    with arrow_ring.producer() as out, arrow_ring.consumer("r") as inp:
+
+        def publish(data: bytes | pa.Buffer, kind: int = FOREIGN) -> Lease:
+            with out.claim(len(data), align=8) as claim:
+                claim.buffer[:] = memoryview(data).cast("B")
+                claim.commit(len(data), kind=kind)
+            return inp.lease(timeout=0)
+
+        yield publish
+
+
+def layout_of(schema: pa.Schema) -> ArrowLayout:
+    layout = arrow_layout(schema)
+    assert layout
+    return layout
+
+
+def mapped(lease: Lease, schema: pa.Schema, *, every_offset: bool = False) -> pa.RecordBatch | None:
+    importer = pa.RecordBatch._import_from_c  # pyright: ignore[reportAttributeAccessIssue]
+    return map_batch(lease, layout_of(schema), b"", False, every_offset, importer, schema)
+
+
+def stream_of(batch: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue()
+
+
+# --- who takes them -----------------------------------------------------------------------------
+
+
+def test_a_lease_is_a_batch_for_all_that_take_capsules(lease_of):
+    takers: list[Callable[[Lease], list[object]]] = [
+        lambda lease: pa.record_batch(lease).column("x").to_pylist(),
+        lambda lease: pl.DataFrame(lease)["x"].to_list(),
+        lambda lease: [row[0] for row in duckdb.from_arrow(lease).fetchall()],
+        lambda lease: [
+            row["x"] for row in nanoarrow.c_array(lease) and nanoarrow.Array(lease).to_pylist()
+        ],
+    ]
+    for take in takers:
+        for data, kind in (
+            (BATCH.serialize(), KIND_ARROW_BATCH),
+            (stream_of(BATCH), KIND_ARROW_STREAM),
+        ):
+            with lease_of(data, kind) as lease:
+                assert take(lease) == [1, None, 3]
+
+
+TYPES = [
+    *[pa.null(), pa.bool_(), pa.float16(), pa.float32(), pa.float64()],
+    *[getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)],
+    *[pa.date32(), pa.date64(), pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")],
+    *[pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")],
+    *[pa.timestamp("us", tz="Europe/Berlin"), pa.month_day_nano_interval()],
+    *[pa.duration(unit) for unit in ("s", "ms", "us", "ns")],
+    *[pa.string(), pa.binary(), pa.large_string(), pa.large_binary(), pa.binary(7), pa.binary(0)],
+    *[pa.decimal32(9, 2), pa.decimal64(18, -2), pa.decimal128(38, 4), pa.decimal256(76, 5)],
+    *[pa.list_(pa.int8()), pa.large_list(pa.string()), pa.list_(pa.int16(), 3)],
+    *[pa.map_(pa.string(), pa.int8()), pa.map_(pa.string(), pa.int8(), keys_sorted=True)],
+    *[pa.struct([]), pa.struct([pa.field("a", pa.list_(pa.int8()), nullable=False)])],
+    *[pa.opaque(pa.int8(), "type", "vendor"), pa.uuid()],
+]
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_schemas_come_as_pyarrow_wrote_them(ring, kind):
+    field = pa.field("name é", kind, nullable=kind == pa.null(), metadata={"k": "v", "": ""})
+    schema = pa.schema([field, pa.field("", kind)], metadata={b"bytes": b"\0\xff"})
+    batch = pa.record_batch([pa.nulls(2, kind), pa.nulls(2, kind)], schema=schema)
+    with ring.arrow_writer(schema) as out, ring.consumer("r") as inp:
+        out.write(batch)
+        with inp.lease(timeout=0) as lease:
+            got = pa.record_batch(lease)
+            assert got.schema.equals(schema, check_metadata=True)
+            assert got.equals(batch)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["a"], pa.string_view()),
+        pa.array(["a"]).dictionary_encode(),
+        pa.RunEndEncodedArray.from_arrays([1], [1.5]),
+        pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])]),
+        pa.array([[1]], pa.list_view(pa.int8())),
+    ],
+    ids=lambda column: str(column.type).partition("<")[0],
+)
+def test_a_lease_of_another_layout_says_who_reads_it(ring, column):
+    batch = pa.record_batch({"x": column})
+    with ring.arrow_writer(batch.schema) as out, ring.consumer("r") as inp:
+        out.write(batch)
+        with (
+            inp.lease(timeout=0) as lease,
+            pytest.raises(TypeError, match=r"read by pyarrow alone; Ring\.arrow_reader"),
+        ):
+            pa.record_batch(lease)
+
+
+def test_a_lease_of_a_compressed_batch_says_who_reads_it(arrow_ring):
+    with arrow_ring.arrow_writer(compression="lz4") as out, arrow_ring.consumer("r") as inp:
+        out.write(BATCH)
+        with inp.lease(timeout=0) as lease, pytest.raises(TypeError, match="compressed"):
+            pa.record_batch(lease)
+
+
+def test_a_lease_of_bytes_is_no_batch(lease_of):
+    with lease_of(b"bytes", 0) as lease, pytest.raises(TypeError, match="it is none"):
+        lease.__arrow_c_array__()
+
+
+def test_a_released_lease_is_no_batch(lease_of):
+    lease = lease_of(BATCH.serialize())
+    lease.release()
+    with pytest.raises(shmring.Closed):
+        lease.__arrow_c_array__()
+    with pytest.raises(shmring.Closed):
+        mapped(lease, BATCH.schema)
+
+
+def test_a_body_that_is_not_aligned_is_copied(arrow_ring):
+    with arrow_ring.producer() as out, arrow_ring.consumer("r") as inp:
+        out.push(b"moves what follows by 300 bytes")
+        inp.pop(timeout=0)
+        out.push(BATCH.serialize(), kind=KIND_ARROW_BATCH)
+        with inp.lease(timeout=0) as lease:
+            batch = mapped(lease, BATCH.schema)
+            frame = pl.DataFrame(lease)
+        del lease
+        assert is_released(arrow_ring)
+        assert batch == BATCH
+        assert batch.column(0).buffers()[1].address % 8 == 0
+        assert frame["x"].to_list() == [1, None, 3]
+
+
+# --- bounds -------------------------------------------------------------------------------------
+
+
+def damaged(message: bytes, at: int, value: bytes) -> bytes:
+    return message[:at] + value + message[at + len(value) :]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every_offset", [False, True])
+def test_whatever_the_metadata_says_the_arrays_lie_in_the_message(lease_of, every_offset):
+    message = BATCH.serialize().to_pybytes()
+    metadata = 8 + int.from_bytes(message[4:8], "little")
+    outcomes = {"mapped": 0, "refused": 0}
+
+    def check(lease: Lease) -> None:
+        first = np.frombuffer(lease, np.uint8).ctypes.data
+        batch = mapped(lease, BATCH.schema, every_offset=every_offset)
+        if batch is None:
+            outcomes["refused"] += 1
+            return
+        outcomes["mapped"] += 1
+        for array in batch.columns:
+            for buffer in filter(None, array.buffers()):
+                inside = first <= buffer.address <= first + len(lease) - buffer.size
+                assert inside or (buffer.size and (every_offset or len(array) == 0))
+
+    for at in range(metadata):
+        for value in (0, 1, 4, 0x7F, 0x80, 0xFF):
+            with lease_of(damaged(message, at, bytes([value]))) as lease:
+                check(lease)
+    for at in range(0, metadata - 8, 4):
+        for number in (2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 8, 2**63, 2**64 - 8):
+            width = 4 if number < 2**32 else 8
+            with lease_of(damaged(message, at, number.to_bytes(width, "little"))) as lease:
+                check(lease)
+    assert all(outcomes.values()), outcomes
+
+
+def test_a_message_that_is_cut_off_anywhere_is_refused(arrow_ring, lease_of, forge):
+    message = BATCH.serialize().to_pybytes()
+    for length in range(0, len(message) - 8, 7):
+        with lease_of(message[:length]) as lease:
+            assert mapped(lease, BATCH.schema) is None
+    stream = stream_of(BATCH).to_pybytes()
+    with arrow_ring.consumer("cut") as inp:
+        for length in range(0, len(stream) - 24, 7):
+            forge(arrow_ring, stream[:length], KIND_ARROW_STREAM)
+            with inp.lease(timeout=0) as lease, pytest.raises((TypeError, shmring.Damaged)):
+                lease.__arrow_c_array__()
+
+
+def test_offsets_that_lead_outside_are_refused(lease_of):
+    batch = pa.record_batch({"s": ["abc", "def", "ghi"]})
+    message = batch.serialize().to_pybytes()
+    offsets = np.array([0, 3, 6, 9], np.int32).tobytes()
+    at = message.index(offsets)
+    for entry, value, found in ((0, -1, False), (3, 10**6, False), (3, -1, False), (2, 2, True)):
+        wrong = damaged(message, at + 4 * entry, value.to_bytes(4, "little", signed=True))
+        with lease_of(wrong) as lease:
+            assert mapped(lease, batch.schema, every_offset=True) is None
+            without = mapped(lease, batch.schema)  # the first and the last are always checked
+            assert (without is not None) is found
+            del without
+
+
+def test_what_is_validated_is_what_is_used(arrow_ring, lease_of):
+    """Offsets that a peer changes after they have been checked."""
+    batch = pa.record_batch({"s": ["abc", "def", "ghi"]})
+    with (
+        lease_of(batch.serialize()) as lease,
+        open(arrow_ring.path, "r+b") as file,
+    ):
+        safe = mapped(lease, batch.schema, every_offset=True)
+        assert safe
+        data = file.read()
+        offsets = np.array([0, 3, 6, 9], np.int32).tobytes()
+        at = data.index(offsets)
+        file.seek(at + 8)
+        file.write((2**31 - 1).to_bytes(4, "little"))
+        file.flush()
+        assert safe.column(0).to_pylist() == ["abc", "def", "ghi"]
+        del safe
+
+
+def test_a_reader_that_validates_refuses_what_is_no_text(name):
+    batch = pa.record_batch({"s": ["text"]})
+    message = batch.serialize().to_pybytes().replace(b"text", b"t\xff\xfft")
+    with (
+        shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring,
+        ring.arrow_reader("r", validate=True) as reader,
+        ring.producer() as out,
+    ):
+        out.push(message, kind=KIND_ARROW_BATCH)
+        with pytest.raises(shmring.Damaged, match="is damaged"):
+            reader.read(timeout=0)
+        assert is_released(ring)
+
+
+def test_a_ring_without_a_schema_learns_it_and_unlearns_it(ring):
+    other = pa.record_batch({"y": ["text"]})
+    with (
+        ring.arrow_reader("r") as reader,
+        ring.arrow_writer(BATCH.schema) as first,
+        ring.arrow_writer(other.schema) as second,
+    ):
+        for _ in range(3):
+            for writer, batch in ((first, BATCH), (first, BATCH), (second, other)):
+                writer.write(batch)
+                assert reader.read(timeout=0) == batch
+
+
+# --- how long they hold the slots ---------------------------------------------------------------
+
+
+def test_capsules_that_nobody_consumes_let_go(arrow_ring, lease_of):
+    with lease_of(BATCH.serialize(), KIND_ARROW_BATCH) as lease:
+        capsules = lease.__arrow_c_array__()
+    del lease
+    assert not is_released(arrow_ring)
+    del capsules
+    assert is_released(arrow_ring)
+
+
+def test_consumed_capsules_let_go_once(arrow_ring, lease_of):
+    with lease_of(BATCH.serialize(), KIND_ARROW_BATCH) as lease:
+        capsules = lease.__arrow_c_array__()
+        batch = pa.RecordBatch._import_from_c_capsule(*capsules)  # pyright: ignore[reportAttributeAccessIssue]
+        with pytest.raises(pa.ArrowInvalid, match="released"):
+            pa.RecordBatch._import_from_c_capsule(*capsules)  # pyright: ignore[reportAttributeAccessIssue]
+    del capsules, lease
+    assert not is_released(arrow_ring)
+    column = batch.column("s")
+    del batch
+    assert not is_released(arrow_ring)
+    assert column.to_pylist() == ["a", "", None]
+    del column
+    assert is_released(arrow_ring)
+
+
+def test_a_lease_is_handed_back_when_its_last_array_is_gone(arrow_ring):
+    with arrow_ring.arrow_writer() as out, arrow_ring.consumer("r") as inp:
+        out.write(BATCH)
+        lease = inp.lease(timeout=0)
+        frame = pa.record_batch(lease)
+        lease.nack()
+        del lease
+        with pytest.raises(shmring.Empty):
+            inp.lease(timeout=0)
+        del frame
+        with inp.lease(timeout=0) as again:
+            assert again.redelivered
+            assert pa.record_batch(again) == BATCH
+
+
+def test_arrays_outlive_consumer_and_ring(name):
+    with (
+        shmring.create(name, slots=1024, schema=BATCH.schema, temporary=True) as ring,
+        ring.arrow_writer() as out,
+        ring.consumer("r") as inp,
+    ):
+        out.write(BATCH)
+        with inp.lease(timeout=0) as lease:
+            frame = pl.DataFrame(lease)
+            capsules = lease.__arrow_c_array__()
+    del lease, inp, out, ring
+    gc.collect()
+    late = pa.RecordBatch._import_from_c_capsule(*capsules)  # pyright: ignore[reportAttributeAccessIssue]
+    assert frame["x"].to_list() == [1, None, 3]
+    assert late == BATCH
+
+
+def test_other_threads_drop_arrays_while_this_one_reads_on(name):
+    count = 300
+    with (
+        shmring.create(name, slots=1024, schema=BATCH.schema, temporary=True) as ring,
+        ring.arrow_writer() as out,
+        ring.arrow_reader("r") as reader,
+    ):
+        piles: list[list[pa.RecordBatch]] = [[] for _ in range(3)]
+        for i in range(count):
+            out.write(BATCH)
+            piles[i % 3].append(reader.read(timeout=0))
+
+        def drop(pile: list[pa.RecordBatch]) -> None:
+            while pile:
+                column = pile.pop().column("l")
+                assert column.to_pylist() == [[1, 2], [], None]
+
+        threads = [threading.Thread(target=drop, args=(pile,)) for pile in piles]
+        for thread in threads:
+            thread.start()
+        for _ in range(count):
+            out.write(BATCH, timeout=60)
+            assert reader.read(timeout=0) == BATCH
+        for thread in threads:
+            thread.join()
+        assert is_released(ring)
+
+
+def test_a_thread_that_python_does_not_know_drops_arrays(arrow_ring, lease_of):
+    """polars' threads, of which each drops a piece."""
+    for _ in range(20):
+        with lease_of(BATCH.serialize(), KIND_ARROW_BATCH) as lease:
+            frame = pl.DataFrame(lease).lazy()
+        del lease
+        assert frame.select(pl.col("x").sum(), pl.col("s").len()).collect().rows() == [(4, 3)]
+        del frame
+        gc.collect()
+        assert is_released(arrow_ring)
+
+
+def test_a_child_by_fork_drops_what_its_parent_holds(arrow_ring, lease_of):
+    with lease_of(BATCH.serialize(), KIND_ARROW_BATCH) as lease:
+        batch = pa.record_batch(lease)
+    del lease
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            assert batch.column("x").to_pylist() == [1, None, 3]
+            del batch
+            gc.collect()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not is_released(arrow_ring)
+    assert batch == BATCH
+    del batch
+    assert is_released(arrow_ring)
+
+
+ENDS = """
+    import sys, threading
+    import polars as pl, pyarrow as pa, shmring
+
+    ring = shmring.attach(sys.argv[1])
+    inp = ring.consumer("r", start="earliest")
+    kept = []
+    for _ in range(3):
+        with inp.lease(timeout=0) as lease:
+            kept.append(pa.record_batch(lease) if len(kept) < 2 else pl.DataFrame(lease))
+            capsules = lease.__arrow_c_array__()
+    class Late:
+        def __del__(self):
+            self.kept.clear()
+    late = Late()
+    late.kept = kept
+    sys.late = late  # goes when hardly anything is left
+    started = threading.Event()
+    def forever(held):
+        started.set()
+        threading.Event().wait()
+    threading.Thread(target=forever, args=(list(kept),), daemon=True).start()
+    started.wait()
+    print("ends")
+"""
+
+
+def test_a_process_ends_with_arrays_that_it_holds(arrow_ring, child):
+    arrow_ring.subscribe("r", start="earliest")
+    with arrow_ring.arrow_writer() as out:
+        for _ in range(3):
+            out.write(BATCH)
+    assert child(ENDS, arrow_ring.name).end() == "ends\n"
+    with arrow_ring.consumer("r") as inp:  # what it held is free, or comes again
+        left = 0
+        while True:
+            try:
+                inp.lease(timeout=0).release()
+            except shmring.Empty:
+                break
+            left += 1
+    assert left <= 3
+    assert is_released(arrow_ring)
+
+
+WITHOUT_PYARROW = """
+    import sys
+    sys.modules["pyarrow"] = None
+    import polars as pl, shmring
+    with shmring.attach(sys.argv[1]) as ring, ring.consumer("r", start="earliest") as inp:
+        with inp.lease(timeout=0) as lease:
+            frame = pl.DataFrame(lease)
+    print(frame["x"].to_list(), frame["l"].to_list())
+"""
+
+
+def test_a_program_that_has_only_polars_needs_no_pyarrow(arrow_ring, child):
+    arrow_ring.subscribe("r", start="earliest")
+    with arrow_ring.arrow_writer() as out:
+        out.write(BATCH)
+    assert child(WITHOUT_PYARROW, arrow_ring.name).end() == "[1, None, 3] [[1, 2], [], None]\n"
