@@ -211,11 +211,12 @@ soak: build/proofs ## traffic with random kills and stops, every message account
 	@build/proofs/tests/soak/soak $$(($(MINUTES) * 60))
 
 .PHONY: fuzz
-fuzz: $(BIN)/cmake ## libFuzzer and sanitizers on attach, readers and table: SECONDS=60
+fuzz: $(VENV)/installed $(BIN)/cmake ## libFuzzer and sanitizers on attach, readers, table and Arrow messages: SECONDS=60
 	@scripts/need clang clang
 	@CC=clang $(CMAKE) -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_FUZZ=ON > /dev/null
 	@$(CMAKE) --build build/fuzz > build/fuzz.log || { cat build/fuzz.log; exit 1; }
+	@$(BIN)/python native/fuzz/seeds.py build/fuzz/native/fuzz/corpus/fuzz_arrow
 	@native/fuzz/fuzz build/fuzz/native/fuzz $(SECONDS)
 
 .PHONY: aarch64

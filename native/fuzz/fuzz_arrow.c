@@ -1,0 +1,141 @@
+/* Any Arrow messages: a schema, then a record batch. Whatever is said to be sound is read to its last byte,
+ * and is dropped piece by piece. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ipc_read.h"
+
+static volatile uint8_t seen; /* so that no read is left out */
+
+static void touch(const void *from, uint64_t bytes)
+{
+	const uint8_t *p = from;
+
+	for (uint64_t i = 0; i < bytes; i++)
+		seen ^= p[i];
+}
+
+static int64_t offset_at(const uint8_t *offsets, uint32_t width, int64_t i)
+{
+	int64_t large;
+	int32_t small;
+
+	memcpy(&large, offsets + i * width, width);
+	memcpy(&small, &large, sizeof small);
+	return width == sizeof large ? large : small;
+}
+
+static void touch_bytes(const struct ipc_field *field, const struct ArrowArray *array, bool every_offset)
+{
+	const uint8_t *data = array->buffers[2];
+
+	for (int64_t i = 0; every_offset && i < array->length; i++) {
+		int64_t first = offset_at(array->buffers[1], field->width, i);
+
+		touch(data + first, (uint64_t)(offset_at(array->buffers[1], field->width, i + 1) - first));
+	}
+	touch(data, (uint64_t)offset_at(array->buffers[1], field->width, array->length));
+}
+
+/* What a reader does who trusts the first and the last offset. */
+static void check_ends(const struct ipc_field *field, const struct ArrowArray *array)
+{
+	int64_t first = offset_at(array->buffers[1], field->width, 0);
+	int64_t last = offset_at(array->buffers[1], field->width, array->length);
+
+	if (first < 0 || last < first || (array->n_children && last > array->children[0]->length))
+		abort();
+}
+
+static void touch_array(const struct ipc_field **next, const struct ArrowArray *array, bool every_offset)
+{
+	const struct ipc_field *field = (*next)++;
+	uint64_t length = (uint64_t)array->length;
+
+	if (field->buffers && array->buffers[0])
+		touch(array->buffers[0], (length + 7) / 8);
+	if (field->values == VALUES_FIXED)
+		touch(array->buffers[1], length * field->width);
+	if (field->values == VALUES_BITS)
+		touch(array->buffers[1], (length + 7) / 8);
+	if (field->values == VALUES_BYTES || field->values == VALUES_LIST)
+		check_ends(field, array);
+	if (field->values == VALUES_BYTES)
+		touch_bytes(field, array, every_offset);
+	for (int64_t i = 0; i < array->n_children; i++)
+		touch_array(next, array->children[i], every_offset);
+}
+
+static void count_down(void *context)
+{
+	--*(int *)context;
+}
+
+/* As a reader may: one child is moved out, and goes last. */
+static void drop(struct ArrowArray *root)
+{
+	struct ArrowArray moved = {0};
+
+	if (root->n_children) {
+		moved = *root->children[root->n_children - 1];
+		root->children[root->n_children - 1]->release = NULL;
+	}
+	root->release(root);
+	if (moved.release)
+		moved.release(&moved);
+}
+
+/* The body is put where the sanitizer watches both of its ends. */
+static void read_body(const struct ipc_layout *layout, struct ipc_batch *batch, const uint8_t *body,
+		      bool every_offset)
+{
+	struct ArrowArray root;
+	int held = 1;
+	struct ipc_owner owner = {count_down, &held};
+
+	if (ipc_arrays(layout, batch, body, every_offset, owner, &root) == IPC_READ) {
+		const struct ipc_field *next = layout->fields;
+
+		touch_array(&next, &root, every_offset);
+		drop(&root);
+		if (held)
+			abort();
+	}
+}
+
+static void read_batch(const struct ipc_layout *layout, const uint8_t *message, uint64_t bytes, bool every_offset)
+{
+	struct ipc_batch batch;
+
+	if (ipc_batch_open(layout, message, bytes, &batch) == IPC_READ) {
+		uint64_t body_bytes = batch.frame.body_bytes;
+		uint8_t *body = malloc(body_bytes + !body_bytes);
+
+		memcpy(body, message + batch.frame.body, body_bytes);
+		read_body(layout, &batch, body, every_offset);
+		free(body);
+	}
+	ipc_batch_close(&batch);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	uint8_t *copy = malloc(size + !size); /* whose end the sanitizer watches */
+	struct ArrowSchema schema;
+	struct ipc_frame frame;
+	struct ipc_layout layout;
+
+	memcpy(copy, data, size);
+	if (ipc_schema(copy, size, &schema, &frame) == IPC_READ) {
+		uint64_t at = frame.body + frame.body_bytes;
+
+		if (ipc_layout_of(&layout, &schema)) {
+			read_batch(&layout, copy + at, size - at, false);
+			read_batch(&layout, copy + at, size - at, true);
+		}
+		ipc_layout_free(&layout);
+		schema.release(&schema);
+	}
+	free(copy);
+	return 0;
+}

@@ -1,0 +1,48 @@
+"""Arrow IPC streams that fuzz_arrow begins with: `python seeds.py FOLDER`."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+DAY = datetime.date(2026, 1, 1)
+BATCHES = {
+    "numbers": pa.record_batch({"x": pa.array([1, None, 3]), "f": [1.5, 2.5, 3.5]}),
+    "bits": pa.record_batch({"b": [True, None, False], "n": pa.nulls(3)}),
+    "texts": pa.record_batch({"s": ["a", None, "bc"], "l": pa.array(["d"] * 3, pa.large_string())}),
+    "times": pa.record_batch(
+        {
+            "t": pa.array([0], pa.timestamp("us", tz="UTC")),
+            "d": pa.array([DAY]),
+            "p": pa.array([decimal.Decimal("1.25")]),
+            "w": pa.array([b"123"], pa.binary(3)),
+        }
+    ),
+    "nested": pa.record_batch(
+        {
+            "l": [[1, 2], None],
+            "m": pa.array([[("k", 1)], []], pa.map_(pa.string(), pa.int8())),
+            "s": [{"a": ["x"]}, None],
+            "f": pa.array([[1, 2], [3, 4]], pa.list_(pa.int16(), 2)),
+        }
+    ),
+    "none": pa.record_batch({"s": pa.array([], pa.string())}),
+}
+
+
+def main() -> None:
+    """Write one file a batch."""
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, batch in BATCHES.items():
+        schema = batch.schema.with_metadata({"key": "value"})
+        with pa.ipc.new_stream(str(folder / name), schema) as stream:
+            stream.write_batch(batch)
+
+
+if __name__ == "__main__":
+    main()
