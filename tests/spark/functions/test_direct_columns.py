@@ -9,7 +9,7 @@ from pyspark.sql import functions
 from pyspark.sql.functions import col
 
 import shmring
-from shmring.spark import through
+from shmring.spark import arrow_udf, through
 
 NESTED = {"list", "texts", "map", "struct", "deep"}
 FLAT = {column: text for column, text in TYPES.items() if column not in NESTED}
@@ -204,3 +204,69 @@ def test_threads_of_one_driver_share_files_and_caches(spark, serve, name, tmp_pa
     expected = [sum(range(20_000)) * factor for factor in (1, 2)] * 2
     assert [job.outcome() for job in jobs] == [[value] * 3 for value in expected]
     cached.unpersist()
+
+
+# --- UDFs: what is no argument stays with its row -------------------------------------------------
+
+
+@pytest.mark.spark_version(since="4.1")
+@pytest.mark.parametrize("rows", [10, 5000])
+@pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
+def test_columns_beside_a_udfs_arguments_stay_with_their_rows(
+    spark, serve, name, set_option, tmp_path, rows, nulls
+):
+    serve("total", workers=2)
+    set_option(ROWS, rows)
+    total = arrow_udf(name, "long")
+    frame = written(spark, made(spark, FLAT, nulls, 300 if rows == 10 else 6000), tmp_path / "rows")
+    result = frame.withColumn("t", total("id", "number", "big"))
+    found = result.collect()
+    assert sends_columns(result, name)
+    sums = functions.expr("id + coalesce(number, 0) + coalesce(big, 0)")
+    assert found == frame.withColumn("t", sums).collect()
+    chosen = frame.select("text", total("big"), total("number", "id")).collect()
+    wanted = ("text", "coalesce(big, 0)", "id + coalesce(number, 0)")
+    assert chosen == frame.selectExpr(*wanted).collect()
+
+
+@pytest.mark.spark_version(since="4.1")
+def test_udfs_of_columns_of_each_other_of_what_is_computed_and_in_conditions(
+    spark, serve, name, tmp_path
+):
+    serve("double", workers=2)
+    double = arrow_udf(name, "long")
+    rows = spark.range(5000, numPartitions=2).selectExpr("id", "10 * id tens", "array(id) list")
+    flat = written(spark, rows.drop("list"), tmp_path / "flat")
+    nested = written(spark, rows, tmp_path / "nested")
+    result = flat.select(double("id"), double(double("tens")), double("tens"), "id")
+    expected = [(2 * i, 40 * i, 20 * i, i) for i in range(5000)]
+    assert sorted(tuple(row) for row in result.collect()) == expected
+    found = flat.where(double("id") > 9990).select(double("tens"))
+    assert sorted(row[0] for row in found.collect()) == [20 * i for i in range(4996, 5000)]
+    for frame, argument, more, columns in (
+        (flat, col("id"), 0, True),
+        (flat, col("id") + 1, 2, False),
+        (nested, col("id"), 0, False),
+    ):
+        result = frame.select("*", double(argument).alias("d"))
+        found = sorted((row.id, row.tens, row.d) for row in result.collect())
+        assert found == [(i, 10 * i, 2 * i + more) for i in range(5000)]
+        assert sends_columns(result, name) == columns
+
+
+@pytest.mark.spark_version(since="4.1")
+def test_udfs_answer_in_pieces_and_with_another_number_of_rows(
+    spark, serve, name, set_option, tmp_path
+):
+    sidecar = serve("row_by_row")
+    set_option(ROWS, 300)
+    frame = written(spark, made(spark, {"text": FLAT["text"]}, nulls=True), tmp_path / "rows")
+    result = frame.select("text", arrow_udf(name, "long")("id").alias("i"), "id")
+    rows = result.collect()
+    assert sends_columns(result, name)
+    assert [row.i for row in rows] == [row.id for row in rows]
+    assert [(row.id, row.text) for row in rows] == [tuple(row) for row in frame.collect()]
+    sidecar.stop()
+    serve("twice")
+    with pytest.raises(Exception, match=r"expected 300, got 600"):
+        result.collect()

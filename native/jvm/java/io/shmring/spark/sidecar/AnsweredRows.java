@@ -96,7 +96,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     while (wanted && sidecar.underWay() < task.call().inFlight() && batches.hasNext()) {
       Batches.Vectors vectors = batches.next();
       for (int i = 0; i < batches.requests(); i++) {
-        passage.sent(vectors.rows());
+        passage.sent(vectors);
         sidecar.send(batches.request(vectors, i), () -> batches.giveBack(vectors));
       }
       wanted = !sidecar.isAnswered();

@@ -1,6 +1,7 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.arrow.EncodedBatch;
+import io.shmring.spark.columns.RootColumns;
 import io.shmring.spark.columns.RootWriter;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -10,6 +11,7 @@ import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * The batches of a task. A batch keeps its vectors until its request is answered, as the sidecar may
@@ -29,6 +31,10 @@ final class Batches implements AutoCloseable {
 
     int rows() {
       return root.getRowCount();
+    }
+
+    ColumnarBatch columns() {
+      return RootColumns.of(root);
     }
   }
 

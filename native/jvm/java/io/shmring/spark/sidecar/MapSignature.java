@@ -34,7 +34,7 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
     return new Rows(this);
   }
 
-  private static final class Rows implements Passage {
+  private static final class Rows implements Passage.OfRows {
     private final String method;
     private final StructType output;
     private final UnsafeRows unsafe;
@@ -58,7 +58,7 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
     }
 
     @Override
-    public void sent(int rows) {}
+    public void sent(Batches.Vectors vectors) {}
 
     @Override
     public Optional<String> objection(Schema got) {

@@ -7,16 +7,19 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** A task's rows on their way to a sidecar and back, in order. */
+/** What comes of a task's requests, in order. */
 interface Passage {
-  /** What is sent of a row; it is good until the next call. */
-  UnsafeRow send(InternalRow row);
+  /** One that is told of each row. */
+  interface OfRows extends Passage {
+    /** What is sent of a row; it is good until the next call. */
+    UnsafeRow send(InternalRow row);
 
-  /** Bytes of the last of these rows that stay here until its answer comes. */
-  int kept();
+    /** Bytes of the last of these rows that stay here until its answer comes. */
+    int kept();
+  }
 
-  /** So many rows became a request. */
-  void sent(int rows);
+  /** This became a request, and keeps its values until that is answered. */
+  void sent(Batches.Vectors vectors);
 
   /** Why an answer with such columns cannot be taken, as in "... answered [with a red one]". */
   Optional<String> objection(Schema got);

@@ -8,13 +8,16 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 /** Rows, one by one. */
 final class RowInput implements Input {
   private final Iterator<InternalRow> rows;
-  private final Passage passage;
+  private final Passage.OfRows passage;
   private UnsafeRow carried; // a row that did not fit into the batch before
   private long rowBytes; // of the last row, or of the one that is carried
 
+  /**
+   * @param passage of a signature that is for rows
+   */
   RowInput(Iterator<InternalRow> rows, Passage passage) {
     this.rows = rows;
-    this.passage = passage;
+    this.passage = (Passage.OfRows) passage;
   }
 
   @Override

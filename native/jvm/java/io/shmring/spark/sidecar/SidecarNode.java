@@ -66,9 +66,13 @@ abstract class SidecarNode extends SparkPlan {
     return columns.supportsColumnar() && sendsColumns() && BatchSizes.areKnown(columns.schema());
   }
 
+  final boolean takesColumns() {
+    return takesColumns(child);
+  }
+
   @Override
   public final RDD<InternalRow> doExecute() {
-    return takesColumns(child)
+    return takesColumns()
         ? mapped(child.executeColumnar(), ColumnInput::new)
         : mapped(child.execute(), RowInput::new);
   }

@@ -4,6 +4,7 @@ import io.shmring.spark.columns.SparkTypes;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -16,6 +17,8 @@ import scala.jdk.javaapi.CollectionConverters;
 /** UDFs of a sidecar: the child's columns, and the results beside them, all of one type. */
 public final class SidecarUdfExec extends SidecarNode {
   private static final long serialVersionUID = 1L;
+
+  private static final Integer ABSENT = -1; // computed from them
 
   private final SidecarCall call;
   private final List<UdfUse> uses;
@@ -40,6 +43,7 @@ public final class SidecarUdfExec extends SidecarNode {
     return new UdfSignature(
         uses,
         arguments,
+        takesColumns() ? places() : List.of(),
         child().output(),
         child().schema(),
         new StructType().add("result", results.head().dataType()),
@@ -60,7 +64,20 @@ public final class SidecarUdfExec extends SidecarNode {
 
   @Override
   boolean sendsColumns() {
-    return false;
+    StructType input = new StructType();
+    for (Attribute column : CollectionConverters.asJava(child().output())) {
+      input = input.add("_" + input.size(), column.dataType());
+    }
+    return !places().contains(ABSENT) && SparkTypes.areSupported(input);
+  }
+
+  /** Where the arguments stand among the child's columns. */
+  private List<Integer> places() {
+    List<ExprId> columns =
+        CollectionConverters.asJava(child().output()).stream().map(Attribute::exprId).toList();
+    return CollectionConverters.asJava(arguments).stream()
+        .map(each -> each instanceof Attribute column ? columns.indexOf(column.exprId()) : ABSENT)
+        .toList();
   }
 
   @Override
