@@ -35,6 +35,7 @@ IN_JVM = (
 )
 IN_PYTHON = (
     *("tests/spark/functions/test_through.py", "tests/spark/functions/test_udf.py"),
+    "tests/spark/functions/test_groups.py",
     "tests/spark/source",
 )
 

@@ -54,6 +54,17 @@ def with_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("rows", pa.array([batch.num_rows] * batch.num_rows, pa.int64()))
 
 
+def sides(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+    """Of a cogroup: how many rows each side has, and the names of the columns."""
+    names = " | ".join(" ".join(side.schema.names) for side in (left, right))
+    counts = {"left": [left.num_rows], "right": [right.num_rows]}
+    return pa.record_batch({**counts, "names": [names]})
+
+
+def left_side(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+    return left
+
+
 def row_by_row(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for i in range(batch.num_rows):
         yield batch.slice(i, 1)

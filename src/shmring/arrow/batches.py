@@ -99,6 +99,7 @@ class BatchEncoder:
         ring: str,
         prefix: int = 0,
         remedy: str = "create the ring with at least {slots} slots",
+        whole: bool = False,
     ) -> Iterable[Piece]:
         """The batch, cut by rows into pieces of which two fit a ring at once.
 
@@ -109,26 +110,28 @@ class BatchEncoder:
         slots, ring : of the ring; its name is for the text of an error
         prefix : bytes that stand before the IPC messages
         remedy : what the error of a single row that needs more says; {slots} is how many it takes
+        whole : one piece only
 
         Raises
         ------
-        MessageTooLarge : a single row needs more
+        MessageTooLarge : a single row, or the whole, needs more
         """
         overhead = prefix + len(self._schema_message)
         if self._dictionaries:
             overhead += batch.slice(0, 0).nbytes  # every piece repeats them
         limit = _most_bytes(slots) - overhead
+        unit = "all rows need" if whole else "one row needs"
 
         def too_large(nbytes: int) -> MessageTooLarge:
             wanted = slots
             while _most_bytes(wanted) < nbytes + overhead:
                 wanted *= 2
             return MessageTooLarge(
-                f'ring "{ring}" of {slots} slots: one row needs {nbytes} bytes, a message may have '
+                f'ring "{ring}" of {slots} slots: {unit} {nbytes} bytes, a message may have '
                 f"{max(limit, 0)}; {remedy.format(slots=wanted)}"
             )
 
-        return _split_rows(batch, limit, too_large)
+        return _split_rows(batch, limit, too_large, whole=whole)
 
     def push(
         self,
@@ -308,13 +311,17 @@ def _most_bytes(slots: int) -> int:
 
 
 def _split_rows(
-    batch: pa.RecordBatch, limit: int, too_large: Callable[[int], MessageTooLarge]
+    batch: pa.RecordBatch,
+    limit: int,
+    too_large: Callable[[int], MessageTooLarge],
+    *,
+    whole: bool = False,
 ) -> Iterator[Piece]:
     """The batch in slices of at most `limit` bytes of IPC each, in order."""
     nbytes = pa.ipc.get_record_batch_size(batch)
     if nbytes <= limit:
         yield batch, nbytes
-    elif batch.num_rows <= 1:
+    elif whole or batch.num_rows <= 1:
         raise too_large(nbytes)
     else:
         middle = batch.num_rows // 2

@@ -207,10 +207,15 @@ class SidecarClient(Closing):
                 time.sleep(min(left, random.uniform(pause / 2, pause)))
                 pause = min(2 * pause, _PAUSE)
 
-    def map(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def map(
+        self, batches: Iterable[pa.RecordBatch], *, whole: bool = False
+    ) -> Iterator[pa.RecordBatch]:
         """Send each batch and yield the answers, in order.
 
-        A batch that is larger than half of the sidecar's ring is sent in slices.
+        Parameters
+        ----------
+        whole : a batch that is larger than half of the sidecar's ring is an error; otherwise it
+            is sent in slices
 
         Raises
         ------
@@ -218,7 +223,7 @@ class SidecarClient(Closing):
         SidecarUnavailable : the sidecar has died and none has taken its place, it
             gave no sign for `timeout` seconds, or a request has killed every
             worker that took it
-        MessageTooLarge : a single row does not fit the sidecar's ring
+        MessageTooLarge : a single row, or a whole batch, does not fit the sidecar's ring
         """
         if self._mapping:
             raise RuntimeError("this client is in the middle of another map(); use a second client")
@@ -236,6 +241,7 @@ class SidecarClient(Closing):
                     ring=self._requests.path,
                     prefix=HEAD_BYTES,
                     remedy=REQUEST.remedy,
+                    whole=whole,
                 ):
                     while len(self._waiting) >= self._in_flight:
                         yield from self._next_answer()

@@ -25,6 +25,8 @@ same reason.
 A request's schema may have metadata ``shmring.answer``: then the client wants one
 column, of the type that this says (an Arrow schema as an IPC message, in base64).
 A worker that does not know this answers as ever, and the client refuses another type.
+With ``shmring.group`` the request is a group of rows that is worked on alone: ``1`` as it
+is, ``2`` one row with two lists of structs, which are the two sides of a cogroup.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ from shmring.errors import (
     ShmringError,
     TooManyLeases,
 )
+from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.joint import Batching, Gathering, WrongRows, joined, split
 from shmring.sidecars.result import Result
 from shmring.sidecars.seats import LOADING
@@ -52,7 +53,7 @@ from shmring.sidecars.wire import (
 
 __all__ = ["Worker", "load_function", "main"]
 
-Function = Callable[[pa.RecordBatch], Any]
+Function = Callable[..., Any]
 # Publishes one message, or raises Full at once.
 Push = Callable[[], int]
 Seat = TypeVar("Seat")
@@ -194,8 +195,8 @@ class Worker:
 
     Parameters
     ----------
-    function : called with each RecordBatch; returns Arrow data (a RecordBatch, a
-        Table, anything with ``__arrow_c_stream__``) or an iterator of such
+    function : called with each RecordBatch, or with the two of a cogroup; returns Arrow data (a
+        RecordBatch, a Table, anything with ``__arrow_c_stream__``) or an iterator of such
     target : what the function is called in errors
     ring : the sidecar's request ring; it is the worker's now
     parent : process id of the supervisor; the worker ends with it
@@ -293,6 +294,9 @@ class Worker:
         except ShmringError:
             self._serve_alone(request)  # which tells its client
             return
+        if is_group(batch):
+            self._serve_alone(request)
+            return
         if not gathering.takes(batch):
             self._serve_together()
         gathering.add(_Gathered(request.lease, request.head, request.client, batch))
@@ -377,13 +381,14 @@ class Worker:
     def _worked_on(self, request: _Request) -> Iterator[Piece]:
         wanted, batch = Result.asked_for(self._decode(request))
         rows = batch.num_rows
-        result = self._function(batch)
+        counts = self._batching is not None and not is_group(batch)
+        result = self._function(*arguments(batch))
         del batch
         answered = 0
         for piece in self._pieces(request.client, self._batches(result, wanted)):
             answered += piece[0].num_rows
             yield piece
-        if self._batching is not None:
+        if self._batching is not None and counts:
             self._batching.check(self._target, rows, answered)
 
     def _pieces(self, client: _Client, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:

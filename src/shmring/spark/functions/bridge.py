@@ -6,8 +6,9 @@ What Spark ships to the workers is small: a name and a few numbers.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from shmring.sidecars import Metrics, SidecarClient, Task
-    from shmring.spark.functions.frames import Source
+    from shmring.spark.functions.frames import Declared, Source
+    from shmring.spark.functions.groups import Groups
 
 __all__ = ["Through", "function_of", "metrics", "through"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Through:
     """What runs in the Python worker; made by :func:`through`."""
 
@@ -61,12 +63,15 @@ class Through:
             f"timeout={float(self.timeout)}, patience={float(self.patience)}{slots})"
         )
 
-    # Spark counts the parameters: with these it is called, and refuses, whatever it is given to.
-    def __call__(self, batches: Any, *others: Any) -> Any:
-        """Send each batch and yield the answers, in order."""
-        if others or hasattr(batches, "columns"):  # a DataFrame, or a Table
-            self._refuse(others[-1] if others else batches)
-        return self._map(batches)
+    # Spark counts the parameters: with two it gives a group's key and rows, or both of a cogroup.
+    def __call__(self, given: Any, *others: Any) -> Any:
+        """The answers to batches, in order; or that to one group."""
+        if not others and not hasattr(given, "columns"):
+            return self._map(given)
+        sides = others if isinstance(given, tuple) else (given, *others)  # rows have their key
+        if not 1 <= len(sides) <= 2:
+            self._refuse(others[-1])
+        return self._of_group(sides)
 
     def _map(
         self, given: Iterable[pa.RecordBatch | pd.DataFrame]
@@ -80,7 +85,8 @@ class Through:
         # sweeps the reply ring); either way nothing is left.
         with self._client() as client:
             if hasattr(first, "iloc"):
-                yield from map(self._frame, self._checked(client.map(batches), "mapInPandas"))
+                answers = self._checked(client.map(batches), "mapInPandas")
+                yield from map(self._declared.frame, map(self._declared.batch, answers))
             else:
                 yield from self._checked(client.map(batches), "mapInArrow")
 
@@ -92,33 +98,45 @@ class Through:
                 self._check(seen, method)
             yield answer
 
-    def _batch(self, given: Any) -> pa.RecordBatch:
+    def _of_group(self, sides: Sequence[Any]) -> pa.Table | pd.DataFrame:
+        is_pandas = hasattr(sides[0], "iloc")
+        batches = [self._batch(side, place) for place, side in enumerate(sides)]
+        method = "applyInPandas" if is_pandas else "applyInArrow"
+        table = self._declared.table(self._checked(self._groups.answers(batches), method))
+        return self._declared.frame(table) if is_pandas else table
+
+    @cached_property
+    def _groups(self) -> Groups:
+        from shmring.spark.functions.groups import Groups
+
+        return Groups(self)
+
+    def _batch(self, given: Any, place: int = 0) -> pa.RecordBatch:
         import pyarrow as pa
 
         if isinstance(given, pa.RecordBatch):
             return given
+        from shmring.spark.functions.frames import to_arrow
+        from shmring.spark.functions.groups import as_batch
+
+        if isinstance(given, pa.Table):
+            return as_batch(given)
         if not hasattr(given, "iloc"):
             self._refuse(given)
-        from shmring.spark.functions.frames import to_arrow
+        return to_arrow(given, self.sources[place] if self.sources else None)
 
-        return to_arrow(given, self.sources[0] if self.sources else None)
+    @cached_property
+    def _declared(self) -> Declared:
+        from shmring.spark.functions.frames import Declared
 
-    def _frame(self, answer: pa.RecordBatch) -> pd.DataFrame:
-        from shmring.spark.functions.frames import to_declared, to_pandas
-
-        if self.schema is None:
-            plain: Any = answer
-            return plain.to_pandas()
-        large = any(source.large for source in self.sources)
-        return to_pandas(to_declared(answer, self.schema, large=large), self.schema)
+        return Declared(self.schema, large=any(source.large for source in self.sources))
 
     def _refuse(self, data: object) -> NoReturn:
         kind = type(data)
         raise TypeError(
-            f'shmring.spark.through("{self.name}") is for DataFrame.mapInArrow and mapInPandas: it '
-            f"takes an iterator of pyarrow.RecordBatch or pandas.DataFrame, and was given "
-            f"{kind.__module__}.{kind.__name__}; applyInPandas, applyInArrow and cogroup cannot "
-            f"use it"
+            f'shmring.spark.through("{self.name}") is for mapInArrow and mapInPandas, and for '
+            f"applyInArrow and applyInPandas of groups and cogroups: it takes data of pyarrow or "
+            f"pandas, and was given {kind.__module__}.{kind.__name__}"
         )
 
     def _check(self, got: pa.Schema, method: str) -> None:
@@ -135,21 +153,25 @@ class Through:
 
     @contextlib.contextmanager
     def _client(self) -> Generator[SidecarClient]:
+        with self.connect() as client:
+            try:
+                yield client
+            finally:
+                if self.metrics is not None:
+                    self.metrics.add(client.metrics)
+
+    def connect(self) -> SidecarClient:
+        """A client for the task that this runs in."""
         from shmring.sidecars import SidecarClient
 
-        with SidecarClient(
+        return SidecarClient(
             self.name,
             in_flight=self.in_flight,
             timeout=self.timeout,
             patience=self.patience,
             reply_slots=self.reply_slots,
             task=_current_task(),
-        ) as client:
-            try:
-                yield client
-            finally:
-                if self.metrics is not None:
-                    self.metrics.add(client.metrics)
+        )
 
 
 def function_of(sidecar: str) -> str:
@@ -188,7 +210,9 @@ def through(
 
     >>> df.mapInArrow(shmring.spark.through("scorer"), schema)  # doctest: +SKIP
 
-    ``mapInPandas`` takes it, too: the sidecar sees the same batches.
+    ``mapInPandas`` takes it, too: the sidecar sees the same batches. With ``applyInArrow`` and
+    ``applyInPandas`` of groups the sidecar's function is called with each group as one batch, and
+    with those of cogroups with two: one for each side.
 
     Parameters
     ----------

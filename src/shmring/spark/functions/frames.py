@@ -6,6 +6,7 @@ there, decimals, texts and maps are objects, and timestamps have lost their zone
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from inspect import currentframe
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["Source", "sources_of", "to_arrow", "to_declared", "to_pandas"]
+__all__ = ["Declared", "Source", "sources_of", "to_arrow"]
 
 _pa: Any = pa
 
@@ -90,14 +91,59 @@ def _column_to_arrow(column: Any, kind: DataType, wanted: pa.DataType | None, of
     return _pa.Array.from_pandas(convert(column), type=wanted)
 
 
-def to_declared(batch: pa.RecordBatch, schema: StructType, *, large: bool) -> pa.RecordBatch:
-    """An answer that Spark can take as `schema`, as the data that this stands for."""
-    arrays: list[Any] = []
-    columns: list[Any] = cast("Any", batch).columns
-    for column, wanted in zip(columns, arrow_types(schema, "UTC", large=large), strict=True):
-        arrays.append(column if wanted is None else _as(column, wanted))
-    fields = [pa.field(f.name, a.type) for f, a in zip(schema.fields, arrays, strict=True)]
-    return _pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What Spark's method was declared with; a sidecar's answers are made that, from what it takes.
+
+    Parameters
+    ----------
+    schema : None if it is not known: then the answers stay what they are
+    large : whether texts and binaries have 64-bit offsets
+    """
+
+    schema: StructType | None
+    large: bool
+
+    def batch(self, answer: pa.RecordBatch) -> pa.RecordBatch:
+        """An answer, with exactly the names and types that Spark's workers look for."""
+        if self.schema is None:
+            return answer
+        arrays: list[Any] = []
+        columns: list[Any] = cast("Any", answer).columns
+        for column, wanted in zip(columns, self._types(self.schema), strict=True):
+            arrays.append(column if wanted is None else _as(column, wanted))
+        return _pa.RecordBatch.from_arrays(arrays, names=self.schema.names)
+
+    def table(self, answers: Iterable[pa.RecordBatch]) -> pa.Table:
+        """All answers; there may be none."""
+        batches = list(map(self.batch, answers))
+        if batches or self.schema is None:
+            return pa.Table.from_batches(batches)
+        types = [kind or pa.null() for kind in self._types(self.schema)]
+        return pa.schema(list(zip(self.schema.names, types, strict=True))).empty_table()
+
+    def frame(self, data: pa.RecordBatch | pa.Table) -> pd.DataFrame:
+        """A frame of which Spark's worker makes exactly this data, that :meth:`batch` gave."""
+        import pandas as pd
+
+        plain: Any = data
+        if self.schema is None:
+            return plain.to_pandas()
+        columns = [
+            _column_to_pandas(column, field.dataType)
+            for column, field in zip(self._whole(plain), self.schema.fields, strict=True)
+        ]
+        frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=range(len(plain)))
+        frame.columns = self.schema.names
+        return frame
+
+    @staticmethod
+    def _whole(data: Any) -> list[Any]:
+        columns = data.columns
+        return [c.combine_chunks() for c in columns] if isinstance(data, pa.Table) else columns
+
+    def _types(self, schema: StructType) -> list[pa.DataType | None]:
+        return arrow_types(schema, "UTC", large=self.large)
 
 
 def _as(array: Any, wanted: pa.DataType) -> Any:
@@ -123,18 +169,6 @@ def _with_names(kind: Any, wanted: Any) -> pa.DataType:
         entry = fields_of(fields[0].type)
         return pa.map_(entry[0], entry[1])
     return pa.list_(fields[0])
-
-
-def to_pandas(batch: pa.RecordBatch, schema: StructType) -> pd.DataFrame:
-    """A frame of which Spark's worker makes exactly this batch, which has the declared types."""
-    import pandas as pd
-
-    columns = [
-        _column_to_pandas(batch.column(i), field.dataType) for i, field in enumerate(schema.fields)
-    ]
-    frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=range(batch.num_rows))
-    frame.columns = schema.names
-    return frame
 
 
 def _column_to_pandas(column: Any, kind: DataType) -> pd.Series[Any]:

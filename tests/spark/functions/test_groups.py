@@ -1,0 +1,191 @@
+"""Groups and cogroups through a sidecar, beside Spark's own functions."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from direct import DIRECT, TYPES
+from pyspark.sql import functions
+from pyspark.sql.functions import expr
+
+from shmring.spark import metrics, through
+
+METHODS = ["applyInArrow", "applyInPandas"]
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark):
+    return start_spark(
+        "local[2]", **{DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
+    )
+
+
+@pytest.fixture(params=METHODS)
+def method(request):
+    return request.param
+
+
+def apply(groups, method, function, schema):
+    return getattr(groups, method)(function, schema)
+
+
+def own_identity():
+    """Spark's own function, pickled by value; of Arrow it takes no zone but UTC back."""
+
+    def identity(group):
+        if not isinstance(group, pa.Table):
+            return group
+        place = group.schema.names.index("time")
+        return group.set_column(place, "time", group["time"].cast(pa.timestamp("us", "UTC")))
+
+    return identity
+
+
+def numbers(spark, count=2000):
+    return spark.range(count, numPartitions=3).selectExpr("id % 7 k", "id", "id * 10 tens")
+
+
+@pytest.mark.parametrize("nulls", ["some", "none", "all"])
+def test_every_type_comes_back_as_from_sparks_own_function(spark, serve, name, method, nulls):
+    serve("identity", workers=2)
+    made = [
+        f"{text} {column}"
+        if nulls == "none"
+        else f"if(id % 3 = {i % 3} or {nulls == 'all'}, null, {text}) {column}"
+        for i, (column, text) in enumerate(TYPES.items())
+    ]
+    frame = spark.range(100, numPartitions=2).selectExpr("id % 5 k", "id", *made)
+    groups = frame.groupBy("k")
+    ours = apply(groups, method, through(name), frame.schema).orderBy("id")
+    own = apply(groups, method, own_identity(), frame.schema).orderBy("id")
+    assert ours.collect() == own.collect()
+
+
+def test_function_is_called_once_a_group(spark, serve, name, method):
+    serve("with_rows")
+    frame = numbers(spark)
+    schema = "k long, id long, tens long, rows long"
+    counted = apply(frame.groupBy("k"), method, through(name), schema)
+    found = counted.groupBy("k", "rows").count().orderBy("k").collect()
+    assert [(row.k, row.rows) for row in found] == [(k, len(range(k, 2000, 7))) for k in range(7)]
+    assert all(row.rows == row["count"] for row in found)
+    by_expression = apply(frame.groupBy(expr("id % 2"), "k"), method, through(name), schema)
+    assert by_expression.select("rows").distinct().count() == 2
+    whole = apply(frame.groupBy(), method, through(name), schema)
+    assert whole.select("rows").distinct().collect()[0].rows == 2000
+
+
+def test_groups_are_never_joined_nor_counted(spark, serve, name, method):
+    serve("with_rows", max_batch_rows=10_000, max_wait_ms=3_600_000.0)
+    schema = "k long, id long, tens long, rows long"
+    counted = apply(numbers(spark).groupBy("k"), method, through(name), schema)
+    assert counted.select("k", "rows").distinct().count() == 7
+
+
+def test_answers_may_have_any_number_of_rows(spark, serve, name, method):
+    sidecar = serve("twice")
+    frame = numbers(spark, 100)
+    assert apply(frame.groupBy("k"), method, through(name), frame.schema).count() == 200
+    sidecar.stop()
+    serve("no_batches")
+    assert apply(frame.groupBy("k"), method, through(name), frame.schema).collect() == []
+    none = frame.where("id < 0").groupBy("k")
+    assert apply(none, method, through(name), frame.schema).collect() == []
+
+
+def test_a_task_has_one_client_and_leaves_nothing(spark, serve, name, method, reply_rings, until):
+    serve("identity")
+    total = metrics(spark.sparkContext)
+    frame = spark.range(200, numPartitions=1)
+    result = apply(frame.groupBy("id"), method, through(name, metrics=total), "id long")
+    assert sorted(row.id for row in result.collect()) == list(range(200))
+    assert total.value.rows == 200
+    assert total.value.requests == 200
+    until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+@pytest.mark.parametrize("sides", ["both", "left", "right"])
+def test_cogroups_have_two_sides(spark, serve, name, method, sides):
+    serve("sides")
+    left = numbers(spark, 100).where("k < 5" if sides != "right" else "k < 0")
+    right = spark.range(50, numPartitions=2).selectExpr("id % 10 k", "repeat('x', 3) s")
+    right = right.where("k > 2" if sides != "left" else "k < 0")
+    result = apply(
+        left.groupBy("k").cogroup(right.groupBy("k")),
+        method,
+        through(name),
+        "left long, right long, names string",
+    )
+    lefts = {k: len(range(k, 100, 7)) for k in range(5)} if sides != "right" else {}
+    rights = dict.fromkeys(range(3, 10), 5) if sides != "left" else {}
+    assert sorted((row.left, row.right) for row in result.collect()) == sorted(
+        (lefts.get(k, 0), rights.get(k, 0)) for k in {*lefts, *rights}
+    )
+    assert {row.names for row in result.collect()} == {"k id tens | k s"}
+
+
+def test_every_type_of_a_cogroup_reaches_the_function(spark, serve, name, method):
+    serve("left_side")
+    made = [
+        f"if(id % 3 = {i % 3}, null, {text}) {column}"
+        for i, (column, text) in enumerate(TYPES.items())
+    ]
+    frame = spark.range(60, numPartitions=2).selectExpr("id % 5 k", "id", *made)
+    other = spark.range(5).withColumnRenamed("id", "k")
+    groups = frame.groupBy("k").cogroup(other.groupBy("k"))
+    result = apply(groups, method, through(name), frame.schema).orderBy("id")
+    assert result.collect() == frame.orderBy("id").collect()
+
+
+# --- when something goes wrong ------------------------------------------------------------------
+
+
+def failure_of(frame):
+    with pytest.raises(Exception, match="sidecar") as caught:
+        frame.collect()
+    return str(caught.value)
+
+
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, method):
+    serve("fail_on_seven")
+    frame = spark.range(10, numPartitions=1)
+    text = failure_of(apply(frame.groupBy("id"), method, through(name), "id long"))
+    assert f'sidecar "{name}" raised:' in text
+    assert "seven is not allowed" in text
+
+
+def test_answer_that_spark_does_not_expect_is_told_with_both(spark, serve, name, method):
+    serve("with_pid")
+    frame = spark.range(10, numPartitions=1)
+    text = failure_of(apply(frame.groupBy("id"), method, through(name), "id long"))
+    assert f'functions:with_pid of sidecar "{name}" answered with other columns' in text
+    assert f"{method} was declared with: it has 2 columns, not 1" in text
+
+
+def test_group_that_fits_no_request_is_told_with_what_to_set(spark, serve, name, method):
+    serve("identity", slots=1024)
+    frame = spark.range(5000, numPartitions=1).selectExpr("1 k", "repeat('x', 100) s")
+    text = failure_of(apply(frame.groupBy("k"), method, through(name), frame.schema))
+    assert "a group of 5000 rows must fit one request" in text
+    assert "make it larger with `shmring sidecar --slots 4096`" in text
+
+
+def test_function_of_one_side_that_is_given_two_says_so(spark, serve, name, method):
+    serve("identity")
+    groups = spark.range(3).groupBy("id").cogroup(spark.range(3).groupBy("id"))
+    assert "takes 1 positional argument but 2 were given" in failure_of(
+        apply(groups, method, through(name), "id long")
+    )
+
+
+@pytest.mark.kill
+def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
+    spark, serve, name, method, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
+    serve("die_once", workers=2)
+    result = apply(
+        numbers(spark).groupBy("k"), method, through(name, patience=60), "k long, id long, t long"
+    )
+    assert result.agg(functions.sum("id")).first()[0] == sum(range(2000))
+    assert (tmp_path / "marker").exists()
