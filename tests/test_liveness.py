@@ -80,6 +80,6 @@ def test_process_that_closes_all_descriptors_evicts_nobody(ring, child):
     """
     with ring.producer(), ring.consumer("a") as inp:
         other = child(code, ring.name)
-        assert other.line() == "0 4"
+        assert other.line() == "0 3"
         assert other.line() == "16"
         assert inp.pop(timeout=120) == b"joined since"

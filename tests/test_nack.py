@@ -177,7 +177,7 @@ def test_an_interpreter_that_ends_with_a_lease_hands_it_back(ring, out, child, p
 
 def test_where_no_seat_is_free_the_same_consumer_gets_it_again(name):
     with (
-        shmring.create(name, slots=1024, participants=4, temporary=True) as ring,
+        shmring.create(name, slots=1024, participants=3, temporary=True) as ring,
         ring.producer() as out,
         ring.consumer("a") as other,
     ):

@@ -192,6 +192,13 @@ BREAKS = [
         "asleep: a branch loses the upstream that held it",
     ),
     Break(
+        "a handle's seat is lent to two at a time",
+        "seats.c",
+        "\tif (own == NOBODY || r->lent)",
+        "\tif (own == NOBODY)",
+        "a member's seat is a producer's next; its owner may die",
+    ),
+    Break(
         "who leaves without the admin lock keeps the seat's lock",
         "seats.c",
         "\tlock_file_drop(page);",

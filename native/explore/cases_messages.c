@@ -16,6 +16,24 @@ static void produce_and_give_up(int me)
 	world.producer[me] = NULL;
 }
 
+/* The handle's own seat is the member's, then nobody's, then a producer's; another
+ * producer comes and goes while the member is there. */
+static void take_turns_in_a_seat(int me)
+{
+	shmring *r = &handles[me];
+	uint32_t seat = world.member[me]->seat_index;
+
+	MUST(shmring_producer_open(r, "beside", &world.producer[me]) == SHMRING_OK);
+	shmring_producer_close(world.producer[me]);
+	world.producer[me] = NULL;
+	take_what_is_there(me);
+	shmring_member_close(world.member[me]);
+	world.member[me] = NULL;
+	MUST(shmring_producer_open(r, "p", &world.producer[me]) == SHMRING_OK);
+	MUST(world.producer[me]->seat_index == seat);
+	produce(me);
+}
+
 static void the_first_holds_nothing(void)
 {
 	for (int i = 0; i < SMALL_SEATS; i++)
@@ -332,6 +350,13 @@ static const struct exploration cases[] = {
      .before = one_branch,
      .keeps = 1,
      .actor = {{PRODUCER(produce_and_leave), .from = 0, .to = 1}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
+    {.name = "a member's seat is a producer's next; its owner may die",
+     .weak = true,
+     .slots = 2,
+     .deaths = 1,
+     .before = two_waiting,
+     .keeps = 1,
+     .actor = {{MEMBER(take_turns_in_a_seat), .from = 2, .to = 3, .mortal = true}, {SERVES}}},
     {.name = "a producer leaves without the admin lock while another one recovers",
      .slots = 2,
      .deaths = 1,

@@ -477,6 +477,18 @@ static void check_seats(void)
 	}
 }
 
+/* As shmring_close() does it. */
+static void leave(int i)
+{
+	shmring *r = &handles[i];
+	uint32_t own = load_relaxed(&r->seat);
+
+	MUST(admin_enter(r) == SHMRING_OK);
+	if (own != NOBODY && memory.lock[own] == (uint64_t)i + 1) /* it was not among the dead before */
+		seat_give_back(r, own);
+	admin_leave(r);
+}
+
 /* The order in which `then` branches are drained: upstreams first. */
 void check_end(void)
 {
@@ -492,7 +504,9 @@ void check_end(void)
 		if (is_alive(i)) {
 			shmring_producer_close(world.producer[i]);
 			shmring_member_close(world.member[i]);
+			leave(i);
 		}
+	leave(BEFORE);
 	MUST(shmring_recover(r, NULL) == SHMRING_OK);
 	for (uint32_t b = 0; b < SMALL_BRANCHES; b++) {
 		struct shmring_branch_info info;

@@ -39,7 +39,7 @@ void state_describe(void)
 	add_region(memory.heap, sizeof memory.heap);
 	add_region(&world, sizeof world);
 	for (int i = 0; i < HANDLES; i++)
-		add_region(handles[i].held, SMALL_SEATS * sizeof handles[i].held[0]);
+		add_region(&handles[i].seat, offsetof(shmring, held[SMALL_SEATS]) - offsetof(shmring, seat));
 }
 
 /* What is not saved must not change. */

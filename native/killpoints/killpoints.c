@@ -240,7 +240,7 @@ static void check(struct survivors *s, const struct operation *o, bool recover_f
 	CHECK_IS(none, 0);
 
 	check_works(s);
-	CHECK_IS(seats_in_use(s->r), s->w ? 4 : 3);
+	CHECK_IS(seats_in_use(s->r), s->w ? 3 : 2);
 	CHECK_IS(load_relaxed(&s->r->cursors->graph.active),
 		 BIT(s->b->branch_index) | (s->w ? BIT(s->w->branch_index) : 0));
 	check_graph(s->r);

@@ -573,7 +573,8 @@ def create(
     name : 1 to 200 of the characters A-Z a-z 0-9 . _ -; or None with `path`
     slots : number of 300-byte slots, a power of two, at least 1,024; a slot costs 332 bytes
     path : a file to use instead of shared memory
-    participants : seats, at most 248: a ring, a producer or a consumer takes one each
+    participants : seats, at most 248: who attaches takes one, which one producer or consumer at a
+        time uses; any other takes one more
     single_producer : refuse a second living producer
     scattered : put neighbours far apart in memory; messages of one slot only
     checksum : keep and check a CRC32C of every message

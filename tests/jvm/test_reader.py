@@ -60,7 +60,7 @@ def has_left(ring: shmring.Ring, spark: SparkSession) -> Callable[[], bool]:
 
     def look() -> bool:
         spark._jvm.java.lang.System.gc()
-        return [seat["role"] for seat in ring.seats()].count("attached") == 1
+        return {seat["pid"] for seat in ring.seats() if seat["alive"]} == {os.getpid()}
 
     return look
 

@@ -109,7 +109,7 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 	if (!r->read_only) {
 		status = admin_enter(r);
 		if (!status) {
-			status = seat_take(r, ROLE_ATTACHED, "attached", 0, &r->seat);
+			status = handle_seat(r);
 			admin_leave(r);
 		}
 		if (status) {
@@ -166,8 +166,9 @@ void shmring_close(shmring *r)
 	if (!r)
 		return;
 	if (is_owned(r)) {
-		if (r->seat != NOBODY && admin_enter(r) == SHMRING_OK) {
-			seat_give_back(r, r->seat);
+		/* Lent, it is left like the others that were not closed. */
+		if (load_relaxed(&r->seat) != NOBODY && !r->lent && admin_enter(r) == SHMRING_OK) {
+			seat_give_back(r, load_relaxed(&r->seat));
 			admin_leave(r);
 		}
 		for (uint32_t i = 0; i < r->seat_count; i++) /* those that were not closed before */

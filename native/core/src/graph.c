@@ -6,6 +6,7 @@
 #include "error.h"
 #include "floor.h"
 #include "graph.h"
+#include "participants.h"
 #include "recovery.h"
 #include "seats.h"
 #include "wake.h"
@@ -185,7 +186,14 @@ static int admin_enter_writable(shmring *r)
 		return status;
 	if (r->read_only)
 		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
-	return admin_enter(r);
+	status = admin_enter(r);
+	/* Whoever dies over the graph must leave a dead seat behind. */
+	if (!status && load_relaxed(&r->seat) == NOBODY) {
+		status = handle_seat(r);
+		if (status)
+			admin_leave(r);
+	}
+	return status;
 }
 
 int shmring_subscribe(shmring *r, const char *name, const struct shmring_branch_options *options, uint32_t *id)

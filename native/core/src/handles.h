@@ -27,7 +27,8 @@ struct shmring {
 	struct lock_file *locks; /* the mapping was made from another description */
 	bool read_only;
 	bool asymmetric; /* barriers, see atomics.h */
-	uint32_t seat; /* this handle's own */
+	uint32_t seat; /* this handle's own, or NOBODY; changed under the admin lock, but for seat_abandon() */
+	bool lent; /* that seat is a producer's or a member's for now */
 	void *held[MAX_SEATS]; /* what holds the lock of each of this handle's seats */
 	uint8_t *base;
 	uint8_t *reserved; /* addresses: the file, the slots again, and alignment */

@@ -111,6 +111,8 @@ void shmring_member_abandon(shmring_member *m)
 	seat_abandon(m->ring, m->seat_index);
 	if (entered) {
 		(void)recover_seat(m->ring, m->seat_index);
+		if (load_relaxed(&m->ring->seat) == NOBODY)
+			(void)handle_seat(m->ring);
 		admin_leave(m->ring);
 	}
 	deferred_free(&m->deferred);

@@ -5,8 +5,8 @@
 #include "recovery.h"
 #include "seats.h"
 
-/* Wants the admin lock held. Where no seat is free, those of the dead are. */
-int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
+/* Where no seat is free, those of the dead are. */
+static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
 	char most[128];
 	uint32_t barred;
@@ -27,6 +27,33 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 		    "ring \"%s\": all %u participants' seats are taken, %s; close handles that are not "
 		    "needed or create the ring with more participants",
 		    r->name, r->seat_count, most);
+}
+
+/* Both want the admin lock held. */
+int handle_seat(shmring *r)
+{
+	uint32_t index;
+	int status = seat_find(r, ROLE_ATTACHED, ATTACHED_NAME, 0, &index);
+
+	if (!status) {
+		r->lent = false;
+		store_relaxed(&r->seat, index);
+	}
+	return status;
+}
+
+int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
+{
+	int status;
+
+	if (seat_lend(r, role, name, branch, index))
+		return SHMRING_OK;
+	status = seat_find(r, role, name, branch, index);
+	if (!status && load_relaxed(&r->seat) == NOBODY) { /* it could not be left in order */
+		r->lent = true;
+		store_relaxed(&r->seat, *index);
+	}
+	return status;
 }
 
 int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info *info)

@@ -4,6 +4,7 @@
 
 #include "handles.h"
 
+int handle_seat(shmring *ring);
 int seat_take(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index);
 
 #endif

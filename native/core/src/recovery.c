@@ -52,6 +52,7 @@ static void settle_member(shmring *r, struct seat *s, uint32_t index)
 bool recover_seat(shmring *r, uint32_t index)
 {
 	struct seat *s = &r->seats[index];
+	uint32_t own;
 
 	if (!settle_claim(r, s, index))
 		return false;
@@ -59,8 +60,9 @@ bool recover_seat(shmring *r, uint32_t index)
 		settle_member(r, s, index);
 	else
 		store_release(&s->id.state, SEAT_FREE);
-	if (r->seat != NOBODY)
-		count(&r->seats[r->seat].counters.recovered, 1);
+	own = load_relaxed(&r->seat);
+	if (own != NOBODY)
+		count(&r->seats[own].counters.recovered, 1);
 	return true;
 }
 

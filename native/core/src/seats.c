@@ -115,6 +115,36 @@ void name_load(char *to, const char *from, size_t size)
 		to[i] = i < size - 1 ? load_relaxed(&from[i]) : 0;
 }
 
+static void seat_name(struct seat *s, const char *name)
+{
+	store_relaxed(&s->id.joined_ns, now_ns(CLOCK_REALTIME));
+	name_store(s->id.name, name ? name : "", sizeof s->id.name);
+}
+
+/* An own seat, in use before and after. The role last: whoever dies here before
+ * is settled in the old one, and a member always has a branch to be settled on. */
+static void seat_turn(struct seat *s, uint32_t role, const char *name, uint32_t branch)
+{
+	seat_reset(s);
+	seat_name(s, name);
+	store_relaxed(&s->id.branch, branch);
+	crash_order();
+	store_relaxed(&s->id.role, role);
+}
+
+/* The handle's own seat for one of its producers or members, while no other has it. */
+bool seat_lend(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
+{
+	uint32_t own = load_relaxed(&r->seat);
+
+	if (own == NOBODY || r->lent)
+		return false;
+	seat_turn(&r->seats[own], role, name, branch);
+	r->lent = true;
+	*index = own;
+	return true;
+}
+
 /* Takes a free seat. SHMRING_UNAVAILABLE: there is none, or none but `*barred`, on
  * which somebody else holds a lock. */
 int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred)
@@ -142,8 +172,7 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 	store_relaxed(&s->id.branch, branch);
 	store_relaxed(&s->id.pid, (uint32_t)getpid());
 	store_relaxed(&s->id.start_time, own_start_time());
-	store_relaxed(&s->id.joined_ns, now_ns(CLOCK_REALTIME));
-	name_store(s->id.name, name ? name : "", sizeof s->id.name);
+	seat_name(s, name);
 	store_relaxed(&r->held[found], page);
 	/* Pairs with the acquire of whoever looks at the seat. */
 	store_release(&s->id.state, SEAT_ACTIVE);
@@ -152,9 +181,14 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 }
 
 /* Nobody takes a seat whose byte is locked, and nobody looks for the dead in a
- * free one: the state first. */
+ * free one: the state first. A lent seat is the handle's again. */
 void seat_give_back(shmring *r, uint32_t index)
 {
+	if (r->lent && index == load_relaxed(&r->seat)) {
+		seat_turn(&r->seats[index], ROLE_ATTACHED, ATTACHED_NAME, 0);
+		r->lent = false;
+		return;
+	}
 	store_release(&r->seats[index].id.state, SEAT_FREE);
 	seat_abandon(r, index);
 }
@@ -165,6 +199,8 @@ void seat_abandon(shmring *r, uint32_t index)
 {
 	void *page = load_relaxed(&r->held[index]);
 
+	if (index == load_relaxed(&r->seat))
+		store_relaxed(&r->seat, NOBODY);
 	store_relaxed(&r->held[index], NULL);
 	lock_file_drop(page);
 }

@@ -4,10 +4,14 @@
 
 #include "handles.h"
 
+/* What a handle's own seat is called while nobody has it. */
+#define ATTACHED_NAME "attached"
+
 int admin_enter(shmring *ring);
 bool admin_try(shmring *ring);
 void admin_leave(shmring *ring);
 int seat_try(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred);
+bool seat_lend(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index);
 void seat_prepare(struct seat *seat, uint32_t role, uint32_t branch);
 void seat_abandon(shmring *ring, uint32_t index);
 void seat_give_back(shmring *ring, uint32_t index);

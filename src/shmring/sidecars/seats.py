@@ -17,7 +17,7 @@ from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
 __all__ = ["LOADING", "SUPERVISOR", "Watch", "crowd", "enter", "functions"]
 
-# A client takes two seats of the request ring, a worker too. Clients leave so many free, or an
+# A client takes a seat of the request ring, a worker too. Clients leave so many free, or an
 # eighth: a worker that is replaced must find its own, however many clients wait for some.
 _FOR_WORKERS = 16
 
