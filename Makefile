@@ -16,7 +16,7 @@ JARS = $$($(BIN)/python -c 'import os, pyspark; print(os.path.join(pyspark.__pat
 CORE := $(shell find native -type f -not -path '*/tests/*' 2>/dev/null) CMakeLists.txt
 PACKAGE := $(shell find src -name '*.py' -o -name '*.pyi' 2>/dev/null)
 
-# A file of tests is a worker's as a whole, and the longest begin: tests/conftest.py has the order.
+# A file of tests is a worker's as a whole; tests/conftest.py has the order.
 # Half of the time of one that has Spark is waiting: one worker more than the two cores of a small machine.
 DIVIDED = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 WORKERS ?= 3

@@ -182,11 +182,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _sort(items: list[pytest.Item]) -> None:
-    """The files that take longest first, so that a divided run's workers end at about one time."""
+    """The files that take longest first, so that a divided run's workers end at about one time.
+
+    Before them those with tests that are to be alone: each of these waits for what the other
+    workers are at, and they for it, which costs least while all that runs is short.
+    """
     ranks: dict[Path, int] = {}
     for item in items:
-        of_spark, kills = (item.get_closest_marker(mark) is not None for mark in ("spark", "kill"))
-        rank = 2 * of_spark + (of_spark and kills)
+        of_spark, kills, alone = (
+            item.get_closest_marker(mark) is not None for mark in ("spark", "kill", "alone")
+        )
+        rank = 4 * alone + 2 * of_spark + (of_spark and kills)
         ranks[item.path] = max(rank, ranks.get(item.path, 0))
     items.sort(key=lambda item: -ranks[item.path])
 
