@@ -1,7 +1,10 @@
 """The queues that `table_ring` compares, as PostgreSQL runs them.
 
 Each is a table and two functions: push(count) and pop(count), which move so many messages and
-return how many they moved. pgmq's are its send_batch() and pop() as published, on bytes.
+return how many they moved. pgmq's are its send_batch() and pop() as published, on bytes. The
+inventors' is what the ring's first form was: two sequences and one guarded UPDATE a message, tried
+again until the slot is free or the message there. It has one message a step, one subscriber, and
+nothing for whoever dies with a number; so it says what the database can do, not what a queue can.
 """
 
 from __future__ import annotations
@@ -18,12 +21,24 @@ from shmring.durable.table_ring import TableRing
 from shmring.durable.table_ring.postgresql import PATIENCE
 from shmring.errors import Empty, Full
 
-__all__ = ["NAIVE", "PGMQ", "QUEUES", "RING", "SCATTERED", "SKIP", "Client", "client", "fresh"]
+__all__ = [
+    "INVENTORS",
+    "NAIVE",
+    "PGMQ",
+    "QUEUES",
+    "RING",
+    "SCATTERED",
+    "SKIP",
+    "Client",
+    "client",
+    "fresh",
+]
 
 NAIVE, SKIP, PGMQ = "naive table", "naive, SKIP LOCKED", "pgmq's algorithm"
+INVENTORS = "inventors' algorithm"
 RING, SCATTERED = "TableRing", "TableRing, scattered"
-QUEUES = (NAIVE, SKIP, PGMQ, RING, SCATTERED)
-# More than a phase pushes: neither full nor near it.
+QUEUES = (NAIVE, SKIP, PGMQ, INVENTORS, RING, SCATTERED)
+# Of the rings. A phase that pushes more ends when they are full.
 SLOTS = 100_000
 
 _OLDEST = "SELECT id FROM naive ORDER BY id LIMIT {count} FOR UPDATE"
@@ -51,19 +66,51 @@ _PUSH_ONE = {
 }
 _PUSH_ONE[SKIP] = _PUSH_ONE[NAIVE]
 
+# A number is kept for the next step until its slot was met.
+_INVENTORS = tuple(
+    f"IF number IS NULL THEN number := nextval('inventors_{sequence}') - 1; END IF;"
+    f" UPDATE inventors SET {change}; GET DIAGNOSTICS found_count = ROW_COUNT;"
+    " IF found_count > 0 THEN number := NULL; END IF;"
+    for sequence, change in (
+        (
+            "push",
+            "message_id = number, time = 1, message = one, reference_count = 1"
+            f" WHERE slot = number % {SLOTS} AND reference_count = 0",
+        ),
+        (
+            "pop",
+            f"reference_count = reference_count - 1 WHERE slot = number % {SLOTS}"
+            " AND message_id = number AND reference_count > 0",
+        ),
+    )
+)
+
 _TABLES = (
     "CREATE TABLE naive (id bigserial PRIMARY KEY, time bigint, message bytea)",
     "CREATE TABLE pgmq (msg_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
     " read_ct integer DEFAULT 0 NOT NULL, enqueued_at timestamptz DEFAULT now() NOT NULL,"
     " vt timestamptz NOT NULL, message bytea)",
     "CREATE INDEX ON pgmq (vt ASC)",
+    "CREATE TABLE inventors (slot bigint PRIMARY KEY, message_id bigint, time bigint,"
+    " reference_count smallint NOT NULL, message bytea) WITH (fillfactor = 45)",
+    "INSERT INTO inventors SELECT n, NULL, NULL, 0, decode(repeat('00', 300), 'hex')"
+    f" FROM generate_series(0, {SLOTS - 1}) n",
+    "CREATE SEQUENCE inventors_push",
+    "CREATE SEQUENCE inventors_pop",
+    "ANALYZE inventors",
 )
 
-# Each step is a transaction, as a client's statement would be one.
+# Each step is a transaction, as a client's statement would be one. The time is that of the last
+# message, lest a queue be charged for what it had none for; and so many misses in a row end it.
 _LOOP = """
-    CREATE OR REPLACE PROCEDURE {name}(seconds float8, INOUT moved bigint) LANGUAGE plpgsql AS $$
+    CREATE OR REPLACE PROCEDURE {name}(
+        seconds float8, misses integer, INOUT moved bigint, INOUT lasted float8)
+    LANGUAGE plpgsql AS $$
     DECLARE
-        until timestamptz := clock_timestamp() + seconds * interval '1 second';
+        begun timestamptz := clock_timestamp();
+        until timestamptz := begun + seconds * interval '1 second';
+        dry timestamptz;
+        missed integer := 0;
         one bytea := decode(repeat('61', {size}), 'hex');
         rows_ bytea[] := array_fill(one, ARRAY[{count}]);
         number bigint;
@@ -77,13 +124,20 @@ _LOOP = """
             COMMIT;
             moved := moved + coalesce(found_count, 0);
             IF coalesce(found_count, 0) = 0 THEN
+                dry := coalesce(dry, clock_timestamp());
+                missed := missed + 1;
+                EXIT WHEN missed >= misses;
                 {miss}
                 COMMIT;
                 PERFORM pg_sleep(0.001);
+            ELSIF missed > 0 THEN
+                dry := NULL;
+                missed := 0;
             END IF;
             step := step + 1;
             EXIT WHEN step % 10 = 0 AND clock_timestamp() > until;
         END LOOP;
+        lasted := extract(epoch FROM coalesce(dry, clock_timestamp()) - begun);
     END $$"""
 
 
@@ -180,13 +234,14 @@ def fresh(queue: str, url: str) -> None:
     with connect(url, "delayed") as connection:
         if connection.execute("SELECT to_regclass('shmring')").fetchone() != (None,):
             TableRing.drop(url)
-        connection.execute("DROP TABLE IF EXISTS naive, pgmq")
+        connection.execute("DROP TABLE IF EXISTS naive, pgmq, inventors")
+        connection.execute("DROP SEQUENCE IF EXISTS inventors_push, inventors_pop")
         if queue in (RING, SCATTERED):
             TableRing.create(url, slots=SLOTS, scattered=queue == SCATTERED).close()
         else:
             for statement in _TABLES:
                 connection.execute(statement.encode())
-        for count in (1, 100):
+        for count in (1,) if queue == INVENTORS else (1, 100):
             for which, step, miss in zip(("push", "pop"), *_steps(queue, count), strict=True):
                 name = f"loop_{which}_{count}"
                 body = _LOOP.format(name=name, size=len(MESSAGE), count=count, step=step, miss=miss)
@@ -200,8 +255,10 @@ def _pop(queue: str, count: int) -> str:
     return sql.replace("id IN (", "id = (") if count == 1 else sql
 
 
-def _steps(queue: str, count: int) -> tuple[tuple[str, str], tuple[str, str]]:
+def _steps(queue: str, count: int) -> tuple[tuple[str, ...], tuple[str, str]]:
     """What one step of the loops does, and what it does when nothing was moved."""
+    if queue == INVENTORS:
+        return _INVENTORS, ("NULL;", "NULL;")
     counted = "GET DIAGNOSTICS found_count = ROW_COUNT;"
     if queue not in (RING, SCATTERED):
         push = (_PUSH_ONE if count == 1 else _PUSH)[queue].format(time="1", row="one", rows="rows_")

@@ -12,15 +12,18 @@ the functions below
     each runs in one statement, and so in one round trip
 
 Who takes one number takes it from the sequence and makes one guarded UPDATE of its slot; until the
-end of that transaction it holds the cursor's advisory lock shared. Who takes a run of numbers, or
-puts a cursor right, holds the lock alone: then nobody is between a number and its UPDATE, and the
-slots tell the truth. A number below the highest pushed one that is in no slot will never come, and
-is passed over; numbers above it are taken back. A sequence is not undone with its transaction and
-may jump after a crash of the server, so it can be ahead of the slots, never behind.
+end of that transaction it holds the cursor's advisory lock shared. Who takes a run of numbers holds
+a second lock shared for as long, and the cursor's alone while it looks at the run's slots and moves
+the sequence, and no longer. Who puts a cursor right holds both alone: then nobody is between a
+number and its UPDATE, and the slots tell the truth. A number below the highest pushed one that is
+in no slot will never come, and is passed over; numbers above it are taken back. A sequence is not
+undone with its transaction and may jump after a crash of the server, so it can be ahead of the
+slots, never behind.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from shmring.durable.table_ring.schema import Layout
@@ -29,7 +32,6 @@ __all__ = [
     "AWAIT_MESSAGE",
     "AWAIT_SLOT",
     "FOREIGN",
-    "FULL_WITHIN",
     "IDLE",
     "POP",
     "PUSH",
@@ -39,13 +41,15 @@ __all__ = [
 ]
 
 # Raised whenever a body below changes.
-VERSION = 2
-# SQLSTATEs: a run of slots is free at its end and not before; a slot holds what is none of its own.
-FULL_WITHIN = "SR001"
+VERSION = 3
+# SQLSTATEs: what ends the part of a statement that holds a cursor's lock; a slot holds what is none
+# of its own.
+TAKEN = "SR001"
 FOREIGN = "SR002"
 
-# Advisory locks of a ring: the second key. Subscribers' numbers are below 64.
-PUSH, POP, AWAIT_MESSAGE, AWAIT_SLOT = 0, 1, 100, 200
+# Advisory locks of a ring: the second key. Subscribers' numbers are below 64. A cursor's lock for
+# those who have runs of its numbers is RUNS above its own.
+PUSH, POP, AWAIT_MESSAGE, AWAIT_SLOT, RUNS = 0, 1, 100, 200, 300
 
 # How far below a cursor one looks for numbers that somebody took and did not use: more than there
 # are connections. What lies further back is found by the look that reads the whole table.
@@ -100,6 +104,24 @@ class Functions:
             f" PERFORM pg_advisory_xact_lock{shared}({self.key}, {which}); END IF;"
         )
 
+    def _alone(self, which: str) -> str:
+        """Wait until nobody is between a number of this cursor and its UPDATE, and keep it so."""
+        return f"{self._lock(f'{which} + {RUNS}')} {self._lock(which)}"
+
+    def _take(self, which: str, body: str) -> str:
+        """Hold the cursor's lock for these statements, and not until the transaction ends.
+
+        What undoes a part of a transaction gives its locks back; a sequence is not undone.
+        """
+        return f"""
+                BEGIN
+                    {self._lock(which)}
+                    {body}
+                    RAISE SQLSTATE '{TAKEN}';
+                EXCEPTION WHEN SQLSTATE '{TAKEN}' THEN
+                    NULL;
+                END;"""
+
     def _wake(self, which: int) -> str:
         # A session that waits holds this lock alone. Where none does, none is told: a NOTIFY lets
         # only one transaction of the whole server commit at a time. Held until the commit, our
@@ -114,6 +136,37 @@ class Functions:
 
     def _slot(self, number: str) -> str:
         return self.layout.place_sql(number)
+
+    def _run(self, first: str, after: str) -> tuple[str, str, str]:
+        """Return the slots `s` of a run: what to join, the condition, and a slot's number.
+
+        Within a lap they lie in a row, unless they are scattered.
+        """
+        if self.layout.stride == 1:
+            place = self._slot(first)
+            where = f"s.slot >= {place} AND s.slot < {place} + ({after} - {first})"
+            return "", where, f"(s.slot - {place} + {first})"
+        return (
+            f"generate_series({first}, {after} - 1) g(k)",
+            f"s.slot = {self._slot('g.k')}",
+            "g.k",
+        )
+
+    def _lap(self, first: str, after: str) -> str:
+        """Return where the lap of a run's first number ends, or the run."""
+        slots = self.layout.slots
+        return f"least({after}, {first} - {first} % {slots} + {slots})"
+
+    def _count(self, first: str, after: str, guard: Callable[[str], str]) -> str:
+        """Return how many slots of a run pass a guard, which gets the slot's number."""
+        lap = self._lap(first, after)
+
+        def count(first: str, after: str) -> str:
+            join, where, number = self._run(first, after)
+            join = join and f", {join}"
+            return f"(SELECT count(*) FROM {self._in()} s{join} WHERE {where} AND {guard(number)})"
+
+        return f"({count(first, lap)} + {count(lap, after)})"
 
     def _claimed(self, number: str) -> str:
         return (
@@ -153,11 +206,12 @@ class Functions:
         )
 
     def _waits(self, number: str) -> str:
-        """Guard a slot: the message in it waits for the subscriber."""
-        return (
-            f"s.slot = {self._slot(number)} AND s.message_id = {number}"
-            " AND s.holders & mask <> 0 AND s.reference_count > 0"
-        )
+        """Find a slot by its number, and guard it."""
+        return f"s.slot = {self._slot(number)} AND {self._unpopped(number)}"
+
+    def _unpopped(self, number: str) -> str:
+        """Guard a slot: the message in it has this number and waits for the subscriber."""
+        return f"s.message_id = {number} AND s.holders & mask <> 0 AND s.reference_count > 0"
 
     # -- push ------------------------------------------------------------------------------------
 
@@ -192,34 +246,52 @@ class Functions:
 
     @property
     def _push_many(self) -> str:
-        number = "(number + m.k - 1)"
+        join, where, number = self._run("first", "lap")
+        free = "s.reference_count = 0 AND s.holders = 0"
+        take = f"""
+                    number := {self._last("_push")};
+                    -- As a rule slots come free in the order of their numbers: ask the last first.
+                    IF EXISTS (SELECT FROM {self._in()} s
+                        WHERE s.slot = {self._slot("(number + wanted - 1)")} AND {free})
+                        AND {self._count("number", "(number + wanted)", lambda _: free)} = wanted
+                    THEN
+                        PERFORM setval('{self._in("_push")}'::regclass, number + wanted);
+                    ELSE
+                        number := NULL;
+                    END IF;"""
         return f"""
             CREATE OR REPLACE FUNCTION {self._in("_push_many")}(data bytea[], written bigint)
             RETURNS bigint LANGUAGE plpgsql AS $$
             DECLARE
-                number bigint;
                 wanted bigint := cardinality(data);
+                number bigint;
+                first bigint;
+                lap bigint;
                 filled bigint;
+                known record;
             BEGIN
-                {self._lock(str(PUSH))}
-                number := {self._last("_push")};
-                -- As a rule slots come free in the order of their numbers: ask the last one first.
-                IF NOT EXISTS (SELECT FROM {self._in()} s
-                    WHERE s.slot = {self._slot("(number + wanted - 1)")} AND s.reference_count = 0)
-                THEN
-                    RETURN NULL;
+                {self._lock(f"{PUSH + RUNS}", "_shared")}
+                {self._take(str(PUSH), take)}
+                first := number;
+                SELECT r.subscribers, r.holders INTO known
+                FROM {self._in("_ring")} r WHERE r.id = 0;
+                WHILE first < number + wanted LOOP
+                    lap := {self._lap("first", "number + wanted")};
+                    UPDATE {self._in()} s SET message_id = {number}, time = written,
+                        message = data[{number} - number + 1],
+                        reference_count = known.subscribers, holders = known.holders
+                    {join and f"FROM {join}"}
+                    WHERE {where} AND {free};
+                    GET DIAGNOSTICS filled = ROW_COUNT;
+                    IF filled <> lap - first THEN
+                        RAISE 'a slot of messages % to % was free and is not', first, lap - 1
+                            USING ERRCODE = '{FOREIGN}';
+                    END IF;
+                    first := lap;
+                END LOOP;
+                IF number IS NOT NULL THEN
+                    {self._wake(AWAIT_MESSAGE)}
                 END IF;
-                UPDATE {self._in()} s SET message_id = {number}, time = written, message = m.data,
-                    reference_count = r.subscribers, holders = r.holders
-                FROM {self._in("_ring")} r, unnest(data) WITH ORDINALITY m(data, k)
-                WHERE r.id = 0 AND s.slot = {self._slot(number)}
-                    AND s.reference_count = 0 AND s.holders = 0;
-                GET DIAGNOSTICS filled = ROW_COUNT;
-                IF filled <> wanted THEN
-                    RAISE 'a slot is not free' USING ERRCODE = '{FULL_WITHIN}';
-                END IF;
-                PERFORM setval('{self._in("_push")}'::regclass, number + wanted);
-                {self._wake(AWAIT_MESSAGE)}
                 RETURN number;
             END $$"""
 
@@ -234,7 +306,7 @@ class Functions:
             DECLARE
                 highest bigint;
             BEGIN
-                {self._lock(str(PUSH))}
+                {self._alone(str(PUSH))}
                 push := {self._last("_push")};
                 IF push > 0 AND NOT EXISTS (SELECT FROM {self._in()} s
                     WHERE s.slot = {self._slot("(push - 1)")} AND s.message_id = push - 1)
@@ -322,6 +394,24 @@ class Functions:
 
     @property
     def _pop_many(self) -> str:
+        join, where, number = self._run("first", "lap")
+        cursor = f"{POP} + holder"
+        waiting = self._count("number", "after", self._unpopped)
+        take = f"""
+                    number := pg_sequence_last_value(pops);
+                    after := least(number + most, {self._last("_push")});
+                    -- While others have runs, what they have not popped yet is not left.
+                    left_over := number < after
+                        AND pg_try_advisory_xact_lock({self.key}, {cursor} + {RUNS})
+                        AND {self._left("(number - 1)")};
+                    IF number < after AND NOT left_over THEN
+                        IF {waiting} < after - number THEN
+                            after := {self._end("number", "after")};
+                        END IF;
+                        IF after > number THEN
+                            PERFORM setval(pops, after);
+                        END IF;
+                    END IF;"""
         return f"""
             CREATE OR REPLACE FUNCTION {self._in("_pop_many")}(
                 holder integer, pops regclass, most bigint, patience integer)
@@ -331,7 +421,9 @@ class Functions:
                 mask bigint := 1::bigint << holder;
                 number bigint;
                 after bigint;
-                taken bigint;
+                left_over boolean;
+                first bigint;
+                lap bigint;
                 idle integer;
             BEGIN
                 IF {self._last("_claims_id_seq")} IS NOT NULL THEN
@@ -341,25 +433,26 @@ class Functions:
                     END IF;
                 END IF;
                 {self._await_message("RETURN;")}
-                {self._lock(f"{POP} + holder")}
-                number := pg_sequence_last_value(pops);
-                after := least(number + most, {self._last("_push")});
-                IF number >= after OR {self._left("(number - 1)")} THEN
-                    RETURN;
-                END IF;
-                RETURN QUERY WITH taken AS (
-                    {self._count_down} FROM generate_series(number, after - 1) g(k)
-                    WHERE {self._waits("g.k")}
-                    RETURNING s.message_id, s.time, s.message)
-                SELECT * FROM taken ORDER BY 1;
-                GET DIAGNOSTICS taken = ROW_COUNT;
-                IF taken < after - number THEN
-                    after := {self._end("number", "after")};
-                END IF;
-                IF after > number THEN
-                    PERFORM setval(pops, after);
-                    {self._wake(AWAIT_SLOT)}
-                END IF;
+                {self._lock(f"{cursor} + {RUNS}", "_shared")}
+                LOOP
+                    {self._take(cursor, take)}
+                    EXIT WHEN after > number AND NOT left_over;
+                    IF left_over OR patience <= 0 OR number >= {self._last("_push")} THEN
+                        RETURN;
+                    END IF;
+                    -- A push is in the middle of its transaction.
+                    patience := patience - 1;
+                    PERFORM pg_sleep(0.001);
+                END LOOP;
+                first := number;
+                WHILE first < after LOOP
+                    lap := {self._lap("first", "after")};
+                    RETURN QUERY {self._count_down} {join and f"FROM {join}"}
+                    WHERE {where} AND {self._unpopped(number)}
+                    RETURNING s.message_id, s.time, s.message;
+                    first := lap;
+                END LOOP;
+                {self._wake(AWAIT_SLOT)}
             END $$"""
 
     def _end(self, first: str, after: str) -> str:
@@ -386,7 +479,7 @@ class Functions:
                 IF FOUND THEN
                     RETURN true;
                 END IF;
-                {self._lock(f"{POP} + holder")}
+                {self._alone(f"{POP} + holder")}
                 number := pg_sequence_last_value(pops);
                 after := least(number + most, {self._last("_push")});
                 IF number >= after OR {self._left("(number - 1)")} THEN
@@ -494,7 +587,7 @@ class Functions:
                     AND NOT EXISTS (SELECT FROM {self._in()} s WHERE {self._waits("number")}))
                 THEN
                     push := (SELECT l.push FROM {self._in("_look_push")}(0) l);
-                    {self._lock(f"{POP} + holder")}
+                    {self._alone(f"{POP} + holder")}
                     number := least(pg_sequence_last_value(pops), push);
                     IF whole THEN
                         SELECT array_agg(s.message_id ORDER BY s.message_id) INTO missed

@@ -68,10 +68,12 @@ def messages(rows: Any) -> list[bytes]:
         rows = [row.tobytes() for row in rows]
     elif hasattr(rows, "to_pylist"):
         rows = rows.to_pylist()
-    found = [message(row, f"row {n}") for n, row in enumerate(cast("Iterable[Any]", rows))]
+    found = list(cast("Iterable[Any]", rows))
     if not found:
         raise ValueError("push_many needs at least one row")
-    return found
+    if set(map(type, found)) == {bytes} and max(map(len, found)) <= MESSAGE_BYTES:
+        return found
+    return [message(row, f"row {n}") for n, row in enumerate(found)]
 
 
 def refuse_missing(url: sa.URL, name: str) -> None:

@@ -20,6 +20,7 @@ from shmring.durable.table_ring.backend import (
     Peek,
     Which,
 )
+from shmring.durable.table_ring.bytea_array import bytea_array
 from shmring.durable.table_ring.functions import Functions
 from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout
 from shmring.errors import Contended, Damaged, MissingExtra, VersionMismatch
@@ -68,6 +69,8 @@ class PostgresBackend(Backend):
     def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
         self._sync_level = "on"
         self._waiters = 0
+        # Whether an error undid what others may have passed over since.
+        self._undone = False
         super().__init__(url, name, durability, unlogged)
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
@@ -80,12 +83,9 @@ class PostgresBackend(Backend):
             ) from error
 
     def _prepare_session(self, connection: psycopg.Connection[Any], _record: Any) -> None:
-        from shmring.durable.table_ring.bytea_array import Rows, register
         from shmring.durable.table_ring.statement import Statement
 
-        register(connection)
         self._statement = Statement
-        self._rows = Rows
         connection.autocommit = True
         connection.add_notify_handler(_ignore)
         # Of a number that was taken before an error, or before a crash of the server.
@@ -120,7 +120,7 @@ class PostgresBackend(Backend):
             f"SELECT set_config('synchronous_commit', '{self._sync_level}', true),"
             " pg_logical_emit_message(true, '', '')",
         )
-        self._push_many = f"SELECT {name}_push_many(%s::bytea[], %s::bigint)"
+        self._push_many = self._statement("push_many", f"SELECT {name}_push_many($1, $2)")
         self._look_push = f"SELECT * FROM {name}_look_push(%s::bigint)"
         (self._key,) = self._call("SELECT %s::regclass::oid::int4", (self.tables.ring.name,))[0]
 
@@ -131,33 +131,43 @@ class PostgresBackend(Backend):
         me = f"{holder}, {cursor}::oid::regclass"
         self._subscriber, self._holder = subscriber, holder
         self._pop_one = self._statement("pop_one", f"SELECT {name}_pop_one({me}, $1)")
-        self._pop_many = f"SELECT message FROM {name}_pop_many({me}, %s::bigint, %s)"
+        self._pop_many = self._statement(
+            "pop_many", f"SELECT message_id, message FROM {name}_pop_many({me}, $1, $2)"
+        )
         self._pop_rows = f"SELECT * FROM {name}_pop_many({me}, %s::bigint, %s)"
         self._claim = f"SELECT {name}_claim({me}, %s::bigint)"
         self._open = f"SELECT * FROM {name}_open({holder}, %s::bigint)"
         self._look_pop = f"SELECT * FROM {name}_look_pop(%s::text, {me}, %s)"
 
     def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
+        written = time_ns.to_bytes(8)
         if len(rows) == 1:
-            parameters = (rows[0], time_ns.to_bytes(8), _milliseconds(patience).to_bytes(4))
-            number = self._move(lambda: self._value(self._push_one, parameters))
-            return None if number is None else int.from_bytes(number)
-        values = (self._rows(rows), time_ns)
-        return self._move(lambda: self._call(self._push_many, values)[0][0])
+            statement = self._push_one
+            parameters = (rows[0], written, _milliseconds(patience).to_bytes(4))
+        else:
+            statement, parameters = self._push_many, (bytea_array(rows), written)
+        number = self._move(lambda: self._value(statement, parameters))
+        return None if number is None else int.from_bytes(number)
 
     def pop_one(self, patience: float) -> bytes | None:
         parameters = (_milliseconds(patience).to_bytes(4),)
         return self._move(lambda: self._value(self._pop_one, parameters))
 
     def pop_many(self, limit: int, patience: float) -> list[bytes]:
-        values = (limit, _milliseconds(patience))
-        found = self._move(lambda: self._call(self._pop_many, values) or None)
-        return [row[0] for row in found or ()]
+        parameters = (limit.to_bytes(8), _milliseconds(patience).to_bytes(4))
+        found = self._move(lambda: self._columns(self._pop_many, parameters))
+        if found is None:
+            return []
+        # An UPDATE returns them in order as a rule, and promises none. Numbers sort as their bytes.
+        numbers, data = found
+        if numbers != sorted(numbers):
+            data = [row for _, row in sorted(zip(numbers, data, strict=True))]
+        return data
 
     def pop_rows(self, limit: int, patience: float) -> list[Message]:
         values = (limit, _milliseconds(patience))
         found = self._move(lambda: self._call(self._pop_rows, values) or None)
-        return found or []  # pyright: ignore[reportReturnType]
+        return sorted(found or [])  # pyright: ignore[reportReturnType]
 
     def begin_claim(self, limit: int) -> list[Message]:
         # Nothing is popped yet: the commit that does that waits for the disk.
@@ -338,7 +348,8 @@ class PostgresBackend(Backend):
 
     def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
         name = self.tables.name
-        self._run(f"SELECT pg_advisory_xact_lock({self._key}, {functions.POP + holder})")
+        for lock in (functions.POP + holder + functions.RUNS, functions.POP + holder):
+            self._run(f"SELECT pg_advisory_xact_lock({self._key}, {lock})")
         self._run(f"DELETE FROM {name}_claims WHERE subscriber = {holder}")
         self._run(f"DROP SEQUENCE {name}_pop_{holder}")
 
@@ -363,19 +374,19 @@ class PostgresBackend(Backend):
 
         A number that an error cut off from its slot is taken back before the next call.
         """
-        if self._untidy:
-            self.peek("push")
-            self.peek("pop")
         last: exc.DBAPIError | None = None
         for _ in range(ATTEMPTS):
             try:
-                self._untidy = True
+                if self._untidy:
+                    self.peek("push")
+                    self.peek("pop", whole=self._undone)
+                self._untidy = self._undone = True
                 found = attempt()
-                self._untidy = False
+                self._untidy = self._undone = False
             except exc.DBAPIError as error:
-                if _sqlstate(error) == functions.FULL_WITHIN or _is_gone(error):
-                    self._untidy = False
-                    return None  # a look says which slot, or that the subscriber was removed
+                if _is_gone(error):
+                    self._untidy = self._undone = False
+                    return None  # a look says that the subscriber was removed
                 if _sqlstate(error) == functions.FOREIGN:
                     raise Damaged(
                         f"table ring {self.tables.name!r}: {_said(error)}; somebody else wrote to"
@@ -389,10 +400,21 @@ class PostgresBackend(Backend):
         raise self._gave_up(last)
 
     def _value(self, statement: Statement, parameters: Sequence[bytes]) -> bytes | None:
+        return self._result(statement, parameters).get_value(0, 0)
+
+    def _columns(
+        self, statement: Statement, parameters: Sequence[bytes]
+    ) -> list[list[bytes]] | None:
+        """Run a statement, and return its two columns; None where there are no rows."""
+        result = self._result(statement, parameters)
+        rows, value = range(result.ntuples), result.get_value
+        return [[value(row, column) or b"" for row in rows] for column in (0, 1)] if rows else None
+
+    def _result(self, statement: Statement, parameters: Sequence[bytes]) -> psycopg.pq.abc.PGresult:
         if self._driver.closed:
             self._reconnect()
         try:
-            return statement.value(self._driver, parameters)
+            return statement.run(self._driver, parameters)
         except self._engine.dialect.loaded_dbapi.Error as error:
             raise self._translate(error) from error
 

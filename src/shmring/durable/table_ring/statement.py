@@ -1,7 +1,7 @@
-"""A prepared statement that returns one value, sent straight through libpq.
+"""A prepared statement, sent straight through libpq.
 
 A cursor of the driver's converts, describes and keeps more than a message needs, which is most of
-what a client does for one message.
+what a client does for one message, and half of what it does for a hundred.
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ class Statement:
         self._sql = sql.encode()
         self._session: pq.abc.PGconn | None = None
 
-    def value(
+    def run(
         self, connection: psycopg.Connection[Any], parameters: Sequence[bytes]
-    ) -> bytes | None:
-        """Run it, and return the first column of the first row in binary form."""
+    ) -> pq.abc.PGresult:
+        """Run it, and return its rows in binary form."""
         if connection.pgconn is self._session:
             try:
-                return self._run(connection, parameters)
+                return self._send(connection, parameters)
             except InvalidSqlStatementName:
                 # The driver itself forgets all statements after a DROP or ROLLBACK.
                 pass
         self._session = connection.pgconn
         self._session.send_prepare(self._name, self._sql)
         _answer(connection)
-        return self._run(connection, parameters)
+        return self._send(connection, parameters)
 
-    def _run(
+    def _send(
         self, connection: psycopg.Connection[Any], parameters: Sequence[bytes]
-    ) -> bytes | None:
+    ) -> pq.abc.PGresult:
         connection.pgconn.send_query_prepared(
             self._name, parameters, _BINARY[: len(parameters)], result_format=pq.Format.BINARY
         )
-        return _answer(connection).get_value(0, 0)
+        return _answer(connection)
 
 
 def _answer(connection: psycopg.Connection[Any]) -> pq.abc.PGresult:
