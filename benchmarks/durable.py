@@ -296,6 +296,23 @@ def commits_plain(seconds: float, path: Path) -> float:
     return rate
 
 
+def commits_overwritten(seconds: float, path: Path) -> float:
+    """A sync each, and no file that grows: as often as this disk syncs at all."""
+    fd = os.open(path / "plain", os.O_CREAT | os.O_WRONLY)
+    size = 1 << 20
+    os.pwrite(fd, bytes(size), 0)
+    os.fsync(fd)
+    places = counted_up()
+
+    def commit() -> None:
+        os.pwrite(fd, ITEM, next(places) * len(ITEM) % (size - len(ITEM)))
+        os.fdatasync(fd)
+
+    rate = _for(seconds, commit)
+    os.close(fd)
+    return rate
+
+
 def _in_threads(threads: int, work: Callable[[], float]) -> float:
     """The sum of what each thread reaches."""
     rates: list[float] = []
@@ -448,6 +465,7 @@ def commits(settings: Settings) -> Question:
         "How many transactions of one 300-byte item a second?",
         [
             _row(plain, rate, commits_plain),
+            _row(f"{PLAIN} over zeros, a sync each", rate, commits_overwritten, compare=(plain,)),
             _row(
                 "PersistentQueue",
                 rate,

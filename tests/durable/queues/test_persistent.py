@@ -319,6 +319,30 @@ def test_concurrent_flushes_share_transactions(tmp_path: Path) -> None:
         assert q.transactions < 160
 
 
+def test_small_and_large_flushes_of_one_transaction_keep_together(
+    tmp_path: Path, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    flushes = [
+        [b"%d %d" % (who, n) + bytes(40_000 if who in (3, 4) else n) for n in range(3)]
+        for who in range(8)
+    ]
+    with PersistentQueue(tmp_path / "q") as q:
+        put(q, b"first")
+        with q._commit_lock:
+            threads = [thread(put, q, *flushes[0])]
+            until(lambda: q._group._leader is not None and not q._group._waiting)
+            threads += [thread(put, q, *items) for items in flushes[1:]]
+            until(lambda: len(q._group._waiting) == len(flushes) - 1)
+        for each in threads:
+            each.outcome()
+        assert q.transactions == 3
+        there = contents(q)
+    with PersistentQueue(tmp_path / "q") as q:
+        assert contents(q) == there
+    found = [there[n : n + 3] for n in range(1, len(there), 3)]
+    assert sorted(found) == sorted(flushes)
+
+
 def test_delayed_flush_is_synced_in_time(tmp_path: Path) -> None:
     with PersistentQueue(tmp_path, durability="delayed", delay=0.01) as q:
         put(q, b"a")

@@ -8,7 +8,7 @@ bytearray, and only C looks at each of them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from shmring._shmring import pack, places_of, unpack, unpack_one
@@ -129,13 +129,17 @@ class Packing:
         self._append(*packed)
         return len(packed[1]) // TABLE_ENTRY_BYTES
 
+    def join(self, other: Packing) -> None:
+        """Take what another one holds, settled."""
+        self._append(other.parts, other.table)
+
     def settle(self) -> None:
         """Make parts and table whole."""
         if self._loose:
             self._append(*pack(self._loose, self._version))
             self._loose = []
 
-    def _append(self, parts: list[bytes], table: bytes) -> None:
+    def _append(self, parts: Sequence[Buffer], table: bytes) -> None:
         self.parts += parts
         self.table += table
 

@@ -33,7 +33,7 @@ from shmring.closing import Closing
 from shmring.durable.base.files import Disk, OsDisk
 from shmring.durable.base.forks import lineage
 from shmring.durable.base.group_commit import GroupCommit
-from shmring.durable.base.items import PLACE, Items, ReadAhead
+from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
 from shmring.durable.queues.compaction import snapshot
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Source, Span, in_order
@@ -45,6 +45,8 @@ from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace
 __all__ = ["PersistentQueue"]
 
 _log = logging.getLogger("shmring.durable")
+# Items that are put: number of the first, file (None: the log), where they stand, table.
+Placed = tuple[int, DataFile | None, int, bytes]
 # On closing the log is rewritten from this part of its size limit on.
 _CLOSING_SHARE = 16
 
@@ -408,17 +410,18 @@ class PersistentQueue(Closing):
         body = Body()
         number = self._next_item
         # What is put, in the order of its numbers; the log's offsets count from the body.
-        put: list[tuple[int, DataFile | None, int, bytes]] = []
+        put: list[Placed] = []
+        small = Packing(self.version)
         for transaction in group:
+            if transaction.extents:
+                number = _put_inline(body, put, number, small)
+                small = Packing(self.version)
             for extent in transaction.extents:
                 body.put(number, extent.file.number, extent.offset, extent.table)
                 put.append((number, extent.file, extent.offset, extent.table))
                 number += len(extent)
-            inline = transaction.inline
-            if len(inline):
-                start = body.put_inline(number, inline.parts, inline.table)
-                put.append((number, None, start, inline.table))
-                number += len(inline)
+            small.join(transaction.inline)
+        number = _put_inline(body, put, number, small)
         body.take((s.number, len(s)) for transaction in group for s in transaction.taken)
         only_takes = number == self._next_item
         base = self._journal.append(body, deferred=self._delayed, may_use_reserve=only_takes)
@@ -577,3 +580,10 @@ class PersistentQueue(Closing):
             finally:
                 self._journal.close()
                 self._owner.release()
+
+
+def _put_inline(body: Body, put: list[Placed], number: int, items: Packing) -> int:
+    """Put small items of one or several transactions; return the number behind them."""
+    if len(items):
+        put.append((number, None, body.put_inline(number, items.parts, items.table), items.table))
+    return number + len(items)
