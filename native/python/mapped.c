@@ -1,4 +1,5 @@
 /* A leased message as Arrow arrays over its slots, or over a copy of them. */
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,11 @@
 
 /* --- letting go ------------------------------------------------------------------------ */
 
-/* Where Python begins to end: other threads would not come back from asking for the GIL. */
-static _Atomic unsigned long ending_thread; /* 0: it does not */
+/* The thread that ends Python; 0: none does yet. */
+static _Atomic unsigned long ending_thread;
+
+/* Python's own, which the limited API has from 3.13 on; NULL: this Python has none. */
+static int (*is_finalizing)(void);
 
 static PyObject *note_end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
@@ -20,27 +24,42 @@ static PyObject *note_end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored
 
 static PyMethodDef note_end_method = {"note_end", note_end, METH_NOARGS, NULL};
 
-/* To be called once the module is there. */
+static void find_is_finalizing(void)
+{
+	void *found = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
+
+	if (!found)
+		found = dlsym(RTLD_DEFAULT, "_Py_IsFinalizing");
+	memcpy(&is_finalizing, &found, sizeof found);
+}
+
+/* To be called once the module is there. It is the main interpreter that ends Python. */
 bool mapped_prepare(void)
 {
-	PyObject *atexit = PyImport_ImportModule("atexit");
-	PyObject *call = atexit ? PyCFunction_New(&note_end_method, NULL) : NULL;
-	PyObject *done = call ? PyObject_CallMethod(atexit, "register", "O", call) : NULL;
+	PyObject *atexit;
+	PyObject *call;
+	PyObject *done;
 
+	if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0)
+		return true;
+	find_is_finalizing();
 	atomic_store_explicit(&ending_thread, 0, memory_order_relaxed);
+	atexit = PyImport_ImportModule("atexit");
+	call = atexit ? PyCFunction_New(&note_end_method, NULL) : NULL;
+	done = call ? PyObject_CallMethod(atexit, "register", "O", call) : NULL;
 	Py_XDECREF(atexit);
 	Py_XDECREF(call);
 	Py_XDECREF(done);
 	return done != NULL;
 }
 
-/* The thread that ends Python has a state until there is no Python left. What others drop meanwhile stays
- * held until the process ends, which is what the death of a reader is. */
+/* Once Python ends, the thread that ends it has a state until there is no Python left; others would not come
+ * back from asking for the GIL. What they drop stays held until the process ends, as a dead reader's. */
 static bool may_ask_for_the_gil(void)
 {
 	unsigned long ending = atomic_load_explicit(&ending_thread, memory_order_relaxed);
 
-	if (ending == 0)
+	if (ending == 0 || (is_finalizing && Py_IsInitialized() && !is_finalizing()))
 		return Py_IsInitialized();
 	return ending == PyThread_get_thread_ident() && PyGILState_GetThisThreadState();
 }

@@ -461,6 +461,65 @@ def test_a_process_ends_with_arrays_that_it_holds(arrow_ring, child):
     assert is_released(arrow_ring)
 
 
+HOLDS = """
+    import sys
+    import polars as pl, pyarrow as pa, shmring
+
+    ring = shmring.attach(sys.argv[1])
+    inp = ring.consumer("r", start="earliest")
+    with inp.lease(timeout=0) as lease:
+        here = pa.record_batch(lease)
+    with inp.lease(timeout=0) as lease:
+        sys.frame = pl.DataFrame(lease)
+    with inp.lease(timeout=0) as lease:
+        pa.capsules = lease.__arrow_c_array__()
+    del lease
+"""
+
+
+def test_what_a_process_that_ends_still_holds_is_released(arrow_ring, child):
+    arrow_ring.subscribe("r", start="earliest")
+    with arrow_ring.arrow_writer() as out:
+        for _ in range(3):
+            out.write(BATCH)
+    child(HOLDS, arrow_ring.name).end()
+    assert is_released(arrow_ring)
+
+
+READS_ON = """
+    import atexit, sys, threading
+
+    go = threading.Event()
+    gone = threading.Event()
+    def last():  # runs after what shmring has registered
+        go.set()
+        gone.wait()
+    atexit.register(last)
+
+    import pyarrow as pa, shmring
+
+    ring = shmring.attach(sys.argv[1])
+    inp = ring.consumer("r", start="earliest")
+    def read():
+        go.wait()
+        for _ in range(3):
+            with inp.lease(timeout=0) as lease:
+                batch = pa.record_batch(lease)
+            del lease, batch
+        print([branch["released"] == ring.claimed for branch in ring.branches()])
+        gone.set()
+    threading.Thread(target=read, daemon=True).start()
+"""
+
+
+def test_a_thread_that_reads_while_python_ends_lets_go(arrow_ring, child):
+    arrow_ring.subscribe("r", start="earliest")
+    with arrow_ring.arrow_writer() as out:
+        for _ in range(3):
+            out.write(BATCH)
+    assert child(READS_ON, arrow_ring.name).end() == "[True]\n"
+
+
 WITHOUT_PYARROW = """
     import sys
     sys.modules["pyarrow"] = None
