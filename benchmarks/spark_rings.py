@@ -15,7 +15,10 @@ from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavaila
 from benchmarks.payload import unique_name
 from benchmarks.spark_session import WORKERS, find_modules_in_workers, spark_session
 
-__all__ = ["COLUMNS", "EVERY_COLUMN", "PAYLOAD", "read", "schema", "with_jar", "write"]
+__all__ = [
+    *("COLUMNS", "EVERY_COLUMN", "PAYLOAD", "SHM"),
+    *("read", "schema", "slots_for", "with_jar", "write"),
+]
 
 SHM = Path("/dev/shm")
 ROWS = 1_000_000
@@ -67,7 +70,7 @@ def schema() -> Any:
     return pa.schema([*zip(NUMBERS, kinds, strict=True), ("payload", pa.binary())])
 
 
-def _slots_for(rows: int) -> int:
+def slots_for(rows: int) -> int:
     """Slots of a ring that holds so many rows, with some room."""
     return 1 << (rows * 11 // 10).bit_length()
 
@@ -106,7 +109,7 @@ class _Session:
         import shmring
 
         name = unique_name()
-        slots = _slots_for(rows)
+        slots = slots_for(rows)
         ring = shmring.create(name, slots=slots, schema=schema(), temporary=True)
         self._stack.enter_context(ring)
         return name

@@ -6,6 +6,9 @@ Spark's Python workers talk to the JVM over Unix sockets, which are its fastest 
 from __future__ import annotations
 
 import contextlib
+import random
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +16,7 @@ from typing import Any
 from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 from benchmarks.payload import MESSAGE_BYTES, unique_name
 from benchmarks.processes import cpu_seconds_of_children
-from benchmarks.spark_rings import with_jar
+from benchmarks.spark_rings import SHM, slots_for, with_jar
 from benchmarks.spark_session import WORKERS, find_modules_in_workers, spark_session
 
 __all__ = ["question"]
@@ -22,11 +25,18 @@ IDENTITY = "identity mapInArrow, no sidecar"
 SOCKET = "identity sidecar over a Unix socket"
 THROUGH = "identity sidecar through the ring, by Python workers"
 DIRECT = "identity sidecar through the ring, straight from the JVM"
+OVER_PARQUET = "over parquet: identity mapInArrow, no sidecar"
+OVER_RING = "over a ring: identity mapInArrow, no sidecar"
+UDF = "arrow_udf of two columns of ten over parquet, no sidecar"
 
 # The JVM warms up slowly and has its own noise.
 LEAST_ROUNDS = 7
 ROWS = 1_000_000
 ROWS_QUICK = 200_000
+
+PAYLOAD = MESSAGE_BYTES - 8
+NOISE = 50_000  # bytes, of which the payloads are pieces: too many values for dictionaries
+OTHERS = 7  # columns that no function takes
 
 
 class _Job:
@@ -35,9 +45,9 @@ class _Job:
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._session: Any = None
-        self._data: Any = None
+        self._data: dict[str, Any] = {}
         self._stack = contextlib.ExitStack()
-        self._functions: dict[str, Callable[..., Any]] = {}
+        self._functions: dict[str, Any] = {}
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -45,48 +55,113 @@ class _Job:
         find_modules_in_workers()
         with self._stack:
             self._session = self._stack.enter_context(spark_session(_configured))
-            payload = f"unhex('{'5a' * (MESSAGE_BYTES - 8)}') AS payload"
-            self._data = self._session.range(0, self._rows, 1, WORKERS).selectExpr("id", payload)
+            payload = f"unhex('{'5a' * PAYLOAD}') AS payload"
+            self._data["rows"] = self._numbers().selectExpr("id", payload)
+            self._add_columns()
             yield
 
-    def _function(self, name: str, make: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-        """The sidecar's function; made, and its answers checked, once."""
+    def _numbers(self) -> Any:
+        return self._session.range(0, self._rows, 1, WORKERS)
+
+    def _add_columns(self) -> None:
+        """The rows once more, in places from where Spark has them as columns."""
+        import pyarrow as pa
+
+        import shmring
+
+        noise = f"unhex('{random.Random(1).randbytes(NOISE + PAYLOAD).hex()}')"
+        payload = f"substring({noise}, pmod(id * 97, {NOISE}), {PAYLOAD}) AS payload"
+        others = [f"xxhash64(id, {k}) AS c{k}" for k in range(OTHERS)]
+        frame = self._numbers().selectExpr("id", "2 * id AS twice", *others, payload)
+        folder = tempfile.mkdtemp(dir=SHM, prefix=f"{unique_name()}-")
+        self._stack.callback(shutil.rmtree, folder)
+        frame.write.option("compression", "uncompressed").parquet(f"{folder}/wide")
+        self._data["wide parquet"] = self._session.read.parquet(f"{folder}/wide")
+        narrow = frame.select("id", "payload")
+        narrow.write.option("compression", "uncompressed").parquet(f"{folder}/narrow")
+        self._data["parquet"] = self._session.read.parquet(f"{folder}/narrow")
+        names = [unique_name() for _ in range(WORKERS)]
+        schema = pa.schema([("id", pa.int64()), ("payload", pa.binary())])
+        for k, name in enumerate(names):
+            slots = slots_for(self._rows // WORKERS)
+            ring = shmring.create(name, slots=slots, schema=schema, temporary=True)
+            self._stack.enter_context(ring)
+            part = narrow.where(f"id % {WORKERS} = {k}")
+            part.write.format("shmring").option("ring", name).mode("append").save()
+        reader = self._session.read.format("shmring").option("ring", ",".join(names))
+        self._data["ring"] = reader.load()
+
+    def _made(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        apply: Callable[[Any], Any],
+        *wanted: tuple[str, int],
+    ) -> Any:
+        """What `make` makes; made, and the totals of its answers checked, once."""
         if name not in self._functions:
             function = make()
-            totals = ["count(*)", "sum(id)", "sum(length(payload))"]
-            mapped = self._data.mapInArrow(function, self._data.schema)
-            wanted = (
-                self._rows,
-                self._rows * (self._rows - 1) // 2,
-                self._rows * (MESSAGE_BYTES - 8),
-            )
-            if tuple(mapped.selectExpr(*totals).first()) != wanted:
+            totals = tuple(apply(function).selectExpr(*(text for text, _ in wanted)).first())
+            if totals != tuple(value for _, value in wanted):
                 raise RuntimeError(f"{name}: the rows that came back are not those that were sent")
             self._functions[name] = function
         return self._functions[name]
 
-    def _time(self, data: Any) -> Sample:
+    def _time(self, data: Any, row_bytes: int = MESSAGE_BYTES) -> Sample:
         started, used = time.monotonic(), cpu_seconds_of_children()
         data.write.format("noop").mode("overwrite").save()
         took, used = time.monotonic() - started, cpu_seconds_of_children() - used
-        size = self._rows * MESSAGE_BYTES / 1e9
+        size = self._rows * row_bytes / 1e9
         return Sample(size / took, {"M rows/s": self._rows / took / 1e6, "CPU s/GB": used / size})
 
-    def nothing(self, seconds: float) -> Sample:
-        """The rows without Python."""
-        del seconds
-        return self._time(self._data)
+    def nothing(self, data: str) -> Callable[[float], Sample]:
+        """A contestant: the rows without Python."""
+
+        def run(seconds: float) -> Sample:
+            del seconds
+            return self._time(self._data[data])
+
+        return run
 
     def mapped(
-        self, name: str, make: Callable[[_Job], Callable[..., Any]], *, direct: bool = False
+        self,
+        name: str,
+        make: Callable[[_Job], Callable[..., Any]],
+        data: str = "rows",
+        *,
+        direct: bool = False,
     ) -> Callable[[float], Sample]:
         """A contestant: the rows through what `make` makes."""
+
+        def apply(function: Callable[..., Any]) -> Any:
+            return self._data[data].mapInArrow(function, self._data[data].schema)
 
         def run(seconds: float) -> Sample:
             del seconds
             self._session.conf.set("spark.shmring.direct", direct)
-            function = self._function(name, lambda: make(self))
-            return self._time(self._data.mapInArrow(function, self._data.schema))
+            totals = (
+                ("count(*)", self._rows),
+                ("sum(id)", self._rows * (self._rows - 1) // 2),
+                ("sum(length(payload))", self._rows * PAYLOAD),
+            )
+            return self._time(apply(self._made(name, lambda: make(self), apply, *totals)))
+
+        return run
+
+    def udf(
+        self, name: str, make: Callable[[_Job], Any], *, direct: bool = False
+    ) -> Callable[[float], Sample]:
+        """A contestant: the columns, and beside them a UDF of two of them."""
+
+        def apply(function: Any) -> Any:
+            return self._data["wide parquet"].withColumn("sum", function("id", "twice"))
+
+        def run(seconds: float) -> Sample:
+            del seconds
+            self._session.conf.set("spark.shmring.direct", direct)
+            total = ("sum(sum)", 3 * self._rows * (self._rows - 1) // 2)
+            function = self._made(name, lambda: make(self), apply, total)
+            return self._time(apply(function), 8 * (2 + OTHERS) + PAYLOAD)
 
         return run
 
@@ -114,15 +189,78 @@ def _by_socket(job: _Job) -> Callable[..., Any]:
     return SocketClient(job.enter(serve(identity, workers=WORKERS)))
 
 
-def _by_ring(job: _Job) -> Callable[..., Any]:
+def _sidecar(job: _Job, function: str) -> str:
+    """Its name."""
     try:
-        import shmring.spark
         from shmring.sidecars import Sidecar
     except ImportError as error:
-        raise Unavailable(f"waits for shmring.spark.through() and the sidecar: {error}") from None
+        raise Unavailable(f"waits for the sidecar: {error}") from None
     name = unique_name()
-    job.enter(Sidecar("benchmarks.socket_sidecar:identity", name=name, workers=WORKERS))
-    return shmring.spark.through(name)
+    job.enter(Sidecar(function, name=name, workers=WORKERS))
+    return name
+
+
+def _by_ring(job: _Job) -> Callable[..., Any]:
+    import shmring.spark
+
+    return shmring.spark.through(_sidecar(job, "benchmarks.socket_sidecar:identity"))
+
+
+def added(batch: Any) -> Any:
+    """What a sidecar answers."""
+    import pyarrow as pa
+
+    return pa.record_batch([_added(*batch.columns)], names=["sum"])
+
+
+def _added(one: Any, other: Any) -> Any:
+    import pyarrow.compute as pc
+
+    compute: Any = pc
+    return compute.add(one, other)
+
+
+def _udf_of_ring(job: _Job) -> Any:
+    import shmring.spark
+
+    return shmring.spark.arrow_udf(_sidecar(job, "benchmarks.spark_sidecar:added"), "long")
+
+
+def _udf(job: _Job) -> Any:
+    del job
+    try:
+        import pyarrow as pa
+        from pyspark.sql.functions import arrow_udf
+    except ImportError as error:
+        raise Unavailable(f"arrow_udf is in Spark 4.1 and later: {error}") from None
+    # Spark looks at the annotations for the kind of function.
+    _added.__annotations__.update(dict.fromkeys(("one", "other", "return"), pa.Array))
+    return arrow_udf(_added, returnType="long")
+
+
+def _over_columns(job: _Job) -> list[Row]:
+    """Where Spark has columns."""
+    rows: list[Row] = []
+    for data, spark in (("parquet", OVER_PARQUET), ("ring", OVER_RING)):
+        where, _, _ = spark.partition(":")
+        ours = f"{where}: identity sidecar, straight from the JVM"
+        rows += [
+            Row(f"{where}: rows without Python", "GB/s", job.nothing(data)),
+            Row(spark, "GB/s", job.mapped(spark, _by_identity, data)),
+            Row(
+                ours,
+                "GB/s",
+                job.mapped(ours, _by_ring, data, direct=True),
+                (Target(2.5, spark),),
+            ),
+        ]
+    ours = UDF.replace("no sidecar", "by a sidecar straight from the JVM")
+    udf = job.udf(ours, _udf_of_ring, direct=True)
+    return [
+        *rows,
+        Row(UDF, "GB/s", job.udf(UDF, _udf)),
+        Row(ours, "GB/s", udf, (Target(1.5, UDF),)),
+    ]
 
 
 def question(settings: Settings) -> Question:
@@ -132,7 +270,7 @@ def question(settings: Settings) -> Question:
         "spark",
         "What does a sidecar cost a Spark job? (local[2], rows of 300 bytes)",
         [
-            Row("rows without Python", "GB/s", job.nothing),
+            Row("rows without Python", "GB/s", job.nothing("rows")),
             Row(IDENTITY, "GB/s", job.mapped(IDENTITY, _by_identity)),
             Row(
                 THROUGH,
@@ -153,6 +291,7 @@ def question(settings: Settings) -> Question:
                 job.mapped(SOCKET, _by_socket),
                 compare=(IDENTITY,),
             ),
+            *_over_columns(job),
         ],
         setup=job.open,
         least_rounds=LEAST_ROUNDS,
