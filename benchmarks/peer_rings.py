@@ -150,6 +150,7 @@ def _one_by_one(pairs: Pairs) -> list[Row]:
 def _in_batches(pairs: Pairs) -> list[Row]:
     rows = _Rows("in batches", RATE)
     rows.ours("C", partial(_native_messages, SOME))
+    rows.ours("Java", partial(_messages, pairs, OWN, "batch", SOME))
     rows.ours("Python", Messages("ring", "_batches", guess=1e7, single=True), beside=(ICEORYX,))
     rows.theirs("Aeron IPC", partial(_messages, pairs, AERON, "batch", FRAGMENT))
     rows.theirs("Agrona OneToOne", partial(_messages, pairs, ONE_TO_ONE, "batch", SOME))

@@ -1,21 +1,44 @@
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
-import io.shmring.Lease;
-import io.shmring.Message;
+import io.shmring.MessageHandler;
+import io.shmring.MessageView;
 import io.shmring.Producer;
 import io.shmring.Ring;
-import java.nio.Buffer;
-import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.time.Duration;
-import java.util.Optional;
+import sun.misc.Unsafe;
 
 /** This ring, by its Java API and with its defaults; it is polled, as the others are. */
 public final class ShmringPeer implements Peer {
   private static final int SLOTS = 65_536; // 19.7 MB
   private static final int SLOTS_OF_LARGE = 262_144; // 79 MB
+  private static final int BATCH = 256;
   private static final int MOST_MESSAGES = 256; // as Aeron's and Agrona's readers
+
+  private static byte[] copy(long source, int length) {
+    byte[] data = new byte[length];
+    Tally.UNSAFE.copyMemory(null, source, data, Unsafe.ARRAY_BYTE_BASE_OFFSET, length);
+    return data;
+  }
+
+  /** As Tally.sum(), within the bounds that a view keeps. */
+  private static long sum(MessageView message, int length) {
+    long a = 0;
+    long b = 0;
+    long c = 0;
+    long d = 0;
+    int at = 0;
+    for (; at + 32 <= length; at += 32) {
+      a += message.getLong(at);
+      b += message.getLong(at + 8);
+      c += message.getLong(at + 16);
+      d += message.getLong(at + 24);
+    }
+    for (; at + 4 <= length; at += 4) {
+      a += message.getInt(at);
+    }
+    return a + b + c + d;
+  }
 
   @Override
   public Sender sender(Path folder, String channel, String how, int largest) throws Exception {
@@ -24,32 +47,84 @@ public final class ShmringPeer implements Peer {
     Files.move(Path.of(name + ".new"), Path.of(name));
     Ring ring = Ring.attach(name);
     Producer producer = ring.producer("bench");
-    return new Sender() {
-      private byte[] data = {};
+    return how.equals("batch") ? new Batches(ring, producer) : new Singles(ring, producer, largest);
+  }
 
-      @Override
-      public void send(long source, int length, int times) throws Exception {
-        if (data.length != length) {
-          data = new byte[length];
-          Tally.UNSAFE.copyMemory(
-              null, source, data, sun.misc.Unsafe.ARRAY_BYTE_BASE_OFFSET, length);
-        }
-        for (int i = 0; i < times; i++) {
-          producer.push(data);
-        }
-      }
+  private abstract static class Ours implements Sender {
+    final Ring ring;
+    final Producer producer;
 
-      @Override
-      public int step() {
-        return largest > 100_000 ? 1 : 1024;
-      }
+    Ours(Ring ring, Producer producer) {
+      this.ring = ring;
+      this.producer = producer;
+    }
 
-      @Override
-      public void close() {
-        producer.close();
-        ring.close();
+    @Override
+    public final void close() {
+      producer.close();
+      ring.close();
+    }
+  }
+
+  private static final class Singles extends Ours {
+    private final int largest;
+    private byte[] data = {};
+
+    Singles(Ring ring, Producer producer, int largest) {
+      super(ring, producer);
+      this.largest = largest;
+    }
+
+    @Override
+    public void send(long source, int length, int times) throws Exception {
+      if (data.length != length) {
+        data = copy(source, length);
       }
-    };
+      for (int i = 0; i < times; i++) {
+        producer.push(data);
+      }
+    }
+
+    @Override
+    public int step() {
+      return largest > 100_000 ? 1 : 1024;
+    }
+  }
+
+  /** Its messages are batches of BATCH. */
+  private static final class Batches extends Ours {
+    private byte[] data = {};
+
+    Batches(Ring ring, Producer producer) {
+      super(ring, producer);
+    }
+
+    @Override
+    public void send(long source, int length, int times) throws Exception {
+      if (data.length != length) {
+        data = copy(source, length);
+      }
+      int count = length == Tally.END ? 1 : BATCH;
+      int each = length / count;
+      for (int i = 0; i < times; i++) {
+        producer.pushMany(
+            count,
+            (index, room) -> {
+              room.put(0, data, index * each, each);
+              return each;
+            });
+      }
+    }
+
+    @Override
+    public int step() {
+      return 8;
+    }
+
+    @Override
+    public long sum(long source, int length) {
+      return BATCH * Tally.sum(source, Tally.MESSAGE); // they are the same
+    }
   }
 
   @Override
@@ -60,23 +135,19 @@ public final class ShmringPeer implements Peer {
     }
     Ring ring = Ring.attach(path.toString());
     Consumer consumer = ring.consumer("bench", BranchOptions.EARLIEST);
-    ByteBuffer buffer = ByteBuffer.allocateDirect(largest);
-    long address = address(buffer);
     return new Receiver() {
-      @Override
-      public void poll(Tally tally) throws Exception {
-        Optional<Lease> lease = consumer.poll(MOST_MESSAGES, Long.MAX_VALUE, Duration.ZERO);
-        if (lease.isEmpty()) {
-          Thread.onSpinWait();
-          return;
-        }
-        try (Lease held = lease.get()) {
-          for (Message message : held) {
+      private Tally tally;
+      private final MessageHandler handler =
+          message -> {
             int length = (int) message.length();
-            buffer.clear().limit(length);
-            message.copyTo(0, buffer);
-            tally.take(address, length);
-          }
+            tally.add(length, length == Tally.END ? 0 : ShmringPeer.sum(message, length));
+          };
+
+      @Override
+      public void poll(Tally tally) {
+        this.tally = tally;
+        if (consumer.drain(handler, MOST_MESSAGES) == 0) {
+          Thread.onSpinWait();
         }
       }
 
@@ -86,10 +157,5 @@ public final class ShmringPeer implements Peer {
         ring.close();
       }
     };
-  }
-
-  private static long address(ByteBuffer buffer) throws ReflectiveOperationException {
-    return Tally.UNSAFE.getLong(
-        buffer, Tally.UNSAFE.objectFieldOffset(Buffer.class.getDeclaredField("address")));
   }
 }

@@ -13,11 +13,16 @@ final class Tally {
 
   /** A message, or several of MESSAGE bytes behind each other. */
   void take(long address, int length) {
+    add(length, length == END ? 0 : sum(address, length));
+  }
+
+  /** The same, whose bytes have been added up. */
+  void add(int length, long added) {
     if (length == END) {
       ended = true;
       return;
     }
-    sum += sum(address, length);
+    sum += added;
     bytes += length;
   }
 

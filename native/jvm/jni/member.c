@@ -68,7 +68,7 @@ NATIVE(jint, release)(JNIEnv *env, jclass class UNUSED, jlong member, jlong firs
 }
 
 /* For as long as others may well be joining or recovering. */
-NATIVE(jint, nack)(JNIEnv *env, jclass class UNUSED, jlong member, jlong first, jlong end)
+static int hand_back(shmring_member *member, uint64_t first, uint64_t end)
 {
 	struct timespec moment = {.tv_nsec = 50000};
 	int status = SHMRING_CONTENDED;
@@ -76,9 +76,81 @@ NATIVE(jint, nack)(JNIEnv *env, jclass class UNUSED, jlong member, jlong first, 
 	for (int i = 0; i < NACK_TRIES && status == SHMRING_CONTENDED; i++) {
 		if (i)
 			nanosleep(&moment, NULL);
-		status = shmring_nack(from_handle(member), (uint64_t)first, (uint64_t)end);
+		status = shmring_nack(member, first, end);
 	}
+	return status;
+}
+
+NATIVE(jint, nack)(JNIEnv *env, jclass class UNUSED, jlong member, jlong first, jlong end)
+{
+	int status = hand_back(from_handle(member), (uint64_t)first, (uint64_t)end);
+
 	return status == SHMRING_CONTENDED ? status : answer(env, status);
+}
+
+/* --- many messages a call ------------------------------------------------------ */
+
+/* As Drain.java reads it; nobody else has it meanwhile. */
+struct drained {
+	uint64_t first;
+	uint64_t read; /* behind the messages, and what was aborted beside them */
+	uint64_t end;
+	struct {
+		uint64_t behind;
+		uint64_t message_id;
+		uint64_t time;
+		uint64_t offset; /* from the first slot; they are mapped twice */
+		uint64_t length_and_kind; /* 32 bits, 8 bits */
+	} messages[];
+};
+
+/* The first message is damaged: as with shmring_take_one() it is released, and those behind it can be
+ * had. If not even its length is to be trusted, all that was taken goes. */
+static void step_over(shmring_member *member, const struct shmring_lease *lease, uint64_t behind)
+{
+	uint64_t end = behind > lease->first ? behind : lease->end;
+
+	if (end < lease->end && hand_back(member, end, lease->end))
+		end = lease->end;
+	(void)shmring_release(member, lease->first, end);
+}
+
+/* Takes up to max_messages; how many there are, or an answer. What is held is in the words. */
+NATIVE(jint, drain)
+(JNIEnv *env, jclass class UNUSED, jlong ring, jlong handle, jint max_messages, jlong words)
+{
+	shmring_member *member = from_handle(handle);
+	const char *slots = shmring_slot(from_handle(ring), 0); /* sequence 0 has slot 0 in every order */
+	struct drained *drained = from_handle(words);
+	struct shmring_message message;
+	struct shmring_lease lease;
+	jint count = 0;
+	uint64_t at;
+	int status = shmring_take(member, (uint32_t)max_messages, UINT64_MAX, &lease);
+
+	if (status)
+		return answer(env, status);
+	drained->first = drained->read = at = lease.first;
+	drained->end = lease.end;
+	/* The number was found before: whoever damages entries since cannot have more written than there is
+	 * room for. */
+	while ((uint32_t)count < lease.messages &&
+	       (status = shmring_read(from_handle(ring), &at, lease.end, &message)) == SHMRING_OK) {
+		drained->messages[count].behind = drained->read = at;
+		drained->messages[count].message_id = message.message_id;
+		drained->messages[count].time = message.time;
+		drained->messages[count].offset = (uint64_t)((const char *)message.data - slots);
+		drained->messages[count].length_and_kind = message.length | (uint64_t)message.kind << 32;
+		count++;
+	}
+	if (status == SHMRING_OK || status == SHMRING_UNAVAILABLE) {
+		drained->read = lease.end;
+	} else if (count == 0) {
+		(void)answer(env, status); /* the next calls have messages of their own */
+		step_over(member, &lease, at);
+		return status;
+	}
+	return count; /* what is damaged comes first in the next call */
 }
 
 /* Whom a member waits for, in words. */
@@ -133,6 +205,11 @@ NATIVE(void, copyFromBuffer)
 (JNIEnv *env, jclass class UNUSED, jlong address, jobject from, jint offset, jint length)
 {
 	memcpy(from_handle(address), (char *)(*env)->GetDirectBufferAddress(env, from) + offset, (size_t)length);
+}
+
+NATIVE(jlong, address)(JNIEnv *env, jclass class UNUSED, jobject buffer)
+{
+	return to_handle((*env)->GetDirectBufferAddress(env, buffer));
 }
 
 NATIVE(jobject, wrap)(JNIEnv *env, jclass class UNUSED, jlong address, jlong length)

@@ -85,10 +85,19 @@ NATIVE(jlong, push)
 (JNIEnv *env, jclass class UNUSED, jlong ring, jlong producer, jbyteArray data, jint offset, jint length,
  jint kind)
 {
-	uint64_t slots = shmring_slots_for((uint64_t)length, false);
-	int64_t sequence = shmring_next(from_handle(producer), (uint32_t)slots);
+	char slot[SHMRING_SLOT_BYTES];
+	uint64_t slots;
+	uint64_t id;
+	int64_t sequence;
 	int status;
 
+	if (length <= SHMRING_SLOT_BYTES) { /* two copies take less than a claim and a publish apart */
+		(*env)->GetByteArrayRegion(env, data, offset, length, (jbyte *)slot);
+		status = shmring_push(from_handle(producer), slot, (size_t)length, (uint8_t)kind, &id);
+		return status ? answer(env, status) : (jlong)id;
+	}
+	slots = shmring_slots_for((uint64_t)length, false);
+	sequence = shmring_next(from_handle(producer), (uint32_t)slots);
 	if (sequence < 0)
 		return answer(env, (int)sequence);
 	(*env)->GetByteArrayRegion(env, data, offset, length, shmring_slot(from_handle(ring), (uint64_t)sequence));
@@ -99,6 +108,28 @@ NATIVE(jlong, push)
 		return status;
 	}
 	return sequence;
+}
+
+/* A claim for messages of a slot each, and how far from the first slot each of them lies. */
+NATIVE(jlong, claimMany)
+(JNIEnv *env, jclass class UNUSED, jlong ring, jlong producer, jint count, jlong result)
+{
+	const char *slots = shmring_slot(from_handle(ring), 0); /* sequence 0 has slot 0 in every order */
+	int64_t sequence = shmring_next(from_handle(producer), (uint32_t)count);
+	uint64_t *offsets = from_handle(result);
+
+	if (sequence < 0)
+		return answer(env, (int)sequence);
+	for (jint i = 0; i < count; i++)
+		offsets[i] =
+		    (uint64_t)((const char *)shmring_slot(from_handle(ring), (uint64_t)sequence + (uint64_t)i) -
+			       slots);
+	return sequence;
+}
+
+NATIVE(jint, publishMany)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong last, jlong lengths)
+{
+	return answer(env, shmring_publish_ones(from_handle(producer), (uint64_t)last, from_handle(lengths), 0));
 }
 
 NATIVE(jint, waitSpace)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong slots, jlong deadline)

@@ -10,6 +10,7 @@ public final class Consumer implements AutoCloseable {
   private final Ring ring;
   private final Handle handle;
   private volatile long ends; // of the stream, so far
+  private Drain drain; // made by the first drain()
 
   Consumer(Ring ring, long handle) {
     this.ring = ring;
@@ -77,19 +78,100 @@ public final class Consumer implements AutoCloseable {
         if (status == 0) {
           return Optional.of(new Lease(this, words[0], words[1], (int) words[2], words[3] != 0));
         }
-        if (status == Answer.ENDED) {
-          ends++;
-          throw new EndOfStreamException(ring.name());
-        }
-        if (status == Answer.LAPSED) {
-          Native.lapsed(handle(), words);
-          throw new LapsedException(ring.name(), words[0], words[1]);
-        }
+        checkAnswer(status);
         if (status == Answer.UNAVAILABLE
             && Native.waitMessage(handle(), deadline) == Answer.TIMEOUT) {
           return Optional.empty();
         }
       }
+    }
+  }
+
+  private void checkAnswer(int status) {
+    if (status == Answer.ENDED) {
+      ends++;
+      throw new EndOfStreamException(ring.name());
+    }
+    if (status == Answer.LAPSED) {
+      long[] lost = new long[2];
+      Native.lapsed(handle(), lost);
+      throw new LapsedException(ring.name(), lost[0], lost[1]);
+    }
+  }
+
+  /**
+   * Gives the messages that are there to the handler, one after the other where they lie, and
+   * releases them all when it has had the last; does not wait. Other threads that use this consumer
+   * wait meanwhile, also who closes it; the handler itself may neither close nor drain it.
+   *
+   * <p>If the handler throws, the message it was given and those behind it are handed back, as by
+   * {@link Lease#nack}: they are delivered again. Those before it are released. The exception goes on
+   * to the caller.
+   *
+   * @param limit at most so many; 1,024 or less at a time
+   * @return how many there were
+   * @throws LapsedException if the branch may lapse, and did
+   * @throws EndOfStreamException if the stream has ended
+   * @throws RingException if a message is damaged, which is released then; it comes after those
+   *     before it have been given to the handler
+   */
+  public int drain(MessageHandler handler, int limit) {
+    while (true) {
+      synchronized (this) {
+        int status = drainNow(handler, limit);
+        checkAnswer(status);
+        if (status != Answer.CONTENDED) {
+          return Math.max(status, 0);
+        }
+      }
+    }
+  }
+
+  /** The same; waits for the first message, and returns zero if none came in time. */
+  public int drain(MessageHandler handler, int limit, Duration timeout)
+      throws InterruptedException {
+    long deadline = Deadline.in(timeout);
+    long before = ends;
+    while (true) {
+      Deadline.checkInterrupt();
+      synchronized (this) {
+        if (ends != before) { // another thread was told of it
+          throw new EndOfStreamException(ring.name());
+        }
+        int status = drainNow(handler, limit);
+        if (status > 0) {
+          return status;
+        }
+        checkAnswer(status);
+        if (status == Answer.UNAVAILABLE
+            && Native.waitMessage(handle(), deadline) == Answer.TIMEOUT) {
+          return 0;
+        }
+      }
+    }
+  }
+
+  private int drainNow(MessageHandler handler, int limit) {
+    if (limit < 1) {
+      throw new RingException(Status.INVALID, "drain wants at least one message, not " + limit);
+    }
+    long member = handle();
+    refuseInHandler("drained");
+    if (drain == null) {
+      drain = new Drain(ring);
+    }
+    int count = drain.take(member, limit);
+    return count > 0 ? drain.deliver(handler, count, this) : count;
+  }
+
+  private void refuseInHandler(String what) {
+    if (drain != null && drain.view().isOpen()) {
+      throw new RingException(
+          Status.INVALID,
+          String.format(
+              "ring \"%s\": a consumer cannot be %s by the handler it gives messages to; let the"
+                  + " handler return, or throw",
+              ring.name(), what));
     }
   }
 
@@ -148,6 +230,7 @@ public final class Consumer implements AutoCloseable {
   }
 
   private void leave(LongConsumer how) {
+    refuseInHandler("closed"); // without the lock, which a thread that waits has
     handle.endWaits();
     synchronized (this) {
       if (handle.address() != 0) {
@@ -172,7 +255,10 @@ public final class Consumer implements AutoCloseable {
   }
 
   synchronized void nack(long first, long end) {
-    if (Native.nack(handle(), first, end) != 0) {
+    if (handle.address() == 0) {
+      throw ring.closed("consumer");
+    }
+    if (Native.nack(handle.address(), first, end) != 0) {
       throw new RingException(
           Status.CONTENDED,
           String.format(

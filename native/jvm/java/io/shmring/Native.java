@@ -123,4 +123,13 @@ final class Native {
   static native void fill(long producer, long at, byte[] path, long offset, long length);
 
   static native ByteBuffer wrap(long address, long length);
+
+  /** Where a direct buffer lies: it has to be kept for as long as that is used. */
+  static native long address(ByteBuffer buffer);
+
+  static native int drain(long ring, long member, int maxMessages, long words);
+
+  static native long claimMany(long ring, long producer, int count, long offsets);
+
+  static native int publishMany(long producer, long last, long lengths);
 }

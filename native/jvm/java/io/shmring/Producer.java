@@ -1,5 +1,7 @@
 package io.shmring;
 
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.time.Duration;
 import java.util.Objects;
 import java.util.Optional;
@@ -10,11 +12,15 @@ public final class Producer implements AutoCloseable {
   private static final byte[] NOTHING = {};
 
   private final Ring ring;
+  private final long ringHandle; // stays for as long as this is open
   private final Handle handle;
+  private final MessageRoom room = new MessageRoom();
   private Optional<OpenClaim> open = Optional.empty();
+  private ByteBuffer words = ByteBuffer.allocateDirect(0); // of pushMany: offsets, then lengths
 
   Producer(Ring ring, long handle) {
     this.ring = ring;
+    this.ringHandle = ring.handle();
     this.handle = new Handle(handle, Native::interruptProducer);
   }
 
@@ -39,11 +45,103 @@ public final class Producer implements AutoCloseable {
     while (true) {
       long sequence;
       synchronized (this) {
-        sequence = Native.push(ring.handle(), handle(), data, 0, data.length, kind);
+        sequence = Native.push(ringHandle, handle(), data, 0, data.length, kind);
       }
       if (sequence >= 0 || !retry(sequence, slots, deadline)) {
         return sequence;
       }
+    }
+  }
+
+  /**
+   * Publishes `count` messages of a slot each, waiting for room: all of them or none, by one store.
+   * The writer fills each where it will be read. If the writer throws, none is published, and the
+   * exception goes on to the caller. Other threads that use this producer wait meanwhile; the writer
+   * itself may neither close it nor push with it.
+   *
+   * @return the first message's id; the others follow it one by one
+   */
+  public long pushMany(int count, MessageWriter writer) throws InterruptedException {
+    return pushMany(count, writer, Deadline.NEVER);
+  }
+
+  /** The same; empty if there was no room in time, and nothing is published. Zero does not wait. */
+  public OptionalLong pushMany(int count, MessageWriter writer, Duration timeout)
+      throws InterruptedException {
+    long sequence = pushMany(count, writer, Deadline.in(timeout));
+    return sequence < 0 ? OptionalLong.empty() : OptionalLong.of(sequence);
+  }
+
+  private long pushMany(int count, MessageWriter writer, long deadline)
+      throws InterruptedException {
+    if (count < 1) {
+      throw new RingException(Status.INVALID, "pushMany wants at least one message, not " + count);
+    }
+    checkRoom(count);
+    while (true) {
+      long sequence;
+      synchronized (this) {
+        long producer = handle(); // also for publishing: who closes meanwhile waits for this thread
+        ByteBuffer words = wordsFor(count);
+        long address = Native.address(words);
+        sequence = Native.claimMany(ringHandle, producer, count, address);
+        if (sequence >= 0) {
+          writeAll(producer, sequence, count, writer, words);
+          return sequence;
+        }
+      }
+      if (!retry(sequence, count, deadline)) {
+        return sequence;
+      }
+    }
+  }
+
+  private ByteBuffer wordsFor(int count) {
+    refuseInWriter("used");
+    int bytes = Math.multiplyExact(count, Long.BYTES + Integer.BYTES);
+    if (words.capacity() < bytes) {
+      words = ByteBuffer.allocateDirect(bytes).order(ByteOrder.nativeOrder());
+    }
+    return words;
+  }
+
+  private void writeAll(
+      long producer, long sequence, int count, MessageWriter writer, ByteBuffer words) {
+    Slots slots = ring.slots();
+    boolean published = false;
+    room.open();
+    try {
+      for (int i = 0; i < count; i++) {
+        room.show(slots, words.getLong(i * Long.BYTES), Ring.SLOT_BYTES);
+        int length = writer.write(i, room);
+        if (length < 0 || length > Ring.SLOT_BYTES) {
+          throw new RingException(
+              Status.TOO_LARGE,
+              String.format(
+                  "the writer says that message %d has %d bytes; a message of a slot has at most %d",
+                  i, length, Ring.SLOT_BYTES));
+        }
+        words.putInt(count * Long.BYTES + i * Integer.BYTES, length);
+      }
+      Native.publishMany(
+          producer, sequence + count - 1, Native.address(words) + (long) count * Long.BYTES);
+      published = true;
+    } finally {
+      room.end();
+      if (!published) {
+        Native.abort(producer);
+      }
+    }
+  }
+
+  private void refuseInWriter(String what) {
+    if (room.isOpen()) {
+      throw new RingException(
+          Status.INVALID,
+          String.format(
+              "ring \"%s\": a producer cannot be %s by the writer of its messages; let the writer"
+                  + " return, or throw",
+              ring.name(), what));
     }
   }
 
@@ -78,7 +176,7 @@ public final class Producer implements AutoCloseable {
       synchronized (this) {
         sequence = Native.next(handle(), (int) slots);
         if (sequence >= 0) {
-          long slot = Native.slotAddress(ring.handle(), sequence);
+          long slot = Native.slotAddress(ringHandle, sequence);
           int shift = align < 0 ? 0 : (int) (-(slot + align) & 63);
           Claim claim = new Claim(this, sequence, slot + shift, length, shift);
           open = Optional.of(claim);
@@ -105,20 +203,14 @@ public final class Producer implements AutoCloseable {
       slots[i] = (int) checkedSlots(lengths[i], aligns[i] >= 0);
       sum += slots[i];
     }
-    if (sum > ring.info().slots()) {
-      throw new RingException(
-          Status.TOO_LARGE,
-          String.format(
-              "ring \"%s\" has %d slots, these messages need %d",
-              ring.name(), ring.info().slots(), sum));
-    }
+    checkRoom(sum);
     long deadline = Deadline.in(timeout);
     while (true) {
       long sequence;
       synchronized (this) {
         sequence = Native.next(handle(), (int) sum);
         if (sequence >= 0) {
-          long slot = Native.slotAddress(ring.handle(), sequence);
+          long slot = Native.slotAddress(ringHandle, sequence);
           BulkClaim claim =
               new BulkClaim(this, handle(), sequence, slot, slots, lengths, aligns);
           open = Optional.of(claim);
@@ -131,6 +223,16 @@ public final class Producer implements AutoCloseable {
     }
   }
 
+  private void checkRoom(long slots) {
+    if (slots > ring.info().slots()) {
+      throw new RingException(
+          Status.TOO_LARGE,
+          String.format(
+              "ring \"%s\" has %d slots, these messages need %d",
+              ring.name(), ring.info().slots(), slots));
+    }
+  }
+
   /** How many slots a message takes that is aligned, or not, as by {@link #claimAligned}. */
   public static long slotsFor(long length, boolean aligned) {
     return Native.slotsFor(length, aligned);
@@ -140,6 +242,9 @@ public final class Producer implements AutoCloseable {
     if (length < 0 || length > 0xffff_ffffL) {
       throw new RingException(
           Status.TOO_LARGE, "a message has at most 4 GiB, not " + length + " bytes");
+    }
+    if (length <= Ring.SLOT_BYTES && !aligned) {
+      return 1;
     }
     long slots = Native.slotsFor(length, aligned);
     if (slots > ring.info().slots() || (slots > 1 && ring.info().scattered())) {
@@ -170,6 +275,7 @@ public final class Producer implements AutoCloseable {
   /** Aborts an open claim and gives the seat back; ends the waits of other threads. */
   @Override
   public void close() {
+    refuseInWriter("closed"); // without the lock, which a thread that waits has
     handle.endWaits();
     synchronized (this) {
       if (handle.address() != 0) {

@@ -30,6 +30,7 @@ public final class Ring implements AutoCloseable {
   private final Path path;
   private final long handle;
   private final RingInfo info;
+  private Slots slots; // made when they are first asked for
   private int users = 1; // this object, and each producer, consumer, range and mapped message
   private final boolean temporary;
   private boolean closed;
@@ -326,6 +327,14 @@ public final class Ring implements AutoCloseable {
       throw closed("ring");
     }
     return handle;
+  }
+
+  /** For whoever keeps the memory mapped. */
+  synchronized Slots slots() {
+    if (slots == null) {
+      slots = new Slots(Native.slotAddress(handle(), 0), 2 * info.slots() * SLOT_BYTES);
+    }
+    return slots;
   }
 
   RingException closed(String what) {

@@ -1,0 +1,84 @@
+package io.shmring;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/** What a consumer drains into: the native side writes where messages lie, a view shows them. */
+final class Drain {
+  /** The most messages of a call. */
+  static final int MOST = 1024;
+
+  private static final int HEAD = 3 * Long.BYTES; // first, behind what can be read, end
+  private static final int RECORD = 5 * Long.BYTES; // behind, id, time, offset, length and kind
+
+  private final long ring; // its handle stays for as long as the consumer is open
+  private final Slots slots;
+  private final MessageView view = new MessageView();
+  private final ByteBuffer words =
+      ByteBuffer.allocateDirect(HEAD + MOST * RECORD).order(ByteOrder.nativeOrder());
+  private final long address = Native.address(words);
+
+  Drain(Ring ring) {
+    this.ring = ring.handle();
+    this.slots = ring.slots();
+  }
+
+  MessageView view() {
+    return view;
+  }
+
+  /** Takes up to `limit` messages: how many, or an {@link Answer}. */
+  int take(long member, int limit) {
+    return Native.drain(ring, member, Math.min(limit, MOST), address);
+  }
+
+  /** What take() got goes to the handler; the consumer releases it, or hands it back from there on. */
+  int deliver(MessageHandler handler, int count, Consumer consumer) {
+    long first = words.getLong(0);
+    long end = words.getLong(2 * Long.BYTES);
+    long done = first;
+    Throwable failure = null;
+    view.open();
+    try {
+      for (int i = 0; i < count; i++) {
+        int at = HEAD + i * RECORD;
+        long behind = words.getLong(at);
+        long packed = words.getLong(at + 4 * Long.BYTES);
+        view.show(
+            slots,
+            words.getLong(at + Long.BYTES),
+            words.getLong(at + 2 * Long.BYTES),
+            words.getLong(at + 3 * Long.BYTES),
+            packed & 0xffff_ffffL,
+            (int) (packed >>> 32));
+        handler.onMessage(view);
+        done = behind;
+      }
+      done = words.getLong(Long.BYTES);
+    } catch (Throwable error) { // rethrown: nobody else knows how far the handler came
+      failure = error;
+      throw error;
+    } finally {
+      view.end();
+      settle(consumer, first, done, end, failure);
+    }
+    return count;
+  }
+
+  private static void settle(
+      Consumer consumer, long first, long done, long end, Throwable failure) {
+    try {
+      if (done > first) {
+        consumer.release(first, done);
+      }
+      if (end > done) {
+        consumer.nack(done, end);
+      }
+    } catch (RingException error) {
+      if (failure == null) {
+        throw error;
+      }
+      failure.addSuppressed(error);
+    }
+  }
+}

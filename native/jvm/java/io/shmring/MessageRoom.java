@@ -1,0 +1,54 @@
+package io.shmring;
+
+import java.nio.ByteBuffer;
+
+/**
+ * A slot that a {@link MessageWriter} fills while it runs. Afterwards, and in other threads, every use
+ * throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte order. The
+ * slot still holds what was there before.
+ */
+public final class MessageRoom extends Place {
+  MessageRoom() {}
+
+  /** How many bytes a message of a slot may have. */
+  public int capacity() {
+    return Ring.SLOT_BYTES;
+  }
+
+  public void putByte(int offset, byte value) {
+    memory().put(at(offset, Byte.BYTES), value);
+  }
+
+  public void putShort(int offset, short value) {
+    SHORT.set(memory(), atNumber(offset, Short.BYTES), value);
+  }
+
+  public void putInt(int offset, int value) {
+    INT.set(memory(), atNumber(offset, Integer.BYTES), value);
+  }
+
+  public void putLong(int offset, long value) {
+    LONG.set(memory(), atNumber(offset, Long.BYTES), value);
+  }
+
+  public void putFloat(int offset, float value) {
+    FLOAT.set(memory(), atNumber(offset, Float.BYTES), value);
+  }
+
+  public void putDouble(int offset, double value) {
+    DOUBLE.set(memory(), atNumber(offset, Double.BYTES), value);
+  }
+
+  /** Copies `count` bytes of `from`, from `first` on, to `offset`. */
+  public void put(int offset, byte[] from, int first, int count) {
+    memory().put(at(offset, count), from, first, count);
+  }
+
+  /** Copies what remains in `from` to `offset`; returns the offset behind it. */
+  public int put(int offset, ByteBuffer from) {
+    int count = from.remaining();
+    memory().put(at(offset, count), from, from.position(), count);
+    from.position(from.limit());
+    return offset + count;
+  }
+}

@@ -1,0 +1,99 @@
+package io.shmring;
+
+import java.nio.ByteBuffer;
+import java.nio.ReadOnlyBufferException;
+
+/**
+ * A message where it lies, for a {@link MessageHandler} that runs. Afterwards, and in other threads,
+ * every use throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte
+ * order. Of a message of more than 1 GiB no more than that may be in reach: take it as a {@link Lease}.
+ */
+public final class MessageView extends Place {
+  private long id;
+  private long time;
+  private long length;
+  private int kind;
+
+  MessageView() {}
+
+  void show(Slots slots, long id, long time, long offset, long length, int kind) {
+    this.id = id;
+    this.time = time;
+    this.length = length;
+    this.kind = kind;
+    show(slots, offset, length);
+  }
+
+  public long id() {
+    check();
+    return id;
+  }
+
+  /** When it was published, in nanoseconds since 1970; 0 where the ring keeps no time. */
+  public long time() {
+    check();
+    return time;
+  }
+
+  public long length() {
+    check();
+    return length;
+  }
+
+  /** One of {@link Kind}. */
+  public int kind() {
+    check();
+    return kind;
+  }
+
+  public boolean isEnd() {
+    return kind() == Kind.END;
+  }
+
+  public byte getByte(int offset) {
+    return memory().get(at(offset, Byte.BYTES));
+  }
+
+  public short getShort(int offset) {
+    return (short) SHORT.get(memory(), atNumber(offset, Short.BYTES));
+  }
+
+  public int getInt(int offset) {
+    return (int) INT.get(memory(), atNumber(offset, Integer.BYTES));
+  }
+
+  public long getLong(int offset) {
+    return (long) LONG.get(memory(), atNumber(offset, Long.BYTES));
+  }
+
+  public float getFloat(int offset) {
+    return (float) FLOAT.get(memory(), atNumber(offset, Float.BYTES));
+  }
+
+  public double getDouble(int offset) {
+    return (double) DOUBLE.get(memory(), atNumber(offset, Double.BYTES));
+  }
+
+  /** Copies `count` bytes from `offset` on to `to`, from `first` on. */
+  public void copyTo(int offset, byte[] to, int first, int count) {
+    memory().get(at(offset, count), to, first, count);
+  }
+
+  /** Copies the bytes from `offset` on until `to` is full. */
+  public void copyTo(int offset, ByteBuffer to) {
+    int count = to.remaining();
+    int from = at(offset, count);
+    if (to.isReadOnly()) {
+      throw new ReadOnlyBufferException();
+    }
+    to.put(to.position(), memory(), from, count);
+    to.position(to.limit());
+  }
+
+  /** A copy of the message. */
+  public byte[] bytes() {
+    byte[] bytes = new byte[Math.toIntExact(length())];
+    copyTo(0, bytes, 0, bytes.length);
+    return bytes;
+  }
+}

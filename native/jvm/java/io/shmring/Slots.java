@@ -1,0 +1,34 @@
+package io.shmring;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+
+/**
+ * A ring's slots as buffers, for who has a message or a claim there and checks each place. They lie in
+ * memory twice, one behind the other, so that no message is in two parts. A buffer has 2 GiB at most:
+ * one begins at each GiB.
+ */
+final class Slots {
+  private static final int SHIFT = 30;
+
+  private final ByteBuffer[] windows;
+
+  Slots(long address, long bytes) {
+    windows = new ByteBuffer[(int) (((bytes - 1) >>> SHIFT) + 1)];
+    for (int i = 0; i < windows.length; i++) {
+      long from = (long) i << SHIFT;
+      long length = Math.min(bytes - from, Integer.MAX_VALUE);
+      windows[i] = Native.wrap(address + from, length).order(ByteOrder.nativeOrder());
+    }
+  }
+
+  /** The buffer that what begins so many bytes behind the first slot is read in. */
+  ByteBuffer window(long offset) {
+    return windows[(int) (offset >>> SHIFT)];
+  }
+
+  /** Where in that buffer it begins. */
+  static int place(long offset) {
+    return (int) offset & ((1 << SHIFT) - 1);
+  }
+}

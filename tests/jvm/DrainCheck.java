@@ -1,0 +1,372 @@
+import io.shmring.BranchOptions;
+import io.shmring.Consumer;
+import io.shmring.EndOfStreamException;
+import io.shmring.MessageRoom;
+import io.shmring.MessageView;
+import io.shmring.Producer;
+import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+
+/** Many messages a call: `DrainCheck WHAT RING COUNT`. */
+public final class DrainCheck {
+  private static final Duration PATIENCE = Duration.ofSeconds(600);
+
+  private DrainCheck() {}
+
+  public static void main(String[] arguments) throws Exception {
+    int count = Integer.parseInt(arguments[2]);
+    try (Ring ring = Ring.attach(arguments[1])) {
+      switch (arguments[0]) {
+        case "drain" -> drain(ring, count);
+        case "push" -> push(ring, count);
+        case "throw" -> throwInHandler(ring, count);
+        case "late" -> useLate(ring);
+        case "again" -> useAgain(ring);
+        case "threads" -> drainInThreads(ring, count);
+        case "closed" -> closeMeanwhile(ring);
+        case "damaged" -> meetDamage(ring);
+        case "writer" -> throwInWriter(ring);
+        default -> throw new IllegalArgumentException(arguments[0]);
+      }
+    }
+  }
+
+  private static Consumer join(Ring ring) {
+    return ring.consumer("drained", BranchOptions.EARLIEST);
+  }
+
+  private static String text(MessageView message) {
+    return new String(message.bytes(), StandardCharsets.US_ASCII);
+  }
+
+  /** i, then as many dots as make i mod 700 bytes: as in Peer. */
+  private static String message(int i) {
+    String number = Integer.toString(i);
+    return number + ".".repeat(Math.max(i % 700 - number.length(), 0));
+  }
+
+  private static void drain(Ring ring, int count) throws Exception {
+    int[] next = {0};
+    try (Consumer consumer = join(ring)) {
+      while (next[0] < count) {
+        int before = next[0];
+        int got =
+            consumer.drain(
+                message -> {
+                  check(text(message).equals(message(next[0])), "message " + next[0]);
+                  check(message.length() == message(next[0]).length(), "length");
+                  next[0]++;
+                },
+                100,
+                PATIENCE);
+        check(got == next[0] - before && got <= 100, "as many as it says");
+      }
+      try {
+        consumer.drain(message -> check(false, "nothing is left"), 100, PATIENCE);
+        check(false, "the end comes last");
+      } catch (EndOfStreamException end) {
+        check(consumer.drain(message -> {}, 100) == 0, "nothing is left");
+      }
+    }
+  }
+
+  private static void push(Ring ring, int count) throws Exception {
+    try (Producer producer = ring.producer("java")) {
+      for (int i = 0; i < count; i += 100) {
+        int from = i;
+        producer.pushMany(100, (index, room) -> put(room, message((from + index) % 300)));
+      }
+      producer.end();
+    }
+  }
+
+  private static int put(MessageRoom room, String text) {
+    byte[] bytes = text.getBytes(StandardCharsets.US_ASCII);
+    room.put(0, bytes, 0, bytes.length / 2);
+    return room.put(
+        bytes.length / 2, ByteBuffer.wrap(bytes, bytes.length / 2, (bytes.length + 1) / 2));
+  }
+
+  /** Throws at each message once: what came before is done with, the rest comes again. */
+  private static void throwInHandler(Ring ring, int count) throws Exception {
+    List<String> done = new ArrayList<>();
+    int failures = 0;
+    try (Consumer consumer = join(ring)) {
+      while (done.size() < count) {
+        int before = done.size();
+        int enough = before + Math.min(before, 3);
+        try {
+          consumer.drain(
+              message -> {
+                if (done.size() == enough) {
+                  throw new IllegalStateException("enough");
+                }
+                done.add(text(message));
+              },
+              10);
+        } catch (IllegalStateException error) {
+          check(error.getSuppressed().length == 0, "handed back");
+          failures++;
+        }
+        check(done.size() <= enough, "no further than it came");
+        if (before == 0) { // the first one was never let through
+          consumer.drain(message -> done.add(text(message)), 1);
+        }
+      }
+      check(failures > 1, "it failed");
+      for (int i = 0; i < count; i++) {
+        check(done.get(i).equals(message(i)), "message " + i + " is " + done.get(i));
+      }
+      check(consumer.drain(message -> {}, 10) == 0, "nothing is left");
+    }
+  }
+
+  /** A view that was kept shows nothing, and none is shown to another thread. */
+  private static void useLate(Ring ring) throws Exception {
+    ExecutorService threads = Executors.newSingleThreadExecutor();
+    MessageView[] kept = new MessageView[1];
+    try (Consumer consumer = join(ring)) {
+      int got =
+          consumer.drain(
+              message -> {
+                kept[0] = message;
+                check(message.getByte(0) == '0', "here");
+                refused(Status.CLOSED, message::length, threads);
+                refused(Status.CLOSED, () -> message.getByte(0), threads);
+                outside(() -> message.getByte((int) message.length()));
+                outside(() -> message.getLong(-1));
+                outside(() -> message.getLong(Integer.MAX_VALUE));
+                outside(() -> message.getInt((int) message.length() - 3));
+              },
+              1);
+      check(got == 1, "there was one");
+      refused(Status.CLOSED, () -> kept[0].getByte(0), null);
+      refused(Status.CLOSED, () -> kept[0].bytes(), null);
+    }
+    MessageRoom[] room = new MessageRoom[1];
+    try (Producer producer = ring.producer("java")) {
+      producer.pushMany(
+          1,
+          (index, here) -> {
+            room[0] = here;
+            refused(Status.CLOSED, () -> fill(here), threads);
+            outside(
+                () -> {
+                  here.putLong(here.capacity() - 7, 1);
+                  return null;
+                });
+            return 0;
+          });
+      refused(Status.CLOSED, () -> fill(room[0]), null);
+    }
+    threads.shutdown();
+  }
+
+  private static Object fill(MessageRoom room) {
+    room.putInt(0, 1);
+    return room;
+  }
+
+  /** The handler and the writer may use neither their consumer nor their producer in this way. */
+  private static void useAgain(Ring ring) throws Exception {
+    try (Consumer consumer = join(ring);
+        Producer producer = ring.producer("java")) {
+      int got =
+          consumer.drain(
+              message -> {
+                refused(Status.INVALID, () -> consumer.drain(again -> {}, 1), null);
+                refused(Status.INVALID, () -> close(consumer), null);
+                refused(
+                    Status.INVALID,
+                    () -> {
+                      consumer.abandon();
+                      return null;
+                    },
+                    null);
+                check(text(message).equals(message(0)), "it is still there");
+              },
+              1);
+      check(got == 1, "there was one");
+      producer.pushMany(
+          2,
+          (index, room) -> {
+            refused(Status.INVALID, () -> producer.pushMany(500, (i, other) -> 300), null);
+            refused(Status.CLAIM_OPEN, () -> producer.push(new byte[1]), null);
+            refused(Status.INVALID, () -> close(producer), null);
+            return put(room, "ok");
+          });
+    }
+  }
+
+  private static Object close(AutoCloseable what) throws Exception {
+    what.close();
+    return what;
+  }
+
+  /** Several threads with one consumer: each message goes to one of them. */
+  private static void drainInThreads(Ring ring, int count) throws Exception {
+    ExecutorService threads = Executors.newFixedThreadPool(4);
+    boolean[] seen = new boolean[count];
+    int[] inHandler = {0};
+    try (Consumer consumer = join(ring)) {
+      List<Callable<Integer>> loops = new ArrayList<>();
+      for (int i = 0; i < 4; i++) {
+        loops.add(
+            () -> {
+              int got = 0;
+              int more = 1;
+              while (more > 0) {
+                more =
+                    consumer.drain(
+                        message -> {
+                          check(++inHandler[0] == 1, "one at a time");
+                          int number = Integer.parseInt(text(message));
+                          check(!seen[number], "seen twice");
+                          seen[number] = true;
+                          inHandler[0]--;
+                        },
+                        7);
+                got += more;
+              }
+              return got;
+            });
+      }
+      int all = 0;
+      for (Future<Integer> loop : threads.invokeAll(loops)) {
+        all += loop.get();
+      }
+      check(all == count, "all of them");
+    }
+    threads.shutdown();
+  }
+
+  /** Who closes waits for the handler, and what that throws at comes again. */
+  private static void closeMeanwhile(Ring ring) throws Exception {
+    Consumer consumer = join(ring);
+    CountDownLatch closing = new CountDownLatch(1);
+    Thread closer =
+        new Thread(
+            () -> {
+              closing.countDown();
+              consumer.close();
+            });
+    try {
+      consumer.drain(
+          message -> {
+            check(text(message).equals(message((int) message.id())), "before");
+            if (message.id() == 1) {
+              closer.start();
+              await(closing);
+              while (closer.getState() != Thread.State.BLOCKED) {
+                Thread.onSpinWait();
+              }
+              check(text(message).equals(message(1)), "while it is being closed");
+              throw new IllegalStateException("not this one");
+            }
+          },
+          3);
+      check(false, "it was to throw");
+    } catch (IllegalStateException expected) {
+      check(expected.getSuppressed().length == 0, "handed back");
+    }
+    closer.join();
+    refused(Status.CLOSED, () -> consumer.drain(message -> {}, 1), null);
+  }
+
+  private static void await(CountDownLatch latch) {
+    try {
+      latch.await();
+    } catch (InterruptedException error) {
+      throw new IllegalStateException(error);
+    }
+  }
+
+  /** The third of five is damaged: two, then the exception, then the last two. */
+  private static void meetDamage(Ring ring) throws Exception {
+    List<String> got = new ArrayList<>();
+    try (Consumer consumer = join(ring)) {
+      check(consumer.drain(message -> got.add(text(message)), 10) == 2, "those before it");
+      refused(Status.DAMAGED, () -> consumer.drain(message -> got.add(text(message)), 10), null);
+      check(consumer.drain(message -> got.add(text(message)), 10) == 2, "those behind it");
+      check(consumer.drain(message -> {}, 10) == 0, "nothing is left");
+    }
+    check(got.equals(List.of(message(0), message(1), message(3), message(4))), got.toString());
+  }
+
+  private static void throwInWriter(Ring ring) throws Exception {
+    try (Producer producer = ring.producer("java")) {
+      try {
+        producer.pushMany(
+            3,
+            (index, room) -> {
+              if (index == 2) {
+                throw new IllegalStateException("no");
+              }
+              return put(room, "never");
+            });
+        check(false, "it was to throw");
+      } catch (IllegalStateException expected) {
+        // nothing is published
+      }
+      refused(Status.TOO_LARGE, () -> producer.pushMany(2, (index, room) -> 301), null);
+      refused(Status.TOO_LARGE, () -> producer.pushMany(2, (index, room) -> -1), null);
+      refused(Status.TOO_LARGE, () -> producer.pushMany(1 << 20, (index, room) -> 0), null);
+      refused(Status.INVALID, () -> producer.pushMany(0, (index, room) -> 0), null);
+      producer.pushMany(2, (index, room) -> put(room, message(index)));
+      long all = ring.info().slots();
+      check(
+          producer.pushMany((int) all, (index, room) -> 0, Duration.ZERO).isEmpty(), "it is full");
+    }
+  }
+
+  private static void refused(Status status, Callable<?> use, ExecutorService elsewhere) {
+    try {
+      if (elsewhere == null) {
+        use.call();
+      } else {
+        elsewhere
+            .submit(
+                () -> {
+                  refused(status, use, null);
+                  return null;
+                })
+            .get();
+        return;
+      }
+    } catch (RingException error) {
+      check(error.status() == status, "refused as " + error.status() + ": " + error.getMessage());
+      return;
+    } catch (Exception error) {
+      throw new IllegalStateException(error);
+    }
+    check(false, "was not refused");
+  }
+
+  private static void outside(Callable<?> use) {
+    try {
+      use.call();
+    } catch (IndexOutOfBoundsException expected) {
+      return;
+    } catch (Exception error) {
+      throw new IllegalStateException(error);
+    }
+    check(false, "it lies outside");
+  }
+
+  private static void check(boolean condition, String what) {
+    if (!condition) {
+      throw new AssertionError(what);
+    }
+  }
+}

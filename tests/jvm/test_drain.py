@@ -1,0 +1,132 @@
+"""Many messages a call from Java: what a handler is given, and what a writer fills."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+import shmring
+
+Java = Callable[..., list[str]]
+
+
+def message(i: int) -> bytes:
+    return str(i).encode().ljust(i % 700, b".")
+
+
+def check(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+def test_messages_of_every_size_come_where_they_lie_and_the_end_last(name: str, java: Java) -> None:
+    count = 3000
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        ring.subscribe("drained", start="earliest")
+        process = subprocess.Popen(java("DrainCheck", "drain", name, count), stderr=subprocess.PIPE)
+        try:
+            with ring.producer() as out:
+                for i in range(count):  # around the ring twice: some lie across its end
+                    out.push(message(i), timeout=600)
+                out.push_end()
+            _, errors = process.communicate(timeout=600)
+        finally:
+            process.kill()
+        assert process.returncode == 0, errors.decode()
+        assert ring.branches()[0]["position"] == ring.claimed
+
+
+@pytest.mark.parametrize("options", [{}, {"checksum": True}, {"scattered": True}])
+def test_what_a_writer_fills_arrives_all_at_once(
+    name: str, java: Java, options: dict[str, bool]
+) -> None:
+    count = 3000
+    with (
+        shmring.create(name, slots=1024, temporary=True, **options) as ring,
+        ring.consumer("a", start="earliest") as inp,
+    ):
+        process = subprocess.Popen(java("DrainCheck", "push", name, count), stderr=subprocess.PIPE)
+        try:
+            got = list(inp)
+            _, errors = process.communicate(timeout=600)
+        finally:
+            process.kill()
+        assert process.returncode == 0, errors.decode()
+        assert got == [message(i % 300) for i in range(count)]
+
+
+def test_a_handler_that_throws_gets_the_rest_again(name: str, java: Java) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+    ):
+        ring.subscribe("drained", start="earliest")
+        for i in range(40):
+            out.push(message(i))
+        check(java("DrainCheck", "throw", name, 40))
+        assert ring.branches()[0]["position"] == ring.claimed == ring.branches()[0]["released"]
+
+
+@pytest.mark.parametrize("what", ["late", "again"])
+def test_what_a_callback_was_lent_is_its_own(name: str, java: Java, what: str) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        ring.subscribe("drained", start="earliest")
+        out.push(b"0" * 40 if what == "late" else message(0) or b"")
+        check(java("DrainCheck", what, name, 0))
+        assert inp.pop(timeout=0) == (b"0" * 40 if what == "late" else message(0))
+        assert [inp.pop(timeout=0) for _ in range(inp.lag)] == (
+            [b""] if what == "late" else [b"ok"] * 2
+        )
+
+
+def test_threads_with_one_consumer_share_its_messages(name: str, java: Java) -> None:
+    count = 500
+    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
+        ring.subscribe("drained", start="earliest")
+        for i in range(count):
+            out.push(b"%d" % i)
+        check(java("DrainCheck", "threads", name, count))
+
+
+def test_who_closes_waits_for_the_handler(name: str, java: Java) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("drained") as inp,
+    ):
+        out.push_many([message(i) for i in range(3)])
+        check(java("DrainCheck", "closed", name, 0))
+        with inp.lease_many(10, timeout=0) as again:
+            assert [bytes(data) for data in again] == [message(1), message(2)]
+            assert again.redelivered
+
+
+def test_a_damaged_message_is_told_of_and_stepped_over(name: str, java: Java) -> None:
+    with (
+        shmring.create(name, slots=1024, checksum=True, temporary=True) as ring,
+        ring.producer() as out,
+    ):
+        ring.subscribe("drained", start="earliest")
+        out.push_many([message(i) for i in range(5)])
+        with open(ring.path, "r+b") as file:
+            file.seek(ring.info.file_bytes - ring.slots * 300 + 2 * 300)
+            file.write(b"x")
+        check(java("DrainCheck", "damaged", name, 0))
+
+
+def test_a_writer_that_throws_publishes_nothing(name: str, java: Java) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.consumer("a") as inp,
+    ):
+        check(java("DrainCheck", "writer", name, 0))
+        assert inp.pop(timeout=0) == message(0)
+        assert inp.pop(timeout=0) == message(1)
+        with pytest.raises(shmring.Empty):
+            inp.pop(timeout=0)
