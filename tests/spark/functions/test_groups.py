@@ -1,16 +1,17 @@
-"""Groups and cogroups through a sidecar, beside Spark's own functions."""
+"""Groups through a sidecar, on both ways to it, and cogroups, beside Spark's own functions."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from direct import DIRECT, TYPES
+from direct import DIRECT, TYPES, is_direct
 from pyspark.sql import functions
 from pyspark.sql.functions import expr
 
 from shmring.spark import metrics, through
 
 METHODS = ["applyInArrow", "applyInPandas"]
+DECLARED = "s string, d double, id long"
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def numbers(spark, count=2000):
 
 
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
-def test_every_type_comes_back_as_from_sparks_own_function(spark, serve, name, method, nulls):
+def test_every_type_comes_back_as_from_sparks_own_function(spark, serve, name, path, method, nulls):
     serve("identity", workers=2)
     made = [
         f"{text} {column}"
@@ -58,10 +59,11 @@ def test_every_type_comes_back_as_from_sparks_own_function(spark, serve, name, m
     groups = frame.groupBy("k")
     ours = apply(groups, method, through(name), frame.schema).orderBy("id")
     own = apply(groups, method, own_identity(), frame.schema).orderBy("id")
+    assert is_direct(ours, name) == (path == "direct")
     assert ours.collect() == own.collect()
 
 
-def test_function_is_called_once_a_group(spark, serve, name, method):
+def test_function_is_called_once_a_group(spark, serve, name, path, method):
     serve("with_rows")
     frame = numbers(spark)
     schema = "k long, id long, tens long, rows long"
@@ -71,18 +73,19 @@ def test_function_is_called_once_a_group(spark, serve, name, method):
     assert all(row.rows == row["count"] for row in found)
     by_expression = apply(frame.groupBy(expr("id % 2"), "k"), method, through(name), schema)
     assert by_expression.select("rows").distinct().count() == 2
+    assert is_direct(by_expression, name) == (path == "direct")
     whole = apply(frame.groupBy(), method, through(name), schema)
     assert whole.select("rows").distinct().collect()[0].rows == 2000
 
 
-def test_groups_are_never_joined_nor_counted(spark, serve, name, method):
+def test_groups_are_never_joined_nor_counted(spark, serve, name, path, method):
     serve("with_rows", max_batch_rows=10_000, max_wait_ms=3_600_000.0)
     schema = "k long, id long, tens long, rows long"
     counted = apply(numbers(spark).groupBy("k"), method, through(name), schema)
     assert counted.select("k", "rows").distinct().count() == 7
 
 
-def test_answers_may_have_any_number_of_rows(spark, serve, name, method):
+def test_answers_may_have_any_number_of_rows(spark, serve, name, path, method):
     sidecar = serve("twice")
     frame = numbers(spark, 100)
     assert apply(frame.groupBy("k"), method, through(name), frame.schema).count() == 200
@@ -102,6 +105,27 @@ def test_a_task_has_one_client_and_leaves_nothing(spark, serve, name, method, re
     assert total.value.rows == 200
     assert total.value.requests == 200
     until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+def test_keys_may_be_null_text_or_several(spark, serve, name, path, method):
+    serve("with_rows", workers=2)
+    frame = spark.range(600, numPartitions=3).selectExpr(
+        "if(id % 4 = 0, null, repeat('é', cast(id % 4 as int))) s", "(id % 3) / 2 d", "id"
+    )
+    counted = apply(frame.groupBy("s", "d"), method, through(name), f"{DECLARED}, rows long")
+    assert [tuple(row) for row in counted.orderBy("id").collect()] == [
+        (*row, 50) for row in frame.orderBy("id").collect()
+    ]
+
+
+def test_groups_of_groups_and_beside_a_join(spark, serve, name, path, method):
+    serve("identity", workers=2)
+    frame = numbers(spark)
+    once = apply(frame.groupBy("k"), method, through(name), frame.schema)
+    twice = apply(once.groupBy("k"), method, through(name), frame.schema)
+    joined = twice.join(once.withColumnRenamed("id", "other"), expr("id = other + 7"))
+    assert joined.count() == 1993
+    assert once.limit(3).count() == 3
 
 
 @pytest.mark.parametrize("sides", ["both", "left", "right"])
@@ -146,7 +170,7 @@ def failure_of(frame):
     return str(caught.value)
 
 
-def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, method):
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, path, method):
     serve("fail_on_seven")
     frame = spark.range(10, numPartitions=1)
     text = failure_of(apply(frame.groupBy("id"), method, through(name), "id long"))
@@ -154,7 +178,7 @@ def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, met
     assert "seven is not allowed" in text
 
 
-def test_answer_that_spark_does_not_expect_is_told_with_both(spark, serve, name, method):
+def test_answer_that_spark_does_not_expect_is_told_with_both(spark, serve, name, path, method):
     serve("with_pid")
     frame = spark.range(10, numPartitions=1)
     text = failure_of(apply(frame.groupBy("id"), method, through(name), "id long"))
@@ -162,11 +186,11 @@ def test_answer_that_spark_does_not_expect_is_told_with_both(spark, serve, name,
     assert f"{method} was declared with: it has 2 columns, not 1" in text
 
 
-def test_group_that_fits_no_request_is_told_with_what_to_set(spark, serve, name, method):
+def test_group_that_fits_no_request_is_told_with_what_to_set(spark, serve, name, path, method):
     serve("identity", slots=1024)
     frame = spark.range(5000, numPartitions=1).selectExpr("1 k", "repeat('x', 100) s")
     text = failure_of(apply(frame.groupBy("k"), method, through(name), frame.schema))
-    assert "a group of 5000 rows must fit one request" in text
+    assert "5000 rows" in text
     assert "make it larger with `shmring sidecar --slots 4096`" in text
 
 
@@ -180,7 +204,7 @@ def test_function_of_one_side_that_is_given_two_says_so(spark, serve, name, meth
 
 @pytest.mark.kill
 def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
-    spark, serve, name, method, monkeypatch, tmp_path
+    spark, serve, name, path, method, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
     serve("die_once", workers=2)

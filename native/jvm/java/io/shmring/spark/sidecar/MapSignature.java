@@ -4,6 +4,7 @@ import io.shmring.spark.columns.SparkTypes;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -31,25 +32,32 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
 
   @Override
   public Passage begin(int partition) {
-    return new Rows(this);
+    return begin(new UnsafeRows(input)::of);
+  }
+
+  /**
+   * @param send what goes of a row, good until the next one
+   */
+  Passage begin(Function<InternalRow, UnsafeRow> send) {
+    return new Rows(this, send);
   }
 
   private static final class Rows implements Passage.OfRows {
     private final String method;
     private final StructType output;
-    private final UnsafeRows unsafe;
+    private final Function<InternalRow, UnsafeRow> send;
     private final UnsafeProjection answers;
 
-    Rows(MapSignature signature) {
+    Rows(MapSignature signature, Function<InternalRow, UnsafeRow> send) {
       this.method = signature.method;
       this.output = signature.output;
-      this.unsafe = new UnsafeRows(signature.input);
+      this.send = send;
       this.answers = UnsafeProjection.create(output);
     }
 
     @Override
     public UnsafeRow send(InternalRow row) {
-      return unsafe.of(row);
+      return send.apply(row);
     }
 
     @Override

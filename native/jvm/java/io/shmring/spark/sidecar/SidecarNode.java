@@ -70,11 +70,16 @@ abstract class SidecarNode extends SparkPlan {
     return takesColumns(child);
   }
 
+  /** How the child's rows become batches. */
+  Input.Kind<InternalRow> rows() {
+    return RowInput::new;
+  }
+
   @Override
   public final RDD<InternalRow> doExecute() {
     return takesColumns()
         ? mapped(child.executeColumnar(), ColumnInput::new)
-        : mapped(child.execute(), RowInput::new);
+        : mapped(child.execute(), rows());
   }
 
   private <T> RDD<InternalRow> mapped(RDD<T> input, Input.Kind<T> kind) {

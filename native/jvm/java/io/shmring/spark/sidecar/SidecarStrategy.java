@@ -8,10 +8,13 @@ import java.util.List;
 import java.util.Optional;
 import java.util.Set;
 import org.apache.spark.api.python.PythonEvalType;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
+import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInArrow;
+import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.MapInPandas;
@@ -23,7 +26,7 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Plans mapInArrow and mapInPandas of shmring.spark.through(...), and shmring's UDFs, so that no Python
+ * Plans what takes shmring.spark.through(...), save cogroups, and shmring's UDFs, so that no Python
  * worker takes part.
  * What it leaves alone Spark plans as ever, with the same results.
  */
@@ -33,6 +36,10 @@ public final class SidecarStrategy extends SparkStrategy {
 
   private static final Set<Integer> MAP_TYPES =
       Set.of(PythonEvalType.SQL_MAP_ARROW_ITER_UDF(), PythonEvalType.SQL_MAP_PANDAS_ITER_UDF());
+
+  private static final Set<Integer> GROUP_TYPES =
+      Set.of(
+          PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(), PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF());
 
   /** UDFs over iterators, of pandas and of Arrow, which Spark 4.0 does not have. */
   private static final Set<Integer> EVAL_TYPES =
@@ -45,6 +52,10 @@ public final class SidecarStrategy extends SparkStrategy {
       planned = planMap("mapInArrow", map, map.functionExpr(), map.isBarrier());
     } else if (plan instanceof MapInPandas map && isWanted() && map.profile().isEmpty()) {
       planned = planMap("mapInPandas", map, map.functionExpr(), map.isBarrier());
+    } else if (plan instanceof FlatMapGroupsInArrow map && isWanted()) {
+      planned = planGroups("applyInArrow", map, map.functionExpr(), map.groupingAttributes());
+    } else if (plan instanceof FlatMapGroupsInPandas map && isWanted()) {
+      planned = planGroups("applyInPandas", map, map.functionExpr(), map.groupingAttributes());
     } else if (plan instanceof ArrowEvalPython eval && isWanted()) {
       planned = plan(eval);
     }
@@ -68,6 +79,22 @@ public final class SidecarStrategy extends SparkStrategy {
     return SidecarCall.of(udf)
         .map(
             call -> new SidecarExec(call, method, map.output(), isBarrier, planLater(child)));
+  }
+
+  private Optional<SparkPlan> planGroups(
+      String method, LogicalPlan map, Expression function, Seq<Attribute> keys) {
+    LogicalPlan child = map.children().head();
+    if (!(function instanceof PythonUDF udf)
+        || !GROUP_TYPES.contains(udf.evalType())
+        || !CollectionConverters.asJava(udf.children()).stream().allMatch(Attribute.class::isInstance)
+        || !SparkTypes.areSupported(SidecarGroupsExec.sent(udf))
+        || !SparkTypes.areSupported(map.schema())) {
+      return Optional.empty();
+    }
+    return SidecarCall.of(udf)
+        .map(
+            call ->
+                new SidecarGroupsExec(call, method, keys, udf, map.output(), planLater(child)));
   }
 
   /** What lies below is taken along while it is UDFs of sidecars, too. */

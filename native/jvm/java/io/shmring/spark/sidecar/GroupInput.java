@@ -1,0 +1,37 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.spark.columns.RootWriter;
+import org.apache.spark.sql.catalyst.InternalRow;
+import scala.Tuple2;
+import scala.collection.Iterator;
+
+/** Sorted rows in groups of one key each: a group is a batch, however large. */
+final class GroupInput implements Input {
+  private final Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups;
+  private final Passage.OfRows passage;
+
+  /**
+   * @param groups with their keys
+   * @param passage of a signature that is for rows
+   */
+  GroupInput(Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups, Passage passage) {
+    this.groups = groups;
+    this.passage = (Passage.OfRows) passage;
+  }
+
+  @Override
+  public boolean hasNext() {
+    return groups.hasNext();
+  }
+
+  @Override
+  public int fill(RootWriter writer, int mostRows, long mostBytes) {
+    Iterator<InternalRow> rows = groups.next()._2();
+    int written = 0;
+    while (rows.hasNext()) {
+      writer.write(passage.send(rows.next()));
+      written++;
+    }
+    return written;
+  }
+}

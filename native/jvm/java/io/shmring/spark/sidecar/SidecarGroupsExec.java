@@ -1,0 +1,125 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.spark.columns.SparkTypes;
+import java.util.List;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.plans.physical.Distribution;
+import org.apache.spark.sql.execution.GroupedIterator;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.python.FlatMapGroupsInArrowExec;
+import org.apache.spark.sql.types.StructType;
+import scala.collection.Iterator;
+import scala.collection.immutable.IndexedSeq;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+
+/** applyInArrow or applyInPandas of groups, by a sidecar. */
+public final class SidecarGroupsExec extends SidecarNode {
+  private static final long serialVersionUID = 1L;
+
+  private final SidecarCall call;
+  private final String method;
+  private final Seq<Attribute> keys;
+  private final PythonUDF function;
+  private final Seq<Attribute> output;
+
+  /**
+   * @param method of the groups, as the user called it
+   * @param function whose arguments are the columns that go
+   */
+  public SidecarGroupsExec(
+      SidecarCall call,
+      String method,
+      Seq<Attribute> keys,
+      PythonUDF function,
+      Seq<Attribute> output,
+      SparkPlan child) {
+    super(call, child);
+    this.call = call;
+    this.method = method;
+    this.keys = keys;
+    this.function = function;
+    this.output = output;
+  }
+
+  /** The types of the columns that go; a column of the frame keeps its name. */
+  static StructType sent(PythonUDF function) {
+    StructType columns = new StructType();
+    for (Expression value : CollectionConverters.asJava(function.children())) {
+      Attribute column = (Attribute) value;
+      columns = columns.add(column.name(), column.dataType(), column.nullable());
+    }
+    return columns;
+  }
+
+  @Override
+  Signature signature(SparkTypes types) {
+    MapSignature map = new MapSignature(method, sent(function), schema(), types);
+    return new GroupSignature(map, function.children(), child().output());
+  }
+
+  @Override
+  Input.Kind<InternalRow> rows() {
+    Seq<Expression> by =
+        CollectionConverters.asScala(List.<Expression>copyOf(CollectionConverters.asJava(keys)))
+            .toList();
+    Seq<Attribute> columns = child().output();
+    return (rows, passage) ->
+        new GroupInput(
+            GroupedIterator.apply(CollectionConverters.asScala(rows), by, columns), passage);
+  }
+
+  /** Spark's own node, which knows how its child must lie: the classes differ between versions. */
+  private SparkPlan sparks() {
+    return new FlatMapGroupsInArrowExec(keys, function, output, child());
+  }
+
+  @Override
+  public Seq<Distribution> requiredChildDistribution() {
+    return sparks().requiredChildDistribution();
+  }
+
+  @Override
+  public Seq<Seq<SortOrder>> requiredChildOrdering() {
+    return sparks().requiredChildOrdering();
+  }
+
+  @Override
+  public Seq<Attribute> output() {
+    return output;
+  }
+
+  @Override
+  List<? extends Expression> produced() {
+    return CollectionConverters.asJava(output);
+  }
+
+  @Override
+  boolean sendsColumns() {
+    return false;
+  }
+
+  @Override
+  boolean isBarrier() {
+    return false;
+  }
+
+  @Override
+  public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
+    return new SidecarGroupsExec(call, method, keys, function, output, children.head());
+  }
+
+  @Override
+  public Iterator<Object> stringArgs() {
+    return CollectionConverters.asScala(List.<Object>of(call, keys, output).iterator());
+  }
+
+  @Override
+  List<Object> elements() {
+    return List.of(call, method, keys, function, output, child());
+  }
+}
