@@ -63,12 +63,21 @@ def _need(*programs: str, package: str) -> None:
         raise Unavailable(f"needs {' and '.join(missing)} ({package})")
 
 
-@functools.cache
 def _peers() -> str:
     """The jars of the peers, as a class path; Maven brings them once."""
-    _need("mvn", package="maven")
+    if (reason := _why_no_jars()) is not None:
+        raise Unavailable(reason)
+    return str(JARS / "*")
+
+
+@functools.cache
+def _why_no_jars() -> str | None:
+    """Asked once: without a network Maven takes its time, and many rows need them."""
     plan = SOURCES / "pom.xml"
-    if not JARS.exists() or JARS.stat().st_mtime < plan.stat().st_mtime:
+    if JARS.exists() and JARS.stat().st_mtime >= plan.stat().st_mtime:
+        return None
+    try:
+        _need("mvn", package="maven")
         shutil.rmtree(JARS, ignore_errors=True)
         made = JARS.with_suffix(".new")
         shutil.rmtree(made, ignore_errors=True)
@@ -76,7 +85,9 @@ def _peers() -> str:
         _run("mvn", "-q", "-B", "-f", plan, goal, f"-DoutputDirectory={made}")
         made.rename(JARS)
         os.utime(JARS)
-    return str(JARS / "*")
+    except Unavailable as reason:
+        return str(reason)
+    return None
 
 
 @functools.cache
