@@ -128,6 +128,16 @@ def test_groups_of_groups_and_beside_a_join(spark, serve, name, path, method):
     assert once.limit(3).count() == 3
 
 
+def test_threads_of_one_driver_run_their_queries_at_a_time(
+    spark, serve, name, path, method, thread
+):
+    serve("identity", workers=2)
+    frame = numbers(spark)
+    result = apply(frame.groupBy("k"), method, through(name), frame.schema)
+    jobs = [thread(lambda: result.agg(functions.sum("id")).first()[0]) for _ in range(3)]
+    assert [job.outcome() for job in jobs] == [sum(range(2000))] * 3
+
+
 @pytest.mark.parametrize("sides", ["both", "left", "right"])
 def test_cogroups_have_two_sides(spark, serve, name, method, sides):
     serve("sides")
@@ -213,3 +223,21 @@ def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
     )
     assert result.agg(functions.sum("id")).first()[0] == sum(range(2000))
     assert (tmp_path / "marker").exists()
+
+
+@pytest.mark.kill
+def test_cancelled_job_leaves_nothing(
+    spark, serve, name, path, method, monkeypatch, tmp_path, until, reply_rings, start_job
+):
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    sidecar = serve("wait_for_marker", workers=2)
+    frame = numbers(spark)
+    result = apply(frame.groupBy("k"), method, through(name), frame.schema)
+    cancel = start_job(result)
+    until(lambda: marker.with_suffix(".begun").exists() and reply_rings())
+    cancel()
+    marker.touch()
+    until(lambda: not reply_rings(), "the end of the reply rings")
+    assert result.count() == 2000
+    assert sidecar.restarts == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.sql import functions
+from pyspark.sql import Window, functions
 
 import shmring
 from shmring.spark import arrow_udf, metrics, pandas_udf
@@ -67,6 +67,42 @@ def test_udf_beside_other_columns_and_in_sql(spark, serve, name, make, frame):
     spark.udf.register("doubled", make(name, "long"))
     rows = spark.sql("select id, doubled(tens) t from numbers where doubled(id) > 3990").collect()
     assert [tuple(r) for r in rows] == [(i, 20 * i) for i in range(1996, 2000)]
+
+
+def test_udf_wherever_spark_takes_an_expression(serve, name, make, frame):
+    serve("double", workers=2)
+    double = make(name, "long")
+    few = frame.where("id < 40")
+    sums = few.groupBy(functions.col("id") % 4).agg(functions.sum("id").alias("s"))
+    over = few.groupBy().agg(double(functions.max("id")).alias("d"), functions.max(double("id")))
+    assert tuple(over.first()) == (78, 78)
+    having = sums.where(double("s") > 400).select("s")
+    assert sorted(row.s for row in having.collect()) == [210]
+    ordered = few.orderBy(double(-functions.col("id"))).select("id").limit(3)
+    assert [row.id for row in ordered.collect()] == [39, 38, 37]
+    other = few.select(functions.col("id").alias("other"))
+    assert few.join(other, double("id") == functions.col("other")).count() == 20
+    window = Window.partitionBy(functions.col("id") % 2).orderBy("id")
+    running = few.select("id", functions.sum(double("id")).over(window).alias("r"))
+    assert running.where("id = 4").first().r == 2 * (0 + 2 + 4)
+    inside = few.select(
+        functions.struct(double("id").alias("d"), functions.array(double("tens"))).alias("s"),
+        functions.when(functions.col("id") > 1, double("id")).otherwise(-1).alias("w"),
+        functions.explode(functions.array(double("id"), double("tens"))).alias("e"),
+    )
+    rows = inside.where("s.d = 4").collect()
+    assert [(row.s.d, row.s[1], row.w, row.e) for row in rows] == [
+        (4, [40], 4, 4),
+        (4, [40], 4, 40),
+    ]
+
+
+def test_udf_of_parts_of_structs(serve, name, make, frame):
+    serve("total")
+    total = make(name, "long")
+    nested = frame.select(functions.struct("id", functions.struct("tens").alias("in")).alias("s"))
+    rows = nested.select(total("s.id", functions.col("s.in.tens"))).collect()
+    assert [row[0] for row in rows] == [11 * i for i in range(2000)]
 
 
 def test_udf_is_named_after_its_sidecar(serve, name, make, frame):
