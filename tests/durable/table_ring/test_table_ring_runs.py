@@ -52,17 +52,6 @@ def pop(connection: psycopg.Connection[Any], most: int) -> list[bytes]:
     return [data for (data,) in connection.execute(query.encode())]
 
 
-def test_runs_are_pushed_beside_one_that_is_not_committed(
-    server: Postgres, ring: TableRing
-) -> None:
-    with transaction(server) as other, transaction(server) as second:
-        assert push(other, rows(0, 3)) == 0
-        assert push(second, rows(3, 6)) == 3
-        second.commit()
-        other.commit()
-    assert ring.pop_many(timeout=0) == rows(0, 6)
-
-
 def test_run_that_is_popped_ends_before_a_push_that_is_not_committed(
     server: Postgres, ring: TableRing
 ) -> None:
@@ -111,16 +100,6 @@ def test_last_run_whose_popper_is_undone_is_the_next_again(
         assert pop(other, 3) == rows(0, 3)
         other.rollback()
     assert ring.pop_many(timeout=0) == rows(0, 9)
-
-
-def test_run_whose_pusher_is_undone_is_passed_over(server: Postgres, ring: TableRing) -> None:
-    with transaction(server) as other, transaction(server) as second:
-        assert push(other, rows(0, 3)) == 0
-        assert push(second, rows(3, 6)) == 3
-        second.commit()
-        other.rollback()
-    assert ring.pop_many(timeout=0) == rows(3, 6)
-    assert ring.push(b"6") == 6
 
 
 def test_last_run_whose_pusher_is_undone_burns_no_number(server: Postgres, ring: TableRing) -> None:

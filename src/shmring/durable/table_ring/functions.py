@@ -12,13 +12,13 @@ the functions below
     each runs in one statement, and so in one round trip
 
 Who takes one number takes it from the sequence and makes one guarded UPDATE of its slot; until the
-end of that transaction it holds the cursor's advisory lock shared. Who takes a run of numbers holds
-a second lock shared for as long, and the cursor's alone while it looks at the run's slots and moves
-the sequence, and no longer. Who puts a cursor right holds both alone: then nobody is between a
-number and its UPDATE, and the slots tell the truth. A number below the highest pushed one that is
-in no slot will never come, and is passed over; numbers above it are taken back. A sequence is not
-undone with its transaction and may jump after a crash of the server, so it can be ahead of the
-slots, never behind.
+end of that transaction it holds the cursor's advisory lock shared. Who pushes a run holds the lock
+alone. Who pops a run holds a second lock shared until the end, and the cursor's alone while it
+looks at the run's slots and moves the sequence, and no longer: what is not popped yet keeps its
+slots. Who puts a cursor right holds all of its locks alone: then nobody is between a number and its
+UPDATE, and the slots tell the truth. A number below the highest pushed one that is in no slot will
+never come, and is passed over; numbers above it are taken back. A sequence is not undone with its
+transaction and may jump after a crash of the server, so it can be ahead of the slots, never behind.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ __all__ = [
     "AWAIT_MESSAGE",
     "AWAIT_SLOT",
     "FOREIGN",
+    "FULL_WITHIN",
     "IDLE",
     "POP",
     "PUSH",
@@ -42,13 +43,14 @@ __all__ = [
 
 # Raised whenever a body below changes.
 VERSION = 3
-# SQLSTATEs: what ends the part of a statement that holds a cursor's lock; a slot holds what is none
-# of its own.
-TAKEN = "SR001"
+# SQLSTATEs: a run of slots is free at its end and not before; a slot holds what is none of its own;
+# and what ends the part of a transaction that holds a cursor's lock.
+FULL_WITHIN = "SR001"
 FOREIGN = "SR002"
+TAKEN = "SR003"
 
-# Advisory locks of a ring: the second key. Subscribers' numbers are below 64. A cursor's lock for
-# those who have runs of its numbers is RUNS above its own.
+# Advisory locks of a ring: the second key. Subscribers' numbers are below 64. The lock of those who
+# have runs of a subscriber's numbers is RUNS above its cursor's.
 PUSH, POP, AWAIT_MESSAGE, AWAIT_SLOT, RUNS = 0, 1, 100, 200, 300
 
 # How far below a cursor one looks for numbers that somebody took and did not use: more than there
@@ -246,19 +248,10 @@ class Functions:
 
     @property
     def _push_many(self) -> str:
+        # Beside another push a slot that is free could be one that a number of the lap before was
+        # taken for: so the lock is kept until the slots are filled and committed.
         join, where, number = self._run("first", "lap")
         free = "s.reference_count = 0 AND s.holders = 0"
-        take = f"""
-                    number := {self._last("_push")};
-                    -- As a rule slots come free in the order of their numbers: ask the last first.
-                    IF EXISTS (SELECT FROM {self._in()} s
-                        WHERE s.slot = {self._slot("(number + wanted - 1)")} AND {free})
-                        AND {self._count("number", "(number + wanted)", lambda _: free)} = wanted
-                    THEN
-                        PERFORM setval('{self._in("_push")}'::regclass, number + wanted);
-                    ELSE
-                        number := NULL;
-                    END IF;"""
         return f"""
             CREATE OR REPLACE FUNCTION {self._in("_push_many")}(data bytea[], written bigint)
             RETURNS bigint LANGUAGE plpgsql AS $$
@@ -270,11 +263,17 @@ class Functions:
                 filled bigint;
                 known record;
             BEGIN
-                {self._lock(f"{PUSH + RUNS}", "_shared")}
-                {self._take(str(PUSH), take)}
-                first := number;
+                {self._lock(str(PUSH))}
+                number := {self._last("_push")};
+                -- As a rule slots come free in the order of their numbers: ask the last one first.
+                IF NOT EXISTS (SELECT FROM {self._in()} s
+                    WHERE s.slot = {self._slot("(number + wanted - 1)")} AND s.reference_count = 0)
+                THEN
+                    RETURN NULL;
+                END IF;
                 SELECT r.subscribers, r.holders INTO known
                 FROM {self._in("_ring")} r WHERE r.id = 0;
+                first := number;
                 WHILE first < number + wanted LOOP
                     lap := {self._lap("first", "number + wanted")};
                     UPDATE {self._in()} s SET message_id = {number}, time = written,
@@ -284,14 +283,12 @@ class Functions:
                     WHERE {where} AND {free};
                     GET DIAGNOSTICS filled = ROW_COUNT;
                     IF filled <> lap - first THEN
-                        RAISE 'a slot of messages % to % was free and is not', first, lap - 1
-                            USING ERRCODE = '{FOREIGN}';
+                        RAISE 'a slot is not free' USING ERRCODE = '{FULL_WITHIN}';
                     END IF;
                     first := lap;
                 END LOOP;
-                IF number IS NOT NULL THEN
-                    {self._wake(AWAIT_MESSAGE)}
-                END IF;
+                PERFORM setval('{self._in("_push")}'::regclass, number + wanted);
+                {self._wake(AWAIT_MESSAGE)}
                 RETURN number;
             END $$"""
 
@@ -306,7 +303,7 @@ class Functions:
             DECLARE
                 highest bigint;
             BEGIN
-                {self._alone(str(PUSH))}
+                {self._lock(str(PUSH))}
                 push := {self._last("_push")};
                 IF push > 0 AND NOT EXISTS (SELECT FROM {self._in()} s
                     WHERE s.slot = {self._slot("(push - 1)")} AND s.message_id = push - 1)

@@ -384,9 +384,9 @@ class PostgresBackend(Backend):
                 found = attempt()
                 self._untidy = self._undone = False
             except exc.DBAPIError as error:
-                if _is_gone(error):
+                if _sqlstate(error) == functions.FULL_WITHIN or _is_gone(error):
                     self._untidy = self._undone = False
-                    return None  # a look says that the subscriber was removed
+                    return None  # a look says which slot, or that the subscriber was removed
                 if _sqlstate(error) == functions.FOREIGN:
                     raise Damaged(
                         f"table ring {self.tables.name!r}: {_said(error)}; somebody else wrote to"
