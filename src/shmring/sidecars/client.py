@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ from shmring.errors import (
     Full,
     LimitReached,
     RingNotFound,
+    ShmringError,
     SidecarError,
     SidecarUnavailable,
     TooManyLeases,
@@ -206,6 +208,23 @@ class SidecarClient(Closing):
                     ) from error
                 time.sleep(min(left, random.uniform(pause / 2, pause)))
                 pause = min(2 * pause, _PAUSE)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Whether nothing is under way, and the sidecar's ring is still the one of its name."""
+        if self._waiting or self._mapping or self._mailbox.ring.closed:
+            return False
+        with suppress(ShmringError):
+            return self._dead_since is None and self._found() == self._requests.info.uuid
+        return False
+
+    def begin(self, task: Task) -> None:
+        """Work for another task from now on."""
+        self._task = task
+        self.metrics = Metrics()
+        self._copy = False
+        self._first = True
+        self._recent.clear()
 
     def map(
         self, batches: Iterable[pa.RecordBatch], *, whole: bool = False
@@ -459,13 +478,17 @@ class SidecarClient(Closing):
                 f"(timeout=...) or more workers"
             )
 
-    def _follow(self) -> bool:
-        """Go to the ring of a sidecar that was started anew; whether there is one."""
+    def _found(self) -> str | None:
+        """Which ring has the sidecar's name now."""
         try:
             with shmring.attach(request_ring_name(self.name), read_only=True) as ring:
-                if ring.info.uuid == self._requests.info.uuid:
-                    return False
+                return ring.info.uuid
         except RingNotFound:
+            return None
+
+    def _follow(self) -> bool:
+        """Go to the ring of a sidecar that was started anew; whether there is one."""
+        if self._found() in (None, self._requests.info.uuid):
             return False
         requests, producer = self._await_seats()
         self._requests.close()

@@ -9,12 +9,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 import shmring
 from shmring._shmring import MAX_SEATS
-from shmring.errors import Contended, NotARing, PermissionRefused, RingNotFound, SidecarUnavailable
+from shmring.errors import (
+    Contended,
+    NotARing,
+    PermissionRefused,
+    RingNotFound,
+    ShmringError,
+    SidecarUnavailable,
+)
 from shmring.sidecars.joint import Batching
 from shmring.sidecars.seats import SUPERVISOR
 from shmring.sidecars.sizes import REQUEST
@@ -55,13 +62,28 @@ def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
     return ring
 
 
-def leave_ring(ring: shmring.Ring) -> None:
-    """Close a sidecar's request ring, and remove it unless another supervisor has a seat there."""
+def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
+    """Close a sidecar's request ring, and remove it unless another supervisor has a seat there.
+
+    The clients' rings go with it: who is left asks the next sidecar of the name for answers to a
+    new one, and a client that waits for a task may be killed before it sees that nobody is here.
+    """
     shared = any(seat["alive"] and seat["name"] == SUPERVISOR for seat in ring.seats())
+    replies = [] if shared else list(_reply_rings(sidecar))  # before there can be a next sidecar
     ring.close()
     if not shared:
         with contextlib.suppress(RingNotFound):
             ring.unlink()
+        for name in replies:
+            with contextlib.suppress(ShmringError):  # its client was faster
+                shmring.unlink(name)
+
+
+def _reply_rings(sidecar: str) -> Iterator[str]:
+    prefix = reply_ring_name(sidecar, "")
+    for name in shmring.rings():
+        if name.startswith(prefix) and "." not in name.removeprefix(prefix):
+            yield name
 
 
 class _Process:
@@ -303,11 +325,9 @@ class Sidecar:
     def _sweep(self, ring: shmring.Ring) -> None:
         with contextlib.suppress(Contended):  # somebody else is at it
             ring.recover()
-        prefix = reply_ring_name(self.name, "")
-        for name in shmring.rings():
+        for name in _reply_rings(self.name):
             with contextlib.suppress(PermissionRefused, NotARing):  # not ours
-                if name.startswith(prefix):
-                    shmring.gc(name)
+                shmring.gc(name)
 
     def serve_forever(self) -> None:
         """Block until :meth:`stop` is called from elsewhere or Ctrl-C."""
@@ -337,7 +357,7 @@ class Sidecar:
             if self._existing_ring:
                 ring.close()
             else:
-                leave_ring(ring)
+                leave_ring(self.name, ring)
 
     def __enter__(self) -> Self:
         return self.start()

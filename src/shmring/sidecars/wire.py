@@ -17,10 +17,11 @@ Little-endian, 256 bytes::
     240 16  zero
     256     schema, dictionaries and batch as IPC messages (nothing where there is no batch)
 
-The head of an answer repeats that of its request. The reply ring belongs to one
-task attempt, so what comes late for a dead attempt finds no ring and is dropped.
+The head of an answer repeats that of its request. A client with a reply ring works
+for one task attempt after another. One whose attempt ends with requests under way
+removes that ring, so what comes late for a dead attempt finds none and is dropped.
 A client that sends its requests again does so with a new reply ring, for the
-same reason.
+same reason; it must do so where the sidecar has removed both rings at its end.
 
 A request's schema may have metadata ``shmring.answer``: then the client wants one
 column, of the type that this says (an Arrow schema as an IPC message, in base64).

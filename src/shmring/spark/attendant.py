@@ -79,7 +79,7 @@ class _Door:
             if self._seat is not None:
                 self._seat.close()
             with suppress(ShmringError):
-                leave_ring(ring)
+                leave_ring(self._sidecar, ring)
 
 
 class _Turn:

@@ -13,6 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from shmring.errors import SchemaMismatch
+from shmring.spark.functions.kept_clients import Options, borrow, kept_client
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,7 +154,7 @@ class Through:
 
     @contextlib.contextmanager
     def _client(self) -> Generator[SidecarClient]:
-        with self.connect() as client:
+        with kept_client(self._options(), _current_task()) as client:
             try:
                 yield client
             finally:
@@ -161,17 +162,11 @@ class Through:
                     self.metrics.add(client.metrics)
 
     def connect(self) -> SidecarClient:
-        """A client for the task that this runs in."""
-        from shmring.sidecars import SidecarClient
+        """A client for the task that this runs in, which closes it."""
+        return borrow(self._options(), _current_task())
 
-        return SidecarClient(
-            self.name,
-            in_flight=self.in_flight,
-            timeout=self.timeout,
-            patience=self.patience,
-            reply_slots=self.reply_slots,
-            task=_current_task(),
-        )
+    def _options(self) -> Options:
+        return Options(self.name, self.in_flight, self.timeout, self.patience, self.reply_slots)
 
 
 def function_of(sidecar: str) -> str:

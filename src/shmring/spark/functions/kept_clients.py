@@ -1,0 +1,126 @@
+"""The clients that a Python worker of Spark's keeps from task to task.
+
+Making one, mapping its reply ring and touching that for the first time costs more than a small
+task. Spark kills a worker that it has not wanted for a minute, and all of them at its end, so none
+of their clients is closed then: what is kept is closed well before, and goes with its sidecar.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from shmring.sidecars import SidecarClient, Task
+
+__all__ = ["Options", "borrow", "kept_client"]
+
+_LOOK_EVERY = 0.2
+_IDLE = 10.0  # seconds after which nobody wants one any more
+_REUSED = "SPARK_REUSE_WORKER"  # set where a Python worker has one task after another
+
+
+class Options(NamedTuple):
+    """Of a client: those that have all in common may stand for each other."""
+
+    name: str
+    in_flight: int
+    timeout: float
+    patience: float
+    reply_slots: int | None
+
+
+class _Idle(NamedTuple):
+    options: Options
+    client: SidecarClient
+    since: float
+
+
+class _Kept:
+    """Those of this process that no task uses just now."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[_Idle] = []
+        self._swept = False
+
+    def take(self, options: Options) -> SidecarClient | None:
+        with self._lock:
+            for idle in reversed(self._idle):
+                if idle.options == options:
+                    self._idle.remove(idle)
+                    return idle.client
+        return None
+
+    def put(self, options: Options, client: SidecarClient) -> None:
+        with self._lock:
+            self._idle.append(_Idle(options, client, time.monotonic()))
+            if not self._swept:
+                self._swept = True
+                threading.Thread(target=self._sweep, name="shmring-clients", daemon=True).start()
+
+    def _sweep(self) -> None:
+        """Close what nobody wants, until nothing is kept."""
+        while True:
+            time.sleep(_LOOK_EVERY)
+            with self._lock:
+                unwanted = [idle for idle in self._idle if _is_unwanted(idle)]
+                self._idle = [idle for idle in self._idle if idle not in unwanted]
+                self._swept = bool(self._idle)
+                ends = not self._swept
+            for idle in unwanted:
+                idle.client.close()
+            if ends:
+                return
+
+
+def _is_unwanted(idle: _Idle) -> bool:
+    return time.monotonic() - idle.since > _IDLE or not idle.client.is_reusable
+
+
+_kept = _Kept()
+
+
+def _forget() -> None:
+    """In a forked child, whose parent goes on with its own."""
+    global _kept
+    _kept = _Kept()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+@contextmanager
+def kept_client(options: Options, task: Task) -> Generator[SidecarClient]:
+    """A client that this task has for itself, and that the next one may have after it."""
+    found = borrow(options, task)
+    try:
+        yield found
+    finally:
+        if _REUSED in os.environ and found.is_reusable:
+            _kept.put(options, found)
+        else:
+            found.close()
+
+
+def borrow(options: Options, task: Task) -> SidecarClient:
+    """A client that this task has for itself: a kept one, or a new one."""
+    from shmring.sidecars import SidecarClient
+
+    while (kept := _kept.take(options)) is not None:
+        if kept.is_reusable:
+            kept.begin(task)
+            return kept
+        kept.close()
+    return SidecarClient(
+        options.name,
+        in_flight=options.in_flight,
+        timeout=options.timeout,
+        patience=options.patience,
+        reply_slots=options.reply_slots,
+        task=task,
+    )
