@@ -139,6 +139,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
               input,
               task.signature(),
               allocator,
+              new VectorMemory(context.taskMemoryManager()),
               task.rowsPerBatch(),
               borrowed.requestRingBytes() / PART);
     }

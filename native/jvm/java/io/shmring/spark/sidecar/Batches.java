@@ -43,6 +43,7 @@ final class Batches implements AutoCloseable {
   private final List<Signature.Part> parts;
   private final List<byte[]> schemaBytes; // of these
   private final BufferAllocator allocator;
+  private final VectorMemory memory;
   private final int mostRows;
   private final long mostBytes;
   private final List<Vectors> all = new ArrayList<>();
@@ -56,6 +57,7 @@ final class Batches implements AutoCloseable {
       Input input,
       Signature signature,
       BufferAllocator allocator,
+      VectorMemory memory,
       int mostRows,
       long mostBytes) {
     this.input = input;
@@ -64,6 +66,7 @@ final class Batches implements AutoCloseable {
     this.schemaBytes =
         parts.stream().map(part -> EncodedBatch.schemaBytes(part.schema())).toList();
     this.allocator = allocator;
+    this.memory = memory;
     this.mostRows = mostRows;
     this.mostBytes = mostBytes;
   }
@@ -83,6 +86,7 @@ final class Batches implements AutoCloseable {
     vectors.writer.reset();
     count += input.fill(vectors.writer, mostRows, mostBytes);
     vectors.writer.finish();
+    memory.hold(allocator.getAllocatedMemory());
     return vectors;
   }
 
@@ -120,5 +124,6 @@ final class Batches implements AutoCloseable {
   @Override
   public void close() {
     all.forEach(vectors -> vectors.root.close());
+    memory.close();
   }
 }
