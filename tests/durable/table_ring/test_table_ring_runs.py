@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+import random
+from collections.abc import Callable, Generator
 from typing import Any
 
 import psycopg
@@ -134,3 +135,32 @@ def test_run_over_a_slot_that_somebody_filled_by_hand_is_refused(
     with pytest.raises(Damaged, match="somebody else wrote"):
         ring.push_many(rows(0, 3), timeout=0)
     assert ring.push(b"0", timeout=0) == 0
+
+
+def test_runs_of_many_sessions_lose_and_double_nothing(
+    server: Postgres, ring: TableRing, thread: Callable[..., Any]
+) -> None:
+    each, everybody = 3000, 4
+    total = each * everybody
+    found: list[bytes] = []
+
+    def pusher(who: int) -> None:
+        rng, sent = random.Random(who), 0
+        with TableRing.attach(server.url, durability="delayed") as mine:
+            while sent < each:
+                count = min(rng.choice((2, 4, 14)), each - sent)
+                mine.push_many([b"%d %d" % (who, n) for n in range(sent, sent + count)])
+                sent += count
+
+    def popper(who: int) -> None:
+        rng = random.Random(who)
+        with TableRing.attach(server.url, durability="delayed") as mine:
+            while len(found) < total:
+                with contextlib.suppress(Empty):
+                    # For a second: then one looks for what others left.
+                    found.extend(mine.pop_many(rng.choice((1, 1, 3, 15)), timeout=1.5))
+
+    threads = [thread(work, who) for who in range(everybody) for work in (pusher, popper)]
+    for one in threads:
+        one.outcome()
+    assert sorted(found) == sorted(b"%d %d" % (w, n) for w in range(everybody) for n in range(each))
