@@ -85,6 +85,9 @@ int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 {
 	uint64_t nobody = 0;
 
+	*page = NULL;
+	if ((offset - SEATS_OFFSET) % (off_t)sizeof(struct seat)) /* nobody collects this ring */
+		return SHMRING_UNAVAILABLE;
 	*page = lock_at(offset);
 	return cas_seq_cst(lock_at(offset), &nobody, f->me) ? SHMRING_OK : SHMRING_UNAVAILABLE;
 }

@@ -171,8 +171,10 @@ void shmring_close(shmring *r)
 			seat_give_back(r, load_relaxed(&r->seat));
 			admin_leave(r);
 		}
+		store_relaxed(&r->seat, NOBODY);
 		for (uint32_t i = 0; i < r->seat_count; i++) /* those that were not closed before */
 			seat_abandon(r, i);
+		lock_file_drop(r->seatless);
 		lock_file_close(r->locks);
 	} else {
 		lock_file_forget(r->locks);

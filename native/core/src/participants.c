@@ -35,10 +35,8 @@ int handle_seat(shmring *r)
 	uint32_t index;
 	int status = seat_find(r, ROLE_ATTACHED, ATTACHED_NAME, 0, &index);
 
-	if (!status) {
-		r->lent = false;
-		store_relaxed(&r->seat, index);
-	}
+	if (!status)
+		handle_seated(r, index, false);
 	return status;
 }
 
@@ -49,10 +47,8 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 	if (seat_lend(r, role, name, branch, index))
 		return SHMRING_OK;
 	status = seat_find(r, role, name, branch, index);
-	if (!status && load_relaxed(&r->seat) == NOBODY) { /* it could not be left in order */
-		r->lent = true;
-		store_relaxed(&r->seat, *index);
-	}
+	if (!status && load_relaxed(&r->seat) == NOBODY) /* it could not be left in order */
+		handle_seated(r, *index, true);
 	return status;
 }
 

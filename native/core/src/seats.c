@@ -21,6 +21,12 @@ static off_t seat_offset(const shmring *r, uint32_t index)
 	return (off_t)(r->header.seats_offset + (uint64_t)index * sizeof(struct seat));
 }
 
+/* The byte behind a seat's. */
+static off_t seatless_offset(const shmring *r, uint32_t index)
+{
+	return seat_offset(r, index) + 1;
+}
+
 bool seat_alive(const shmring *r, uint32_t index)
 {
 	return seat_is_own(r, index) || lock_file_locked(r->locks, seat_offset(r, index));
@@ -193,6 +199,34 @@ void seat_give_back(shmring *r, uint32_t index)
 	seat_abandon(r, index);
 }
 
+/* Whether somebody's handle lives without a seat: gc asks, behind the seats
+ * themselves, as whoever gives one up takes such a byte first. */
+bool handle_seatless(const shmring *r)
+{
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (lock_file_locked(r->locks, seatless_offset(r, i)))
+			return true;
+	return false;
+}
+
+static void live_without_seat(shmring *r)
+{
+	store_relaxed(&r->seat, NOBODY);
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		if (lock_file_hold(r->locks, seatless_offset(r, i), &r->seatless) == SHMRING_OK)
+			return;
+	r->seatless = NULL;
+}
+
+/* This one is the handle's own from here on. */
+void handle_seated(shmring *r, uint32_t index, bool lent)
+{
+	r->lent = lent;
+	store_relaxed(&r->seat, index);
+	lock_file_drop(r->seatless);
+	r->seatless = NULL;
+}
+
 /* From here on it counts as a dead process's, for this handle too. Who cannot get
  * the admin lock leaves this way, and without it. */
 void seat_abandon(shmring *r, uint32_t index)
@@ -200,7 +234,7 @@ void seat_abandon(shmring *r, uint32_t index)
 	void *page = load_relaxed(&r->held[index]);
 
 	if (index == load_relaxed(&r->seat))
-		store_relaxed(&r->seat, NOBODY);
+		live_without_seat(r);
 	store_relaxed(&r->held[index], NULL);
 	lock_file_drop(page);
 }

@@ -145,7 +145,7 @@ static bool is_abandoned(const shmring *r)
 		/* What a living member has handed back is no sign of death. */
 		dead |= state == SEAT_ACTIVE || (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.pid));
 	}
-	return dead;
+	return dead && !handle_seatless(r);
 }
 
 /* 1: it goes; or, where this only looks, would. */

@@ -432,7 +432,10 @@ TEST(who_cannot_leave_in_order_is_dead_to_others)
 	shmring_member_close(alone);
 	NEED(pthread_join(thread[0], NULL) == 0 && pthread_join(thread[1], NULL) == 0);
 	puppet_kill(c, pid);
+	/* All of its seats are dead ones; the handle is not. */
+	CHECK_IS(shmring_reapable(ring_path()), 0);
 	p = producer_of(r);
+	CHECK(r->seat == p->seat_index && !r->seatless);
 	alone = member_with(r, "alone", &exclusive);
 	m = member_of(r, "b");
 	CHECK_IS(drain(m, &redelivered), 1 << 1);
