@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 # Raised whenever a body below changes.
-VERSION = 3
+VERSION = 4
 # SQLSTATEs: a run of slots is free at its end and not before; a slot holds what is none of its own;
 # and what ends the part of a transaction that holds a cursor's lock.
 FULL_WITHIN = "SR001"
