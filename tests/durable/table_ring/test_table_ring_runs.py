@@ -93,6 +93,45 @@ def test_run_whose_popper_is_undone_comes_back(server: Postgres, ring: TableRing
         ring.pop(timeout=0)
 
 
+def undo_below(server: Postgres, first: int, middle: int, after: int) -> None:
+    """Pop all of a ring in two transactions, and undo the earlier one."""
+    with transaction(server) as other, transaction(server) as popper:
+        assert pop(other, middle - first) == rows(first, middle)
+        assert pop(popper, 100) == rows(middle, after)
+        popper.commit()
+        other.rollback()
+
+
+def test_run_that_is_undone_below_others_comes_to_who_attaches_and_does_not_wait(
+    server: Postgres, ring: TableRing
+) -> None:
+    ring.push_many(rows(0, 20))
+    undo_below(server, 0, 5, 20)
+    with pytest.raises(Full):
+        ring.push(b"20", timeout=0)
+    with TableRing.attach(server.url) as late:
+        assert [late.pop(timeout=0) for _ in range(5)] == rows(0, 5)
+    assert ring.push_many(rows(20, 40), timeout=0) == 20
+
+
+def test_run_that_is_undone_below_others_comes_to_who_calls_often_and_does_not_wait(
+    server: Postgres, ring: TableRing, until: Callable[..., None]
+) -> None:
+    found: list[bytes] = []
+
+    def pop_now() -> bool:
+        with contextlib.suppress(Empty):
+            found.extend(ring.pop_many(timeout=0))
+        return len(found) == 6
+
+    ring.push_many(rows(0, 20))
+    assert ring.pop(timeout=0) == b"0"
+    undo_below(server, 1, 7, 20)
+    until(pop_now)
+    assert found == rows(1, 7)
+    assert ring.push_many(rows(20, 40), timeout=0) == 20
+
+
 def test_last_run_whose_popper_is_undone_is_the_next_again(
     server: Postgres, ring: TableRing
 ) -> None:

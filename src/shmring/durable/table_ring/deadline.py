@@ -6,10 +6,10 @@ import math
 import time
 from collections.abc import Callable
 
-__all__ = ["Deadline"]
+__all__ = ["Deadline", "Searches"]
 
-# Seconds of waiting after which one looks through the whole table, and again so much later.
-FIRST_SEARCH, NEXT_SEARCH = 1.0, 10.0
+# Seconds between two looks through the whole table: at first, and at most.
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 
 
 class Deadline:
@@ -18,9 +18,7 @@ class Deadline:
     def __init__(self, timeout: float | None) -> None:
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout must be None or 0 and more seconds, not {timeout}")
-        begun = time.monotonic()
-        self._end = math.inf if timeout is None else begun + timeout
-        self._search = begun + FIRST_SEARCH
+        self._end = math.inf if timeout is None else time.monotonic() + timeout
         self.waits = 0
 
     @property
@@ -38,9 +36,28 @@ class Deadline:
         self.waits = min(self.waits + 1, 60)
         return True
 
-    def search(self) -> bool:
-        """Whether it is time to look through the whole table."""
-        due = time.monotonic() >= self._search
-        if due:
-            self._search = time.monotonic() + NEXT_SEARCH
-        return due
+
+class Searches:
+    """When a handle that finds no message looks through the whole table.
+
+    At once where it has found none yet, as who attaches for each pop has no later call. Otherwise
+    so long after the last message, however many calls that were, and then less and less often.
+    """
+
+    def __init__(self) -> None:
+        self._pause = FIRST_PAUSE
+        self._due = -math.inf
+
+    def found(self) -> None:
+        """Note that there was a message."""
+        self._pause = FIRST_PAUSE
+        self._due = time.monotonic() + FIRST_PAUSE
+
+    def due(self) -> bool:
+        """Whether one looks now; the next time is later."""
+        now = time.monotonic()
+        if now < self._due:
+            return False
+        self._due = now + self._pause
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        return True

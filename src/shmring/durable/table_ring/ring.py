@@ -25,7 +25,7 @@ from shmring.durable.base.forks import lineage
 from shmring.durable.table_ring.backend import Backend, Durability, Message, Peek, Which
 from shmring.durable.table_ring.claim import Claim
 from shmring.durable.table_ring.databases import address, backend_of
-from shmring.durable.table_ring.deadline import Deadline
+from shmring.durable.table_ring.deadline import Deadline, Searches
 from shmring.durable.table_ring.input import (
     Making,
     message,
@@ -179,6 +179,7 @@ class TableRing(Closing):
         # Waits of other threads that ended while a claim was open.
         self._waited: list[tuple[Which, float]] = []
         self._counters = Counters()
+        self._searches = Searches()
         if making is None:
             refuse_missing(self.url, name)
         unlogged = making is not None and making.unlogged
@@ -488,7 +489,7 @@ class TableRing(Closing):
         measure: Callable[[R], tuple[int, int]],
     ) -> R:
         while (found := self._try_pop(attempt, measure)) is None:
-            if not self._wait("pop", lambda: self._has_messages(deadline), deadline):
+            if not self._wait("pop", self._has_messages, deadline):
                 needed = f", or fewer than head_start {self._head_start}"
                 raise Empty(
                     f"table ring {self.name!r}: no message for subscriber"
@@ -506,12 +507,13 @@ class TableRing(Closing):
         with self._lock:
             found = attempt(self._usable())
             if found is not None:
+                self._searches.found()
                 self._count(measure(found))
             return found
 
-    def _has_messages(self, deadline: Deadline) -> bool:
+    def _has_messages(self) -> bool:
         with self._use() as backend:
-            peek = backend.peek("pop", whole=deadline.search())
+            peek = backend.peek("pop", whole=self._searches.due())
         if peek.number is None:
             raise BranchDropped(
                 f"subscriber {self.subscriber!r} of table ring {self.name!r} was removed;"
