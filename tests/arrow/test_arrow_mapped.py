@@ -249,6 +249,18 @@ def test_offsets_that_lead_outside_are_refused(lease_of):
             del without
 
 
+def test_whoever_takes_capsules_is_given_sound_offsets(lease_of):
+    batch = pa.record_batch({"s": ["abc", "def", "ghi"]})
+    message = batch.serialize().to_pybytes()
+    at = message.index(np.array([0, 3, 6, 9], np.int32).tobytes())
+    stream = batch.schema.serialize().to_pybytes() + damaged(message, at + 6, b"\x7f")
+    with (
+        lease_of(stream, KIND_ARROW_STREAM) as lease,
+        pytest.raises(shmring.Damaged, match="its offsets go backwards"),
+    ):
+        pl.DataFrame(lease)
+
+
 def test_what_is_validated_is_what_is_used(arrow_ring, lease_of):
     """Offsets that a peer changes after they have been checked."""
     batch = pa.record_batch({"s": ["abc", "def", "ghi"]})
