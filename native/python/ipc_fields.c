@@ -53,16 +53,25 @@ static bool parse_format(struct ipc_field *field)
 	return false; /* views, unions, runs, and what is not known yet */
 }
 
+/* A map's: readers look for a key and a value there, and do not look twice. */
+static bool is_pair(const struct ArrowSchema *schema)
+{
+	return strcmp(schema->format, "+s") == 0 && schema->n_children == 2;
+}
+
 static bool children_fit(const struct ipc_field *field)
 {
+	const struct ArrowSchema *schema = field->schema;
+
 	switch (field->values) {
 	case VALUES_STRUCT:
 		return true;
 	case VALUES_LIST:
 	case VALUES_FIXED_LIST:
-		return field->schema->n_children == 1;
+		return schema->n_children == 1 &&
+		       (strcmp(schema->format, "+m") != 0 || is_pair(schema->children[0]));
 	default:
-		return field->schema->n_children == 0;
+		return schema->n_children == 0;
 	}
 }
 

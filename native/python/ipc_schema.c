@@ -54,6 +54,7 @@ enum {
 struct reading {
 	struct ipc_frame *frame;
 	uint64_t fields_left; /* lists may share their elements, which could make them many */
+	uint64_t bytes_left; /* of copied text, which fields may share as well */
 };
 
 static enum ipc_read outside(struct reading *r)
@@ -64,6 +65,19 @@ static enum ipc_read outside(struct reading *r)
 static enum ipc_read unknown(struct reading *r)
 {
 	return ipc_wrong(r->frame, IPC_FOREIGN, "a column is of a type that is read by pyarrow alone");
+}
+
+static enum ipc_read repeats(struct reading *r)
+{
+	return ipc_wrong(r->frame, IPC_FOREIGN, "its schema is too deep or repeats itself");
+}
+
+static bool spend(struct reading *r, uint64_t bytes)
+{
+	if (bytes > r->bytes_left)
+		return false;
+	r->bytes_left -= bytes;
+	return true;
 }
 
 /* --- the format of a type -------------------------------------------------------------------- */
@@ -226,6 +240,8 @@ static enum ipc_read format_timestamp(struct reading *r, const struct flat_table
 		return outside(r);
 	if (!unit)
 		return unknown(r);
+	if (!spend(r, length))
+		return repeats(r);
 	format = malloc(strlen(unit) + length + 1);
 	if (!format)
 		return IPC_NO_MEMORY;
@@ -312,9 +328,10 @@ static enum ipc_read set_metadata(struct reading *r, const struct flat_table *ta
 		if (!pair_text(in, &pairs, i / 2, i % 2 ? PAIR_VALUE : PAIR_KEY, &text, &length))
 			return outside(r);
 		bytes += sizeof(int32_t) + length;
-		if (bytes > 2 * (uint64_t)MOST_METADATA)
-			return ipc_wrong(r->frame, IPC_FOREIGN, "its schema repeats itself");
+		if (bytes > r->bytes_left)
+			return repeats(r);
 	}
+	r->bytes_left -= bytes;
 	to = malloc(bytes);
 	if (!to)
 		return IPC_NO_MEMORY;
@@ -361,7 +378,7 @@ static enum ipc_read set_children(struct reading *r, const struct flat_table *ta
 	if (fields.count == 0)
 		return IPC_READ;
 	if (levels == 0 || fields.count > r->fields_left)
-		return ipc_wrong(r->frame, IPC_FOREIGN, "its schema is too deep or repeats itself");
+		return repeats(r);
 	r->fields_left -= fields.count;
 	children = calloc(fields.count, sizeof *children);
 	schema->children = malloc(fields.count * sizeof *schema->children);
@@ -393,6 +410,8 @@ static enum ipc_read set_name(struct reading *r, const struct flat_table *field,
 
 	if (!flat_text(field, FIELD_NAME, &name, &length))
 		return outside(r);
+	if (!spend(r, length))
+		return repeats(r);
 	if (name && strlen(name) != length)
 		return ipc_wrong(r->frame, IPC_FOREIGN, "the name of a column has a zero in it");
 	schema->name = copy_text(name ? name : "", length);
@@ -448,8 +467,13 @@ enum ipc_read ipc_schema(const uint8_t *message, uint64_t bytes, struct ArrowSch
 {
 	enum ipc_read read = ipc_frame_open(frame, message, bytes, MOST_METADATA, IPC_HEADER_SCHEMA);
 
-	/* A field is a table, and an offset to it. */
-	struct reading r = {.frame = frame, .fields_left = frame->metadata.size / 8};
+	/* A field is a table, and an offset to it. Metadata has no more bytes here than there, texts that a
+	 * writer shares have. */
+	struct reading r = {
+	    .frame = frame,
+	    .fields_left = frame->metadata.size / 8,
+	    .bytes_left = 4 * frame->metadata.size,
+	};
 
 	*root = (struct ArrowSchema){.release = release_schema};
 	if (read == IPC_READ)

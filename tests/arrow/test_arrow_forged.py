@@ -1,0 +1,134 @@
+"""What pyarrow does not write: shared texts, maps of no pairs."""
+
+from __future__ import annotations
+
+import struct
+from typing import TypeAlias, Union
+
+import pyarrow as pa
+import pytest
+
+import shmring
+from shmring.choices import KIND_ARROW_STREAM
+
+# A number with its format; text; a list of tables; a table, by the indices of its fields.
+Value: TypeAlias = Union["tuple[str, int]", str, "list[Table]", "Table"]
+Table: TypeAlias = "dict[int, Value]"
+
+# Of the union Type in Schema.fbs.
+BOOL, TIMESTAMP, STRUCT, MAP = 6, 10, 13, 17
+
+
+def _pad(out: bytearray, remainder: int = 0) -> None:
+    while len(out) % 8 != remainder:
+        out.append(0)
+
+
+def _write(out: bytearray, value: Value, refs: list[tuple[int, Value]]) -> int:
+    """Where the value stands; what it refers to is to be written behind it."""
+    if isinstance(value, dict):
+        fields = max(value, default=-1) + 1
+        while (len(out) + 4 + 2 * fields) % 8 != 4:
+            out.append(0)
+        begin = len(out)
+        places = {index: 4 + 8 * i for i, index in enumerate(value)}
+        size = 4 + 8 * len(value)
+        out += struct.pack("<HH", 4 + 2 * fields, size)
+        out += struct.pack(f"<{fields}H", *(places.get(i, 0) for i in range(fields)))
+        at = len(out)
+        out += struct.pack("<i", at - begin) + bytes(8 * len(value))
+        for index, field in value.items():
+            if isinstance(field, tuple):
+                struct.pack_into(f"<{field[0]}", out, at + places[index], field[1])
+            else:
+                refs.append((at + places[index], field))
+        return at
+    _pad(out)
+    at = len(out)
+    assert not isinstance(value, tuple)
+    out += struct.pack("<I", len(value))
+    if isinstance(value, str):
+        out += value.encode() + b"\0"
+    else:
+        for table in value:
+            refs.append((len(out), table))
+            out += bytes(4)
+    return at
+
+
+def _flat(root: Table) -> bytes:
+    out = bytearray(4)
+    refs: list[tuple[int, Value]] = [(0, root)]
+    written: dict[int, int] = {}
+    for at, value in refs:  # which grows
+        if written.get(id(value), -1) < at:  # offsets lead forwards only
+            written[id(value)] = _write(out, value, refs)
+        struct.pack_into("<I", out, at, written[id(value)] - at)
+    _pad(out)
+    return bytes(out)
+
+
+def field_of(type_type: int, type_: Table, children: list[Table], name: str = "x") -> Table:
+    """A nullable field of Schema.fbs."""
+    return {0: name, 1: ("B", 1), 2: ("B", type_type), 3: type_, 5: children}
+
+
+def schema_of(fields: list[Table]) -> bytes:
+    """An encapsulated schema message."""
+    schema: Table = {1: fields}
+    flat = _flat({0: ("h", 4), 1: ("B", 1), 2: schema, 3: ("q", 0)})
+    return struct.pack("<II", 2**32 - 1, len(flat)) + flat
+
+
+# --- what is refused ----------------------------------------------------------------------------
+
+LONG = "x" * 20_000
+BOOLS: Table = field_of(BOOL, {}, [])
+PAIR: Table = {0: "key", 1: LONG}
+
+
+def push_stream(ring: shmring.Ring, schema: bytes, batch: pa.RecordBatch) -> None:
+    message = schema + batch.serialize().to_pybytes()
+    with ring.producer() as out, out.claim(len(message), align=len(schema)) as claim:
+        claim.buffer[:] = message
+        claim.commit(kind=KIND_ARROW_STREAM)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        field_of(BOOL, {}, [], LONG),
+        field_of(TIMESTAMP, {0: ("h", 0), 1: LONG}, []),
+        {**BOOLS, 6: [PAIR]},
+        {**BOOLS, 6: [{0: "key", 1: "value"}] * 2000},
+    ],
+    ids=["names", "time zones", "metadata", "many pairs"],
+)
+def test_a_schema_whose_fields_share_a_long_text_is_refused(ring, field):
+    batch = pa.record_batch({"x": [True]})
+    with ring.consumer("r") as inp:
+        push_stream(ring, schema_of([field] * 500), batch)
+        with inp.lease(timeout=0) as lease, pytest.raises(TypeError, match="repeats itself"):
+            lease.__arrow_c_array__()
+
+
+def test_fields_may_share_a_short_text(ring):
+    batch = pa.record_batch([pa.array([True])] * 3, names=["name"] * 3)
+    with ring.consumer("r") as inp:
+        push_stream(ring, schema_of([field_of(BOOL, {}, [], "name")] * 3), batch)
+        with inp.lease(timeout=0) as lease:
+            assert pa.record_batch(lease) == batch
+
+
+@pytest.mark.parametrize(
+    "entries", [BOOLS, field_of(STRUCT, {}, [BOOLS] * 3)], ids=["bools", "three"]
+)
+def test_a_map_of_no_pairs_is_refused(ring, entries):
+    with ring.consumer("r") as inp:
+        push_stream(
+            ring,
+            schema_of([field_of(MAP, {}, [entries])]),
+            pa.record_batch({"x": pa.array([[True]], pa.list_(pa.bool_()))}),
+        )
+        with inp.lease(timeout=0) as lease, pytest.raises(TypeError, match="pyarrow alone"):
+            lease.__arrow_c_array__()
