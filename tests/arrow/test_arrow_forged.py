@@ -1,10 +1,11 @@
-"""What pyarrow does not write: shared texts, maps of no pairs."""
+"""What pyarrow does not write: shared texts, big-endian numbers, maps of no pairs."""
 
 from __future__ import annotations
 
 import struct
 from typing import TypeAlias, Union
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,7 +17,7 @@ Value: TypeAlias = Union["tuple[str, int]", str, "list[Table]", "Table"]
 Table: TypeAlias = "dict[int, Value]"
 
 # Of the union Type in Schema.fbs.
-BOOL, TIMESTAMP, STRUCT, MAP = 6, 10, 13, 17
+INT, BOOL, TIMESTAMP, STRUCT, MAP = 2, 6, 10, 13, 17
 
 
 def _pad(out: bytearray, remainder: int = 0) -> None:
@@ -73,9 +74,9 @@ def field_of(type_type: int, type_: Table, children: list[Table], name: str = "x
     return {0: name, 1: ("B", 1), 2: ("B", type_type), 3: type_, 5: children}
 
 
-def schema_of(fields: list[Table]) -> bytes:
+def schema_of(fields: list[Table], *, big_endian: bool = False) -> bytes:
     """An encapsulated schema message."""
-    schema: Table = {1: fields}
+    schema: Table = {0: ("h", big_endian), 1: fields}
     flat = _flat({0: ("h", 4), 1: ("B", 1), 2: schema, 3: ("q", 0)})
     return struct.pack("<II", 2**32 - 1, len(flat)) + flat
 
@@ -132,3 +133,12 @@ def test_a_map_of_no_pairs_is_refused(ring, entries):
         )
         with inp.lease(timeout=0) as lease, pytest.raises(TypeError, match="pyarrow alone"):
             lease.__arrow_c_array__()
+
+
+def test_a_reader_swaps_the_bytes_of_every_big_endian_batch(ring):
+    swapped = np.array([1, 2, 3], ">i8").view("<i8")
+    schema = schema_of([field_of(INT, {0: ("i", 64), 1: ("B", 1)}, [])], big_endian=True)
+    with ring.arrow_reader("r") as reader:
+        for _ in range(3):
+            push_stream(ring, schema, pa.record_batch({"x": swapped}))
+            assert reader.read(timeout=0).to_pydict() == {"x": [1, 2, 3]}

@@ -294,6 +294,19 @@ def test_a_reader_that_validates_refuses_what_is_no_text(name):
         assert is_released(ring)
 
 
+def test_what_pyarrow_decodes_for_a_reader_that_validates_is_a_copy(name):
+    batch = pa.record_batch({"v": pa.array(["a text that a view refers to"], pa.string_view())})
+    with (
+        shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring,
+        ring.arrow_reader("r", validate=True) as reader,
+        ring.arrow_writer() as out,
+    ):
+        out.write(batch)
+        got = reader.read(timeout=0)
+        assert is_released(ring)
+        assert got == batch
+
+
 def test_a_ring_without_a_schema_learns_it_and_unlearns_it(ring):
     other = pa.record_batch({"y": ["text"]})
     with (

@@ -68,7 +68,9 @@ class ArrowReader(Closing):
         when there is nothing more
     timeout : seconds that iteration waits for a batch before it raises Empty
     validate : check every offset in the batch, and use copies of them, for rings whose
-        producers you do not trust with your process; costs a pass over the data
+        producers you do not trust with your process; costs a pass over the data. Values and
+        bitmaps stay in the ring, where such a producer may still change them; with
+        copy=True all is a copy
     start, exclusive, ephemeral, after, wait : as for :meth:`Ring.consumer`
     """
 
@@ -174,12 +176,11 @@ class ArrowReader(Closing):
             raise Damaged(
                 f'ring "{self._label}": message {message_id} is not an Arrow batch (kind {kind})'
             )
-        message = pa.py_buffer(bytes(lease.data) if self._copy else lease)
+        message = pa.py_buffer(bytes(lease.data) if self._copy or self._validate else lease)
         schema = self._stored if kind == KIND_ARROW_BATCH else None
         batch = decode_batch(message, schema, ring=self._label, message_id=message_id)
         if self._stored is None:
-            head = bytes(lease.data[: metadata_bytes(message)])
-            self._known = _known(batch.schema, {KIND_ARROW_STREAM: head})
+            self._known = _learned(message)
         elif schema is None and not batch.schema.equals(self._stored):
             raise Damaged(
                 f'ring "{self._label}": message {message_id} holds a batch of\n{batch.schema}\nbut '
@@ -245,7 +246,20 @@ class ArrowReader(Closing):
         self._consumer.close()
 
 
+def _learned(stream: pa.Buffer) -> _Known | None:
+    """From the schema that a stream begins with, in a copy that its producer cannot change."""
+    head = bytes(memoryview(stream)[: metadata_bytes(stream)])
+    try:
+        schema = pa.ipc.read_schema(pa.py_buffer(head))
+    except (pa.ArrowException, OSError, EOFError):
+        return None  # another producer has written over it
+    return _known(schema, {KIND_ARROW_STREAM: head})
+
+
 def _known(schema: pa.Schema, heads: dict[int, bytes]) -> _Known | None:
     """None for one whose messages pyarrow decodes."""
+    native = pa.schema(list(schema))
+    if not schema.equals(native):  # big-endian numbers: pyarrow swaps their bytes
+        return None
     layout = arrow_layout(schema)
     return None if layout is None else _Known(schema, layout, heads)
