@@ -51,3 +51,11 @@ def test_group_waits_for_no_other_requests(serve, name):
         assert answer["rows"].to_pylist() == [5] * 5
         joined = client.map([numbers(0), numbers(10)])
         assert [batch["rows"].to_pylist() for batch in joined] == [[20] * 10] * 2
+
+
+def test_requests_that_wait_for_others_are_answered_before_a_group(serve, name):
+    serve("with_rows", max_batch_rows=20, max_wait_ms=3_600_000.0)
+    with SidecarClient(name) as client:
+        group = group_of(numbers(10).rename_columns(["y"]))
+        answers = client.map([numbers(0), group])
+        assert [batch["rows"].to_pylist() for batch in answers] == [[10] * 10] * 2

@@ -295,6 +295,7 @@ class Worker:
             self._serve_alone(request)  # which tells its client
             return
         if is_group(batch):
+            self._serve_together()  # nor wait until there are no groups
             self._serve_alone(request)
             return
         if not gathering.takes(batch):
