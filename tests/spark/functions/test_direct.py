@@ -80,6 +80,16 @@ def test_answers_larger_than_the_reply_ring(spark, serve, name, path):
     assert result.agg(functions.sum("x")).first()[0] == 12_500 * sum(range(60))
 
 
+def test_rows_without_columns_are_cut_into_batches_too(spark, serve, name, set_option):
+    serve("no_batches")
+    set_option(ROWS, 0)
+    frame = spark.range(2**24 + 1, numPartitions=1).select().mapInArrow(through(name), "x long")
+    assert is_direct(frame, name)
+    assert frame.collect() == []
+    found = metrics_of(frame)
+    assert (found["numInputRows"], found["requests"]) == (2**24 + 1, 2)
+
+
 def test_order_within_a_partition_is_kept(spark, serve, name, path, set_option):
     serve("with_pid", workers=3)
     set_option(ROWS, 50)

@@ -18,6 +18,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * have to be asked again; then the next one is written into the same memory.
  */
 final class Batches implements AutoCloseable {
+  // Rows without columns have no bytes that would bound them.
+  private static final int MOST_ROWS = 1 << 24;
+
   /** Vectors of one batch, used again and again. */
   static final class Vectors {
     private final VectorSchemaRoot root;
@@ -67,7 +70,7 @@ final class Batches implements AutoCloseable {
         parts.stream().map(part -> EncodedBatch.schemaBytes(part.schema())).toList();
     this.allocator = allocator;
     this.memory = memory;
-    this.mostRows = mostRows;
+    this.mostRows = Math.min(mostRows, MOST_ROWS);
     this.mostBytes = mostBytes;
   }
 
