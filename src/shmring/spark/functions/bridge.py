@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from shmring.sidecars import Metrics, SidecarClient, Task
     from shmring.spark.functions.frames import Declared, Source
     from shmring.spark.functions.groups import Groups
+    from shmring.spark.functions.planned import Planned
 
 __all__ = ["Through", "function_of", "metrics", "through"]
 
@@ -124,13 +125,32 @@ class Through:
             return as_batch(given)
         if not hasattr(given, "iloc"):
             self._refuse(given)
-        return to_arrow(given, self.sources[place] if self.sources else None)
+        if self.sources:
+            return to_arrow(given, self.sources[place].as_planned(self._planned))
+        return to_arrow(given, None, self._zone)
 
     @cached_property
     def _declared(self) -> Declared:
         from shmring.spark.functions.frames import Declared
 
-        return Declared(self.schema, large=any(source.large for source in self.sources))
+        large = self._planned.large
+        if large is None:
+            large = any(source.large for source in self.sources)
+        return Declared(self.schema, large, self._zone)
+
+    @cached_property
+    def _planned(self) -> Planned:
+        from shmring.spark.functions.planned import planned
+
+        return planned()
+
+    @property
+    def _zone(self) -> str | None:
+        """Where times without one are seen, if Spark's method runs this but of what is not known.
+
+        A user's function that runs this gets and gives frames as Spark makes them.
+        """
+        return None if self.sources or self.schema is None else self._planned.zone
 
     def _refuse(self, data: object) -> NoReturn:
         kind = type(data)

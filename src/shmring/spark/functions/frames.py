@@ -7,7 +7,7 @@ there, decimals, texts and maps are objects, and timestamps have lost their zone
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import currentframe
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from shmring.arrow.batches import fields_of
 from shmring.spark.functions.arrow_types import arrow_types
+from shmring.spark.functions.planned import Planned
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +40,11 @@ class Source:
     schema: StructType
     zone: str
     large: bool
+
+    def as_planned(self, by: Planned) -> Source:
+        """With the options of the query that runs, which may have changed since it was made."""
+        large = self.large if by.large is None else by.large
+        return replace(self, zone=by.zone or self.zone, large=large)
 
 
 def sources_of(function: object) -> tuple[Source, ...]:
@@ -69,9 +75,14 @@ def _source(frame: Any) -> Source:
     )
 
 
-def to_arrow(frame: pd.DataFrame, source: Source | None) -> pa.RecordBatch:
-    """What Spark made this frame of; as pyarrow sees the frame where the source is not known."""
+def to_arrow(frame: pd.DataFrame, source: Source | None, zone: str | None = None) -> pa.RecordBatch:
+    """What Spark made this frame of; as pyarrow sees the frame where the source is not known.
+
+    Times without a zone are taken for instants then, if there is a `zone` to see them in.
+    """
     if source is None:
+        if zone is not None:
+            frame = frame.assign(**_instants(frame, zone))
         return pa.RecordBatch.from_pandas(frame, preserve_index=False)
     types = arrow_types(source.schema, source.zone, large=source.large)
     arrays: list[Any] = []
@@ -81,6 +92,14 @@ def to_arrow(frame: pd.DataFrame, source: Source | None) -> pa.RecordBatch:
         arrays.append(array)
         fields.append(pa.field(field.name, array.type, nullable=field.nullable))
     return _pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _instants(frame: Any, zone: str) -> dict[str, pd.Series[Any]]:
+    return {
+        name: column.dt.tz_localize(zone, ambiguous=False).dt.as_unit("us")
+        for name, column in frame.items()
+        if column.dtype.kind == "M" and getattr(column.dtype, "tz", None) is None
+    }
 
 
 def _column_to_arrow(column: Any, kind: DataType, wanted: pa.DataType | None, of: Source) -> Any:
@@ -99,10 +118,12 @@ class Declared:
     ----------
     schema : None if it is not known: then the answers stay what they are
     large : whether texts and binaries have 64-bit offsets
+    zone : where the sidecar got instants for what may have been times without a zone
     """
 
     schema: StructType | None
     large: bool
+    zone: str | None = None
 
     def batch(self, answer: pa.RecordBatch) -> pa.RecordBatch:
         """An answer, with exactly the names and types that Spark's workers look for."""
@@ -111,6 +132,8 @@ class Declared:
         arrays: list[Any] = []
         columns: list[Any] = cast("Any", answer).columns
         for column, wanted in zip(columns, self._types(self.schema), strict=True):
+            if self.zone is not None and wanted == pa.timestamp("us"):
+                column = _local(column, self.zone)
             arrays.append(column if wanted is None else _as(column, wanted))
         return _pa.RecordBatch.from_arrays(arrays, names=self.schema.names)
 
@@ -144,6 +167,12 @@ class Declared:
 
     def _types(self, schema: StructType) -> list[pa.DataType | None]:
         return arrow_types(schema, "UTC", large=self.large)
+
+
+def _local(array: Any, zone: str) -> Any:
+    if getattr(array.type, "tz", None) is None:
+        return array
+    return _pa.Array.from_pandas(array.to_pandas().dt.tz_convert(zone).dt.tz_localize(None))
 
 
 def _as(array: Any, wanted: pa.DataType) -> Any:

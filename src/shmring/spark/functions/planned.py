@@ -1,0 +1,42 @@
+"""With what options Spark's Python worker converts the data of the task that runs in it.
+
+They are those that the session had when the query was planned, which is later than the function was
+pickled, and may be earlier than the action whose local properties the task has. Spark tells them to
+its worker only: what converts the data is up the stack from whoever converts more of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from inspect import currentframe
+from typing import Any
+
+__all__ = ["Planned", "planned"]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """None is what this version of Spark does not tell, or what runs outside of its workers.
+
+    Parameters
+    ----------
+    zone : of timestamps in pandas frames
+    large : whether texts and binaries have 64-bit offsets
+    """
+
+    zone: str | None = None
+    large: bool | None = None
+
+
+def planned() -> Planned:
+    """Those of the task that calls this."""
+    caller = currentframe()
+    while caller is not None:
+        conf: Any = caller.f_locals.get("runner_conf")
+        if hasattr(conf, "timezone"):
+            return Planned(conf.timezone, conf.use_large_var_types)
+        zone = getattr(caller.f_locals.get("serializer"), "_timezone", None)  # up to Spark 4.1
+        if zone is not None:
+            return Planned(zone)
+        caller = caller.f_back
+    return Planned()
