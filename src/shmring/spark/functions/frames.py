@@ -6,7 +6,7 @@ there, decimals, texts and maps are objects, and timestamps have lost their zone
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from inspect import currentframe
@@ -105,9 +105,22 @@ def _instants(frame: Any, zone: str) -> dict[str, pd.Series[Any]]:
 def _column_to_arrow(column: Any, kind: DataType, wanted: pa.DataType | None, of: Source) -> Any:
     spark: Any = import_module("pyspark.sql.pandas.types")
     convert = spark._create_converter_from_pandas(
-        kind, timezone=of.zone, error_on_duplicated_field_names=False
+        _stored(kind), timezone=of.zone, error_on_duplicated_field_names=False
     )
     return _pa.Array.from_pandas(convert(column), type=wanted)
+
+
+def _stored(kind: Any) -> Any:
+    """What the values in Spark's frames are: users' own types are not known to the workers."""
+    name = type(kind).__name__
+    if name == "ArrayType":
+        return type(kind)(_stored(kind.elementType), kind.containsNull)
+    if name == "MapType":
+        return type(kind)(_stored(kind.keyType), _stored(kind.valueType), kind.valueContainsNull)
+    if name == "StructType":
+        fields = [type(f)(f.name, _stored(f.dataType), f.nullable) for f in kind.fields]
+        return type(kind)(fields)
+    return _stored(kind.sqlType()) if hasattr(kind, "sqlType") else kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,23 +216,32 @@ def _with_names(kind: Any, wanted: Any) -> pa.DataType:
 def _column_to_pandas(column: Any, kind: DataType) -> pd.Series[Any]:
     import pandas as pd
 
-    if pa.types.is_timestamp(column.type):
-        return column.to_pandas()
-    if pa.types.is_nested(column.type):
+    if pa.types.is_nested(column.type) or hasattr(kind, "sqlType"):
         # Not by numpy's arrays, in which a null makes an integer a floating point number.
         return pd.Series([_plain(value, kind) for value in column.to_pylist()], dtype=object)
+    if pa.types.is_timestamp(column.type):
+        return column.to_pandas()
     return pd.Series(pd.arrays.ArrowExtensionArray(column))
 
 
-def _plain(value: Any, kind: Any) -> Any:
-    """What Spark takes for a value: as pyarrow gives it, save that maps are dictionaries."""
+def _plain(value: Any, kind: Any, struct: Callable[..., Any] = dict) -> Any:
+    """What Spark takes for a value: as pyarrow gives it, save that maps are dictionaries.
+
+    Of a user's own type and of a variant Spark takes the objects; those are made of rows.
+    """
     if value is None:
         return None
     name = type(kind).__name__
     if name == "ArrayType":
-        return [_plain(each, kind.elementType) for each in value]
+        return [_plain(each, kind.elementType, struct) for each in value]
     if name == "MapType":
-        return {key: _plain(each, kind.valueType) for key, each in value}
+        return {key: _plain(each, kind.valueType, struct) for key, each in value}
     if name == "StructType":
-        return {field.name: _plain(value[field.name], field.dataType) for field in kind.fields}
+        values = {f.name: _plain(value[f.name], f.dataType, struct) for f in kind.fields}
+        return struct(**values)
+    types: Any = import_module("pyspark.sql.types")
+    if name == "VariantType":
+        return types.VariantVal(value["value"], value["metadata"])
+    if hasattr(kind, "sqlType"):
+        return kind.deserialize(_plain(value, kind.sqlType(), types.Row))
     return value
