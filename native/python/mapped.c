@@ -1,8 +1,10 @@
 /* A leased message as Arrow arrays over its slots, or over a copy of them. */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "mapped.h"
 
@@ -13,24 +15,46 @@
 /* The thread that ends Python; 0: none does yet. */
 static _Atomic unsigned long ending_thread;
 
-/* Python's own, which the limited API has from 3.13 on; NULL: this Python has none. */
-static int (*is_finalizing)(void);
+/* Threads that let go, and have not seen that Python ends. */
+static _Atomic int threads_inside;
 
+/* Python's PyGILState_Check(), which the limited API lacks; NULL: this Python has none. */
+static int (*has_the_gil)(void);
+
+#define END_PATIENCE_NS (10 * INT64_C(1000000000)) /* more than a thread inside ever takes */
+
+static void await_threads_inside(void)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+	int64_t deadline = deadline_after(END_PATIENCE_NS);
+
+	while (atomic_load_explicit(&threads_inside, memory_order_seq_cst) > 0 && deadline_after(0) < deadline)
+		nanosleep(&pause, NULL);
+}
+
+/* A thread that asks for the GIL once Python has ended does not come back: those that may be about to ask are
+ * waited for. This store, and the load behind it, are in one order with let_lease_go()'s: a thread that does not
+ * see the end is seen here. */
 static PyObject *note_end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
-	atomic_store_explicit(&ending_thread, PyThread_get_thread_ident(), memory_order_relaxed);
-	Py_RETURN_NONE;
+	atomic_store_explicit(&ending_thread, PyThread_get_thread_ident(), memory_order_seq_cst);
+	Py_BEGIN_ALLOW_THREADS await_threads_inside();
+	Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+/* In the child, which has none of the other threads. */
+static void forget_threads(void)
+{
+	atomic_store_explicit(&threads_inside, 0, memory_order_relaxed);
 }
 
 static PyMethodDef note_end_method = {"note_end", note_end, METH_NOARGS, NULL};
 
-static void find_is_finalizing(void)
+static void find_has_the_gil(void)
 {
-	void *found = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
+	void *found = dlsym(RTLD_DEFAULT, "PyGILState_Check");
 
-	if (!found)
-		found = dlsym(RTLD_DEFAULT, "_Py_IsFinalizing");
-	memcpy(&is_finalizing, &found, sizeof found);
+	memcpy(&has_the_gil, &found, sizeof found);
 }
 
 /* To be called once the module is there. It is the main interpreter that ends Python. */
@@ -42,7 +66,8 @@ bool mapped_prepare(void)
 
 	if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0)
 		return true;
-	find_is_finalizing();
+	find_has_the_gil();
+	(void)pthread_atfork(NULL, NULL, forget_threads);
 	atomic_store_explicit(&ending_thread, 0, memory_order_relaxed);
 	atexit = PyImport_ImportModule("atexit");
 	call = atexit ? PyCFunction_New(&note_end_method, NULL) : NULL;
@@ -53,27 +78,36 @@ bool mapped_prepare(void)
 	return done != NULL;
 }
 
-/* Once Python ends, the thread that ends it has a state until there is no Python left; others would not come
- * back from asking for the GIL. What they drop stays held until the process ends, as a dead reader's. */
-static bool may_ask_for_the_gil(void)
+/* Once Python ends, the thread that ends it has a state until there is no Python left, and Python does not end
+ * under one that has the GIL. Others might not come back from asking for the GIL: what they drop stays held until
+ * the process ends, as a dead reader's. */
+static bool may_go_on(unsigned long ending)
 {
-	unsigned long ending = atomic_load_explicit(&ending_thread, memory_order_relaxed);
+	if (!PyGILState_GetThisThreadState())
+		return false;
+	return ending == PyThread_get_thread_ident() || (has_the_gil && Py_IsInitialized() && has_the_gil());
+}
 
-	if (ending == 0 || (is_finalizing && Py_IsInitialized() && !is_finalizing()))
-		return Py_IsInitialized();
-	return ending == PyThread_get_thread_ident() && PyGILState_GetThisThreadState();
+static void unpin(struct handle *lease)
+{
+	PyGILState_STATE gil = PyGILState_Ensure();
+
+	(void)handle_unpin(lease);
+	Py_DECREF((PyObject *)lease);
+	PyGILState_Release(gil);
 }
 
 static void let_lease_go(void *context)
 {
-	PyGILState_STATE gil;
+	unsigned long ending;
 
-	if (!may_ask_for_the_gil())
-		return;
-	gil = PyGILState_Ensure();
-	(void)handle_unpin(context);
-	Py_DECREF((PyObject *)context);
-	PyGILState_Release(gil);
+	atomic_fetch_add_explicit(&threads_inside, 1, memory_order_seq_cst);
+	ending = atomic_load_explicit(&ending_thread, memory_order_seq_cst);
+	if (ending == 0 && Py_IsInitialized())
+		unpin(context);
+	atomic_fetch_sub_explicit(&threads_inside, 1, memory_order_release);
+	if (ending && may_go_on(ending))
+		unpin(context);
 }
 
 /* --- the bytes under the arrays -------------------------------------------------------------- */

@@ -1,0 +1,185 @@
+"""What a process still holds of the ring when it ends, or drops just then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+import shmring
+
+BATCH = pa.record_batch(
+    {
+        "x": pa.array([1, None, 3], pa.int32()),
+        "s": ["a", "", None],
+        "l": [[1, 2], [], None],
+        "p": pa.array([{"b": True}, {"b": None}, {"b": False}]),
+    }
+)
+
+
+def is_released(ring: shmring.Ring) -> bool:
+    """Whether nobody holds a slot."""
+    return all(branch["released"] == ring.claimed for branch in ring.branches())
+
+
+@pytest.fixture
+def arrow_ring(name: str) -> Iterator[shmring.Ring]:
+    with shmring.create(name, slots=1024, schema=BATCH.schema, temporary=True) as ring:
+        yield ring
+
+
+ENDS = """
+    import sys, threading
+    import polars as pl, pyarrow as pa, shmring
+
+    ring = shmring.attach(sys.argv[1])
+    inp = ring.consumer("r", start="earliest")
+    kept = []
+    for _ in range(3):
+        with inp.lease(timeout=0) as lease:
+            kept.append(pa.record_batch(lease) if len(kept) < 2 else pl.DataFrame(lease))
+            capsules = lease.__arrow_c_array__()
+    class Late:
+        def __del__(self):
+            self.kept.clear()
+    late = Late()
+    late.kept = kept
+    sys.late = late  # goes when hardly anything is left
+    started = threading.Event()
+    def forever(held):
+        started.set()
+        threading.Event().wait()
+    threading.Thread(target=forever, args=(list(kept),), daemon=True).start()
+    started.wait()
+    print("ends")
+"""
+
+
+def test_a_process_ends_with_arrays_that_it_holds(arrow_ring, child):
+    arrow_ring.subscribe("r", start="earliest")
+    with arrow_ring.arrow_writer() as out:
+        for _ in range(3):
+            out.write(BATCH)
+    assert child(ENDS, arrow_ring.name).end() == "ends\n"
+    with arrow_ring.consumer("r") as inp:  # what it held is free, or comes again
+        left = 0
+        while True:
+            try:
+                inp.lease(timeout=0).release()
+            except shmring.Empty:
+                break
+            left += 1
+    assert left <= 3
+    assert is_released(arrow_ring)
+
+
+HOLDS = """
+    import sys
+    import polars as pl, pyarrow as pa, shmring
+
+    ring = shmring.attach(sys.argv[1])
+    inp = ring.consumer("r", start="earliest")
+    with inp.lease(timeout=0) as lease:
+        here = pa.record_batch(lease)
+    with inp.lease(timeout=0) as lease:
+        sys.frame = pl.DataFrame(lease)
+    with inp.lease(timeout=0) as lease:
+        pa.capsules = lease.__arrow_c_array__()
+    del lease
+"""
+
+
+def test_what_a_process_that_ends_still_holds_is_released(arrow_ring, child):
+    arrow_ring.subscribe("r", start="earliest")
+    with arrow_ring.arrow_writer() as out:
+        for _ in range(3):
+            out.write(BATCH)
+    child(HOLDS, arrow_ring.name).end()
+    assert is_released(arrow_ring)
+
+
+READS_ON = """
+    import atexit, sys, threading
+
+    go = threading.Event()
+    gone = threading.Event()
+    def last():  # runs after what shmring has registered
+        go.set()
+        gone.wait()
+    atexit.register(last)
+
+    import pyarrow as pa, shmring
+
+    ring = shmring.attach(sys.argv[1])
+    inp = ring.consumer("r", start="earliest")
+    def read():
+        go.wait()
+        for _ in range(3):
+            with inp.lease(timeout=0) as lease:
+                batch = pa.record_batch(lease)
+            del lease, batch
+        print([branch["released"] == ring.claimed for branch in ring.branches()])
+        gone.set()
+    threading.Thread(target=read, daemon=True).start()
+"""
+
+
+def test_a_thread_that_reads_while_python_ends_lets_go(arrow_ring, child):
+    arrow_ring.subscribe("r", start="earliest")
+    with arrow_ring.arrow_writer() as out:
+        for _ in range(3):
+            out.write(BATCH)
+    assert child(READS_ON, arrow_ring.name).end() == "[True]\n"
+
+
+ENDS_MEANWHILE = """
+    import ctypes, sys
+    import shmring
+
+    sys.setswitchinterval(1000)
+    c = ctypes.PyDLL(None)  # which keeps the GIL
+    c.opendir.restype = c.readdir.restype = ctypes.c_void_p
+    c.readdir.argtypes = c.closedir.argtypes = [ctypes.c_void_p]
+    def threads():
+        folder = c.opendir(b"/proc/self/task")
+        names = set()
+        while entry := c.readdir(folder):
+            names.add(ctypes.string_at(entry + 19))
+        c.closedir(folder)
+        return names
+    def state(thread):
+        file = c.open(b"/proc/self/task/" + thread + b"/stat", 0)
+        text = ctypes.create_string_buffer(4096)
+        c.read(file, text, 4095)
+        c.close(file)
+        return text.value.rpartition(b") ")[2][:1]
+
+    ring = shmring.attach(sys.argv[1])
+    inp = ring.consumer("r", start="earliest")
+    with inp.lease(timeout=0) as lease:
+        capsules = lease.__arrow_c_array__()
+    del lease
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    array = pointer(capsules[1], b"arrow_array")
+    release = ctypes.c_void_p.from_address(array + 64)
+    thread = ctypes.c_ulong()
+    before = threads()
+    c.pthread_create.argtypes = [ctypes.c_void_p] * 4
+    c.pthread_create(ctypes.byref(thread), None, release.value, array)
+    while release.value:
+        pass
+    (other,) = threads() - before
+    while state(other) != b"S":  # for the GIL
+        pass
+"""
+
+
+def test_python_ends_after_threads_that_drop_arrays_just_then(arrow_ring, child):
+    arrow_ring.subscribe("r", start="earliest")
+    with arrow_ring.arrow_writer() as out:
+        out.write(BATCH)
+    child(ENDS_MEANWHILE, arrow_ring.name).end()
+    assert is_released(arrow_ring)
