@@ -84,9 +84,10 @@ public final class Producer implements AutoCloseable {
         long producer = handle(); // also for publishing: who closes meanwhile waits for this thread
         ByteBuffer words = wordsFor(count);
         long address = Native.address(words);
+        Slots slots = ring.slots(); // before there is a claim that a failure could leave open
         sequence = Native.claimMany(ringHandle, producer, count, address);
         if (sequence >= 0) {
-          writeAll(producer, sequence, count, writer, words);
+          writeAll(producer, sequence, count, writer, words, slots);
           return sequence;
         }
       }
@@ -106,11 +107,15 @@ public final class Producer implements AutoCloseable {
   }
 
   private void writeAll(
-      long producer, long sequence, int count, MessageWriter writer, ByteBuffer words) {
-    Slots slots = ring.slots();
+      long producer,
+      long sequence,
+      int count,
+      MessageWriter writer,
+      ByteBuffer words,
+      Slots slots) {
     boolean published = false;
-    room.open();
     try {
+      room.open();
       for (int i = 0; i < count; i++) {
         room.show(slots, words.getLong(i * Long.BYTES), Ring.SLOT_BYTES);
         int length = writer.write(i, room);
