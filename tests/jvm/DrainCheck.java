@@ -36,6 +36,7 @@ public final class DrainCheck {
         case "threads" -> drainInThreads(ring, count);
         case "closed" -> closeMeanwhile(ring);
         case "damaged" -> meetDamage(ring);
+        case "stopped", "stopped damaged" -> drainWhileStopped(ring, arguments[0]);
         case "writer" -> throwInWriter(ring);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
@@ -302,6 +303,31 @@ public final class DrainCheck {
       check(consumer.drain(message -> {}, 10) == 0, "nothing is left");
     }
     check(got.equals(List.of(message(0), message(1), message(3), message(4))), got.toString());
+  }
+
+  /** Nothing can be handed back, as somebody stopped while recovering: closing does it. */
+  private static void drainWhileStopped(Ring ring, String what) throws Exception {
+    List<String> got = new ArrayList<>();
+    try (Consumer consumer = join(ring)) {
+      System.out.println("joined");
+      System.in.read();
+      try {
+        consumer.drain(
+            message -> {
+              got.add(text(message));
+              throw new IllegalStateException("no");
+            },
+            10);
+        check(false, "it was to throw");
+      } catch (IllegalStateException | RingException error) {
+        check(error.getSuppressed().length == 1, "not handed back");
+        check(
+            ((RingException) error.getSuppressed()[0]).status() == Status.CONTENDED, "as it is told");
+      }
+      check(got.size() == (what.equals("stopped") ? 1 : 0), "of five messages");
+      System.out.println("held");
+      System.in.read();
+    }
   }
 
   private static void throwInWriter(Ring ring) throws Exception {

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import struct
 import subprocess
 from collections.abc import Callable
 
@@ -118,6 +121,47 @@ def test_a_damaged_message_is_told_of_and_stepped_over(name: str, java: Java) ->
             file.seek(ring.info.file_bytes - ring.slots * 300 + 2 * 300)
             file.write(b"x")
         check(java("DrainCheck", "damaged", name, 0))
+
+
+@pytest.mark.parametrize("what", ["stopped", "stopped damaged"])
+def test_what_could_not_be_handed_back_comes_again_when_the_consumer_is_closed(
+    name: str, java: Java, what: str
+) -> None:
+    with (
+        shmring.create(name, slots=1024, checksum=True, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("drained") as inp,
+        open(ring.path, "r+b") as file,
+    ):
+        out.push_many([message(i) for i in range(5)])
+        if what == "stopped damaged":
+            file.seek(ring.info.file_bytes - ring.slots * 300)
+            file.write(b"x")
+            file.flush()
+        with subprocess.Popen(
+            java("DrainCheck", what, name, 0), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                assert process.stdout.readline() == b"joined\n"
+                # As who joins or recovers has it, and is stopped in the middle of that.
+                admin = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 8, 1, 0)
+                fcntl.fcntl(file, fcntl.F_OFD_SETLK, admin)
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+                assert process.stdout.readline() == b"held\n"
+                none = struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 8, 1, 0)
+                fcntl.fcntl(file, fcntl.F_OFD_SETLK, none)
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+                assert process.wait(timeout=600) == 0
+            finally:
+                process.kill()
+        first = 1 if what == "stopped damaged" else 0
+        assert [inp.pop(timeout=120) for _ in range(first, 5)] == [
+            message(i) for i in range(first, 5)
+        ]
 
 
 def test_a_writer_that_throws_publishes_nothing(name: str, java: Java) -> None:

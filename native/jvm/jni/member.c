@@ -104,18 +104,9 @@ struct drained {
 	} messages[];
 };
 
-/* The first message is damaged: as with shmring_take_one() it is released, and those behind it can be
- * had. If not even its length is to be trusted, all that was taken goes. */
-static void step_over(shmring_member *member, const struct shmring_lease *lease, uint64_t behind)
-{
-	uint64_t end = behind > lease->first ? behind : lease->end;
-
-	if (end < lease->end && hand_back(member, end, lease->end))
-		end = lease->end;
-	(void)shmring_release(member, lease->first, end);
-}
-
-/* Takes up to max_messages; how many there are, or an answer. What is held is in the words. */
+/* Takes up to max_messages; how many there are, or an answer. What is held is in the words, also where the
+ * first message is damaged: `read` is behind it then, as with shmring_take_one(), or the end if not even
+ * its length is to be trusted. */
 NATIVE(jint, drain)
 (JNIEnv *env, jclass class UNUSED, jlong ring, jlong handle, jint max_messages, jlong words)
 {
@@ -126,8 +117,10 @@ NATIVE(jint, drain)
 	struct shmring_lease lease;
 	jint count = 0;
 	uint64_t at;
-	int status = shmring_take(member, (uint32_t)max_messages, UINT64_MAX, &lease);
+	int status;
 
+	drained->first = drained->read = drained->end = 0;
+	status = shmring_take(member, (uint32_t)max_messages, UINT64_MAX, &lease);
 	if (status)
 		return answer(env, status);
 	drained->first = drained->read = at = lease.first;
@@ -146,9 +139,8 @@ NATIVE(jint, drain)
 	if (status == SHMRING_OK || status == SHMRING_UNAVAILABLE) {
 		drained->read = lease.end;
 	} else if (count == 0) {
-		(void)answer(env, status); /* the next calls have messages of their own */
-		step_over(member, &lease, at);
-		return status;
+		drained->read = at > lease.first ? at : lease.end;
+		return answer(env, status);
 	}
 	return count; /* what is damaged comes first in the next call */
 }

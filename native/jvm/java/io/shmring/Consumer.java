@@ -11,6 +11,7 @@ public final class Consumer implements AutoCloseable {
   private final Handle handle;
   private volatile long ends; // of the stream, so far
   private Drain drain; // made by the first drain()
+  private boolean kept; // something that could not be handed back: closing does it
 
   Consumer(Ring ring, long handle) {
     this.ring = ring;
@@ -106,7 +107,8 @@ public final class Consumer implements AutoCloseable {
    *
    * <p>If the handler throws, the message it was given and those behind it are handed back, as by
    * {@link Lease#nack}: they are delivered again. Those before it are released. The exception goes on
-   * to the caller.
+   * to the caller. If they cannot be handed back, a suppressed exception says so, and {@link #close}
+   * does it.
    *
    * @param limit at most so many; 1,024 or less at a time
    * @return how many there were
@@ -160,7 +162,7 @@ public final class Consumer implements AutoCloseable {
     if (drain == null) {
       drain = new Drain(ring);
     }
-    int count = drain.take(member, limit);
+    int count = drain.take(member, limit, this);
     return count > 0 ? drain.deliver(handler, count, this) : count;
   }
 
@@ -218,10 +220,21 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
-  /** Releases whatever is still held and gives the seat back; ends the waits of other threads. */
+  /**
+   * Releases whatever is still held and gives the seat back; ends the waits of other threads. If a
+   * {@link #drain} could not hand messages back, all that is held is delivered again instead.
+   */
   @Override
   public void close() {
-    leave(Native::closeMember);
+    leave(this::closeNow);
+  }
+
+  private void closeNow(long member) {
+    if (kept) {
+      Native.abandonMember(member);
+    } else {
+      Native.closeMember(member);
+    }
   }
 
   /** Leaves as if this process had died: what is still held is delivered to others again. */
@@ -265,6 +278,17 @@ public final class Consumer implements AutoCloseable {
               "ring \"%s\": another process has been joining or recovering for seconds; it is stopped"
                   + " (kill -CONT it, or kill it); the lease is still held",
               ring.name()));
+    }
+  }
+
+  /** For who keeps no lease of it and cannot try again. */
+  synchronized void handBack(long first, long end) {
+    boolean done = false;
+    try {
+      nack(first, end);
+      done = true;
+    } finally {
+      kept |= !done;
     }
   }
 

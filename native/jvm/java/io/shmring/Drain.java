@@ -27,16 +27,19 @@ final class Drain {
     return view;
   }
 
-  /** Takes up to `limit` messages: how many, or an {@link Answer}. */
-  int take(long member, int limit) {
-    return Native.drain(ring, member, Math.min(limit, MOST), address);
+  /** Takes up to `limit` messages: how many, or an {@link Answer}. Steps over a damaged one. */
+  int take(long member, int limit, Consumer consumer) {
+    try {
+      return Native.drain(ring, member, Math.min(limit, MOST), address);
+    } catch (Throwable error) { // rethrown: also where there was no memory to say what is damaged
+      settle(consumer, words.getLong(Long.BYTES), error);
+      throw error;
+    }
   }
 
   /** What take() got goes to the handler; the consumer releases it, or hands it back from there on. */
   int deliver(MessageHandler handler, int count, Consumer consumer) {
-    long first = words.getLong(0);
-    long end = words.getLong(2 * Long.BYTES);
-    long done = first;
+    long done = words.getLong(0);
     Throwable failure = null;
     view.open();
     try {
@@ -60,19 +63,21 @@ final class Drain {
       throw error;
     } finally {
       view.end();
-      settle(consumer, first, done, end, failure);
+      settle(consumer, done, failure);
     }
     return count;
   }
 
-  private static void settle(
-      Consumer consumer, long first, long done, long end, Throwable failure) {
+  /** What is held before `done` is released, the rest handed back, at the latest by closing. */
+  private void settle(Consumer consumer, long done, Throwable failure) {
+    long first = words.getLong(0);
+    long end = words.getLong(2 * Long.BYTES);
     try {
       if (done > first) {
         consumer.release(first, done);
       }
       if (end > done) {
-        consumer.nack(done, end);
+        consumer.handBack(done, end);
       }
     } catch (RingException error) {
       if (failure == null) {
