@@ -1,3 +1,4 @@
+import io.shmring.BranchInfo;
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
 import io.shmring.EndOfStreamException;
@@ -36,6 +37,7 @@ public final class DrainCheck {
         case "threads" -> drainInThreads(ring, count);
         case "closed" -> closeMeanwhile(ring);
         case "damaged" -> meetDamage(ring);
+        case "aborted" -> meetAborted(ring);
         case "stopped", "stopped damaged" -> drainWhileStopped(ring, arguments[0]);
         case "writer" -> throwInWriter(ring);
         default -> throw new IllegalArgumentException(arguments[0]);
@@ -303,6 +305,15 @@ public final class DrainCheck {
       check(consumer.drain(message -> {}, 10) == 0, "nothing is left");
     }
     check(got.equals(List.of(message(0), message(1), message(3), message(4))), got.toString());
+  }
+
+  /** What a take found is aborted before it is read: nothing comes, and nothing stays held. */
+  private static void meetAborted(Ring ring) throws Exception {
+    try (Consumer consumer = join(ring)) {
+      check(consumer.drain(message -> check(false, "aborted"), 10) == 0, "there is none");
+      BranchInfo branch = ring.branch("drained").orElseThrow();
+      check(branch.position() == 3 && branch.released() == 3, branch.toString());
+    }
   }
 
   /** Nothing can be handed back, as somebody stopped while recovering: closing does it. */

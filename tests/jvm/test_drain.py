@@ -123,6 +123,22 @@ def test_a_damaged_message_is_told_of_and_stepped_over(name: str, java: Java) ->
         check(java("DrainCheck", "damaged", name, 0))
 
 
+def test_messages_that_are_aborted_when_they_are_read_are_not_held(name: str, java: Java) -> None:
+    aborted = 1
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+    ):
+        ring.subscribe("drained", start="earliest")
+        out.push_many([message(i) for i in range(3)])
+        with open(ring.path, "r+b") as file:
+            control = ring.info.file_bytes - ring.slots * (300 + 32)
+            for i in range(3):  # the first entry goes on saying that three messages follow
+                file.seek(control + 32 * i + 29)
+                file.write(bytes([aborted]))
+        check(java("DrainCheck", "aborted", name, 0))
+
+
 @pytest.mark.parametrize("what", ["stopped", "stopped damaged"])
 def test_what_could_not_be_handed_back_comes_again_when_the_consumer_is_closed(
     name: str, java: Java, what: str

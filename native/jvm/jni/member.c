@@ -142,6 +142,10 @@ NATIVE(jint, drain)
 		drained->read = at > lease.first ? at : lease.end;
 		return answer(env, status);
 	}
+	if (count == 0) { /* by damage: what the take found is aborted now */
+		(void)shmring_release(member, lease.first, lease.end);
+		return SHMRING_UNAVAILABLE;
+	}
 	return count; /* what is damaged comes first in the next call */
 }
 
