@@ -74,6 +74,13 @@ def test_client_that_gives_up_says_that_the_workers_are_loading(
     assert f"worker {pid} has been loading functions:LoadedWithMarker for " in str(caught.value)
 
 
+def test_workers_that_have_loaded_take_a_seat_each(serve, name):
+    pids = serve("Model", workers=2).pids
+    with shmring.attach(request_ring_name(name), read_only=True) as ring:
+        seats = [(seat["pid"], seat["role"]) for seat in ring.seats() if seat["pid"] in pids]
+    assert sorted(seats) == sorted((pid, "member") for pid in pids)
+
+
 def test_client_that_gives_up_says_what_the_workers_are_at(serve, client, thread, until, marker):
     (pid,) = serve("wait_for_marker").pids
     task = Task("app-7", stage=1, partition=2, attempt=3)

@@ -487,12 +487,15 @@ def main(arguments: list[str]) -> int:
     target, name, parent, ready = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     sys.path.insert(0, os.getcwd())
-    ring = _await_seat(lambda: shmring.attach(request_ring_name(name)))
-    # Clients that wait see by it what they wait for.
-    loading = _await_seat(lambda: ring.producer(LOADING + target))
+    # Clients that wait see by it what they wait for. Its handle goes too, for else the worker would
+    # have two seats: a handle that already has a role takes another seat for the next.
+    waiting = _await_seat(lambda: shmring.attach(request_ring_name(name)))
+    loading = _await_seat(lambda: waiting.producer(LOADING + target))
     function = load_function(target)
+    ring = _await_seat(lambda: shmring.attach(request_ring_name(name)))
     worker = Worker(function, target, ring, parent, _batching(function, arguments[4:]))
     loading.close()
+    waiting.close()
 
     def stop(number: int, frame: object) -> None:
         worker.stop()
