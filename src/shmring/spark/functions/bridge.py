@@ -134,9 +134,10 @@ class Through:
         from shmring.spark.functions.frames import Declared
 
         large = self._planned.large
+        known = large is not None  # as in the versions that convert answers by Spark's types
         if large is None:
             large = any(source.large for source in self.sources)
-        return Declared(self.schema, large, self._zone)
+        return Declared(self.schema, large, self._zone, objects=known)
 
     @cached_property
     def _planned(self) -> Planned:

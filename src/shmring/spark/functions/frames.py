@@ -132,11 +132,13 @@ class Declared:
     schema : None if it is not known: then the answers stay what they are
     large : whether texts and binaries have 64-bit offsets
     zone : where the sidecar got instants for what may have been times without a zone
+    objects : whether Spark's worker knows users' own types, and takes their objects
     """
 
     schema: StructType | None
     large: bool
     zone: str | None = None
+    objects: bool = True
 
     def batch(self, answer: pa.RecordBatch) -> pa.RecordBatch:
         """An answer, with exactly the names and types that Spark's workers look for."""
@@ -166,7 +168,7 @@ class Declared:
         if self.schema is None:
             return plain.to_pandas()
         columns = [
-            _column_to_pandas(column, field.dataType)
+            _column_to_pandas(column, field.dataType if self.objects else _stored(field.dataType))
             for column, field in zip(self._whole(plain), self.schema.fields, strict=True)
         ]
         frame = pd.concat(columns, axis=1) if columns else pd.DataFrame(index=range(len(plain)))
