@@ -194,7 +194,7 @@ def _sort(items: list[pytest.Item]) -> None:
         )
         rank = 4 * alone + 2 * of_spark + (of_spark and kills)
         ranks[item.path] = max(rank, ranks.get(item.path, 0))
-    items.sort(key=lambda item: -ranks[item.path])
+    items.sort(key=lambda item: (-ranks[item.path], item.get_closest_marker("alone") is None))
 
 
 def _rings() -> set[str]:
