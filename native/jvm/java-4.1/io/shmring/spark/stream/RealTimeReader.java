@@ -50,9 +50,17 @@ final class RealTimeReader extends RingReader<InternalRow>
     this.skip = start.rows();
   }
 
-  @Override
+  // Spark 4.1 has the first of these two, 4.2 the second, and 4.3 both: neither may say @Override.
+
   public RecordStatus nextWithTimeout(Long timeoutMillis) throws IOException {
     return RecordStatus.newStatusWithoutArrivalTime(next(timeoutMillis));
+  }
+
+  /**
+   * @param start when the caller looked at the clock, which was just now
+   */
+  public RecordStatus nextWithTimeout(Long start, Long timeoutMillis) throws IOException {
+    return nextWithTimeout(timeoutMillis);
   }
 
   @Override
