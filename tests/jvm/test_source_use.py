@@ -227,6 +227,7 @@ def test_a_read_names_the_option_that_does_not_parse(
         ("inDoubt", "guess", SOURCES),
         ("hostWait", "x", SOURCES),
         ("batchRows", "0", SOURCES[:1]),
+        ("batchRows", str(2**30 + 1), SOURCES[:1]),
         ("batchBytes", "1MB", SOURCES[:1]),
         ("batchBytes", str(2**31), SOURCES[:1]),
     ],
@@ -253,6 +254,16 @@ def test_looks_at_a_wait_become_rare(java: Callable[..., list[str]]) -> None:
     check = subprocess.run(command, capture_output=True, text=True)
     assert check.returncode == 0, check.stderr
     assert check.stdout.split() == ["100", "200", "400", "800", "1600", "3200", "6400"]
+
+
+def test_a_batch_is_refused_rows_that_an_int_does_not_count(java: Callable[..., list[str]]) -> None:
+    command = java("io.shmring.spark.columns.RowsCheck")
+    check = subprocess.run(command, capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr
+    count, *refusals = check.stdout.splitlines()
+    assert int(count) == 2**30
+    assert len(refusals) == 3
+    assert all(f"more than {2**30} rows do not fit one batch" in text for text in refusals)
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 package io.shmring.spark.columns;
 
+import io.shmring.RingException;
+import io.shmring.Status;
 import java.util.List;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -9,6 +11,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /** Puts rows, or columns of other batches, into vectors. */
 public final class RootWriter {
   private static final int FIRST_ROWS = 1024;
+  private static final int MOST_ROWS = 1 << 30; // the next power of two is no int
 
   private final VectorSchemaRoot root;
   private final Cells[] columns;
@@ -44,7 +47,14 @@ public final class RootWriter {
   }
 
   private void makeRoom(int count) {
-    if (rows + count > capacity) {
+    if (count > capacity - rows) {
+      if (count > MOST_ROWS - rows) {
+        throw new RingException(
+            Status.TOO_LARGE,
+            String.format(
+                "more than %d rows do not fit one batch, and a group is one: group by a column more",
+                MOST_ROWS));
+      }
       while (rows + count > capacity) {
         capacity *= 2;
       }
