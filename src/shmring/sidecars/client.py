@@ -252,7 +252,10 @@ class SidecarClient(Closing):
                 self._renew_mailbox()
             encoder: BatchEncoder | None = None
             for batch in batches:
-                if encoder is None or not batch.schema.equals(encoder.schema):
+                # The metadata may say that a batch is a group.
+                if encoder is None or not batch.schema.equals(
+                    encoder.schema, check_metadata=True
+                ):
                     encoder = BatchEncoder(batch.schema)
                 for piece in encoder.pieces(
                     batch,

@@ -146,7 +146,8 @@ class _Client:
         return bool(self._jobs)
 
     def encoder_for(self, batch: pa.RecordBatch) -> BatchEncoder:
-        if self._encoder is None or not batch.schema.equals(self._encoder.schema):
+        encoder = self._encoder
+        if encoder is None or not batch.schema.equals(encoder.schema, check_metadata=True):
             self._encoder = BatchEncoder(batch.schema)
         return self._encoder
 
