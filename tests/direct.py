@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["DIRECT", "ROWS", "TYPES", "is_direct", "metrics_of", "plan_of"]
+__all__ = ["DIRECT", "ROWS", "TYPES", "is_direct", "metrics_of", "plan_of", "shown_of"]
 
 DIRECT = "spark.shmring.direct"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -53,10 +53,24 @@ def metrics_of(frame: DataFrame) -> dict[str, int]:
     while not plan.nodeName().startswith("Sidecar"):
         plan = plan.children().head()
     metrics = plan.metrics()
-    return {
-        key: metrics.apply(key).value()
-        for key in ("numInputRows", "numOutputRows", "requests", "answers", "answerBytes")
-    }
+    keys = ("numInputRows", "numOutputRows", "requests", "answers", "answerBytes", "workedTime")
+    return {key: metrics.apply(key).value() for key in keys}
+
+
+def shown_of(frame: DataFrame, name: str) -> list[dict[str, str]]:
+    """The metrics of this sidecar's nodes, as Spark's SQL tab shows them for the last query."""
+    spark: Any = frame.sparkSession
+    convert = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava
+    # What Spark knows comes to its store a little later.
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(600_000)
+    store = spark._jsparkSession.sharedState().statusStore()
+    query = list(convert(store.executionsList()))[-1].executionId()
+    values = dict(convert(store.executionMetrics(query)))
+    return [
+        {metric.name(): values.get(metric.accumulatorId()) for metric in convert(node.metrics())}
+        for node in convert(store.planGraph(query).allNodes())
+        if node.name() == f"Sidecar {name}"
+    ]
 
 
 def _plan(frame: Any) -> Any:

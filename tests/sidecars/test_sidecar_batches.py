@@ -54,6 +54,19 @@ def test_requests_of_several_clients_reach_the_function_as_one_batch(serve, ask,
         assert answers[0]["rows"].to_pylist() == [10 * clients] * 10
 
 
+def test_time_at_a_joint_batch_is_shared_by_the_rows_of_the_requests(serve, name, thread):
+    serve("slow", max_batch_rows=40, max_wait_ms=HOUR)  # which sleeps for 0.05 s
+
+    def worked(rows):
+        with SidecarClient(name) as client:
+            list(client.map([numbers(0, rows)]))
+            return client.metrics.worked
+
+    few, many = thread(lambda: worked(10)), thread(lambda: worked(30))
+    assert few.outcome() >= 0.05 / 4
+    assert many.outcome() >= 0.05 * 3 / 4
+
+
 def test_requests_of_one_client_are_joined_too_and_answered_in_order(serve, ask):
     serve("with_rows", max_batch_rows=30, max_wait_ms=HOUR)
     batches = [numbers(i * 10) for i in range(30)]

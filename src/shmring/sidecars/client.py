@@ -56,7 +56,12 @@ _DEATHS = 3
 
 @dataclass(slots=True)
 class Metrics:
-    """What a client has done so far; seconds are those it spent waiting."""
+    """What a client has done so far.
+
+    ``retries`` counts requests that were made again, because a worker had died, the sidecar was
+    started anew, or answers found no room. ``room_wait`` and ``answer_wait`` are seconds that the
+    client waited, ``worked`` those that the sidecar's workers were at its requests.
+    """
 
     requests: int = 0
     answers: int = 0
@@ -65,6 +70,8 @@ class Metrics:
     answer_bytes: int = 0
     room_wait: float = 0.0
     answer_wait: float = 0.0
+    retries: int = 0
+    worked: float = 0.0
 
     def add(self, other: Metrics) -> None:
         """Add another client's."""
@@ -253,9 +260,7 @@ class SidecarClient(Closing):
             encoder: BatchEncoder | None = None
             for batch in batches:
                 # The metadata may say that a batch is a group.
-                if encoder is None or not batch.schema.equals(
-                    encoder.schema, check_metadata=True
-                ):
+                if encoder is None or not batch.schema.equals(encoder.schema, check_metadata=True):
                     encoder = BatchEncoder(batch.schema)
                 for piece in encoder.pieces(
                     batch,
@@ -381,6 +386,7 @@ class SidecarClient(Closing):
         if request is None or request.complete:
             return  # a second worker has done it again after the first one's death
         if head.flags & FLAG_AGAIN:
+            self.metrics.retries += 1
             request.deaths += 1
             if request.deaths >= _DEATHS:
                 raise SidecarUnavailable(
@@ -400,6 +406,7 @@ class SidecarClient(Closing):
             )
         self.metrics.answers += 1
         self.metrics.answer_bytes += lease.data.nbytes
+        self.metrics.worked += head.worked / 1e9
         if lease.data.nbytes > HEAD_BYTES:
             data = bytes(lease.data) if self._copy else pa.py_buffer(lease)
             request.pieces.append(_Piece(lease.message_id, data))
@@ -444,6 +451,7 @@ class SidecarClient(Closing):
         self._renew_mailbox()
         for request in self._waiting.values():
             if not request.complete:
+                self.metrics.retries += 1
                 request.sent = False
                 request.pieces.clear()
 

@@ -14,7 +14,8 @@ Little-endian, 256 bytes::
     32   8  number of the request, counted by the client
     40  80  application id, zero-padded
     120 120 name of the client's reply ring, zero-padded
-    240 16  zero
+    240 8   zero
+    248 8   of an answer: nanoseconds that the worker was at work for this piece
     256     schema, dictionaries and batch as IPC messages (nothing where there is no batch)
 
 The head of an answer repeats that of its request. A client with a reply ring works
@@ -53,7 +54,7 @@ __all__ = [
     "request_ring_name",
 ]
 
-_HEAD = struct.Struct("<4sHHIii4xqQ80s120s16x")
+_HEAD = struct.Struct("<4sHHIii4xqQ80s120s8xQ")
 HEAD_BYTES = 256
 _MAGIC = b"SMRQ"
 _VERSION = 1
@@ -98,10 +99,11 @@ class Head:
     task: Task = Task()
     piece: int = 0
     flags: int = 0
+    worked: int = 0
 
-    def answer(self, piece: int, flags: int) -> Self:
+    def answer(self, piece: int, flags: int, worked: int = 0) -> Self:
         """The head of an answer to this request."""
-        return replace(self, piece=piece, flags=flags)
+        return replace(self, piece=piece, flags=flags, worked=worked)
 
     def describe(self) -> str:
         """Whose it is, in words."""
@@ -127,6 +129,7 @@ class Head:
             self.number,
             self.task.application.encode()[:80],
             self.reply_ring.encode(),
+            self.worked,
         )
 
     @classmethod
@@ -139,7 +142,7 @@ class Head:
         """
         if len(data) < HEAD_BYTES:
             raise Damaged(f'ring "{ring}": a message of {len(data)} bytes is no request or answer')
-        (magic, version, flags, piece, stage, partition, attempt, number, app, reply) = (
+        (magic, version, flags, piece, stage, partition, attempt, number, app, reply, worked) = (
             _HEAD.unpack_from(data)
         )
         if magic != _MAGIC or version != _VERSION:
@@ -154,6 +157,7 @@ class Head:
                 task=Task(app.rstrip(b"\0").decode(errors="replace"), stage, partition, attempt),
                 piece=piece,
                 flags=flags,
+                worked=worked,
             )
         except UnicodeDecodeError as error:
             raise Damaged(f'ring "{ring}": a message names no ring to answer to') from error

@@ -40,6 +40,7 @@ from shmring.sidecars.joint import Batching, Gathering, WrongRows, joined, split
 from shmring.sidecars.result import Result
 from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
+from shmring.sidecars.timed import Timed
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -148,8 +149,8 @@ class _Client:
     def encoder_for(self, batch: pa.RecordBatch) -> BatchEncoder:
         encoder = self._encoder
         if encoder is None or not batch.schema.equals(encoder.schema, check_metadata=True):
-            self._encoder = BatchEncoder(batch.schema)
-        return self._encoder
+            encoder = self._encoder = BatchEncoder(batch.schema)
+        return encoder
 
     def add(self, job: _Job) -> None:
         self._jobs.append(job)
@@ -314,7 +315,9 @@ class Worker:
         requests = [_Request(each.lease, each.head, each.client) for each in gathered]
         batches = [each.batch for each in gathered]
         gathered.clear()
+        rows = [batch.num_rows for batch in batches]
         answers: list[Iterator[Piece]]
+        begun, spent = time.perf_counter_ns(), 0
         try:
             cut = self._worked_on_as_one(batches) if len(batches) > 1 else None
         except WrongRows as error:
@@ -322,6 +325,8 @@ class Worker:
         except BaseException:  # one request's fault, perhaps; sys.exit() in the function too
             answers = [self._worked_on(request) for request in requests]
         else:
+            if cut is not None:
+                spent = time.perf_counter_ns() - begun
             answers = [
                 self._worked_on(request)
                 if cut is None
@@ -329,8 +334,8 @@ class Worker:
                 for number, request in enumerate(requests)
             ]
         batches.clear()
-        for request, answer in zip(requests, answers, strict=True):
-            self._answer(request, answer)
+        for request, answer, count in zip(requests, answers, rows, strict=True):
+            self._answer(request, answer, spent * count // max(1, sum(rows)))
 
     def _worked_on_as_one(self, batches: list[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
         assert self._batching is not None
@@ -346,10 +351,10 @@ class Worker:
             client = self._clients[name] = _Client(name)
         return client
 
-    def _answer(self, request: _Request, pieces: Iterator[Piece]) -> None:
-        request.client.add(_Job(request.lease, self._pushes(request, pieces)))
+    def _answer(self, request: _Request, pieces: Iterator[Piece], spent: int = 0) -> None:
+        request.client.add(_Job(request.lease, self._pushes(request, Timed(pieces, spent))))
 
-    def _pushes(self, request: _Request, pieces: Iterator[Piece]) -> Generator[Push]:
+    def _pushes(self, request: _Request, pieces: Timed[Piece]) -> Generator[Push]:
         client, head = request.client, request.head
 
         def push(head: Head, body: bytes = b"") -> Push:
@@ -364,11 +369,11 @@ class Worker:
             while ready is not None:
                 following = next(pieces, None)
                 flags = FLAG_LAST if following is None else 0
-                yield self._push_batch(client, head.answer(piece, flags), *ready)
+                yield self._push_batch(client, head.answer(piece, flags, pieces.spent()), *ready)
                 ready = following
                 piece += 1
             if piece == 0:
-                yield push(head.answer(0, FLAG_LAST))
+                yield push(head.answer(0, FLAG_LAST, pieces.spent()))
         except GeneratorExit:
             raise
         except BaseException:  # sys.exit() in the user's function too

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from direct import DIRECT, ROWS, TYPES, is_direct, metrics_of, plan_of
+from direct import DIRECT, ROWS, TYPES, is_direct, metrics_of, plan_of, shown_of
 from pyspark.sql import functions
 
 from shmring.sidecars import Sidecar
@@ -163,6 +163,17 @@ def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, serve, name):
     assert found["numInputRows"] == found["numOutputRows"] == 30_000
     assert found["requests"] == found["answers"] == 3
     assert found["answerBytes"] > 30_000 * 8
+    (shown,) = shown_of(frame, name)
+    assert all(shown.values())
+    assert shown["number of output rows"] == "30,000"
+    assert shown["batches asked again"] == "0"
+
+
+def test_time_that_the_sidecar_was_at_work_is_told(spark, serve, name):
+    serve("slow")
+    frame = spark.range(30_000, numPartitions=3).mapInArrow(through(name), "id long")
+    frame.collect()
+    assert metrics_of(frame)["workedTime"] >= 3 * 50_000_000  # ns: it sleeps as long
 
 
 def test_clients_are_kept_from_task_to_task_and_go_with_their_sidecar(

@@ -1,6 +1,9 @@
 package io.shmring.sidecar;
 
-/** What a client has done for somebody so far; times are those that it spent waiting. */
+/**
+ * What a client has done for somebody so far; times are those that it spent waiting, and that the
+ * sidecar's workers were at its requests.
+ */
 public final class Counters {
   private long requests;
   private long requestBytes;
@@ -9,15 +12,17 @@ public final class Counters {
   private long retries;
   private long roomNanos;
   private long answerNanos;
+  private long workedNanos;
 
   void sent(long bytes) {
     requests++;
     requestBytes += bytes;
   }
 
-  void answered(long bytes) {
+  void answered(long bytes, long worked) {
     answers++;
     answerBytes += bytes;
+    workedNanos += worked;
   }
 
   void retried() {
@@ -59,5 +64,9 @@ public final class Counters {
 
   public long answerNanos() {
     return answerNanos;
+  }
+
+  public long workedNanos() {
+    return workedNanos;
   }
 }

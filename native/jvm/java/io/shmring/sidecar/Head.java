@@ -9,7 +9,8 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
 /** The fixed part of a request or an answer; its bytes are laid out in sidecars/wire.py. */
-record Head(long number, String replyRing, Work work, int piece, int flags) {
+record Head(
+    long number, String replyRing, Work work, int piece, int flags, long workedNanos) {
   static final int BYTES = 256;
 
   static final int ERROR = 1;
@@ -24,9 +25,10 @@ record Head(long number, String replyRing, Work work, int piece, int flags) {
   private static final int APPLICATION_BYTES = 80;
   private static final int REPLY_RING = 120;
   private static final int REPLY_RING_BYTES = 120;
+  private static final int WORKED = 248;
 
   static Head request(long number, String replyRing, Work work) {
-    return new Head(number, replyRing, work, 0, 0);
+    return new Head(number, replyRing, work, 0, 0, 0);
   }
 
   byte[] pack() {
@@ -75,7 +77,8 @@ record Head(long number, String replyRing, Work work, int piece, int flags) {
     long number = bytes.getLong();
     Work work =
         new Work(text(bytes, APPLICATION, APPLICATION_BYTES), stage, partition, attempt);
-    return new Head(number, text(bytes, REPLY_RING, REPLY_RING_BYTES), work, piece, flags);
+    String replyRing = text(bytes, REPLY_RING, REPLY_RING_BYTES);
+    return new Head(number, replyRing, work, piece, flags, bytes.getLong(WORKED));
   }
 
   private static String text(ByteBuffer from, int at, int most) {

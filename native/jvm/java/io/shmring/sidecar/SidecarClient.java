@@ -297,7 +297,7 @@ public final class SidecarClient implements AutoCloseable {
               "ring \"%s\": piece %d of answer %d came where piece %d was due",
               replies.name(), head.piece(), head.number(), request.received()));
     }
-    counters.answered(message.length());
+    counters.answered(message.length(), head.workedNanos());
     request.add(lease, message, decoder.orElseThrow());
     if (head.has(Head.LAST)) {
       request.completed();

@@ -19,7 +19,8 @@ record SidecarMetrics(
     SQLMetric answerBytes,
     SQLMetric retries,
     SQLMetric roomTime,
-    SQLMetric answerTime)
+    SQLMetric answerTime,
+    SQLMetric workedTime)
     implements Serializable {
   private static final long UNSET = -1;
 
@@ -33,7 +34,8 @@ record SidecarMetrics(
         SQLMetrics.createSizeMetric(context, "bytes answered", UNSET),
         SQLMetrics.createMetric(context, "batches asked again"),
         SQLMetrics.createNanoTimingMetric(context, "time waited for room", UNSET),
-        SQLMetrics.createNanoTimingMetric(context, "time waited for answers", UNSET));
+        SQLMetrics.createNanoTimingMetric(context, "time waited for answers", UNSET),
+        SQLMetrics.createNanoTimingMetric(context, "time worked in the sidecar", UNSET));
   }
 
   /** By the names that Spark finds them by. */
@@ -48,6 +50,7 @@ record SidecarMetrics(
     names.put("retries", retries);
     names.put("roomTime", roomTime);
     names.put("answerTime", answerTime);
+    names.put("workedTime", workedTime);
     return scala.collection.immutable.Map.from(CollectionConverters.asScala(names));
   }
 
@@ -59,5 +62,6 @@ record SidecarMetrics(
     retries.add(counters.retries());
     roomTime.add(counters.roomNanos());
     answerTime.add(counters.answerNanos());
+    workedTime.add(counters.workedNanos());
   }
 }
