@@ -51,4 +51,5 @@ def question(settings: Settings) -> Question:
     """Three sizes; the reader receives every batch, and in some rows reads every byte."""
     del settings
     rows = [row for label in SIZES for row in _rows_of(label)]
-    return Question("arrow", "How fast are Arrow batches from Python, between processes?", rows)
+    title = "How fast are Arrow batches from Python, between processes?"
+    return Question("arrow", title, rows, line=native.line)

@@ -2,18 +2,29 @@
 
 A question is one comparison; each of its rows is one contestant. The rows of a
 question run in turn (A B C, A B C, ...), so that a slow moment of the machine
-hits all of them, and every ratio is taken within a round.
+hits all of them, and every ratio is taken within a round. A sample beside which
+foreign processes were busy, or during which the virtual cores moved, is taken again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import statistics
+import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from benchmarks import company
 
 __all__ = ["Question", "Row", "Sample", "Settings", "Target", "Unavailable", "measure"]
+
+# How often a sample is taken again, and the seconds that a question spends on that and on
+# waiting for a quiet moment.
+REPEATS = 2
+PATIENCE = 20.0
+# Two samples are of one placement of the cores if a cache line's ways differ by less.
+SAME_PLACEMENT = 1.5
 
 
 class Unavailable(Exception):
@@ -40,10 +51,28 @@ class Settings:
 
 @dataclass(frozen=True)
 class Sample:
-    """One measurement: the row's figure, and others that came with it, by name."""
+    """One measurement: the row's figure, and others that came with it, by name.
+
+    Parameters
+    ----------
+    line : nanoseconds of a cache line there and back, before it and after it
+    """
 
     value: float
     also: dict[str, float] = field(default_factory=dict)
+    line: tuple[float, float] | None = None
+
+    @property
+    def moved(self) -> bool:
+        """Whether the cores came closer or went apart meanwhile."""
+        return self.line is not None and max(self.line) > SAME_PLACEMENT * min(self.line)
+
+    def is_placed_as(self, other: Sample) -> bool:
+        """Whether a line's way was about as long."""
+        if self.line is None or other.line is None:
+            return True
+        mine, theirs = sum(self.line), sum(other.line)
+        return max(mine, theirs) <= SAME_PLACEMENT * min(mine, theirs)
 
 
 @dataclass(frozen=True)
@@ -71,6 +100,8 @@ class Row:
     compare : names of rows to show a ratio to, without a target
     rivals : likewise of others than shmring: who of them is ahead is said, too
     rounds : for rows that need no repeating; None takes the run's
+    repeated : samples that were thrown away and taken again
+    disturbed : samples that were kept although they should have been
     """
 
     name: str
@@ -82,6 +113,8 @@ class Row:
     rivals: tuple[str, ...] = ()
     rounds: int | None = None
     samples: list[Sample] = field(default_factory=list)
+    repeated: int = 0
+    disturbed: int = 0
     problem: str | None = None
     failed: bool = False
 
@@ -98,19 +131,26 @@ class Row:
     def also(self) -> dict[str, float]:
         """Medians of the figures that came along."""
         names = {name: None for sample in self.samples for name in sample.also}
-        return {
+        found = {
             name: statistics.median(s.also[name] for s in self.samples if name in s.also)
             for name in names
         }
+        if lines := [way for sample in self.samples if sample.line for way in sample.line]:
+            found["ns a line"] = statistics.median(lines)
+        return found
 
     def is_behind(self, ratio: float) -> bool:
         """Whether this row has the worse figure, at this ratio of it to another's."""
         return ratio > 1 if self.lower_is_better else ratio < 1
 
     def ratio_to(self, other: Row) -> float:
-        """Median over the rounds of this row's figure by the other's of the same round."""
-        pairs = zip(self.values, other.values, strict=False)
-        return statistics.median(mine / theirs for mine, theirs in pairs)
+        """Median over the rounds of this row's figure by the other's of the same round.
+
+        Of rounds in which the cores lay alike for both, if there are any.
+        """
+        pairs = list(zip(self.samples, other.samples, strict=False))
+        alike = [(mine, theirs) for mine, theirs in pairs if mine.is_placed_as(theirs)]
+        return statistics.median(mine.value / theirs.value for mine, theirs in alike or pairs)
 
 
 @dataclass
@@ -124,6 +164,7 @@ class Question:
     setup : what all rows share (a Spark session, say); entered around the rounds
     warm_up : measure every row once, briefly, and forget it
     least_rounds : where the run's are too few (not with ``--quick``)
+    line : measures the way of a cache line, around each sample; None where it does not matter
     """
 
     name: str
@@ -132,6 +173,7 @@ class Question:
     setup: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     warm_up: bool = True
     least_rounds: int = 1
+    line: Callable[[], float | None] | None = None
 
     def row(self, name: str) -> Row | None:
         """The row of this name."""
@@ -152,6 +194,40 @@ def _attempt(row: Row, seconds: float) -> Sample | None:
     return None
 
 
+class _Watch:
+    """Takes samples of one question, and takes those again that do not count."""
+
+    def __init__(self, question: Question) -> None:
+        self._line = question.line
+        self._patience = PATIENCE
+
+    def _once(self, row: Row, seconds: float) -> tuple[Sample | None, bool]:
+        """A sample, and whether it counts."""
+        before = self._line() if self._line and row.problem is None else None
+        begun = company.mark()
+        sample = _attempt(row, seconds)
+        if sample is None:
+            return None, True
+        counts = begun.foreign() <= company.LIMIT
+        if self._line and before and (after := self._line()):
+            sample = replace(sample, line=(before, after))
+        return sample, counts and not sample.moved
+
+    def sample(self, row: Row, seconds: float) -> Sample | None:
+        """Measure until it counts, or patience is at its end."""
+        sample, counts = self._once(row, seconds)
+        for _ in range(REPEATS):
+            if counts or self._patience <= 0:
+                break
+            begun = time.monotonic()
+            company.wait_until_alone(self._patience)
+            row.repeated += 1
+            sample, counts = self._once(row, seconds)
+            self._patience -= time.monotonic() - begun
+        row.disturbed += not counts
+        return sample
+
+
 def measure(question: Question, settings: Settings) -> Iterator[tuple[str, float]]:
     """Run all rounds; yields (what is about to run, share of the question done)."""
     rounds = settings.rounds
@@ -170,10 +246,12 @@ def measure(question: Question, settings: Settings) -> Iterator[tuple[str, float
         except Unavailable as reason:
             for row in question.rows:
                 row.problem = str(reason)
+        watch = _Watch(question)
         for done, (number, row) in enumerate(steps):
             when = f"round {number} of {rounds}" if number else "warming up"
             yield f"{row.name} ({when})", done / len(steps)
-            sample = _attempt(row, settings.seconds if number else settings.seconds / 5)
-            if sample is not None and number:
+            if number == 0:
+                _attempt(row, settings.seconds / 5)
+            elif (sample := watch.sample(row, settings.seconds)) is not None:
                 row.samples.append(sample)
         yield "ending", 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks import native
 from benchmarks.harness import Question, Row, Settings, Target
 from benchmarks.oneway import Messages, RoundTrip
 from benchmarks.payload import BATCH
@@ -90,4 +91,5 @@ def question(settings: Settings) -> Question:
             lower_is_better=True,
         ),
     ]
-    return Question("messages", "How fast are 300-byte messages from Python?", rows)
+    title = "How fast are 300-byte messages from Python?"
+    return Question("messages", title, rows, line=native.line)

@@ -12,10 +12,11 @@ from typing import Any
 from benchmarks.harness import Sample, Unavailable
 from benchmarks.payload import unique_name
 
-__all__ = ["build", "handover", "limit", "memcpy", "ring", "run", "trip"]
+__all__ = ["build", "handover", "limit", "line", "memcpy", "ring", "run", "trip"]
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "bench"
+PROBE_SECONDS = 0.01
 
 
 def _call(*command: str | Path) -> None:
@@ -61,6 +62,14 @@ def run(program: str, what: str, seconds: float, **options: Any) -> dict[str, fl
 def limit(what: str, seconds: float, **options: Any) -> dict[str, float]:
     """What the machine can do: memcpy, cacheline or futex."""
     return run("limits", what, seconds, **options)
+
+
+def line() -> float | None:
+    """Nanoseconds of a cache line there and back at this moment: virtual cores move."""
+    try:
+        return limit("cacheline", PROBE_SECONDS)["median_ns"]
+    except Unavailable:
+        return None
 
 
 def ring(what: str, seconds: float, **options: Any) -> dict[str, float]:

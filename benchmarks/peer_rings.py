@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks import native
-from benchmarks.harness import Question, Row, Sample, Settings, Unavailable
+from benchmarks.harness import Question, Row, Sample, Settings
 from benchmarks.jvm import Pairs
 from benchmarks.oneway import Blocks, Messages, RoundTrip
 from benchmarks.payload import BATCH, DEFAULT_SLOTS, MESSAGE_BYTES
@@ -18,7 +18,6 @@ __all__ = ["question"]
 
 RATE = "M msg/s"
 SECONDS = 0.3  # of a sample at most: there are many
-PROBE_SECONDS = 0.01
 
 # Messages in a batch of C and of the JVM: 77 KB; Agrona's and Chronicle's limits are megabytes.
 SOME = 256
@@ -37,18 +36,8 @@ OWN = "ShmringPeer"
 Run = Callable[[float], Sample]
 
 
-def _line() -> dict[str, float]:
-    """What a cache line's way takes at this moment: virtual cores move."""
-    try:
-        return {"ns a line": native.limit("cacheline", PROBE_SECONDS)["median_ns"]}
-    except Unavailable:
-        return {}
-
-
-def _beside_line(run: Run, seconds: float) -> Sample:
-    line = _line()
-    sample = run(min(seconds, SECONDS))
-    return Sample(sample.value, {**sample.also, **line})
+def _briefly(run: Run, seconds: float) -> Sample:
+    return run(min(seconds, SECONDS))
 
 
 def _messages(pairs: Pairs, peer: str, how: str, count: int, seconds: float) -> Sample:
@@ -123,7 +112,7 @@ class _Rows:
         return Row(
             f"{self._kind}: {name}",
             self._unit,
-            partial(_beside_line, run),
+            partial(_briefly, run),
             lower_is_better=self._lower,
             rivals=tuple(f"{self._kind}: {rival}" for rival in rivals),
         )
@@ -199,4 +188,4 @@ def question(settings: Settings) -> Question:
     for label, nbytes in BLOCKS.items():
         rows += _large(pairs, label, nbytes)
     title = f"How fast is the ring beside others? (300 bytes, Python in batches of {BATCH})"
-    return Question("peers", title, rows, setup=pairs.open)
+    return Question("peers", title, rows, setup=pairs.open, line=native.line)

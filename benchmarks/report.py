@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 import xml.etree.ElementTree
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks import company
 from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 
 if TYPE_CHECKING:
@@ -94,6 +95,10 @@ def _result(question: Question, row: Row) -> str:
         f"{number(r)} x [dim]{escape(name)}[/]{' [yellow]is ahead[/]' if name in ahead else ''}"
         for name, r in _comparisons(question, row)
     ]
+    if row.repeated:
+        lines.append(f"[dim]{row.repeated} samples taken again[/]")
+    if row.disturbed:
+        lines.append(f"[yellow]{row.disturbed} of {len(row.samples)} samples disturbed[/]")
     if row.problem:
         lines.append(f"[yellow]{escape(row.problem)}[/]")
     return "\n".join(lines)
@@ -120,11 +125,26 @@ def print_question(console: Console, question: Question) -> None:
     console.print(table)
 
 
-def print_summary(console: Console, questions: Iterable[Question]) -> None:
+def _samples(questions: Sequence[Question]) -> str:
+    """What became of them, and how the cores lay."""
+    rows = [row for question in questions for row in question.rows]
+    lines = [way for row in rows for sample in row.samples if sample.line for way in sample.line]
+    text = (
+        f"{sum(len(row.samples) for row in rows)} samples, {sum(row.repeated for row in rows)} "
+        f"taken again, {sum(row.disturbed for row in rows)} kept though foreign processes had "
+        f"more than {company.LIMIT:.0%} of a core, or the cores moved."
+    )
+    if lines:
+        text += f" A cache line took {min(lines):.0f} to {max(lines):.0f} ns."
+    return text
+
+
+def print_summary(console: Console, questions: Sequence[Question]) -> None:
     """How many targets were met, and each one that was not."""
     judged = [(q, row, v) for q in questions for row in q.rows for v in verdicts(q, row)]
     met = sum(verdict.met is True for _, _, verdict in judged)
-    console.print(f"\n{met} of {len(judged)} targets met.")
+    console.print(f"\n{_samples(questions)}", highlight=False)
+    console.print(f"{met} of {len(judged)} targets met.")
     for question, row, verdict in judged:
         if verdict.met is not True:
             word = "[red]missed[/]" if verdict.met is False else "[yellow]not judged[/]"
@@ -169,12 +189,36 @@ def _versions() -> dict[str, str]:
     return found
 
 
+def _placement() -> str:
+    """Which cores the two processes of a row have, and what the machine says they share."""
+    allowed = sorted(os.sched_getaffinity(0))
+    if len(allowed) < 2:
+        return f"CPU {allowed[0]} for both"
+    folders = [Path(f"/sys/devices/system/cpu/cpu{number}") for number in allowed[:2]]
+    pair = f"CPU {allowed[0]} and {allowed[1]}"
+
+    def both(name: str) -> bool:
+        texts = [path.read_text() if (path := f / name).exists() else None for f in folders]
+        return texts[0] is not None and texts[0] == texts[1]
+
+    if both("topology/thread_siblings_list"):
+        return f"{pair}, threads of one core"
+    shared = [
+        f"L{(cache / 'level').read_text().strip()}"
+        for cache in sorted(folders[0].glob("cache/index*"))
+        if both(f"cache/{cache.name}/shared_cpu_list")
+    ]
+    package = "one package" if both("topology/physical_package_id") else "two packages"
+    return f"{pair}, two cores of {package}{', which share ' if shared else ''}{', '.join(shared)}"
+
+
 def machine() -> dict[str, Any]:
     """Where and when this is measured."""
     return {
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cpu": _first_line("/proc/cpuinfo", "model name") or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
+        "placement": _placement(),
         "memory": _first_line("/proc/meminfo", "MemTotal"),
         "kernel": platform.release(),
         "python": sys.version.split()[0],
@@ -213,6 +257,9 @@ def _row_as_dict(question: Question, row: Row) -> dict[str, Any]:
         "max": max(row.values, default=None),
         "values": row.values,
         "also": row.also(),
+        "ns_a_line": [sample.line for sample in row.samples],
+        "repeated": row.repeated,
+        "disturbed": row.disturbed,
         "ratios": dict(_comparisons(question, row)),
         "ahead": list(_ahead(question, row)),
         "targets": [vars(target) | vars(judge(question, row, target)) for target in row.targets],

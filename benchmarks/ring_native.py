@@ -128,4 +128,5 @@ def question(settings: Settings) -> Question:
     """Throughput for two working sets, and round trips, each beside its limit."""
     del settings
     rows = _rows_of(SMALL) + _rows_of(LARGE) + _round_trips()
-    return Question("native", "How fast is the ring from C, between two processes?", rows)
+    title = "How fast is the ring from C, between two processes?"
+    return Question("native", title, rows, line=native.line)

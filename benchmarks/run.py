@@ -114,10 +114,11 @@ def main(
         f"Python {where['python']}, commit {where['commit']}",
         highlight=False,
     )
+    console.print(where["placement"], highlight=False)
     if where["load_before"] > 0.5:
         console.print(
-            f"[yellow]The machine is busy (load {where['load_before']:.1f}): figures will be low "
-            f"and scattered.[/]"
+            f"[yellow]The machine is busy (load {where['load_before']:.1f}): samples will be taken "
+            f"again, and figures be low and scattered.[/]"
         )
     questions = [_question(name, settings) for name in QUESTIONS if not names or name in names]
     try:

@@ -85,6 +85,7 @@ class Machine(SphinxDirective):
         packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
         rows = [
             ("processor", f"{machine['cpu']}, {machine['cores']} virtual cores"),
+            ("two processes", machine.get("placement", "on a core each")),
             ("memory", f"{int(machine['memory'].split()[0]) / 2**20:.0f} GiB"),
             ("system", f"Linux {machine['kernel']}, Python {machine['python']}"),
             ("packages", packages),

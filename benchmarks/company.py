@@ -1,0 +1,98 @@
+"""How much of the cores foreign processes take: those that this run has not started.
+
+The kernel counts in ticks of 10 ms, and its counts of a core and of a process are not
+taken at the same instants: what is less than a few ticks is nobody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["LIMIT", "Mark", "mark", "wait_until_alone"]
+
+LIMIT = 0.15  # of a core
+LEAST_SECONDS = 0.05  # in sum; see above
+WINDOW = 0.4  # seconds of a look
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+_THREADS_OF_KERNEL = 2  # kthreadd, their parent
+
+
+@dataclass(frozen=True)
+class _Process:
+    parent: int
+    seconds: float  # its own, and its children's who have ended
+    born: int
+
+
+def _processes() -> dict[int, _Process]:
+    found: dict[int, _Process] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended
+            # Behind the name: state, parent, ...
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            ticks = sum(map(int, fields[11:15]))
+            found[int(folder.name)] = _Process(int(fields[1]), ticks * _TICK, int(fields[19]))
+    return found
+
+
+def _is_ours(pid: int, processes: dict[int, _Process]) -> bool:
+    """Descends from this process, or is a daemon that has begun since and lost its parent."""
+    me = os.getpid()
+    while pid in processes:
+        process = processes[pid]
+        if pid == me or process.parent == _THREADS_OF_KERNEL:
+            return True  # a kernel thread writes what others have asked for
+        if process.parent == 1 and process.born > processes[me].born:
+            return True
+        pid = process.parent
+    return False
+
+
+def _seconds_of_cores() -> float:
+    """Time that the cores of this process were busy; interrupts are nobody's."""
+    names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
+    total = 0
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *counts = line.split()
+        if name in names:
+            user, nice, system, _idle, _disk, _irq, _softirq, stolen = map(int, counts[:8])
+            total += user + nice + system + stolen
+    return total * _TICK
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment."""
+
+    clock: float
+    busy: float
+    ours: float
+
+    def foreign(self) -> float:
+        """The part of a core that others have taken since; 0 where it cannot be told."""
+        now = mark()
+        took = now.clock - self.clock
+        foreign = (now.busy - self.busy) - (now.ours - self.ours)
+        return foreign / took if foreign > LEAST_SECONDS and took > 0 else 0.0
+
+
+def mark() -> Mark:
+    """Now."""
+    processes = _processes()
+    ours = sum(p.seconds for pid, p in processes.items() if _is_ours(pid, processes))
+    return Mark(time.monotonic(), _seconds_of_cores(), ours)
+
+
+def wait_until_alone(patience: float) -> None:
+    """Return when foreign processes have become quiet, or after so many seconds."""
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        begun = mark()
+        time.sleep(WINDOW)
+        if begun.foreign() <= LIMIT:
+            return
