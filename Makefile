@@ -88,8 +88,13 @@ demo-durable: $(VENV)/installed ## kill everything with -9, start again: nothing
 postgresql:
 	@ls /usr/lib/postgresql/*/bin/initdb > /dev/null 2>&1 || scripts/need initdb postgresql
 
+$(VENV)/spark.jsa: $(VENV)/pyspark tests/spark_start.py | $(VENV)/installed
+	@echo 'writing the classes of Spark into $@ ...'
+	@$(BIN)/python tests/spark_start.py > $@.log 2>&1 || { cat $@.log; exit 1; }
+	@touch $@
+
 .PHONY: test
-test: $(VENV)/installed ctest postgresql ## the C and the Python tests, Spark's included
+test: $(VENV)/installed $(VENV)/spark.jsa ctest postgresql ## the C and the Python tests, Spark's included
 	$(BIN)/pytest $(DIVIDED)
 
 .PHONY: check

@@ -32,6 +32,7 @@ from shmring.sidecars import Sidecar
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark_examples"))
 sys.path.insert(0, str(Path(__file__).parent))
+import spark_start
 from guardian import note, noted
 from sessions import Clusters, Sessions
 
@@ -61,8 +62,8 @@ def _equip_children() -> None:
     """Whoever is started can import shmring and what lies here; a Spark is one for tests."""
     path = (str(Path(shmring.__file__).parents[1]), str(TESTS), os.environ.get("PYTHONPATH", ""))
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(":".join(path).strip(":").split(":")))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_CONF_DIR"] = str(TESTS / "spark_conf")
+    os.environ.pop("SPARK_CONF_DIR", None)
+    os.environ.update(spark_start.environment())
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,94 @@
+"""How every Spark that the tests start is set, the examples' too, and how its JVMs start.
+
+    python tests/spark_start.py
+
+lets a Spark work and writes the classes that it has read into an archive, which other JVMs map
+instead of reading them from 280 jars again. `make test` does so once for each pyspark; without the
+archive, or with that of another Java, all is the same and slower.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["environment"]
+
+ARCHIVE = Path(sys.prefix) / "spark.jsa"
+DEFAULTS = Path(__file__).with_name("spark-defaults.conf")
+# These JVMs live for seconds: what the second compiler and a collector with threads of its own
+# would win back, they cost; so does the verification of Spark's classes. A JVM that cannot use the
+# archive would say so where its program's output goes.
+FLAGS = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+    *("-Xlog:disable", "-Xlog:all=error:stderr"),
+)
+
+
+def environment(*driver: str) -> dict[str, str]:
+    """The variables for programs that start Spark; `driver` is for the JVM that they start alone.
+
+    Nothing is in Spark's folder of settings: an archive serves no JVM whose class path begins with
+    a folder that has something in it.
+    """
+    archive = [f"-XX:SharedArchiveFile={ARCHIVE}"] if ARCHIVE.exists() else []
+    flags = shlex.join([*FLAGS, *archive])
+    submit = (
+        *("--properties-file", str(DEFAULTS)),
+        *("--driver-java-options", shlex.join([*shlex.split(flags), *driver])),
+        *("--conf", f"spark.executor.extraJavaOptions={flags}"),
+        "pyspark-shell",
+    )
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": shlex.join(submit),
+        "SPARK_DAEMON_JAVA_OPTS": flags,  # of the clusters' master and workers
+        "SPARK_LAUNCHER_OPTS": " ".join(FLAGS),  # of what finds out how to start another JVM
+    }
+
+
+def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+
+
+def _work(spark: SparkSession, folder: str) -> None:
+    """What most tests do, in short: files, joins, functions in Python, a stream."""
+    numbers: DataFrame = spark.range(0, 100, 1, 2).selectExpr("id", "cast(id as string) text")
+    numbers.write.parquet(f"{folder}/numbers")
+    read = spark.read.parquet(f"{folder}/numbers").cache()
+    read.join(numbers, ["id", "text"]).groupBy("text").count().orderBy("text").collect()
+    numbers.mapInArrow(_same, numbers.schema).toPandas()
+    numbers.groupBy("text").applyInPandas(lambda frame: frame, numbers.schema).count()
+    stream = spark.readStream.schema(numbers.schema).parquet(f"{folder}/numbers")
+    query = stream.writeStream.format("noop").option("checkpointLocation", f"{folder}/checkpoint")
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+def main() -> None:
+    ARCHIVE.unlink(missing_ok=True)
+    written = ARCHIVE.with_suffix(".new")
+    os.environ.pop("SPARK_CONF_DIR", None)
+    os.environ.update(environment(f"-XX:ArchiveClassesAtExit={written}"))
+    from sessions import Sessions
+
+    sessions = Sessions()
+    with tempfile.TemporaryDirectory() as folder:
+        _work(sessions.start("local[2]"), folder)
+        # A master and a worker, within the driver.
+        sessions.start("local-cluster[1,1,1024]").range(1).count()
+        sessions.close()  # now the JVM writes
+    written.rename(ARCHIVE)
+
+
+if __name__ == "__main__":
+    main()
