@@ -34,6 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "spark_examples"))
 sys.path.insert(0, str(Path(__file__).parent))
 import spark_start
 from guardian import note, noted
+from sessions import PATIENCE as PATIENCE_WITH_SPARK
 from sessions import Clusters, Sessions
 
 if TYPE_CHECKING:
@@ -271,9 +272,9 @@ def _nothing_stays_in_shared_memory(_shares_the_host: None) -> Iterator[None]:
 
 
 @pytest.fixture
-def patience() -> float:
-    """Seconds that `until` waits; modules whose tests start clusters have more."""
-    return PATIENCE
+def patience(request: pytest.FixtureRequest) -> float:
+    """Seconds that `until` waits."""
+    return PATIENCE_WITH_SPARK if request.node.get_closest_marker("spark") else PATIENCE
 
 
 @pytest.fixture

@@ -8,8 +8,11 @@ if TYPE_CHECKING:
     from cluster import Cluster
     from pyspark.sql import SparkSession
 
-__all__ = ["Clusters", "Sessions"]
+__all__ = ["HERE", "PATIENCE", "THERE", "Clusters", "Sessions"]
 
+# Seconds that a test with Spark waits for an event: JVMs start in it, or a batch of a stream takes
+# one, and ten on a loaded machine.
+PATIENCE = 600.0
 HERE, THERE = "127.0.0.1", "127.0.0.2"
 
 

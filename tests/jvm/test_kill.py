@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from sessions import PATIENCE
 
 import shmring
 from shmring.sidecars import Sidecar
@@ -20,7 +21,6 @@ from shmring.sidecars.wire import reply_ring_name
 HERE = Path(__file__).parent
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
-PATIENCE = 600.0  # seconds; two JVMs start in it, on a machine that may be loaded
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
 

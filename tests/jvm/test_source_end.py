@@ -10,18 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from sessions import PATIENCE
 
 import shmring
 from shmring.spark import register
 
 SCHEMA = pa.schema([("number", pa.int64())])
 SOURCES = ["shmring", "shmring_py"]
-PATIENCE = 600.0  # seconds
-
-
-@pytest.fixture
-def patience() -> float:
-    return PATIENCE
 
 
 @pytest.fixture

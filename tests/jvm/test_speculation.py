@@ -21,14 +21,8 @@ import shmring
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 ROWS, BATCHES = 100, 100  # of 10 KB each: a socket holds up to 32 MB, and there are two
 COUNT = ROWS * BATCHES
-PATIENCE = 600.0  # seconds
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
-
-
-@pytest.fixture
-def patience() -> float:
-    return PATIENCE
 
 
 @pytest.fixture(scope="module")

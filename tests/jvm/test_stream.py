@@ -11,17 +11,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from sessions import PATIENCE
 
 import shmring
 
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
-PATIENCE = 600.0  # seconds; a batch takes one, and ten on a loaded machine
-
-
-@pytest.fixture
-def patience() -> float:
-    return PATIENCE
 
 
 def write(ring: shmring.Ring, batches: range, timeout: float | None = PATIENCE) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cluster import Cluster
 
 SCHEMA = pa.schema([("number", pa.int64())])
-PATIENCE = 600.0  # seconds
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
 
@@ -37,11 +36,6 @@ ring.subscribe("b", start="earliest")
 with ring.arrow_writer() as writer:
     writer.write(pa.table([list(range(first, first + count))], schema=schema))
 """
-
-
-@pytest.fixture
-def patience() -> float:
-    return PATIENCE
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,7 @@ import shmring
 from shmring.sidecars.wire import request_ring_name
 from shmring.spark import configure, jar_path
 
-PATIENCE = 600.0  # seconds; a JVM and a Spark start in it, on a machine that may be loaded
 PLUGIN = "io.shmring.spark.ShmringPlugin"
-
-
-@pytest.fixture
-def patience():
-    return PATIENCE
 
 
 @pytest.fixture

@@ -118,11 +118,6 @@ def _runs(words: list[str], name: str) -> bool:
     return any(word.rpartition(".")[2] == name or word == name for word in words)
 
 
-@pytest.fixture
-def patience() -> float:
-    return 600.0
-
-
 @pytest.fixture(scope="module")
 def cluster(clusters: Clusters) -> Cluster:
     return clusters.start(cores=CORES, apart=True)

@@ -7,8 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,15 +20,6 @@ EXAMPLES = HERE.parent.parent / "spark_examples"
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
-
-
-def wait_for(condition, what):
-    """As the fixture until, with patience for JVMs that start."""
-    deadline = time.monotonic() + 600
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come"
-        pause.wait(0.01)
 
 
 class Driver:
@@ -57,7 +46,7 @@ class Driver:
 
 
 @pytest.fixture
-def drive(cluster):
+def drive(cluster, until):
     started = []
 
     def start(*arguments):
@@ -68,7 +57,7 @@ def drive(cluster):
     yield start
     for driver in started:
         driver.kill()
-    wait_for(lambda: not cluster.executors, "the executors' end")
+    until(lambda: not cluster.executors, "the executors' end")
 
 
 @pytest.fixture
@@ -105,7 +94,7 @@ class Check:
         return len(self.rows)
 
 
-def test_stream_is_exactly_once_whatever_is_killed(cluster, drive, rings, tmp_path, thread):
+def test_stream_is_exactly_once_whatever_is_killed(cluster, drive, rings, tmp_path, thread, until):
     source, target = rings
     source.subscribe("b", exclusive=True)
     count = 6000
@@ -115,29 +104,29 @@ def test_stream_is_exactly_once_whatever_is_killed(cluster, drive, rings, tmp_pa
     driver = drive(*arguments)
     for kill in range(6):
         wanted = min(len(check) + 600, count)
-        wait_for(lambda wanted=wanted: len(check) >= wanted, "more rows")
+        until(lambda wanted=wanted: len(check) >= wanted, "more rows")
         if kill == 3:
             driver.kill()
             driver = drive(*arguments)
         else:
-            wait_for(lambda: cluster.executors, "an executor")
+            until(lambda: cluster.executors, "an executor")
             os.kill(random.choice(cluster.executors), signal.SIGKILL)
-    wait_for(lambda: len(check) >= count, "the last row")
+    until(lambda: len(check) >= count, "the last row")
     feeder.outcome()
     driver.kill()
     assert sorted(check.rows) == list(range(count))
 
 
-def test_job_is_exactly_once_when_its_executors_are_killed(cluster, drive, rings, tmp_path):
+def test_job_is_exactly_once_when_its_executors_are_killed(cluster, drive, rings, tmp_path, until):
     source, target = rings
     source.subscribe("b")
     write(source, range(4000), "x" * 3000)
     driver = drive("batch", source.name, target.name, tmp_path)
     for _ in range(2):
-        wait_for(lambda: readers(source), "the task")
+        until(lambda: readers(source), "the task")
         for executor in cluster.executors:
             os.kill(executor, signal.SIGKILL)
-        wait_for(lambda: not readers(source), "the task's end")
+        until(lambda: not readers(source), "the task's end")
     driver.expect("done")
     check = Check(target)
     assert len(check) == 4000

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import LongType, StructField, StructType
+from sessions import PATIENCE
 
 import shmring
 from shmring.durable import restore
@@ -18,12 +19,6 @@ from shmring.spark.source.stream import RingStreamReader
 # Before, Spark limits no batch of a Python stream and makes one batch of availableNow.
 with_limits = pytest.mark.spark_version(since="4.2")
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
-PATIENCE = 600.0  # seconds; a batch takes half of one, and five on a loaded machine
-
-
-@pytest.fixture
-def patience():
-    return PATIENCE
 
 
 class Sink:
