@@ -194,7 +194,7 @@ def _sort(items: list[pytest.Item]) -> None:
         of_spark, kills, alone = (
             item.get_closest_marker(mark) is not None for mark in ("spark", "kill", "alone")
         )
-        rank = 4 * alone + 2 * of_spark + (of_spark and kills)
+        rank = 4 * alone + 2 * of_spark + kills
         ranks[item.path] = max(rank, ranks.get(item.path, 0))
     items.sort(key=lambda item: (-ranks[item.path], item.get_closest_marker("alone") is None))
 
@@ -295,10 +295,12 @@ def wait_until(
 ) -> None:
     """Return as soon as `condition()` is true."""
     deadline = time.monotonic() + patience
-    pause = threading.Event()
+    clock = threading.Event()
+    pause = 0.001
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come true in {patience} s"
-        pause.wait(0.001)
+        clock.wait(pause)
+        pause = min(1.1 * pause, 0.01)  # to look at all processes takes milliseconds itself
 
 
 @pytest.fixture
