@@ -2,6 +2,7 @@
  *
  *   ring stream path=FILE slots=N batch=N take=N bytes=N read=message|array single=0|1
  *               producers=N members=N wait=STRATEGY seconds=S
+ *   ring distance path=FILE slots=N head_start=N patience_us=N rate=N wait=STRATEGY seconds=S
  *   ring pingpong path=FILE bytes=N wait=STRATEGY seconds=S
  *   ring idle path=FILE wait=STRATEGY seconds=S
  *
@@ -29,9 +30,14 @@ struct stream {
 	bool as_array;
 	uint8_t wait;
 	double seconds;
+	bool aged; /* one message in AGED_EACH says when it was pushed */
+	double rate; /* messages a second; 0: as many as go */
+	uint32_t head_start; /* that each member gives */
+	int64_t patience_ns;
 };
 
 #define MAX_PROCESSES 64
+#define AGED_EACH 64
 
 struct tally {
 	_Atomic uint32_t ready;
@@ -41,6 +47,7 @@ struct tally {
 	uint64_t sent[MAX_PROCESSES];
 	uint64_t received[MAX_PROCESSES];
 	uint64_t sums[MAX_PROCESSES];
+	double age_ns[2]; /* the median, and the 99th percentile, of the messages that the last member read */
 };
 
 /* All begin together. */
@@ -71,6 +78,18 @@ static void push(const struct stream *s, shmring_producer *producer, const char 
 	must(status, "push");
 }
 
+/* In its time, and with that in its first bytes, or zero. */
+static void put_age(const struct stream *s, char *row, uint64_t i, double started)
+{
+	double pushed = 0;
+
+	while (s->rate > 0 && now() < started + (double)i / s->rate)
+		relax();
+	if (i % AGED_EACH == 0)
+		pushed = now();
+	memcpy(row, &pushed, sizeof pushed);
+}
+
 static void produce(const struct stream *s, struct tally *tally, uint32_t me)
 {
 	shmring *ring = attach(s->path);
@@ -90,8 +109,11 @@ static void produce(const struct stream *s, struct tally *tally, uint32_t me)
 	line_up(tally, s->producers + s->members);
 	tally->started[me] = now();
 	do {
-		for (uint32_t i = 0; i < step; i++)
+		for (uint32_t i = 0; i < step; i++) {
+			if (s->aged)
+				put_age(s, rows, sent + i, tally->started[me]);
 			push(s, producer, rows, s->batch);
+		}
 		sent += (uint64_t)step * s->batch;
 	} while (now() - tally->started[me] < s->seconds);
 	tally->sent[me] = sent;
@@ -122,16 +144,32 @@ static void read_array(shmring *ring, const struct shmring_lease *lease, uint64_
 		read_messages(ring, lease, total);
 }
 
+static void note_ages(shmring *ring, const struct shmring_lease *lease, struct times *ages)
+{
+	uint64_t at = lease->first;
+	struct shmring_message message;
+	double pushed;
+
+	while (shmring_read(ring, &at, lease->end, &message) == SHMRING_OK) {
+		memcpy(&pushed, message.data, sizeof pushed);
+		if (pushed > 0)
+			times_add(ages, now() - pushed);
+	}
+}
+
 static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 {
 	struct shmring_branch_options options = {.start = SHMRING_EARLIEST, .exclusive = s->single};
 	shmring *ring = attach(s->path);
 	shmring_member *member;
 	uint64_t received = 0, total = 0;
+	struct times ages;
 
 	if (s->producers + s->members == 2)
 		pin(1);
+	times_init(&ages, s->aged ? 1 << 22 : 1);
 	must(shmring_join(ring, "bench", &options, "member", &member), "join");
+	must(shmring_member_head_start(member, s->head_start, s->patience_ns), "head start");
 	line_up(tally, s->producers + s->members);
 	for (;;) {
 		struct shmring_lease lease;
@@ -146,6 +184,8 @@ static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 		if (status == SHMRING_ENDED)
 			break;
 		must(status, "take");
+		if (s->aged)
+			note_ages(ring, &lease, &ages);
 		if (s->as_array)
 			read_array(ring, &lease, &total);
 		else
@@ -156,13 +196,18 @@ static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 	tally->ended[me] = now();
 	tally->received[me] = received;
 	tally->sums[me] = total;
+	if (ages.count) {
+		times_sort(&ages);
+		tally->age_ns[0] = ages.ns[ages.count / 2];
+		tally->age_ns[1] = ages.ns[ages.count - 1 - ages.count / 100];
+	}
 	shmring_member_close(member);
 	shmring_close(ring);
 }
 
-static void measure_stream(char **argv)
+static struct stream stream_of(char **argv)
 {
-	struct stream s = {
+	return (struct stream){
 	    .path = option(argv, "path", "/dev/shm/shmring.bench-native"),
 	    .slots = number(argv, "slots", 65536),
 	    .batch = (uint32_t)number(argv, "batch", 1),
@@ -174,9 +219,15 @@ static void measure_stream(char **argv)
 	    .as_array = !strcmp(option(argv, "read", "message"), "array"),
 	    .wait = (uint8_t)number(argv, "wait", SHMRING_WAIT_DEFAULT),
 	    .seconds = atof(option(argv, "seconds", "0.5")),
+	    .head_start = (uint32_t)number(argv, "head_start", 0),
+	    .patience_ns = (int64_t)number(argv, "patience_us", 1000) * 1000,
+	    .rate = atof(option(argv, "rate", "0")),
 	};
+}
+
+static void run_stream(struct stream s, struct tally *tally)
+{
 	struct shmring_options options = {.slots = s.slots, .single_producer = s.single};
-	struct tally *tally = shared(sizeof *tally);
 	uint64_t sent = 0, received = 0;
 	double start = 1e300, end = 0;
 
@@ -207,8 +258,23 @@ static void measure_stream(char **argv)
 			(unsigned long long)received);
 		exit(1);
 	}
-	printf("{\"m_s\": %.4f, \"gb_s\": %.4f, \"messages\": %llu}\n", (double)received / (end - start) / 1e6,
-	       (double)received * s.bytes / (end - start) / 1e9, (unsigned long long)received);
+	printf("{\"m_s\": %.4f, \"gb_s\": %.4f, \"messages\": %llu, \"age_ns\": %.0f, \"age_p99_ns\": %.0f}\n",
+	       (double)received / (end - start) / 1e6, (double)received * s.bytes / (end - start) / 1e9,
+	       (unsigned long long)received, tally->age_ns[0], tally->age_ns[1]);
+}
+
+static void measure_stream(char **argv)
+{
+	run_stream(stream_of(argv), shared(sizeof(struct tally)));
+}
+
+/* Single messages, and how old they are when they are read. */
+static void measure_distance(char **argv)
+{
+	struct stream s = stream_of(argv);
+
+	s.aged = true;
+	run_stream(s, shared(sizeof(struct tally)));
 }
 
 /* --- to and fro ---------------------------------------------------------------- */
@@ -371,6 +437,7 @@ int main(int argc, char **argv)
 {
 	static const struct measurement known[] = {
 	    {"stream", measure_stream},
+	    {"distance", measure_distance},
 	    {"pingpong", measure_pingpong},
 	    {"idle", measure_idle},
 	    {0},

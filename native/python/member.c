@@ -21,7 +21,7 @@ static void member_interrupt(struct handle *handle)
 }
 
 PyObject *member_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
-		      const char *name, int wait)
+		      const char *name, int wait, uint32_t head_start, int64_t patience_ns)
 {
 	struct handle *handle = handle_new(ring->state->member, sizeof(struct member), ring, member_finish);
 	struct member *self = (struct member *)handle;
@@ -33,6 +33,11 @@ PyObject *member_open(struct ring *ring, const char *branch, const struct shmrin
 	handle->interrupt = member_interrupt;
 	self->wait = (uint8_t)wait;
 	Py_BEGIN_ALLOW_THREADS status = shmring_join(ring->core, branch, options, name, &self->core);
+	if (status == SHMRING_OK) {
+		status = shmring_member_head_start(self->core, head_start, patience_ns);
+		if (status)
+			shmring_member_close(self->core);
+	}
 	if (status == SHMRING_OK) {
 		self->branch_id = shmring_member_branch(self->core);
 		self->exclusive =

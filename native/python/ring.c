@@ -59,8 +59,8 @@ static PyObject *ring_producer(PyObject *self, PyObject *args)
 
 static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 {
-	static char *names[] = {"branch",    "name",  "start",    "sequence", "exclusive",
-				"ephemeral", "lapse", "upstream", "wait",     NULL};
+	static char *names[] = {"branch", "name",     "start", "sequence",   "exclusive",   "ephemeral",
+				"lapse",  "upstream", "wait",  "head_start", "patience_ns", NULL};
 	struct ring *ring = (struct ring *)self;
 	struct shmring_branch_options options = {0};
 	const char *branch;
@@ -72,9 +72,12 @@ static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 	int ephemeral;
 	int lapse;
 	int wait;
+	unsigned head_start;
+	long long patience_ns;
 
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "sziKpppKi", names, &branch, &name, &start, &sequence,
-					 &exclusive, &ephemeral, &lapse, &upstream, &wait) ||
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "sziKpppKiIL", names, &branch, &name, &start, &sequence,
+					 &exclusive, &ephemeral, &lapse, &upstream, &wait, &head_start,
+					 &patience_ns) ||
 	    !ring_usable(ring))
 		return NULL;
 	options.start = (uint8_t)start;
@@ -83,7 +86,7 @@ static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 	options.ephemeral = ephemeral;
 	options.lapse = lapse;
 	options.upstream = upstream;
-	return member_open(ring, branch, &options, name, wait);
+	return member_open(ring, branch, &options, name, wait, head_start, patience_ns);
 }
 
 static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywords)
@@ -382,7 +385,8 @@ static PyObject *get_floor(PyObject *self, void *Py_UNUSED(closure))
 static PyMethodDef methods[] = {
     {"producer", ring_producer, METH_VARARGS, "producer(name, when_full, wait) -> Producer"},
     {"join", FASTCALL(ring_join), METH_VARARGS | METH_KEYWORDS,
-     "join(branch, name, start, sequence, exclusive, ephemeral, lapse, upstream, wait) -> Member"},
+     "join(branch, name, start, sequence, exclusive, ephemeral, lapse, upstream, wait, head_start, "
+     "patience_ns) -> Member"},
     {"subscribe", FASTCALL(ring_subscribe), METH_VARARGS | METH_KEYWORDS,
      "subscribe(branch, start, sequence, exclusive, lapse, upstream) -> the branch's number"},
     {"unsubscribe", ring_unsubscribe, METH_VARARGS, "unsubscribe(branch)"},

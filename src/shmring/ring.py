@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Iterable
@@ -56,6 +57,9 @@ _HOLDERS: dict[int, Literal["claim", "lease", "members", "no member"]] = {
     3: "members",
     4: "no member",
 }
+
+
+_LONGEST_HEAD_START = 60  # seconds
 
 
 class RingInfo(NamedTuple):
@@ -238,6 +242,8 @@ class Ring(Closing):
         after: str | Iterable[str] = (),
         wait: Wait = "default",
         name: str | None = None,
+        head_start: int = 0,
+        head_start_timeout: float = 0.001,
     ) -> Consumer:
         """Join a branch, made first unless it is there; its members share its messages.
 
@@ -254,6 +260,12 @@ class Ring(Closing):
         after : names of branches it follows: it sees a message when all of them have released it
         wait : as of producer()
         name : what this participant is called in statistics
+        head_start : whenever this consumer finds nothing to take, it waits until so many messages
+            lie ahead of it, at most half of the ring's slots, and not just one: more messages a
+            second, each of them later. timeout=0 still takes what is there, and an end of the
+            stream, a producer that waits for room or the absence of any are not waited for
+        head_start_timeout : seconds, counted from where it found nothing, after which one message
+            is enough; at most 60
 
         A branch that is there stays as it was made, whatever the options say.
 
@@ -262,7 +274,8 @@ class Ring(Closing):
         SecondMember : the branch is exclusive and its member lives
         LimitReached : 64 branches or every seat are taken
         BranchNotFound : a name in `after` is no branch
-        ValueError : the start lies ahead of the producers
+        ValueError : the start lies ahead of the producers; or `head_start` is more than half of the
+            slots, or `head_start_timeout` no time up to 60 s
         """
         core = self.core
         begin, sequence = _start(start)
@@ -276,6 +289,8 @@ class Ring(Closing):
             lapse=lapse,
             upstream=_upstream(core, after),
             wait=choose(WAITS, "wait", wait),
+            head_start=_integer("head_start", head_start, most=self.slots // 2),
+            patience_ns=_patience(head_start_timeout),
         )
 
     def subscribe(
@@ -501,6 +516,17 @@ def _start(start: object) -> tuple[int, int]:
         return STARTS[start], 0
     names = ", ".join(map(repr, STARTS))
     raise ValueError(f"start must be one of {names}, or a sequence, not {start!r}")
+
+
+def _patience(seconds: object) -> int:
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        raise TypeError(f"head_start_timeout must be a number of seconds, not {seconds!r}")
+    if not 0 < seconds <= _LONGEST_HEAD_START:
+        raise ValueError(
+            f"head_start_timeout must be more than 0 and at most {_LONGEST_HEAD_START} seconds, "
+            f"not {seconds!r}"
+        )
+    return math.ceil(seconds * 1e9)
 
 
 def _branch_name(branch: object) -> str:

@@ -97,7 +97,7 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 
 bool may_adopt(const shmring_member *m)
 {
-	return m->adopt_after_ns == 0 || (int64_t)now_ns(CLOCK_MONOTONIC) >= m->adopt_after_ns;
+	return m->adopt_after_ns == 0 || monotonic() >= m->adopt_after_ns;
 }
 
 static bool adopt_later(shmring_member *m)
@@ -107,7 +107,7 @@ static bool adopt_later(shmring_member *m)
 	m->adopt_pause_ns = pause < LEAST_PAUSE_NS     ? LEAST_PAUSE_NS
 			    : pause > LONGEST_PAUSE_NS ? LONGEST_PAUSE_NS
 						       : pause;
-	m->adopt_after_ns = (int64_t)now_ns(CLOCK_MONOTONIC) + m->adopt_pause_ns;
+	m->adopt_after_ns = monotonic() + m->adopt_pause_ns;
 	return false;
 }
 

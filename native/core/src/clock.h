@@ -14,4 +14,9 @@ static inline uint64_t now_ns(int clock)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+static inline int64_t monotonic(void)
+{
+	return (int64_t)now_ns(CLOCK_MONOTONIC);
+}
+
 #endif

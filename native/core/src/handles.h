@@ -45,7 +45,7 @@ struct wait_memory {
 	bool looks; /* this one looked last: it does so again */
 };
 
-/* How far behind the producers a member waits: wait.c, stays_away(). */
+/* How far behind the producers a member waits: distance.c, stays_away(). */
 struct distance {
 	uint32_t waits;
 	bool away;
@@ -53,6 +53,14 @@ struct distance {
 	uint64_t since_ns;
 	uint64_t near_slots; /* taken in the episode before, and in what time */
 	uint64_t near_ns;
+};
+
+/* How far the producers are to get ahead, and for how long a member waits for that. */
+struct head_start {
+	uint32_t messages; /* 0: no matter */
+	int64_t patience_ns;
+	uint64_t taken; /* by this member in all, when it began to wait */
+	int64_t since_ns;
 };
 
 struct shmring_producer {
@@ -100,6 +108,7 @@ struct shmring_member {
 	bool interrupted; /* waits are not to sleep */
 	struct wait_memory wait;
 	struct distance distance;
+	struct head_start head_start;
 	int64_t adopt_after_ns; /* no try to adopt before that */
 	int64_t adopt_pause_ns;
 	uint32_t adopt_seat; /* the orphan from which this member adopted last */

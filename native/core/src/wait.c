@@ -11,9 +11,9 @@
 #include <sched.h>
 #include <time.h>
 
-#include "adopt.h"
 #include "cells.h"
 #include "clock.h"
+#include "distance.h"
 #include "end.h"
 #include "error.h"
 #include "floor.h"
@@ -40,11 +40,6 @@
 /* An answer that comes within a microsecond is not to wait for the clock. */
 #define CLOCKLESS_SPINS 32
 #define BATCH_NS (1000 * 1000LL) /* how long a producer insists on a batch of free slots */
-/* Whether a member keeps away for AWAY_NS before it looks is tried for EPISODE waits with
- * and EPISODE without, each TRUST waits. */
-#define AWAY_NS 1000LL
-#define EPISODE 16
-#define TRUST 16384
 
 struct waiter {
 	shmring *ring;
@@ -78,8 +73,7 @@ static bool ready(const struct waiter *w, uint64_t slots)
 	if (w->member) {
 		const struct branch *b = w->member->branch;
 
-		if (load_relaxed(&b->d.state) != BRANCH_ACTIVE ||
-		    (load_relaxed(&b->d.orphans) && may_adopt(w->member)) || load_relaxed(&w->member->gives_again))
+		if (has_news(w->member))
 			return true;
 		return (member_is_ended(w->member, load_acquire(&b->taken.v) >> 8) || has_work(r, b)) &&
 		       !end_has_to_wait(w->member);
@@ -145,11 +139,6 @@ static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 	if (woken && w->member && !is_alone(w->member))
 		store_relaxed(&w->member->woken, true);
 	return !interrupted;
-}
-
-static int64_t monotonic(void)
-{
-	return (int64_t)now_ns(CLOCK_MONOTONIC);
 }
 
 /* --- one looks for all ---------------------------------------------------------- */
@@ -232,46 +221,7 @@ static int64_t slice(const struct waiter *w, int64_t now)
 	return share < waited ? share : waited;
 }
 
-/* --- keeping away ----------------------------------------------------------------- */
-
-/* A member that looks again and again close behind a producer fights it for the lines
- * that it writes: both are slow. After a microsecond away the member finds many messages,
- * unless the producer waits for its answer. Which of the two it is shows in the slots that
- * are taken in the same time: a tenth more, so that noise does not decide. */
-static bool stays_away(shmring_member *m)
-{
-	struct distance *d = &m->distance;
-	uint32_t waits = load_relaxed(&d->waits) + 1;
-	bool away = load_relaxed(&d->away);
-
-	if (waits >= TRUST && (waits - TRUST) % EPISODE == 0) {
-		uint64_t taken = load_relaxed(&m->branch->taken.v) >> 8;
-		uint64_t now = (uint64_t)monotonic();
-		uint64_t slots = taken - load_relaxed(&d->taken);
-		uint64_t ns = now - load_relaxed(&d->since_ns);
-
-		if (waits == TRUST + EPISODE) {
-			store_relaxed(&d->near_slots, slots);
-			store_relaxed(&d->near_ns, ns);
-		} else if (waits > TRUST + EPISODE) {
-			waits = 0;
-		}
-		away = waits ? waits > TRUST
-			     : slots * load_relaxed(&d->near_ns) * 10 > load_relaxed(&d->near_slots) * ns * 11;
-		store_relaxed(&d->taken, taken);
-		store_relaxed(&d->since_ns, now);
-		store_relaxed(&d->away, away);
-	}
-	store_relaxed(&d->waits, waits);
-	return away;
-}
-
-static void keep_away(void)
-{
-	for (int64_t until = monotonic() + AWAY_NS; monotonic() < until;)
-		for (int i = 0; i < 4; i++)
-			spin_hint();
-}
+/* --- waiting ---------------------------------------------------------------------- */
 
 /* Spins (or yields, or naps) until ready, a deadline, or `until`. */
 static bool poll_until(const struct waiter *w, uint8_t strategy, int64_t until)
@@ -345,9 +295,15 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (strategy >= SHMRING_WAIT_STRATEGIES)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no wait strategy %u", w->ring->name,
 			    strategy);
-	if (w->member && (strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_SPIN) &&
-	    stays_away(w->member))
+	if (w->member && load_relaxed(&w->member->head_start.messages)) {
+		if (!give_head_start(w->member, deadline, SLICE_NS, strategy)) {
+			look_for_all(w, SLICE_NS);
+			return not_now(SHMRING_AGAIN);
+		}
+	} else if (w->member && (strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_SPIN) &&
+		   stays_away(w->member)) {
 		keep_away();
+	}
 	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin_clockless(w)))
 		return SHMRING_OK;
 	start = monotonic();

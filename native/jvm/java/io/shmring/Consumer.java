@@ -35,6 +35,23 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
+   * Gives the producers a head start: a call that waits and finds nothing waits until so many
+   * messages lie ahead, and not just one, or until `patience` has passed since this consumer found
+   * nothing; zero messages: no longer. What is there can still be taken at once with a timeout of
+   * zero. An end of the stream, a producer that waits for room, or the absence of any are not waited
+   * for.
+   *
+   * @param messages at most half of the ring's slots
+   * @param patience at most 60 seconds
+   */
+  public synchronized void headStart(int messages, Duration patience) {
+    if (messages < 0) {
+      throw new RingException(Status.INVALID, "a head start has no " + messages + " messages");
+    }
+    Native.headStart(handle(), messages, Deadline.nanos(patience));
+  }
+
+  /**
    * Takes the next message, waiting for it.
    *
    * @throws EndOfStreamException if the stream has ended

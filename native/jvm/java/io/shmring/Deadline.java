@@ -10,13 +10,17 @@ final class Deadline {
 
   static long in(Duration timeout) {
     long now = System.nanoTime();
-    long nanos;
-    try {
-      nanos = timeout.toNanos();
-    } catch (ArithmeticException error) {
-      return NEVER;
-    }
+    long nanos = nanos(timeout);
     return nanos >= NEVER - now ? NEVER : now + Math.max(nanos, 0);
+  }
+
+  /** As nanoseconds; what does not fit is NEVER, or as long ago. */
+  static long nanos(Duration duration) {
+    try {
+      return duration.toNanos();
+    } catch (ArithmeticException error) {
+      return duration.isNegative() ? -NEVER : NEVER;
+    }
   }
 
   /** A wait ends after 50 ms, or 20 ms for each sleeper of the ring, so that this is asked often enough. */

@@ -1,0 +1,21 @@
+/* How far behind the producers a member waits. */
+#ifndef SHMRING_DISTANCE_H
+#define SHMRING_DISTANCE_H
+
+#include "adopt.h"
+#include "handles.h"
+
+bool stays_away(shmring_member *member);
+void keep_away(void);
+bool give_head_start(shmring_member *member, int64_t deadline, int64_t slice_ns, uint8_t strategy);
+
+/* Is there something for a member to do that is no new message? */
+static inline bool has_news(const shmring_member *m)
+{
+	const struct branch *b = m->branch;
+
+	return load_relaxed(&b->d.state) != BRANCH_ACTIVE || (load_relaxed(&b->d.orphans) && may_adopt(m)) ||
+	       load_relaxed(&m->gives_again);
+}
+
+#endif

@@ -1,0 +1,104 @@
+"""A head start for the producers: what a consumer waits for, and what it does not."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import shmring
+
+PATIENCE = 60.0  # longer than any of this takes: only what is meant to end a wait does
+
+
+def joined(ring, messages=10, **options):
+    return ring.consumer("a", name="c", head_start=messages, head_start_timeout=PATIENCE, **options)
+
+
+def is_empty(ring, seat):
+    """Whether the consumer has found nothing, and so is about to wait."""
+    return lambda: seat(ring, "c")["empty_waits"] > 0
+
+
+@pytest.mark.parametrize("wait", ["default", "spin", "yield", "sleep", "futex"])
+def test_a_take_waits_until_so_many_lie_ahead(ring, thread, until, seat, wait):
+    with ring.producer() as out, joined(ring, wait=wait) as inp:
+        taker = thread(lambda: len(inp.lease_many(100)))
+        until(is_empty(ring, seat))
+        for _ in range(10):
+            out.push(b"x")
+        assert taker.outcome() == 10
+
+
+def test_what_is_there_can_be_taken_at_once(ring):
+    with ring.producer() as out, joined(ring) as inp:
+        with pytest.raises(shmring.Empty):
+            inp.pop(timeout=0)
+        out.push(b"1")
+        out.push(b"2")
+        assert inp.pop(timeout=0) == b"1"
+        assert inp.pop() == b"2"
+        with pytest.raises(shmring.Empty):
+            inp.pop(timeout=0.01)
+
+
+def test_an_end_is_not_waited_for(ring, thread, until, seat):
+    with ring.producer() as out, joined(ring) as inp:
+        taker = thread(lambda: list(inp))
+        until(is_empty(ring, seat))
+        out.push(b"x")
+        out.push_end()
+        assert taker.outcome() == [b"x"]
+
+
+def test_a_producer_that_leaves_is_not_waited_for(ring, thread, until, seat):
+    with joined(ring) as inp:
+        with ring.producer() as out:
+            taker = thread(inp.pop)
+            until(is_empty(ring, seat))
+            out.push(b"x")
+        assert taker.outcome() == b"x"
+
+
+def test_closing_the_consumer_ends_the_wait(ring, thread, until, seat):
+    with ring.producer() as out:
+        inp = joined(ring)
+        taker = thread(lambda: inp.lease_many(100))
+        until(is_empty(ring, seat))
+        out.push(b"x")
+        inp.close()
+        with pytest.raises(shmring.Closed):
+            taker.outcome()
+
+
+def test_after_its_time_one_message_is_enough(ring, thread, until, seat):
+    with (
+        ring.producer() as out,
+        ring.consumer("a", name="c", head_start=10, head_start_timeout=1e-9) as inp,
+    ):
+        taker = thread(inp.pop)
+        until(is_empty(ring, seat))
+        out.push(b"x")
+        assert taker.outcome() == b"x"
+
+
+@pytest.mark.parametrize("messages", [513, -1, 2**64])
+def test_more_than_half_of_the_ring_is_refused_and_no_branch_made(ring, messages):
+    with pytest.raises(ValueError, match="head_start must be from 0 to 512"):
+        ring.consumer("a", head_start=messages)
+    assert ring.branches() == []
+
+
+@pytest.mark.parametrize("timeout", [0, -1, math.nan, math.inf, 60.1])
+def test_time_that_is_no_bound_is_refused_and_no_branch_made(ring, timeout):
+    with pytest.raises(ValueError, match="head_start_timeout must be more than 0 and at most 60"):
+        ring.consumer("a", head_start=1, head_start_timeout=timeout)
+    assert ring.branches() == []
+
+
+@pytest.mark.parametrize(
+    "options", [{"head_start": "1"}, {"head_start": True}, {"head_start_timeout": "1"}]
+)
+def test_what_is_no_number_is_refused(ring, options):
+    with pytest.raises(TypeError, match="must be"):
+        ring.consumer("a", **options)
