@@ -212,11 +212,21 @@ __attribute__((noinline)) static PyObject *push_any(struct producer *self, PyObj
 	return result;
 }
 
+/* Bytes that did not go at once. */
+__attribute__((cold, noinline)) static PyObject *push_later(struct producer *self, PyObject *data, int status)
+{
+	struct pushing m = {.align = -1,
+			    .kind = SHMRING_KIND_BYTES,
+			    .data = PyBytes_AsString(data),
+			    .length = (size_t)Py_SIZE(data)};
+
+	return push_on(self, &m, self->timeout, 0, status, 0);
+}
+
 PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;
-	struct pushing m = {.align = -1, .kind = SHMRING_KIND_BYTES};
-	uint64_t message_id = 0;
+	uint64_t message_id;
 	int status;
 
 	/* Here: bytes and nothing else, into a producer in which no other thread is at work. */
@@ -224,12 +234,11 @@ PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, P
 				 self->busy || Py_SIZE(args[0]) >= GIL_FREE_BYTES,
 			     0))
 		return push_any(self, args, nargs, kwnames);
-	m.data = PyBytes_AsString(args[0]);
-	m.length = (size_t)Py_SIZE(args[0]);
-	status = shmring_push(self->core, m.data, m.length, SHMRING_KIND_BYTES, &message_id);
-	if (__builtin_expect(status == SHMRING_OK, 1))
-		return PyLong_FromLongLong((long long)message_id);
-	return push_on(self, &m, self->timeout, 0, status, message_id);
+	status = shmring_push(self->core, PyBytes_AsString(args[0]), (size_t)Py_SIZE(args[0]), SHMRING_KIND_BYTES,
+			      &message_id);
+	if (__builtin_expect(status != SHMRING_OK, 0))
+		return push_later(self, args[0], status);
+	return PyLong_FromLongLong((long long)message_id);
 }
 
 PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)

@@ -134,8 +134,9 @@ __attribute__((noinline)) static PyObject *copy_large(struct member *self, const
 	Py_END_ALLOW_THREADS return bytes;
 }
 
-/* The message as bytes, released. NULL without an exception at an end marker. */
-static inline PyObject *pop_bytes(struct member *self, int64_t timeout, uint64_t ends)
+/* The message as bytes, released. NULL without an exception at an end marker. No other thread has had its
+ * turn when the first try is over, so self->ends is what it was. */
+static inline PyObject *pop_bytes(struct member *self, int64_t timeout)
 {
 	struct shmring_lease lease;
 	struct shmring_message message;
@@ -143,11 +144,9 @@ static inline PyObject *pop_bytes(struct member *self, int64_t timeout, uint64_t
 	int status;
 	bool large;
 
-	if (__builtin_expect(self->ends != ends, 0))
-		return NULL;
 	status = shmring_take_one(self->core, &lease, &message);
 	if (__builtin_expect(status, 0) &&
-	    take_on(self, 1, timeout, ends, status, &lease, &message) != TAKING_DONE)
+	    take_on(self, 1, timeout, self->ends, status, &lease, &message) != TAKING_DONE)
 		return NULL;
 	large = message.length >= GIL_FREE_BYTES;
 	bytes = __builtin_expect(large, 0) ? copy_large(self, &message)
@@ -162,24 +161,36 @@ static inline PyObject *pop_bytes(struct member *self, int64_t timeout, uint64_t
 	return bytes;
 }
 
+static inline PyObject *pop_or_raise(struct member *self, int64_t timeout)
+{
+	PyObject *bytes = member_usable(self) ? pop_bytes(self, timeout) : NULL;
+
+	return bytes || PyErr_Occurred() ? bytes : raise_end(self);
+}
+
+/* With a timeout. */
+__attribute__((noinline)) static PyObject *pop_within(struct member *self, PyObject *const *args, Py_ssize_t nargs,
+						      PyObject *kwnames)
+{
+	int64_t timeout = FOREVER;
+
+	return parse_only_timeout(self, "pop", args, nargs, kwnames, &timeout) ? pop_or_raise(self, timeout)
+									       : NULL;
+}
+
 PyObject *member_pop(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct member *self = (struct member *)op;
-	int64_t timeout = FOREVER;
-	PyObject *bytes;
 
-	if (((nargs || kwnames) && !parse_only_timeout(self, "pop", args, nargs, kwnames, &timeout)) ||
-	    !member_usable(self))
-		return NULL;
-	bytes = pop_bytes(self, timeout, self->ends);
-	return bytes || PyErr_Occurred() ? bytes : raise_end(self);
+	return __builtin_expect(nargs || kwnames, 0) ? pop_within(self, args, nargs, kwnames)
+						     : pop_or_raise(self, FOREVER);
 }
 
 PyObject *member_iternext(PyObject *op)
 {
 	struct member *self = (struct member *)op;
 
-	return member_usable(self) ? pop_bytes(self, FOREVER, self->ends) : NULL;
+	return member_usable(self) ? pop_bytes(self, FOREVER) : NULL;
 }
 
 /* A loop over a member. Each ends at an end marker, also where threads share it. */
@@ -215,7 +226,9 @@ static PyObject *iterator_next(PyObject *op)
 {
 	struct member_iterator *self = (struct member_iterator *)op;
 
-	return member_usable(self->member) ? pop_bytes(self->member, FOREVER, self->ends) : NULL;
+	if (!member_usable(self->member) || self->member->ends != self->ends)
+		return NULL;
+	return pop_bytes(self->member, FOREVER);
 }
 
 static PyType_Slot iterator_slots[] = {
