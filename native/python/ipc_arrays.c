@@ -181,23 +181,12 @@ static enum ipc_read add_validity(struct building *b, const struct ArrowArray *a
 	return read;
 }
 
-static int64_t offset_at(const uint8_t *offsets, uint32_t width, int64_t i)
-{
-	int64_t large;
-	int32_t small;
-
-	if (width == sizeof large)
-		return memcpy(&large, offsets + i * width, width), large;
-	memcpy(&small, offsets + i * width, sizeof small);
-	return small;
-}
-
 static bool offsets_rise(const uint8_t *offsets, uint32_t width, int64_t length)
 {
 	bool rise = true;
 
 	for (int64_t i = 0; i < length; i++)
-		rise &= offset_at(offsets, width, i) <= offset_at(offsets, width, i + 1);
+		rise &= ipc_offset_at(offsets, width, i) <= ipc_offset_at(offsets, width, i + 1);
 	return rise;
 }
 
@@ -219,8 +208,8 @@ static enum ipc_read add_offsets(struct building *b, const struct ArrowArray *ar
 		offsets = memcpy(b->offsets, offsets, needed);
 		b->offsets += padded(needed);
 	}
-	first = offset_at(offsets, width, 0);
-	*last = offset_at(offsets, width, array->length);
+	first = ipc_offset_at(offsets, width, 0);
+	*last = ipc_offset_at(offsets, width, array->length);
 	if (first < 0 || *last < first || (b->offsets && !offsets_rise(offsets, width, array->length)))
 		return damaged(b->batch, "its offsets go backwards");
 	b->buffer[-1] = offsets;

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 #include "arrow_abi.h"
 
@@ -57,6 +58,20 @@ struct ipc_extent {
 	int64_t offset; /* in the body */
 	int64_t length;
 };
+
+/* --- in arrays ---------------------------------------------------------------------------- */
+
+/* Offset `i` of an array whose offsets have `width` bytes; they may lie anywhere. */
+static inline int64_t ipc_offset_at(const uint8_t *offsets, uint32_t width, int64_t i)
+{
+	int64_t large;
+	int32_t small;
+
+	if (width == sizeof large)
+		return memcpy(&large, offsets + i * width, width), large;
+	memcpy(&small, offsets + i * width, sizeof small);
+	return small;
+}
 
 /* --- reading ------------------------------------------------------------------------------ */
 

@@ -172,18 +172,6 @@ static int64_t nulls_within(const struct ArrowArray *array, int64_t offset, int6
 	return length - count_bits(valid, offset, length);
 }
 
-/* Offset `i` of an array whose offsets have `width` bytes; foreign ones may lie anywhere. */
-static int64_t offset_at(const uint8_t *offsets, uint32_t width, int64_t i)
-{
-	int64_t large;
-	int32_t small;
-
-	if (width == sizeof large)
-		return memcpy(&large, offsets + i * width, width), large;
-	memcpy(&small, offsets + i * width, sizeof small);
-	return small;
-}
-
 /* The offsets of [offset, offset + length), which lead to [*first, *end). */
 static bool add_offsets(struct plan *plan, const uint8_t *offsets, uint32_t width, int64_t offset, int64_t length,
 			int64_t *first, int64_t *end)
@@ -195,8 +183,8 @@ static bool add_offsets(struct plan *plan, const uint8_t *offsets, uint32_t widt
 		return add_part(plan, HOW_COPY, no_offset, width, 0);
 	if (!offsets)
 		return is_wrong(plan, "its offsets are missing");
-	*first = offset_at(offsets, width, offset);
-	*end = offset_at(offsets, width, offset + length);
+	*first = ipc_offset_at(offsets, width, offset);
+	*end = ipc_offset_at(offsets, width, offset + length);
 	if (*first < 0 || *end < *first)
 		return is_wrong(plan, "its offsets go backwards");
 	how = *first == 0 ? HOW_COPY : width == 8 ? HOW_REBASE_64 : HOW_REBASE_32;
