@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
-from inspect import currentframe
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ import pyarrow as pa
 from shmring.arrow.batches import fields_of
 from shmring.spark.functions.arrow_types import arrow_types
 from shmring.spark.functions.planned import Planned
+from shmring.spark.functions.stack import callers_locals
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,15 +54,13 @@ def sources_of(function: object) -> tuple[Source, ...]:
     """
     from pyspark.sql import DataFrame
 
-    caller = currentframe()
-    while caller is not None:
-        if caller.f_locals.get("func") is function:
-            of: Any = caller.f_locals.get("self")
+    for variables in callers_locals():
+        if variables.get("func") is function:
+            of: Any = variables.get("self")
             groups = (of._gd1, of._gd2) if hasattr(of, "_gd1") else (of,)
             frames = [getattr(each, "_df", each) for each in groups]
             if all(isinstance(each, DataFrame) for each in frames):
                 return tuple(map(_source, frames))
-        caller = caller.f_back
     return ()
 
 

@@ -8,8 +8,9 @@ its worker only: what converts the data is up the stack from whoever converts mo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from inspect import currentframe
 from typing import Any
+
+from shmring.spark.functions.stack import callers_locals
 
 __all__ = ["Planned", "planned"]
 
@@ -30,13 +31,11 @@ class Planned:
 
 def planned() -> Planned:
     """Those of the task that calls this."""
-    caller = currentframe()
-    while caller is not None:
-        conf: Any = caller.f_locals.get("runner_conf")
+    for variables in callers_locals():
+        conf: Any = variables.get("runner_conf")
         if hasattr(conf, "timezone"):
             return Planned(conf.timezone, conf.use_large_var_types)
-        zone = getattr(caller.f_locals.get("serializer"), "_timezone", None)  # up to Spark 4.1
+        zone = getattr(variables.get("serializer"), "_timezone", None)  # up to Spark 4.1
         if zone is not None:
             return Planned(zone)
-        caller = caller.f_back
     return Planned()
