@@ -104,11 +104,6 @@ public final class SidecarGroupsExec extends SidecarNode {
   }
 
   @Override
-  boolean isBarrier() {
-    return false;
-  }
-
-  @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
     return new SidecarGroupsExec(call, method, keys, function, output, children.head());
   }

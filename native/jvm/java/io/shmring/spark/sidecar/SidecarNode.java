@@ -46,7 +46,9 @@ abstract class SidecarNode extends SparkPlan {
   abstract List<? extends Expression> produced();
 
   /** Whether all tasks must run at one time. */
-  abstract boolean isBarrier();
+  boolean isBarrier() {
+    return false;
+  }
 
   final SparkPlan child() {
     return child;

@@ -81,11 +81,6 @@ public final class SidecarUdfExec extends SidecarNode {
   }
 
   @Override
-  boolean isBarrier() {
-    return false;
-  }
-
-  @Override
   public Seq<SortOrder> outputOrdering() {
     return child().outputOrdering();
   }
