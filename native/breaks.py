@@ -56,7 +56,7 @@ def run_all(harness: Harness, breaks: list[Break], where: str) -> int:
     for broken in breaks:
         program = build(harness, Path(where), broken)
         command = [program, *harness.arguments, broken.case]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=600)
+        run = subprocess.run(command, capture_output=True, text=True, timeout=3600)
         noticed = run.returncode == 1
         missed += not noticed
         first = run.stdout.partition("\n")[0].strip()
