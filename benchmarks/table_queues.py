@@ -80,7 +80,7 @@ _INVENTORS = tuple(
         (
             "pop",
             f"reference_count = reference_count - 1 WHERE slot = number % {SLOTS}"
-            " AND message_id = number AND reference_count > 0",
+            " AND message_id = number AND reference_count > 0 RETURNING message INTO data",
         ),
     )
 )
