@@ -191,6 +191,7 @@ class Backend(ABC):
             position = self._hold_pushes(connection)
             holder = self.tables.add(connection, name, position)
             self._add_cursor(connection, holder, position)
+            self._tell(connection)
 
         self.transact(change)
 
@@ -204,6 +205,7 @@ class Backend(ABC):
                 raise BranchNotFound(f"table ring {self.tables.name!r} has no subscriber {name!r}")
             self._drop_cursor(connection, holder)
             self.tables.remove(connection, name, holder)
+            self._tell(connection)
 
         self.transact(change)
 
@@ -216,6 +218,9 @@ class Backend(ABC):
 
     def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
         """Let nobody pop for a subscriber any more, and remove what gave out its numbers."""
+
+    def _tell(self, connection: sa.Connection) -> None:  # noqa: B027
+        """Let messages wait for the subscribers that the ring's row names now."""
 
     # -- transactions ----------------------------------------------------------------------------
 

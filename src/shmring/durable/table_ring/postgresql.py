@@ -21,7 +21,7 @@ from shmring.durable.table_ring.backend import (
     Which,
 )
 from shmring.durable.table_ring.bytea_array import bytea_array
-from shmring.durable.table_ring.functions import Functions
+from shmring.durable.table_ring.functions import Parts
 from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout
 from shmring.errors import Contended, Damaged, MissingExtra, VersionMismatch
 
@@ -122,7 +122,7 @@ class PostgresBackend(Backend):
         )
         self._push_many = self._statement("push_many", f"SELECT {name}_push_many($1, $2)")
         self._look_push = f"SELECT * FROM {name}_look_push(%s::bigint)"
-        (self._key,) = self._call("SELECT %s::regclass::oid::int4", (self.tables.ring.name,))[0]
+        self._key = self._find_key()
 
     def serve(self, subscriber: str, holder: int) -> None:
         name = self.tables.name
@@ -272,7 +272,7 @@ class PostgresBackend(Backend):
         self._sequence(f"{name}_push", 0)
         for holder in range(len(subscribers)):
             self._sequence(f"{name}_pop_{holder}", 0)
-        self._create_functions(layout)
+        self._create_functions(connection, layout)
         self._run(f"ANALYZE {name}")
 
     def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:
@@ -304,8 +304,10 @@ class PostgresBackend(Backend):
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:
         """Replace the functions, whatever their version, within a transaction."""
+        # Nobody subscribes meanwhile.
+        self._run(f"SELECT pg_advisory_xact_lock({self._find_key()}, {functions.PUSH})")
         self._drop_functions(connection)
-        self._create_functions(layout)
+        self._create_functions(connection, layout)
 
     def drop(self, connection: sa.Connection) -> None:
         name = self.tables.name
@@ -323,11 +325,23 @@ class PostgresBackend(Backend):
         self._run(f"DROP TABLE IF EXISTS {name}_claims")
         super().drop(connection)
 
-    def _create_functions(self, layout: Layout) -> None:
-        schema = self._call("SELECT quote_ident(current_schema())", ())[0][0]
-        (key,) = self._call("SELECT %s::regclass::oid::int4", (self.tables.ring.name,))[0]
-        for statement in Functions(self.tables.name, schema, key, layout).create():
+    def _create_functions(self, connection: sa.Connection, layout: Layout) -> None:
+        parts = self._find_parts(layout)
+        for statement in functions.create(parts, *self._subscribed(connection)):
             self._run(statement)
+
+    def _find_parts(self, layout: Layout) -> Parts:
+        schema = self._call("SELECT quote_ident(current_schema())", ())[0][0]
+        return Parts(self.tables.name, schema, self._find_key(), layout)
+
+    def _find_key(self) -> int:
+        return self._call("SELECT %s::regclass::oid::int4", (self.tables.ring.name,))[0][0]
+
+    def _subscribed(self, connection: sa.Connection) -> tuple[int, int]:
+        """Return how many subscribers there are, and their bits."""
+        ring = self.tables.ring.c
+        row = connection.execute(sa.select(ring.subscribers, ring.holders)).one()
+        return row.subscribers, row.holders
 
     def _drop_functions(self, connection: sa.Connection) -> None:
         found = connection.execute(
@@ -352,6 +366,12 @@ class PostgresBackend(Backend):
             self._run(f"SELECT pg_advisory_xact_lock({self._key}, {lock})")
         self._run(f"DELETE FROM {name}_claims WHERE subscriber = {holder}")
         self._run(f"DROP SEQUENCE {name}_pop_{holder}")
+
+    def _tell(self, connection: sa.Connection) -> None:
+        for statement in functions.tell(
+            self._find_parts(self._layout), *self._subscribed(connection)
+        ):
+            self._run(statement)
 
     def _sequence(self, name: str, position: int) -> None:
         self._run(f"CREATE SEQUENCE {name} MINVALUE 0")

@@ -67,7 +67,8 @@ def place(number: Number, slots: int, stride: int) -> Number:
     Multiplying by a stride that shares no factor with `slots` permutes 0..slots-1, whatever
     `slots` is: ``a * stride == b * stride (mod slots)`` only if ``a == b (mod slots)``.
     """
-    return number % slots * stride % slots
+    # In a row there is nothing to multiply, and each step costs the database a little.
+    return number % slots if stride == 1 else number % slots * stride % slots
 
 
 def stride_for(slots: int, *, scattered: bool) -> int:
