@@ -253,8 +253,14 @@ abstract class FlatCells implements Cells {
     void put(ColumnVector source, int from, int count, int at, boolean nulls) {
       if (source instanceof FlatColumn flat) {
         putRun(flat, from, count, at);
-        return;
+      } else if (source instanceof WritableColumnVector writable && !writable.hasDictionary()) {
+        putRuns(writable, from, count, at, nulls);
+      } else {
+        putEach(source, from, count, at, nulls);
       }
+    }
+
+    private void putEach(ColumnVector source, int from, int count, int at, boolean nulls) {
       boolean viewed = text || source instanceof WritableColumnVector;
       for (int i = 0; i < count; i++) {
         int row = from + i;
@@ -269,6 +275,35 @@ abstract class FlatCells implements Cells {
         }
         Platform.putInt(null, offsets + 4L * (at + i + 1), end);
       }
+    }
+
+    private void putRuns(WritableColumnVector source, int from, int count, int at, boolean nulls) {
+      int i = 0;
+      while (i < count) {
+        if (nulls && source.isNullAt(from + i)) {
+          i++;
+          Platform.putInt(null, offsets + 4L * (at + i), end);
+        } else {
+          i += putRun(source, from + i, count - i, at + i, nulls);
+        }
+      }
+    }
+
+    /** Values that lie one behind the other, as whoever fills such a column mostly puts them. */
+    private int putRun(WritableColumnVector source, int from, int most, int at, boolean nulls) {
+      int start = source.getArrayOffset(from);
+      int length = 0;
+      int count = 0;
+      do {
+        length += source.getArrayLength(from + count);
+        count++;
+        Platform.putInt(null, offsets + 4L * (at + count), end + length);
+      } while (count < most
+          && !(nulls && source.isNullAt(from + count))
+          && source.getArrayOffset(from + count) == start + length);
+      UTF8String view = source.getUTF8String(from);
+      copy(view.getBaseObject(), view.getBaseOffset(), length);
+      return count;
     }
 
     /** They lie one behind the other. */
