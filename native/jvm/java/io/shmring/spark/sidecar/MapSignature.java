@@ -1,5 +1,6 @@
 package io.shmring.spark.sidecar;
 
+import io.shmring.spark.columns.ColumnRows;
 import io.shmring.spark.columns.SparkTypes;
 import java.util.Iterator;
 import java.util.List;
@@ -8,7 +9,6 @@ import java.util.function.Function;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -46,13 +46,13 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
     private final String method;
     private final StructType output;
     private final Function<InternalRow, UnsafeRow> send;
-    private final UnsafeProjection answers;
+    private final ColumnRows answers;
 
     Rows(MapSignature signature, Function<InternalRow, UnsafeRow> send) {
       this.method = signature.method;
       this.output = signature.output;
       this.send = send;
-      this.answers = UnsafeProjection.create(output);
+      this.answers = new ColumnRows(output);
     }
 
     @Override
@@ -90,7 +90,7 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
 
     @Override
     public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
-      return Iterators.map(piece.rowIterator(), answers::apply);
+      return answers.of(piece);
     }
   }
 }
