@@ -2,33 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pyarrow as pa
-import pytest
+from batches import BATCH, is_released
 
 import shmring
-
-BATCH = pa.record_batch(
-    {
-        "x": pa.array([1, None, 3], pa.int32()),
-        "s": ["a", "", None],
-        "l": [[1, 2], [], None],
-        "p": pa.array([{"b": True}, {"b": None}, {"b": False}]),
-    }
-)
-
-
-def is_released(ring: shmring.Ring) -> bool:
-    """Whether nobody holds a slot."""
-    return all(branch["released"] == ring.claimed for branch in ring.branches())
-
-
-@pytest.fixture
-def arrow_ring(name: str) -> Iterator[shmring.Ring]:
-    with shmring.create(name, slots=1024, schema=BATCH.schema, temporary=True) as ring:
-        yield ring
-
 
 ENDS = """
     import sys, threading

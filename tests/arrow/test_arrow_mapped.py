@@ -13,33 +13,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
+from batches import BATCH, is_released
 
 import shmring
 from shmring._shmring import ArrowLayout, Lease, arrow_layout, map_batch
 from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 
-BATCH = pa.record_batch(
-    {
-        "x": pa.array([1, None, 3], pa.int32()),
-        "s": ["a", "", None],
-        "l": [[1, 2], [], None],
-        "p": pa.array([{"b": True}, {"b": None}, {"b": False}]),
-    }
-)
-
-
 FOREIGN = 16  # messages of users, whose bytes no producer checks
-
-
-def is_released(ring: shmring.Ring) -> bool:
-    """Whether nobody holds a slot."""
-    return all(branch["released"] == ring.claimed for branch in ring.branches())
-
-
-@pytest.fixture
-def arrow_ring(name: str) -> Iterator[shmring.Ring]:
-    with shmring.create(name, slots=1024, schema=BATCH.schema, temporary=True) as ring:
-        yield ring
 
 
 @pytest.fixture
@@ -278,20 +258,6 @@ def test_what_is_validated_is_what_is_used(arrow_ring, lease_of):
         file.flush()
         assert safe.column(0).to_pylist() == ["abc", "def", "ghi"]
         del safe
-
-
-def test_a_reader_that_validates_refuses_what_is_no_text(name):
-    batch = pa.record_batch({"s": ["text"]})
-    message = batch.serialize().to_pybytes().replace(b"text", b"t\xff\xfft")
-    with (
-        shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring,
-        ring.arrow_reader("r", validate=True) as reader,
-        ring.producer() as out,
-    ):
-        out.push(message, kind=KIND_ARROW_BATCH)
-        with pytest.raises(shmring.Damaged, match="is damaged"):
-            reader.read(timeout=0)
-        assert is_released(ring)
 
 
 def test_what_pyarrow_decodes_for_a_reader_that_validates_is_a_copy(name):

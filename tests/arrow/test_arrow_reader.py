@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from batches import is_released
 
 import shmring
 from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
@@ -35,11 +36,6 @@ def reader(arrow_ring):
 def writer(arrow_ring):
     with arrow_ring.arrow_writer() as writer:
         yield writer
-
-
-def is_released(ring: shmring.Ring) -> bool:
-    """Whether nobody holds a slot."""
-    return all(branch["released"] == ring.claimed for branch in ring.branches())
 
 
 # --- leases -------------------------------------------------------------------------------------
@@ -292,13 +288,23 @@ def test_stream_of_another_schema_than_the_ring_is_damaged(arrow_ring, reader):
         reader.read(timeout=0)
 
 
-def test_validation_finds_offsets_that_lead_outside_of_the_batch(name):
+def offsets(*values: int) -> bytes:
+    return np.array(values, np.int32).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("sound", "damaged"),
+    [
+        (offsets(0, 3, 6), offsets(0, 3, 2**31 - 1)),
+        (b"def", b"d\xff\xff"),
+    ],
+    ids=["offsets that lead outside of the batch", "what is no text"],
+)
+def test_validation_finds(name, sound, damaged):
     batch = pa.record_batch({"s": ["abc", "def"]})
-    message = bytearray(batch.serialize())
-    offsets = np.array([0, 3, 6], np.int32).tobytes()
-    assert message.count(offsets) == 1
-    at = message.index(offsets)
-    message[at + 8 : at + 12] = (2**31 - 1).to_bytes(4, "little")
+    message = batch.serialize().to_pybytes()
+    assert message.count(sound) == 1
+    message = message.replace(sound, damaged)
     with (
         shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring,
         ring.arrow_reader("r", validate=True) as reader,
