@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["DIRECT", "ROWS", "TYPES", "is_direct", "metrics_of", "plan_of", "shown_of"]
+__all__ = [
+    "DIRECT",
+    "ROWS",
+    "TYPES",
+    "ZONED",
+    "columns_of",
+    "is_direct",
+    "metrics_of",
+    "own_identity",
+    "plan_of",
+    "shown_of",
+]
 
 DIRECT = "spark.shmring.direct"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+# Of a session whose rows go straight, in a zone where wrong instants are seen.
+ZONED = {DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
 
-# Each kind of type that the operator takes; every third value is null.
+# Each kind of type that the operator takes.
 TYPES = {
     "flag": "id % 2 = 0",
     "tiny": "cast(id % 100 as tinyint)",
@@ -35,6 +49,31 @@ TYPES = {
     "struct": "struct(id, array(cast(id as string)) inner, cast(id as decimal(5, 1)) d)",
     "deep": "array(struct(map(id, array(id)) m))",
 }
+
+
+def columns_of(types: Mapping[str, str], nulls: str) -> list[str]:
+    """Expressions that make a column of each type from `id`; of its values every third is null.
+
+    Parameters
+    ----------
+    types : the expressions of the values, by the column
+    nulls : none or all, where not "some" of the values are null
+    """
+    if nulls == "none":
+        return [f"{text} {column}" for column, text in types.items()]
+    return [
+        f"if(id % 3 = {i % 3} or {nulls == 'all'}, null, {text}) {column}"
+        for i, (column, text) in enumerate(types.items())
+    ]
+
+
+def own_identity() -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """A function that Spark's own workers run, for batches or frames; pickled by value."""
+
+    def identity(batches: Iterator[Any]) -> Iterator[Any]:
+        yield from batches
+
+    return identity
 
 
 def plan_of(frame: DataFrame) -> str:

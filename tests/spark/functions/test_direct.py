@@ -8,7 +8,17 @@ import signal
 from pathlib import Path
 
 import pytest
-from direct import DIRECT, ROWS, TYPES, is_direct, metrics_of, plan_of, shown_of
+from direct import (
+    ROWS,
+    TYPES,
+    ZONED,
+    columns_of,
+    is_direct,
+    metrics_of,
+    own_identity,
+    plan_of,
+    shown_of,
+)
 from pyspark.sql import functions
 
 from shmring.sidecars import Sidecar
@@ -17,32 +27,18 @@ from shmring.spark import metrics, through
 
 @pytest.fixture(scope="module")
 def spark(start_spark):
-    return start_spark(
-        "local[2]", **{DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
-    )
-
-
-def own_identity():
-    """Spark's own function, pickled by value."""
-
-    def identity(batches):
-        yield from batches
-
-    return identity
+    return start_spark("local[2]", **ZONED)
 
 
 @pytest.mark.parametrize("rows", [10, 10_000])
-@pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
+@pytest.mark.parametrize("nulls", ["none", "some"], ids=["full", "nulls"])
 def test_every_type_comes_back_as_from_sparks_own_function(
     spark, serve, name, path, set_option, rows, nulls
 ):
     serve("identity", workers=2)
     set_option(ROWS, rows)
-    made = [
-        f"if(id % 3 = {i % 3}, null, {text}) {column}" if nulls else f"{text} {column}"
-        for i, (column, text) in enumerate(TYPES.items())
-    ]
-    frame = spark.range(300 if rows == 10 else 3000, numPartitions=2).selectExpr(*made)
+    columns = columns_of(TYPES, nulls)
+    frame = spark.range(300 if rows == 10 else 3000, numPartitions=2).selectExpr(*columns)
     result = frame.mapInArrow(through(name), frame.schema)
     assert is_direct(result, name) == (path == "direct")
     assert result.collect() == frame.mapInArrow(own_identity(), frame.schema).collect()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from direct import DIRECT, ROWS, TYPES, metrics_of, plan_of
+from direct import ROWS, TYPES, ZONED, columns_of, metrics_of, own_identity, plan_of
 from pyspark.sql import functions
 from pyspark.sql.functions import col
 
@@ -34,16 +34,11 @@ OFF_HEAP = "spark.sql.columnVector.offheap.enabled"
 
 @pytest.fixture(scope="module")
 def spark(start_spark):
-    return start_spark(
-        "local[2]", **{DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
-    )
+    return start_spark("local[2]", **ZONED)
 
 
 def made(spark, types, nulls, rows=3000):
-    columns = [
-        f"if(id % 3 = {i % 3}, null, {text}) {column}" if nulls else f"{text} {column}"
-        for i, (column, text) in enumerate(types.items())
-    ]
+    columns = columns_of(types, "some" if nulls else "none")
     return spark.range(rows, numPartitions=2).selectExpr("id", *columns)
 
 
@@ -57,15 +52,6 @@ def sends_columns(frame, name):
     lines = plan_of(frame).splitlines()
     at = next(i for i, line in enumerate(lines) if f"Sidecar {name}" in line)
     return "ColumnarToRow" not in lines[at + 1]
-
-
-def own_identity():
-    """Spark's own function, pickled by value."""
-
-    def identity(batches):
-        yield from batches
-
-    return identity
 
 
 def check(frame, name):

@@ -6,7 +6,7 @@ import functools as tools
 
 import pyarrow as pa
 import pytest
-from direct import DIRECT, ROWS, TYPES, is_direct, metrics_of, plan_of
+from direct import ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of
 from pyspark.sql import functions
 from pyspark.sql.functions import col, expr
 
@@ -17,9 +17,7 @@ pytestmark = pytest.mark.spark_version(since="4.1")
 
 @pytest.fixture(scope="module")
 def spark(start_spark):
-    return start_spark(
-        "local[2]", **{DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
-    )
+    return start_spark("local[2]", **ZONED)
 
 
 @pytest.fixture(params=[arrow_udf, pandas_udf], ids=["arrow", "pandas"])
@@ -49,13 +47,7 @@ def test_every_type_comes_back_as_from_sparks_own_function(
 ):
     serve("identity", workers=2)
     set_option(ROWS, 70)
-    made = [
-        text if nulls == "none" else f"if(id % 3 = {i % 3} or {nulls == 'all'}, null, {text})"
-        for i, text in enumerate(TYPES.values())
-    ]
-    frame = spark.range(300, numPartitions=2).selectExpr(
-        "id", *(f"{text} {column}" for text, column in zip(made, TYPES, strict=True))
-    )
+    frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, nulls))
     for column in TYPES:
         kind = frame.schema[column].dataType
         ours = frame.select("id", arrow_udf(name, kind)(column))

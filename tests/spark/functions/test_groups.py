@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from direct import DIRECT, TYPES, is_direct
+from direct import TYPES, ZONED, columns_of, is_direct
 from pyspark.sql import functions
 from pyspark.sql.functions import expr
 
@@ -16,9 +16,7 @@ DECLARED = "s string, d double, id long"
 
 @pytest.fixture(scope="module")
 def spark(start_spark):
-    return start_spark(
-        "local[2]", **{DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
-    )
+    return start_spark("local[2]", **ZONED)
 
 
 @pytest.fixture(params=METHODS)
@@ -49,13 +47,8 @@ def numbers(spark, count=2000):
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
 def test_every_type_comes_back_as_from_sparks_own_function(spark, serve, name, path, method, nulls):
     serve("identity", workers=2)
-    made = [
-        f"{text} {column}"
-        if nulls == "none"
-        else f"if(id % 3 = {i % 3} or {nulls == 'all'}, null, {text}) {column}"
-        for i, (column, text) in enumerate(TYPES.items())
-    ]
-    frame = spark.range(100, numPartitions=2).selectExpr("id % 5 k", "id", *made)
+    columns = columns_of(TYPES, nulls)
+    frame = spark.range(100, numPartitions=2).selectExpr("id % 5 k", "id", *columns)
     groups = frame.groupBy("k")
     ours = apply(groups, method, through(name), frame.schema).orderBy("id")
     own = apply(groups, method, own_identity(), frame.schema).orderBy("id")
@@ -160,11 +153,8 @@ def test_cogroups_have_two_sides(spark, serve, name, method, sides):
 
 def test_every_type_of_a_cogroup_reaches_the_function(spark, serve, name, method):
     serve("left_side")
-    made = [
-        f"if(id % 3 = {i % 3}, null, {text}) {column}"
-        for i, (column, text) in enumerate(TYPES.items())
-    ]
-    frame = spark.range(60, numPartitions=2).selectExpr("id % 5 k", "id", *made)
+    columns = columns_of(TYPES, "some")
+    frame = spark.range(60, numPartitions=2).selectExpr("id % 5 k", "id", *columns)
     other = spark.range(5).withColumnRenamed("id", "k")
     groups = frame.groupBy("k").cogroup(other.groupBy("k"))
     result = apply(groups, method, through(name), frame.schema).orderBy("id")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from direct import DIRECT, ROWS, TYPES, is_direct
+from direct import ROWS, TYPES, ZONED, columns_of, is_direct, own_identity
 from pyspark.sql import functions
 
 from shmring.spark import metrics, through
@@ -11,18 +11,7 @@ from shmring.spark import metrics, through
 
 @pytest.fixture(scope="module")
 def spark(start_spark):
-    return start_spark(
-        "local[2]", **{DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
-    )
-
-
-def own_identity():
-    """Spark's own function, pickled by value."""
-
-    def identity(frames):
-        yield from frames
-
-    return identity
+    return start_spark("local[2]", **ZONED)
 
 
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
@@ -31,13 +20,7 @@ def test_every_type_comes_back_as_from_sparks_own_function(
 ):
     serve("identity", workers=2)
     set_option(ROWS, 70)
-    made = [
-        f"{text} {column}"
-        if nulls == "none"
-        else f"if(id % 3 = {i % 3} or {nulls == 'all'}, null, {text}) {column}"
-        for i, (column, text) in enumerate(TYPES.items())
-    ]
-    frame = spark.range(300, numPartitions=2).selectExpr(*made)
+    frame = spark.range(300, numPartitions=2).selectExpr(*columns_of(TYPES, nulls))
     result = frame.mapInPandas(through(name), frame.schema)
     assert is_direct(result, name) == (path == "direct")
     assert result.collect() == frame.mapInPandas(own_identity(), frame.schema).collect()
