@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <sys/syscall.h>
 
+#include "contention.h"
 #include "explore.h"
 
 enum { SEATS_OFFSET = 4096 };
@@ -111,6 +112,13 @@ struct lock_file *lock_file_open(shmring *ring, const char *path, int flags)
 void lock_file_close(struct lock_file *f)
 {
 	(void)f;
+}
+
+/* Time stands still; what contention.c remembers would only tell equal states apart. */
+void keep_out(struct contention *contention, uint64_t messages)
+{
+	(void)contention;
+	(void)messages;
 }
 
 void lock_file_forget(struct lock_file *f)

@@ -63,6 +63,12 @@ struct head_start {
 	int64_t since_ns;
 };
 
+/* When a claim or a take was last lost to another one: contention.c. */
+struct contention {
+	uint64_t messages; /* that this one had got by then */
+	uint64_t ns; /* that it kept out for */
+};
+
 struct shmring_producer {
 	shmring *ring;
 	struct seat *seat;
@@ -72,6 +78,7 @@ struct shmring_producer {
 	uint64_t claim_n; /* 0: no open claim */
 	bool interrupted; /* waits are not to sleep */
 	struct wait_memory wait;
+	struct contention contention;
 };
 
 /* deferred.c: runs of sequences; releases that await a free entry */
@@ -109,6 +116,7 @@ struct shmring_member {
 	struct wait_memory wait;
 	struct distance distance;
 	struct head_start head_start;
+	struct contention contention;
 	int64_t adopt_after_ns; /* no try to adopt before that */
 	int64_t adopt_pause_ns;
 	uint32_t adopt_seat; /* the orphan from which this member adopted last */

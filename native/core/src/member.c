@@ -12,6 +12,7 @@
 #include "adopt.h"
 #include "branches.h"
 #include "cells.h"
+#include "contention.h"
 #include "deferred.h"
 #include "end.h"
 #include "error.h"
@@ -180,6 +181,7 @@ static int nothing_yet(shmring_member *m)
 static int contended(shmring_member *m)
 {
 	count(&m->seat->counters.contended, 1);
+	keep_out(&m->contention, load_relaxed(&m->seat->counters.messages));
 	return not_now(SHMRING_CONTENDED);
 }
 
@@ -223,8 +225,10 @@ static inline int take_recorded(shmring_member *m, struct seat *s, uint64_t seen
 	light_barrier(m->ring->asymmetric); /* pairs with the heavy one in branch_drop() */
 	if (__builtin_expect(load_relaxed(&m->branch->d.state) != BRANCH_ACTIVE, 0))
 		return take_undone(m, t, end, dropped(m));
-	if (__builtin_expect(!move_taken(m, seen, end), 0))
-		return take_undone(m, t, end, contended(m));
+	if (__builtin_expect(!move_taken(m, seen, end), 0)) {
+		(void)take_undone(m, t, end, SHMRING_CONTENDED);
+		return contended(m);
+	}
 	/* A helper may have done it already; it can only have stored the same. */
 	store_release(&s->lease.take_end, word);
 	*lease = (struct shmring_lease){.first = t, .end = end, .messages = messages};

@@ -15,6 +15,7 @@
 #include "cells.h"
 #include "claims.h"
 #include "clock.h"
+#include "contention.h"
 #include "error.h"
 #include "floor.h"
 #include "kind.h"
@@ -147,6 +148,12 @@ static inline void publish_run(shmring *r, struct seat *s, uint32_t options, str
 	claim_done(r, s, options);
 }
 
+__attribute__((cold, noinline)) static int claim_lost(shmring_producer *p)
+{
+	keep_out(&p->contention, load_relaxed(&p->seat->counters.messages));
+	return not_now(SHMRING_CONTENDED);
+}
+
 __attribute__((cold, noinline)) static int push_any(shmring_producer *p, const void *data, size_t length,
 						    uint8_t kind, uint64_t *message_id);
 
@@ -172,7 +179,7 @@ __attribute__((always_inline)) static inline int push_straight(shmring_producer 
 		return push_any(p, data, length, kind, message_id);
 
 	if (__builtin_expect(!claim_run(c, s, options, lo, 1), 0))
-		return not_now(SHMRING_CONTENDED);
+		return claim_lost(p);
 	i = index_with(r, options, lo);
 	memcpy(r->slots + i * SLOT_BYTES, data, length);
 	entry = &r->control[i];
@@ -260,7 +267,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 	}
 
 	if (!claim_run(c, p->seat, r->options, lo, n))
-		return not_now(SHMRING_CONTENDED);
+		return claim_lost(p);
 	p->claim_lo = lo;
 	p->claim_n = n;
 	return (int64_t)lo;

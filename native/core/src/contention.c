@@ -1,0 +1,36 @@
+/* Keeping out of each other's way.
+ *
+ * Two producers that claim at the same time, or two members that take, fetch the
+ * same lines from each other for every message: 0.1 us, where a push or a take from
+ * its own cache needs a fifth of that. So whoever has lost a claim or a take keeps
+ * out for a moment, while the other one goes on; for twice as long as the last time
+ * if it has got few messages since. It holds nothing meanwhile: its claim or its
+ * take has been undone.
+ */
+#include "contention.h"
+#include "clock.h"
+
+#define SHORTEST_NS 500
+#define LONGEST_NS 16000
+#define FEW 4096
+
+static uint64_t next_pause(struct contention *c, uint64_t messages)
+{
+	uint64_t ns = load_relaxed(&c->ns);
+
+	if (ns == 0 || messages - load_relaxed(&c->messages) >= FEW)
+		ns = SHORTEST_NS;
+	else if (ns < LONGEST_NS)
+		ns *= 2;
+	store_relaxed(&c->ns, ns);
+	store_relaxed(&c->messages, messages);
+	return ns;
+}
+
+void keep_out(struct contention *c, uint64_t messages)
+{
+	uint64_t until = now_ns(CLOCK_MONOTONIC) + next_pause(c, messages);
+
+	while (now_ns(CLOCK_MONOTONIC) < until)
+		spin_hint();
+}
