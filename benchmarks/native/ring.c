@@ -16,6 +16,16 @@
 
 #define ROW SHMRING_SLOT_BYTES
 
+static double cpu_seconds(int who, uint64_t *sleeps)
+{
+	struct rusage u;
+
+	getrusage(who, &u);
+	*sleeps = (uint64_t)u.ru_nvcsw;
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+}
+
 /* --- one way ----------------------------------------------------------------- */
 
 struct stream {
@@ -229,7 +239,8 @@ static void run_stream(struct stream s, struct tally *tally)
 {
 	struct shmring_options options = {.slots = s.slots, .single_producer = s.single};
 	uint64_t sent = 0, received = 0;
-	double start = 1e300, end = 0;
+	uint64_t sleeps;
+	double start = 1e300, end = 0, cpu;
 
 	if (s.producers + s.members > MAX_PROCESSES)
 		die("too many processes");
@@ -258,9 +269,12 @@ static void run_stream(struct stream s, struct tally *tally)
 			(unsigned long long)received);
 		exit(1);
 	}
-	printf("{\"m_s\": %.4f, \"gb_s\": %.4f, \"messages\": %llu, \"age_ns\": %.0f, \"age_p99_ns\": %.0f}\n",
+	cpu = cpu_seconds(RUSAGE_CHILDREN, &sleeps);
+	printf("{\"m_s\": %.4f, \"gb_s\": %.4f, \"messages\": %llu, \"age_ns\": %.0f, \"age_p99_ns\": %.0f, "
+	       "\"cpu_ns\": %.1f, \"sleeps\": %.3f}\n",
 	       (double)received / (end - start) / 1e6, (double)received * s.bytes / (end - start) / 1e9,
-	       (unsigned long long)received, tally->age_ns[0], tally->age_ns[1]);
+	       (unsigned long long)received, tally->age_ns[0], tally->age_ns[1], cpu / (double)received * 1e9,
+	       (double)sleeps / (double)received * 1e3);
 }
 
 static void measure_stream(char **argv)
@@ -393,15 +407,6 @@ static void measure_pingpong(char **argv)
 
 /* --- a reader that waits ----------------------------------------------------- */
 
-static double cpu_seconds(void)
-{
-	struct rusage u;
-
-	getrusage(RUSAGE_SELF, &u);
-	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
-}
-
 static void measure_idle(char **argv)
 {
 	const char *path = option(argv, "path", "/dev/shm/shmring.bench-native");
@@ -412,6 +417,7 @@ static void measure_idle(char **argv)
 	shmring_producer *producer;
 	shmring_member *member;
 	shmring *ring;
+	uint64_t sleeps;
 	double start, cpu;
 
 	unlink_at_exit(path);
@@ -420,14 +426,14 @@ static void measure_idle(char **argv)
 	must(shmring_producer_open(ring, "silent producer", &producer), "producer");
 	must(shmring_join(ring, "bench", &branch, "member", &member), "join");
 	start = now();
-	cpu = cpu_seconds();
+	cpu = cpu_seconds(RUSAGE_SELF, &sleeps);
 	while (now() - start < seconds) {
 		struct shmring_lease lease;
 
 		if (shmring_take(member, 1, 1, &lease) == SHMRING_UNAVAILABLE)
 			(void)shmring_wait_message(member, INT64_MAX, wait);
 	}
-	printf("{\"percent\": %.5f}\n", 100 * (cpu_seconds() - cpu) / (now() - start));
+	printf("{\"percent\": %.5f}\n", 100 * (cpu_seconds(RUSAGE_SELF, &sleeps) - cpu) / (now() - start));
 	shmring_member_close(member);
 	shmring_producer_close(producer);
 	shmring_close(ring);
