@@ -32,7 +32,7 @@ IN_JVM = (
     *("tests/spark/test_plugin.py", "tests/spark/functions/test_direct.py"),
     *("tests/spark/functions/test_direct_columns.py", "tests/spark/functions/test_direct_udf.py"),
     *("tests/spark/functions/test_map_in_pandas.py", "tests/spark/functions/test_groups.py"),
-    "tests/spark/functions/test_direct_memory.py",
+    *("tests/spark/functions/test_cogroups.py", "tests/spark/functions/test_direct_memory.py"),
 )
 IN_PYTHON = (
     *("tests/spark/functions/test_through.py", "tests/spark/functions/test_udf.py"),

@@ -65,6 +65,10 @@ def left_side(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
     return left
 
 
+def left_side_of_a_second_worker(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
+    return die_once(left)
+
+
 def row_by_row(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     for i in range(batch.num_rows):
         yield batch.slice(i, 1)

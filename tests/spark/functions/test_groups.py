@@ -1,4 +1,4 @@
-"""Groups through a sidecar, on both ways to it, and cogroups, beside Spark's own functions."""
+"""Groups through a sidecar, on both ways to it, beside Spark's own functions."""
 
 from __future__ import annotations
 
@@ -131,36 +131,6 @@ def test_threads_of_one_driver_run_their_queries_at_a_time(
     assert [job.outcome() for job in jobs] == [sum(range(2000))] * 3
 
 
-@pytest.mark.parametrize("sides", ["both", "left", "right"])
-def test_cogroups_have_two_sides(spark, serve, name, method, sides):
-    serve("sides")
-    left = numbers(spark, 100).where("k < 5" if sides != "right" else "k < 0")
-    right = spark.range(50, numPartitions=2).selectExpr("id % 10 k", "repeat('x', 3) s")
-    right = right.where("k > 2" if sides != "left" else "k < 0")
-    result = apply(
-        left.groupBy("k").cogroup(right.groupBy("k")),
-        method,
-        through(name),
-        "left long, right long, names string",
-    )
-    lefts = {k: len(range(k, 100, 7)) for k in range(5)} if sides != "right" else {}
-    rights = dict.fromkeys(range(3, 10), 5) if sides != "left" else {}
-    assert sorted((row.left, row.right) for row in result.collect()) == sorted(
-        (lefts.get(k, 0), rights.get(k, 0)) for k in {*lefts, *rights}
-    )
-    assert {row.names for row in result.collect()} == {"k id tens | k s"}
-
-
-def test_every_type_of_a_cogroup_reaches_the_function(spark, serve, name, method):
-    serve("left_side")
-    columns = columns_of(TYPES, "some")
-    frame = spark.range(60, numPartitions=2).selectExpr("id % 5 k", "id", *columns)
-    other = spark.range(5).withColumnRenamed("id", "k")
-    groups = frame.groupBy("k").cogroup(other.groupBy("k"))
-    result = apply(groups, method, through(name), frame.schema).orderBy("id")
-    assert result.collect() == frame.orderBy("id").collect()
-
-
 # --- when something goes wrong ------------------------------------------------------------------
 
 
@@ -192,14 +162,6 @@ def test_group_that_fits_no_request_is_told_with_what_to_set(spark, serve, name,
     text = failure_of(apply(frame.groupBy("k"), method, through(name), frame.schema))
     assert "5000 rows" in text
     assert "make it larger with `shmring sidecar --slots 4096`" in text
-
-
-def test_function_of_one_side_that_is_given_two_says_so(spark, serve, name, method):
-    serve("identity")
-    groups = spark.range(3).groupBy("id").cogroup(spark.range(3).groupBy("id"))
-    assert "takes 1 positional argument but 2 were given" in failure_of(
-        apply(groups, method, through(name), "id long")
-    )
 
 
 @pytest.mark.kill

@@ -28,6 +28,7 @@ public final class EncodedBatch implements AutoCloseable {
   private static final byte[] NOTHING = {};
 
   private final byte[] schema;
+  private final int rows;
   private final ArrowRecordBatch batch;
   private final long body; // where it begins
   private final long length;
@@ -36,14 +37,16 @@ public final class EncodedBatch implements AutoCloseable {
    * @param root which keeps its values until this is closed
    */
   EncodedBatch(VectorSchemaRoot root) {
-    this(root, NOTHING);
+    this(root, NOTHING, root.getRowCount());
   }
 
   /**
    * @param schema that makes a stream of it: see {@link #schemaBytes}
+   * @param rows that went into it, for the text of errors
    */
-  public EncodedBatch(VectorSchemaRoot root, byte[] schema) {
+  public EncodedBatch(VectorSchemaRoot root, byte[] schema, int rows) {
     this.schema = schema;
+    this.rows = rows;
     batch = new VectorUnloader(root).getRecordBatch();
     int metadata = MessageSerializer.serializeMetadata(batch, IpcOption.DEFAULT).remaining();
     body = schema.length + ((PREFIX + metadata + 7) & ~7);
@@ -62,7 +65,7 @@ public final class EncodedBatch implements AutoCloseable {
   }
 
   public int rows() {
-    return batch.getLength();
+    return rows;
   }
 
   /** Bytes of the IPC messages. */

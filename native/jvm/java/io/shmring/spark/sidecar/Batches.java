@@ -26,6 +26,7 @@ final class Batches implements AutoCloseable {
     private final VectorSchemaRoot root;
     private final RootWriter writer;
     private int requests; // that are not answered yet
+    private int filled; // with so many of the input's rows
 
     private Vectors(VectorSchemaRoot root) {
       this.root = root;
@@ -87,7 +88,8 @@ final class Batches implements AutoCloseable {
   Vectors next() {
     Vectors vectors = free.isEmpty() ? make() : free.pop();
     vectors.writer.reset();
-    count += input.fill(vectors.writer, mostRows, mostBytes);
+    vectors.filled = input.fill(vectors.writer, mostRows, mostBytes);
+    count += vectors.filled;
     vectors.writer.finish();
     memory.hold(allocator.getAllocatedMemory());
     return vectors;
@@ -111,7 +113,9 @@ final class Batches implements AutoCloseable {
     List<Field> fields = columns.stream().map(FieldVector::getField).toList();
     EncodedBatch encoded =
         new EncodedBatch(
-            new VectorSchemaRoot(fields, columns, vectors.rows()), schemaBytes.get(request));
+            new VectorSchemaRoot(fields, columns, vectors.rows()),
+            schemaBytes.get(request),
+            vectors.filled);
     vectors.requests++;
     return encoded;
   }

@@ -42,27 +42,20 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
     return new Rows(this, send);
   }
 
-  private static final class Rows implements Passage.OfRows {
+  /** What comes of the answers, for one that sends something else. */
+  Passage answers() {
+    return new Answers(this);
+  }
+
+  private static class Answers implements Passage {
     private final String method;
     private final StructType output;
-    private final Function<InternalRow, UnsafeRow> send;
     private final ColumnRows answers;
 
-    Rows(MapSignature signature, Function<InternalRow, UnsafeRow> send) {
+    Answers(MapSignature signature) {
       this.method = signature.method;
       this.output = signature.output;
-      this.send = send;
       this.answers = new ColumnRows(output);
-    }
-
-    @Override
-    public UnsafeRow send(InternalRow row) {
-      return send.apply(row);
-    }
-
-    @Override
-    public int kept() {
-      return 0;
     }
 
     @Override
@@ -91,6 +84,25 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
     @Override
     public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
       return answers.of(piece);
+    }
+  }
+
+  private static final class Rows extends Answers implements Passage.OfRows {
+    private final Function<InternalRow, UnsafeRow> send;
+
+    Rows(MapSignature signature, Function<InternalRow, UnsafeRow> send) {
+      super(signature);
+      this.send = send;
+    }
+
+    @Override
+    public UnsafeRow send(InternalRow row) {
+      return send.apply(row);
+    }
+
+    @Override
+    public int kept() {
+      return 0;
     }
   }
 }

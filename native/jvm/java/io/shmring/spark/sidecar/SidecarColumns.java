@@ -19,12 +19,12 @@ public final class SidecarColumns extends ColumnarRule {
           new AbstractPartialFunction<>() {
             @Override
             public boolean isDefinedAt(SparkPlan node) {
-              return node instanceof SidecarNode;
+              return node instanceof SidecarUnaryNode;
             }
 
             @Override
             public SparkPlan apply(SparkPlan node) {
-              return ((SidecarNode) node).overColumns();
+              return ((SidecarUnaryNode) node).overColumns();
             }
           });
     }

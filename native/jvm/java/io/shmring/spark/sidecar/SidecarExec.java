@@ -11,7 +11,7 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** mapInArrow or mapInPandas of a sidecar. */
-public final class SidecarExec extends SidecarNode {
+public final class SidecarExec extends SidecarUnaryNode {
   private static final long serialVersionUID = 1L;
 
   private final SidecarCall call;

@@ -18,7 +18,7 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** applyInArrow or applyInPandas of groups, by a sidecar. */
-public final class SidecarGroupsExec extends SidecarNode {
+public final class SidecarGroupsExec extends SidecarUnaryNode {
   private static final long serialVersionUID = 1L;
 
   private final SidecarCall call;

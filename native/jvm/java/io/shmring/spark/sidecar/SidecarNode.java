@@ -1,23 +1,15 @@
 package io.shmring.spark.sidecar;
 
-import io.shmring.spark.columns.BatchSizes;
 import io.shmring.spark.columns.SparkTypes;
 import java.util.List;
-import org.apache.spark.rdd.RDD;
-import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
-import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
-import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.internal.SQLConf;
 import scala.collection.immutable.Map;
-import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.reflect.ClassTag;
-import scala.reflect.ClassTag$;
 
 /**
  * A sidecar's work in a plan, without Python: each task sends its rows over the ring and takes the
@@ -28,12 +20,10 @@ abstract class SidecarNode extends SparkPlan {
   private static final long serialVersionUID = 1L;
 
   private final SidecarCall call;
-  private final SparkPlan child;
   private transient SidecarMetrics metrics;
 
-  SidecarNode(SidecarCall call, SparkPlan child) {
+  SidecarNode(SidecarCall call) {
     this.call = call;
-    this.child = child;
   }
 
   /** What is sent, and what comes of the answers. */
@@ -42,57 +32,15 @@ abstract class SidecarNode extends SparkPlan {
   /** The constructor's arguments, in order. */
   abstract List<Object> elements();
 
-  /** Columns that are not the child's. */
+  /** Columns that are not the children's. */
   abstract List<? extends Expression> produced();
 
-  /** Whether all tasks must run at one time. */
-  boolean isBarrier() {
-    return false;
-  }
-
-  final SparkPlan child() {
-    return child;
-  }
-
-  /** Whether the child's columns are what is sent, so that they need not become rows. */
-  abstract boolean sendsColumns();
-
-  /** The node over a child's columns instead of the rows that Spark would make of them. */
-  final SparkPlan overColumns() {
-    return child instanceof ColumnarToRowExec rows && takesColumns(rows.child())
-        ? withNewChildren(CollectionConverters.asScala(List.of(rows.child())).toList())
-        : this;
-  }
-
-  private boolean takesColumns(SparkPlan columns) {
-    return columns.supportsColumnar() && sendsColumns() && BatchSizes.areKnown(columns.schema());
-  }
-
-  final boolean takesColumns() {
-    return takesColumns(child);
-  }
-
-  /** How the child's rows become batches. */
-  Input.Kind<InternalRow> rows() {
-    return RowInput::new;
-  }
-
-  @Override
-  public final RDD<InternalRow> doExecute() {
-    return takesColumns()
-        ? mapped(child.executeColumnar(), ColumnInput::new)
-        : mapped(child.execute(), rows());
-  }
-
-  private <T> RDD<InternalRow> mapped(RDD<T> input, Input.Kind<T> kind) {
+  /** What each task is to do with what the children give. */
+  final <T> SidecarTask<T> task(Input.Kind<T> kind) {
     SQLConf conf = conf();
     SparkTypes types = new SparkTypes(conf.sessionLocalTimeZone(), conf.arrowUseLargeVarTypes());
-    SidecarTask<T> task =
-        new SidecarTask<>(call, signature(types), kind, conf.arrowMaxRecordsPerBatch(), known());
-    ClassTag<InternalRow> rows = ClassTag$.MODULE$.apply(InternalRow.class);
-    return isBarrier()
-        ? input.barrier().mapPartitions(task, false, rows)
-        : input.mapPartitions(task, false, rows);
+    return new SidecarTask<>(
+        call, signature(types), kind, conf.arrowMaxRecordsPerBatch(), known());
   }
 
   private synchronized SidecarMetrics known() {
@@ -110,16 +58,6 @@ abstract class SidecarNode extends SparkPlan {
   @Override
   public final AttributeSet producedAttributes() {
     return AttributeSet$.MODULE$.apply(CollectionConverters.asScala(List.copyOf(produced())));
-  }
-
-  @Override
-  public final Partitioning outputPartitioning() {
-    return child.outputPartitioning();
-  }
-
-  @Override
-  public final Seq<SparkPlan> children() {
-    return CollectionConverters.asScala(List.of(child)).toList();
   }
 
   @Override

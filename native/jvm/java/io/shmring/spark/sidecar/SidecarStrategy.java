@@ -13,6 +13,8 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.plans.logical.ArrowEvalPython;
+import org.apache.spark.sql.catalyst.plans.logical.FlatMapCoGroupsInArrow;
+import org.apache.spark.sql.catalyst.plans.logical.FlatMapCoGroupsInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -26,8 +28,7 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Plans what takes shmring.spark.through(...), save cogroups, and shmring's UDFs, so that no Python
- * worker takes part.
+ * Plans what takes shmring.spark.through(...), and shmring's UDFs, so that no Python worker takes part.
  * What it leaves alone Spark plans as ever, with the same results.
  */
 public final class SidecarStrategy extends SparkStrategy {
@@ -40,6 +41,11 @@ public final class SidecarStrategy extends SparkStrategy {
   private static final Set<Integer> GROUP_TYPES =
       Set.of(
           PythonEvalType.SQL_GROUPED_MAP_ARROW_UDF(), PythonEvalType.SQL_GROUPED_MAP_PANDAS_UDF());
+
+  private static final Set<Integer> COGROUP_TYPES =
+      Set.of(
+          PythonEvalType.SQL_COGROUPED_MAP_ARROW_UDF(),
+          PythonEvalType.SQL_COGROUPED_MAP_PANDAS_UDF());
 
   /** UDFs over iterators, of pandas and of Arrow, which Spark 4.0 does not have. */
   private static final Set<Integer> EVAL_TYPES =
@@ -56,6 +62,14 @@ public final class SidecarStrategy extends SparkStrategy {
       planned = planGroups("applyInArrow", map, map.functionExpr(), map.groupingAttributes());
     } else if (plan instanceof FlatMapGroupsInPandas map && isWanted()) {
       planned = planGroups("applyInPandas", map, map.functionExpr(), map.groupingAttributes());
+    } else if (plan instanceof FlatMapCoGroupsInArrow map && isWanted()) {
+      planned =
+          planCogroups(
+              "applyInArrow", map, map.functionExpr(), map.leftAttributes(), map.rightAttributes());
+    } else if (plan instanceof FlatMapCoGroupsInPandas map && isWanted()) {
+      planned =
+          planCogroups(
+              "applyInPandas", map, map.functionExpr(), map.leftAttributes(), map.rightAttributes());
     } else if (plan instanceof ArrowEvalPython eval && isWanted()) {
       planned = plan(eval);
     }
@@ -95,6 +109,35 @@ public final class SidecarStrategy extends SparkStrategy {
         .map(
             call ->
                 new SidecarGroupsExec(call, method, keys, udf, map.output(), planLater(child)));
+  }
+
+  private Optional<SparkPlan> planCogroups(
+      String method,
+      LogicalPlan map,
+      Expression function,
+      Seq<Attribute> leftKeys,
+      Seq<Attribute> rightKeys) {
+    LogicalPlan left = map.children().head();
+    LogicalPlan right = map.children().last();
+    if (!(function instanceof PythonUDF udf)
+        || !COGROUP_TYPES.contains(udf.evalType())
+        || !SparkTypes.areSupported(new CogroupSide(leftKeys, left.output()).sent())
+        || !SparkTypes.areSupported(new CogroupSide(rightKeys, right.output()).sent())
+        || !SparkTypes.areSupported(map.schema())) {
+      return Optional.empty();
+    }
+    return SidecarCall.of(udf)
+        .map(
+            call ->
+                new SidecarCogroupsExec(
+                    call,
+                    method,
+                    leftKeys,
+                    rightKeys,
+                    udf,
+                    map.output(),
+                    planLater(left),
+                    planLater(right)));
   }
 
   /** What lies below is taken along while it is UDFs of sidecars, too. */

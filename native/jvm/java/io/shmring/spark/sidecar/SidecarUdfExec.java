@@ -15,7 +15,7 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** UDFs of a sidecar: the child's columns, and the results beside them, all of one type. */
-public final class SidecarUdfExec extends SidecarNode {
+public final class SidecarUdfExec extends SidecarUnaryNode {
   private static final long serialVersionUID = 1L;
 
   private static final Integer ABSENT = -1; // computed from them

@@ -1,0 +1,160 @@
+package io.shmring.spark.sidecar;
+
+import io.shmring.spark.columns.SparkTypes;
+import java.io.Serializable;
+import java.util.List;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.catalyst.expressions.SortOrder;
+import org.apache.spark.sql.catalyst.plans.physical.Distribution;
+import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.python.FlatMapCoGroupsInArrowExec;
+import scala.collection.Iterator;
+import scala.collection.immutable.IndexedSeq;
+import scala.collection.immutable.Seq;
+import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag;
+import scala.reflect.ClassTag$;
+import scala.runtime.AbstractFunction2;
+
+/** applyInArrow or applyInPandas of cogroups, by a sidecar. */
+public final class SidecarCogroupsExec extends SidecarNode {
+  private static final long serialVersionUID = 1L;
+
+  private final SidecarCall call;
+  private final String method;
+  private final Seq<Attribute> leftKeys;
+  private final Seq<Attribute> rightKeys;
+  private final PythonUDF function;
+  private final Seq<Attribute> output;
+  private final SparkPlan left;
+  private final SparkPlan right;
+
+  /**
+   * @param method of the cogroups, as the user called it
+   */
+  public SidecarCogroupsExec(
+      SidecarCall call,
+      String method,
+      Seq<Attribute> leftKeys,
+      Seq<Attribute> rightKeys,
+      PythonUDF function,
+      Seq<Attribute> output,
+      SparkPlan left,
+      SparkPlan right) {
+    super(call);
+    this.call = call;
+    this.method = method;
+    this.leftKeys = leftKeys;
+    this.rightKeys = rightKeys;
+    this.function = function;
+    this.output = output;
+    this.left = left;
+    this.right = right;
+  }
+
+  @Override
+  Signature signature(SparkTypes types) {
+    MapSignature answers = new MapSignature(method, schema(), schema(), types);
+    return new CogroupSignature(answers, leftSide().sent(), rightSide().sent(), types);
+  }
+
+  private CogroupSide leftSide() {
+    return new CogroupSide(leftKeys, left.output());
+  }
+
+  private CogroupSide rightSide() {
+    return new CogroupSide(rightKeys, right.output());
+  }
+
+  @Override
+  public RDD<InternalRow> doExecute() {
+    CogroupSide leftSide = leftSide();
+    CogroupSide rightSide = rightSide();
+    Together task = new Together(task((rows, passage) -> new CogroupInput(rows, leftSide, rightSide)));
+    ClassTag<InternalRow> rows = ClassTag$.MODULE$.apply(InternalRow.class);
+    return left.execute().zipPartitions(right.execute(), task, rows, rows);
+  }
+
+  /** Gives a task both children's partitions. */
+  private static final class Together
+      extends AbstractFunction2<
+          Iterator<InternalRow>, Iterator<InternalRow>, Iterator<InternalRow>>
+      implements Serializable {
+    private static final long serialVersionUID = 1L;
+
+    private final SidecarTask<Iterator<InternalRow>> task;
+
+    Together(SidecarTask<Iterator<InternalRow>> task) {
+      this.task = task;
+    }
+
+    @Override
+    public Iterator<InternalRow> apply(Iterator<InternalRow> left, Iterator<InternalRow> right) {
+      return task.apply(CollectionConverters.asScala(List.of(left, right).iterator()));
+    }
+  }
+
+  /** Spark's own node, which knows how its children must lie. */
+  private SparkPlan sparks() {
+    return new FlatMapCoGroupsInArrowExec(leftKeys, rightKeys, function, output, left, right);
+  }
+
+  @Override
+  public Seq<Distribution> requiredChildDistribution() {
+    return sparks().requiredChildDistribution();
+  }
+
+  @Override
+  public Seq<Seq<SortOrder>> requiredChildOrdering() {
+    return sparks().requiredChildOrdering();
+  }
+
+  @Override
+  public Partitioning outputPartitioning() {
+    return left.outputPartitioning();
+  }
+
+  @Override
+  public Seq<Attribute> output() {
+    return output;
+  }
+
+  @Override
+  List<? extends Expression> produced() {
+    return CollectionConverters.asJava(output);
+  }
+
+  @Override
+  public Seq<SparkPlan> children() {
+    return CollectionConverters.asScala(List.of(left, right)).toList();
+  }
+
+  @Override
+  public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
+    return new SidecarCogroupsExec(
+        call,
+        method,
+        leftKeys,
+        rightKeys,
+        function,
+        output,
+        children.apply(0),
+        children.apply(1));
+  }
+
+  @Override
+  public Iterator<Object> stringArgs() {
+    return CollectionConverters.asScala(
+        List.<Object>of(call, leftKeys, rightKeys, output).iterator());
+  }
+
+  @Override
+  List<Object> elements() {
+    return List.of(call, method, leftKeys, rightKeys, function, output, left, right);
+  }
+}
