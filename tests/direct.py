@@ -104,9 +104,9 @@ def shown_of(frame: DataFrame, name: str) -> list[dict[str, str]]:
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(600_000)
     store = spark._jsparkSession.sharedState().statusStore()
     query = list(convert(store.executionsList()))[-1].executionId()
-    values = dict(convert(store.executionMetrics(query)))
+    values: dict[int, str] = dict(convert(store.executionMetrics(query)))
     return [
-        {metric.name(): values.get(metric.accumulatorId()) for metric in convert(node.metrics())}
+        {each.name(): values.get(each.accumulatorId(), "") for each in convert(node.metrics())}
         for node in convert(store.planGraph(query).allNodes())
         if node.name() == f"Sidecar {name}"
     ]
