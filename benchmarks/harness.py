@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from benchmarks import company
 
@@ -63,9 +64,9 @@ class Sample:
     line: tuple[float, float] | None = None
 
     @property
-    def moved(self) -> bool:
-        """Whether the cores came closer or went apart meanwhile."""
-        return self.line is not None and max(self.line) > SAME_PLACEMENT * min(self.line)
+    def move(self) -> float:
+        """By which factor the cores came closer or went apart meanwhile."""
+        return max(self.line) / min(self.line) if self.line else 1.0
 
     def is_placed_as(self, other: Sample) -> bool:
         """Whether a line's way was about as long."""
@@ -164,7 +165,8 @@ class Question:
     setup : what all rows share (a Spark session, say); entered around the rounds
     warm_up : measure every row once, briefly, and forget it
     least_rounds : where the run's are too few (not with ``--quick``)
-    line : measures the way of a cache line, around each sample; None where it does not matter
+    line : measures the way of a cache line, around each sample; None where it does not matter.
+        Where it fails, the samples go without
     """
 
     name: str
@@ -173,7 +175,7 @@ class Question:
     setup: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
     warm_up: bool = True
     least_rounds: int = 1
-    line: Callable[[], float | None] | None = None
+    line: Callable[[], float] | None = None
 
     def row(self, name: str) -> Row | None:
         """The row of this name."""
@@ -201,31 +203,46 @@ class _Watch:
         self._line = question.line
         self._patience = PATIENCE
 
-    def _once(self, row: Row, seconds: float) -> tuple[Sample | None, bool]:
-        """A sample, and whether it counts."""
-        before = self._line() if self._line and row.problem is None else None
+    def _way(self) -> float | None:
+        """A cache line's way now; once it could not be measured, it is not asked for again."""
+        if self._line is not None:
+            try:
+                return self._line()
+            except Unavailable:
+                self._line = None
+            except Exception:
+                traceback.print_exc()
+                self._line = None
+        return None
+
+    def _once(self, row: Row, seconds: float) -> tuple[float, Sample] | None:
+        """How much a sample was disturbed, and the sample; up to 1 it counts."""
+        before = self._way() if row.problem is None else None
         begun = company.mark()
         sample = _attempt(row, seconds)
         if sample is None:
-            return None, True
-        counts = begun.foreign() <= company.LIMIT
-        if self._line and before and (after := self._line()):
+            return None
+        foreign = begun.foreign()
+        if before and (after := self._way()):
             sample = replace(sample, line=(before, after))
-        return sample, counts and not sample.moved
+        return max(foreign / company.LIMIT, sample.move / SAME_PLACEMENT), sample
 
     def sample(self, row: Row, seconds: float) -> Sample | None:
-        """Measure until it counts, or patience is at its end."""
-        sample, counts = self._once(row, seconds)
+        """Measure until it counts, or patience is at its end: then the least disturbed one."""
+        best = self._once(row, seconds)
+        if best is None:
+            return None
         for _ in range(REPEATS):
-            if counts or self._patience <= 0:
+            if best[0] <= 1 or row.problem is not None or self._patience <= 0:
                 break
             begun = time.monotonic()
             company.wait_until_alone(self._patience)
             row.repeated += 1
-            sample, counts = self._once(row, seconds)
+            if again := self._once(row, seconds):
+                best = min(best, again, key=itemgetter(0))
             self._patience -= time.monotonic() - begun
-        row.disturbed += not counts
-        return sample
+        row.disturbed += best[0] > 1
+        return best[1]
 
 
 def measure(question: Question, settings: Settings) -> Iterator[tuple[str, float]]:

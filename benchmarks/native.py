@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -19,13 +20,26 @@ BUILD = ROOT / "build" / "bench"
 PROBE_SECONDS = 0.01
 
 
-def _call(*command: str | Path) -> None:
+def _call(*command: str | Path) -> str | None:
+    """Run it; why it failed, if it did."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise Unavailable(f"{command[0]} failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}")
+        return f"{command[0]} failed:\n{done.stdout[-1000:]}{done.stderr[-1000:]}"
+    return None
 
 
 @functools.cache
+def _problem() -> str | None:
+    """Build; what is in the way, if anything is, which one try tells."""
+    if not shutil.which("cmake"):
+        return "needs cmake and a C compiler"
+    return _call(
+        "cmake",
+        *("-S", ROOT, "-B", BUILD),
+        *("-DCMAKE_BUILD_TYPE=Release", "-DSHMRING_BENCHMARKS=ON"),
+    ) or _call("cmake", "--build", BUILD, "--target", "shmring_benchmarks")
+
+
 def build() -> Path:
     """Build libshmring and the programs, optimised; the folder where the programs are.
 
@@ -33,14 +47,8 @@ def build() -> Path:
     ------
     Unavailable : no CMake or no compiler, or the build failed
     """
-    if not shutil.which("cmake"):
-        raise Unavailable("needs cmake and a C compiler")
-    _call(
-        "cmake",
-        *("-S", ROOT, "-B", BUILD),
-        *("-DCMAKE_BUILD_TYPE=Release", "-DSHMRING_BENCHMARKS=ON"),
-    )
-    _call("cmake", "--build", BUILD, "--target", "shmring_benchmarks")
+    if problem := _problem():
+        raise Unavailable(problem)
     return BUILD / "benchmarks" / "native"
 
 
@@ -60,16 +68,20 @@ def run(program: str, what: str, seconds: float, **options: Any) -> dict[str, fl
 
 
 def limit(what: str, seconds: float, **options: Any) -> dict[str, float]:
-    """What the machine can do: memcpy, cacheline or futex."""
+    """What the machine can do: memcpy, handover, cacheline or futex.
+
+    Raises
+    ------
+    Unavailable : a cache line's way, on one core
+    """
+    if what == "cacheline" and len(os.sched_getaffinity(0)) < 2:
+        raise Unavailable("needs two cores")  # its two sides spin until the other one has answered
     return run("limits", what, seconds, **options)
 
 
-def line() -> float | None:
+def line() -> float:
     """Nanoseconds of a cache line there and back at this moment: virtual cores move."""
-    try:
-        return limit("cacheline", PROBE_SECONDS)["median_ns"]
-    except Unavailable:
-        return None
+    return limit("cacheline", PROBE_SECONDS)["median_ns"]
 
 
 def ring(what: str, seconds: float, **options: Any) -> dict[str, float]:

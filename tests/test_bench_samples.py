@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +34,19 @@ class Mark:
 
 
 def measured(
-    harness: Any, monkeypatch: pytest.MonkeyPatch, foreign: list[float], **more: Any
+    harness: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    foreign: list[float],
+    run: Callable[[float], Any] | None = None,
+    **more: Any,
 ) -> Any:
     """A row of one round, whose samples are 1, 2, 3, ..."""
     marks = iter(foreign)
     values = iter(range(1, 100))
     monkeypatch.setattr(harness.company, "mark", lambda: Mark(next(marks)))
-    row = harness.Row("row", "M msg/s", lambda seconds: harness.Sample(float(next(values))))
+    row = harness.Row(
+        "row", "M msg/s", run or (lambda seconds: harness.Sample(float(next(values))))
+    )
     question = harness.Question("question", "?", [row], warm_up=False, **more)
     list(harness.measure(question, harness.Settings(rounds=1, seconds=0.1, quick=True)))
     return row
@@ -51,11 +59,21 @@ def test_sample_beside_a_busy_foreign_process_is_taken_again(
     assert (row.values, row.repeated, row.disturbed) == ([3.0], 2, 0)
 
 
-def test_sample_is_kept_and_counted_as_disturbed_when_it_never_becomes_quiet(
+def test_least_disturbed_sample_is_kept_and_counted_when_it_never_becomes_quiet(
     harness: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = measured(harness, monkeypatch, [0.5] * 9)
-    assert (row.values, row.repeated, row.disturbed) == ([3.0], harness.REPEATS, 1)
+    row = measured(harness, monkeypatch, [0.5, 0.2, 0.6])
+    assert (row.values, row.repeated, row.disturbed) == ([2.0], harness.REPEATS, 1)
+
+
+def test_disturbed_sample_is_kept_when_its_repetition_fails(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = iter([5.0])
+    row = measured(harness, monkeypatch, [0.5] * 9, lambda seconds: harness.Sample(next(values)))
+    assert (row.values, row.repeated, row.disturbed) == ([5.0], 1, 1)
+    assert row.failed
+    assert row.problem.startswith("failed: StopIteration")
 
 
 def test_sample_during_which_the_cores_moved_is_taken_again(
@@ -65,6 +83,53 @@ def test_sample_during_which_the_cores_moved_is_taken_again(
     row = measured(harness, monkeypatch, [0.0] * 9, line=lambda: next(ways))
     assert (row.values, row.repeated, row.disturbed) == ([2.0], 1, 0)
     assert row.also() == {"ns a line": 405.0}
+
+
+@pytest.mark.parametrize("works", [0, 1])
+def test_sample_counts_without_the_way_of_a_line_that_cannot_be_measured(
+    harness: Any, monkeypatch: pytest.MonkeyPatch, works: int
+) -> None:
+    asked: list[None] = []
+
+    def line() -> float:
+        asked.append(None)
+        if len(asked) > works:
+            raise RuntimeError("the probe was ended")
+        return 100.0
+
+    row = measured(harness, monkeypatch, [0.5, 0.0], line=line)
+    assert (row.values, row.repeated, row.disturbed) == ([2.0], 1, 0)
+    assert (len(asked), row.problem, row.also()) == (works + 1, None, {})
+
+
+def test_way_of_a_line_is_not_measured_on_one_core(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks import native
+
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    monkeypatch.setattr(subprocess, "run", lambda *words, **more: pytest.fail("was started"))
+    with pytest.raises(harness.Unavailable, match="two cores"):
+        native.line()
+
+
+def test_programs_in_c_that_cannot_be_built_are_tried_once(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks import native
+
+    tried: list[object] = []
+
+    def run(words: object, **more: object) -> subprocess.CompletedProcess[str]:
+        tried.append(words)
+        return subprocess.CompletedProcess([], 1, "", "no compiler")
+
+    monkeypatch.setattr(native.shutil, "which", lambda name: name)
+    monkeypatch.setattr(subprocess, "run", run)
+    for _ in range(2):
+        with pytest.raises(harness.Unavailable, match="no compiler"):
+            native.build()
+    assert len(tried) == 1
 
 
 def test_ratio_is_of_rounds_in_which_the_cores_lay_alike(harness: Any) -> None:
