@@ -18,25 +18,33 @@ LIMIT = 0.15  # of a core
 LEAST_SECONDS = 0.05  # in sum; see above
 WINDOW = 0.4  # seconds of a look
 
+_PROC = Path("/proc")
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
-_THREADS_OF_KERNEL = 2  # kthreadd, their parent
+_KERNEL = 0x0020_0000  # PF_KTHREAD, among a process's flags
 
 
 @dataclass(frozen=True)
 class _Process:
     parent: int
+    kernel: bool  # a thread of the kernel
     seconds: float  # its own, and its children's who have ended
     born: int
+    core: int  # where it ran last
 
 
 def _processes() -> dict[int, _Process]:
     found: dict[int, _Process] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
+    for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended
             # Behind the name: state, parent, ...
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            ticks = sum(map(int, fields[11:15]))
-            found[int(folder.name)] = _Process(int(fields[1]), ticks * _TICK, int(fields[19]))
+            found[int(folder.name)] = _Process(
+                parent=int(fields[1]),
+                kernel=bool(int(fields[6]) & _KERNEL),
+                seconds=sum(map(int, fields[11:15])) * _TICK,
+                born=int(fields[19]),
+                core=int(fields[36]),
+            )
     return found
 
 
@@ -45,8 +53,8 @@ def _is_ours(pid: int, processes: dict[int, _Process]) -> bool:
     me = os.getpid()
     while pid in processes:
         process = processes[pid]
-        if pid == me or process.parent == _THREADS_OF_KERNEL:
-            return True  # a kernel thread writes what others have asked for
+        if pid == me:
+            return True
         if process.parent == 1 and process.born > processes[me].born:
             return True
         pid = process.parent
@@ -57,7 +65,7 @@ def _seconds_of_cores() -> float:
     """Time that the cores of this process were busy; interrupts are nobody's."""
     names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
     total = 0
-    for line in Path("/proc/stat").read_text().splitlines():
+    for line in (_PROC / "stat").read_text().splitlines():
         name, *counts = line.split()
         if name in names:
             user, nice, system, _idle, _disk, _irq, _softirq, stolen = map(int, counts[:8])
@@ -72,20 +80,31 @@ class Mark:
     clock: float
     busy: float
     ours: float
+    kernel: dict[int, _Process]
 
     def foreign(self) -> float:
         """The part of a core that others have taken since; 0 where it cannot be told."""
         now = mark()
         took = now.clock - self.clock
-        foreign = (now.busy - self.busy) - (now.ours - self.ours)
+        foreign = (now.busy - self.busy) - (now.ours - self.ours) - self._kernel_until(now)
         return foreign / took if foreign > LEAST_SECONDS and took > 0 else 0.0
+
+    def _kernel_until(self, now: Mark) -> float:
+        """What threads of the kernel took on our cores: they write what others have asked for."""
+        cores = os.sched_getaffinity(0)
+        took = 0.0
+        for pid, thread in now.kernel.items():
+            if thread.core in cores:
+                took += thread.seconds - (self.kernel[pid].seconds if pid in self.kernel else 0)
+        return took
 
 
 def mark() -> Mark:
     """Now."""
     processes = _processes()
     ours = sum(p.seconds for pid, p in processes.items() if _is_ours(pid, processes))
-    return Mark(time.monotonic(), _seconds_of_cores(), ours)
+    kernel = {pid: p for pid, p in processes.items() if p.kernel}
+    return Mark(time.monotonic(), _seconds_of_cores(), ours, kernel)
 
 
 def wait_until_alone(patience: float) -> None:

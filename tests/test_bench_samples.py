@@ -147,3 +147,69 @@ def test_this_process_is_not_foreign_to_itself(harness: Any) -> None:
     sum(range(3_000_000))
     assert harness.company.mark().ours >= begun.ours
     assert begun.foreign() >= 0
+
+
+CORES = sorted(os.sched_getaffinity(0))
+ELSEWHERE = CORES[-1] + 1
+ME = 1_000
+KERNEL = 0x0020_0040  # PF_KTHREAD, and another flag
+
+
+class Machine:
+    """What /proc says of one, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.busy(0)
+        self.process(ME, parent=7, ticks=0)
+
+    def busy(self, ticks: int) -> None:
+        """Our first core was, for so many ticks."""
+        lines = [f"cpu{core} {ticks if core == CORES[0] else 0}" + 9 * " 0" for core in CORES]
+        (self._folder / "stat").write_text("\n".join(lines))
+
+    def process(
+        self, pid: int, *, parent: int, ticks: int, flags: int = 0, core: int = CORES[0]
+    ) -> None:
+        """It has taken so many ticks."""
+        fields = ["R", *["0"] * 49]  # those behind the name
+        for number, value in ((1, parent), (6, flags), (11, ticks), (19, pid), (36, core)):
+            fields[number] = str(value)
+        (self._folder / str(pid)).mkdir(exist_ok=True)
+        (self._folder / str(pid) / "stat").write_text(f"{pid} (a) b) {' '.join(fields)}\n")
+
+
+@pytest.fixture
+def machine(harness: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Machine:
+    monkeypatch.setattr(harness.company, "_PROC", tmp_path)
+    monkeypatch.setattr(os, "getpid", lambda: ME)
+    return Machine(tmp_path)
+
+
+def test_ordinary_process_with_number_2_is_foreign_and_so_are_its_children(
+    harness: Any, machine: Machine
+) -> None:
+    machine.process(2, parent=1, ticks=0)
+    machine.process(30, parent=2, ticks=0)
+    begun = harness.company.mark()
+    machine.busy(100)
+    machine.process(30, parent=2, ticks=100)
+    assert begun.foreign() > 0
+
+
+def test_threads_of_the_kernel_are_not_foreign(harness: Any, machine: Machine) -> None:
+    machine.process(2, parent=0, ticks=0, flags=KERNEL)
+    machine.process(30, parent=2, ticks=5_000, flags=KERNEL)
+    begun = harness.company.mark()
+    machine.busy(100)
+    machine.process(30, parent=2, ticks=5_060, flags=KERNEL)
+    machine.process(31, parent=2, ticks=40, flags=KERNEL)
+    assert begun.foreign() == 0
+
+
+def test_threads_of_the_kernel_on_other_cores_hide_nobody(harness: Any, machine: Machine) -> None:
+    machine.process(30, parent=2, ticks=0, flags=KERNEL, core=ELSEWHERE)
+    begun = harness.company.mark()
+    machine.busy(100)
+    machine.process(30, parent=2, ticks=100, flags=KERNEL, core=ELSEWHERE)
+    assert begun.foreign() > 0
