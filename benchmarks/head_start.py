@@ -36,4 +36,5 @@ def question(settings: Settings) -> Question:
         Row(f"age, 1 M messages/s, head start {n:,}", "us", partial(_age, n), lower_is_better=True)
         for n in HEAD_STARTS
     ]
-    return Question("head-start", "What does a head start bring, and what does it cost?", rows)
+    title = "What does a head start bring, and what does it cost?"
+    return Question("head-start", title, rows, line=native.line)

@@ -40,14 +40,14 @@ struct stream {
 	bool as_array;
 	uint8_t wait;
 	double seconds;
-	bool aged; /* one message in AGED_EACH says when it was pushed */
+	bool aged; /* one message in AGED_EACH says when it was due */
 	double rate; /* messages a second; 0: as many as go */
 	uint32_t head_start; /* that each member gives */
 	int64_t patience_ns;
 };
 
 #define MAX_PROCESSES 64
-#define AGED_EACH 64
+#define AGED_EACH 61 /* a prime, so that every place within a head start has its turn */
 
 struct tally {
 	_Atomic uint32_t ready;
@@ -88,16 +88,23 @@ static void push(const struct stream *s, shmring_producer *producer, const char 
 	must(status, "push");
 }
 
-/* In its time, and with that in its first bytes, or zero. */
+/* In its time, and with that in its first bytes, or zero. The age of what is pushed late counts from
+ * when it was due. */
 static void put_age(const struct stream *s, char *row, uint64_t i, double started)
 {
-	double pushed = 0;
+	bool aged = i % AGED_EACH == 0;
+	double due = 0;
 
-	while (s->rate > 0 && now() < started + (double)i / s->rate)
-		relax();
-	if (i % AGED_EACH == 0)
-		pushed = now();
-	memcpy(row, &pushed, sizeof pushed);
+	if (s->rate > 0) {
+		due = started + (double)i / s->rate;
+		while (now() < due)
+			relax();
+	} else if (aged) {
+		due = now();
+	}
+	if (!aged)
+		due = 0;
+	memcpy(row, &due, sizeof due);
 }
 
 static void produce(const struct stream *s, struct tally *tally, uint32_t me)
