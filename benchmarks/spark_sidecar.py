@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -27,12 +28,17 @@ THROUGH = "identity sidecar through the ring, by Python workers"
 DIRECT = "identity sidecar through the ring, straight from the JVM"
 OVER_PARQUET = "over parquet: identity mapInArrow, no sidecar"
 OVER_RING = "over a ring: identity mapInArrow, no sidecar"
+SMALL = "batches of 10 rows: identity mapInArrow, no sidecar"
+LARGE = "batches of 100,000 rows: identity mapInArrow, no sidecar"
 UDF = "arrow_udf of two columns of ten over parquet, no sidecar"
 
 # The JVM warms up slowly and has its own noise.
 LEAST_ROUNDS = 7
 ROWS = 1_000_000
 ROWS_QUICK = 200_000
+FEW = 10  # a part of the rows, for batches of few
+BATCH = 10_000  # rows, where nobody says how many
+FIRST_TASKS = 20
 
 PAYLOAD = MESSAGE_BYTES - 8
 NOISE = 50_000  # bytes, of which the payloads are pieces: too many values for dictionaries
@@ -57,6 +63,8 @@ class _Job:
             self._session = self._stack.enter_context(spark_session(_configured))
             payload = f"unhex('{'5a' * PAYLOAD}') AS payload"
             self._data["rows"] = self._numbers().selectExpr("id", payload)
+            few = self._session.range(0, self._rows // FEW, 1, WORKERS)
+            self._data["few rows"] = few.selectExpr("id", payload)
             self._add_columns()
             yield
 
@@ -107,19 +115,26 @@ class _Job:
             self._functions[name] = function
         return self._functions[name]
 
-    def _time(self, data: Any, row_bytes: int = MESSAGE_BYTES) -> Sample:
+    def _rows_of(self, data: str) -> int:
+        return self._rows // FEW if data == "few rows" else self._rows
+
+    def _time(self, data: Any, rows: int, row_bytes: int = MESSAGE_BYTES) -> Sample:
         started, used = time.monotonic(), cpu_seconds_of_children()
         data.write.format("noop").mode("overwrite").save()
         took, used = time.monotonic() - started, cpu_seconds_of_children() - used
-        size = self._rows * row_bytes / 1e9
-        return Sample(size / took, {"M rows/s": self._rows / took / 1e6, "CPU s/GB": used / size})
+        size = rows * row_bytes / 1e9
+        return Sample(size / took, {"M rows/s": rows / took / 1e6, "CPU s/GB": used / size})
+
+    def _configure(self, *, direct: bool, batch: int = BATCH) -> None:
+        self._session.conf.set("spark.shmring.direct", direct)
+        self._session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch)
 
     def nothing(self, data: str) -> Callable[[float], Sample]:
         """A contestant: the rows without Python."""
 
         def run(seconds: float) -> Sample:
             del seconds
-            return self._time(self._data[data])
+            return self._time(self._data[data], self._rows_of(data))
 
         return run
 
@@ -130,21 +145,23 @@ class _Job:
         data: str = "rows",
         *,
         direct: bool = False,
+        batch: int = BATCH,
     ) -> Callable[[float], Sample]:
-        """A contestant: the rows through what `make` makes."""
+        """A contestant: the rows through what `make` makes, so many in a batch."""
+        rows = self._rows_of(data)
 
         def apply(function: Callable[..., Any]) -> Any:
             return self._data[data].mapInArrow(function, self._data[data].schema)
 
         def run(seconds: float) -> Sample:
             del seconds
-            self._session.conf.set("spark.shmring.direct", direct)
+            self._configure(direct=direct, batch=batch)
             totals = (
-                ("count(*)", self._rows),
-                ("sum(id)", self._rows * (self._rows - 1) // 2),
-                ("sum(length(payload))", self._rows * PAYLOAD),
+                ("count(*)", rows),
+                ("sum(id)", rows * (rows - 1) // 2),
+                ("sum(length(payload))", rows * PAYLOAD),
             )
-            return self._time(apply(self._made(name, lambda: make(self), apply, *totals)))
+            return self._time(apply(self._made(name, lambda: make(self), apply, *totals)), rows)
 
         return run
 
@@ -158,10 +175,32 @@ class _Job:
 
         def run(seconds: float) -> Sample:
             del seconds
-            self._session.conf.set("spark.shmring.direct", direct)
+            self._configure(direct=direct)
             total = ("sum(sum)", 3 * self._rows * (self._rows - 1) // 2)
             function = self._made(name, lambda: make(self), apply, total)
-            return self._time(apply(function), 8 * (2 + OTHERS) + PAYLOAD)
+            return self._time(apply(function), self._rows, 8 * (2 + OTHERS) + PAYLOAD)
+
+        return run
+
+    def first_batch(
+        self, make: Callable[[_Job], Callable[..., Any]], *, direct: bool = False
+    ) -> Callable[[float], Sample]:
+        """A contestant: from a task's first row to the first one that comes back."""
+        made: list[Callable[..., Any]] = []
+
+        def run(seconds: float) -> Sample:
+            del seconds
+            self._configure(direct=direct, batch=10)
+            if not made:
+                made.append(make(self))
+            now = "bigint(reflect('java.lang.System', 'nanoTime'))"
+            rows = self._session.range(0, 100 * FIRST_TASKS, 1, FIRST_TASKS)
+            sent = rows.selectExpr("id", f"{now} AS begun").mapInArrow(
+                made[0], "id long, begun long"
+            )
+            taken = sent.selectExpr("id", f"{now} - begun AS took").collect()
+            firsts = [row.took / 1e6 for row in taken if row.id % 100 == 0]
+            return Sample(statistics.median(firsts), {"worst": max(firsts)})
 
         return run
 
@@ -263,6 +302,27 @@ def _over_columns(job: _Job) -> list[Row]:
     ]
 
 
+def _in_batches(job: _Job) -> list[Row]:
+    """Batches of other sizes than Spark's usual one, and the first of a task."""
+    rows: list[Row] = []
+    for data, batch, spark in (("few rows", 10, SMALL), ("rows", 100_000, LARGE)):
+        where, _, _ = spark.partition(":")
+        ours = f"{where}: identity sidecar, straight from the JVM"
+        direct = job.mapped(ours, _by_ring, data, direct=True, batch=batch)
+        rows += [
+            Row(spark, "GB/s", job.mapped(spark, _by_identity, data, batch=batch)),
+            Row(ours, "GB/s", direct, (Target(1.0, spark),)),
+        ]
+    spark = "first batch of a task: identity mapInArrow, no sidecar"
+    ours = "first batch of a task: identity sidecar, straight from the JVM"
+    first = job.first_batch(_by_ring, direct=True)
+    return [
+        *rows,
+        Row(spark, "ms", job.first_batch(_by_identity), lower_is_better=True),
+        Row(ours, "ms", first, (Target(5.0),), lower_is_better=True, compare=(spark,)),
+    ]
+
+
 def question(settings: Settings) -> Question:
     """The same rows through nothing, through Python, and through two kinds of sidecar."""
     job = _Job(ROWS_QUICK if settings.quick else ROWS)
@@ -291,6 +351,7 @@ def question(settings: Settings) -> Question:
                 job.mapped(SOCKET, _by_socket),
                 compare=(IDENTITY,),
             ),
+            *_in_batches(job),
             *_over_columns(job),
         ],
         setup=job.open,

@@ -132,6 +132,15 @@ def fail_on_seven(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def without_seven(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.filter(pc.not_equal(batch.column(0), 7))
+
+
+def words_from_seven_on(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Answers of two schemas."""
+    return as_text(batch) if batch.column(0)[0].as_py() >= 7 else batch
+
+
 def fail_half_way(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield batch
     raise ZeroDivisionError("half way")
@@ -153,6 +162,12 @@ def _is_first() -> bool:
 def die_once(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Killed in the middle of the first request that any worker gets."""
     if _is_first():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return batch
+
+
+def die_once_on_seven(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if 7 in batch.column(0).to_pylist() and _is_first():
         os.kill(os.getpid(), signal.SIGKILL)
     return batch
 

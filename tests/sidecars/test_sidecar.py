@@ -308,7 +308,9 @@ def test_rubbish_in_a_request_is_answered_with_an_error(serve, name):
 
 
 def test_head_of_a_request_survives_the_wire():
-    head = Head(2**40, reply_ring_name("a", "b"), Task("app-1", 3, 4, 2**33), piece=7, flags=3)
+    head = Head(
+        2**40, reply_ring_name("a", "b"), Task("app-1", 3, 4, 2**33), 7, 3, 2**32 - 1, 5, 2**63
+    )
     assert Head.unpack(memoryview(head.pack()), ring="r") == head
     with pytest.raises(shmring.Damaged, match="is no request or answer"):
         Head.unpack(memoryview(b"short"), ring="r")

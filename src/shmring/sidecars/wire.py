@@ -9,12 +9,14 @@ Little-endian, 256 bytes::
     8    4  piece: 0, 1, 2, ... of the answers to one request
     12   4  stage
     16   4  partition
-    20   4  zero
+    20   4  rows: the function gets so many of the request at a time; 0: all of them
     24   8  task attempt
     32   8  number of the request, counted by the client
     40  80  application id, zero-padded
     120 120 name of the client's reply ring, zero-padded
-    240 8   zero
+    240 4   batches: of an answer's last piece, how many times those rows a request may well
+            have; 0 is 1
+    244 4   zero
     248 8   of an answer: nanoseconds that the worker was at work for this piece
     256     schema, dictionaries and batch as IPC messages (nothing where there is no batch)
 
@@ -29,6 +31,16 @@ column, of the type that this says (an Arrow schema as an IPC message, in base64
 A worker that does not know this answers as ever, and the client refuses another type.
 With ``shmring.group`` the request is a group of rows that is worked on alone: ``1`` as it
 is, ``2`` one row with two lists of structs, which are the two sides of a cogroup.
+
+A request of more rows than its head says holds several batches: the function is called with
+slices of so many rows, in order, the last of which may be shorter. What it returns follows each
+other as the pieces of one answer, and several results of one schema may come as one. If the
+function raises, its results for the slices before come first, then the error; the slices behind
+are not worked on. Where the schema asks for an answer of one column, each slice must be answered
+with as many rows as it has. A client sends several batches at a time only as far as the sidecar's
+last answer allows: a worker names what it works off in two milliseconds, so that a slow function
+still gets its batches one by one, from whichever worker is idle, and one that joins requests names
+none. A request of a group says nothing of rows.
 """
 
 from __future__ import annotations
@@ -54,7 +66,7 @@ __all__ = [
     "request_ring_name",
 ]
 
-_HEAD = struct.Struct("<4sHHIii4xqQ80s120s8xQ")
+_HEAD = struct.Struct("<4sHHIiiIqQ80s120sI4xQ")
 HEAD_BYTES = 256
 _MAGIC = b"SMRQ"
 _VERSION = 1
@@ -99,11 +111,13 @@ class Head:
     task: Task = Task()
     piece: int = 0
     flags: int = 0
+    rows: int = 0
+    batches: int = 0
     worked: int = 0
 
-    def answer(self, piece: int, flags: int, worked: int = 0) -> Self:
+    def answer(self, piece: int, flags: int, worked: int = 0, batches: int = 0) -> Self:
         """The head of an answer to this request."""
-        return replace(self, piece=piece, flags=flags, worked=worked)
+        return replace(self, piece=piece, flags=flags, worked=worked, batches=batches)
 
     def describe(self) -> str:
         """Whose it is, in words."""
@@ -125,10 +139,12 @@ class Head:
             self.piece,
             self.task.stage,
             self.task.partition,
+            self.rows,
             self.task.attempt,
             self.number,
             self.task.application.encode()[:80],
             self.reply_ring.encode(),
+            self.batches,
             self.worked,
         )
 
@@ -142,9 +158,9 @@ class Head:
         """
         if len(data) < HEAD_BYTES:
             raise Damaged(f'ring "{ring}": a message of {len(data)} bytes is no request or answer')
-        (magic, version, flags, piece, stage, partition, attempt, number, app, reply, worked) = (
-            _HEAD.unpack_from(data)
-        )
+        words = _HEAD.unpack_from(data)
+        magic, version, flags, piece, stage, partition, rows = words[:7]
+        attempt, number, app, reply, batches, worked = words[7:]
         if magic != _MAGIC or version != _VERSION:
             raise Damaged(
                 f'ring "{ring}": a message has magic {magic!r} and version {version}, not '
@@ -157,6 +173,8 @@ class Head:
                 task=Task(app.rstrip(b"\0").decode(errors="replace"), stage, partition, attempt),
                 piece=piece,
                 flags=flags,
+                rows=rows,
+                batches=batches,
                 worked=worked,
             )
         except UnicodeDecodeError as error:

@@ -17,19 +17,18 @@ import sys
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
 import shmring
-from shmring.arrow.batches import BatchEncoder, Piece, batches_of, decode_batch
+from shmring.arrow.batches import Piece, batches_of, decode_batch
 from shmring.errors import (
     Empty,
-    Full,
     LimitReached,
     RingNotFound,
     ShmringError,
@@ -37,9 +36,11 @@ from shmring.errors import (
 )
 from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.joint import Batching, Gathering, WrongRows, joined, split
+from shmring.sidecars.outbox import Client, Job, Push
 from shmring.sidecars.result import Result
 from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
+from shmring.sidecars.slices import slices, together, welcome
 from shmring.sidecars.timed import Timed
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -55,8 +56,6 @@ from shmring.sidecars.wire import (
 __all__ = ["Worker", "load_function", "main"]
 
 Function = Callable[..., Any]
-# Publishes one message, or raises Full at once.
-Push = Callable[[], int]
 Seat = TypeVar("Seat")
 
 _IDLE = 0.2  # seconds between looks at the parent and at clients that may be gone
@@ -91,95 +90,13 @@ def load_function(target: str) -> Function:
     return function
 
 
-class _Job:
-    """A request, and what there is to publish for it: made as room for it comes."""
-
-    def __init__(self, lease: shmring.Lease, pushes: Generator[Push]) -> None:
-        self._lease = lease
-        self._pushes = pushes
-        self._next: Push | None = None
-
-    def work(self) -> bool:
-        """Publish what fits; whether that was all."""
-        while True:
-            if self._next is None:
-                self._next = next(self._pushes, None)
-                if self._next is None:
-                    self._lease.release()
-                    return True
-            try:
-                self._next()
-                self._next = None
-            except Full:
-                return False
-            except ShmringError as error:
-                try:
-                    self._next = self._pushes.throw(error)
-                except ShmringError:  # not even that can be told
-                    self._lease.release()
-                    return True
-
-    def drop(self) -> None:
-        self._pushes.close()
-        self._next = None
-        self._lease.release()
-
-
-class _Client:
-    """A reply ring, and the requests whose answers do not fit into it yet.
-
-    The worker goes on with the other clients meanwhile; a client bounds this by
-    its requests in flight.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.ring = shmring.attach(name)
-        try:
-            self.producer = self.ring.producer("worker")
-        except BaseException:
-            self.ring.close()
-            raise
-        self._encoder: BatchEncoder | None = None
-        self._jobs: deque[_Job] = deque()
-
-    @property
-    def is_behind(self) -> bool:
-        return bool(self._jobs)
-
-    def encoder_for(self, batch: pa.RecordBatch) -> BatchEncoder:
-        encoder = self._encoder
-        if encoder is None or not batch.schema.equals(encoder.schema, check_metadata=True):
-            encoder = self._encoder = BatchEncoder(batch.schema)
-        return encoder
-
-    def add(self, job: _Job) -> None:
-        self._jobs.append(job)
-        self.work()
-
-    def work(self) -> bool:
-        """Publish what fits; whether that was all."""
-        while self._jobs and self._jobs[0].work():
-            self._jobs.popleft()
-        return not self._jobs
-
-    def is_gone(self) -> bool:
-        return not os.path.exists(self.ring.path) or not any(
-            seat["alive"] and seat["role"] == "member" for seat in self.ring.seats()
-        )
-
-    def close(self) -> None:
-        for job in self._jobs:
-            job.drop()
-        self._jobs.clear()
-        self.producer.close()
-        self.ring.close()
-
-
 @dataclass(slots=True)
 class _Request:
     lease: shmring.Lease
     head: Head
-    client: _Client
+    client: Client
+    # That it had; 0: it is not known yet, or of no interest.
+    batches: int = field(default=0, kw_only=True)
 
 
 @dataclass(slots=True)
@@ -216,7 +133,7 @@ class Worker:
         self._function = function
         self._target = target
         self._parent = parent
-        self._clients: dict[str, _Client] = {}
+        self._clients: dict[str, Client] = {}
         self._stopping = False
         self._batching = batching
         self._gathering = None if batching is None else Gathering[_Gathered](batching)
@@ -296,7 +213,7 @@ class Worker:
         except ShmringError:
             self._serve_alone(request)  # which tells its client
             return
-        if is_group(batch):
+        if is_group(batch) or 0 < request.head.rows < batch.num_rows:
             self._serve_together()  # nor wait until there are no groups
             self._serve_alone(request)
             return
@@ -345,14 +262,14 @@ class Worker:
         self._batching.check(self._target, sum(rows), sum(part.num_rows for part in parts))
         return split(parts, rows)
 
-    def _client(self, name: str) -> _Client:
+    def _client(self, name: str) -> Client:
         client = self._clients.get(name)
         if client is None:
-            client = self._clients[name] = _Client(name)
+            client = self._clients[name] = Client(name)
         return client
 
     def _answer(self, request: _Request, pieces: Iterator[Piece], spent: int = 0) -> None:
-        request.client.add(_Job(request.lease, self._pushes(request, Timed(pieces, spent))))
+        request.client.add(Job(request.lease, self._pushes(request, Timed(pieces, spent))))
 
     def _pushes(self, request: _Request, pieces: Timed[Piece]) -> Generator[Push]:
         client, head = request.client, request.head
@@ -361,23 +278,31 @@ class Worker:
             message = head.pack() + body
             return partial(client.producer.push, message, kind=KIND_REPLY, timeout=0)
 
-        piece = 0
+        number = worked = 0
+        before: Piece | None = None
+        held: Piece | None = None  # until it is known whether it is the last
         try:
             if request.lease.redelivered:
                 yield push(head.answer(0, FLAG_AGAIN))
-            ready = next(pieces, None)
-            while ready is not None:
-                following = next(pieces, None)
-                flags = FLAG_LAST if following is None else 0
-                yield self._push_batch(client, head.answer(piece, flags, pieces.spent()), *ready)
-                ready = following
-                piece += 1
-            if piece == 0:
-                yield push(head.answer(0, FLAG_LAST, pieces.spent()))
+            for piece in pieces:
+                before, held = held, piece
+                if before is not None:
+                    worked += (spent := pieces.spent())
+                    yield self._push_batch(client, head.answer(number, 0, spent), *before)
+                    before = None
+                    number += 1
+            worked += (spent := pieces.spent())
+            batches = welcome(request.batches, worked) if request.batches else 0
+            last = head.answer(number, FLAG_LAST, spent, batches)
+            before, held = held, None
+            yield push(last) if before is None else self._push_batch(client, last, *before)
         except GeneratorExit:
             raise
         except BaseException:  # sys.exit() in the user's function too
             text = traceback.format_exc().encode(errors="backslashreplace")[-_TRACEBACK_BYTES:]
+            if held is not None and before is None:  # what came before the error goes before it
+                with suppress(ShmringError):
+                    yield self._push_batch(client, head.answer(number, 0), *held)
             yield push(head.answer(0, FLAG_ERROR | FLAG_LAST), text)
 
     def _decode(self, request: _Request) -> pa.RecordBatch:
@@ -387,18 +312,58 @@ class Worker:
 
     def _worked_on(self, request: _Request) -> Iterator[Piece]:
         wanted, batch = Result.asked_for(self._decode(request))
+        parts = slices(batch, request.head.rows)
+        if self._batching is None:
+            request.batches = len(parts)
+        del batch
+        if len(parts) == 1:
+            answers = self._answers(parts.pop(), wanted)
+        else:
+            answers = together(self._answers_in_turn(request, parts, wanted))
+        yield from self._pieces(request.client, answers)
+
+    def _answers(self, batch: pa.RecordBatch, wanted: Result | None) -> Iterator[pa.RecordBatch]:
         rows = batch.num_rows
         counts = self._batching is not None and not is_group(batch)
         result = self._function(*arguments(batch))
         del batch
         answered = 0
-        for piece in self._pieces(request.client, self._batches(result, wanted)):
-            answered += piece[0].num_rows
-            yield piece
+        for answer in self._batches(result, wanted):
+            answered += answer.num_rows
+            yield answer
         if self._batching is not None and counts:
             self._batching.check(self._target, rows, answered)
 
-    def _pieces(self, client: _Client, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
+    def _answers_in_turn(
+        self, request: _Request, parts: list[pa.RecordBatch], wanted: Result | None
+    ) -> Iterator[pa.RecordBatch]:
+        looked = time.monotonic()
+        for number, part in enumerate(parts, 1):
+            if time.monotonic() - looked > _IDLE:
+                looked = time.monotonic()
+                if request.client.is_gone():
+                    return
+            answered = 0
+            try:
+                for answer in self._batches(self._function(part), wanted):
+                    answered += answer.num_rows
+                    yield answer
+                if self._batching is not None:
+                    self._batching.check(self._target, part.num_rows, answered)
+                if wanted is not None and answered != part.num_rows:
+                    raise WrongRows(
+                        f"{self._target} answered with another number of rows than a UDF must: "
+                        f"expected {part.num_rows}, got {answered}"
+                    )
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                error.add_note(
+                    f"in batch {number} of the {len(parts)} of {request.head.describe()}"
+                )
+                raise
+
+    def _pieces(self, client: Client, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
         for batch in batches:
             yield from client.encoder_for(batch).pieces(
                 batch,
@@ -425,7 +390,7 @@ class Worker:
             raise TypeError(f"what {self._target} returned cannot be sent: {error}") from None
         return batches
 
-    def _push_batch(self, client: _Client, head: Head, *piece: *Piece) -> Push:
+    def _push_batch(self, client: Client, head: Head, *piece: *Piece) -> Push:
         return partial(
             client.encoder_for(piece[0]).push,
             client.producer,

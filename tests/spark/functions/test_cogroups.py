@@ -105,7 +105,7 @@ def test_one_key_may_have_nearly_all_rows(spark, serve, name, cogrouped, path):
     ours = found(result)
     if path == "direct":
         (shown,) = shown_of(result, name)
-        assert (shown["number of input rows"], shown["batches sent"]) == ("70,000", "8")
+        assert (shown["number of input rows"], shown["requests sent"]) == ("70,000", "8")
     assert (49_500, 20_000, "k id | k s") in ours
     assert ours == found(cogrouped(left, right, SIDES, function=own_sides()))
 

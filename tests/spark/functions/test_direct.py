@@ -162,7 +162,7 @@ def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, serve, name):
     (shown,) = shown_of(frame, name)
     assert all(shown.values())
     assert shown["number of output rows"] == "30,000"
-    assert shown["batches asked again"] == "0"
+    assert shown["requests sent again"] == "0"
 
 
 def test_time_that_the_sidecar_was_at_work_is_told(spark, serve, name):

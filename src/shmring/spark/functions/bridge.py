@@ -233,7 +233,8 @@ def through(
     Parameters
     ----------
     name : of the sidecar; one must run on every host that has executors
-    in_flight : batches sent ahead of the answers
+    in_flight : requests sent ahead of the answers, each a batch (or with the jar several small
+        ones)
     timeout : seconds without any answer after which the task fails, also where the sidecar's
         workers are still loading, or where it has no seat for another client
     patience : seconds to wait for a sidecar that is not there (yet, or any more)

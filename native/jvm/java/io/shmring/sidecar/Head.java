@@ -8,9 +8,21 @@ import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
-/** The fixed part of a request or an answer; its bytes are laid out in sidecars/wire.py. */
+/**
+ * The fixed part of a request or an answer; its bytes are laid out in sidecars/wire.py.
+ *
+ * @param rows that the function gets at a time; 0: all
+ * @param batches of so many rows that a request may well have, as an answer says
+ */
 record Head(
-    long number, String replyRing, Work work, int piece, int flags, long workedNanos) {
+    long number,
+    String replyRing,
+    Work work,
+    int piece,
+    int flags,
+    int rows,
+    int batches,
+    long workedNanos) {
   static final int BYTES = 256;
 
   static final int ERROR = 1;
@@ -25,16 +37,17 @@ record Head(
   private static final int APPLICATION_BYTES = 80;
   private static final int REPLY_RING = 120;
   private static final int REPLY_RING_BYTES = 120;
+  private static final int BATCHES = 240;
   private static final int WORKED = 248;
 
-  static Head request(long number, String replyRing, Work work) {
-    return new Head(number, replyRing, work, 0, 0, 0);
+  static Head request(long number, String replyRing, Work work, int rows) {
+    return new Head(number, replyRing, work, 0, 0, rows, 0, 0);
   }
 
   byte[] pack() {
     ByteBuffer bytes = ByteBuffer.allocate(BYTES).order(ByteOrder.LITTLE_ENDIAN);
     bytes.put(MAGIC).putShort((short) VERSION).putShort((short) flags).putInt(piece);
-    bytes.putInt(work.stage()).putInt(work.partition()).putInt(0);
+    bytes.putInt(work.stage()).putInt(work.partition()).putInt(rows);
     bytes.putLong(work.attempt()).putLong(number);
     put(bytes, APPLICATION, work.application(), APPLICATION_BYTES);
     put(bytes, REPLY_RING, replyRing, REPLY_RING_BYTES);
@@ -72,13 +85,15 @@ record Head(
     int piece = bytes.getInt();
     int stage = bytes.getInt();
     int partition = bytes.getInt();
-    bytes.getInt();
+    int rows = bytes.getInt();
     long attempt = bytes.getLong();
     long number = bytes.getLong();
     Work work =
         new Work(text(bytes, APPLICATION, APPLICATION_BYTES), stage, partition, attempt);
     String replyRing = text(bytes, REPLY_RING, REPLY_RING_BYTES);
-    return new Head(number, replyRing, work, piece, flags, bytes.getLong(WORKED));
+    int batches = bytes.getInt(BATCHES);
+    return new Head(
+        number, replyRing, work, piece, flags, rows, batches, bytes.getLong(WORKED));
   }
 
   private static String text(ByteBuffer from, int at, int most) {

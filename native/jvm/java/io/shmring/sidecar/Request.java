@@ -49,16 +49,22 @@ final class Request {
 
   private final long number;
   private final EncodedBatch batch;
+  private final int rows;
   private final Runnable answered;
   private final ArrayDeque<Piece> pieces = new ArrayDeque<>();
   private int received;
   private int deaths;
   private boolean sent;
   private boolean complete;
+  private Optional<String> failure = Optional.empty();
 
-  Request(long number, EncodedBatch batch, Runnable answered) {
+  /**
+   * @param rows that the function gets at a time; 0: all
+   */
+  Request(long number, EncodedBatch batch, int rows, Runnable answered) {
     this.number = number;
     this.batch = batch;
+    this.rows = rows;
     this.answered = answered;
   }
 
@@ -68,6 +74,18 @@ final class Request {
 
   EncodedBatch batch() {
     return batch;
+  }
+
+  int rows() {
+    return rows;
+  }
+
+  /** What it holds, for the text of an error. */
+  String describe() {
+    int all = batch.rows();
+    return rows > 0 && rows < all
+        ? String.format("%d batches of %d rows", (all + rows - 1) / rows, rows)
+        : String.format("batch of %d rows", all);
   }
 
   boolean isSent() {
@@ -84,6 +102,17 @@ final class Request {
 
   void completed() {
     complete = true;
+  }
+
+  /** The function has raised; what it answered before that comes first. */
+  void failed(String text) {
+    failure = Optional.of(text);
+    complete = true;
+  }
+
+  /** What the function has raised, once there are no more pieces. */
+  Optional<String> failure() {
+    return failure;
   }
 
   /** Counts a worker that died over this; how many there were. */

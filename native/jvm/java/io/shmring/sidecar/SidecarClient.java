@@ -47,6 +47,7 @@ public final class SidecarClient implements AutoCloseable {
   private ReplyRing replies;
   private long number;
   private int largest; // message that has come, in slots
+  private int welcome; // batches in a request, as the sidecar said last
   private long lastSign;
   private long lastLook;
   private OptionalLong deadSince = OptionalLong.empty();
@@ -90,6 +91,7 @@ public final class SidecarClient implements AutoCloseable {
     this.pulse = pulse;
     this.decoder = Optional.of(new StreamDecoder(Head.BYTES, allocator, check));
     this.counters = new Counters();
+    this.welcome = 1;
     this.lastSign = System.nanoTime();
   }
 
@@ -108,14 +110,19 @@ public final class SidecarClient implements AutoCloseable {
     return waiting.isEmpty() && deadSince.isEmpty() && requests.isCurrent();
   }
 
-  /** Whether the answer to the oldest batch has come. */
+  /** Whether the answer to the oldest request has come. */
   public boolean isAnswered() {
     return !waiting.isEmpty() && waiting.element().isComplete();
   }
 
-  /** How many batches are not answered yet. */
+  /** How many requests are not answered yet. */
   public int underWay() {
     return waiting.size();
+  }
+
+  /** How many batches the sidecar would like in a request. */
+  public int welcome() {
+    return welcome;
   }
 
   /** Bytes that the sidecar's ring holds. */
@@ -129,12 +136,14 @@ public final class SidecarClient implements AutoCloseable {
   }
 
   /**
-   * Sends a batch, and waits for room. All answers that were given out must be closed.
+   * Sends a batch, or several as one, and waits for room. All answers that were given out must be
+   * closed.
    *
+   * @param rows that the function gets at a time, which is then a batch for it; 0: all
    * @param answered runs once the batch is not needed any more; it was closed then
    */
-  public void send(EncodedBatch batch, Runnable answered) throws InterruptedException {
-    Request request = new Request(number++, batch, answered);
+  public void send(EncodedBatch batch, int rows, Runnable answered) throws InterruptedException {
+    Request request = new Request(number++, batch, rows, answered);
     waiting.add(request);
     checkSize(batch);
     counters.sent(Head.BYTES + batch.length());
@@ -169,8 +178,10 @@ public final class SidecarClient implements AutoCloseable {
   }
 
   /**
-   * The next piece of the answer to the oldest batch; empty if it has no more, and then the next call
-   * is about the batch that was sent after it. The one before must be closed.
+   * The next piece of the answer to the oldest request; empty if it has no more, and then the next
+   * call is about the one that was sent after it. The one before must be closed.
+   *
+   * @throws SidecarException if the function raised behind what it answered
    */
   public Optional<Answer> next() throws InterruptedException {
     Request head = waiting.element();
@@ -184,6 +195,12 @@ public final class SidecarClient implements AutoCloseable {
     }
     Optional<Answer> next = head.next();
     if (next.isEmpty()) {
+      head.failure()
+          .ifPresent(
+              text -> {
+                throw new SidecarException(
+                    String.format("sidecar \"%s\" raised:%n%s", sidecar, text));
+              });
       waiting.remove();
       head.close();
     }
@@ -208,7 +225,7 @@ public final class SidecarClient implements AutoCloseable {
   }
 
   private boolean push(Request request) throws InterruptedException {
-    byte[] head = Head.request(request.number(), replies.name(), work).pack();
+    byte[] head = Head.request(request.number(), replies.name(), work, request.rows()).pack();
     long begun = System.nanoTime();
     // The workers may be waiting for room among our answers: not for long.
     if (request.batch().push(requests.producer(), head, Head.KIND_REQUEST, SLICE).isEmpty()) {
@@ -272,20 +289,21 @@ public final class SidecarClient implements AutoCloseable {
     Request request = found.get();
     if (head.has(Head.AGAIN)) {
       counters.retried();
+      request.begin();
       if (request.died() >= DEATHS) {
         throw new SidecarException(
             String.format(
-                "%d workers of sidecar \"%s\" have died over the same batch of %d rows; see what the"
-                    + " sidecar says of their deaths",
-                DEATHS, sidecar, request.batch().rows()));
+                "%d workers of sidecar \"%s\" have died over the same %s; see what the sidecar says of"
+                    + " their deaths",
+                DEATHS, sidecar, request.describe()));
       }
       return false;
     }
     if (head.has(Head.ERROR)) {
       byte[] bytes = message.bytes();
-      String text =
-          new String(bytes, Head.BYTES, bytes.length - Head.BYTES, StandardCharsets.UTF_8);
-      throw new SidecarException(String.format("sidecar \"%s\" raised:%n%s", sidecar, text));
+      request.failed(
+          new String(bytes, Head.BYTES, bytes.length - Head.BYTES, StandardCharsets.UTF_8));
+      return false;
     }
     if (head.piece() == 0) {
       request.begin(); // begun again by another worker
@@ -301,6 +319,7 @@ public final class SidecarClient implements AutoCloseable {
     request.add(lease, message, decoder.orElseThrow());
     if (head.has(Head.LAST)) {
       request.completed();
+      welcome = Math.max(1, head.batches());
     }
     return true;
   }

@@ -29,6 +29,11 @@ public final class RootWriter {
     }
   }
 
+  /** How many there are. */
+  public int rows() {
+    return rows;
+  }
+
   public void write(InternalRow row) {
     makeRoom(1);
     for (Cells column : columns) {

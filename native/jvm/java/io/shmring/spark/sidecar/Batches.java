@@ -14,14 +14,21 @@ import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * The batches of a task. A batch keeps its vectors until its request is answered, as the sidecar may
- * have to be asked again; then the next one is written into the same memory.
+ * The batches of a task. A batch, or several one behind the other, keeps its vectors until its request
+ * is answered, as the sidecar may have to be asked again; then the next one is written into the same
+ * memory.
  */
 final class Batches implements AutoCloseable {
   // Rows without columns have no bytes that would bound them.
   private static final int MOST_ROWS = 1 << 24;
 
-  /** Vectors of one batch, used again and again. */
+  // Beyond that many bytes a request's own cost hardly counts.
+  private static final long MOST_TOGETHER = 1 << 20;
+
+  // A batch that is ready waits no longer for others than this, save for the one under way.
+  private static final long READY_NANOS = 1_000_000;
+
+  /** Vectors of one request, used again and again. */
   static final class Vectors {
     private final VectorSchemaRoot root;
     private final RootWriter writer;
@@ -84,12 +91,36 @@ final class Batches implements AutoCloseable {
     return count;
   }
 
-  /** The next rows, written; {@link #hasNext} must say that there are some. */
-  Vectors next() {
+  /** Rows that the function gets at a time; 0: all of a request. */
+  int rowsAtATime() {
+    return input.isJoined() ? mostRows : 0;
+  }
+
+  /**
+   * The next batches, written; {@link #hasNext} must say that there are some. They are as many as the
+   * child gives without delay.
+   *
+   * @param most where they may be joined at all
+   */
+  Vectors next(int most) {
     Vectors vectors = free.isEmpty() ? make() : free.pop();
     vectors.writer.reset();
-    vectors.filled = input.fill(vectors.writer, mostRows, mostBytes);
-    count += vectors.filled;
+    long begun = System.nanoTime();
+    long bytes = 0;
+    int batches = 0;
+    int rows = 0;
+    do {
+      rows += input.fill(vectors.writer, mostRows, mostBytes - bytes);
+      bytes += input.bytes();
+      batches++;
+    } while (batches < most
+        && input.isJoined()
+        && rows == batches * mostRows // all but the last are whole
+        && bytes + input.bytes() <= Math.min(MOST_TOGETHER, mostBytes / 2)
+        && System.nanoTime() - begun < READY_NANOS
+        && input.hasNext());
+    vectors.filled = rows;
+    count += rows;
     vectors.writer.finish();
     memory.hold(allocator.getAllocatedMemory());
     return vectors;
@@ -101,12 +132,12 @@ final class Batches implements AutoCloseable {
     return vectors;
   }
 
-  /** How many requests a batch becomes. */
+  /** How many requests such batches become. */
   int requests() {
     return parts.size();
   }
 
-  /** One of a batch's requests, which is closed before the batch is given back. */
+  /** One of these requests, which is closed before the vectors are given back. */
   EncodedBatch request(Vectors vectors, int request) {
     List<FieldVector> columns =
         parts.get(request).columns().stream().map(vectors.root::getVector).toList();

@@ -42,6 +42,16 @@ final class CogroupInput implements Input {
     return Math.addExact(lefts.length, rights.length);
   }
 
+  @Override
+  public long bytes() {
+    return 0; // a group is a request, whatever it has
+  }
+
+  @Override
+  public boolean isJoined() {
+    return false;
+  }
+
   private static Object[] rows(Iterator<InternalRow> side, UnsafeProjection sent) {
     List<InternalRow> rows = new ArrayList<>();
     while (side.hasNext()) {

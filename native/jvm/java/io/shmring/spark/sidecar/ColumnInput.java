@@ -11,6 +11,7 @@ final class ColumnInput implements Input {
   private final BatchSizes sizes = new BatchSizes();
   private ColumnarBatch batch; // null before the first one
   private int position;
+  private long bytes;
 
   ColumnInput(Iterator<ColumnarBatch> batches, Passage passage) {
     this.batches = batches;
@@ -35,19 +36,29 @@ final class ColumnInput implements Input {
 
   @Override
   public int fill(RootWriter writer, int mostRows, long mostBytes) {
-    long room = mostBytes;
+    bytes = 0;
     int written = 0;
     while (written < mostRows && hasNext()) {
-      int fitting = sizes.fitting(position, mostRows - written, room);
-      if (fitting == 0 && written > 0) {
+      int fitting = sizes.fitting(position, mostRows - written, mostBytes - bytes);
+      if (fitting == 0 && writer.rows() > 0) {
         break;
       }
       int count = Math.max(1, fitting); // a row that is too large goes alone
       writer.copy(batch, position, count);
-      room -= sizes.bytes(position, count);
+      bytes += sizes.bytes(position, count);
       position += count;
       written += count;
     }
     return written;
+  }
+
+  @Override
+  public long bytes() {
+    return bytes;
+  }
+
+  @Override
+  public boolean isJoined() {
+    return true;
   }
 }

@@ -2,6 +2,7 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.RootWriter;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import scala.Tuple2;
 import scala.collection.Iterator;
 
@@ -9,6 +10,7 @@ import scala.collection.Iterator;
 final class GroupInput implements Input {
   private final Iterator<Tuple2<InternalRow, Iterator<InternalRow>>> groups;
   private final Passage.OfRows passage;
+  private long bytes;
 
   /**
    * @param groups with their keys
@@ -28,10 +30,23 @@ final class GroupInput implements Input {
   public int fill(RootWriter writer, int mostRows, long mostBytes) {
     Iterator<InternalRow> rows = groups.next()._2();
     int written = 0;
+    bytes = 0;
     while (rows.hasNext()) {
-      writer.write(passage.send(rows.next()));
+      UnsafeRow row = passage.send(rows.next());
+      writer.write(row);
+      bytes += row.getSizeInBytes();
       written++;
     }
     return written;
+  }
+
+  @Override
+  public long bytes() {
+    return bytes;
+  }
+
+  @Override
+  public boolean isJoined() {
+    return false;
   }
 }

@@ -14,10 +14,16 @@ interface Input {
   boolean hasNext();
 
   /**
-   * Writes the next rows; {@link #hasNext} must say that there are some.
+   * Writes the next rows behind what was written; {@link #hasNext} must say that there are some.
    *
-   * @param mostBytes of these with what is kept of them, unless one row alone has more
+   * @param mostBytes of these with what is kept of them, unless the first one that is written has more
    * @return how many there were
    */
   int fill(RootWriter writer, int mostRows, long mostBytes);
+
+  /** Bytes of the rows that the last call of that wrote. */
+  long bytes();
+
+  /** Whether what several calls write may be sent as one request. */
+  boolean isJoined();
 }

@@ -10,6 +10,7 @@ final class RowInput implements Input {
   private final Iterator<InternalRow> rows;
   private final Passage.OfRows passage;
   private UnsafeRow carried; // a row that did not fit into the batch before
+  private long bytes;
   private long rowBytes; // of the last row, or of the one that is carried
 
   /**
@@ -27,7 +28,7 @@ final class RowInput implements Input {
 
   @Override
   public int fill(RootWriter writer, int mostRows, long mostBytes) {
-    long bytes = 0;
+    bytes = 0;
     int written = 0;
     while (written < mostRows && bytes < mostBytes && hasNext()) {
       UnsafeRow row = carried;
@@ -35,7 +36,7 @@ final class RowInput implements Input {
         row = passage.send(rows.next());
         rowBytes = row.getSizeInBytes() + (long) passage.kept();
       }
-      if (written > 0 && bytes + rowBytes > mostBytes) {
+      if (writer.rows() > 0 && bytes + rowBytes > mostBytes) {
         carried = row.copy();
         break;
       }
@@ -45,5 +46,15 @@ final class RowInput implements Input {
       written++;
     }
     return written;
+  }
+
+  @Override
+  public long bytes() {
+    return bytes;
+  }
+
+  @Override
+  public boolean isJoined() {
+    return true;
   }
 }

@@ -28,11 +28,11 @@ record SidecarMetrics(
     return new SidecarMetrics(
         SQLMetrics.createMetric(context, "number of input rows"),
         SQLMetrics.createMetric(context, "number of output rows"),
-        SQLMetrics.createMetric(context, "batches sent"),
+        SQLMetrics.createMetric(context, "requests sent"),
         SQLMetrics.createSizeMetric(context, "bytes sent", UNSET),
-        SQLMetrics.createMetric(context, "batches answered"),
+        SQLMetrics.createMetric(context, "answers received"),
         SQLMetrics.createSizeMetric(context, "bytes answered", UNSET),
-        SQLMetrics.createMetric(context, "batches asked again"),
+        SQLMetrics.createMetric(context, "requests sent again"),
         SQLMetrics.createNanoTimingMetric(context, "time waited for room", UNSET),
         SQLMetrics.createNanoTimingMetric(context, "time waited for answers", UNSET),
         SQLMetrics.createNanoTimingMetric(context, "time worked in the sidecar", UNSET));

@@ -1,0 +1,216 @@
+"""Requests that hold several batches: the function is given so many rows at a time."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+from functions import numbers
+
+import shmring
+from shmring.arrow.batches import BatchEncoder, decode_batch
+from shmring.sidecars.slices import slices, together, welcome
+from shmring.sidecars.wire import (
+    FLAG_AGAIN,
+    FLAG_ERROR,
+    FLAG_LAST,
+    HEAD_BYTES,
+    KIND_REQUEST,
+    Head,
+    request_ring_name,
+)
+
+HOUR = 3_600_000.0  # ms
+
+
+@dataclass
+class Answer:
+    """All pieces of it."""
+
+    batches: list[pa.RecordBatch]
+    again: int = 0  # how often it was begun again
+    error: str = ""
+    welcome: int = 0
+
+    def column(self, name):
+        """Its values; how many pieces they come in is a matter of time."""
+        return [value for batch in self.batches for value in batch[name].to_pylist()]
+
+
+@pytest.fixture
+def ask(name):
+    """Sends batches as requests of so many rows at a time; the answer to each."""
+
+    def ask_all(*batches, rows):
+        replies = f"{name}-answers"
+        with (
+            shmring.create(replies, slots=4096, temporary=True) as ring,
+            ring.consumer("client", start="earliest") as inbox,
+            shmring.attach(request_ring_name(name)) as requests,
+            requests.producer() as out,
+        ):
+            for number, batch in enumerate(batches):
+                encoder = BatchEncoder(batch.schema)
+                prefix = Head(number, replies, rows=rows).pack()
+                nbytes = pa.ipc.get_record_batch_size(batch)
+                encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
+            return [answer_of(inbox, number) for number in range(len(batches))]
+
+    return ask_all
+
+
+def answer_of(inbox, number):
+    answer = Answer([])
+    while True:
+        data = inbox.pop(timeout=120)
+        head = Head.unpack(memoryview(data), ring="answers")
+        assert head.number == number
+        body = pa.py_buffer(data).slice(HEAD_BYTES)
+        if head.flags & FLAG_AGAIN:
+            answer = Answer([], again=answer.again + 1)
+            continue
+        if head.flags & FLAG_ERROR:
+            answer.error = body.to_pybytes().decode()
+        elif body.size:
+            assert head.piece == len(answer.batches)
+            answer.batches.append(decode_batch(body, None, ring="answers", message_id=0))
+        if head.flags & FLAG_LAST:
+            answer.welcome = head.batches
+            return answer
+
+
+def udf_request(batch):
+    """One that wants a column of integers."""
+    wanted = pa.schema([("result", pa.int64())]).serialize().to_pybytes()
+    return batch.replace_schema_metadata({"shmring.answer": base64.b64encode(wanted)})
+
+
+def test_function_gets_so_many_rows_at_a_time_and_answers_in_order(serve, ask):
+    serve("with_rows")
+    (answer,) = ask(numbers(0, 35), rows=10)
+    assert answer.column("x") == list(range(35))
+    assert answer.column("rows") == [10] * 30 + [5] * 5
+    assert 1 <= answer.welcome <= 64
+
+
+@pytest.mark.parametrize("rows", [0, 35, 100])
+def test_request_of_one_batch_is_given_as_it_is(serve, ask, rows):
+    serve("with_rows")
+    (answer,) = ask(numbers(0, 35), rows=rows)
+    assert answer.column("rows") == [35] * 35
+
+
+@pytest.mark.parametrize(
+    ("function", "rows"),
+    [("twice", [*range(10), *range(10), *range(10, 20), *range(10, 20)]), ("no_rows", [])],
+)
+def test_number_of_rows_may_change(serve, ask, function, rows):
+    serve(function)
+    (answer,) = ask(numbers(0, 20), rows=10)
+    assert answer.column("x") == rows
+
+
+def test_function_that_answers_nothing_at_all(serve, ask):
+    serve("no_batches")
+    (answer,) = ask(numbers(0, 20), rows=10)
+    assert (answer.batches, answer.error) == ([], "")
+
+
+def test_answers_of_different_schemas_stay_apart(serve, ask):
+    serve("words_from_seven_on")
+    (answer,) = ask(numbers(-10, 40), rows=10)
+    assert answer.column("x") == [*range(-10, 10), *(str(x) for x in range(10, 30))]
+
+
+def test_exception_names_its_batch_and_comes_behind_the_rows_before_it(serve, ask):
+    serve("fail_on_seven")
+    first, last = ask(numbers(-20, 50), numbers(10, 50), rows=10)
+    assert first.column("x") == list(range(-20, 0))
+    assert "ZeroDivisionError: seven is not allowed" in first.error
+    assert "in batch 3 of the 5 of request 0 of process" in first.error
+    assert (last.column("x"), last.error) == (list(range(10, 60)), "")
+
+
+def test_what_a_failing_call_answered_before_comes_too(serve, ask):
+    serve("fail_half_way")
+    (answer,) = ask(numbers(0, 30), rows=10)
+    assert answer.batches == [numbers(0, 10)]
+    assert "in batch 1 of the 3" in answer.error
+
+
+def test_result_of_a_udf_has_as_many_rows_for_each_batch(serve, ask):
+    serve("without_seven")
+    first, last = ask(udf_request(numbers(-20, 50)), udf_request(numbers(10, 50)), rows=10)
+    assert "a UDF must: expected 10, got 9" in first.error
+    assert "in batch 3 of the 5" in first.error
+    assert last.column("x") == list(range(10, 60))
+
+
+def test_slow_function_wants_one_batch_a_request(serve, ask):
+    serve("slow")
+    (answer,) = ask(numbers(0, 20), rows=10)
+    assert answer.welcome == 1
+
+
+def test_sidecar_that_joins_requests_wants_none_of_several_and_gives_slices(serve, ask):
+    serve("with_rows", max_batch_rows=1000, max_wait_ms=HOUR)
+    (answer,) = ask(numbers(0, 35), rows=10)
+    assert answer.column("rows") == [10] * 30 + [5] * 5
+    assert answer.welcome == 0
+
+
+def test_request_that_waits_for_others_is_not_joined_with_several_batches(serve, ask):
+    serve("with_rows", max_batch_rows=1000, max_wait_ms=HOUR)
+    first, last = ask(numbers(0, 7), numbers(0, 35), rows=10)
+    assert first.column("rows") == [7] * 7
+    assert last.column("rows") == [10] * 30 + [5] * 5
+
+
+@pytest.mark.kill
+def test_request_whose_worker_dies_in_the_middle_is_answered_whole(serve, ask, marker):
+    serve("die_once_on_seven", workers=2)
+    (answer,) = ask(numbers(-20, 50), rows=10)
+    assert answer.again == 1
+    assert answer.column("x") == list(range(-20, 30))
+
+
+# --- the parts ----------------------------------------------------------------------------------
+
+
+def test_slices_cover_the_batch():
+    assert [part.num_rows for part in slices(numbers(0, 25), 10)] == [10, 10, 5]
+    assert [part.num_rows for part in slices(numbers(0, 20), 10)] == [10, 10]
+    assert slices(numbers(0, 0), 10) == [numbers(0, 0)]
+
+
+def test_as_many_batches_are_welcome_as_take_two_milliseconds():
+    assert welcome(1, 0) == welcome(64, 1000) == 64
+    assert welcome(10, 1_000_000) == 20
+    assert welcome(1, 10**10) == welcome(64, 10**12) == 1
+
+
+def test_answers_before_one_that_fails_come_first():
+    def answers():
+        yield numbers(0, 3)
+        yield numbers(3, 4)
+        raise KeyError("third")
+
+    taken = together(answers())
+    assert next(taken) == numbers(0, 7)
+    with pytest.raises(KeyError, match="third"):
+        next(taken)
+
+
+def test_batches_that_cannot_be_joined_stay_as_they_are():
+    assert list(together([numbers(0, 0), numbers(5, 0)])) == [numbers(0, 0), numbers(5, 0)]
+    bare = [numbers(0, 3).select([]), numbers(0, 4).select([])]
+    assert [batch.num_rows for batch in together(bare)] == [3, 4]
+    words = [pa.record_batch({"d": pa.array(w).dictionary_encode()}) for w in (["a"], ["b", "a"])]
+    assert [x for b in together(words) for x in b["d"].to_pylist()] == ["a", "b", "a"]
+
+
+def test_large_answers_wait_for_no_others():
+    large = [numbers(i, 1 << 17) for i in range(3)]
+    assert list(together(large)) == large

@@ -1,0 +1,173 @@
+"""Batches of 10 rows, of which the executor's JVM sends several as one request."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from direct import DIRECT, ROWS, is_direct, metrics_of
+from pyspark.sql import functions
+
+from shmring.sidecars import Sidecar
+from shmring.spark import arrow_udf, through
+
+COUNT = 4005  # the last batch of a partition is a short one
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark):
+    return start_spark("local[2]", **{DIRECT: "true", ROWS: "10"})
+
+
+@pytest.fixture
+def numbers(spark):
+    """One partition, whose row 3507 has the number 7."""
+    return spark.range(COUNT, numPartitions=1).selectExpr("if(id = 3507, 7, id + 8) x")
+
+
+def values(rows):
+    return [row.x for row in rows]
+
+
+def test_function_sees_each_batch_by_itself_in_order(spark, serve, name):
+    serve("with_rows", workers=3)
+    frame = spark.range(2 * COUNT, numPartitions=2).selectExpr("id x")
+    frame = frame.mapInArrow(through(name), "x long, rows long")
+    assert is_direct(frame, name)
+    rows = frame.collect()
+    assert values(rows) == list(range(2 * COUNT))
+    assert [row.rows for row in rows] == ([10] * 4000 + [5] * 5) * 2
+    found = metrics_of(frame)
+    assert found["numInputRows"] == found["numOutputRows"] == 2 * COUNT
+    assert found["requests"] < 2 * COUNT / 10
+
+
+def test_columns_go_so_too(spark, serve, name):
+    serve("with_rows")
+    cached = spark.range(COUNT, numPartitions=1).selectExpr("id x").cache()
+    cached.count()
+    frame = cached.mapInArrow(through(name), "x long, rows long")
+    rows = frame.collect()
+    assert values(rows) == list(range(COUNT))
+    assert [row.rows for row in rows] == [10] * 4000 + [5] * 5
+    assert metrics_of(frame)["requests"] < COUNT / 10
+    cached.unpersist()
+
+
+def test_rows_of_many_sizes_keep_to_a_small_ring(spark, serve, name):
+    serve("identity", slots=1024)
+    frame = spark.range(600, numPartitions=1).selectExpr(
+        "repeat('x', cast(if(id % 97 = 96, 100000, id % 50) as int)) text"
+    )
+    result = frame.mapInArrow(through(name, reply_slots=2048), "text string")
+    assert result.collect() == frame.collect()
+
+
+@pytest.mark.parametrize(
+    ("function", "times"), [("twice", 2), ("no_rows", 0), ("no_batches", 0), ("row_by_row", 1)]
+)
+def test_function_that_changes_the_number_of_rows(spark, serve, name, function, times):
+    serve(function)
+    frame = spark.range(COUNT, numPartitions=2).selectExpr("id x")
+    rows = frame.mapInArrow(through(name), "x long").collect()
+    assert sorted(values(rows)) == sorted(list(range(COUNT)) * times)
+
+
+def test_one_batch_with_fewer_rows_than_it_was_given(serve, name, numbers):
+    serve("without_seven")
+    rows = numbers.mapInArrow(through(name), "x long").collect()
+    assert values(rows) == [i + 8 for i in range(COUNT) if i != 3507]
+
+
+def test_exception_in_the_middle_comes_behind_the_rows_before_its_batch(serve, name, numbers):
+    serve("fail_on_seven")
+    frame = numbers.mapInArrow(through(name), "x long")
+    with pytest.raises(Exception, match="seven is not allowed") as caught:
+        frame.collect()
+    assert f'sidecar "{name}" raised:' in str(caught.value)
+    assert values(frame.limit(3500).collect()) == [i + 8 for i in range(3500)]
+
+
+def test_answer_of_another_type_in_the_middle_is_refused(serve, name, spark):
+    serve("words_from_seven_on")
+    frame = spark.range(-2000, 2000, numPartitions=1).selectExpr("id x")
+    with pytest.raises(Exception, match="x is string, not bigint"):
+        frame.mapInArrow(through(name), "x long").collect()
+
+
+@pytest.mark.spark_version(since="4.1")
+def test_udfs_keep_their_rows_and_count_them_batch_by_batch(spark, serve, name, numbers):
+    serve("identity", workers=2)
+    once = arrow_udf(name, "long")
+    frame = numbers.select("x", once("x").alias("y"), once(functions.expr("x + 1")).alias("z"))
+    assert is_direct(frame, name)
+    rows = frame.collect()
+    assert [row.y for row in rows] == values(rows) == values(numbers.collect())
+    assert [row.z for row in rows] == [x + 1 for x in values(rows)]
+
+
+@pytest.mark.spark_version(since="4.1")
+def test_udf_that_loses_a_row_of_one_batch_fails_in_words(serve, name, numbers):
+    serve("without_seven")
+    with pytest.raises(Exception, match="another number of rows than a UDF must: expected 10, got"):
+        numbers.select("x", arrow_udf(name, "long")("x")).collect()
+
+
+def test_limit_ends_early_and_leaves_nothing(spark, serve, name, reply_rings, until):
+    sidecar = serve("identity")
+    frame = spark.range(1_000_000, numPartitions=2).mapInArrow(through(name), "id long")
+    assert len(frame.limit(5).collect()) == 5
+    assert len(frame.limit(2005).collect()) == 2005
+    sidecar.stop()
+    until(lambda: not reply_rings(), "the end of the reply rings")
+
+
+def test_task_that_is_cancelled_leaves_its_sidecar_to_others(
+    spark, serve, name, start_job, monkeypatch, tmp_path, until
+):
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    serve("wait_for_marker")
+    frame = spark.range(COUNT, numPartitions=1).mapInArrow(through(name), "id long")
+    cancel = start_job(frame)
+    until(marker.with_suffix(".begun").exists, "the first batch")
+    cancel()
+    marker.touch()
+    assert frame.count() == COUNT
+
+
+def test_two_queries_at_once_get_their_own_rows(spark, serve, name, thread):
+    serve("double", workers=2)
+    frames = [
+        spark.range(k * COUNT, (k + 1) * COUNT, numPartitions=2).mapInArrow(through(name), "x long")
+        for k in range(3)
+    ]
+    jobs = [thread(lambda frame=frame: values(frame.collect())) for frame in frames]
+    for k, job in enumerate(jobs):
+        assert job.outcome() == [2 * i for i in range(k * COUNT, (k + 1) * COUNT)]
+
+
+def test_sidecar_that_joins_requests_gets_batches_one_by_one(spark, name):
+    with Sidecar("functions:with_rows", name=name, max_batch_rows=30, max_wait_ms=1):
+        frame = spark.range(1000, numPartitions=2).selectExpr("id x")
+        frame = frame.mapInArrow(through(name), "x long, rows long")
+        rows = frame.collect()
+        assert values(rows) == list(range(1000))
+        assert max(row.rows for row in rows) <= 30
+        assert metrics_of(frame)["requests"] == 100
+
+
+@pytest.mark.kill
+def test_worker_that_dies_in_the_middle_costs_nothing(serve, name, numbers, monkeypatch, tmp_path):
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
+    serve("die_once_on_seven", workers=2)
+    rows = numbers.mapInArrow(through(name, patience=60), "x long").collect()
+    assert values(rows) == values(numbers.collect())
+    assert os.path.exists(tmp_path / "marker")
+
+
+@pytest.mark.kill
+def test_batch_that_kills_every_worker_fails_its_job_in_words(serve, name, numbers):
+    serve("die_on_seven", workers=2)
+    with pytest.raises(Exception, match=f'3 workers of sidecar "{name}" have died over the same'):
+        numbers.mapInArrow(through(name, patience=60), "x long").collect()
