@@ -82,14 +82,22 @@ def to_arrow(frame: pd.DataFrame, source: Source | None, zone: str | None = None
         if zone is not None:
             frame = frame.assign(**_instants(frame, zone))
         return pa.RecordBatch.from_pandas(frame, preserve_index=False)
-    types = arrow_types(source.schema, source.zone, large=source.large)
+    schema = _given(source.schema, list(frame.columns))
+    types = arrow_types(schema, source.zone, large=source.large)
     arrays: list[Any] = []
     fields: list[pa.Field[Any]] = []
-    for i, field in enumerate(source.schema.fields):
+    for i, field in enumerate(schema.fields):
         array = _column_to_arrow(frame.iloc[:, i], field.dataType, types[i], source)
         arrays.append(array)
         fields.append(pa.field(field.name, array.type, nullable=field.nullable))
     return _pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _given(schema: StructType, names: list[str]) -> StructType:
+    """The columns that Spark gives: of a frame that is cogrouped with itself it may forget some."""
+    if len(names) == len(schema.fields):
+        return schema
+    return type(schema)([schema[name] for name in names])
 
 
 def _instants(frame: Any, zone: str) -> dict[str, pd.Series[Any]]:
