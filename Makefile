@@ -90,8 +90,8 @@ postgresql:
 
 $(VENV)/spark.jsa: $(VENV)/pyspark tests/spark_start.py | $(VENV)/installed
 	@echo 'writing the classes of Spark into $@ ...'
-	@$(BIN)/python tests/spark_start.py > $@.log 2>&1 || { cat $@.log; exit 1; }
-	@touch $@
+	@$(BIN)/python tests/spark_start.py > $@.log 2>&1 || \
+		echo 'the tests start Spark without it, and slower; why is in $@.log'
 
 .PHONY: test
 test: $(VENV)/installed $(VENV)/spark.jsa ctest postgresql ## the C and the Python tests, Spark's included

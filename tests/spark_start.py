@@ -76,7 +76,7 @@ def _work(spark: SparkSession, folder: str) -> None:
 
 def main() -> None:
     ARCHIVE.unlink(missing_ok=True)
-    written = ARCHIVE.with_suffix(".new")
+    written = ARCHIVE.with_suffix(f".{os.getpid()}")  # another `make test` may be at it, too
     os.environ.pop("SPARK_CONF_DIR", None)
     os.environ.update(environment(f"-XX:ArchiveClassesAtExit={written}"))
     from sessions import Sessions
@@ -87,7 +87,7 @@ def main() -> None:
         # A master and a worker, within the driver.
         sessions.start("local-cluster[1,1,1024]").range(1).count()
         sessions.close()  # now the JVM writes
-    written.rename(ARCHIVE)
+    written.replace(ARCHIVE)  # a JVM that cannot write one has left none
 
 
 if __name__ == "__main__":
