@@ -44,7 +44,7 @@ enum shmring_status {
 	SHMRING_OK = 0,
 	SHMRING_UNAVAILABLE = -1, /* full, or empty */
 	SHMRING_CONTENDED = -2, /* lost a race: try again */
-	SHMRING_AGAIN = -3, /* a wait's slice is over, or a signal came: look and call again */
+	SHMRING_AGAIN = -3, /* a wait's slice is over, or a signal came: look, and wait again */
 	SHMRING_TIMEOUT = -4,
 	SHMRING_LAPSED = -5, /* the branch lost messages, see shmring_member_lapsed */
 	SHMRING_ENDED = -6, /* the stream has ended; the next take goes on behind the end */
@@ -428,7 +428,8 @@ enum shmring_wait_strategy {
  * or about 20 ms for each one that sleeps on the ring, but no more than was waited
  * already, they return SHMRING_AGAIN, so that the caller can look at signals (one
  * that arrives ends the wait); one of those who wait looks for dead peers every
- * 50 ms. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never: SHMRING_TIMEOUT. */
+ * 50 ms. deadline_ns is on CLOCK_MONOTONIC, INT64_MAX is never: SHMRING_TIMEOUT.
+ * After SHMRING_AGAIN nothing has to be tried: the next wait sees all that is worth it. */
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
 				   uint8_t strategy);
 SHMRING_API int shmring_wait_message(shmring_member *member, int64_t deadline_ns, uint8_t strategy);
@@ -439,15 +440,18 @@ SHMRING_API int shmring_wait_message(shmring_member *member, int64_t deadline_ns
  * keeps close behind a writer fights it for the lines that it writes. Takes are what they
  * were: what is there can be had at once, and a wait whose deadline has come says so. The
  * wait is over before its time when nobody can get further ahead: at an end of the stream,
- * where no producer is attached or one waits for room, with half of the ring ahead; and
- * when something else is to be seen to. It looks for all this now and then: after at most
- * 10 ms, or an eighth of what it has waited. Nobody wakes it for messages meanwhile.
+ * where no producer is attached, where one waits for room or has been refused a claim for
+ * want of it since this member found nothing, with half of the ring ahead; and when
+ * something else is to be seen to. It looks for all this now and then: after at most
+ * 10 ms, or an eighth of what it has waited. Nobody wakes it for messages meanwhile. It
+ * goes on through SHMRING_AGAIN: whoever takes then has what is there, and no head start.
  * SHMRING_E_INVALID for more messages than half of the ring's slots, or more than 60 s. */
 SHMRING_API int shmring_member_head_start(shmring_member *member, uint32_t messages, int64_t patience_ns);
 
 /* While `on`, waits of this producer or member return SHMRING_AGAIN at once, and those
- * under way do. From any thread and from signal handlers: for a thread that closes what
- * another one waits in, or that wants that one to look at something. */
+ * under way do, one that gives a head start at its next look. From any thread and from
+ * signal handlers: for a thread that closes what another one waits in, or that wants that
+ * one to look at something. */
 SHMRING_API void shmring_producer_interrupt(shmring_producer *producer, bool on);
 SHMRING_API void shmring_member_interrupt(shmring_member *member, bool on);
 

@@ -97,8 +97,9 @@ int shmring_member_head_start(shmring_member *m, uint32_t messages, int64_t pati
 	return SHMRING_OK;
 }
 
-/* How far the producers have been seen to be ahead. */
+/* How far the producers have been seen to be ahead of where the branch stood. */
 struct lead {
+	uint64_t from;
 	uint64_t at;
 	uint32_t messages;
 };
@@ -109,19 +110,17 @@ static bool is_ahead(const shmring_member *m, uint32_t wanted, struct lead *lead
 	const shmring *r = m->ring;
 	const struct branch *b = m->branch;
 	uint64_t upstream = load_relaxed(&b->d.upstream);
-	uint64_t limit = upstream ? upstream_released(r, upstream) : NONE;
+	uint64_t limit = upstream_released(r, upstream);
 	uint64_t t = load_relaxed(&b->taken.v) >> 8;
 	uint32_t found;
 	uint64_t end;
 	bool marker;
 
-	if (member_is_ended(m, t) || load_relaxed(&r->cursors->producers.futex) & 1 || /* waits for room */
+	if (member_is_ended(m, t) || load_relaxed(&r->cursors->producers.futex) & 1 || /* room, or a release */
 	    (load_relaxed(&b->d.options) & BRANCH_LAPSE && load_relaxed(&r->cursors->floor_next.v) > t))
 		return true;
-	if (lead->at < t)
-		lead->at = t;
-	if (lead->messages > lead->at - t) /* others have taken some of them */
-		lead->messages = (uint32_t)(lead->at - t);
+	if (lead->from != t) /* or others have taken some of them */
+		*lead = (struct lead){.from = t, .at = t};
 	do {
 		/* A member that shares its branch may read here what is being overwritten. It takes
 		 * too early then; what it takes is read again. */
@@ -137,17 +136,29 @@ static bool is_ahead(const shmring_member *m, uint32_t wanted, struct lead *lead
 	return false;
 }
 
-/* Nobody is there who would get further ahead. */
-static bool nobody_produces(const shmring_member *m)
+/* Nobody is there who would get further ahead, or somebody cannot. Who polls for room, or
+ * does not wait for it, shows that in its seat alone. */
+static bool nobody_gets_further(shmring_member *m)
 {
 	const shmring *r = m->ring;
-	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
+	uint64_t refused = 0, before = load_relaxed(&m->head_start.refused);
+	bool produces = false, waits = false;
 
-	for (uint32_t i = 0; i < r->seat_count; i++)
-		if (load_relaxed(&r->seats[i].id.role) == ROLE_PRODUCER &&
-		    load_relaxed(&r->seats[i].id.state) == SEAT_ACTIVE)
-			return false;
-	return !upstream || upstream_released(r, upstream) >= load_relaxed(&r->cursors->claim.v);
+	for (uint32_t i = 0; i < r->seat_count; i++) {
+		const struct seat *s = &r->seats[i];
+
+		if (load_relaxed(&s->id.role) != ROLE_PRODUCER || load_relaxed(&s->id.state) != SEAT_ACTIVE)
+			continue;
+		produces = true;
+		waits |= load_relaxed(&s->waits) != WAIT_NONE;
+		refused += load_relaxed(&s->counters.full_waits);
+	}
+	if (before == NONE)
+		store_relaxed(&m->head_start.refused, refused);
+	if (waits || (before != NONE && refused != before)) /* or one has left that had been refused */
+		return true;
+	return !produces &&
+	       upstream_released(r, load_relaxed(&m->branch->d.upstream)) >= load_relaxed(&r->cursors->claim.v);
 }
 
 /* False: a signal. */
@@ -179,6 +190,7 @@ bool give_head_start(shmring_member *m, int64_t deadline, int64_t slice_ns, uint
 	if (load_relaxed(&h->taken) != taken) {
 		store_relaxed(&h->since_ns, start);
 		store_relaxed(&h->taken, taken);
+		store_relaxed(&h->refused, NONE);
 	}
 	since = load_relaxed(&h->since_ns);
 	until = since + load_relaxed(&h->patience_ns);
@@ -192,7 +204,7 @@ bool give_head_start(shmring_member *m, int64_t deadline, int64_t slice_ns, uint
 
 		if (load_relaxed(&m->interrupted) || has_news(m) || is_ahead(m, wanted, &lead))
 			return true;
-		if (now - since > SPINNING_NS && nobody_produces(m))
+		if (now - since > SPINNING_NS && nobody_gets_further(m))
 			return true;
 		if (now - start >= slice_ns)
 			return false;

@@ -61,6 +61,7 @@ struct head_start {
 	int64_t patience_ns;
 	uint64_t taken; /* by this member in all, when it began to wait */
 	int64_t since_ns;
+	uint64_t refused; /* claims of producers in all, at the first look; NONE: not looked yet */
 };
 
 /* When a claim or a take was last lost to another one: contention.c. */

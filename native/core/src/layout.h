@@ -173,6 +173,12 @@ enum seat_role {
 	ROLE_MEMBER = 2,
 };
 
+enum seat_wait {
+	WAIT_NONE = 0,
+	WAIT_ASLEEP = 1, /* on a futex */
+	WAIT_POLLING = 2,
+};
+
 struct range {
 	uint64_t lo; /* NONE: unused */
 	uint64_t hi;
@@ -241,7 +247,7 @@ struct seat {
 	union {
 		struct {
 			struct seat_counters counters;
-			uint32_t asleep; /* the owner waits on a futex */
+			uint32_t waits; /* how the owner waits just now: enum seat_wait */
 		};
 		uint8_t counters_pad[CELL];
 	};

@@ -93,6 +93,7 @@ static void seat_reset(struct seat *s)
 		store_relaxed(&s->range[k].lo, NONE);
 	for (size_t i = 0; i < sizeof s->counters / sizeof *counters; i++)
 		store_relaxed(&counters[i], 0);
+	store_relaxed(&s->waits, WAIT_NONE);
 }
 
 /* A seat without an owner: for an orphan that nobody has died for. */

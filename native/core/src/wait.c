@@ -131,11 +131,11 @@ static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 	if (ready(w, slots) || is_interrupted(w))
 		return true;
 	if (w->seat)
-		store_relaxed(&w->seat->asleep, 1);
+		store_relaxed(&w->seat->waits, WAIT_ASLEEP);
 	woken = futex(word, FUTEX_WAIT, seen, &timeout) == 0;
 	interrupted = !woken && errno == EINTR;
 	if (w->seat)
-		store_relaxed(&w->seat->asleep, 0);
+		store_relaxed(&w->seat->waits, WAIT_NONE);
 	if (woken && w->member && !is_alone(w->member))
 		store_relaxed(&w->member->woken, true);
 	return !interrupted;
@@ -171,7 +171,8 @@ static uint64_t count_sleepers(const shmring *r)
 	uint64_t n = 0;
 
 	for (uint32_t i = 0; i < r->seat_count; i++)
-		n += load_relaxed(&r->seats[i].asleep) && load_relaxed(&r->seats[i].id.state) == SEAT_ACTIVE;
+		n += load_relaxed(&r->seats[i].waits) == WAIT_ASLEEP &&
+		     load_relaxed(&r->seats[i].id.state) == SEAT_ACTIVE;
 	return n;
 }
 
@@ -304,8 +305,11 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 		   stays_away(w->member)) {
 		keep_away();
 	}
-	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin_clockless(w)))
+	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin_clockless(w))) {
+		if (load_relaxed(&w->memory->took_ns) == IN_VAIN) /* what came ended that */
+			store_relaxed(&w->memory->took_ns, HOPEFUL_NS);
 		return SHMRING_OK;
+	}
 	start = monotonic();
 	if (load_relaxed(&w->memory->took_ns) != IN_VAIN)
 		store_relaxed(&w->memory->since_ns, start);
@@ -315,7 +319,11 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (deadline < until)
 		until = deadline;
 	if (strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP) {
+		if (w->seat)
+			store_relaxed(&w->seat->waits, WAIT_POLLING);
 		done = poll_until(w, strategy, until);
+		if (w->seat)
+			store_relaxed(&w->seat->waits, WAIT_NONE);
 	} else {
 		/* A full ring and a steady reader: a producer waits for a sixteenth
 		 * of the ring, not for each slot; but it does not insist for long. */

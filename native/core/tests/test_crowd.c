@@ -185,7 +185,7 @@ static void *sleep_through_a_slice(void *argument)
 static bool until_asleep(const struct sleeper *s, uint32_t sharing)
 {
 	while ((load_relaxed(&s->m->waiting) != sharing ||
-		(!load_relaxed(&s->m->seat->asleep) && !load_relaxed(&s->m->woken))) &&
+		(!load_relaxed(&s->m->seat->waits) && !load_relaxed(&s->m->woken))) &&
 	       !load_acquire(&s->over))
 		nap_ms(1);
 	nap_ms(5); /* from the word into the kernel */

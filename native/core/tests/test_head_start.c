@@ -1,4 +1,6 @@
 /* A head start for the producers: how long a member waits for it, and what ends that. */
+#include <pthread.h>
+
 #include "check.h"
 
 #define LONG (60 * INT64_C(1000000000))
@@ -42,6 +44,14 @@ static int waited(shmring_member *m, uint8_t strategy)
 static void let_time_pass(shmring_member *m, int64_t ns)
 {
 	m->head_start.since_ns -= ns;
+}
+
+/* A wait that something ends before its time. */
+static void wait_out(shmring_member *m)
+{
+	while (waited(m, SHMRING_WAIT_FUTEX) == SHMRING_AGAIN)
+		;
+	CHECK(clock_ns() < m->head_start.since_ns + LONG);
 }
 
 TEST(what_can_never_be_is_refused)
@@ -199,26 +209,120 @@ TEST(nobody_waits_for_producers_that_have_died)
 
 	shmring_producer_close(s.p);
 	CHECK_IS(reap(spawn(push_and_die, (void *)(uintptr_t)ring_path())), -SIGKILL);
-	while (waited(s.m, SHMRING_WAIT_FUTEX) == SHMRING_AGAIN) /* until it has looked for the dead */
-		CHECK(clock_ns() < s.m->head_start.since_ns + LONG);
+	wait_out(s.m); /* until it has looked for the dead */
 	CHECK_IS(pop_number(s.m), 0);
 	s.p = producer_of(s.r);
 	scene_end(&s);
 }
 
+struct waiting {
+	const char *path;
+	uint8_t strategy;
+};
+
+/* Without a claim that is refused: in one wait after the other. */
+static int wait_for_room(void *argument)
+{
+	const struct waiting *w = argument;
+	shmring_producer *p = producer_of(ring_again(w->path));
+
+	while (shmring_wait_space(p, 1, INT64_MAX, w->strategy) == SHMRING_AGAIN)
+		;
+	return 1;
+}
+
 TEST(a_producer_that_waits_for_room_gets_no_further_ahead)
+{
+	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++) {
+		struct scene s = scene_new(HALF);
+		shmring_member *slow = member_of(s.r, "slow");
+		pid_t child;
+
+		push_n(s.p, 0, 1024);
+		for (int64_t i = 0; i < 1000; i++)
+			CHECK_IS(pop_number(s.m), i);
+		CHECK_IS(waited(s.m, SHMRING_WAIT_FUTEX), SHMRING_AGAIN);
+		child = spawn(wait_for_room, &(struct waiting){ring_path(), strategy});
+		wait_out(s.m);
+		kill(child, SIGKILL);
+		CHECK_IS(reap(child), -SIGKILL);
+		shmring_member_close(slow);
+		scene_end(&s);
+	}
+}
+
+TEST(a_producer_that_is_refused_gets_no_further_ahead)
 {
 	struct scene s = scene_new(HALF);
 	shmring_member *slow = member_of(s.r, "slow");
 
 	push_n(s.p, 0, 1024);
+	CHECK_IS(push_number(s.p, 0), SHMRING_UNAVAILABLE); /* before the wait: is over */
 	for (int64_t i = 0; i < 1000; i++)
 		CHECK_IS(pop_number(s.m), i);
 	CHECK_IS(waited(s.m, SHMRING_WAIT_FUTEX), SHMRING_AGAIN);
-	CHECK_IS(shmring_wait_space(s.p, 1, clock_ns() + 1000000, SHMRING_WAIT_FUTEX), SHMRING_TIMEOUT);
+	CHECK_IS(push_number(s.p, 0), SHMRING_UNAVAILABLE);
 	CHECK_IS(waited(s.m, SHMRING_WAIT_FUTEX), SHMRING_OK);
+	CHECK_IS(pop_number(s.m), 1000);
+	CHECK_IS(waited(s.m, SHMRING_WAIT_FUTEX), SHMRING_AGAIN); /* and anew */
 	shmring_member_close(slow);
 	scene_end(&s);
+}
+
+TEST(a_large_claim_that_is_refused_counts)
+{
+	static const char large[511 * 300];
+	struct scene s = scene_new(2);
+
+	NEED(shmring_push(s.p, large, sizeof large, KIND_BYTES, NULL) == SHMRING_OK);
+	CHECK_IS(waited(s.m, SHMRING_WAIT_FUTEX), SHMRING_AGAIN);
+	CHECK_IS(shmring_next(s.p, 514), SHMRING_UNAVAILABLE);
+	CHECK_IS(waited(s.m, SHMRING_WAIT_FUTEX), SHMRING_OK);
+	scene_end(&s);
+}
+
+TEST(a_follower_whose_upstream_lags_ends_it_where_a_push_is_refused)
+{
+	struct scene s = scene_new(0);
+	shmring_member *follower = member_with(
+	    s.r, "after", &(struct shmring_branch_options){.upstream = UINT64_C(1) << shmring_member_branch(s.m)});
+
+	NEED(shmring_member_head_start(follower, HALF, LONG) == SHMRING_OK);
+	push_n(s.p, 0, 1024);
+	for (int64_t i = 0; i < 424; i++)
+		CHECK_IS(pop_number(s.m), i);
+	CHECK_IS(waited(follower, SHMRING_WAIT_FUTEX), SHMRING_AGAIN);
+	CHECK_IS(push_number(s.p, 0), SHMRING_UNAVAILABLE);
+	CHECK_IS(waited(follower, SHMRING_WAIT_FUTEX), SHMRING_OK);
+	CHECK_IS(pop_number(follower), 0);
+	CHECK_IS(push_number(s.p, 0), SHMRING_OK);
+	shmring_member_close(follower);
+	scene_end(&s);
+}
+
+static int die_waiting(void *argument)
+{
+	struct waiting *w = argument;
+	shmring_producer *p = producer_of(ring_again(w->path));
+
+	p->seat->waits = w->strategy;
+	return raise(SIGKILL);
+}
+
+TEST(a_seat_of_one_that_died_waiting_does_not_wait_for_its_next_owner)
+{
+	for (uint8_t how = WAIT_ASLEEP; how <= WAIT_POLLING; how++) {
+		struct scene s = scene_new(10);
+		shmring_producer *next;
+
+		CHECK_IS(reap(spawn(die_waiting, &(struct waiting){ring_path(), how})), -SIGKILL);
+		NEED(shmring_recover(s.r, NULL) >= 0);
+		next = producer_of(s.r);
+		push_n(next, 0, 1);
+		CHECK_IS(waited(s.m, SHMRING_WAIT_FUTEX), SHMRING_AGAIN);
+		shmring_producer_close(next);
+		scene_end(&s);
+	}
 }
 
 TEST(half_of_the_ring_is_far_enough)
@@ -290,6 +394,62 @@ TEST(what_other_members_take_does_not_count)
 	CHECK_IS(waited(s.m, SHMRING_WAIT_FUTEX), SHMRING_OK);
 	CHECK_IS(pop_number(s.m), 5);
 	shmring_member_close(other);
+	scene_end(&s);
+}
+
+struct taker {
+	shmring_member *m;
+	bool done;
+};
+
+static void *wait_in_a_thread(void *argument)
+{
+	struct taker *t = argument;
+
+	while (waited(t->m, SHMRING_WAIT_SPIN) == SHMRING_AGAIN)
+		;
+	store_release(&t->done, true);
+	return NULL;
+}
+
+TEST(what_others_take_during_a_wait_does_not_count)
+{
+	static const char two_slots[400];
+	struct scene s = scene_new(10);
+	struct taker taker = {.m = s.m};
+	shmring_member *other = member_of(s.r, "b");
+	struct shmring_lease lease;
+	pthread_t thread;
+
+	for (int i = 0; i < 9; i++)
+		NEED(shmring_push(s.p, two_slots, sizeof two_slots, KIND_BYTES, NULL) == SHMRING_OK);
+	NEED(pthread_create(&thread, NULL, wait_in_a_thread, &taker) == 0);
+	nap_ms(5); /* most likely it has seen them now */
+	lease = lease_of(other, 4);
+	NEED(shmring_push(s.p, two_slots, sizeof two_slots, KIND_BYTES, NULL) == SHMRING_OK);
+	nap_ms(5);
+	CHECK(!load_acquire(&taker.done)); /* six lie ahead */
+	for (int i = 0; i < 4; i++)
+		NEED(shmring_push(s.p, two_slots, sizeof two_slots, KIND_BYTES, NULL) == SHMRING_OK);
+	pthread_join(thread, NULL);
+	CHECK_IS(shmring_release(other, lease.first, lease.end), SHMRING_OK);
+	shmring_member_close(other);
+	scene_end(&s);
+}
+
+TEST(a_wait_in_vain_is_forgotten_when_something_came)
+{
+	struct scene s = scene_new(10);
+
+	s.m->wait.took_ns = INT64_MAX;
+	s.m->wait.since_ns = 1;
+	push_n(s.p, 0, 10);
+	CHECK_IS(waited(s.m, SHMRING_WAIT_FUTEX), SHMRING_OK);
+	CHECK(s.m->wait.took_ns != INT64_MAX);
+	for (int64_t i = 0; i < 10; i++)
+		CHECK_IS(pop_number(s.m), i);
+	CHECK_IS(shmring_wait_message(s.m, clock_ns() + 1000000, SHMRING_WAIT_FUTEX), SHMRING_TIMEOUT);
+	CHECK(s.m->wait.since_ns > 1); /* of this wait */
 	scene_end(&s);
 }
 
@@ -384,10 +544,16 @@ int main(void)
 	RUN(nobody_waits_for_producers_that_have_left);
 	RUN(nobody_waits_for_producers_that_have_died);
 	RUN(a_producer_that_waits_for_room_gets_no_further_ahead);
+	RUN(a_producer_that_is_refused_gets_no_further_ahead);
+	RUN(a_large_claim_that_is_refused_counts);
+	RUN(a_follower_whose_upstream_lags_ends_it_where_a_push_is_refused);
+	RUN(a_seat_of_one_that_died_waiting_does_not_wait_for_its_next_owner);
 	RUN(half_of_the_ring_is_far_enough);
 	RUN(aborted_claims_do_not_count);
 	RUN(a_follower_counts_what_has_been_released_for_it);
 	RUN(what_other_members_take_does_not_count);
+	RUN(what_others_take_during_a_wait_does_not_count);
+	RUN(a_wait_in_vain_is_forgotten_when_something_came);
 	RUN(who_was_woken_does_not_keep_away);
 	RUN(leases_of_the_dead_are_not_waited_for);
 	RUN(a_lapse_is_told_at_once);
