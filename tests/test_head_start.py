@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 
 import pytest
 
@@ -28,6 +30,81 @@ def test_a_take_waits_until_so_many_lie_ahead(ring, thread, until, seat, wait):
         for _ in range(10):
             out.push(b"x")
         assert taker.outcome() == 10
+
+
+@pytest.fixture
+def handled():
+    """How often SIGUSR1 has been handled so far."""
+    numbers = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: numbers.append(number))
+    yield numbers
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("wait", ["default", "spin", "yield", "sleep", "futex"])
+def test_signals_do_not_cut_it_short(ring, thread, until, seat, handled, wait):
+    taker = threading.get_ident()
+
+    def push_with_signals(out):
+        until(is_empty(ring, seat))
+        for n in range(10):
+            out.push(b"x")
+            signal.pthread_kill(taker, signal.SIGUSR1)
+            until(lambda n=n: len(handled) > n)
+
+    with ring.producer() as out, joined(ring, wait=wait) as inp:
+        pusher = thread(push_with_signals, out)
+        with inp.lease_many(100) as batch:
+            assert len(batch) == 10
+        pusher.outcome()
+        assert seat(ring, "c")["empty_waits"] == 1
+
+
+def test_a_look_for_the_dead_does_not_cut_it_short(ring, thread, until, seat, child):
+    with ring.producer() as out, joined(ring) as inp:
+        taker = thread(lambda: len(inp.lease_many(100)))
+        until(is_empty(ring, seat))
+        for _ in range(2):
+            out.push(b"x")
+            dies(ring, child, until)
+        for _ in range(8):
+            out.push(b"x")
+        assert taker.outcome() == 10
+
+
+def dies(ring, child, until):
+    """Somebody whom the consumer clears away between two slices of its wait."""
+    process = child(
+        """
+        import sys, shmring
+        other = shmring.attach(sys.argv[1]).consumer("other", name="dies", ephemeral=True)
+        print("joined")
+        sys.stdin.read()
+        """,
+        ring.name,
+    )
+    assert process.line() == "joined"
+    process.kill()
+    until(lambda: all(seat["name"] != "dies" for seat in ring.seats()))
+
+
+def test_a_push_that_is_refused_ends_it(ring, thread, until, seat):
+    ring.subscribe("slow")
+    with ring.producer(when_full="drop") as out, joined(ring, 512) as inp:
+        for _ in range(ring.slots - 100):
+            out.push(b"x")
+        inp.lease_many(ring.slots, timeout=0).release()
+        taker = thread(lambda: len(inp.lease_many(ring.slots)))
+        until(is_empty(ring, seat))
+        for _ in range(100):
+            out.push(b"x")
+
+        def is_taken():
+            out.push(b"lost")  # "slow" leaves no room
+            return not taker.is_alive()
+
+        until(is_taken)
+        assert taker.outcome() == 100
 
 
 def test_what_is_there_can_be_taken_at_once(ring):

@@ -124,7 +124,7 @@ SEAT: Fields = {
     "counters.recovered": (424, "Q"),
     "counters.lapsed": (432, "Q"),
     "counters.dropped": (440, "Q"),
-    "asleep": (448, "I"),
+    "waits": (448, "I"),
     "range": (512, f"{2 * LEASES}Q"),
 }
 

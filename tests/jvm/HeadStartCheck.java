@@ -6,9 +6,10 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import java.time.Duration;
 
-/** Takes once with a head start of ten messages, and prints how many there were: `HeadStartCheck RING`. */
+/** Takes once with a head start of ten messages, and prints how many there were: `HeadStartCheck RING poll|drain`. */
 public final class HeadStartCheck {
   private static final Duration MINUTE = Duration.ofSeconds(60);
+  private static final Duration TEN_MINUTES = Duration.ofMinutes(10);
 
   private HeadStartCheck() {}
 
@@ -22,10 +23,18 @@ public final class HeadStartCheck {
       refused(consumer, 1, Duration.ZERO);
       refused(consumer, 1, Duration.ofSeconds(Long.MIN_VALUE));
       consumer.headStart(10, MINUTE);
-      try (Lease lease = consumer.poll(100, Long.MAX_VALUE, Duration.ofSeconds(600)).orElseThrow()) {
-        System.out.println(lease.count());
-      }
+      System.out.println(arguments[1].equals("drain") ? drained(consumer) : taken(consumer));
     }
+  }
+
+  private static int taken(Consumer consumer) throws InterruptedException {
+    try (Lease lease = consumer.poll(100, Long.MAX_VALUE, TEN_MINUTES).orElseThrow()) {
+      return lease.count();
+    }
+  }
+
+  private static int drained(Consumer consumer) throws InterruptedException {
+    return consumer.drain(message -> {}, 100, TEN_MINUTES);
   }
 
   private static void refused(Consumer consumer, int messages, Duration patience) {

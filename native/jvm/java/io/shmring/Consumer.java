@@ -38,7 +38,7 @@ public final class Consumer implements AutoCloseable {
    * Gives the producers a head start: a call that waits and finds nothing waits until so many
    * messages lie ahead, and not just one, or until `patience` has passed since this consumer found
    * nothing; zero messages: no longer. What is there can still be taken at once with a timeout of
-   * zero. An end of the stream, a producer that waits for room, or the absence of any are not waited
+   * zero. An end of the stream, a producer that finds no room, or the absence of any are not waited
    * for.
    *
    * @param messages at most half of the ring's slots
@@ -86,23 +86,32 @@ public final class Consumer implements AutoCloseable {
       throws InterruptedException {
     long[] words = new long[4];
     long before = ends;
+    int answer = 0;
     while (true) {
       Deadline.checkInterrupt();
       synchronized (this) {
         if (ends != before) { // another thread was told of it
           throw new EndOfStreamException(ring.name());
         }
-        int status = Native.take(handle(), maxMessages, maxSlots, words);
-        if (status == 0) {
-          return Optional.of(new Lease(this, words[0], words[1], (int) words[2], words[3] != 0));
+        if (answer != Answer.AGAIN) { // else a take would cut a head start short
+          answer = Native.take(handle(), maxMessages, maxSlots, words);
+          if (answer == 0) {
+            return Optional.of(new Lease(this, words[0], words[1], (int) words[2], words[3] != 0));
+          }
+          checkAnswer(answer);
         }
-        checkAnswer(status);
-        if (status == Answer.UNAVAILABLE
-            && Native.waitMessage(handle(), deadline) == Answer.TIMEOUT) {
+        answer = waitWhereEmpty(answer, deadline);
+        if (answer == Answer.TIMEOUT) {
           return Optional.empty();
         }
       }
     }
+  }
+
+  private int waitWhereEmpty(int answer, long deadline) {
+    return answer == Answer.UNAVAILABLE || answer == Answer.AGAIN
+        ? Native.waitMessage(handle(), deadline)
+        : answer;
   }
 
   private void checkAnswer(int status) {
@@ -151,19 +160,22 @@ public final class Consumer implements AutoCloseable {
       throws InterruptedException {
     long deadline = Deadline.in(timeout);
     long before = ends;
+    int answer = 0;
     while (true) {
       Deadline.checkInterrupt();
       synchronized (this) {
         if (ends != before) { // another thread was told of it
           throw new EndOfStreamException(ring.name());
         }
-        int status = drainNow(handler, limit);
-        if (status > 0) {
-          return status;
+        if (answer != Answer.AGAIN) {
+          answer = drainNow(handler, limit);
+          if (answer > 0) {
+            return answer;
+          }
+          checkAnswer(answer);
         }
-        checkAnswer(status);
-        if (status == Answer.UNAVAILABLE
-            && Native.waitMessage(handle(), deadline) == Answer.TIMEOUT) {
+        answer = waitWhereEmpty(answer, deadline);
+        if (answer == Answer.TIMEOUT) {
           return 0;
         }
       }
