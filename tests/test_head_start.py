@@ -6,6 +6,7 @@ import math
 import signal
 import threading
 
+import numpy as np
 import pytest
 
 import shmring
@@ -157,6 +158,29 @@ def test_after_its_time_one_message_is_enough(ring, thread, until, seat):
         until(is_empty(ring, seat))
         out.push(b"x")
         assert taker.outcome() == b"x"
+
+
+@pytest.mark.parametrize("seconds", [np.float32(0.5), np.float64(0.5), np.int64(1), 1])
+def test_numbers_of_numpy_are_seconds_too(ring, seconds):
+    with ring.consumer("a", head_start=1, head_start_timeout=seconds) as inp:
+        assert inp.branch == "a"
+
+
+def test_a_consumer_that_the_core_refuses_leaves_its_branch(ring):
+    join = ring.core.join
+    options = {"start": 0, "sequence": 0, "exclusive": True, "ephemeral": False, "lapse": False}
+    for head_start, patience in [(600, 1), (1, 0)]:
+        with pytest.raises(ValueError, match="head start"):
+            join(
+                branch="a",
+                name=None,
+                upstream=0,
+                wait=0,
+                head_start=head_start,
+                patience_ns=patience,
+                **options,
+            )
+        assert [branch["members"] for branch in ring.branches()] == [0]
 
 
 @pytest.mark.parametrize("messages", [513, -1, 2**64])

@@ -34,16 +34,16 @@ PyObject *member_open(struct ring *ring, const char *branch, const struct shmrin
 	self->wait = (uint8_t)wait;
 	Py_BEGIN_ALLOW_THREADS status = shmring_join(ring->core, branch, options, name, &self->core);
 	if (status == SHMRING_OK) {
-		status = shmring_member_head_start(self->core, head_start, patience_ns);
-		if (status)
-			shmring_member_close(self->core);
-	}
-	if (status == SHMRING_OK) {
 		self->branch_id = shmring_member_branch(self->core);
 		self->exclusive =
 		    shmring_branch_info(ring->core, self->branch_id, &info) == SHMRING_OK && info.exclusive;
 	}
 	Py_END_ALLOW_THREADS if (!handle_opened(handle, status)) return NULL;
+	if (!handle->closed && (status = shmring_member_head_start(self->core, head_start, patience_ns))) {
+		raise_status(ring, status);
+		Py_DECREF((PyObject *)self);
+		return NULL;
+	}
 	self->branch = PyUnicode_FromString(branch);
 	if (!self->branch)
 		Py_CLEAR(self);

@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, Unpack, cast
 
 from shmring import _shmring
 from shmring._shmring import Consumer, Producer
@@ -260,10 +260,11 @@ class Ring(Closing):
         after : names of branches it follows: it sees a message when all of them have released it
         wait : as of producer()
         name : what this participant is called in statistics
-        head_start : whenever this consumer finds nothing to take, it waits until so many messages
-            lie ahead of it, at most half of the ring's slots, and not just one: more messages a
-            second, each of them later. timeout=0 still takes what is there, and an end of the
-            stream, a producer that waits for room or the absence of any are not waited for
+        head_start : whenever this consumer finds nothing to take (not once, as a TableRing's), it
+            waits until so many messages lie ahead of it, at most half of the ring's slots, and not
+            just one: more messages a second, each of them later. timeout=0 still takes what is
+            there, and an end of the stream, a producer that finds no room or the absence of any
+            are not waited for
         head_start_timeout : seconds, counted from where it found nothing, after which one message
             is enough; at most 60
 
@@ -519,14 +520,15 @@ def _start(start: object) -> tuple[int, int]:
 
 
 def _patience(seconds: object) -> int:
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+    if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat):
         raise TypeError(f"head_start_timeout must be a number of seconds, not {seconds!r}")
-    if not 0 < seconds <= _LONGEST_HEAD_START:
+    value = float(seconds)
+    if not 0 < value <= _LONGEST_HEAD_START:
         raise ValueError(
             f"head_start_timeout must be more than 0 and at most {_LONGEST_HEAD_START} seconds, "
             f"not {seconds!r}"
         )
-    return math.ceil(seconds * 1e9)
+    return math.ceil(value * 1e9)
 
 
 def _branch_name(branch: object) -> str:

@@ -70,7 +70,8 @@ class TableRing(Closing):
     scattered : for a ring that is created now: neighbours lie far apart in the table
     unlogged : for a ring that is created now, on PostgreSQL: faster, and a crash of the server
         empties the ring
-    head_start : pop only begins when so many messages wait; afterwards it makes no difference
+    head_start : pop only begins when so many messages wait, up to all slots; afterwards it makes no
+        difference, unlike the one of a ring's consumer
     durability : ``"sync"``: push and pop return when the database has them on disk;
         ``"delayed"``: a crash of the database's host may undo the last moments
 
