@@ -130,6 +130,76 @@ def test_functions_of_another_version_are_refused_and_renewed(url: str) -> None:
     TableRing.drop(url)
 
 
+@pytest.fixture
+def elsewhere(url: str) -> Generator[str]:
+    """The server's address for sessions whose path begins with a schema that is not the ring's."""
+    execute(url, 'CREATE SCHEMA "an app: 5%"')
+    yield f'{url}&options=-csearch_path%3D"an\\ app:\\ 5%25",public'
+    execute(url, 'DROP SCHEMA "an app: 5%" CASCADE')
+
+
+def made_in(url: str, schema: str) -> int:
+    query = (
+        "SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(:schema))"
+        " + (SELECT count(*) FROM pg_proc WHERE pronamespace = to_regnamespace(:schema))"
+    )
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.connect() as connection:
+        return connection.execute(sa.text(query), {"schema": schema}).scalar_one()
+
+
+def test_session_with_another_path_subscribes_and_unsubscribes_in_the_schema_of_the_ring(
+    url: str, elsewhere: str
+) -> None:
+    with TableRing.create(url, slots=4) as ring, TableRing.attach(elsewhere) as other:
+        ring.push(b"0")
+        other.subscribe("late")
+        ring.push(b"1")
+        ring.push_many([b"2", b"3"])
+        with TableRing.attach(elsewhere, subscriber="late") as late:
+            assert late.pop_many(timeout=0) == [b"1", b"2", b"3"]
+        assert ring.pop_many(timeout=0) == [b"0", b"1", b"2", b"3"]
+        other.unsubscribe("late")
+        for n in range(12):
+            assert ring.push(b"again", timeout=0) == 4 + n
+            assert other.pop(timeout=0) == b"again"
+        assert other.positions() == (16, {"main": 16})
+        assert made_in(url, '"an app: 5%"') == 0
+
+
+def test_session_with_another_path_renews_and_drops_in_the_schema_of_the_ring(
+    url: str, elsewhere: str
+) -> None:
+    before = made_in(url, "public")
+    with TableRing.create(url, slots=4) as ring:
+        made = made_in(url, "public")
+        TableRing.renew(elsewhere)
+        assert (made_in(url, "public"), made_in(url, '"an app: 5%"')) == (made, 0)
+        ring.push(b"kept")
+        assert ring.pop(timeout=0) == b"kept"
+    TableRing.drop(elsewhere)
+    assert made_in(url, "public") == before
+
+
+def test_handle_stays_with_its_ring_when_another_is_made_before_it_on_the_path(
+    url: str, elsewhere: str
+) -> None:
+    only_there = elsewhere.removesuffix(",public")
+    with (
+        TableRing.create(url, slots=4) as ring,
+        TableRing.attach(elsewhere) as other,
+        TableRing.create(only_there, slots=4) as near,
+    ):
+        assert near.push(b"near") == 0
+        assert other.push(b"far") == 0
+        assert ring.pop(timeout=0) == b"far"
+        other.subscribe("late")
+        assert [*ring.positions()[1]] == ["main", "late"]
+        assert [*near.positions()[1]] == ["main"]
+        assert other.table().column("reference_count").to_pylist() == [0, 0, 0, 0]
+        assert near.pop(timeout=0) == b"near"
+
+
 GRANTS = (
     "CREATE ROLE worker LOGIN",
     "REVOKE CREATE ON SCHEMA public FROM PUBLIC",

@@ -168,6 +168,10 @@ class Backend(ABC):
     def lock_creation(self) -> None:
         """Within a transaction: keep others from creating or dropping rings meanwhile."""
 
+    def exist(self, connection: sa.Connection) -> bool:
+        """Whether the ring is there; asked before anything else of its tables."""
+        return self.tables.exist(connection)
+
     def create(
         self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str], unlogged: bool
     ) -> None:

@@ -18,12 +18,13 @@ __all__ = ["create_or_read", "found", "if_there"]
 
 def create_or_read(backend: Backend, making: Making | None) -> Layout:
     """Return how the ring is made, which is created where it is missing and may be."""
-    tables, url = backend.tables, backend.connection.engine.url
+    url = backend.connection.engine.url
     with backend.transaction() as connection:
-        exists = tables.exist(connection)
+        exists = backend.exist(connection)
         if making is not None and not exists:
             backend.lock_creation()
-            exists = tables.exist(connection)
+            exists = backend.exist(connection)
+        tables = backend.tables
         if exists and making and making.must_create:
             raise RingExists(
                 f"table ring {tables.name!r} is there already in {shown(url)};"
@@ -65,6 +66,6 @@ def if_there(
 ) -> None:
     """Change a ring within a transaction, or raise RingNotFound."""
     backend.lock_creation()
-    if not backend.tables.exist(connection):
+    if not backend.exist(connection):
         raise RingNotFound(not_found(connection.engine.url, backend.tables.name))
     change(connection)

@@ -22,7 +22,7 @@ from shmring.durable.table_ring.backend import (
 )
 from shmring.durable.table_ring.bytea_array import bytea_array
 from shmring.durable.table_ring.functions import Parts
-from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout
+from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout, Tables
 from shmring.errors import Contended, Damaged, MissingExtra, VersionMismatch
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class PostgresBackend(Backend):
     def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
         self._sync_level = "on"
         self._waiters = 0
+        self._unlogged = unlogged
         # Whether an error undid what others may have passed over since.
         self._undone = False
         super().__init__(url, name, durability, unlogged)
@@ -113,31 +114,31 @@ class PostgresBackend(Backend):
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
-        name = self.tables.name
-        self._push_one = self._statement("push_one", f"SELECT {name}_push_one($1, $2, $3)")
+        named = self._named
+        self._push_one = self._statement("push_one", f"SELECT {named('_push_one')}($1, $2, $3)")
         self._sync = self._statement(
             "sync",
             f"SELECT set_config('synchronous_commit', '{self._sync_level}', true),"
             " pg_logical_emit_message(true, '', '')",
         )
-        self._push_many = self._statement("push_many", f"SELECT {name}_push_many($1, $2)")
-        self._look_push = f"SELECT * FROM {name}_look_push(%s::bigint)"
+        self._push_many = self._statement("push_many", f"SELECT {named('_push_many')}($1, $2)")
+        self._look_push = f"SELECT * FROM {self._called('_look_push')}(%s::bigint)"
         self._key = self._find_key()
 
     def serve(self, subscriber: str, holder: int) -> None:
-        name = self.tables.name
-        cursor = self._oid(f"{name}_pop_{holder}")
+        named, called = self._named, self._called
+        cursor = self._oid(named(f"_pop_{holder}"))
         # Of a subscriber that is removed the sequence is gone, also where another gets its bit.
         me = f"{holder}, {cursor}::oid::regclass"
         self._subscriber, self._holder = subscriber, holder
-        self._pop_one = self._statement("pop_one", f"SELECT {name}_pop_one({me}, $1)")
+        self._pop_one = self._statement("pop_one", f"SELECT {named('_pop_one')}({me}, $1)")
         self._pop_many = self._statement(
-            "pop_many", f"SELECT message_id, message FROM {name}_pop_many({me}, $1, $2)"
+            "pop_many", f"SELECT message_id, message FROM {named('_pop_many')}({me}, $1, $2)"
         )
-        self._pop_rows = f"SELECT * FROM {name}_pop_many({me}, %s::bigint, %s)"
-        self._claim = f"SELECT {name}_claim({me}, %s::bigint)"
-        self._open = f"SELECT * FROM {name}_open({holder}, %s::bigint)"
-        self._look_pop = f"SELECT * FROM {name}_look_pop(%s::text, {me}, %s)"
+        self._pop_rows = f"SELECT * FROM {called('_pop_many')}({me}, %s::bigint, %s)"
+        self._claim = f"SELECT {called('_claim')}({me}, %s::bigint)"
+        self._open = f"SELECT * FROM {called('_open')}({holder}, %s::bigint)"
+        self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s)"
 
     def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
         written = time_ns.to_bytes(8)
@@ -181,7 +182,7 @@ class PostgresBackend(Backend):
                 raise
             if found:
                 claim, last = found[0][0], found[-1][1]
-                self._settle = f"SELECT {self.tables.name}_settle({self._holder}, {claim}, {last})"
+                self._settle = f"SELECT {self._named('_settle')}({self._holder}, {claim}, {last})"
                 return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
             self._run("COMMIT")  # somebody else was faster
         return []
@@ -220,7 +221,7 @@ class PostgresBackend(Backend):
         return Peek(push or 0, number, message_id, reference_count, holders, known or 0, returned)
 
     def listen(self, which: Which) -> float:
-        # Who pushes or pops meets this lock and then notifies; see Functions._wake.
+        # Who pushes or pops meets this lock and then notifies; see Parts.wake.
         self._run(f'LISTEN "{self.tables.name}"')
         self._waiters += 1
         lock = f"pg_try_advisory_lock({self._key}, {_AWAIT[which]})"
@@ -245,11 +246,12 @@ class PostgresBackend(Backend):
         ready.poll(seconds * 1000)
 
     def positions(self) -> tuple[int, dict[str, int]]:
-        name = self.tables.name
+        called = self._called
         push = self._call(self._look_push, (0,))[0][0]
         rows = self._call(
-            f"SELECT u.name, (SELECT l.number FROM {name}_look_pop(u.name, u.holder,"
-            f" to_regclass('{name}_pop_' || u.holder), false) l) FROM {name}_subscribers u",
+            f"SELECT u.name, (SELECT l.number FROM {called('_look_pop')}(u.name, u.holder,"
+            f" to_regclass('{called('_pop_')}' || u.holder), false) l)"
+            f" FROM {called('_subscribers')} u",
             (),
         )
         return push, dict(rows)  # pyright: ignore[reportReturnType]
@@ -259,28 +261,45 @@ class PostgresBackend(Backend):
     def lock_creation(self) -> None:
         self._run("SELECT pg_advisory_xact_lock(hashtext('shmring.table_ring'))")
 
+    def exist(self, connection: sa.Connection) -> bool:
+        # The path of another session may lead elsewhere, and so may this one's, once somebody makes
+        # a table of this name: from now on everything of the ring is named with its schema.
+        schema, self._schema, found = self._call(
+            "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
+            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE c.relname = %s AND pg_table_is_visible(c.oid)"
+            " UNION ALL SELECT current_schema(), false)"
+            " AS s (name, found) ORDER BY s.found DESC LIMIT 1",
+            (f"{self.tables.name}_ring",),
+        )[0]
+        self.tables = Tables(
+            self.tables.name,
+            cursor_rows=self.cursor_rows,
+            unlogged=self._unlogged,
+            schema=schema,
+        )
+        return found
+
     def create(
         self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str], unlogged: bool
     ) -> None:
         super().create(connection, layout, subscribers, unlogged)
-        name = self.tables.name
+        named = self._named
         self._run(
-            f"CREATE {'UNLOGGED ' if unlogged else ''}TABLE {name}_claims ("
+            f"CREATE {'UNLOGGED ' if unlogged else ''}TABLE {named('_claims')} ("
             "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
             " subscriber smallint NOT NULL, first bigint NOT NULL, count bigint NOT NULL)"
         )
-        self._sequence(f"{name}_push", 0)
+        self._sequence("_push", 0)
         for holder in range(len(subscribers)):
-            self._sequence(f"{name}_pop_{holder}", 0)
+            self._sequence(f"_pop_{holder}", 0)
         self._create_functions(connection, layout)
-        self._run(f"ANALYZE {name}")
+        self._run(f"ANALYZE {named()}")
 
     def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:
-        name = self.tables.name
-        found = connection.execute(
-            sa.text("SELECT to_regprocedure(:name)"), {"name": f"{name}_version()"}
-        ).scalar_one()
-        version = found and connection.exec_driver_sql(f"SELECT {found}").scalar_one()
+        name, named = self.tables.name, self._named
+        found = self._call("SELECT to_regprocedure(%s)", (f"{named('_version')}()",))[0][0]
+        version = found and self._call(f"SELECT {self._called('_version')}()", ())[0][0]
         if version != functions.VERSION:
             said = f"are version {version}" if found else "are missing"
             raise VersionMismatch(
@@ -288,19 +307,21 @@ class PostgresBackend(Backend):
                 f" {functions.VERSION}; TableRing.renew(url, name={name!r}) replaces them, once"
                 " all its users have this shmring"
             )
-        empty = f"SELECT NOT EXISTS (SELECT FROM {name})"
-        if unlogged and connection.exec_driver_sql(empty).scalar_one():
+        empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
+        if unlogged and self._call(empty, ())[0][0]:
             # A crash of the server empties unlogged tables. The numbers go on.
-            push = connection.exec_driver_sql(
-                f"SELECT pg_sequence_last_value('{name}_push'::regclass)"
-            ).scalar_one()
+            last = "SELECT pg_sequence_last_value(%s::regclass)"
+            push = self._call(last, (named("_push"),))[0][0]
             self.tables.fill(connection, layout, self.free_message)
-            last = {"slot": layout.place(push - 1), "number": push - 1}
             if push:
-                sql = f"UPDATE {name} SET message_id = :number WHERE slot = :slot"
-                connection.execute(sa.text(sql), last)
+                slots = self.tables.slots
+                connection.execute(
+                    slots.update()
+                    .where(slots.c.slot == layout.place(push - 1))
+                    .values(message_id=push - 1)
+                )
             for (holder,) in connection.execute(sa.select(self.tables.subscribers.c.holder)):
-                self._run(f"SELECT setval('{name}_pop_{holder}'::regclass, {push})")
+                self._run(f"SELECT setval('{named(f'_pop_{holder}')}'::regclass, {push})")
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:
         """Replace the functions, whatever their version, within a transaction."""
@@ -315,27 +336,32 @@ class PostgresBackend(Backend):
         sequences = connection.execute(
             sa.text(
                 "SELECT relname FROM pg_class WHERE relkind = 'S'"
-                " AND relnamespace = current_schema()::regnamespace"
+                " AND relnamespace = CAST(:schema AS regnamespace)"
                 " AND (relname = :push OR relname ~ :pop)"
             ),
-            {"push": f"{name}_push", "pop": f"^{name}_pop_[0-9]+$"},
+            {"schema": self._schema, "push": f"{name}_push", "pop": f"^{name}_pop_[0-9]+$"},
         )
         for (sequence,) in sequences.all():
-            self._run(f"DROP SEQUENCE {sequence}")
-        self._run(f"DROP TABLE IF EXISTS {name}_claims")
+            self._run(f"DROP SEQUENCE {self._schema}.{sequence}")
+        self._run(f"DROP TABLE IF EXISTS {self._named('_claims')}")
         super().drop(connection)
 
     def _create_functions(self, connection: sa.Connection, layout: Layout) -> None:
-        parts = self._find_parts(layout)
-        for statement in functions.create(parts, *self._subscribed(connection)):
+        for statement in functions.create(self._parts(layout), *self._subscribed(connection)):
             self._run(statement)
 
-    def _find_parts(self, layout: Layout) -> Parts:
-        schema = self._call("SELECT quote_ident(current_schema())", ())[0][0]
-        return Parts(self.tables.name, schema, self._find_key(), layout)
+    def _parts(self, layout: Layout) -> Parts:
+        return Parts(self.tables.name, self._schema, self._find_key(), layout)
+
+    def _named(self, suffix: str = "") -> str:
+        return f"{self._schema}.{self.tables.name}{suffix}"
+
+    def _called(self, suffix: str = "") -> str:
+        """Return a name for a statement in which the driver looks for parameters."""
+        return self._named(suffix).replace("%", "%%")
 
     def _find_key(self) -> int:
-        return self._call("SELECT %s::regclass::oid::int4", (self.tables.ring.name,))[0][0]
+        return self._call("SELECT %s::regclass::oid::int4", (self._named("_ring"),))[0][0]
 
     def _subscribed(self, connection: sa.Connection) -> tuple[int, int]:
         """Return how many subscribers there are, and their bits."""
@@ -347,9 +373,9 @@ class PostgresBackend(Backend):
         found = connection.execute(
             sa.text(
                 "SELECT oid::regprocedure::text FROM pg_proc"
-                " WHERE pronamespace = current_schema()::regnamespace AND proname = ANY(:names)"
+                " WHERE pronamespace = CAST(:schema AS regnamespace) AND proname = ANY(:names)"
             ),
-            {"names": functions.names(self.tables.name)},
+            {"schema": self._schema, "names": functions.names(self.tables.name)},
         )
         for (signature,) in found.all():
             self._run(f"DROP FUNCTION {signature}")
@@ -358,22 +384,20 @@ class PostgresBackend(Backend):
         return self._call(self._look_push, (0,))[0][0]
 
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
-        self._sequence(f"{self.tables.name}_pop_{holder}", position)
+        self._sequence(f"_pop_{holder}", position)
 
     def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
-        name = self.tables.name
         for lock in (functions.POP + holder + functions.RUNS, functions.POP + holder):
             self._run(f"SELECT pg_advisory_xact_lock({self._key}, {lock})")
-        self._run(f"DELETE FROM {name}_claims WHERE subscriber = {holder}")
-        self._run(f"DROP SEQUENCE {name}_pop_{holder}")
+        self._run(f"DELETE FROM {self._named('_claims')} WHERE subscriber = {holder}")
+        self._run(f"DROP SEQUENCE {self._named(f'_pop_{holder}')}")
 
     def _tell(self, connection: sa.Connection) -> None:
-        for statement in functions.tell(
-            self._find_parts(self._layout), *self._subscribed(connection)
-        ):
+        for statement in functions.tell(self._parts(self._layout), *self._subscribed(connection)):
             self._run(statement)
 
-    def _sequence(self, name: str, position: int) -> None:
+    def _sequence(self, suffix: str, position: int) -> None:
+        name = self._named(suffix)
         self._run(f"CREATE SEQUENCE {name} MINVALUE 0")
         self._run(f"SELECT setval('{name}'::regclass, {position})")
 

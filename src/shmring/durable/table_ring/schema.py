@@ -139,11 +139,14 @@ class Tables:
     name : of the ring and of the queue table
     cursor_rows : the next numbers are columns; a database with sequences keeps them there instead
     unlogged : the queue table is written to no log, and empty after a crash of the server
+    schema : of the database, that the tables are in; None: the database decides
     """
 
-    def __init__(self, name: str, *, cursor_rows: bool, unlogged: bool = False) -> None:
+    def __init__(
+        self, name: str, *, cursor_rows: bool, unlogged: bool = False, schema: str | None = None
+    ) -> None:
         self.name = name
-        self.metadata = sa.MetaData()
+        self.metadata = sa.MetaData(schema=schema)
         self._cursor_rows = cursor_rows
 
         def position() -> list[sa.Column[int]]:
@@ -211,14 +214,14 @@ class Tables:
         """Insert the slots, all of them free."""
         # Rows are stored in slot order, so scattered neighbours really lie on different pages, and
         # at full width, so that no page is fuller than it will be with messages.
-        rows = (
-            "WITH RECURSIVE numbers(n) AS"
-            " (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :slots)"
-            f" INSERT INTO {self.slots.name}"
-            " (slot, message_id, time, reference_count, holders, message)"
-            f" SELECT n, NULL, NULL, 0, 0, {free_message} FROM numbers"
+        first = sa.select(sa.cast(0, sa.BigInteger).label("n"))
+        numbers = first.cte("numbers", recursive=True)
+        numbers = numbers.union_all(
+            sa.select(numbers.c.n + 1).where(numbers.c.n + 1 < layout.slots)
         )
-        connection.execute(sa.text(rows), {"slots": layout.slots})
+        rows = sa.select(numbers.c.n, sa.text(f"0, 0, {free_message}"))
+        columns = ["slot", "reference_count", "holders", "message"]
+        connection.execute(self.slots.insert().from_select(columns, rows))
 
     def exist(self, connection: sa.Connection) -> bool:
         """Whether the ring is there; its one-row table is created with the others or not at all."""
@@ -279,11 +282,15 @@ class Tables:
                 f"{name!r} is the last subscriber of table ring {self.slots.name!r}; drop the"
                 " ring, or subscribe another first"
             )
-        sql = (
-            f"UPDATE {self.slots.name} SET reference_count = reference_count - 1,"
-            " holders = holders & ~CAST(:mask AS BIGINT) WHERE holders & CAST(:mask AS BIGINT) <> 0"
+        held = self.slots.c.holders
+        connection.execute(
+            self.slots.update()
+            .where(held.bitwise_and(mask(holder)) != 0)
+            .values(
+                reference_count=self.slots.c.reference_count - 1,
+                holders=held.bitwise_and(~mask(holder)),
+            )
         )
-        connection.execute(sa.text(sql), {"mask": mask(holder)})
         connection.execute(self.subscribers.delete().where(self.subscribers.c.name == name))
         self._tell(connection, taken - {holder})
 
