@@ -130,6 +130,27 @@ def test_functions_of_another_version_are_refused_and_renewed(url: str) -> None:
     TableRing.drop(url)
 
 
+KNOWN = {
+    "subscribers": "shmring_subscribed() RETURNS smallint LANGUAGE sql AS 'SELECT (1)::smallint'",
+    "holders": "shmring_holders() RETURNS bigint LANGUAGE sql AS 'SELECT (1)::bigint'",
+}
+
+
+@pytest.mark.parametrize("column", KNOWN)
+def test_functions_that_know_other_subscribers_are_refused_and_renewed(
+    url: str, column: str
+) -> None:
+    with TableRing(url, slots=3, subscribers=["main", "b"]) as ring:
+        ring.push(b"kept")
+    execute(url, f"CREATE OR REPLACE FUNCTION {KNOWN[column]}")
+    with pytest.raises(Damaged, match=r"know other subscribers than table shmring_ring; .*renew"):
+        TableRing.attach(url)
+    TableRing.renew(url)
+    with TableRing.attach(url, subscriber="b") as ring:
+        ring.push(b"after")
+        assert ring.pop_many(timeout=0) == [b"kept", b"after"]
+
+
 @pytest.fixture
 def elsewhere(url: str) -> Generator[str]:
     """The server's address for sessions whose path begins with a schema that is not the ring's."""

@@ -307,6 +307,11 @@ class PostgresBackend(Backend):
                 f" {functions.VERSION}; TableRing.renew(url, name={name!r}) replaces them, once"
                 " all its users have this shmring"
             )
+        if not self._told():
+            raise Damaged(
+                f"table ring {name!r}: the functions that push know other subscribers than table"
+                f" {self.tables.ring.name}; TableRing.renew(url, name={name!r}) makes them anew"
+            )
         empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
         if unlogged and self._call(empty, ())[0][0]:
             # A crash of the server empties unlogged tables. The numbers go on.
@@ -368,6 +373,17 @@ class PostgresBackend(Backend):
         ring = self.tables.ring.c
         row = connection.execute(sa.select(ring.subscribers, ring.holders)).one()
         return row.subscribers, row.holders
+
+    def _told(self) -> bool:
+        """Whether the functions are those that the ring's row tells of."""
+        # As text and in one statement: of one moment, also while somebody subscribes.
+        row = f"FROM {self._called('_ring')} r, pg_proc p WHERE p.pronamespace = %s::regnamespace"
+        return self._call(
+            f"SELECT count(*) = 2 {row} AND (p.proname, p.prosrc) IN"
+            " ((%s, format('SELECT (%%s)::smallint', r.subscribers)),"
+            " (%s, format('SELECT (%%s)::bigint', r.holders)))",
+            (self._schema, f"{self.tables.name}_subscribed", f"{self.tables.name}_holders"),
+        )[0][0]
 
     def _drop_functions(self, connection: sa.Connection) -> None:
         found = connection.execute(
