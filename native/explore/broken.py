@@ -361,5 +361,7 @@ BREAKS = [
 
 if __name__ == "__main__":
     # explore_atomics.h and system.c stand in for these
-    harness = Harness("explore", ("-DSHMRING_EXPLORE",), replaces=("atomics.c", "locks.c"))
+    harness = Harness(
+        "explore", ("-DSHMRING_EXPLORE",), replaces=("atomics.c", "contention.c", "locks.c")
+    )
     sys.exit(run_all(harness, BREAKS, sys.argv[1]))
