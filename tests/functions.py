@@ -141,6 +141,17 @@ def words_from_seven_on(batch: pa.RecordBatch) -> pa.RecordBatch:
     return as_text(batch) if batch.column(0)[0].as_py() >= 7 else batch
 
 
+def one_more_from_seven_on(batch: pa.RecordBatch) -> pa.RecordBatch:
+    more = 1 if 7 in batch.column(0).to_pylist() else 0
+    return pa.concat_batches([batch, numbers(0, more)])
+
+
+def long_without_an_answer(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Longer than a client may be left without a sign of life."""
+    time.sleep(0.15)
+    return iter(())
+
+
 def fail_half_way(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield batch
     raise ZeroDivisionError("half way")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import os
+import time
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -33,6 +35,7 @@ class Answer:
     again: int = 0  # how often it was begun again
     error: str = ""
     welcome: int = 0
+    pieces: int = 0
 
     def column(self, name):
         """Its values; how many pieces they come in is a matter of time."""
@@ -73,9 +76,11 @@ def answer_of(inbox, number):
             continue
         if head.flags & FLAG_ERROR:
             answer.error = body.to_pybytes().decode()
-        elif body.size:
-            assert head.piece == len(answer.batches)
-            answer.batches.append(decode_batch(body, None, ring="answers", message_id=0))
+        else:
+            assert head.piece == answer.pieces
+            answer.pieces += 1
+            if body.size:
+                answer.batches.append(decode_batch(body, None, ring="answers", message_id=0))
         if head.flags & FLAG_LAST:
             answer.welcome = head.batches
             return answer
@@ -148,6 +153,20 @@ def test_result_of_a_udf_has_as_many_rows_for_each_batch(serve, ask):
     assert last.column("x") == list(range(10, 60))
 
 
+def test_results_that_are_too_many_are_not_given_out(serve, ask):
+    serve("one_more_from_seven_on")
+    (answer,) = ask(udf_request(numbers(-20, 50)), rows=10)
+    assert "a UDF must: expected 10, got 11" in answer.error
+    assert answer.column("x") == list(range(-20, 0))
+
+
+def test_client_hears_of_slices_that_have_no_answer(serve, ask):
+    serve("long_without_an_answer")
+    (answer,) = ask(numbers(0, 40), rows=10)
+    assert (answer.batches, answer.error) == ([], "")
+    assert answer.pieces == 5  # one for each, and the end
+
+
 def test_slow_function_wants_one_batch_a_request(serve, ask):
     serve("slow")
     (answer,) = ask(numbers(0, 20), rows=10)
@@ -168,6 +187,21 @@ def test_request_that_waits_for_others_is_not_joined_with_several_batches(serve,
     assert last.column("rows") == [10] * 30 + [5] * 5
 
 
+def test_request_of_a_client_that_is_gone_has_no_whole_answer(
+    serve, ask, name, marker, thread, until
+):
+    serve("wait_for_marker")
+    asking = thread(lambda: ask(numbers(0, 30), rows=10))
+    until(marker.with_suffix(".begun").exists)
+    with shmring.attach(f"{name}-answers", read_only=True) as replies:
+        os.unlink(replies.path)
+    time.sleep(0.25)  # the worker looks no earlier
+    marker.touch()
+    (answer,) = asking.outcome()
+    assert "its client is gone" in answer.error
+    assert answer.column("x") == list(range(10))
+
+
 @pytest.mark.kill
 def test_request_whose_worker_dies_in_the_middle_is_answered_whole(serve, ask, marker):
     serve("die_once_on_seven", workers=2)
@@ -186,9 +220,14 @@ def test_slices_cover_the_batch():
 
 
 def test_as_many_batches_are_welcome_as_take_two_milliseconds():
-    assert welcome(1, 0) == welcome(64, 1000) == 64
-    assert welcome(10, 1_000_000) == 20
-    assert welcome(1, 10**10) == welcome(64, 10**12) == 1
+    assert welcome(1, 0, 0) == welcome(64, 1000, 1000) == 64
+    assert welcome(10, 1_000_000, 1000) == 20
+    assert welcome(1, 10**10, 0) == welcome(64, 10**12, 0) == 1
+
+
+def test_no_more_batches_are_welcome_than_have_a_megabyte_of_answers():
+    assert welcome(8, 1000, 2 << 20) == 4
+    assert welcome(1, 1000, 1 << 30) == 1
 
 
 def test_answers_before_one_that_fails_come_first():

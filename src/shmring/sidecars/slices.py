@@ -9,15 +9,15 @@ import pyarrow as pa
 
 from shmring.sidecars.joint import joined
 
-__all__ = ["slices", "together", "welcome"]
+__all__ = ["SIGN", "bytes_of", "slices", "together", "welcome"]
 
 _WORK = 2_000_000  # nanoseconds that a request should take at most
 # Beyond so many a request's own cost hardly counts.
 _MOST_BATCHES = 64
-# Answers that have waited for others for so long, or have so many bytes, wait no longer: the client
-# is to see that something happens.
-_LONGEST_WAIT = 0.1
-_MOST_BYTES = 1 << 20
+# Seconds after which the client is to see that something happens: answers that have waited for
+# others for so long wait no longer.
+SIGN = 0.1
+_MOST_BYTES = 1 << 20  # of answers that go as one, and of those that a request should have
 
 
 def slices(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
@@ -27,13 +27,15 @@ def slices(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
     return [batch.slice(first, rows) for first in range(0, batch.num_rows, rows)]
 
 
-def welcome(batches: int, nanoseconds: int) -> int:
-    """How many batches a request may well have, where so many have taken so long."""
-    return min(max(1, _WORK * batches // max(1, nanoseconds)), _MOST_BATCHES)
+def welcome(batches: int, nanoseconds: int, nbytes: int) -> int:
+    """How many batches a request may well have, where so many took so long and gave so much."""
+    by_time = _WORK * batches // max(1, nanoseconds)
+    by_bytes = _MOST_BYTES * batches // max(1, nbytes)
+    return max(1, min(by_time, by_bytes, _MOST_BATCHES))
 
 
-def together(answers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The answers, each run of one schema as one batch.
+def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:
+    """The answers, each run of one schema as one batch; None, which is a slice's end, stays.
 
     If one cannot be had, those before it come first.
     """
@@ -42,12 +44,18 @@ def together(answers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     since = time.monotonic()
     try:
         for answer in answers:
+            if answer is None:
+                if held and time.monotonic() - since > SIGN:
+                    yield from _as_one(held)
+                    held, nbytes, since = [], 0, time.monotonic()
+                yield None
+                continue
             if held and not answer.schema.equals(held[0].schema, check_metadata=True):
                 yield from _as_one(held)
                 held, nbytes, since = [], 0, time.monotonic()
             held.append(answer)
-            nbytes += _size(answer)
-            if nbytes >= _MOST_BYTES or time.monotonic() - since > _LONGEST_WAIT:
+            nbytes += bytes_of(answer)
+            if nbytes >= _MOST_BYTES:
                 yield from _as_one(held)
                 held, nbytes, since = [], 0, time.monotonic()
     except GeneratorExit:
@@ -58,7 +66,8 @@ def together(answers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from _as_one(held)
 
 
-def _size(batch: pa.RecordBatch) -> int:
+def bytes_of(batch: pa.RecordBatch) -> int:
+    """Of its values, about."""
     try:
         return batch.nbytes
     except pa.ArrowException:  # a type whose slices pyarrow cannot measure

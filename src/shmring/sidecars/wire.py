@@ -37,10 +37,11 @@ slices of so many rows, in order, the last of which may be shorter. What it retu
 other as the pieces of one answer, and several results of one schema may come as one. If the
 function raises, its results for the slices before come first, then the error; the slices behind
 are not worked on. Where the schema asks for an answer of one column, each slice must be answered
-with as many rows as it has. A client sends several batches at a time only as far as the sidecar's
-last answer allows: a worker names what it works off in two milliseconds, so that a slow function
-still gets its batches one by one, from whichever worker is idle, and one that joins requests names
-none. A request of a group says nothing of rows.
+with as many rows as it has. A slice over which the worker is long is followed by a piece, without a
+body if it has nothing else to say. A client sends several batches at a time only as far as the
+sidecar's last answer allows: a worker names what it would have worked off in two milliseconds, so
+that a function that is slow gets its next batches one by one, from whichever worker is idle, and
+one that joins requests names none. A request of a group says nothing of rows.
 """
 
 from __future__ import annotations

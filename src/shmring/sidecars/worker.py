@@ -40,7 +40,7 @@ from shmring.sidecars.outbox import Client, Job, Push
 from shmring.sidecars.result import Result
 from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
-from shmring.sidecars.slices import slices, together, welcome
+from shmring.sidecars.slices import SIGN, bytes_of, slices, together, welcome
 from shmring.sidecars.timed import Timed
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -233,7 +233,7 @@ class Worker:
         batches = [each.batch for each in gathered]
         gathered.clear()
         rows = [batch.num_rows for batch in batches]
-        answers: list[Iterator[Piece]]
+        answers: list[Iterator[Piece | None]]
         begun, spent = time.perf_counter_ns(), 0
         try:
             cut = self._worked_on_as_one(batches) if len(batches) > 1 else None
@@ -268,31 +268,43 @@ class Worker:
             client = self._clients[name] = Client(name)
         return client
 
-    def _answer(self, request: _Request, pieces: Iterator[Piece], spent: int = 0) -> None:
+    def _answer(self, request: _Request, pieces: Iterator[Piece | None], spent: int = 0) -> None:
         request.client.add(Job(request.lease, self._pushes(request, Timed(pieces, spent))))
 
-    def _pushes(self, request: _Request, pieces: Timed[Piece]) -> Generator[Push]:
+    def _pushes(self, request: _Request, pieces: Timed[Piece | None]) -> Generator[Push]:
         client, head = request.client, request.head
 
         def push(head: Head, body: bytes = b"") -> Push:
             message = head.pack() + body
             return partial(client.producer.push, message, kind=KIND_REPLY, timeout=0)
 
-        number = worked = 0
+        number = worked = nbytes = 0
+        said = time.monotonic()
         before: Piece | None = None
         held: Piece | None = None  # until it is known whether it is the last
         try:
             if request.lease.redelivered:
                 yield push(head.answer(0, FLAG_AGAIN))
             for piece in pieces:
-                before, held = held, piece
+                if piece is not None:
+                    nbytes += bytes_of(piece[0])
+                    before, held = held, piece
+                elif time.monotonic() - said > SIGN:
+                    before, held = held, None
+                    if before is None:  # nothing but a sign of life
+                        yield push(head.answer(number, 0))
+                        number += 1
+                        said = time.monotonic()
                 if before is not None:
                     worked += (spent := pieces.spent())
                     yield self._push_batch(client, head.answer(number, 0, spent), *before)
                     before = None
                     number += 1
+                    said = time.monotonic()
             worked += (spent := pieces.spent())
-            batches = welcome(request.batches, worked) if request.batches else 0
+            batches = welcome(request.batches, worked, nbytes) if request.batches else 0
+            if request.lease.redelivered:  # a worker has died over several, perhaps
+                batches = min(batches, 1)
             last = head.answer(number, FLAG_LAST, spent, batches)
             before, held = held, None
             yield push(last) if before is None else self._push_batch(client, last, *before)
@@ -310,12 +322,13 @@ class Worker:
         message = pa.py_buffer(lease).slice(HEAD_BYTES)
         return decode_batch(message, None, ring=self._ring.path, message_id=lease.message_id)
 
-    def _worked_on(self, request: _Request) -> Iterator[Piece]:
+    def _worked_on(self, request: _Request) -> Iterator[Piece | None]:
         wanted, batch = Result.asked_for(self._decode(request))
         parts = slices(batch, request.head.rows)
         if self._batching is None:
             request.batches = len(parts)
         del batch
+        answers: Iterable[pa.RecordBatch | None]
         if len(parts) == 1:
             answers = self._answers(parts.pop(), wanted)
         else:
@@ -336,25 +349,19 @@ class Worker:
 
     def _answers_in_turn(
         self, request: _Request, parts: list[pa.RecordBatch], wanted: Result | None
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[pa.RecordBatch | None]:
         looked = time.monotonic()
         for number, part in enumerate(parts, 1):
             if time.monotonic() - looked > _IDLE:
                 looked = time.monotonic()
-                if request.client.is_gone():
-                    return
-            answered = 0
+                if request.client.is_gone():  # what there is so far is not the answer
+                    raise RingNotFound(f'ring "{request.client.ring.path}": its client is gone')
             try:
-                for answer in self._batches(self._function(part), wanted):
-                    answered += answer.num_rows
-                    yield answer
-                if self._batching is not None:
-                    self._batching.check(self._target, part.num_rows, answered)
-                if wanted is not None and answered != part.num_rows:
-                    raise WrongRows(
-                        f"{self._target} answered with another number of rows than a UDF must: "
-                        f"expected {part.num_rows}, got {answered}"
-                    )
+                if wanted is not None:
+                    yield from self._results(part, wanted)
+                else:
+                    yield from self._counted(part)
+                yield None
             except GeneratorExit:
                 raise
             except BaseException as error:
@@ -363,8 +370,32 @@ class Worker:
                 )
                 raise
 
-    def _pieces(self, client: Client, batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
+    def _counted(self, part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        answered = 0
+        for answer in self._batches(self._function(part), None):
+            answered += answer.num_rows
+            yield answer
+        if self._batching is not None:
+            self._batching.check(self._target, part.num_rows, answered)
+
+    def _results(self, part: pa.RecordBatch, wanted: Result) -> list[pa.RecordBatch]:
+        """Of a UDF: none before it is known that they are as many as the rows."""
+        results = list(self._batches(self._function(part), wanted))
+        answered = sum(result.num_rows for result in results)
+        if answered != part.num_rows:
+            raise WrongRows(
+                f"{self._target} answered with another number of rows than a UDF must: "
+                f"expected {part.num_rows}, got {answered}"
+            )
+        return results
+
+    def _pieces(
+        self, client: Client, batches: Iterable[pa.RecordBatch | None]
+    ) -> Iterator[Piece | None]:
         for batch in batches:
+            if batch is None:
+                yield None
+                continue
             yield from client.encoder_for(batch).pieces(
                 batch,
                 client.ring.slots,
