@@ -160,7 +160,7 @@ def test_cogroup_that_fits_no_request_is_told_with_what_to_set(spark, serve, cog
     serve("left_side", slots=1024)
     left = spark.range(5000, numPartitions=1).selectExpr("1 k", "repeat('x', 100) s")
     text = failure_of(cogrouped(left, left.limit(30), left.schema))
-    rows = "5030 rows need" if path == "direct" else "a group of 5000 and 30 rows"
+    rows = "5030 rows need at least" if path == "direct" else "a group of 5000 and 30 rows"
     assert rows in text
     assert "make it larger with `shmring sidecar --slots 4096`" in text
 

@@ -145,7 +145,7 @@ public final class SidecarClient implements AutoCloseable {
   public void send(EncodedBatch batch, int rows, Runnable answered) throws InterruptedException {
     Request request = new Request(number++, batch, rows, answered);
     waiting.add(request);
-    checkSize(batch);
+    checkSize(batch.rows(), batch.length());
     counters.sent(Head.BYTES + batch.length());
     lastSign = System.nanoTime();
     while (!request.isSent()) {
@@ -153,9 +153,15 @@ public final class SidecarClient implements AutoCloseable {
     }
   }
 
-  private void checkSize(EncodedBatch batch) {
+  /**
+   * Whether the sidecar's ring takes such a batch.
+   *
+   * @param bytes of the batch, or fewer
+   * @throws RingException if the ring does not
+   */
+  public void checkSize(long rows, long bytes) {
     long slots = requests.ring().info().slots();
-    long needed = Head.BYTES + batch.length();
+    long needed = Head.BYTES + bytes;
     if (Producer.slotsFor(needed, true) <= slots / 2) {
       return;
     }
@@ -166,11 +172,11 @@ public final class SidecarClient implements AutoCloseable {
     throw new RingException(
         Status.TOO_LARGE,
         String.format(
-            "ring \"%s\" of %d slots: %d rows need %d bytes, a message may have %d; make it larger"
+            "ring \"%s\" of %d slots: %d rows need at least %d bytes, a message may have %d; make it larger"
                 + " with `shmring sidecar --slots %d` (Sidecar(slots=%d))",
             requests.ring().name(),
             slots,
-            batch.rows(),
+            rows,
             needed,
             (slots / 2 - 1) * Ring.SLOT_BYTES,
             wanted,

@@ -1,5 +1,6 @@
 package io.shmring.spark.columns;
 
+import java.util.Arrays;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
@@ -23,13 +24,23 @@ public final class ColumnRows {
   public ColumnRows(StructType types) {
     this.types = types;
     this.arrays = UnsafeProjection.create(types);
+    this.views =
+        Arrays.stream(types.fields()).anyMatch(ColumnRows::isBinary)
+            ? UnsafeProjection.create(texts(types))
+            : arrays;
+  }
+
+  private static StructType texts(StructType types) {
     StructType texts = new StructType();
     for (StructField field : types.fields()) {
-      boolean isBinary = field.dataType() instanceof BinaryType;
-      DataType shown = isBinary ? DataTypes.StringType : field.dataType();
+      DataType shown = isBinary(field) ? DataTypes.StringType : field.dataType();
       texts = texts.add(field.name(), shown, field.nullable());
     }
-    this.views = texts.equals(types) ? arrays : UnsafeProjection.create(texts);
+    return texts;
+  }
+
+  private static boolean isBinary(StructField field) {
+    return field.dataType() instanceof BinaryType;
   }
 
   /** The rows of a batch, each until the next one is asked for. */
@@ -57,8 +68,7 @@ public final class ColumnRows {
   /** Whether its binaries are columns that show their bytes. */
   private boolean isViewed(ColumnarBatch batch) {
     for (int i = 0; i < types.size(); i++) {
-      if (types.apply(i).dataType() instanceof BinaryType
-          && !(batch.column(i) instanceof FlatColumn)) {
+      if (isBinary(types.apply(i)) && !(batch.column(i) instanceof FlatColumn)) {
         return false;
       }
     }

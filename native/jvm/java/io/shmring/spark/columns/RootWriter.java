@@ -11,7 +11,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /** Puts rows, or columns of other batches, into vectors. */
 public final class RootWriter {
   private static final int FIRST_ROWS = 1024;
-  private static final int MOST_ROWS = 1 << 30; // the next power of two is no int
+  /** Of a batch: the next power of two is no int. */
+  public static final int MOST_ROWS = 1 << 30;
+
 
   private final VectorSchemaRoot root;
   private final Cells[] columns;

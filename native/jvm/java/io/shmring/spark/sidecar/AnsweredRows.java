@@ -44,10 +44,10 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
   <T> AnsweredRows(SidecarTask<T> task, Iterator<T> child, TaskContext context) {
     this.task = task;
     this.context = context;
-    this.allocator =
-        ArrowUtils.rootAllocator().newChildAllocator("shmring sidecar", 0, Long.MAX_VALUE);
     this.passage = task.signature().begin(context.partitionId());
     this.input = task.kind().of(child, passage);
+    this.allocator = // last: nobody closes what a constructor that throws has made
+        ArrowUtils.rootAllocator().newChildAllocator("shmring sidecar", 0, Long.MAX_VALUE);
   }
 
   /** Another thread than the task's may read the rows, and the task may end meanwhile. */
@@ -137,6 +137,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
           this::checkTask,
           allocator,
           schema -> refuse(passage.objection(schema)));
+      input.begin(borrowed);
       batches =
           new Batches(
               input,

@@ -1,13 +1,16 @@
 package io.shmring.spark.sidecar;
 
+import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.RootWriter;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.sql.execution.CoGroupedIterator;
+import org.apache.spark.sql.types.StructType;
 import scala.Tuple3;
 import scala.collection.Iterator;
 
@@ -16,6 +19,11 @@ final class CogroupInput implements Input {
   private final Iterator<Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>>> groups;
   private final UnsafeProjection left;
   private final UnsafeProjection right;
+  private final StructType leftTypes;
+  private final StructType rightTypes;
+  private SidecarClient client;
+  private long rows; // of the last cogroup
+  private long leastBits; // of these rows
 
   /**
    * @param rows of the left child, and of the right one
@@ -25,6 +33,8 @@ final class CogroupInput implements Input {
         new CoGroupedIterator(left.groups(rows.next()), right.groups(rows.next()), left.keys());
     this.left = left.projection();
     this.right = right.projection();
+    this.leftTypes = left.sent();
+    this.rightTypes = right.sent();
   }
 
   @Override
@@ -33,10 +43,19 @@ final class CogroupInput implements Input {
   }
 
   @Override
+  public void begin(SidecarClient client) {
+    this.client = client;
+  }
+
+  @Override
   public int fill(RootWriter writer, int mostRows, long mostBytes) {
     Tuple3<InternalRow, Iterator<InternalRow>, Iterator<InternalRow>> group = groups.next();
-    Object[] lefts = rows(group._2(), left);
-    Object[] rights = rows(group._3(), right);
+    rows = 0;
+    leastBits = 0;
+    long most = client.requestRingBytes() / 2;
+    Object[] lefts = rows(group._2(), left, leftTypes, most);
+    Object[] rights = rows(group._3(), right, rightTypes, most);
+    client.checkSize(rows, leastBytes());
     Object[] sides = {new GenericArrayData(lefts), new GenericArrayData(rights)};
     writer.write(new GenericInternalRow(sides));
     return Math.addExact(lefts.length, rights.length);
@@ -52,11 +71,24 @@ final class CogroupInput implements Input {
     return false;
   }
 
-  private static Object[] rows(Iterator<InternalRow> side, UnsafeProjection sent) {
-    List<InternalRow> rows = new ArrayList<>();
+  private long leastBytes() {
+    return leastBits / Byte.SIZE;
+  }
+
+  /** A side's rows. Those of a cogroup that fits no request are counted, and none of them kept. */
+  private Object[] rows(
+      Iterator<InternalRow> side, UnsafeProjection sent, StructType types, long mostBytes) {
+    List<InternalRow> kept = new ArrayList<>();
     while (side.hasNext()) {
-      rows.add(sent.apply(side.next()).copy());
+      UnsafeRow row = sent.apply(side.next());
+      rows++;
+      leastBits += LeastBits.of(types, row);
+      if (leastBytes() <= mostBytes) {
+        kept.add(row.copy());
+      } else {
+        kept = List.of();
+      }
     }
-    return rows.toArray();
+    return kept.toArray();
   }
 }

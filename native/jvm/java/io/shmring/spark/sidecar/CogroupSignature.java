@@ -11,9 +11,10 @@ import org.apache.spark.sql.types.StructType;
  * The two sides of a cogroup go as one row with two lists, whose elements are their rows, and the
  * answer's columns come instead.
  *
- * @param answers of which only the output counts
+ * @param method of the cogroups, as the user called it
  */
-record CogroupSignature(MapSignature answers, StructType left, StructType right, SparkTypes types)
+record CogroupSignature(
+    String method, StructType left, StructType right, StructType output, SparkTypes types)
     implements Signature {
   /** Of the schema: sidecars/groups.py says what it means. */
   private static final Map<String, String> COGROUP = Map.of("shmring.group", "2");
@@ -34,6 +35,6 @@ record CogroupSignature(MapSignature answers, StructType left, StructType right,
 
   @Override
   public Passage begin(int partition) {
-    return answers.answers();
+    return MapSignature.answers(method, output);
   }
 }

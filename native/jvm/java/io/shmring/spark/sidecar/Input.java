@@ -1,5 +1,6 @@
 package io.shmring.spark.sidecar;
 
+import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.RootWriter;
 import java.io.Serializable;
 import java.util.Iterator;
@@ -12,6 +13,9 @@ interface Input {
   }
 
   boolean hasNext();
+
+  /** Says who sends the batches, before the first one is filled. */
+  default void begin(SidecarClient client) {}
 
   /**
    * Writes the next rows behind what was written; {@link #hasNext} must say that there are some.

@@ -43,8 +43,8 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
   }
 
   /** What comes of the answers, for one that sends something else. */
-  Passage answers() {
-    return new Answers(this);
+  static Passage answers(String method, StructType output) {
+    return new Answers(method, output);
   }
 
   private static class Answers implements Passage {
@@ -52,9 +52,9 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
     private final StructType output;
     private final ColumnRows answers;
 
-    Answers(MapSignature signature) {
-      this.method = signature.method;
-      this.output = signature.output;
+    Answers(String method, StructType output) {
+      this.method = method;
+      this.output = output;
       this.answers = new ColumnRows(output);
     }
 
@@ -91,7 +91,7 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
     private final Function<InternalRow, UnsafeRow> send;
 
     Rows(MapSignature signature, Function<InternalRow, UnsafeRow> send) {
-      super(signature);
+      super(signature.method, signature.output);
       this.send = send;
     }
 

@@ -59,8 +59,7 @@ public final class SidecarCogroupsExec extends SidecarNode {
 
   @Override
   Signature signature(SparkTypes types) {
-    MapSignature answers = new MapSignature(method, schema(), schema(), types);
-    return new CogroupSignature(answers, leftSide().sent(), rightSide().sent(), types);
+    return new CogroupSignature(method, leftSide().sent(), rightSide().sent(), schema(), types);
   }
 
   private CogroupSide leftSide() {

@@ -1,5 +1,6 @@
 package io.shmring.spark.write;
 
+import io.shmring.spark.columns.RootWriter;
 import io.shmring.spark.job.Options;
 import io.shmring.spark.job.RingNames;
 import io.shmring.spark.job.RingPlace;
@@ -32,9 +33,6 @@ public record WriteOptions(
   /** A column's bytes are counted in an int, and a batch is full a row later than that. */
   private static final long MOST_BYTES = 1 << 30;
 
-  /** Those of a batch; rows without columns have no bytes that would bound them. */
-  private static final long MOST_ROWS = 1 << 30;
-
   public static WriteOptions of(CaseInsensitiveStringMap given) {
     Options options = new Options(given);
     List<String> rings = RingNames.of(given);
@@ -45,7 +43,7 @@ public record WriteOptions(
     return new WriteOptions(
         rings.get(0),
         options.millis("hostWait", RingPlace.WAIT_MILLIS),
-        (int) options.positive("batchRows", 10_000, MOST_ROWS),
+        (int) options.positive("batchRows", 10_000, RootWriter.MOST_ROWS),
         options.positive("batchBytes", 1 << 20, MOST_BYTES),
         options.millis("timeout", 300_000),
         options.flag("atomic", false),
