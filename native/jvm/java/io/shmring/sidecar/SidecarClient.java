@@ -383,6 +383,7 @@ public final class SidecarClient implements AutoCloseable {
     copyOut();
     replies.close();
     replies = ReplyRing.make(sidecar, replySlots);
+    welcome = 1;
     for (Request request : waiting) {
       if (!request.isComplete()) {
         request.askAgain();

@@ -28,6 +28,9 @@ final class Batches implements AutoCloseable {
   // A batch that is ready waits no longer for others than this, save for the one under way.
   private static final long READY_NANOS = 1_000_000;
 
+  // Requests that are of one batch after the child has made such a batch wait.
+  private static final int ALONE = 16;
+
   /** Vectors of one request, used again and again. */
   static final class Vectors {
     private final VectorSchemaRoot root;
@@ -60,6 +63,7 @@ final class Batches implements AutoCloseable {
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> free = new ArrayDeque<>();
   private long count;
+  private int alone; // requests that still go so
 
   /**
    * @param mostBytes of a batch's rows with what is kept of them, unless one row alone has more
@@ -105,6 +109,8 @@ final class Batches implements AutoCloseable {
   Vectors next(int most) {
     Vectors vectors = free.isEmpty() ? make() : free.pop();
     vectors.writer.reset();
+    int joined = alone > 0 ? 1 : most;
+    alone = Math.max(0, alone - 1);
     long begun = System.nanoTime();
     long bytes = 0;
     int batches = 0;
@@ -113,17 +119,26 @@ final class Batches implements AutoCloseable {
       rows += input.fill(vectors.writer, mostRows, mostBytes - bytes);
       bytes += input.bytes();
       batches++;
-    } while (batches < most
+    } while (batches < joined
         && input.isJoined()
         && rows == batches * mostRows // all but the last are whole
         && bytes + input.bytes() <= Math.min(MOST_TOGETHER, mostBytes / 2)
         && System.nanoTime() - begun < READY_NANOS
-        && input.hasNext());
+        && goesOn());
     vectors.filled = rows;
     count += rows;
     vectors.writer.finish();
     memory.hold(allocator.getAllocatedMemory());
     return vectors;
+  }
+
+  private boolean goesOn() {
+    long asked = System.nanoTime();
+    boolean more = input.hasNext();
+    if (System.nanoTime() - asked > READY_NANOS) {
+      alone = ALONE;
+    }
+    return more;
   }
 
   private Vectors make() {
