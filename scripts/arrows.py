@@ -3,7 +3,8 @@
 `make arrows` prints it, `make lint` checks it (--check). Each part of the house (floors.toml
 beside this file) is a list of floors, top first. A unit (a C file with its header, a Java
 package) may use what lies on a lower floor; an arrow that runs up, or along a floor, is an
-error unless `allow` names it, with the reason. The floors of the Python package stand in
+error unless `allow` names it, with the reason. So is a table of docs/architecture.md that has
+a unit on another floor. The floors of the Python package stand in
 pyproject.toml, and import-linter checks them; they are only drawn here.
 """
 
@@ -32,6 +33,9 @@ _DEFINED = re.compile(
 # A call, or the function or the type itself as a value.
 _USED = re.compile(r"\b(\w+)(?=\s*\()|(?<=[{,(&=])\s*(\w+)(?=[,)};])")
 _INLINE = re.compile(r"^static inline [\w\s*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
+
+# Floor and files of a table in the docs.
+_ROW = re.compile(r"^\|([^|]*)\|([^|]*)\|", re.MULTILINE)
 
 
 def c_arrows(folder: Path) -> Arrows:
@@ -120,6 +124,30 @@ class Part(NamedTuple):
             ),
         ]
 
+    def told_wrong(self, page: str) -> list[str]:
+        """Units that a page of the docs has on another floor, or not at all, a line each.
+
+        A part that stands there has a table of its own: floor, files, job; a row without a
+        number belongs to the floor above it, and `1 to 3` to any of these.
+        """
+        _, found, section = page.partition(f"`{self.folder}`, top first")
+        if not found:
+            return []
+        told: dict[str, range] = {}
+        floors = range(0)
+        for floor, files in _ROW.findall(section.partition("\n## ")[0]):
+            if numbers := re.findall(r"\d+", floor):
+                floors = range(int(numbers[0]), int(numbers[-1]) + 1)
+            names = re.findall(r"`(\w+(?:\.h)?)`", files)
+            told |= {name.removesuffix(".h"): floors for name in names}
+        heights = range(len(self.floors), 0, -1)
+        return [
+            f"{unit} is on floor {height}, and docs/architecture.md does not have it there"
+            for height, floor in zip(heights, self.floors, strict=True)
+            for unit in floor
+            if height not in told.get(unit, ())
+        ]
+
     def draw(self, arrows: Arrows) -> None:
         """Print the floors, top first, each unit with those that it uses."""
         print(self.folder)
@@ -149,12 +177,13 @@ def package() -> Part:
 def main() -> int:
     """Draw all parts, or with --check only say what is wrong."""
     failed = False
+    page = (ROOT / "docs/architecture.md").read_text()
     for table in tomllib.loads((ROOT / "scripts/floors.toml").read_text())["part"]:
         part = Part(**{"allow": {}} | table)
         arrows = READERS[part.language](ROOT / part.folder)
         if "--check" not in sys.argv[1:]:
             part.draw(arrows)
-        for line in part.wrong(arrows):
+        for line in part.wrong(arrows) + part.told_wrong(page):
             print(f"{part.folder}: {line}", file=sys.stderr)
             failed = True
     if "--check" not in sys.argv[1:]:
