@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 
 from shmring.durable.table_ring.schema import Layout, Tables
-from shmring.errors import BranchNotFound, Contended, NoSpace, PermissionRefused
+from shmring.errors import BranchNotFound, Contended, NoSpace, PermissionRefused, RingNotFound
 
 __all__ = ["ATTEMPTS", "Backend", "Durability", "Message", "Peek", "Which"]
 
@@ -291,6 +291,13 @@ class Backend(ABC):
                     f" {error.orig}; nothing was done, make room and try again",
                 ) from error
             raise
+
+    def dropped(self) -> RingNotFound:
+        """Return what a handle raises whose ring is gone, or another in its place."""
+        return RingNotFound(
+            f"table ring {self.tables.name!r} was dropped since this handle attached to it; if"
+            " there is one of this name again, attach anew"
+        )
 
     @abstractmethod
     def is_lock_timeout(self, error: exc.DBAPIError) -> bool:

@@ -60,13 +60,19 @@ class SqliteBackend(Backend):
     def use(self, layout: Layout) -> None:
         super().use(layout)
         slots, ring, users = self.tables.slots.name, self.tables.ring.name, self._users
-        self._head_push = f"SELECT position, subscribers, holders FROM {ring} WHERE id = 0"
+        ours = f"r.slots = {layout.slots} AND r.stride = {layout.stride}"
+        self._head_push = (
+            f"SELECT position, subscribers, holders, {ours} FROM {ring} r WHERE id = 0"
+        )
         self._fill = (
             f"UPDATE {slots} SET message_id = ?, time = ?, reference_count = ?, holders = ?,"
             " message = ? WHERE slot = ? AND reference_count = 0 AND holders = 0"
         )
         self._move_push = f"UPDATE {ring} SET position = ? WHERE id = 0"
-        self._head_pop = f"SELECT u.position, r.position FROM {ring} r, {users} u WHERE u.name = ?"
+        self._head_pop = (
+            f"SELECT u.position, r.position, {ours} FROM {ring} r, {users} u"
+            " WHERE u.name = ? AND u.holder = ?"
+        )
         self._message = f"SELECT message_id, time, message FROM {slots} WHERE slot = ?"
         # CROSS JOIN is SQLite's way to say: in this order.
         self._messages = (
@@ -86,13 +92,14 @@ class SqliteBackend(Backend):
         )
         self._peek_pop = (
             f"SELECT r.position, u.position, {columns} FROM {ring} r"
-            f" LEFT JOIN {users} u ON u.name = ?"
+            f" LEFT JOIN {users} u ON u.name = ? AND u.holder = ?"
             f" LEFT JOIN {slots} s ON s.slot = {layout.place_sql('u.position')}"
         )
         self._positions = f"SELECT r.position, u.name, u.position FROM {ring} r, {users} u"
 
     def serve(self, subscriber: str, holder: int) -> None:
-        self._subscriber, self._mask = subscriber, mask(holder)
+        # Of a subscriber that is removed nothing is popped, also where it comes again.
+        self._me, self._mask = (subscriber, holder), mask(holder)
 
     @property
     def _users(self) -> str:
@@ -118,7 +125,9 @@ class SqliteBackend(Backend):
             head = database.execute(self._head_push).fetchone()
             if head is None:
                 raise _Miss
-            first, subscribers, holders = head
+            first, subscribers, holders, ours = head
+            if not ours:
+                raise self.dropped()
             place = self._layout.place
             values = [
                 (n, time_ns, subscribers, holders, message, place(n))
@@ -147,8 +156,12 @@ class SqliteBackend(Backend):
         return []
 
     def _take(self, database: sqlite3.Connection, limit: int) -> list[Message]:
-        head = database.execute(self._head_pop, (self._subscriber,)).fetchone()
-        if head is None or head[0] >= head[1]:
+        head = database.execute(self._head_pop, self._me).fetchone()
+        if head is None:
+            raise _Miss
+        if not head[2]:
+            raise self.dropped()
+        if head[0] >= head[1]:
             raise _Miss
         first, after = head[0], min(head[1], head[0] + limit)
         place = self._layout.place
@@ -162,7 +175,7 @@ class SqliteBackend(Backend):
             moved = database.executemany(self._count_down, guards).rowcount
         if moved != after - first:
             raise _Miss
-        database.execute(self._move_pop, (after, self._subscriber))
+        database.execute(self._move_pop, (after, self._me[0]))
         return found
 
     def begin_claim(self, limit: int) -> list[Message]:
@@ -179,7 +192,7 @@ class SqliteBackend(Backend):
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
         with self._wrapped():
             if which == "pop":
-                row = self._driver.execute(self._peek_pop, (self._subscriber,)).fetchone()
+                row = self._driver.execute(self._peek_pop, self._me).fetchone()
                 return Peek(*row) if row else Peek(push=0, number=None)
             # Slots come free in the order of their numbers here: the last one answers for all,
             # unless somebody else wrote to the table.
@@ -218,6 +231,8 @@ class SqliteBackend(Backend):
         try:
             yield
         except sqlite3.Error as error:
+            if str(error).startswith("no such table"):
+                raise self.dropped() from error
             with self.translated():
                 raise exc.DBAPIError.instance(None, None, error, sqlite3.Error) from error
 
