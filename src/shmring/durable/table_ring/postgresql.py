@@ -21,9 +21,10 @@ from shmring.durable.table_ring.backend import (
     Which,
 )
 from shmring.durable.table_ring.bytea_array import bytea_array
-from shmring.durable.table_ring.functions import Parts
+from shmring.durable.table_ring.functions import MARK, Parts
+from shmring.durable.table_ring.presence import check_functions, is_there
 from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout, Tables
-from shmring.errors import Contended, Damaged, MissingExtra, VersionMismatch
+from shmring.errors import Contended, Damaged, MissingExtra
 
 if TYPE_CHECKING:
     import psycopg
@@ -72,6 +73,8 @@ class PostgresBackend(Backend):
         self._unlogged = unlogged
         # Whether an error undid what others may have passed over since.
         self._undone = False
+        # Whether one finds out why something of the ring is missing.
+        self._asking = False
         super().__init__(url, name, durability, unlogged)
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
@@ -115,15 +118,19 @@ class PostgresBackend(Backend):
     def use(self, layout: Layout) -> None:
         super().use(layout)
         named = self._named
-        self._push_one = self._statement("push_one", f"SELECT {named('_push_one')}($1, $2, $3)")
+        self._push_one = self._statement(
+            "push_one", f"SELECT {named('_push_one')}($1, $2, $3, {MARK})"
+        )
         self._sync = self._statement(
             "sync",
             f"SELECT set_config('synchronous_commit', '{self._sync_level}', true),"
             " pg_logical_emit_message(true, '', '')",
         )
-        self._push_many = self._statement("push_many", f"SELECT {named('_push_many')}($1, $2)")
-        self._look_push = f"SELECT * FROM {self._called('_look_push')}(%s::bigint)"
-        self._key = self._find_key()
+        self._push_many = self._statement(
+            "push_many", f"SELECT {named('_push_many')}($1, $2, {MARK})"
+        )
+        self._look_push = f"SELECT * FROM {self._called('_look_push')}(%s::bigint, {MARK})"
+        self._key = self._parts(layout).key
 
     def serve(self, subscriber: str, holder: int) -> None:
         named, called = self._named, self._called
@@ -131,14 +138,15 @@ class PostgresBackend(Backend):
         # Of a subscriber that is removed the sequence is gone, also where another gets its bit.
         me = f"{holder}, {cursor}::oid::regclass"
         self._subscriber, self._holder = subscriber, holder
-        self._pop_one = self._statement("pop_one", f"SELECT {named('_pop_one')}({me}, $1)")
+        self._pop_one = self._statement("pop_one", f"SELECT {named('_pop_one')}({me}, $1, {MARK})")
         self._pop_many = self._statement(
-            "pop_many", f"SELECT message_id, message FROM {named('_pop_many')}({me}, $1, $2)"
+            "pop_many",
+            f"SELECT message_id, message FROM {named('_pop_many')}({me}, $1, $2, {MARK})",
         )
-        self._pop_rows = f"SELECT * FROM {called('_pop_many')}({me}, %s::bigint, %s)"
-        self._claim = f"SELECT {called('_claim')}({me}, %s::bigint)"
-        self._open = f"SELECT * FROM {called('_open')}({holder}, %s::bigint)"
-        self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s)"
+        self._pop_rows = f"SELECT * FROM {called('_pop_many')}({me}, %s::bigint, %s, {MARK})"
+        self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {MARK})"
+        self._open = f"SELECT * FROM {called('_open')}({holder}, %s::bigint, {MARK})"
+        self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s, {MARK})"
 
     def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
         written = time_ns.to_bytes(8)
@@ -172,17 +180,24 @@ class PostgresBackend(Backend):
 
     def begin_claim(self, limit: int) -> list[Message]:
         # Nothing is popped yet: the commit that does that waits for the disk.
+        undone = 0
         while self._try(lambda: self._call(self._claim, (limit,))[0][0]):
             self._begin()
             try:
                 found = self._call(self._open, (limit,))
-            except BaseException:
+            except BaseException as error:
                 with contextlib.suppress(exc.DBAPIError):
                     self._run("ROLLBACK")
-                raise
+                undone += 1
+                if not isinstance(error, exc.DBAPIError) or not self.is_undone(error):
+                    raise
+                if undone == ATTEMPTS:
+                    raise self._gave_up(error) from error
+                continue
             if found:
                 claim, last = found[0][0], found[-1][1]
-                self._settle = f"SELECT {self._named('_settle')}({self._holder}, {claim}, {last})"
+                me = f"{self._holder}, {claim}, {last}, {MARK}"
+                self._settle = f"SELECT {self._named('_settle')}({me})"
                 return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
             self._run("COMMIT")  # somebody else was faster
         return []
@@ -200,9 +215,14 @@ class PostgresBackend(Backend):
                     )
                 self._run(f"{self._settle}; COMMIT")
                 return
-            except BaseException:
+            except BaseException as error:
                 with contextlib.suppress(exc.DBAPIError):
                     self.end_claim(keep=False)
+                if isinstance(error, exc.DBAPIError) and self.is_undone(error):
+                    raise Contended(
+                        f"the database undid a claim on table ring {self.tables.name!r} because:"
+                        f" {error.orig}; the messages are back, claim them again"
+                    ) from error
                 raise
         if not self._driver.closed:
             super().end_claim(keep=False)
@@ -210,9 +230,9 @@ class PostgresBackend(Backend):
 
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
         if which == "push":
-            return Peek(*self._call(self._look_push, (ahead,))[0])
+            return Peek(*self._look(self._look_push, (ahead,))[0])
         try:
-            row = self._call(self._look_pop, (self._subscriber, whole))[0]
+            row = self._look(self._look_pop, (self._subscriber, whole))[0]
         except exc.DBAPIError as error:
             if not _is_gone(error):
                 raise
@@ -247,10 +267,10 @@ class PostgresBackend(Backend):
 
     def positions(self) -> tuple[int, dict[str, int]]:
         called = self._called
-        push = self._call(self._look_push, (0,))[0][0]
-        rows = self._call(
+        push = self._look(self._look_push, (0,))[0][0]
+        rows = self._look(
             f"SELECT u.name, (SELECT l.number FROM {called('_look_pop')}(u.name, u.holder,"
-            f" to_regclass('{called('_pop_')}' || u.holder), false) l)"
+            f" to_regclass('{called('_pop_')}' || u.holder), false, {MARK}) l)"
             f" FROM {called('_subscribers')} u",
             (),
         )
@@ -297,21 +317,8 @@ class PostgresBackend(Backend):
         self._run(f"ANALYZE {named()}")
 
     def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:
-        name, named = self.tables.name, self._named
-        found = self._call("SELECT to_regprocedure(%s)", (f"{named('_version')}()",))[0][0]
-        version = found and self._call(f"SELECT {self._called('_version')}()", ())[0][0]
-        if version != functions.VERSION:
-            said = f"are version {version}" if found else "are missing"
-            raise VersionMismatch(
-                f"the functions of table ring {name!r} {said}, this shmring knows"
-                f" {functions.VERSION}; TableRing.renew(url, name={name!r}) replaces them, once"
-                " all its users have this shmring"
-            )
-        if not self._told():
-            raise Damaged(
-                f"table ring {name!r}: the functions that push know other subscribers than table"
-                f" {self.tables.ring.name}; TableRing.renew(url, name={name!r}) makes them anew"
-            )
+        named = self._named
+        check_functions(self._call, self._parts(layout))
         empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
         if unlogged and self._call(empty, ())[0][0]:
             # A crash of the server empties unlogged tables. The numbers go on.
@@ -331,7 +338,8 @@ class PostgresBackend(Backend):
     def renew(self, connection: sa.Connection, layout: Layout) -> None:
         """Replace the functions, whatever their version, within a transaction."""
         # Nobody subscribes meanwhile.
-        self._run(f"SELECT pg_advisory_xact_lock({self._find_key()}, {functions.PUSH})")
+        key = self._parts(layout).key
+        self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
         self._drop_functions(connection)
         self._create_functions(connection, layout)
 
@@ -356,7 +364,7 @@ class PostgresBackend(Backend):
             self._run(statement)
 
     def _parts(self, layout: Layout) -> Parts:
-        return Parts(self.tables.name, self._schema, self._find_key(), layout)
+        return Parts(self.tables.name, self._schema, layout)
 
     def _named(self, suffix: str = "") -> str:
         return f"{self._schema}.{self.tables.name}{suffix}"
@@ -365,25 +373,22 @@ class PostgresBackend(Backend):
         """Return a name for a statement in which the driver looks for parameters."""
         return self._named(suffix).replace("%", "%%")
 
-    def _find_key(self) -> int:
-        return self._call("SELECT %s::regclass::oid::int4", (self._named("_ring"),))[0][0]
-
     def _subscribed(self, connection: sa.Connection) -> tuple[int, int]:
         """Return how many subscribers there are, and their bits."""
         ring = self.tables.ring.c
         row = connection.execute(sa.select(ring.subscribers, ring.holders)).one()
         return row.subscribers, row.holders
 
-    def _told(self) -> bool:
-        """Whether the functions are those that the ring's row tells of."""
-        # As text and in one statement: of one moment, also while somebody subscribes.
-        row = f"FROM {self._called('_ring')} r, pg_proc p WHERE p.pronamespace = %s::regnamespace"
-        return self._call(
-            f"SELECT count(*) = 2 {row} AND (p.proname, p.prosrc) IN"
-            " ((%s, format('SELECT (%%s)::smallint', r.subscribers)),"
-            " (%s, format('SELECT (%%s)::bigint', r.holders)))",
-            (self._schema, f"{self.tables.name}_subscribed", f"{self.tables.name}_holders"),
-        )[0][0]
+    def _refuse_missing(self) -> None:
+        """Raise where this handle's ring is not there any more, or not whole."""
+        if self._asking or self._driver.closed or self._driver.info.transaction_status:
+            return
+        self._asking = True
+        try:
+            if not is_there(self._call, self._parts(self._layout)):
+                raise self.dropped()
+        finally:
+            self._asking = False
 
     def _drop_functions(self, connection: sa.Connection) -> None:
         found = connection.execute(
@@ -418,7 +423,12 @@ class PostgresBackend(Backend):
         self._run(f"SELECT setval('{name}'::regclass, {position})")
 
     def _oid(self, relation: str) -> int:
-        return self._call("SELECT %s::regclass::oid::bigint", (relation,))[0][0]
+        found = self._call("SELECT to_regclass(%s)::oid::bigint", (relation,))[0][0]
+        if found is None:
+            raise Damaged(
+                f"table ring {self.tables.name!r} lost {relation}; TableRing.drop, create again"
+            )
+        return found
 
     # -- statements ------------------------------------------------------------------------------
 
@@ -444,19 +454,26 @@ class PostgresBackend(Backend):
                 found = attempt()
                 self._untidy = self._undone = False
             except exc.DBAPIError as error:
+                if self.is_undone(error):
+                    last = error
+                    continue
                 if _sqlstate(error) == functions.FULL_WITHIN or _is_gone(error):
                     self._untidy = self._undone = False
                     return None  # a look says which slot, or that the subscriber was removed
-                if _sqlstate(error) == functions.FOREIGN:
-                    raise Damaged(
-                        f"table ring {self.tables.name!r}: {_said(error)}; somebody else wrote to"
-                        " the table"
-                    ) from error
+                raise
+            return found
+        raise self._gave_up(last)
+
+    def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:
+        """Run a statement that tells where the ring stands."""
+        last: exc.DBAPIError | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                return self._call(sql, parameters)
+            except exc.DBAPIError as error:
                 if not self.is_undone(error):
                     raise
                 last = error
-                continue
-            return found
         raise self._gave_up(last)
 
     def _value(self, statement: Statement, parameters: Sequence[bytes]) -> bytes | None:
@@ -503,6 +520,7 @@ class PostgresBackend(Backend):
 
     def _translate(self, error: Exception) -> Exception:
         """Return the error as it comes through SQLAlchemy, or in our words."""
+        name = self.tables.name
         wrapped = exc.DBAPIError.instance(
             None,
             None,
@@ -512,6 +530,12 @@ class PostgresBackend(Backend):
         )
         try:
             with self.translated():
+                if _sqlstate(wrapped) == functions.FOREIGN:
+                    raise Damaged(
+                        f"table ring {name!r}: {_said(wrapped)}; somebody else wrote to the table"
+                    )
+                if _is_gone(wrapped):
+                    self._refuse_missing()
                 raise wrapped
         except Exception as translated:
             return translated
@@ -523,7 +547,7 @@ class PostgresBackend(Backend):
         return _sqlstate(error) == "55P03"
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
-        return _sqlstate(error) in ("40P01", "40001")
+        return _sqlstate(error) in ("40P01", "40001") or _is_renewed(error)
 
     def is_refusal(self, error: exc.DBAPIError) -> bool:
         return _sqlstate(error) == "42501"
@@ -540,15 +564,24 @@ def _ignore(_: object) -> None:
     """Take a notification: that it has come is all one needs to know."""
 
 
-def _sqlstate(error: exc.DBAPIError) -> str | None:
+def _sqlstate(error: exc.StatementError) -> str | None:
     return getattr(error.orig, "sqlstate", None)
 
 
-def _said(error: exc.DBAPIError) -> str:
+def _said(error: exc.StatementError) -> str:
     diagnosis: Any = getattr(error.orig, "diag", None)
     return str(diagnosis.message_primary if diagnosis else error.orig)
 
 
-def _is_gone(error: exc.DBAPIError) -> bool:
-    # Of a sequence that was dropped: by name, or by its number alone.
-    return _sqlstate(error) in ("42P01", "XX000")
+def _is_renewed(error: exc.StatementError) -> bool:
+    # Of a function that was replaced since the statement was read, or while it ran. PostgreSQL
+    # translates no message of an XX000.
+    state = _sqlstate(error)
+    return state == "42883" or (
+        state == "XX000" and _said(error).startswith("cache lookup failed for function")
+    )
+
+
+def _is_gone(error: exc.StatementError) -> bool:
+    # A table or sequence by its name, a function, a schema; a sequence by its number alone.
+    return _sqlstate(error) in ("42P01", "42883", "3F000", "XX000")

@@ -11,8 +11,13 @@ A ring called ``orders`` has, beside its tables:
 ``orders_subscribed``, ``orders_holders``
     functions without a parameter: how many subscribers there are, and which bits of `holders` are
     theirs. A constant in the plans of those who push
+``orders_version``, ``orders_made``
+    functions without a parameter: of which version the functions are, and for which ring they were
+    made
 the functions of `push`, `pop`, `claims` and `looks`
-    each runs in one statement, and so in one round trip
+    each runs in one statement, and so in one round trip. The last parameter of those that a client
+    calls means nothing, and is named after the version: PostgreSQL looks for it when it reads the
+    client's statement, and again when the functions are replaced
 
 Who takes one number takes it from the sequence and makes one guarded UPDATE of its slot; until the
 end of that transaction it holds the cursor's advisory lock shared. Who pushes a run holds the lock
@@ -27,52 +32,54 @@ transaction and may jump after a crash of the server, so it can be ahead of the 
 from __future__ import annotations
 
 from shmring.durable.table_ring.functions import claims, constants, looks, pop, push
+from shmring.durable.table_ring.functions.constants import made_source
 from shmring.durable.table_ring.functions.parts import (
     AWAIT_MESSAGE,
     AWAIT_SLOT,
     FOREIGN,
     FULL_WITHIN,
     IDLE,
+    MARK,
     POP,
     PUSH,
     RUNS,
+    VERSION,
     Parts,
 )
 
 __all__ = [
     "AWAIT_MESSAGE",
     "AWAIT_SLOT",
+    "CONSTANTS",
     "FOREIGN",
     "FULL_WITHIN",
     "IDLE",
+    "MARK",
     "POP",
     "PUSH",
     "RUNS",
     "VERSION",
     "Parts",
     "create",
+    "made_source",
     "names",
     "tell",
 ]
 
-# Raised whenever a body changes.
-VERSION = 5
-
-_SUFFIXES = (
-    "version subscribed holders resume claim open settle look_push look_pop push_one push_many"
-    " pop_one pop_many"
-)
+CONSTANTS = ["version", "made", "subscribed", "holders"]
+_OTHERS = "resume claim open settle look_push look_pop push_one push_many pop_one pop_many"
 
 
 def names(ring: str) -> list[str]:
     """Return the names of a ring's functions."""
-    return [f"{ring}_{suffix}" for suffix in _SUFFIXES.split()]
+    return [f"{ring}_{suffix}" for suffix in (*CONSTANTS, *_OTHERS.split())]
 
 
 def create(ring: Parts, subscribed: int, holders: int) -> list[str]:
     """Return the statements that create the functions, each after those that it calls."""
     return [
         constants.version(ring, VERSION),
+        constants.made(ring),
         *tell(ring, subscribed, holders),
         claims.open_claim(ring),
         claims.settle(ring),

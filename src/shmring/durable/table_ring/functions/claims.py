@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.durable.table_ring.functions.parts import AWAIT_SLOT, POP, Parts
+from shmring.durable.table_ring.functions.parts import AWAIT_SLOT, MARKED, POP, Parts
 
 __all__ = ["claim", "open_claim", "resume", "settle"]
 
@@ -10,7 +10,7 @@ __all__ = ["claim", "open_claim", "resume", "settle"]
 def claim(ring: Parts) -> str:
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_claim")}(
-            holder integer, pops regclass, most bigint)
+            holder integer, pops regclass, most bigint, {MARKED})
         RETURNS boolean LANGUAGE plpgsql AS $$
         DECLARE
             number bigint;
@@ -41,7 +41,8 @@ def claim(ring: Parts) -> str:
 def open_claim(ring: Parts) -> str:
     # The messages' rows stay unlocked while the claim is open: other subscribers pop them too.
     return f"""
-        CREATE OR REPLACE FUNCTION {ring.named("_open")}(holder integer, most bigint)
+        CREATE OR REPLACE FUNCTION {ring.named("_open")}(
+            holder integer, most bigint, {MARKED})
         RETURNS TABLE (claim bigint, message_id bigint, "time" bigint, message bytea)
         LANGUAGE plpgsql AS $$
         #variable_conflict use_column
@@ -64,7 +65,7 @@ def open_claim(ring: Parts) -> str:
 def settle(ring: Parts) -> str:
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_settle")}(
-            holder integer, claim bigint, last bigint)
+            holder integer, claim bigint, last bigint, {MARKED})
         RETURNS void LANGUAGE plpgsql AS $$
         DECLARE
             claimed record;

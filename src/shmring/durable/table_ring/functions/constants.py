@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from shmring.durable.table_ring.functions.parts import Parts
 
-__all__ = ["holders", "subscribed", "version"]
+__all__ = ["holders", "made", "made_source", "subscribed", "version"]
 
 
 def version(ring: Parts, number: int) -> str:
     """Return the function that tells the version of all."""
     return _constant(ring, "version", "integer", number)
+
+
+def made(ring: Parts) -> str:
+    """Return the function that tells which ring all of them were made for."""
+    return (
+        f"CREATE OR REPLACE FUNCTION {ring.named('_made')}() RETURNS text"
+        f" LANGUAGE sql IMMUTABLE AS $${made_source(ring)}$$"
+    )
+
+
+def made_source(ring: Parts) -> str:
+    """Return what that function consists of."""
+    return f"SELECT $ring${ring.made}$ring$::text"
 
 
 def subscribed(ring: Parts, count: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.durable.table_ring.functions.parts import BIT, NEAR, POP, PUSH, Parts
+from shmring.durable.table_ring.functions.parts import BIT, FOREIGN, MARKED, NEAR, POP, PUSH, Parts
 
 __all__ = ["look_pop", "look_push"]
 
@@ -10,7 +10,7 @@ __all__ = ["look_pop", "look_push"]
 def look_push(ring: Parts) -> str:
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_look_push")}(
-            ahead bigint, OUT push bigint, OUT number bigint, OUT message_id bigint,
+            ahead bigint, {MARKED}, OUT push bigint, OUT number bigint, OUT message_id bigint,
             OUT reference_count integer, OUT holders bigint, OUT known bigint)
         LANGUAGE plpgsql AS $$
         #variable_conflict use_column
@@ -18,6 +18,14 @@ def look_push(ring: Parts) -> str:
             highest bigint;
         BEGIN
             {ring.lock(str(PUSH))}
+            PERFORM {ring.noticed};
+            IF EXISTS (SELECT FROM {ring.named("_ring")} r
+                WHERE r.subscribers <> {ring.named("_subscribed")}()
+                    OR r.holders <> {ring.named("_holders")}())
+            THEN
+                RAISE 'the functions that push know other subscribers than table {ring.name}_ring'
+                    USING ERRCODE = '{FOREIGN}';
+            END IF;
             push := {ring.last("_push")};
             IF push > 0 AND NOT EXISTS (SELECT FROM {ring.named()} s
                 WHERE s.slot = {ring.slot("(push - 1)")} AND s.message_id = push - 1)
@@ -56,7 +64,7 @@ def look_pop(ring: Parts) -> str:
     me = f"{ring.name}_look_pop"
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_look_pop")}(
-            subscriber text, holder integer, pops regclass, whole boolean,
+            subscriber text, holder integer, pops regclass, whole boolean, {MARKED},
             OUT push bigint, OUT number bigint, OUT message_id bigint,
             OUT reference_count integer, OUT holders bigint, OUT known bigint,
             OUT returned boolean)

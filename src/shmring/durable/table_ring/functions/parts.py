@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from zlib import crc32
 
 from shmring.durable.table_ring.schema import Layout
 
@@ -15,12 +17,21 @@ __all__ = [
     "FREE",
     "FULL_WITHIN",
     "IDLE",
+    "MARK",
+    "MARKED",
     "NEAR",
     "POP",
     "PUSH",
     "RUNS",
+    "VERSION",
     "Parts",
 ]
+
+# Raised whenever a body changes.
+VERSION = 6
+# The parameter that only functions of this version have: as they declare it, and in a call.
+MARKED = f"v{VERSION} boolean DEFAULT NULL"
+MARK = f"v{VERSION} => NULL"
 
 # SQLSTATEs: a run of slots is free at its end and not before; a slot holds what is none of its own;
 # and what ends the part of a transaction that holds a cursor's lock.
@@ -52,13 +63,21 @@ class Parts:
     ----------
     name : of the ring
     schema : that its tables are in, quoted as SQL wants it
-    key : first key of the ring's advisory locks
     """
 
     name: str
     schema: str
-    key: int
     layout: Layout
+
+    @cached_property
+    def key(self) -> int:
+        """First key of the ring's advisory locks, the same after a restored dump."""
+        return int.from_bytes(crc32(self.named().encode()).to_bytes(4), signed=True)
+
+    @property
+    def made(self) -> str:
+        """What the functions know of the ring: where it is, and how it was made."""
+        return f"{self.named()}, {self.layout.slots} slots, stride {self.layout.stride}"
 
     def named(self, suffix: str = "") -> str:
         return f"{self.schema}.{self.name}{suffix}"

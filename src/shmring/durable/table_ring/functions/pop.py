@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from shmring.durable.table_ring.functions.parts import AWAIT_SLOT, FOREIGN, POP, RUNS, Parts
+from shmring.durable.table_ring.functions.parts import (
+    AWAIT_SLOT,
+    FOREIGN,
+    MARKED,
+    POP,
+    RUNS,
+    Parts,
+)
 
 __all__ = ["pop_many", "pop_one"]
 
@@ -15,7 +22,7 @@ def pop_one(ring: Parts) -> str:
     cursor = f"{POP} + holder"
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_pop_one")}(
-            holder integer, pops regclass, patience integer)
+            holder integer, pops regclass, patience integer, {MARKED})
         RETURNS bytea LANGUAGE plpgsql AS $$
         DECLARE
             number bigint;
@@ -93,7 +100,7 @@ def pop_many(ring: Parts) -> str:
                 END IF;"""
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_pop_many")}(
-            holder integer, pops regclass, most bigint, patience integer)
+            holder integer, pops regclass, most bigint, patience integer, {MARKED})
         RETURNS TABLE (message_id bigint, "time" bigint, message bytea) LANGUAGE plpgsql AS $$
         #variable_conflict use_column
         DECLARE

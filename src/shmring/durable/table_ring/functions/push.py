@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from shmring.durable.table_ring.functions.parts import AWAIT_MESSAGE, FREE, FULL_WITHIN, PUSH, Parts
+from shmring.durable.table_ring.functions.parts import (
+    AWAIT_MESSAGE,
+    FREE,
+    FULL_WITHIN,
+    MARKED,
+    PUSH,
+    Parts,
+)
 
 __all__ = ["push_many", "push_one"]
 
@@ -14,7 +21,7 @@ def push_one(ring: Parts) -> str:
     """
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_push_one")}(
-            data bytea, written bigint, patience integer)
+            data bytea, written bigint, patience integer, {MARKED})
         RETURNS bigint LANGUAGE plpgsql AS $$
         DECLARE
             number bigint;
@@ -26,6 +33,7 @@ def push_one(ring: Parts) -> str:
                 UPDATE {ring.named()} s SET message_id = number, time = written, message = data,
                     {ring.held_by_all}
                 WHERE s.slot = {ring.slot("number")} AND {FREE}
+                    AND (s.message_id > number) IS NOT TRUE
                 RETURNING {ring.share(str(AWAIT_MESSAGE))} INTO alone;
                 IF alone THEN
                     RETURN number;
@@ -37,6 +45,12 @@ def push_one(ring: Parts) -> str:
                 IF number IS NULL THEN -- somebody looks
                     PERFORM {ring.share_at_last(str(PUSH))};
                     number := CASE WHEN {ring.noticed} THEN {ring.take("_push")} END;
+                    CONTINUE;
+                END IF;
+                IF EXISTS (SELECT FROM {ring.named()} s
+                    WHERE s.slot = {ring.slot("number")} AND s.message_id > number)
+                THEN -- a later lap has the slot: nobody waits for this number any more
+                    number := {ring.take("_push")};
                     CONTINUE;
                 END IF;
                 IF patience <= 0 THEN
@@ -54,7 +68,8 @@ def push_many(ring: Parts) -> str:
     # taken for: so the lock is kept until the slots are filled and committed.
     join, where, number = ring.run("first", "lap")
     return f"""
-        CREATE OR REPLACE FUNCTION {ring.named("_push_many")}(data bytea[], written bigint)
+        CREATE OR REPLACE FUNCTION {ring.named("_push_many")}(
+            data bytea[], written bigint, {MARKED})
         RETURNS bigint LANGUAGE plpgsql AS $$
         DECLARE
             wanted bigint := cardinality(data);
