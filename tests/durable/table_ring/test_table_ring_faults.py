@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 from postgres import Postgres, postgres
 from table_workers import by_worker, drain, pusher
 
 from shmring.durable.table_ring import TableRing
+from shmring.durable.table_ring.postgresql import PostgresBackend
 from shmring.errors import (
     Contended,
     Damaged,
+    Empty,
     NoSpace,
     PermissionRefused,
     VersionMismatch,
@@ -99,6 +103,69 @@ def test_transaction_that_the_server_undoes_is_tried_again(url: str, state: str)
         ring.subscribe("late")
         ring.push(b"2")
         assert ring.pop() == b"2"
+
+
+def test_claim_that_the_server_undoes_says_so_and_comes_back(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push(b"0")
+        failing = FAILING.format(times=1, state="40001")
+        execute(url, "CREATE SEQUENCE failures", failing, TRIGGER)
+        with pytest.raises(Contended, match=r"undid a claim .* could not serialize"), ring.claim():
+            pass
+        with ring.claim(timeout=0) as claim:
+            assert list(claim) == [b"0"]
+
+
+GATE = 77
+GATED = f"""
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_advisory_xact_lock_shared({GATE});
+        RETURN NEW;
+    END $$"""
+
+
+def test_run_that_ends_in_a_deadlock_is_tried_again(
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+) -> None:
+    monkeypatch.setattr(PostgresBackend, "lock_seconds", 3600.0)
+    # Of the two only the ring's session looks for deadlocks, so it is the one that is undone.
+    ours = f"{url}&options=-cdeadlock_timeout%3D1ms"
+    address = url.replace("postgresql+psycopg://", "postgresql://")
+    with (
+        TableRing(ours, slots=2) as ring,
+        contextlib.closing(psycopg.connect(address, autocommit=True)) as gate,
+        contextlib.closing(psycopg.connect(address)) as other,
+    ):
+
+        def waiting(kind: str) -> bool:
+            query = f"SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = '{kind}'"
+            return gate.execute(query.encode()).fetchone() == (1,)
+
+        with pytest.raises(Empty):
+            ring.pop(timeout=0)
+        execute(
+            url,
+            GATED,
+            "CREATE TRIGGER wait BEFORE UPDATE ON shmring FOR EACH ROW WHEN (OLD.slot = 0"
+            " AND NEW.message_id IS NOT NULL) EXECUTE FUNCTION wait()",
+        )
+        gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)
+        other.execute("SET deadlock_timeout = '1h'")
+        other.execute("UPDATE shmring SET time = 7 WHERE slot = 1")
+        pushing = thread(ring.push_many, [b"0", b"1"])
+        until(lambda: waiting("advisory"))
+        updating = thread(other.execute, "UPDATE shmring SET time = 7 WHERE slot = 0")
+        until(lambda: waiting("transactionid"))
+        gate.execute(b"SELECT pg_advisory_unlock(%d)" % GATE)
+        # The other session could not go on before the run was undone.
+        updating.outcome()
+        other.commit()
+        assert pushing.outcome() == 0
+        assert ring.pop_many() == [b"0", b"1"]
 
 
 def test_transaction_that_is_undone_again_and_again_ends(url: str) -> None:
