@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks import company
+from benchmarks import company, rust
 from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 
 if TYPE_CHECKING:
@@ -186,6 +186,7 @@ def _versions() -> dict[str, str]:
     project = xml.etree.ElementTree.parse(Path(__file__).parent / "peers" / "java" / "pom.xml")
     for jar in project.findall(".//{*}dependency"):
         found[jar.findtext("{*}artifactId", "")] = jar.findtext("{*}version", "")
+    found["iceoryx2 of Rust"] = rust.version()
     return found
 
 

@@ -1,8 +1,8 @@
-"""iceoryx2: publish and subscribe on slices of bytes, nothing dropped, polled.
+"""iceoryx2 from Python: publish and subscribe on slices of bytes, nothing dropped, polled.
 
-Its Python API has no blocking receive on a subscriber, so the reader polls. Each
-run has a prefix and a folder of its own, because the library leaves files behind.
-Until the reader has polled for the first time the publisher drops what exceeds the
+From Rust it is in rust/. Its Python API has no blocking receive on a subscriber, so the
+reader polls. Each run has a prefix and a folder of its own, because the library leaves files
+behind. Until the reader has polled for the first time the publisher drops what exceeds the
 buffer, whatever its strategy: send() says so (0 recipients) and is repeated.
 """
 
@@ -12,7 +12,7 @@ import contextlib
 import ctypes
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import repeat
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,19 +23,14 @@ from benchmarks.payload import (
     BATCH,
     MESSAGE,
     MESSAGE_BYTES,
-    block,
     read_every_byte,
     rows,
     unique_name,
 )
-from benchmarks.peers.trips import Trips
 from benchmarks.processes import Gate
 
 _BUFFER = 1_024
 _BUFFER_OF_BATCHES = 8
-_RING_BYTES = 20_000_000  # of blocks in a buffer, as much as a ring has
-_END = bytes([255]) * MESSAGE_BYTES
-_LEAST_BUFFER = 4  # of blocks of 16 MB
 
 
 class Link(NamedTuple):
@@ -43,30 +38,29 @@ class Link(NamedTuple):
 
     folder: str
     prefix: str
-    nbytes: int
 
 
 @contextlib.contextmanager
-def link(*, nbytes: int = MESSAGE_BYTES) -> Iterator[Link]:
-    """A folder, a prefix, the bytes of a block; what is left of the first two is removed."""
+def link() -> Iterator[Link]:
+    """A folder and a prefix; what is left of them is removed."""
     prefix = f"shmring.{unique_name()}-iox2-"
     with tempfile.TemporaryDirectory(prefix="shmring-bench-") as folder:
         try:
-            yield Link(f"{folder}/", prefix, nbytes)
+            yield Link(f"{folder}/", prefix)
         finally:
             for path in Path("/dev/shm").glob(f"{prefix}*"):
                 path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _service(link: Link, depth: int, name: str = "bench") -> Iterator[Any]:
+def _service(link: Link, depth: int) -> Iterator[Any]:
     iox2.set_log_level(iox2.LogLevel.Error)
     config = iox2.config.default()
     config.global_cfg.prefix = iox2.FileName.new(link.prefix)
     config.global_cfg.root_path = iox2.Path.new(link.folder)
     node = iox2.NodeBuilder.new().config(config).create(iox2.ServiceType.Ipc)
     yield (
-        node.service_builder(iox2.ServiceName.new(name))
+        node.service_builder(iox2.ServiceName.new("bench"))
         .publish_subscribe(iox2.Slice[ctypes.c_uint8])
         .enable_safe_overflow(False)
         .subscriber_max_buffer_size(depth)
@@ -136,21 +130,6 @@ def receive_batches(gate: Gate, link: Link, count: int) -> float:
     return _read_in_place(gate, link, rows(), count // BATCH, _BUFFER_OF_BATCHES)
 
 
-def _depth(nbytes: int) -> int:
-    return max(_LEAST_BUFFER, _RING_BYTES // nbytes)
-
-
-def send_blocks(gate: Gate, link: Link, count: int) -> float:
-    """A large slice each."""
-    data = block(link.nbytes)
-    return _send(gate, link, data.ctypes.data, data.nbytes, count, _depth(data.nbytes))
-
-
-def receive_blocks(gate: Gate, link: Link, count: int) -> float:
-    """Poll; every byte is read in place."""
-    return _read_in_place(gate, link, block(link.nbytes), count, _depth(link.nbytes))
-
-
 def _read_in_place(gate: Gate, link: Link, expected: Any, count: int, depth: int) -> float:
     total = 0
     nbytes = expected.nbytes
@@ -168,60 +147,3 @@ def _read_in_place(gate: Gate, link: Link, expected: Any, count: int, depth: int
         gate.wait()
     assert total == read_every_byte(expected) * count
     return ended
-
-
-def _sender(out: Any) -> Callable[[bytes], None]:
-    def send(data: bytes) -> None:
-        sample = out.loan_slice_uninit(MESSAGE_BYTES)
-        ctypes.memmove(sample.payload_ptr, data, MESSAGE_BYTES)
-        sample.assume_init().send()
-
-    return send
-
-
-def _receiver(inp: Any) -> Callable[[], bytes]:
-    def receive() -> bytes:
-        while (sample := inp.receive()) is None:
-            pass
-        data = ctypes.string_at(sample.payload_ptr, MESSAGE_BYTES)
-        sample.delete()
-        return data
-
-    return receive
-
-
-@contextlib.contextmanager
-def _ends(link: Link, to: str, of: str) -> Iterator[tuple[Any, Any]]:
-    with _service(link, _BUFFER, to) as there, _service(link, _BUFFER, of) as back:
-        out = _publisher(there, MESSAGE_BYTES)
-        yield out, back.subscriber_builder().buffer_size(_BUFFER).create()
-
-
-def ping(gate: Gate, link: Link, seconds: float) -> dict[str, float]:
-    """Send a message and wait for it to come back."""
-    with _ends(link, "there", "back") as (out, inp):
-        gate.wait()
-        out.update_connections()
-        inp.receive()  # opens the connection
-        gate.wait()
-        send, receive = _sender(out), _receiver(inp)
-        trips = Trips(seconds)
-        while trips.go_on():
-            send(MESSAGE)
-            receive()
-        send(_END)
-        gate.wait()
-        return trips.result()
-
-
-def pong(gate: Gate, link: Link, seconds: float) -> None:
-    """Send every message back, up to the last one."""
-    with _ends(link, "back", "there") as (out, inp):
-        gate.wait()
-        out.update_connections()
-        inp.receive()
-        gate.wait()
-        send, receive = _sender(out), _receiver(inp)
-        while (data := receive()) != _END:
-            send(data)
-        gate.wait()

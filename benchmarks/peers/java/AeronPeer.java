@@ -1,7 +1,7 @@
 import io.aeron.Aeron;
-import io.aeron.ExclusivePublication;
 import io.aeron.FragmentAssembler;
 import io.aeron.Image;
+import io.aeron.Publication;
 import io.aeron.Subscription;
 import io.aeron.driver.MediaDriver;
 import io.aeron.driver.ThreadingMode;
@@ -13,12 +13,17 @@ import org.agrona.concurrent.AgentInvoker;
 import org.agrona.concurrent.UnsafeBuffer;
 
 /**
- * Aeron IPC between two processes. Settings of Aeron's samples (EmbeddedExclusiveIpcThroughput and the
+ * Aeron IPC between processes. Settings of Aeron's samples (EmbeddedExclusiveIpcThroughput and the
  * scripts beside it): an exclusive publication, `image.poll` of 256 fragments, no bounds checks,
  * files that are not sparse and touched beforehand. The samples' driver spins on a core of its own,
- * which two cores have not: here the sender runs it (ThreadingMode.INVOKER, which Aeron has for
- * that), while it waits for room and now and then. A claim, and a fragment, has at
- * most an MTU, so that is as large as it may be.
+ * which two cores have not: here the first sender runs it (ThreadingMode.INVOKER, which Aeron has for
+ * that), while it waits for room and now and then. A claim, and a fragment, has at most an MTU, so
+ * that is as large as it may be.
+ *
+ * <p>Where there are more processes than cores, the driver is a thread of the first sender's process
+ * with Aeron's defaults (ThreadingMode.SHARED, BackoffIdleStrategy). Several senders have an
+ * exclusive publication each, or one publication for all (`shared`: EmbeddedIpcThroughput); each
+ * subscription has all messages.
  */
 public final class AeronPeer implements Peer {
   private static final int TERM = 1 << 23; // three of them make a log: 25 MB
@@ -36,16 +41,17 @@ public final class AeronPeer implements Peer {
 
     Ends(Path folder, boolean drives) throws Exception {
       String directory = folder.resolve("aeron").toString();
+      boolean invokes = drives && !Pause.YIELDS;
       if (drives) {
         driver =
             MediaDriver.launch(
                 new MediaDriver.Context()
-                    .threadingMode(ThreadingMode.INVOKER)
+                    .threadingMode(invokes ? ThreadingMode.INVOKER : ThreadingMode.SHARED)
                     .termBufferSparseFile(false)
                     .aeronDirectoryName(directory)
                     .dirDeleteOnStart(true)
                     .dirDeleteOnShutdown(true));
-        invoker = driver.sharedAgentInvoker();
+        invoker = invokes ? driver.sharedAgentInvoker() : null;
       } else {
         while (!Files.exists(folder.resolve("aeron/cnc.dat"))) {
           Thread.sleep(1);
@@ -58,7 +64,7 @@ public final class AeronPeer implements Peer {
               new Aeron.Context()
                   .aeronDirectoryName(directory)
                   .driverAgentInvoker(invoker)
-                  .useConductorAgentInvoker(drives)
+                  .useConductorAgentInvoker(invokes)
                   .preTouchMappedMemory(true));
     }
 
@@ -77,13 +83,17 @@ public final class AeronPeer implements Peer {
     }
   }
 
-  private static String channel(int largest) {
-    int term = Math.max(TERM, Integer.highestOneBit(largest) * 8);
+  private static String channel(Link link) {
+    int term = Math.max(TERM, Integer.highestOneBit(link.largest()) * 8);
     return "aeron:ipc?term-length=" + term + "|mtu=" + MTU;
   }
 
-  private static int stream(String channel) {
-    return channel.equals("there") ? 10 : 11;
+  private static boolean isThere(Link link) {
+    return link.channel().equals("there");
+  }
+
+  private static int stream(Link link) {
+    return isThere(link) ? 10 : 11;
   }
 
   private Ends enter(Path folder, boolean drives) throws Exception {
@@ -105,27 +115,29 @@ public final class AeronPeer implements Peer {
   }
 
   @Override
-  public Sender sender(Path folder, String channel, String how, int largest) throws Exception {
-    Ends here = enter(folder, channel.equals("there"));
-    ExclusivePublication out =
-        here.aeron.addExclusivePublication(channel(largest), stream(channel));
-    return how.equals("offer") || largest > out.maxPayloadLength()
-        ? new Offering(here, out, largest)
+  public Sender sender(Link link) throws Exception {
+    Ends here = enter(link.folder(), isThere(link) && link.isFirst());
+    Publication out =
+        link.how().equals("shared")
+            ? here.aeron.addPublication(channel(link), stream(link))
+            : here.aeron.addExclusivePublication(channel(link), stream(link));
+    return link.how().equals("offer") || link.largest() > out.maxPayloadLength()
+        ? new Offering(here, out, link.largest())
         : new Claiming(here, out);
   }
 
   private abstract class AeronSender implements Sender {
     final Ends here;
-    final ExclusivePublication out;
+    final Publication out;
 
-    AeronSender(Ends here, ExclusivePublication out) {
+    AeronSender(Ends here, Publication out) {
       this.here = here;
       this.out = out;
     }
 
     final void waitForRoom() {
       here.drive();
-      Thread.onSpinWait();
+      Pause.once();
     }
 
     @Override
@@ -138,7 +150,7 @@ public final class AeronPeer implements Peer {
   private final class Claiming extends AeronSender {
     private final BufferClaim claim = new BufferClaim();
 
-    Claiming(Ends here, ExclusivePublication out) {
+    Claiming(Ends here, Publication out) {
       super(here, out);
     }
 
@@ -162,7 +174,7 @@ public final class AeronPeer implements Peer {
     private final UnsafeBuffer data = new UnsafeBuffer();
     private final int step;
 
-    Offering(Ends here, ExclusivePublication out, int largest) {
+    Offering(Ends here, Publication out, int largest) {
       super(here, out);
       step = largest > 100_000 ? 1 : 1024;
     }
@@ -187,9 +199,10 @@ public final class AeronPeer implements Peer {
   }
 
   @Override
-  public Receiver receiver(Path folder, String channel, int largest) throws Exception {
-    Ends here = enter(folder, channel.equals("back"));
-    Subscription subscription = here.aeron.addSubscription(channel(largest), stream(channel));
+  public Receiver receiver(Link link) throws Exception {
+    Ends here = enter(link.folder(), !isThere(link));
+    Subscription subscription = here.aeron.addSubscription(channel(link), stream(link));
+    int largest = link.largest();
     return new Receiver() {
       private Image image;
       private Tally tally;
@@ -202,11 +215,15 @@ public final class AeronPeer implements Peer {
       @Override
       public void poll(Tally tally) {
         this.tally = tally;
-        if (image == null) {
+        if (link.senders() > 1) {
+          if (subscription.poll(handler, MOST_FRAGMENTS) == 0) {
+            Pause.once();
+          }
+        } else if (image == null) {
           here.drive();
           image = subscription.imageCount() == 0 ? null : subscription.imageAtIndex(0);
         } else if (image.poll(handler, MOST_FRAGMENTS) == 0) {
-          Thread.onSpinWait();
+          Pause.once();
         }
       }
 

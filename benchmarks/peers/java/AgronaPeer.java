@@ -1,4 +1,3 @@
-import java.io.File;
 import java.nio.MappedByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -13,8 +12,7 @@ import org.agrona.concurrent.ringbuffer.RingBufferDescriptor;
 /**
  * Agrona's ring buffers over a mapped file. Messages are claimed in place (`tryClaim`, which their
  * documentation calls the way without a copy), read with Aeron's limit of messages a read, and bounds
- * checks are off as in the scripts of Aeron's samples (benchmarks/jvm.py). Who finds nothing spins
- * with the CPU's hint, as BusySpinIdleStrategy does.
+ * checks are off as in the scripts of Aeron's samples (benchmarks/jvm.py). A ring has one reader.
  */
 abstract class AgronaPeer implements Peer {
   private static final int CAPACITY = 1 << 24; // a power of two; a message has at most an eighth
@@ -22,25 +20,32 @@ abstract class AgronaPeer implements Peer {
 
   abstract RingBuffer ring(AtomicBuffer buffer);
 
-  private static File file(Path folder, String channel) {
-    return folder.resolve(channel).toFile();
+  private static MappedByteBuffer make(Link link) throws Exception {
+    int capacity = Math.max(CAPACITY, Integer.highestOneBit(link.largest()) * 8);
+    Path made = link.folder().resolve(link.channel() + ".new");
+    MappedByteBuffer mapped =
+        IoUtil.mapNewFile(made.toFile(), capacity + RingBufferDescriptor.TRAILER_LENGTH, true);
+    Files.move(made, link.folder().resolve(link.channel()));
+    return mapped;
+  }
+
+  private static MappedByteBuffer map(Link link) throws Exception {
+    Path path = link.folder().resolve(link.channel());
+    link.await(path);
+    return IoUtil.mapExistingFile(path.toFile(), link.channel());
   }
 
   @Override
-  public Sender sender(Path folder, String channel, String how, int largest) throws Exception {
-    int capacity = Math.max(CAPACITY, Integer.highestOneBit(largest) * 8);
-    File made = file(folder, channel + ".new");
-    MappedByteBuffer mapped =
-        IoUtil.mapNewFile(made, capacity + RingBufferDescriptor.TRAILER_LENGTH, true);
+  public Sender sender(Link link) throws Exception {
+    MappedByteBuffer mapped = link.isFirst() ? make(link) : map(link);
     RingBuffer ring = ring(new UnsafeBuffer(mapped));
-    Files.move(made.toPath(), file(folder, channel).toPath());
     return new Sender() {
       @Override
       public void send(long source, int length, int times) {
         for (int i = 0; i < times; i++) {
           int at = ring.tryClaim(1, length);
           while (at < 0) {
-            Thread.onSpinWait();
+            Pause.once();
             at = ring.tryClaim(1, length);
           }
           Tally.UNSAFE.copyMemory(source, ring.buffer().addressOffset() + at, length);
@@ -50,7 +55,7 @@ abstract class AgronaPeer implements Peer {
 
       @Override
       public int step() {
-        return largest > 100_000 ? 1 : 1024;
+        return link.largest() > 100_000 ? 1 : 1024;
       }
 
       @Override
@@ -61,12 +66,8 @@ abstract class AgronaPeer implements Peer {
   }
 
   @Override
-  public Receiver receiver(Path folder, String channel, int largest) throws Exception {
-    File file = file(folder, channel);
-    while (!file.exists()) {
-      Thread.sleep(1);
-    }
-    MappedByteBuffer mapped = IoUtil.mapExistingFile(file, channel);
+  public Receiver receiver(Link link) throws Exception {
+    MappedByteBuffer mapped = map(link);
     RingBuffer ring = ring(new UnsafeBuffer(mapped));
     return new Receiver() {
       @Override
@@ -76,7 +77,7 @@ abstract class AgronaPeer implements Peer {
                 (type, buffer, at, length) -> tally.take(buffer.addressOffset() + at, length),
                 MOST_MESSAGES);
         if (count == 0) {
-          Thread.onSpinWait();
+          Pause.once();
         }
       }
 

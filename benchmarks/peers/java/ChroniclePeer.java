@@ -14,24 +14,33 @@ import net.openhft.chronicle.wire.DocumentContext;
  * after MOST_BYTES at the latest. Its own documentation's settings: the roll cycle for many
  * messages (LARGE_DAILY), documents written and read in place, no resource tracing and the access
  * to the JDK that its page on Java 17 lists (benchmarks/jvm.py). A message has at most a quarter of
- * a block.
+ * a block. Appenders take turns by the queue's lock; a tailer sees every message.
  */
 public final class ChroniclePeer implements Peer {
   private static final int BLOCK = 1 << 26; // the default
   private static final long MOST_BYTES = 1L << 30;
 
-  private static SingleChronicleQueue queue(Path folder, String channel, int largest) {
-    return SingleChronicleQueueBuilder.binary(folder.resolve(channel))
-        .blockSize(Math.max(BLOCK, 8L * largest))
+  private static SingleChronicleQueue queue(Link link) {
+    return SingleChronicleQueueBuilder.binary(link.folder().resolve(link.channel()))
+        .blockSize(Math.max(BLOCK, 8L * link.largest()))
         .rollCycle(LargeRollCycles.LARGE_DAILY)
         .build();
   }
 
+  private static Path made(Link link) {
+    return link.folder().resolve(link.channel() + ".made");
+  }
+
   @Override
-  public Sender sender(Path folder, String channel, String how, int largest) throws Exception {
-    SingleChronicleQueue queue = queue(folder, channel, largest);
+  public Sender sender(Link link) throws Exception {
+    if (!link.isFirst()) {
+      link.await(made(link));
+    }
+    SingleChronicleQueue queue = queue(link);
     ExcerptAppender appender = queue.createAppender();
-    Files.createFile(folder.resolve(channel + ".made"));
+    if (link.isFirst()) {
+      Files.createFile(made(link));
+    }
     return new Sender() {
       @Override
       public void send(long source, int length, int times) {
@@ -47,12 +56,12 @@ public final class ChroniclePeer implements Peer {
 
       @Override
       public int step() {
-        return largest > 100_000 ? 1 : 1024;
+        return link.largest() > 100_000 ? 1 : 1024;
       }
 
       @Override
       public long most() {
-        return MOST_BYTES / largest;
+        return MOST_BYTES / link.largest() / link.senders();
       }
 
       @Override
@@ -64,11 +73,9 @@ public final class ChroniclePeer implements Peer {
   }
 
   @Override
-  public Receiver receiver(Path folder, String channel, int largest) throws Exception {
-    while (!Files.exists(folder.resolve(channel + ".made"))) {
-      Thread.sleep(1);
-    }
-    ChronicleQueue queue = queue(folder, channel, largest);
+  public Receiver receiver(Link link) throws Exception {
+    link.await(made(link));
+    ChronicleQueue queue = queue(link);
     ExcerptTailer tailer = queue.createTailer();
     return new Receiver() {
       @Override
@@ -78,7 +85,7 @@ public final class ChroniclePeer implements Peer {
             Bytes<?> bytes = document.wire().bytes();
             tally.take(bytes.addressForRead(bytes.readPosition()), (int) bytes.readRemaining());
           } else {
-            Thread.onSpinWait();
+            Pause.once();
           }
         }
       }

@@ -1,15 +1,17 @@
 import com.lmax.disruptor.BusySpinWaitStrategy;
+import com.lmax.disruptor.EventFactory;
 import com.lmax.disruptor.EventPoller;
 import com.lmax.disruptor.InsufficientCapacityException;
 import com.lmax.disruptor.RingBuffer;
-import java.nio.file.Path;
+import com.lmax.disruptor.dsl.ProducerType;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /**
- * The LMAX Disruptor, between two threads of one process: for reference. One producer, the busy spin
- * that its user guide has for the lowest latency where each thread has a core, events made
- * beforehand; the reader polls (EventPoller), and takes what is there at once.
+ * The LMAX Disruptor, between threads of one process: for reference. Events are made beforehand; a
+ * reader polls (EventPoller), takes what is there at once, and sees every event. One producer, or the
+ * ring for several; waiting is that of Pause, after BusySpinWaitStrategy, which its user guide has for
+ * the lowest latency where each thread has a core, and YieldingWaitStrategy.
  */
 public final class DisruptorPeer implements Peer {
   private static final int EVENTS = 65_536;
@@ -25,25 +27,37 @@ public final class DisruptorPeer implements Peer {
     }
   }
 
-  private final Map<String, RingBuffer<Event>> rings = new ConcurrentHashMap<>();
+  private record Channel(RingBuffer<Event> ring, long memory) {}
 
-  @Override
-  public Sender sender(Path folder, String channel, String how, int largest) {
+  private final Map<String, Channel> channels = new ConcurrentHashMap<>();
+
+  private static Channel make(boolean several) {
     long memory = Tally.UNSAFE.allocateMemory((long) EVENTS * Tally.MESSAGE);
     Tally.UNSAFE.setMemory(memory, (long) EVENTS * Tally.MESSAGE, (byte) 0);
     long[] next = {memory};
-    RingBuffer<Event> ring =
-        RingBuffer.createSingleProducer(
-            () -> {
-              next[0] += Tally.MESSAGE;
-              return new Event(next[0] - Tally.MESSAGE);
-            },
-            EVENTS,
-            new BusySpinWaitStrategy());
-    rings.put(channel, ring);
-    return how.equals("batch") ? new Batches(ring, memory) : new Singles(ring, memory);
+    EventFactory<Event> factory =
+        () -> {
+          next[0] += Tally.MESSAGE;
+          return new Event(next[0] - Tally.MESSAGE);
+        };
+    ProducerType type = several ? ProducerType.MULTI : ProducerType.SINGLE;
+    return new Channel(
+        RingBuffer.create(type, factory, EVENTS, new BusySpinWaitStrategy()), memory);
   }
 
+  @Override
+  public Sender sender(Link link) {
+    if (link.isFirst()) {
+      channels.put(link.channel(), make(link.senders() > 1));
+    }
+    Channel channel = channels.get(link.channel());
+    long own = link.isFirst() ? channel.memory : 0;
+    return link.how().equals("batch")
+        ? new Batches(channel.ring, own)
+        : new Singles(channel.ring, own);
+  }
+
+  /** `memory` is zero where another sender frees it. */
   private record Singles(RingBuffer<Event> ring, long memory) implements Sender {
     @Override
     public void send(long source, int length, int times) {
@@ -97,7 +111,7 @@ public final class DisruptorPeer implements Peer {
       try {
         return ring.tryNext(events);
       } catch (InsufficientCapacityException full) {
-        Thread.onSpinWait();
+        Pause.once();
       }
     }
   }
@@ -108,8 +122,8 @@ public final class DisruptorPeer implements Peer {
   }
 
   @Override
-  public Receiver receiver(Path folder, String channel, int largest) {
-    RingBuffer<Event> ring = rings.get(channel);
+  public Receiver receiver(Link link) {
+    RingBuffer<Event> ring = channels.get(link.channel()).ring;
     EventPoller<Event> poller = ring.newPoller();
     ring.addGatingSequences(poller.getSequence());
     return new Receiver() {
@@ -124,7 +138,7 @@ public final class DisruptorPeer implements Peer {
       public void poll(Tally tally) throws Exception {
         this.tally = tally;
         if (poller.poll(handler) != EventPoller.PollState.PROCESSING) {
-          Thread.onSpinWait();
+          Pause.once();
         }
       }
 

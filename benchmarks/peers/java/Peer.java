@@ -1,24 +1,57 @@
 import java.nio.file.Path;
 
-/** A transport: its two ends, each in a process of its own, meet in a folder. */
+/** A transport: its ends, each in a process of its own, meet in a folder. */
 interface Peer {
   /**
-   * The end that sends; it makes what both need.
+   * What an end is told of the others.
    *
-   * @param how of the ways that the transport has: `one`, `offer`, `batch` or `block`
+   * @param how of the ways that the transport has: `one`, `offer`, `shared`, `batch` or `block`
    * @param largest bytes of a message
+   * @param number of this end among those of its kind; the first sender makes what all need
+   * @param divided readers divide the messages among themselves; otherwise each has all of them
    */
-  Sender sender(Path folder, String channel, String how, int largest) throws Exception;
+  record Link(
+      Path folder,
+      String channel,
+      String how,
+      int largest,
+      int number,
+      int senders,
+      boolean divided) {
 
-  /** The other end; it waits until the sender's is there. */
-  Receiver receiver(Path folder, String channel, int largest) throws Exception;
+    Link back() {
+      return new Link(folder, "back", "one", largest, number, senders, divided);
+    }
+
+    boolean isFirst() {
+      return number == 0;
+    }
+
+    /** Returns when there is this file. */
+    void await(Path path) throws InterruptedException {
+      while (!path.toFile().exists()) {
+        Thread.sleep(1);
+      }
+    }
+  }
+
+  /** An end that sends. */
+  Sender sender(Link link) throws Exception;
+
+  /** An end that reads; it waits until the first sender's is there. */
+  Receiver receiver(Link link) throws Exception;
 
   /** What the transport wants done now and then, while the sender waits or between its trips. */
   default void idle() {}
 
   interface Sender extends AutoCloseable {
-    /** Copies so many messages of `length` bytes from `source` on; spins while there is no room. */
+    /** Copies so many messages of `length` bytes from `source` on; waits while there is no room. */
     void send(long source, int length, int times) throws Exception;
+
+    /** Lets every reader know that this sender has sent all. */
+    default void end(long source) throws Exception {
+      send(source, Tally.END, 1);
+    }
 
     /** How many messages are worth a look at the clock. */
     default int step() {

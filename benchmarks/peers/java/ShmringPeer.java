@@ -1,19 +1,25 @@
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
+import io.shmring.EndOfStreamException;
 import io.shmring.MessageHandler;
 import io.shmring.MessageView;
 import io.shmring.Producer;
 import io.shmring.Ring;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
 import sun.misc.Unsafe;
 
-/** This ring, by its Java API and with its defaults; it is polled, as the others are. */
+/**
+ * This ring, by its Java API and with its defaults. It is polled, as the others are; where there are
+ * more processes than cores, readers wait by its own waiting, which sleeps after a while.
+ */
 public final class ShmringPeer implements Peer {
   private static final int SLOTS = 65_536; // 19.7 MB
   private static final int SLOTS_OF_LARGE = 262_144; // 79 MB
   private static final int BATCH = 256;
   private static final int MOST_MESSAGES = 256; // as Aeron's and Agrona's readers
+  private static final Duration PATIENCE = Duration.ofSeconds(1);
 
   private static byte[] copy(long source, int length) {
     byte[] data = new byte[length];
@@ -40,14 +46,25 @@ public final class ShmringPeer implements Peer {
     return a + b + c + d;
   }
 
+  private static Path path(Link link) {
+    return link.folder().resolve(link.channel());
+  }
+
   @Override
-  public Sender sender(Path folder, String channel, String how, int largest) throws Exception {
-    String name = folder.resolve(channel).toString();
-    Ring.create(name + ".new", largest > 1 << 23 ? SLOTS_OF_LARGE : SLOTS, new byte[0]);
-    Files.move(Path.of(name + ".new"), Path.of(name));
+  public Sender sender(Link link) throws Exception {
+    String name = path(link).toString();
+    if (link.isFirst()) {
+      int slots = link.largest() > 1 << 23 ? SLOTS_OF_LARGE : SLOTS;
+      Ring.create(name + ".new", slots, new byte[0]);
+      Files.move(Path.of(name + ".new"), path(link));
+    } else {
+      link.await(path(link));
+    }
     Ring ring = Ring.attach(name);
     Producer producer = ring.producer("bench");
-    return how.equals("batch") ? new Batches(ring, producer) : new Singles(ring, producer, largest);
+    return link.how().equals("batch")
+        ? new Batches(ring, producer)
+        : new Singles(ring, producer, link);
   }
 
   private abstract static class Ours implements Sender {
@@ -67,12 +84,12 @@ public final class ShmringPeer implements Peer {
   }
 
   private static final class Singles extends Ours {
-    private final int largest;
+    private final Link link;
     private byte[] data = {};
 
-    Singles(Ring ring, Producer producer, int largest) {
+    Singles(Ring ring, Producer producer, Link link) {
       super(ring, producer);
-      this.largest = largest;
+      this.link = link;
     }
 
     @Override
@@ -85,9 +102,33 @@ public final class ShmringPeer implements Peer {
       }
     }
 
+    /** Members of one branch hear of the end together, from the last sender. */
+    @Override
+    public void end(long source) throws Exception {
+      if (!link.divided()) {
+        super.end(source);
+      } else if (isLast()) {
+        producer.end();
+      }
+    }
+
+    private boolean isLast() throws Exception {
+      Files.createFile(done(link.number()));
+      for (int i = 0; i < link.senders(); i++) {
+        if (!Files.exists(done(i))) {
+          return false;
+        }
+      }
+      return true;
+    }
+
+    private Path done(int number) {
+      return link.folder().resolve("done." + number);
+    }
+
     @Override
     public int step() {
-      return largest > 100_000 ? 1 : 1024;
+      return link.largest() > 100_000 ? 1 : 1024;
     }
   }
 
@@ -128,13 +169,11 @@ public final class ShmringPeer implements Peer {
   }
 
   @Override
-  public Receiver receiver(Path folder, String channel, int largest) throws Exception {
-    Path path = folder.resolve(channel);
-    while (!Files.exists(path)) {
-      Thread.sleep(1);
-    }
-    Ring ring = Ring.attach(path.toString());
-    Consumer consumer = ring.consumer("bench", BranchOptions.EARLIEST);
+  public Receiver receiver(Link link) throws Exception {
+    link.await(path(link));
+    Ring ring = Ring.attach(path(link).toString());
+    String branch = link.divided() ? "bench" : "bench " + link.number();
+    Consumer consumer = ring.consumer(branch, BranchOptions.EARLIEST);
     return new Receiver() {
       private Tally tally;
       private final MessageHandler handler =
@@ -144,10 +183,18 @@ public final class ShmringPeer implements Peer {
           };
 
       @Override
-      public void poll(Tally tally) {
+      public void poll(Tally tally) throws Exception {
         this.tally = tally;
-        if (consumer.drain(handler, MOST_MESSAGES) == 0) {
-          Thread.onSpinWait();
+        if (!Pause.YIELDS) {
+          if (consumer.drain(handler, MOST_MESSAGES) == 0) {
+            Thread.onSpinWait();
+          }
+          return;
+        }
+        try {
+          consumer.drain(handler, MOST_MESSAGES, PATIENCE);
+        } catch (EndOfStreamException end) {
+          tally.ends = link.senders();
         }
       }
 

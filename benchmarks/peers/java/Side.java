@@ -2,10 +2,16 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
@@ -95,8 +101,18 @@ public final class Side {
     }
   }
 
+  private int number(String key, int otherwise) {
+    return options.containsKey(key) ? Integer.parseInt(options.get(key)) : otherwise;
+  }
+
+  private Peer.Link link(int number) {
+    boolean divided = number("divided", 0) > 0;
+    return new Peer.Link(
+        folder(), "there", options.get("how"), bytes(), number, number("senders", 1), divided);
+  }
+
   private void send() throws Exception {
-    try (Peer.Sender out = peer.sender(folder(), "there", options.get("how"), bytes())) {
+    try (Peer.Sender out = peer.sender(link(number("number", 0)))) {
       say("ready");
       say(stream(out, bytes(), nanos()));
     }
@@ -112,22 +128,23 @@ public final class Side {
       out.send(source, bytes, step);
       sent += step;
     } while (System.nanoTime() - start < nanos && sent < most);
-    out.send(source, Tally.END, 1);
+    out.end(source);
     long total = sent * out.sum(source, bytes);
     Tally.UNSAFE.freeMemory(source);
     return result("start", start, "bytes", sent * bytes, "sum", total);
   }
 
   private void receive() throws Exception {
-    try (Peer.Receiver in = peer.receiver(folder(), "there", bytes())) {
+    Peer.Link link = link(number("number", 0));
+    try (Peer.Receiver in = peer.receiver(link)) {
       say("ready");
-      say(receiveAll(in));
+      say(receiveAll(in, link.senders()));
     }
   }
 
-  private static String receiveAll(Peer.Receiver in) throws Exception {
+  private static String receiveAll(Peer.Receiver in, int senders) throws Exception {
     Tally tally = new Tally();
-    while (!tally.ended) {
+    while (tally.ends < senders) {
       in.poll(tally);
     }
     return result("end", System.nanoTime(), "bytes", tally.bytes, "sum", tally.sum);
@@ -135,8 +152,8 @@ public final class Side {
 
   private void ping() throws Exception {
     int bytes = bytes();
-    try (Peer.Sender out = peer.sender(folder(), "there", "one", bytes);
-        Peer.Receiver in = peer.receiver(folder(), "back", bytes)) {
+    try (Peer.Sender out = peer.sender(link(0));
+        Peer.Receiver in = peer.receiver(link(0).back())) {
       say("ready");
       say(trips(out, in, bytes, nanos()));
     }
@@ -175,8 +192,8 @@ public final class Side {
 
   private void pong() throws Exception {
     int bytes = bytes();
-    try (Peer.Sender out = peer.sender(folder(), "back", "one", bytes);
-        Peer.Receiver in = peer.receiver(folder(), "there", bytes)) {
+    try (Peer.Sender out = peer.sender(link(0).back());
+        Peer.Receiver in = peer.receiver(link(0))) {
       say("ready");
       say(echo(out, in, bytes));
     }
@@ -185,7 +202,7 @@ public final class Side {
   private static String echo(Peer.Sender out, Peer.Receiver in, int bytes) throws Exception {
     long source = Tally.source(bytes);
     Tally tally = new Tally();
-    while (!tally.ended) {
+    while (tally.ends == 0) {
       long before = tally.bytes;
       in.poll(tally);
       if (tally.bytes > before) {
@@ -196,30 +213,59 @@ public final class Side {
     return result("end", System.nanoTime());
   }
 
-  /** Two threads instead of two processes. */
+  /** Threads instead of processes. */
   private void both() throws Exception {
+    ExecutorService threads = Executors.newCachedThreadPool();
+    try {
+      if (options.get("how").equals("trip")) {
+        tripOfThreads(threads);
+      } else {
+        streamOfThreads(threads);
+      }
+    } finally {
+      threads.shutdownNow();
+    }
+  }
+
+  private void tripOfThreads(ExecutorService threads) throws Exception {
     int bytes = bytes();
-    boolean trips = options.get("how").equals("trip");
-    String[] other = new String[1];
-    try (Peer.Sender out = peer.sender(folder(), "there", options.get("how"), bytes);
-        Peer.Sender back = peer.sender(folder(), "back", "one", bytes);
-        Peer.Receiver in = peer.receiver(folder(), "there", bytes);
-        Peer.Receiver answers = peer.receiver(folder(), "back", bytes)) {
-      Thread thread =
-          new Thread(
-              () -> {
-                try {
-                  other[0] = trips ? echo(back, in, bytes) : receiveAll(in);
-                } catch (Exception error) {
-                  throw new IllegalStateException(error);
-                }
-              },
-              "receiver");
+    try (Peer.Sender out = peer.sender(link(0));
+        Peer.Sender back = peer.sender(link(0).back());
+        Peer.Receiver in = peer.receiver(link(0));
+        Peer.Receiver answers = peer.receiver(link(0).back())) {
       say("ready");
-      thread.start();
-      String mine = trips ? trips(out, answers, bytes, nanos()) : stream(out, bytes, nanos());
-      thread.join();
-      say(trips ? mine : "[" + mine + ", " + other[0] + "]");
+      Future<String> echo = threads.submit(() -> echo(back, in, bytes));
+      String trips = trips(out, answers, bytes, nanos());
+      echo.get();
+      say(trips);
+    }
+  }
+
+  private void streamOfThreads(ExecutorService threads) throws Exception {
+    int senders = number("senders", 1);
+    List<AutoCloseable> ends = new ArrayList<>();
+    List<Callable<String>> tasks = new ArrayList<>();
+    try {
+      for (int i = 0; i < senders; i++) {
+        Peer.Sender out = peer.sender(link(i));
+        ends.add(out);
+        tasks.add(() -> stream(out, bytes(), nanos()));
+      }
+      for (int i = 0; i < number("readers", 1); i++) {
+        Peer.Receiver in = peer.receiver(link(i));
+        ends.add(in);
+        tasks.add(() -> receiveAll(in, senders));
+      }
+      say("ready");
+      List<String> found = new ArrayList<>();
+      for (Future<String> result : threads.invokeAll(tasks)) {
+        found.add(result.get());
+      }
+      say(found.toString());
+    } finally {
+      for (AutoCloseable end : ends) {
+        end.close();
+      }
     }
   }
 

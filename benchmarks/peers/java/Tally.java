@@ -9,7 +9,7 @@ final class Tally {
 
   long bytes;
   long sum;
-  boolean ended;
+  int ends; // of senders who have sent all
 
   /** A message, or several of MESSAGE bytes behind each other. */
   void take(long address, int length) {
@@ -19,7 +19,7 @@ final class Tally {
   /** The same, whose bytes have been added up. */
   void add(int length, long added) {
     if (length == END) {
-      ended = true;
+      ends++;
       return;
     }
     sum += added;
