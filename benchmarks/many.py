@@ -6,14 +6,14 @@ import contextlib
 import resource
 import time
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 from benchmarks import native
 from benchmarks.harness import Question, Row, Sample, Settings, Target
 from benchmarks.oneway import peer
-from benchmarks.payload import BATCH, DEFAULT_SLOTS, MESSAGE, MESSAGE_BYTES, read_every_byte, rows
-from benchmarks.processes import SPAWN, Gate, Role, run_together
+from benchmarks.payload import BATCH, DEFAULT_SLOTS, MESSAGE_BYTES
+from benchmarks.processes import Gate, Role, run_together
+from benchmarks.several import several
 
 __all__ = ["question"]
 
@@ -25,68 +25,10 @@ IDLE = 6
 SETTLE_SECONDS = 0.2
 
 
-def _send(gate: Gate, name: str, batched: bool, seconds: float, working: Any) -> tuple[float, int]:
-    """Push for some seconds; the last to stop pushes the end marker."""
-    import shmring
-
-    array = rows()
-    sent = 0
-    with shmring.attach(name) as ring, ring.producer() as out:
-        gate.wait()
-        started = time.monotonic()
-        while time.monotonic() - started < seconds:
-            if batched:
-                out.push_many(array)
-            else:
-                for _ in repeat(None, BATCH):
-                    out.push(MESSAGE)
-            sent += BATCH
-        with working.get_lock():
-            working.value -= 1
-            last = working.value == 0
-        if last:
-            out.push_end()
-    return started, sent
-
-
-def _receive(gate: Gate, name: str, batched: bool) -> tuple[float, int]:
-    """Share the branch's messages until an end marker."""
-    import shmring
-
-    got = 0
-    with shmring.attach(name) as ring, ring.consumer("bench", start="earliest") as inp:
-        gate.wait()
-        try:
-            while batched:
-                with inp.lease_many(BATCH) as batch:
-                    array = batch.array
-                    read_every_byte(array)
-                    got += len(array)
-                    del array
-        except shmring.EndOfStream:
-            return time.monotonic(), got
-        for _ in inp:
-            got += 1
-        return time.monotonic(), got
-
-
 def _python(count: int, batched: bool, seconds: float) -> Sample:
     """`count` producers and as many members; one and one stay on two cores."""
-    with peer("ring").link() as link:
-        working = SPAWN.Value("i", count)
-        send = _send, (link.there, batched, seconds, working)
-        receive = _receive, (link.there, batched)
-        roles = [
-            Role(target, args, core if count == 1 else None)
-            for core, (target, args) in enumerate([send] * count + [receive] * count)
-        ]
-        results = run_together(roles)
-    sent = sum(n for _, n in results[:count])
-    received = sum(n for _, n in results[count:])
-    if sent != received:
-        raise RuntimeError(f"{sent} messages were sent and {received} received")
-    took = max(end for end, _ in results[count:]) - min(start for start, _ in results[:count])
-    return Sample(received / took / 1e6, {"GB/s": received * MESSAGE_BYTES / took / 1e9})
+    rate = several(count, count, seconds, batched=batched)
+    return Sample(rate / 1e6, {"GB/s": rate * MESSAGE_BYTES / 1e9})
 
 
 def _native(count: int, batch: int, seconds: float) -> Sample:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from functools import partial
 
-from benchmarks import native
+from benchmarks import native, peer_crowds
 from benchmarks.harness import Question, Row, Sample, Settings
 from benchmarks.oneway import Blocks, Messages, RoundTrip
 from benchmarks.payload import BATCH, DEFAULT_SLOTS, MESSAGE_BYTES
@@ -144,12 +144,13 @@ def _large(programs: Programs, label: str, nbytes: int) -> list[Row]:
 
 
 def question(settings: Settings) -> Question:
-    """300-byte messages one by one, in batches, to and fro, and large blocks."""
+    """300-byte messages one by one, in batches, to and fro; large blocks; several at each end."""
     del settings
     programs = Programs()
     rows = [*_one_by_one(programs), *_in_batches(programs), *_round_trips(programs)]
     for label, nbytes in BLOCKS.items():
         rows += _large(programs, label, nbytes)
+    rows += peer_crowds.rows(programs)
 
     @contextlib.contextmanager
     def open_all() -> Iterator[None]:

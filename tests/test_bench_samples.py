@@ -147,6 +147,23 @@ def test_peer_without_cargo_says_so_at_its_row(
     assert (row.failed, row.problem) == (False, "iceoryx2 needs cargo (Rust 1.89 or later)")
 
 
+def test_peer_that_has_no_such_arrangement_says_why_and_is_nobodys_rival(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks import peer_crowds, peer_rows, report
+
+    rows = peer_crowds.rows(peer_rows.Programs())
+    agrona = next(row for row in rows if row.name == "2 readers of all: Agrona")
+    ours = next(row for row in rows if row.name == "2 readers of all: shmring, C")
+    monkeypatch.setattr(ours, "run", lambda seconds: harness.Sample(1.0))
+    question = harness.Question("question", "?", [ours, agrona])
+    list(harness.measure(question, harness.Settings(rounds=1, seconds=0.1, quick=True)))
+    assert (agrona.samples, agrona.failed) == ([], False)
+    assert agrona.problem.startswith("a ring has one reader")
+    assert agrona.name in ours.rivals
+    assert report.judge(question, ours, harness.Target(1.0, agrona.name)).met is None
+
+
 @pytest.mark.parametrize(
     ("divided", "received", "whole"),
     [

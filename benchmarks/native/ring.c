@@ -1,7 +1,7 @@
 /* The ring from C: processes made by fork, each attached by itself.
  *
  *   ring stream path=FILE slots=N batch=N take=N bytes=N read=message|array single=0|1
- *               producers=N members=N wait=STRATEGY seconds=S
+ *               producers=N members=N each=0|1 wait=STRATEGY seconds=S
  *   ring distance path=FILE slots=N head_start=N patience_us=N rate=N wait=STRATEGY seconds=S
  *   ring pingpong path=FILE bytes=N wait=STRATEGY seconds=S
  *   ring idle path=FILE wait=STRATEGY seconds=S
@@ -36,6 +36,7 @@ struct stream {
 	uint32_t bytes; /* of a message */
 	uint32_t producers;
 	uint32_t members;
+	bool each; /* a branch a member, who sees all; otherwise one branch, whose work they share */
 	bool single;
 	bool as_array;
 	uint8_t wait;
@@ -107,21 +108,29 @@ static void put_age(const struct stream *s, char *row, uint64_t i, double starte
 	memcpy(row, &due, sizeof due);
 }
 
-static void produce(const struct stream *s, struct tally *tally, uint32_t me)
+/* What is sent in a push. */
+static char *make_rows(const struct stream *s)
 {
-	shmring *ring = attach(s->path);
-	shmring_producer *producer;
 	size_t room = (size_t)s->batch * s->bytes;
 	char *rows = malloc(room);
-	uint32_t step = room <= ROW ? 1024 : 1;
-	uint64_t sent = 0;
 
-	if (s->producers + s->members == 2)
-		pin(0);
 	if (!rows)
 		die("malloc");
 	for (size_t i = 0; i < room; i++)
 		rows[i] = (char)(i * 7);
+	return rows;
+}
+
+static void produce(const struct stream *s, struct tally *tally, uint32_t me)
+{
+	shmring *ring = attach(s->path);
+	shmring_producer *producer;
+	char *rows = make_rows(s);
+	uint32_t step = (size_t)s->batch * s->bytes <= ROW ? 1024 : 1;
+	uint64_t sent = 0;
+
+	if (s->producers + s->members == 2)
+		pin(0);
 	must(shmring_producer_open(ring, "producer", &producer), "producer");
 	line_up(tally, s->producers + s->members);
 	tally->started[me] = now();
@@ -181,11 +190,13 @@ static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 	shmring_member *member;
 	uint64_t received = 0, total = 0;
 	struct times ages;
+	char branch[32];
 
 	if (s->producers + s->members == 2)
 		pin(1);
+	snprintf(branch, sizeof branch, "bench %u", s->each ? me : 0);
 	times_init(&ages, s->aged ? 1 << 22 : 1);
-	must(shmring_join(ring, "bench", &options, "member", &member), "join");
+	must(shmring_join(ring, branch, &options, "member", &member), "join");
 	must(shmring_member_head_start(member, s->head_start, s->patience_ns), "head start");
 	line_up(tally, s->producers + s->members);
 	for (;;) {
@@ -232,6 +243,7 @@ static struct stream stream_of(char **argv)
 	    .bytes = (uint32_t)number(argv, "bytes", ROW),
 	    .producers = (uint32_t)number(argv, "producers", 1),
 	    .members = (uint32_t)number(argv, "members", 1),
+	    .each = number(argv, "each", 0),
 	    .single = number(argv, "single", 0),
 	    .as_array = !strcmp(option(argv, "read", "message"), "array"),
 	    .wait = (uint8_t)number(argv, "wait", SHMRING_WAIT_DEFAULT),
@@ -242,10 +254,28 @@ static struct stream stream_of(char **argv)
 	};
 }
 
+/* Messages must have arrived as they were sent; batches differ in their rows. */
+static void check_received(const struct stream *s, uint64_t sent, uint64_t received, uint64_t total)
+{
+	bool alike = s->batch == 1 && !s->aged && !s->as_array;
+	char *row = make_rows(s);
+
+	if (sent != received) {
+		fprintf(stderr, "%llu messages were sent and %llu received\n", (unsigned long long)sent,
+			(unsigned long long)received);
+		exit(1);
+	}
+	if (alike && total != received * sum_bytes(row, s->bytes)) {
+		fprintf(stderr, "what was received is not what was sent\n");
+		exit(1);
+	}
+	free(row);
+}
+
 static void run_stream(struct stream s, struct tally *tally)
 {
 	struct shmring_options options = {.slots = s.slots, .single_producer = s.single};
-	uint64_t sent = 0, received = 0;
+	uint64_t sent = 0, received = 0, total = 0;
 	uint64_t sleeps;
 	double start = 1e300, end = 0, cpu;
 
@@ -268,14 +298,16 @@ static void run_stream(struct stream s, struct tally *tally)
 		start = tally->started[i] < start ? tally->started[i] : start;
 	}
 	for (uint32_t i = 0; i < s.members; i++) {
+		if (s.each)
+			check_received(&s, sent, tally->received[i], tally->sums[i]);
 		received += tally->received[i];
+		total += tally->sums[i];
 		end = tally->ended[i] > end ? tally->ended[i] : end;
 	}
-	if (sent != received) {
-		fprintf(stderr, "%llu messages were sent and %llu received\n", (unsigned long long)sent,
-			(unsigned long long)received);
-		exit(1);
-	}
+	if (s.each)
+		received /= s.members;
+	else
+		check_received(&s, sent, received, total);
 	cpu = cpu_seconds(RUSAGE_CHILDREN, &sleeps);
 	printf("{\"m_s\": %.4f, \"gb_s\": %.4f, \"messages\": %llu, \"age_ns\": %.0f, \"age_p99_ns\": %.0f, "
 	       "\"cpu_ns\": %.1f, \"sleeps\": %.3f}\n",
