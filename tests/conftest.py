@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import spark_start
 from guardian import note, noted
 from sessions import PATIENCE as PATIENCE_WITH_SPARK
-from sessions import Clusters, Sessions
+from sessions import STANDING, Clusters, Sessions, Sidecars
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -200,12 +200,16 @@ def _sort(items: list[pytest.Item]) -> None:
 
 
 def _rings() -> set[str]:
-    """What is named like a ring, save for another test run's, and for other libraries' files."""
+    """What is named like a ring, save for another test run's, and for other libraries' files.
+
+    The rings of a module's sidecars stay until its end; `served` looks for them then.
+    """
     return {
         name
         for name in os.listdir(SHM)
         if name.startswith("shmring.")
         and ".node." not in name
+        and STANDING not in name
         and all(int(pid) == os.getpid() for pid in re.findall(r"test-(\d+)-", name))
     }
 
@@ -366,6 +370,23 @@ def serve(name: str) -> Iterator[Callable[..., Sidecar]]:
     yield start
     for sidecar in started:
         sidecar.stop()
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Callable[..., str]]:
+    """The name of a sidecar that runs a function of functions.py, for tests that only ask.
+
+    Those of a module that want equal ones have the same; tests that kill, stop or count have their
+    own, of `serve`.
+    """
+    sidecars = Sidecars()
+    yield sidecars.start
+    sidecars.stop()
+    wait_until(
+        lambda: not any(sidecars.prefix in file for file in os.listdir(SHM)),
+        "the end of the rings between the module's sidecars and Spark's tasks",
+        patience=PATIENCE_WITH_SPARK,
+    )
 
 
 class Child:

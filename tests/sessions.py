@@ -1,18 +1,27 @@
-"""Spark for the tests: one session and one cluster at a time, for all who want an equal one."""
+"""Spark for the tests: one session and one cluster at a time, for all who want an equal one.
+
+Sidecars, too: a few at a time.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 from typing import TYPE_CHECKING
+
+from shmring.sidecars import Sidecar
 
 if TYPE_CHECKING:
     from cluster import Cluster
     from pyspark.sql import SparkSession
 
-__all__ = ["HERE", "PATIENCE", "THERE", "Clusters", "Sessions"]
+__all__ = ["HERE", "PATIENCE", "STANDING", "THERE", "Clusters", "Sessions", "Sidecars"]
 
 # Seconds that a test with Spark waits for an event: JVMs start in it, or a batch of a stream takes
 # one, and ten on a loaded machine.
 PATIENCE = 600.0
+STANDING = "-standing-"  # in the names of sidecars that outlive a test
+_numbers = itertools.count()
 HERE, THERE = "127.0.0.1", "127.0.0.2"
 
 
@@ -89,3 +98,31 @@ class Clusters:
         if self._cluster is not None:
             self._cluster.stop()
             self._cluster = None
+
+
+class Sidecars:
+    """Those that run functions of functions.py, and that nobody kills or stops but this."""
+
+    FEW = 4  # each has tens of megabytes of shared memory
+
+    def __init__(self) -> None:
+        self.prefix = f"test-{os.getpid()}{STANDING}"
+        self._running: dict[object, Sidecar] = {}  # the one that was wanted last at the end
+
+    def start(self, function: str, **options: object) -> str:
+        """The name of the running one if it is like this, or else of a new one."""
+        wanted = (function, *sorted(options.items()))
+        sidecar = self._running.pop(wanted, None)
+        if sidecar is None:
+            if len(self._running) == self.FEW:
+                self._running.pop(next(iter(self._running))).stop()
+            name = f"{self.prefix}{next(_numbers)}"
+            sidecar = Sidecar(f"functions:{function}", name=name, **options).start()
+        self._running[wanted] = sidecar
+        return sidecar.name
+
+    def stop(self) -> None:
+        """End all of them."""
+        for sidecar in self._running.values():
+            sidecar.stop()
+        self._running.clear()

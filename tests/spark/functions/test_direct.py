@@ -33,19 +33,20 @@ def spark(start_spark):
 @pytest.mark.parametrize("rows", [10, 10_000])
 @pytest.mark.parametrize("nulls", ["none", "some"], ids=["full", "nulls"])
 def test_every_type_comes_back_as_from_sparks_own_function(
-    spark, serve, name, path, set_option, rows, nulls
+    spark, served, own_rows, path, set_option, rows, nulls
 ):
-    serve("identity", workers=2)
+    name = served("identity", workers=2)
     set_option(ROWS, rows)
     columns = columns_of(TYPES, nulls)
     frame = spark.range(300 if rows == 10 else 3000, numPartitions=2).selectExpr(*columns)
     result = frame.mapInArrow(through(name), frame.schema)
     assert is_direct(result, name) == (path == "direct")
-    assert result.collect() == frame.mapInArrow(own_identity(), frame.schema).collect()
+    own = own_rows((rows, nulls), lambda: frame.mapInArrow(own_identity(), frame.schema))
+    assert result.collect() == own
 
 
-def test_batches_of_100_000_rows_of_300_bytes(spark, serve, name, path, set_option):
-    serve("identity")
+def test_batches_of_100_000_rows_of_300_bytes(spark, served, path, set_option):
+    name = served("identity")
     set_option(ROWS, 100_000)
     frame = spark.range(250_000, numPartitions=2).selectExpr("id", "repeat('x', 292) text")
     result = frame.mapInArrow(through(name), frame.schema)
@@ -53,8 +54,8 @@ def test_batches_of_100_000_rows_of_300_bytes(spark, serve, name, path, set_opti
     assert tuple(totals) == (250_000, sum(range(250_000)), 292 * 250_000)
 
 
-def test_empty_partitions_columns_of_nulls_and_rows_that_are_not_unsafe(spark, serve, name, path):
-    serve("identity")
+def test_empty_partitions_columns_of_nulls_and_rows_that_are_not_unsafe(spark, served, path):
+    name = served("identity")
     frame = spark.range(10, numPartitions=8).where("id > 100")
     assert frame.mapInArrow(through(name), "id long").collect() == []
     frame = spark.createDataFrame([(1, None), (2, None)], "a int, b string")
@@ -69,15 +70,15 @@ def test_function_may_drop_or_multiply_rows(spark, serve, name, path):
     assert spark.range(1000).mapInArrow(through(name), "id long").count() == 0
 
 
-def test_answers_larger_than_the_reply_ring(spark, serve, name, path):
-    serve("many", workers=2)
+def test_answers_larger_than_the_reply_ring(spark, served, path):
+    name = served("many", workers=2)
     frame = spark.range(60, numPartitions=1)
     result = frame.mapInArrow(through(name, reply_slots=1024), "x long")
     assert result.agg(functions.sum("x")).first()[0] == 12_500 * sum(range(60))
 
 
-def test_rows_without_columns_are_cut_into_batches_too(spark, serve, name, set_option):
-    serve("no_batches")
+def test_rows_without_columns_are_cut_into_batches_too(spark, served, set_option):
+    name = served("no_batches")
     set_option(ROWS, 0)
     frame = spark.range(2**24 + 1, numPartitions=1).select().mapInArrow(through(name), "x long")
     assert is_direct(frame, name)
@@ -86,8 +87,8 @@ def test_rows_without_columns_are_cut_into_batches_too(spark, serve, name, set_o
     assert (found["numInputRows"], found["requests"]) == (2**24 + 1, 2)
 
 
-def test_order_within_a_partition_is_kept(spark, serve, name, path, set_option):
-    serve("with_pid", workers=3)
+def test_order_within_a_partition_is_kept(spark, served, path, set_option):
+    name = served("with_pid", workers=3)
     set_option(ROWS, 50)
     result = spark.range(20_000, numPartitions=2).mapInArrow(
         through(name, in_flight=5), "id long, pid long"
@@ -97,17 +98,17 @@ def test_order_within_a_partition_is_kept(spark, serve, name, path, set_option):
     assert len({row.pid for row in rows}) > 1
 
 
-def test_types_that_are_left_to_spark_come_back_the_same(spark, serve, name):
-    serve("identity")
+def test_types_that_are_left_to_spark_come_back_the_same(spark, served):
+    name = served("identity")
     frame = spark.range(10).selectExpr("id", "cast(id as string) collate UTF8_LCASE text")
     result = frame.mapInArrow(through(name), frame.schema)
     assert not is_direct(result, name)
     assert result.collect() == frame.collect()
 
 
-def test_functions_of_others_are_left_to_spark(spark, serve, name):
+def test_functions_of_others_are_left_to_spark(spark, served):
     """A wrapper has the name of what it wraps, and does something else."""
-    serve("identity")
+    name = served("identity")
     inner = through(name)
 
     @tools.wraps(inner)
@@ -124,8 +125,8 @@ def test_functions_of_others_are_left_to_spark(spark, serve, name):
     assert not is_direct(counted, name)
 
 
-def test_operators_in_a_row_joins_caches_and_barriers(spark, serve, name, path):
-    serve("identity", workers=2)
+def test_operators_in_a_row_joins_caches_and_barriers(spark, served, path):
+    name = served("identity", workers=2)
     through_it = through(name)
     frame = spark.range(5000, numPartitions=3).mapInArrow(through_it, "id long")
     twice = frame.mapInArrow(through_it, "id long")
@@ -139,9 +140,9 @@ def test_operators_in_a_row_joins_caches_and_barriers(spark, serve, name, path):
     assert barrier.count() == 100
 
 
-def test_rows_go_on_into_a_python_function_which_ends_early(spark, serve, name, path):
+def test_rows_go_on_into_a_python_function_which_ends_early(spark, served, path):
     """Spark may read the rows from another thread than the task's, which ends the task first."""
-    serve("identity")
+    name = served("identity")
 
     def first(batches):
         yield next(batches).slice(0, 1)
@@ -150,8 +151,8 @@ def test_rows_go_on_into_a_python_function_which_ends_early(spark, serve, name, 
     assert frame.mapInArrow(first, "id long").count() == 2
 
 
-def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, serve, name):
-    serve("identity")
+def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
+    name = served("identity")
     frame = spark.range(30_000, numPartitions=3).mapInArrow(through(name, in_flight=2), "id long")
     assert f"Sidecar {name} through({name}, in_flight=2" in plan_of(frame)
     frame.collect()
@@ -208,8 +209,8 @@ def failure_of(frame):
     return str(caught.value)
 
 
-def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, path):
-    serve("fail_on_seven")
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, path):
+    name = served("fail_on_seven")
     text = failure_of(spark.range(100, numPartitions=2).mapInArrow(through(name), "id long"))
     assert f'sidecar "{name}" raised:' in text
     assert "seven is not allowed" in text
@@ -229,30 +230,30 @@ def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, pat
     ],
 )
 def test_answer_that_spark_does_not_expect_is_told_with_both(
-    spark, serve, name, path, function, schema, why, got
+    spark, served, path, function, schema, why, got
 ):
-    serve(function)
+    name = served(function)
     text = failure_of(spark.range(10, numPartitions=1).mapInArrow(through(name), schema))
     assert f'functions:{function} of sidecar "{name}" answered with other columns' in text
     assert why in text
     assert f"got {got})" in text
 
 
-def test_function_that_returns_none_fails_the_job(spark, serve, name, path):
-    serve("nothing")
+def test_function_that_returns_none_fails_the_job(spark, served, path):
+    name = served("nothing")
     text = failure_of(spark.range(100, numPartitions=2).mapInArrow(through(name), "id long"))
     assert "functions:nothing returned None" in text
 
 
-def test_row_that_fits_no_ring_is_told_with_what_to_set(spark, serve, name, path):
-    serve("identity", slots=1024)
+def test_row_that_fits_no_ring_is_told_with_what_to_set(spark, served, path):
+    name = served("identity", slots=1024)
     frame = spark.range(1).selectExpr("repeat('x', 1000000) text")
     text = failure_of(frame.mapInArrow(through(name), "text string"))
     assert "make it larger with `shmring sidecar --slots 8192`" in text
 
 
-def test_rows_of_many_sizes_fit_a_small_ring(spark, serve, name, path):
-    serve("identity", slots=1024)
+def test_rows_of_many_sizes_fit_a_small_ring(spark, served, path):
+    name = served("identity", slots=1024)
     frame = spark.range(400, numPartitions=2).selectExpr("repeat('x', 1 + 300 * id) text")
     result = frame.mapInArrow(through(name, reply_slots=2048), "text string")
     lengths = result.selectExpr("sum(length(text))").first()[0]

@@ -72,10 +72,8 @@ def dictionaries(request):
 
 @pytest.mark.parametrize("rows", [10, 5000])
 @pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
-def test_files_columns_of_each_type(
-    spark, serve, name, set_option, tmp_path, rows, nulls, dictionaries
-):
-    serve("identity", workers=2)
+def test_files_columns_of_each_type(spark, served, set_option, tmp_path, rows, nulls, dictionaries):
+    name = served("identity", workers=2)
     set_option(ROWS, rows)
     set_option(OFF_HEAP, not dictionaries)
     frame = made(spark, FLAT, nulls, 300 if rows == 10 else 6000)
@@ -84,8 +82,8 @@ def test_files_columns_of_each_type(
 
 
 @pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
-def test_caches_columns_of_each_type(spark, serve, name, set_option, nulls, dictionaries):
-    serve("identity", workers=2)
+def test_caches_columns_of_each_type(spark, served, set_option, nulls, dictionaries):
+    name = served("identity", workers=2)
     set_option("spark.sql.inMemoryColumnarStorage.compressed", dictionaries)
     narrow = ("flag", "tiny", "small", "number", "big", "single", "half")
     types = {column: FLAT[column] for column in narrow}  # what Spark gives as columns
@@ -113,40 +111,40 @@ def test_rings_columns_of_each_type(spark, serve, name, set_option, nulls, copy)
     assert found["requests"] < 8  # of 1000 rows, though the ring's batches have 700
 
 
-def test_columns_that_a_file_does_not_have_or_has_once(spark, serve, name, tmp_path):
+def test_columns_that_a_file_does_not_have_or_has_once(spark, served, tmp_path):
     """Partitions' values are constant in a file, and columns that were added later are null."""
-    serve("identity")
+    name = served("identity")
     for part in range(3):
         made(spark, {"text": FLAT["text"]}, nulls=True).write.parquet(f"{tmp_path}/at/p={part}")
     schema = "id long, text string, later long, words string, day date, p int"
     check(spark.read.schema(schema).parquet(f"{tmp_path}/at"), name)
 
 
-def test_files_of_orc(spark, serve, name, tmp_path):
-    serve("identity")
+def test_files_of_orc(spark, served, tmp_path):
+    name = served("identity")
     types = {c: t for c, t in FLAT.items() if c not in ("span", "local", "time")}
     made(spark, types, nulls=True).write.orc(f"{tmp_path}/rows")
     check(spark.read.orc(f"{tmp_path}/rows"), name)
 
 
-def test_nested_columns_are_sent_as_rows(spark, serve, name, tmp_path):
-    serve("identity")
+def test_nested_columns_are_sent_as_rows(spark, served, tmp_path):
+    name = served("identity")
     frame = written(spark, made(spark, TYPES, nulls=True, rows=500), tmp_path / "rows")
     result = frame.mapInArrow(through(name), frame.schema)
     assert result.collect() == frame.mapInArrow(own_identity(), frame.schema).collect()
     assert not sends_columns(result, name)
 
 
-def test_large_offsets_where_the_session_wants_them(spark, serve, name, set_option, tmp_path):
-    serve("identity")
+def test_large_offsets_where_the_session_wants_them(spark, served, set_option, tmp_path):
+    name = served("identity")
     set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
     check(written(spark, made(spark, FLAT, nulls=True), tmp_path / "rows"), name)
 
 
 @pytest.mark.parametrize("size", ["300 * (id % 400)", "if(id % 50 = 0, 100000, 10)"])
-def test_rows_of_many_sizes_fit_a_small_ring(spark, serve, name, tmp_path, size):
+def test_rows_of_many_sizes_fit_a_small_ring(spark, served, tmp_path, size):
     """A row that is larger than a batch may be goes alone, and the next ones together again."""
-    serve("identity", slots=1024)
+    name = served("identity", slots=1024)
     frame = spark.range(800, numPartitions=2)
     frame = frame.selectExpr("id", f"repeat('x', cast(1 + {size} as int)) text")
     rows = written(spark, frame, tmp_path / "rows")
@@ -155,8 +153,8 @@ def test_rows_of_many_sizes_fit_a_small_ring(spark, serve, name, tmp_path, size)
     assert sends_columns(result, name)
 
 
-def test_limits_unions_joins_and_empty_files(spark, serve, name, tmp_path):
-    serve("identity", workers=2)
+def test_limits_unions_joins_and_empty_files(spark, served, tmp_path):
+    name = served("identity", workers=2)
     rows = written(spark, spark.range(20_000, numPartitions=3), tmp_path / "rows")
     mapped = rows.mapInArrow(through(name), "id long")
     assert len(mapped.limit(5).collect()) == 5
@@ -169,8 +167,8 @@ def test_limits_unions_joins_and_empty_files(spark, serve, name, tmp_path):
     assert empty.collect() == []
 
 
-def test_one_sidecar_after_another_and_into_a_python_function(spark, serve, name, tmp_path):
-    serve("identity", workers=2)
+def test_one_sidecar_after_another_and_into_a_python_function(spark, served, tmp_path):
+    name = served("identity", workers=2)
     rows = written(spark, made(spark, FLAT, nulls=True), tmp_path / "rows")
     twice = rows
     for function in (through(name), through(name), own_identity()):
@@ -178,8 +176,8 @@ def test_one_sidecar_after_another_and_into_a_python_function(spark, serve, name
     assert sorted(twice.collect()) == sorted(rows.collect())
 
 
-def test_threads_of_one_driver_share_files_and_caches(spark, serve, name, tmp_path, thread):
-    serve("identity", workers=2)
+def test_threads_of_one_driver_share_files_and_caches(spark, served, tmp_path, thread):
+    name = served("identity", workers=2)
     rows = written(spark, spark.range(20_000, numPartitions=4), tmp_path / "rows")
     cached = rows.select((col("id") * 2).alias("id")).cache()
 
@@ -199,9 +197,9 @@ def test_threads_of_one_driver_share_files_and_caches(spark, serve, name, tmp_pa
 @pytest.mark.parametrize("rows", [10, 5000])
 @pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
 def test_columns_beside_a_udfs_arguments_stay_with_their_rows(
-    spark, serve, name, set_option, tmp_path, rows, nulls
+    spark, served, set_option, tmp_path, rows, nulls
 ):
-    serve("total", workers=2)
+    name = served("total", workers=2)
     set_option(ROWS, rows)
     total = arrow_udf(name, "long")
     frame = written(spark, made(spark, FLAT, nulls, 300 if rows == 10 else 6000), tmp_path / "rows")
@@ -217,9 +215,9 @@ def test_columns_beside_a_udfs_arguments_stay_with_their_rows(
 
 @pytest.mark.spark_version(since="4.1")
 def test_udfs_of_columns_of_each_other_of_what_is_computed_and_in_conditions(
-    spark, serve, name, tmp_path
+    spark, served, tmp_path
 ):
-    serve("double", workers=2)
+    name = served("double", workers=2)
     double = arrow_udf(name, "long")
     rows = spark.range(5000, numPartitions=2).selectExpr("id", "10 * id tens", "array(id) list")
     flat = written(spark, rows.drop("list"), tmp_path / "flat")

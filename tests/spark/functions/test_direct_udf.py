@@ -43,20 +43,30 @@ def numbers(spark, count=2000, parts=3):
 
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
 def test_every_type_comes_back_as_from_sparks_own_function(
-    spark, serve, name, path, set_option, nulls
+    spark, served, own_rows, path, set_option, nulls
 ):
-    serve("identity", workers=2)
+    name = served("identity", workers=2)
     set_option(ROWS, 70)
     frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, nulls))
-    for column in TYPES:
-        kind = frame.schema[column].dataType
-        ours = frame.select("id", arrow_udf(name, kind)(column))
-        assert is_direct(ours, name) == (path == "direct")
-        assert ours.collect() == frame.select("id", own_identity(kind)(column)).collect(), column
+    kinds = {column: frame.schema[column].dataType for column in TYPES}
+    own = own_rows(
+        nulls, lambda: frame.select("id", *(own_identity(kinds[c])(c).alias(c) for c in kinds))
+    )
+    types = list(TYPES)
+    for first in range(0, len(types), 5):  # in one query; each type has a node of its own
+        columns = types[first : first + 5]
+        same = [arrow_udf(name, kinds[c])(c).alias(c) for c in columns]
+        ours = frame.select("id", *same)
+        nodes = plan_of(ours).count(f"Sidecar {name} through(")
+        assert nodes == (len(columns) if path == "direct" else 0)
+        rows = ours.collect()
+        for column in columns:
+            expected = [(row.id, row[column]) for row in own]
+            assert [(row.id, row[column]) for row in rows] == expected, column
 
 
-def test_columns_beside_the_arguments_stay_with_their_rows(spark, serve, name, path, make):
-    serve("total", workers=2)
+def test_columns_beside_the_arguments_stay_with_their_rows(spark, served, path, make):
+    name = served("total", workers=2)
     frame = numbers(spark)
     total = make(name, "long")
     rows = frame.select("*", total("tens", "gaps").alias("t")).collect()
@@ -65,8 +75,8 @@ def test_columns_beside_the_arguments_stay_with_their_rows(spark, serve, name, p
     assert [row.t for row in rows] == [10 * i + (i if i % 3 else 0) for i in range(2000)]
 
 
-def test_function_sees_names_and_types_of_its_arguments(spark, serve, name, path, make):
-    serve("types")
+def test_function_sees_names_and_types_of_its_arguments(spark, served, path, make):
+    name = served("types")
     frame = numbers(spark, 10).selectExpr("*", "timestamp_seconds(id) at", "struct(id, s) pair")
     types = make(name, "string")
 
@@ -100,17 +110,17 @@ def test_function_sees_names_and_types_of_its_arguments(spark, serve, name, path
     ],
 )
 def test_answer_is_cast_to_the_return_type_as_spark_casts_its_own(
-    spark, serve, name, path, column, kind
+    spark, served, path, column, kind
 ):
-    serve("identity")
+    name = served("identity")
     frame = spark.range(100, numPartitions=2).selectExpr(f"if(id % 3 = 0, null, {column}) x")
     ours = frame.select(arrow_udf(name, kind)("x"))
     assert ours.collect() == frame.select(own_identity(kind)("x")).collect()
 
 
 @pytest.mark.parametrize(("column", "kind"), [("id / 4", "long"), ("'a'", "int"), ("1e10", "int")])
-def test_answer_that_would_lose_its_values_fails_the_job(spark, serve, name, path, column, kind):
-    serve("identity")
+def test_answer_that_would_lose_its_values_fails_the_job(spark, served, path, column, kind):
+    name = served("identity")
     frame = spark.range(10, numPartitions=1).selectExpr(f"{column} x")
     with pytest.raises(Exception, match=r"MISMATCH|cannot become the \w+ that the UDF"):
         frame.select(arrow_udf(name, kind)("x")).collect()
@@ -118,8 +128,8 @@ def test_answer_that_would_lose_its_values_fails_the_job(spark, serve, name, pat
         frame.select(own_identity(kind)("x")).collect()
 
 
-def test_udfs_beside_each_other_of_each_other_and_in_conditions(spark, serve, name, path, make):
-    serve("double", workers=2)
+def test_udfs_beside_each_other_of_each_other_and_in_conditions(spark, served, path, make):
+    name = served("double", workers=2)
     double = make(name, "long")
     frame = numbers(spark)
     many = frame.select(double("id"), double("tens"), double(double("id")), double("gaps"), "s")
@@ -133,15 +143,15 @@ def test_udfs_beside_each_other_of_each_other_and_in_conditions(spark, serve, na
     assert sorted(map(tuple, grouped.collect())) == [(0, 1998000), (2, 2000000)]
 
 
-def test_udf_that_is_not_deterministic_keeps_its_names(spark, serve, name, path, make):
-    serve("types")
+def test_udf_that_is_not_deterministic_keeps_its_names(spark, served, path, make):
+    name = served("types")
     frame = spark.range(10).select(make(name, "string").asNondeterministic()("id"))
     assert frame.first()[0] == "id int64"
     assert is_direct(frame, name) == (path == "direct")
 
 
-def test_only_the_arguments_are_sent_and_read(spark, serve, name, tmp_path):
-    serve("double")
+def test_only_the_arguments_are_sent_and_read(spark, served, tmp_path):
+    name = served("double")
     wide = numbers(spark).selectExpr("*", "repeat('y', 1000) y")
     wide.write.parquet(str(tmp_path / "wide"))
     frame = spark.read.parquet(str(tmp_path / "wide")).select(arrow_udf(name, "long")("tens"))
@@ -152,8 +162,8 @@ def test_only_the_arguments_are_sent_and_read(spark, serve, name, tmp_path):
     assert metrics_of(beside)["answerBytes"] < 2000 * 100
 
 
-def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, serve, name, path):
-    serve("double", slots=4096)
+def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served, path):
+    name = served("double", slots=4096)
     rows = [(i, "x" * 20_000) for i in range(300)]
     frame = spark.createDataFrame(rows, "id long, large string").coalesce(1)
     result = frame.select("large", arrow_udf(name, "long")("id").alias("d"))
@@ -164,8 +174,8 @@ def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, serve, name, 
         assert metrics_of(result)["requests"] > 20
 
 
-def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, serve, name):
-    serve("identity")
+def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
+    name = served("identity")
     frame = spark.range(30_000, numPartitions=3).select(arrow_udf(name, "long", in_flight=2)("id"))
     assert f"Sidecar {name} through({name}, in_flight=2" in plan_of(frame)
     frame.collect()
@@ -174,9 +184,9 @@ def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, serve, name):
     assert found["requests"] == found["answers"] == 3
 
 
-def test_functions_of_others_are_left_to_spark(spark, serve, name):
+def test_functions_of_others_are_left_to_spark(spark, served):
     """A function around ours has its name, and does something else; an accumulator is Python's."""
-    serve("identity")
+    name = served("identity")
     inner = arrow_udf(name, "long").func
 
     @tools.wraps(inner)
@@ -195,16 +205,16 @@ def test_functions_of_others_are_left_to_spark(spark, serve, name):
     assert [row[0] for row in mixed.collect()] == list(range(10))
 
 
-def test_types_that_are_left_to_spark_come_back_the_same(spark, serve, name):
-    serve("identity")
+def test_types_that_are_left_to_spark_come_back_the_same(spark, served):
+    name = served("identity")
     frame = spark.range(10).selectExpr("cast(id as string) collate UTF8_LCASE text")
     result = frame.select(arrow_udf(name, "string")("text"))
     assert not is_direct(result, name)
     assert [row[0] for row in result.collect()] == [str(i) for i in range(10)]
 
 
-def test_empty_partitions_limits_joins_caches_and_exchanges(spark, serve, name, path):
-    serve("double", workers=2)
+def test_empty_partitions_limits_joins_caches_and_exchanges(spark, served, path):
+    name = served("double", workers=2)
     double = arrow_udf(name, "long")
     frame = numbers(spark, 2000, 8).select("id", double("id").alias("d"))
     assert frame.where("id < 0").collect() == []

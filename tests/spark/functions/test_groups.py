@@ -45,19 +45,24 @@ def numbers(spark, count=2000):
 
 
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
-def test_every_type_comes_back_as_from_sparks_own_function(spark, serve, name, path, method, nulls):
-    serve("identity", workers=2)
+def test_every_type_comes_back_as_from_sparks_own_function(
+    spark, served, own_rows, path, method, nulls
+):
+    name = served("identity", workers=2)
     columns = columns_of(TYPES, nulls)
     frame = spark.range(100, numPartitions=2).selectExpr("id % 5 k", "id", *columns)
     groups = frame.groupBy("k")
     ours = apply(groups, method, through(name), frame.schema).orderBy("id")
-    own = apply(groups, method, own_identity(), frame.schema).orderBy("id")
+    own = own_rows(
+        (method, nulls),
+        lambda: apply(groups, method, own_identity(), frame.schema).orderBy("id"),
+    )
     assert is_direct(ours, name) == (path == "direct")
-    assert ours.collect() == own.collect()
+    assert ours.collect() == own
 
 
-def test_function_is_called_once_a_group(spark, serve, name, path, method):
-    serve("with_rows")
+def test_function_is_called_once_a_group(spark, served, path, method):
+    name = served("with_rows")
     frame = numbers(spark)
     schema = "k long, id long, tens long, rows long"
     counted = apply(frame.groupBy("k"), method, through(name), schema)
@@ -71,8 +76,8 @@ def test_function_is_called_once_a_group(spark, serve, name, path, method):
     assert whole.select("rows").distinct().collect()[0].rows == 2000
 
 
-def test_groups_are_never_joined_nor_counted(spark, serve, name, path, method):
-    serve("with_rows", max_batch_rows=10_000, max_wait_ms=3_600_000.0)
+def test_groups_are_never_joined_nor_counted(spark, served, path, method):
+    name = served("with_rows", max_batch_rows=10_000, max_wait_ms=3_600_000.0)
     schema = "k long, id long, tens long, rows long"
     counted = apply(numbers(spark).groupBy("k"), method, through(name), schema)
     assert counted.select("k", "rows").distinct().count() == 7
@@ -100,8 +105,8 @@ def test_a_task_has_one_client_and_leaves_nothing(spark, serve, name, method, re
     until(lambda: not reply_rings(), "the end of the reply rings")
 
 
-def test_keys_may_be_null_text_or_several(spark, serve, name, path, method):
-    serve("with_rows", workers=2)
+def test_keys_may_be_null_text_or_several(spark, served, path, method):
+    name = served("with_rows", workers=2)
     frame = spark.range(600, numPartitions=3).selectExpr(
         "if(id % 4 = 0, null, repeat('é', cast(id % 4 as int))) s", "(id % 3) / 2 d", "id"
     )
@@ -111,8 +116,8 @@ def test_keys_may_be_null_text_or_several(spark, serve, name, path, method):
     ]
 
 
-def test_groups_of_groups_and_beside_a_join(spark, serve, name, path, method):
-    serve("identity", workers=2)
+def test_groups_of_groups_and_beside_a_join(spark, served, path, method):
+    name = served("identity", workers=2)
     frame = numbers(spark)
     once = apply(frame.groupBy("k"), method, through(name), frame.schema)
     twice = apply(once.groupBy("k"), method, through(name), frame.schema)
@@ -121,10 +126,8 @@ def test_groups_of_groups_and_beside_a_join(spark, serve, name, path, method):
     assert once.limit(3).count() == 3
 
 
-def test_threads_of_one_driver_run_their_queries_at_a_time(
-    spark, serve, name, path, method, thread
-):
-    serve("identity", workers=2)
+def test_threads_of_one_driver_run_their_queries_at_a_time(spark, served, path, method, thread):
+    name = served("identity", workers=2)
     frame = numbers(spark)
     result = apply(frame.groupBy("k"), method, through(name), frame.schema)
     jobs = [thread(lambda: result.agg(functions.sum("id")).first()[0]) for _ in range(3)]
@@ -140,8 +143,8 @@ def failure_of(frame):
     return str(caught.value)
 
 
-def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, path, method):
-    serve("fail_on_seven")
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, path, method):
+    name = served("fail_on_seven")
     frame = spark.range(10, numPartitions=1)
     text = failure_of(apply(frame.groupBy("id"), method, through(name), "id long"))
     assert f'sidecar "{name}" raised:' in text
@@ -156,8 +159,8 @@ def test_answer_that_spark_does_not_expect_is_told_with_both(spark, serve, name,
     assert f"{method} was declared with: it has 2 columns, not 1" in text
 
 
-def test_group_that_fits_no_request_is_told_with_what_to_set(spark, serve, name, path, method):
-    serve("identity", slots=1024)
+def test_group_that_fits_no_request_is_told_with_what_to_set(spark, served, path, method):
+    name = served("identity", slots=1024)
     frame = spark.range(5000, numPartitions=1).selectExpr("1 k", "repeat('x', 100) s")
     text = failure_of(apply(frame.groupBy("k"), method, through(name), frame.schema))
     assert "5000 rows" in text

@@ -16,19 +16,20 @@ def spark(start_spark):
 
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
 def test_every_type_comes_back_as_from_sparks_own_function(
-    spark, serve, name, path, set_option, nulls
+    spark, served, own_rows, path, set_option, nulls
 ):
-    serve("identity", workers=2)
+    name = served("identity", workers=2)
     set_option(ROWS, 70)
     frame = spark.range(300, numPartitions=2).selectExpr(*columns_of(TYPES, nulls))
     result = frame.mapInPandas(through(name), frame.schema)
     assert is_direct(result, name) == (path == "direct")
-    assert result.collect() == frame.mapInPandas(own_identity(), frame.schema).collect()
+    own = own_rows(nulls, lambda: frame.mapInPandas(own_identity(), frame.schema))
+    assert result.collect() == own
 
 
-def test_function_sees_the_types_that_spark_has(spark, serve, name, path):
+def test_function_sees_the_types_that_spark_has(spark, served, path):
     """In a frame decimals and texts are objects, and an integer beside nulls is none."""
-    serve("types")
+    name = served("types")
     kinds = {
         "if(id % 2 = 0, null, id)": "int64",
         "if(id < 0, id, null)": "int64",
@@ -46,8 +47,8 @@ def test_function_sees_the_types_that_spark_has(spark, serve, name, path):
     assert [row.types for row in seen] == [text]
 
 
-def test_timestamps_within_other_types_keep_their_instants(spark, serve, name, path):
-    serve("identity")
+def test_timestamps_within_other_types_keep_their_instants(spark, served, path):
+    name = served("identity")
     frame = spark.range(100, numPartitions=2).selectExpr(
         "array(timestamp_seconds(id * 3600000), null) list",
         "map(id, struct(timestamp_seconds(id) at, cast('2024-02-29' as timestamp_ntz) b)) m",
@@ -66,21 +67,21 @@ def test_empty_partitions_and_answers_of_other_sizes(spark, serve, name, path):
     assert spark.range(1000).mapInPandas(through(name), "id long").count() == 0
 
 
-def test_columns_may_have_other_names(spark, serve, name, path):
-    serve("double")
+def test_columns_may_have_other_names(spark, served, path):
+    name = served("double")
     frame = spark.range(3, numPartitions=1).mapInPandas(through(name), "twice long")
     assert [row.twice for row in frame.collect()] == [0, 2, 4]
 
 
-def test_structs_fields_may_have_other_names(spark, serve, name, path):
-    serve("identity")
+def test_structs_fields_may_have_other_names(spark, served, path):
+    name = served("identity")
     frame = spark.range(3, numPartitions=1).selectExpr("struct(id a) s", "array(struct(id a)) l")
     result = frame.mapInPandas(through(name), "s struct<b: long>, l array<struct<b: long>>")
     assert [(row.s.b, row.l[0].b) for row in result.collect()] == [(i, i) for i in range(3)]
 
 
-def test_a_barrier_and_metrics(spark, serve, name, path):
-    serve("identity")
+def test_a_barrier_and_metrics(spark, served, path):
+    name = served("identity")
     total = metrics(spark.sparkContext)
     counted = spark.range(100, numPartitions=2).mapInPandas(through(name, metrics=total), "id long")
     assert counted.count() == 100
@@ -92,15 +93,15 @@ def test_a_barrier_and_metrics(spark, serve, name, path):
 # --- when something goes wrong ------------------------------------------------------------------
 
 
-def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, path):
-    serve("fail_on_seven")
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, path):
+    name = served("fail_on_seven")
     frame = spark.range(100, numPartitions=2).mapInPandas(through(name), "id long")
     with pytest.raises(Exception, match=f'(?s)sidecar "{name}" raised:.*seven is not allowed'):
         frame.collect()
 
 
-def test_answer_that_spark_does_not_expect_is_told_with_both(spark, serve, name, path):
-    serve("double")
+def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, path):
+    name = served("double")
     frame = spark.range(10, numPartitions=1).mapInPandas(through(name), "x long, y string")
     with pytest.raises(Exception, match="y is missing") as caught:
         frame.collect()

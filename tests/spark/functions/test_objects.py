@@ -17,8 +17,8 @@ def applied(frame, method, function):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_users_own_types_come_back(spark, serve, name, method):
-    serve("identity")
+def test_users_own_types_come_back(spark, served, method):
+    name = served("identity")
     vector = VectorUDT()
     schema = StructType(
         [
@@ -35,8 +35,8 @@ def test_users_own_types_come_back(spark, serve, name, method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_variants_come_back(spark, serve, name, method):
-    serve("identity")
+def test_variants_come_back(spark, served, method):
+    name = served("identity")
     frame = spark.range(5, numPartitions=1).selectExpr(
         "id % 1 k",
         "if(id = 3, null, parse_json('{\"a\": [1, ' || id || ']}')) v",

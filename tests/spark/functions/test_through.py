@@ -13,8 +13,8 @@ from pyspark.sql import functions
 from shmring.spark import metrics, through
 
 
-def test_rows_go_through_the_sidecar_and_back(spark, serve, name):
-    serve("double", workers=2)
+def test_rows_go_through_the_sidecar_and_back(spark, served):
+    name = served("double", workers=2)
     frame = spark.range(100_000, numPartitions=4).withColumnRenamed("id", "x")
     result = frame.mapInArrow(through(name), "x long")
     assert result.agg(functions.count("*"), functions.sum("x")).first() == (
@@ -37,8 +37,8 @@ def test_order_within_a_partition_is_kept(spark, serve, name):
     assert pids <= set(sidecar.pids)
 
 
-def test_every_type_that_spark_has_survives(spark, serve, name):
-    serve("identity")
+def test_every_type_that_spark_has_survives(spark, served):
+    name = served("identity")
     frame = spark.sql(
         """
         select id, cast(id as string) s, cast(cast(id as string) as binary) b, id % 2 = 0 flag,
@@ -53,20 +53,20 @@ def test_every_type_that_spark_has_survives(spark, serve, name):
     assert result.collect() == frame.collect()
 
 
-def test_empty_partitions_and_empty_answers(spark, serve, name):
-    serve("identity")
+def test_empty_partitions_and_empty_answers(spark, served):
+    name = served("identity")
     frame = spark.range(10, numPartitions=8).where("id > 100")
     assert frame.mapInArrow(through(name), "id long").collect() == []
 
 
-def test_function_may_drop_or_multiply_rows(spark, serve, name):
-    serve("twice")
+def test_function_may_drop_or_multiply_rows(spark, served):
+    name = served("twice")
     result = spark.range(1000).mapInArrow(through(name), "id long")
     assert result.count() == 2000
 
 
-def test_metrics_are_summed_over_the_tasks(spark, serve, name):
-    serve("identity")
+def test_metrics_are_summed_over_the_tasks(spark, served):
+    name = served("identity")
     total = metrics(spark.sparkContext)
     for _ in range(2):
         frame = spark.range(30_000, numPartitions=3)
@@ -124,8 +124,8 @@ def test_exception_of_the_sidecars_function_is_the_tasks(spark, serve, name, rep
     until(lambda: not reply_rings(), "the end of the reply rings")
 
 
-def test_function_that_returns_none_fails_the_job_and_loses_no_rows(spark, serve, name):
-    serve("nothing")
+def test_function_that_returns_none_fails_the_job_and_loses_no_rows(spark, served):
+    name = served("nothing")
     frame = spark.range(100, numPartitions=2).mapInArrow(through(name), "id long")
     with pytest.raises(PythonException, match="functions:nothing returned None"):
         frame.collect()
@@ -141,9 +141,9 @@ def test_function_that_returns_none_fails_the_job_and_loses_no_rows(spark, serve
     ],
 )
 def test_answer_that_spark_does_not_expect_is_told_with_both(
-    spark, serve, name, function, schema, why, got
+    spark, served, function, schema, why, got
 ):
-    serve(function)
+    name = served(function)
     frame = spark.range(10, numPartitions=1).mapInArrow(through(name), schema)
     with pytest.raises(PythonException) as caught:
         frame.collect()
@@ -153,21 +153,21 @@ def test_answer_that_spark_does_not_expect_is_told_with_both(
     assert f"{why} (expected {declared}; got {got})" in text
 
 
-def test_columns_in_another_order_are_not_taken_for_each_other(spark, serve, name):
-    serve("swapped")
+def test_columns_in_another_order_are_not_taken_for_each_other(spark, served):
+    name = served("swapped")
     frame = spark.range(10).selectExpr("id a", "-id b").mapInArrow(through(name), "a long, b long")
     with pytest.raises(PythonException, match="b stands where a is expected"):
         frame.collect()
 
 
-def test_columns_may_have_other_names(spark, serve, name):
-    serve("double")
+def test_columns_may_have_other_names(spark, served):
+    name = served("double")
     frame = spark.range(3, numPartitions=1).mapInArrow(through(name), "twice long")
     assert [row.twice for row in frame.collect()] == [0, 2, 4]
 
 
-def test_through_is_refused_by_name_where_it_cannot_work(spark, serve, name):
-    serve("identity")
+def test_through_is_refused_by_name_where_it_cannot_work(spark, served):
+    name = served("identity")
     with pytest.raises(Exception, match="through") as caught:
         spark.range(10, numPartitions=1).rdd.mapPartitions(through(name)).collect()
     text = str(caught.value)

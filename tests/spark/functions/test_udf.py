@@ -33,44 +33,44 @@ def one_task(frame):
     return frame.coalesce(1)
 
 
-def test_udf_of_one_column(serve, name, make, frame):
-    serve("double", workers=2)
+def test_udf_of_one_column(served, make, frame):
+    name = served("double", workers=2)
     double = make(name, "long")
     assert [r[0] for r in frame.select(double("id")).collect()] == [2 * i for i in range(2000)]
 
 
-def test_udf_of_several_columns(serve, name, make, frame):
-    serve("total", workers=2)
+def test_udf_of_several_columns(served, make, frame):
+    name = served("total", workers=2)
     total = make(name, "double")
     rows = frame.select(total("id", "tens", "gaps")).collect()
     assert [r[0] for r in rows] == [i * 11 + (i if i % 3 else 0) for i in range(2000)]
 
 
-def test_udf_of_text_and_nulls(serve, name, make, frame):
-    serve("identity")
+def test_udf_of_text_and_nulls(served, make, frame):
+    name = served("identity")
     same = make(name, "string")
     text = functions.when(functions.col("id") % 2 == 0, functions.col("s"))
     rows = frame.select(same(text)).collect()
     assert [r[0] for r in rows] == [None if i % 2 else str(i) for i in range(2000)]
 
 
-def test_udf_of_structs(serve, name, make, frame):
-    serve("identity")
+def test_udf_of_structs(served, make, frame):
+    name = served("identity")
     same = make(name, "id long, s string")
     rows = frame.select(same(functions.struct("id", "s"))).collect()
     assert [tuple(r[0]) for r in rows] == [(i, str(i)) for i in range(2000)]
 
 
-def test_udf_beside_other_columns_and_in_sql(spark, serve, name, make, frame):
-    serve("double")
+def test_udf_beside_other_columns_and_in_sql(spark, served, make, frame):
+    name = served("double")
     frame.createOrReplaceTempView("numbers")
     spark.udf.register("doubled", make(name, "long"))
     rows = spark.sql("select id, doubled(tens) t from numbers where doubled(id) > 3990").collect()
     assert [tuple(r) for r in rows] == [(i, 20 * i) for i in range(1996, 2000)]
 
 
-def test_udf_wherever_spark_takes_an_expression(serve, name, make, frame):
-    serve("double", workers=2)
+def test_udf_wherever_spark_takes_an_expression(served, make, frame):
+    name = served("double", workers=2)
     double = make(name, "long")
     few = frame.where("id < 40")
     sums = few.groupBy(functions.col("id") % 4).agg(functions.sum("id").alias("s"))
@@ -97,8 +97,8 @@ def test_udf_wherever_spark_takes_an_expression(serve, name, make, frame):
     ]
 
 
-def test_udf_of_parts_of_structs(serve, name, make, frame):
-    serve("total")
+def test_udf_of_parts_of_structs(served, make, frame):
+    name = served("total")
     total = make(name, "long")
     nested = frame.select(functions.struct("id", functions.struct("tens").alias("in")).alias("s"))
     rows = nested.select(total("s.id", functions.col("s.in.tens"))).collect()
@@ -109,15 +109,15 @@ def test_udf_is_named_after_its_sidecar(serve, name, make, frame):
     assert frame.select(make(name, "long")("id")).columns == [f"{name}(id)"]
 
 
-def test_udf_takes_the_options_of_through(spark, serve, name, make, frame):
-    serve("identity")
+def test_udf_takes_the_options_of_through(spark, served, make, frame):
+    name = served("identity")
     total = metrics(spark.sparkContext)
     frame.select(functions.sum(make(name, "long", metrics=total, in_flight=1)("id"))).collect()
     assert total.value.rows == 2000
 
 
-def test_exception_of_the_function_reaches_the_job(serve, name, make, frame):
-    serve("fail_on_seven")
+def test_exception_of_the_function_reaches_the_job(served, make, frame):
+    name = served("fail_on_seven")
     with pytest.raises(Exception, match="seven is not allowed"):
         one_task(frame).select(make(name, "long")("id")).collect()
 
@@ -130,8 +130,8 @@ def test_exception_of_the_function_reaches_the_job(serve, name, make, frame):
         ("no_columns", "answered without a column"),
     ],
 )
-def test_answer_that_is_no_column_of_the_udf_is_told(serve, name, make, frame, function, text):
-    serve(function)
+def test_answer_that_is_no_column_of_the_udf_is_told(served, make, frame, function, text):
+    name = served(function)
     with pytest.raises(Exception, match=f'functions:{function} of sidecar "{name}".*{text}'):
         one_task(frame).select(make(name, "long")("id")).collect()
 
