@@ -31,6 +31,7 @@ def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.task.duration.threshold": "500ms",
+        "spark.task.maxFailures": "2",  # each attempt that comes too late waits for its end
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ROWS),
         "spark.sql.adaptive.enabled": "false",
     }
