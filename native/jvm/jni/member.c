@@ -36,34 +36,79 @@ NATIVE(void, headStart)(JNIEnv *env, jclass class UNUSED, jlong member, jint mes
 	(void)answer(env, shmring_member_head_start(from_handle(member), (uint32_t)messages, patience_ns));
 }
 
-/* first, end, messages, redelivered */
-NATIVE(jint, take)
-(JNIEnv *env, jclass class UNUSED, jlong member, jint max_messages, jlong max_slots, jlongArray result)
+/* A message as Message.java reads it. */
+struct described {
+	uint64_t behind;
+	uint64_t message_id;
+	uint64_t time;
+	uint64_t offset; /* from the first slot; they are mapped twice */
+	uint64_t length;
+	uint64_t kind;
+	uint64_t slots;
+};
+
+static uint64_t offset_of(const shmring *ring, const struct shmring_message *message)
 {
+	/* sequence 0 has slot 0 in every order */
+	return (uint64_t)((const char *)message->data - (const char *)shmring_slot(ring, 0));
+}
+
+static int describe(const shmring *ring, uint64_t at, uint64_t end, struct described *described)
+{
+	struct shmring_message message;
+	int status = shmring_read(ring, &at, end, &message);
+
+	if (status == SHMRING_OK)
+		*described = (struct described){
+		    .behind = at,
+		    .message_id = message.message_id,
+		    .time = message.time,
+		    .offset = offset_of(ring, &message),
+		    .length = message.length,
+		    .kind = message.kind,
+		    .slots = message.slots,
+		};
+	return status;
+}
+
+/* As Lease.java reads it. */
+struct taken {
+	uint64_t first;
+	uint64_t end;
+	uint64_t messages;
+	uint64_t redelivered;
+	uint64_t is_read; /* otherwise a read of the first message will say what is wrong */
+	struct described message; /* the first one */
+};
+
+NATIVE(jint, take)
+(JNIEnv *env, jclass class UNUSED, jlong ring, jlong member, jint max_messages, jlong max_slots, jlong words)
+{
+	struct taken *taken = from_handle(words);
 	struct shmring_lease lease;
 	jint status =
 	    answer(env, shmring_take(from_handle(member), (uint32_t)max_messages, (uint64_t)max_slots, &lease));
 
-	if (status == SHMRING_OK)
-		(*env)->SetLongArrayRegion(
-		    env, result, 0, 4,
-		    (jlong[]){(jlong)lease.first, (jlong)lease.end, (jlong)lease.messages, lease.redelivered});
+	if (status == SHMRING_OK) {
+		taken->first = lease.first;
+		taken->end = lease.end;
+		taken->messages = lease.messages;
+		taken->redelivered = lease.redelivered;
+		taken->is_read =
+		    describe(from_handle(ring), lease.first, lease.end, &taken->message) == SHMRING_OK;
+	}
 	return status;
 }
 
-/* next position, message_id, time, address, length, kind, slots */
 NATIVE(jint, read)
 (JNIEnv *env, jclass class UNUSED, jlong ring, jlong position, jlong end, jlongArray result)
 {
-	struct shmring_message message;
-	uint64_t at = (uint64_t)position;
-	jint status = answer(env, shmring_read(from_handle(ring), &at, (uint64_t)end, &message));
+	struct described message;
+	jint status = answer(env, describe(from_handle(ring), (uint64_t)position, (uint64_t)end, &message));
 
 	if (status == SHMRING_OK)
-		(*env)->SetLongArrayRegion(env, result, 0, 7,
-					   (jlong[]){(jlong)at, (jlong)message.message_id, (jlong)message.time,
-						     to_handle(message.data), (jlong)message.length,
-						     (jlong)message.kind, (jlong)message.slots});
+		(*env)->SetLongArrayRegion(env, result, 0, sizeof message / sizeof(jlong),
+					   (const jlong *)&message);
 	return status;
 }
 
@@ -116,7 +161,6 @@ NATIVE(jint, drain)
 (JNIEnv *env, jclass class UNUSED, jlong ring, jlong handle, jint max_messages, jlong words)
 {
 	shmring_member *member = from_handle(handle);
-	const char *slots = shmring_slot(from_handle(ring), 0); /* sequence 0 has slot 0 in every order */
 	struct drained *drained = from_handle(words);
 	struct shmring_message message;
 	struct shmring_lease lease;
@@ -137,7 +181,7 @@ NATIVE(jint, drain)
 		drained->messages[count].behind = drained->read = at;
 		drained->messages[count].message_id = message.message_id;
 		drained->messages[count].time = message.time;
-		drained->messages[count].offset = (uint64_t)((const char *)message.data - slots);
+		drained->messages[count].offset = offset_of(from_handle(ring), &message);
 		drained->messages[count].length_and_kind = message.length | (uint64_t)message.kind << 32;
 		count++;
 	}
@@ -184,22 +228,10 @@ NATIVE(void, lapsed)(JNIEnv *env, jclass class UNUSED, jlong member, jlongArray 
 
 /* --- bytes: Java has checked the ranges against the message or the claim ---- */
 
-NATIVE(void, copyToArray)
-(JNIEnv *env, jclass class UNUSED, jlong address, jbyteArray to, jint offset, jint length)
-{
-	(*env)->SetByteArrayRegion(env, to, offset, length, from_handle(address));
-}
-
 NATIVE(void, copyFromArray)
 (JNIEnv *env, jclass class UNUSED, jlong address, jbyteArray from, jint offset, jint length)
 {
 	(*env)->GetByteArrayRegion(env, from, offset, length, from_handle(address));
-}
-
-NATIVE(void, copyToBuffer)
-(JNIEnv *env, jclass class UNUSED, jlong address, jobject to, jint offset, jint length)
-{
-	memcpy((char *)(*env)->GetDirectBufferAddress(env, to) + offset, from_handle(address), (size_t)length);
 }
 
 NATIVE(void, copyFromBuffer)

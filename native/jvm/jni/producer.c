@@ -80,27 +80,27 @@ NATIVE(jint, abort)(JNIEnv *env, jclass class UNUSED, jlong producer)
 	return answer(env, shmring_abort(from_handle(producer)));
 }
 
-/* One message of one or more slots from a byte[]; Java has checked the range. */
-NATIVE(jlong, push)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jlong producer, jbyteArray data, jint offset, jint length,
- jint kind)
+/* One message of at most a slot, which lies outside of the heap. */
+NATIVE(jlong, push)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong data, jint length, jint kind)
 {
-	char slot[SHMRING_SLOT_BYTES];
-	uint64_t slots;
 	uint64_t id;
-	int64_t sequence;
+	int status = shmring_push(from_handle(producer), from_handle(data), (size_t)length, (uint8_t)kind, &id);
+
+	return status ? answer(env, status) : (jlong)id;
+}
+
+/* One message of several slots. */
+NATIVE(jlong, pushLarge)
+(JNIEnv *env, jclass class UNUSED, jlong ring, jlong producer, jbyteArray data, jint kind)
+{
+	jsize length = (*env)->GetArrayLength(env, data);
+	uint64_t slots = shmring_slots_for((uint64_t)length, false);
+	int64_t sequence = shmring_next(from_handle(producer), (uint32_t)slots);
 	int status;
 
-	if (length <= SHMRING_SLOT_BYTES) { /* two copies take less than a claim and a publish apart */
-		(*env)->GetByteArrayRegion(env, data, offset, length, (jbyte *)slot);
-		status = shmring_push(from_handle(producer), slot, (size_t)length, (uint8_t)kind, &id);
-		return status ? answer(env, status) : (jlong)id;
-	}
-	slots = shmring_slots_for((uint64_t)length, false);
-	sequence = shmring_next(from_handle(producer), (uint32_t)slots);
 	if (sequence < 0)
 		return answer(env, (int)sequence);
-	(*env)->GetByteArrayRegion(env, data, offset, length, shmring_slot(from_handle(ring), (uint64_t)sequence));
+	(*env)->GetByteArrayRegion(env, data, 0, length, shmring_slot(from_handle(ring), (uint64_t)sequence));
 	status = shmring_publish(from_handle(producer), (uint32_t)length, (uint8_t)kind, 0);
 	if (status) {
 		(void)answer(env, status);

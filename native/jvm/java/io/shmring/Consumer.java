@@ -1,5 +1,6 @@
 package io.shmring;
 
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Optional;
@@ -8,13 +9,19 @@ import java.util.function.LongConsumer;
 /** A member of a branch: takes messages, which stay in place until their lease is closed. */
 public final class Consumer implements AutoCloseable {
   private final Ring ring;
+  private final long ringHandle; // stays for as long as this is open
   private final Handle handle;
+  private final ByteBuffer taken; // by the last poll
+  private final long takenAddress;
   private volatile long ends; // of the stream, so far
   private Drain drain; // made by the first drain()
   private boolean kept; // something that could not be handed back: closing does it
 
-  Consumer(Ring ring, long handle) {
+  Consumer(Ring ring, ByteBuffer taken, long handle) {
     this.ring = ring;
+    this.ringHandle = ring.handle();
+    this.taken = taken;
+    this.takenAddress = Native.address(taken);
     this.handle = new Handle(handle, Native::interruptMember);
   }
 
@@ -84,7 +91,6 @@ public final class Consumer implements AutoCloseable {
 
   private Optional<Lease> poll(int maxMessages, long maxSlots, long deadline)
       throws InterruptedException {
-    long[] words = new long[4];
     long before = ends;
     int answer = 0;
     while (true) {
@@ -94,9 +100,9 @@ public final class Consumer implements AutoCloseable {
           throw new EndOfStreamException(ring.name());
         }
         if (answer != Answer.AGAIN) { // else a take would cut a head start short
-          answer = Native.take(handle(), maxMessages, maxSlots, words);
+          answer = Native.take(ringHandle, handle(), maxMessages, maxSlots, takenAddress);
           if (answer == 0) {
-            return Optional.of(new Lease(this, words[0], words[1], (int) words[2], words[3] != 0));
+            return Optional.of(new Lease(this, taken));
           }
           checkAnswer(answer);
         }

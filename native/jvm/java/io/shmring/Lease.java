@@ -1,6 +1,9 @@
 package io.shmring;
 
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.util.Iterator;
+import java.util.Optional;
 
 /** Messages that were taken: nobody overwrites them until this is closed, or its consumer is. */
 public final class Lease implements AutoCloseable, Iterable<Message>, Access {
@@ -9,14 +12,26 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
   private final long end;
   private final int count;
   private final boolean redelivered;
+  private final Optional<Message> head; // empty: reading it says what is wrong
   private boolean open = true;
 
-  Lease(Consumer consumer, long first, long end, int count, boolean redelivered) {
+  /** Of what Native.take() wrote. */
+  Lease(Consumer consumer, ByteBuffer words) {
     this.consumer = consumer;
-    this.first = first;
-    this.end = end;
-    this.count = count;
-    this.redelivered = redelivered;
+    this.first = words.getLong(0);
+    this.end = words.getLong(Long.BYTES);
+    this.count = (int) words.getLong(2 * Long.BYTES);
+    this.redelivered = words.getLong(3 * Long.BYTES) != 0;
+    this.head =
+        words.getLong(4 * Long.BYTES) != 0
+            ? Optional.of(new Message(this, words, 5 * Long.BYTES))
+            : Optional.empty();
+  }
+
+  /** Room for Native.take(). */
+  static ByteBuffer words() {
+    return ByteBuffer.allocateDirect(5 * Long.BYTES + Message.BYTES)
+        .order(ByteOrder.nativeOrder());
   }
 
   /** The first sequence that is held. */
@@ -41,12 +56,18 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
 
   /** The only message of a lease of one. */
   public Message message() {
+    synchronized (consumer) {
+      check();
+      if (head.isPresent()) {
+        return head.get();
+      }
+    }
     return iterator().next();
   }
 
   @Override
   public Iterator<Message> iterator() {
-    return new Messages(this, first, end);
+    return new Messages(this, head, first, end);
   }
 
   /**

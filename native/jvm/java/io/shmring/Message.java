@@ -5,22 +5,45 @@ import java.util.Objects;
 
 /** A message that a {@link Lease} or a {@link Range} gives access to. */
 public final class Message {
+  static final int WORDS = 7;
+  static final int BYTES = WORDS * Long.BYTES;
+
   private final Access access;
+  private final long behind;
   private final long id;
   private final long time;
-  private final long address;
+  private final long offset;
   private final long length;
   private final int kind;
   private final int slots;
 
+  /** Of what Native.read() wrote. */
   Message(Access access, long[] words) {
     this.access = access;
+    this.behind = words[0];
     this.id = words[1];
     this.time = words[2];
-    this.address = words[3];
+    this.offset = words[3];
     this.length = words[4];
     this.kind = (int) words[5];
     this.slots = (int) words[6];
+  }
+
+  /** Of the same, as it lies from `at` on. */
+  Message(Access access, ByteBuffer words, int at) {
+    this.access = access;
+    this.behind = words.getLong(at);
+    this.id = words.getLong(at + Long.BYTES);
+    this.time = words.getLong(at + 2 * Long.BYTES);
+    this.offset = words.getLong(at + 3 * Long.BYTES);
+    this.length = words.getLong(at + 4 * Long.BYTES);
+    this.kind = (int) words.getLong(at + 5 * Long.BYTES);
+    this.slots = (int) words.getLong(at + 6 * Long.BYTES);
+  }
+
+  /** The sequence behind it. */
+  long behind() {
+    return behind;
   }
 
   public long id() {
@@ -52,10 +75,7 @@ public final class Message {
   /** A copy of the message. */
   public byte[] bytes() {
     byte[] bytes = new byte[Math.toIntExact(length)];
-    synchronized (access.lock()) {
-      access.check();
-      Native.copyToArray(address, bytes, 0, bytes.length);
-    }
+    copyTo(0, ByteBuffer.wrap(bytes));
     return bytes;
   }
 
@@ -68,13 +88,8 @@ public final class Message {
     }
     synchronized (access.lock()) {
       access.check();
-      if (to.isDirect()) {
-        Native.copyToBuffer(address + offset, to, to.position(), count);
-      } else {
-        Native.copyToArray(address + offset, to.array(), to.arrayOffset() + to.position(), count);
-      }
+      access.ring().slots().copy(this.offset + offset, to);
     }
-    to.position(to.limit());
   }
 
   /**
@@ -84,7 +99,8 @@ public final class Message {
   public MappedMessage mapped() {
     synchronized (access.lock()) {
       access.check();
-      return new MappedMessage(access.ring(), address, length);
+      Ring ring = access.ring();
+      return new MappedMessage(ring, ring.slots().address(offset), length);
     }
   }
 }

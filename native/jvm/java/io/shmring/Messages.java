@@ -2,17 +2,22 @@ package io.shmring;
 
 import java.util.Iterator;
 import java.util.NoSuchElementException;
+import java.util.Optional;
 
 /** The messages between two sequences. */
 final class Messages implements Iterator<Message> {
   private final Access access;
   private final long end;
-  private final long[] words = new long[7]; // of the next message, see Native.read()
-  private boolean read;
+  private final Optional<Message> head;
+  private Optional<Message> next = Optional.empty();
   private long position;
 
-  Messages(Access access, long first, long end) {
+  /**
+   * @param head the first one, if it has been read
+   */
+  Messages(Access access, Optional<Message> head, long first, long end) {
     this.access = access;
+    this.head = head;
     this.position = first;
     this.end = end;
   }
@@ -20,13 +25,23 @@ final class Messages implements Iterator<Message> {
   /** Aborted runs lie between messages: only a look ahead tells. */
   @Override
   public boolean hasNext() {
-    if (!read) {
+    if (next.isEmpty()) {
       synchronized (access.lock()) {
         access.check();
-        read = Native.read(access.ring().handle(), position, end, words) == 0;
+        next = read();
       }
     }
-    return read;
+    return next.isPresent();
+  }
+
+  private Optional<Message> read() {
+    if (head.isPresent() && position < head.get().behind()) {
+      return head;
+    }
+    long[] words = new long[Message.WORDS];
+    return Native.read(access.ring().handle(), position, end, words) == 0
+        ? Optional.of(new Message(access, words))
+        : Optional.empty();
   }
 
   @Override
@@ -34,8 +49,9 @@ final class Messages implements Iterator<Message> {
     if (!hasNext()) {
       throw new NoSuchElementException();
     }
-    read = false;
-    position = words[0];
-    return new Message(access, words);
+    Message message = next.get();
+    next = Optional.empty();
+    position = message.behind();
+    return message;
   }
 }

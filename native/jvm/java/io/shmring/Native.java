@@ -61,8 +61,9 @@ final class Native {
 
   static native int abort(long producer);
 
-  static native long push(
-      long ring, long producer, byte[] data, int offset, int length, int kind);
+  static native long push(long producer, long data, int length, int kind);
+
+  static native long pushLarge(long ring, long producer, byte[] data, int kind);
 
   static native int waitSpace(long producer, long slots, long deadline);
 
@@ -81,7 +82,7 @@ final class Native {
 
   static native void hearEnds(long member, long since);
 
-  static native int take(long member, int maxMessages, long maxSlots, long[] lease);
+  static native int take(long ring, long member, int maxMessages, long maxSlots, long words);
 
   static native int read(long ring, long position, long end, long[] message);
 
@@ -114,11 +115,7 @@ final class Native {
 
   static native void row(long ring, long sequence, long[] result);
 
-  static native void copyToArray(long address, byte[] to, int offset, int length);
-
   static native void copyFromArray(long address, byte[] from, int offset, int length);
-
-  static native void copyToBuffer(long address, ByteBuffer to, int offset, int length);
 
   static native void copyFromBuffer(long address, ByteBuffer from, int offset, int length);
 

@@ -15,12 +15,16 @@ public final class Producer implements AutoCloseable {
   private final long ringHandle; // stays for as long as this is open
   private final Handle handle;
   private final MessageRoom room = new MessageRoom();
+  private final ByteBuffer slot; // of push(): outside of the heap
+  private final long slotAddress;
   private Optional<OpenClaim> open = Optional.empty();
   private ByteBuffer words = ByteBuffer.allocateDirect(0); // of pushMany: offsets, then lengths
 
-  Producer(Ring ring, long handle) {
+  Producer(Ring ring, ByteBuffer slot, long handle) {
     this.ring = ring;
     this.ringHandle = ring.handle();
+    this.slot = slot;
+    this.slotAddress = Native.address(slot);
     this.handle = new Handle(handle, Native::interruptProducer);
   }
 
@@ -45,12 +49,22 @@ public final class Producer implements AutoCloseable {
     while (true) {
       long sequence;
       synchronized (this) {
-        sequence = Native.push(ringHandle, handle(), data, 0, data.length, kind);
+        sequence = pushNow(data, kind);
       }
       if (sequence >= 0 || !retry(sequence, slots, deadline)) {
         return sequence;
       }
     }
+  }
+
+  /** Copied twice: a call that is given the array takes longer than another copy of a slot. */
+  private long pushNow(byte[] data, int kind) {
+    long producer = handle();
+    if (data.length > Ring.SLOT_BYTES) {
+      return Native.pushLarge(ringHandle, producer, data, kind);
+    }
+    slot.put(0, data, 0, data.length);
+    return Native.push(producer, slotAddress, data.length, kind);
   }
 
   /**

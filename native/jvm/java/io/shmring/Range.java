@@ -1,6 +1,7 @@
 package io.shmring;
 
 import java.util.Iterator;
+import java.util.Optional;
 
 /**
  * Messages that were not taken and are kept by others, such as a branch that stands before them. A
@@ -22,7 +23,7 @@ public final class Range implements AutoCloseable, Iterable<Message>, Access {
   @Override
   public Iterator<Message> iterator() {
     confirm(first);
-    return new Messages(this, first, end);
+    return new Messages(this, Optional.empty(), first, end);
   }
 
   /**

@@ -1,5 +1,6 @@
 package io.shmring;
 
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -30,7 +31,7 @@ public final class Ring implements AutoCloseable {
   private final Path path;
   private final long handle;
   private final RingInfo info;
-  private Slots slots; // made when they are first asked for
+  private volatile Slots slots; // made when they are first asked for
   private int users = 1; // this object, and each producer, consumer, range and mapped message
   private final boolean temporary;
   private boolean closed;
@@ -191,7 +192,8 @@ public final class Ring implements AutoCloseable {
   }
 
   public Producer producer(String name) {
-    return retaining(() -> new Producer(this, Native.openProducer(handle(), utf8(name))));
+    ByteBuffer slot = ByteBuffer.allocateDirect(SLOT_BYTES); // before there is a seat to lose
+    return retaining(() -> new Producer(this, slot, Native.openProducer(handle(), utf8(name))));
   }
 
   /** Joins a branch, made first unless it is there; its members share its messages. */
@@ -200,10 +202,12 @@ public final class Ring implements AutoCloseable {
   }
 
   public Consumer consumer(String branch, BranchOptions options, String name) {
+    ByteBuffer taken = Lease.words(); // before there is a seat to lose
     return retaining(
         () ->
             new Consumer(
                 this,
+                taken,
                 Native.join(
                     handle(),
                     utf8(branch),
@@ -330,7 +334,12 @@ public final class Ring implements AutoCloseable {
   }
 
   /** For whoever keeps the memory mapped. */
-  synchronized Slots slots() {
+  Slots slots() {
+    Slots made = slots; // asked for with every message
+    return made != null ? made : makeSlots();
+  }
+
+  private synchronized Slots makeSlots() {
     if (slots == null) {
       slots = new Slots(Native.slotAddress(handle(), 0), 2 * info.slots() * SLOT_BYTES);
     }

@@ -12,13 +12,31 @@ final class Slots {
   private static final int SHIFT = 30;
 
   private final ByteBuffer[] windows;
+  private final long address;
 
   Slots(long address, long bytes) {
+    this.address = address;
     windows = new ByteBuffer[(int) (((bytes - 1) >>> SHIFT) + 1)];
     for (int i = 0; i < windows.length; i++) {
       long from = (long) i << SHIFT;
       long length = Math.min(bytes - from, Integer.MAX_VALUE);
       windows[i] = Native.wrap(address + from, length).order(ByteOrder.nativeOrder());
+    }
+  }
+
+  /** Where what begins so many bytes behind the first slot lies. */
+  long address(long offset) {
+    return address + offset;
+  }
+
+  /** Copies what begins so many bytes behind the first slot until `to` is full. */
+  void copy(long offset, ByteBuffer to) {
+    while (to.hasRemaining()) {
+      ByteBuffer window = window(offset);
+      int count = Math.min(to.remaining(), window.capacity() - place(offset));
+      to.put(to.position(), window, place(offset), count);
+      to.position(to.position() + count);
+      offset += count;
     }
   }
 

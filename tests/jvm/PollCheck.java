@@ -1,0 +1,198 @@
+import io.shmring.BranchOptions;
+import io.shmring.Consumer;
+import io.shmring.Lease;
+import io.shmring.MappedMessage;
+import io.shmring.Message;
+import io.shmring.Producer;
+import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Optional;
+import java.util.concurrent.CountDownLatch;
+
+/** What a lease shows: `PollCheck WHAT RING COUNT`. */
+public final class PollCheck {
+  private static final Duration PATIENCE = Duration.ofSeconds(600);
+
+  private PollCheck() {}
+
+  public static void main(String[] arguments) throws Exception {
+    int count = Integer.parseInt(arguments[2]);
+    try (Ring ring = Ring.attach(arguments[1])) {
+      switch (arguments[0]) {
+        case "ways" -> readInEveryWay(ring, count);
+        case "damaged" -> meetDamage(ring);
+        case "race" -> closeAtOnce(ring, count);
+        default -> throw new IllegalArgumentException(arguments[0]);
+      }
+    }
+  }
+
+  private static Consumer join(Ring ring) {
+    return ring.consumer("polled", BranchOptions.EARLIEST);
+  }
+
+  private static Lease lease(Consumer consumer, int count) throws Exception {
+    return consumer.poll(count, Long.MAX_VALUE, PATIENCE).orElseThrow();
+  }
+
+  private static String text(byte[] bytes) {
+    return new String(bytes, StandardCharsets.US_ASCII);
+  }
+
+  /** i, then as many dots as make i mod 700 bytes: as in Peer. */
+  private static String message(int i) {
+    String number = Integer.toString(i);
+    return number + ".".repeat(Math.max(i % 700 - number.length(), 0));
+  }
+
+  /** Of leases that stay open while others are taken, and of closed ones. */
+  private static void readInEveryWay(Ring ring, int count) throws Exception {
+    try (Consumer consumer = join(ring)) {
+      for (int at = 0; at < count; at += 5) {
+        Message last;
+        try (Lease first = lease(consumer, 2);
+            Lease second = lease(consumer, 3)) {
+          checkMessages(first, at, 2);
+          checkMessages(second, at + 2, 3);
+          check(text(first.message().bytes()).equals(message(at)), "the first one");
+          check(first.message().id() == first.first(), "its id");
+          last = second.message();
+        }
+        refused(Status.CLOSED, last::bytes);
+        refused(Status.CLOSED, () -> last.copyTo(0, ByteBuffer.allocate(0)));
+      }
+      Lease none = lease(consumer, 1);
+      none.close();
+      refused(Status.CLOSED, none::message);
+      refused(Status.CLOSED, () -> none.iterator().hasNext());
+    }
+  }
+
+  private static void checkMessages(Lease lease, int from, int count) {
+    for (int again = 0; again < 2; again++) { // each iteration begins with the first
+      List<String> got = new ArrayList<>();
+      for (Message message : lease) {
+        String whole = text(message.bytes());
+        checkParts(message, whole);
+        got.add(whole);
+      }
+      check(got.size() == count && lease.count() == count, "so many: " + got.size());
+      for (int i = 0; i < count; i++) {
+        check(got.get(i).equals(message(from + i)), "message " + (from + i));
+      }
+    }
+    Iterator<Message> messages = lease.iterator();
+    messages.next();
+    check(messages.hasNext() && messages.hasNext(), "who looks ahead goes no further");
+    check(text(messages.next().bytes()).equals(message(from + 1)), "the second one");
+  }
+
+  private static void checkParts(Message message, String whole) {
+    int from = whole.length() / 3;
+    int length = whole.length() - from;
+    ByteBuffer heap = ByteBuffer.allocate(length + 4).position(1);
+    ByteBuffer direct = ByteBuffer.allocateDirect(length + 4).position(2);
+    for (ByteBuffer to : List.of(heap, direct, heap.slice().position(1))) {
+      int start = to.position();
+      to.limit(start + length);
+      message.copyTo(from, to);
+      check(!to.hasRemaining(), "it is full");
+      byte[] bytes = new byte[length];
+      to.get(start, bytes);
+      check(text(bytes).equals(whole.substring(from)), "a part");
+    }
+    try {
+      message.copyTo(from + 1L, ByteBuffer.allocate(length));
+      throw new AssertionError("the message is shorter");
+    } catch (IndexOutOfBoundsException expected) {
+      // as it should
+    }
+    try (MappedMessage mapped = message.mapped()) {
+      byte[] bytes = new byte[whole.length()];
+      mapped.buffer().get(bytes);
+      check(text(bytes).equals(whole), "where it lies");
+    }
+  }
+
+  /** Of the first one: the lease is given, and who looks into it is told. */
+  private static void meetDamage(Ring ring) throws Exception {
+    try (Consumer consumer = join(ring)) {
+      try (Lease lease = lease(consumer, 1)) {
+        refused(Status.DAMAGED, lease::message);
+        refused(Status.DAMAGED, () -> lease.iterator().hasNext());
+      }
+      try (Lease lease = lease(consumer, 10)) {
+        check(text(lease.message().bytes()).equals(message(1)), "the next one");
+      }
+    }
+  }
+
+  /** One thread takes, reads and releases, another one closes: what is gone is not looked at. */
+  private static void closeAtOnce(Ring ring, int rounds) throws Exception {
+    byte[] data = message(200).getBytes(StandardCharsets.US_ASCII);
+    try (Producer producer = ring.producer("java")) {
+      for (int round = 0; round < rounds; round++) {
+        producer.pushMany(
+            100,
+            (index, room) -> {
+              room.put(0, data, 0, data.length);
+              return data.length;
+            },
+            Duration.ZERO); // full: the messages are enough
+        closeWhileItIsPolled(join(ring), round % 20 + 1, text(data));
+      }
+    }
+  }
+
+  private static void closeWhileItIsPolled(Consumer consumer, int after, String expected)
+      throws Exception {
+    CountDownLatch enough = new CountDownLatch(after);
+    Thread closer =
+        new Thread(
+            () -> {
+              try {
+                enough.await();
+              } catch (InterruptedException error) {
+                throw new IllegalStateException(error);
+              }
+              consumer.close();
+            });
+    closer.start();
+    Optional<Lease> held = Optional.empty();
+    try {
+      while (true) {
+        held = Optional.of(lease(consumer, 1));
+        enough.countDown();
+        check(text(held.get().message().bytes()).equals(expected), "whole");
+        held.get().close();
+      }
+    } catch (RingException error) {
+      check(error.status() == Status.CLOSED, "closed: " + error.getMessage());
+    }
+    closer.join();
+    held.orElseThrow().close(); // has nothing to do any more
+  }
+
+  private static void refused(Status status, Runnable use) {
+    try {
+      use.run();
+    } catch (RingException error) {
+      check(error.status() == status, "refused as " + error.status() + ": " + error.getMessage());
+      return;
+    }
+    throw new AssertionError("was not refused");
+  }
+
+  private static void check(boolean condition, String what) {
+    if (!condition) {
+      throw new AssertionError(what);
+    }
+  }
+}

@@ -1,0 +1,60 @@
+"""Leases in Java: what they show, damaged messages, and a close at any moment."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+import shmring
+
+Java = Callable[..., list[str]]
+
+
+def message(i: int) -> bytes:
+    return str(i).encode().ljust(i % 700, b".")
+
+
+def check(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@pytest.mark.parametrize("options", [{}, {"checksum": True}])
+def test_messages_of_a_lease_are_read_in_every_way(
+    name: str, java: Java, options: dict[str, bool]
+) -> None:
+    count = 1000
+    with (
+        shmring.create(name, slots=4096, temporary=True, **options) as ring,
+        ring.producer() as out,
+    ):
+        ring.subscribe("polled", start="earliest")
+        for i in range(count + 1):
+            out.push(message(i))
+        check(java("PollCheck", "ways", name, count))
+        assert ring.branches()[0]["released"] == ring.claimed
+
+
+def test_a_lease_of_a_damaged_message_is_given_and_reading_it_is_refused(
+    name: str, java: Java
+) -> None:
+    with (
+        shmring.create(name, slots=1024, checksum=True, temporary=True) as ring,
+        ring.producer() as out,
+    ):
+        ring.subscribe("polled", start="earliest")
+        out.push_many([message(i) for i in range(3)])
+        with open(ring.path, "r+b") as file:
+            file.seek(ring.info.file_bytes - ring.slots * 300)
+            file.write(b"x")
+        check(java("PollCheck", "damaged", name, 0))
+        assert ring.branches()[0]["released"] == ring.claimed
+
+
+def test_a_consumer_may_be_closed_at_any_moment_of_a_poll(name: str, java: Java) -> None:
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        ring.subscribe("polled", start="earliest")
+        check(java("PollCheck", "race", name, 300))
+        assert ring.branches()[0]["members"] == 0
