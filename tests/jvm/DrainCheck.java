@@ -8,6 +8,8 @@ import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
+import java.io.IOException;
+import java.io.UncheckedIOException;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -15,9 +17,11 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import org.apache.arrow.memory.util.MemoryUtil;
 
 /** Many messages a call: `DrainCheck WHAT RING COUNT`. */
 public final class DrainCheck {
@@ -37,6 +41,8 @@ public final class DrainCheck {
         case "threads" -> drainInThreads(ring, count);
         case "closed" -> closeMeanwhile(ring);
         case "damaged" -> meetDamage(ring);
+        case "race" -> closeAtOnce(ring, count);
+        case "killed" -> waitInHandler(ring);
         case "aborted" -> meetAborted(ring);
         case "stopped", "stopped damaged" -> drainWhileStopped(ring, arguments[0]);
         case "writer" -> throwInWriter(ring);
@@ -51,6 +57,14 @@ public final class DrainCheck {
 
   private static String text(MessageView message) {
     return new String(message.bytes(), StandardCharsets.US_ASCII);
+  }
+
+  private static String textByAddress(MessageView message) {
+    byte[] bytes = new byte[(int) message.length()];
+    for (int i = 0; i < bytes.length; i++) {
+      bytes[i] = MemoryUtil.getByte(message.address() + i);
+    }
+    return new String(bytes, StandardCharsets.US_ASCII);
   }
 
   /** i, then as many dots as make i mod 700 bytes: as in Peer. */
@@ -68,6 +82,7 @@ public final class DrainCheck {
             consumer.drain(
                 message -> {
                   check(text(message).equals(message(next[0])), "message " + next[0]);
+                  check(textByAddress(message).equals(message(next[0])), "where it says");
                   check(message.length() == message(next[0]).length(), "length");
                   next[0]++;
                 },
@@ -146,6 +161,7 @@ public final class DrainCheck {
                 kept[0] = message;
                 check(message.getByte(0) == '0', "here");
                 refused(Status.CLOSED, message::length, threads);
+                refused(Status.CLOSED, message::address, threads);
                 refused(Status.CLOSED, () -> message.getByte(0), threads);
                 outside(() -> message.getByte((int) message.length()));
                 outside(() -> message.getLong(-1));
@@ -156,6 +172,7 @@ public final class DrainCheck {
       check(got == 1, "there was one");
       refused(Status.CLOSED, () -> kept[0].getByte(0), null);
       refused(Status.CLOSED, () -> kept[0].bytes(), null);
+      refused(Status.CLOSED, () -> kept[0].address(), null);
     }
     MessageRoom[] room = new MessageRoom[1];
     try (Producer producer = ring.producer("java")) {
@@ -285,6 +302,72 @@ public final class DrainCheck {
     }
     closer.join();
     refused(Status.CLOSED, () -> consumer.drain(message -> {}, 1), null);
+  }
+
+  /**
+   * Consumers, each drained by one thread and closed by another at any moment: each message goes to one
+   * handler, once.
+   */
+  private static void closeAtOnce(Ring ring, int count) throws Exception {
+    ExecutorService threads = Executors.newFixedThreadPool(2);
+    boolean[] seen = new boolean[count];
+    int[] all = {0};
+    for (int round = 0; all[0] < count; round++) {
+      Consumer consumer = join(ring);
+      CountDownLatch enough = new CountDownLatch(round % 50 + 1);
+      Future<?> closing =
+          threads.submit(
+              () -> {
+                await(enough);
+                consumer.close();
+              });
+      Future<?> draining =
+          threads.submit(
+              () -> {
+                while (true) {
+                  int got =
+                      consumer.drain(
+                          message -> {
+                            int number = Integer.parseInt(text(message));
+                            check(!seen[number], "seen twice");
+                            seen[number] = true;
+                            all[0]++;
+                            enough.countDown();
+                          },
+                          7);
+                  if (got == 0) {
+                    enough.countDown();
+                  }
+                }
+              });
+      try {
+        draining.get();
+      } catch (ExecutionException error) {
+        boolean closed =
+            error.getCause() instanceof RingException told && told.status() == Status.CLOSED;
+        check(closed, "the drain ends with " + error.getCause());
+      }
+      closing.get();
+    }
+    threads.shutdown();
+  }
+
+  /** The second of the messages is never done with. */
+  private static void waitInHandler(Ring ring) {
+    try (Consumer consumer = join(ring)) {
+      consumer.drain(
+          message -> {
+            if (message.id() == 1) {
+              System.out.println("second");
+              try {
+                System.in.read();
+              } catch (IOException error) {
+                throw new UncheckedIOException(error);
+              }
+            }
+          },
+          3);
+    }
   }
 
   private static void await(CountDownLatch latch) {

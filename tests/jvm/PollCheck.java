@@ -27,6 +27,7 @@ public final class PollCheck {
     try (Ring ring = Ring.attach(arguments[1])) {
       switch (arguments[0]) {
         case "ways" -> readInEveryWay(ring, count);
+        case "large" -> readLarge(ring, count);
         case "damaged" -> meetDamage(ring);
         case "race" -> closeAtOnce(ring, count);
         default -> throw new IllegalArgumentException(arguments[0]);
@@ -118,6 +119,23 @@ public final class PollCheck {
       byte[] bytes = new byte[whole.length()];
       mapped.buffer().get(bytes);
       check(text(bytes).equals(whole), "where it lies");
+    }
+  }
+
+  /** A message that is copied in several parts; byte i is i mod 251. */
+  private static void readLarge(Ring ring, int length) throws Exception {
+    try (Consumer consumer = join(ring);
+        Lease lease = lease(consumer, 1)) {
+      byte[] bytes = lease.message().bytes();
+      ByteBuffer part = ByteBuffer.allocateDirect(length - 1000);
+      lease.message().copyTo(999, part);
+      check(bytes.length == length && !part.hasRemaining(), "all of it");
+      for (int i = 0; i < length; i++) {
+        check(bytes[i] == (byte) (i % 251), "byte " + i);
+      }
+      for (int i = 0; i < length - 1000; i++) {
+        check(part.get(i) == bytes[i + 999], "byte " + i + " of the part");
+      }
     }
   }
 

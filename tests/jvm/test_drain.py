@@ -110,6 +110,37 @@ def test_who_closes_waits_for_the_handler(name: str, java: Java) -> None:
             assert again.redelivered
 
 
+def test_a_consumer_may_be_closed_at_any_moment_of_a_drain(name: str, java: Java) -> None:
+    count = 2000
+    with shmring.create(name, slots=4096, temporary=True) as ring, ring.producer() as out:
+        ring.subscribe("drained", start="earliest")
+        out.push_many([b"%d" % i for i in range(count)])
+        check(java("DrainCheck", "race", name, count))
+        assert ring.branches()[0]["released"] == ring.claimed
+
+
+def test_what_a_killed_drain_had_taken_comes_again_to_another_member(name: str, java: Java) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("drained") as inp,
+    ):
+        out.push_many([message(i) for i in range(5)])
+        with subprocess.Popen(
+            java("DrainCheck", "killed", name, 0), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            try:
+                assert process.stdout is not None
+                assert process.stdout.readline() == b"second\n"
+                with inp.lease_many(10, timeout=0) as others:  # what it has not taken
+                    assert [bytes(data) for data in others] == [message(3), message(4)]
+            finally:
+                process.kill()
+        with inp.lease_many(10, timeout=120) as again:
+            assert [bytes(data) for data in again] == [message(i) for i in range(3)]
+            assert again.redelivered
+
+
 def test_a_damaged_message_is_told_of_and_stepped_over(name: str, java: Java) -> None:
     with (
         shmring.create(name, slots=1024, checksum=True, temporary=True) as ring,

@@ -37,6 +37,22 @@ def test_messages_of_a_lease_are_read_in_every_way(
         assert ring.branches()[0]["released"] == ring.claimed
 
 
+def test_a_large_message_is_copied_whole(name: str, java: Java) -> None:
+    length = 3_500_001
+    data = bytes(i % 251 for i in range(length))
+    with (
+        shmring.create(name, slots=16_384, temporary=True) as ring,
+        ring.producer() as out,
+    ):
+        ring.subscribe("polled", start="earliest")
+        for _ in range(10_000):  # the message goes on beyond the ring's end
+            out.push(b"")
+        with ring.consumer("polled") as inp, inp.lease_many(10_000, timeout=0):
+            pass
+        out.push(data)
+        check(java("PollCheck", "large", name, length))
+
+
 def test_a_lease_of_a_damaged_message_is_given_and_reading_it_is_refused(
     name: str, java: Java
 ) -> None:

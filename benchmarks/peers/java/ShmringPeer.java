@@ -2,7 +2,6 @@ import io.shmring.BranchOptions;
 import io.shmring.Consumer;
 import io.shmring.EndOfStreamException;
 import io.shmring.MessageHandler;
-import io.shmring.MessageView;
 import io.shmring.Producer;
 import io.shmring.Ring;
 import java.nio.file.Files;
@@ -25,25 +24,6 @@ public final class ShmringPeer implements Peer {
     byte[] data = new byte[length];
     Tally.UNSAFE.copyMemory(null, source, data, Unsafe.ARRAY_BYTE_BASE_OFFSET, length);
     return data;
-  }
-
-  /** As Tally.sum(), within the bounds that a view keeps. */
-  private static long sum(MessageView message, int length) {
-    long a = 0;
-    long b = 0;
-    long c = 0;
-    long d = 0;
-    int at = 0;
-    for (; at + 32 <= length; at += 32) {
-      a += message.getLong(at);
-      b += message.getLong(at + 8);
-      c += message.getLong(at + 16);
-      d += message.getLong(at + 24);
-    }
-    for (; at + 4 <= length; at += 4) {
-      a += message.getInt(at);
-    }
-    return a + b + c + d;
   }
 
   private static Path path(Link link) {
@@ -177,10 +157,7 @@ public final class ShmringPeer implements Peer {
     return new Receiver() {
       private Tally tally;
       private final MessageHandler handler =
-          message -> {
-            int length = (int) message.length();
-            tally.add(length, length == Tally.END ? 0 : ShmringPeer.sum(message, length));
-          };
+          message -> tally.take(message.address(), (int) message.length()); // as the others do
 
       @Override
       public void poll(Tally tally) throws Exception {

@@ -13,16 +13,11 @@ final class Tally {
 
   /** A message, or several of MESSAGE bytes behind each other. */
   void take(long address, int length) {
-    add(length, length == END ? 0 : sum(address, length));
-  }
-
-  /** The same, whose bytes have been added up. */
-  void add(int length, long added) {
     if (length == END) {
       ends++;
       return;
     }
-    sum += added;
+    sum += sum(address, length);
     bytes += length;
   }
 

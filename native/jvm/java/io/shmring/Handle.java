@@ -5,6 +5,10 @@ import java.util.function.LongConsumer;
 /**
  * A handle of the C library that one thread closes while another may wait in it. Whoever uses it
  * holds the monitor of the object that owns it; a thread that waits holds that for as long.
+ *
+ * <p>The monitor is also what keeps the ring mapped while Java reads or writes there: a handler runs,
+ * a writer fills and a message is copied with the monitor held and behind a look whether the owner is
+ * open, and who closes takes it before the ring can be unmapped.
  */
 final class Handle {
   private final LongConsumer interrupt;

@@ -13,6 +13,7 @@ public final class MessageView extends Place {
   private long time;
   private long length;
   private int kind;
+  private long address;
 
   MessageView() {}
 
@@ -21,6 +22,7 @@ public final class MessageView extends Place {
     this.time = time;
     this.length = length;
     this.kind = kind;
+    this.address = slots.address(offset);
     show(slots, offset, length);
   }
 
@@ -48,6 +50,16 @@ public final class MessageView extends Place {
 
   public boolean isEnd() {
     return kind() == Kind.END;
+  }
+
+  /**
+   * Where all of it lies, for who reads by address, such as buffers that wrap one: without the look at
+   * bounds and at the thread that each of the methods below takes. Once the handler has returned, others
+   * write there, and when the ring is closed a use of it crashes the process.
+   */
+  public long address() {
+    check();
+    return address;
   }
 
   public byte getByte(int offset) {

@@ -10,6 +10,7 @@ import java.nio.ByteOrder;
  */
 final class Slots {
   private static final int SHIFT = 30;
+  private static final int MOST_AT_ONCE = 1 << 20; // a garbage collection waits for the end of a copy
 
   private final ByteBuffer[] windows;
   private final long address;
@@ -33,7 +34,8 @@ final class Slots {
   void copy(long offset, ByteBuffer to) {
     while (to.hasRemaining()) {
       ByteBuffer window = window(offset);
-      int count = Math.min(to.remaining(), window.capacity() - place(offset));
+      int there = window.capacity() - place(offset);
+      int count = Math.min(to.remaining(), Math.min(there, MOST_AT_ONCE));
       to.put(to.position(), window, place(offset), count);
       to.position(to.position() + count);
       offset += count;
