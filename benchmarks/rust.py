@@ -26,7 +26,7 @@ def _problem() -> str | None:
     if not shutil.which("cargo"):
         return "iceoryx2 needs cargo (Rust 1.89 or later)"
     done = subprocess.run(
-        ["cargo", "build", "--quiet", "--release", "--locked", "--target-dir", BUILD],
+        ["cargo", "build", "--quiet", "--release", "--target-dir", BUILD],
         cwd=SOURCES,
         env={**os.environ, "RUSTFLAGS": FLAGS},
         capture_output=True,
