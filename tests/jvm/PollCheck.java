@@ -11,6 +11,7 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
@@ -29,7 +30,7 @@ public final class PollCheck {
         case "ways" -> readInEveryWay(ring, count);
         case "large" -> readLarge(ring, count);
         case "damaged" -> meetDamage(ring);
-        case "race" -> closeAtOnce(ring, count);
+        case "race" -> closeAtOnce(ring, arguments[1], count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
     }
@@ -152,25 +153,26 @@ public final class PollCheck {
     }
   }
 
-  /** One thread takes, reads and releases, another one closes: what is gone is not looked at. */
-  private static void closeAtOnce(Ring ring, int rounds) throws Exception {
-    byte[] data = message(200).getBytes(StandardCharsets.US_ASCII);
+  /**
+   * One thread takes, copies and releases, another one closes, the ring as well, which unmaps it: what
+   * is gone is not looked at.
+   */
+  private static void closeAtOnce(Ring ring, String name, int rounds) throws Exception {
+    byte[] data = new byte[100_000]; // takes its time
+    Arrays.fill(data, (byte) 'x');
     try (Producer producer = ring.producer("java")) {
       for (int round = 0; round < rounds; round++) {
-        producer.pushMany(
-            100,
-            (index, room) -> {
-              room.put(0, data, 0, data.length);
-              return data.length;
-            },
-            Duration.ZERO); // full: the messages are enough
-        closeWhileItIsPolled(join(ring), round % 20 + 1, text(data));
+        for (int i = 0; i < 5; i++) {
+          producer.push(data, Duration.ZERO); // full: the messages are enough
+        }
+        Ring unmapped = Ring.attach(name);
+        closeWhileItIsPolled(unmapped, join(unmapped), round % 3 + 1, text(data));
       }
     }
   }
 
-  private static void closeWhileItIsPolled(Consumer consumer, int after, String expected)
-      throws Exception {
+  private static void closeWhileItIsPolled(
+      Ring ring, Consumer consumer, int after, String expected) throws Exception {
     CountDownLatch enough = new CountDownLatch(after);
     Thread closer =
         new Thread(
@@ -181,6 +183,7 @@ public final class PollCheck {
                 throw new IllegalStateException(error);
               }
               consumer.close();
+              ring.close();
             });
     closer.start();
     Optional<Lease> held = Optional.empty();

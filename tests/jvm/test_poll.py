@@ -70,7 +70,7 @@ def test_a_lease_of_a_damaged_message_is_given_and_reading_it_is_refused(
 
 
 def test_a_consumer_may_be_closed_at_any_moment_of_a_poll(name: str, java: Java) -> None:
-    with shmring.create(name, slots=1024, temporary=True) as ring:
+    with shmring.create(name, slots=4096, temporary=True) as ring:
         ring.subscribe("polled", start="earliest")
         check(java("PollCheck", "race", name, 300))
         assert ring.branches()[0]["members"] == 0
