@@ -116,6 +116,8 @@ def test_killed_clients_lose_and_double_nothing(url: str) -> None:
     with engine.connect() as connection:
         found = connection.execute(sa.text("SELECT worker, number FROM seen ORDER BY 1, 2")).all()
     seen = by_worker([(row[0], row[1]) for row in found])
+    # Shown by `pytest -rP`.
+    print(f"{kills} kills, {sum(confirmed.values())} pushed for sure, {len(found)} popped once")
     for who, count in confirmed.items():
         got = seen.get(who, [])
         assert got == list(range(len(got)))
