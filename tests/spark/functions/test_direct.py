@@ -31,7 +31,7 @@ def spark(start_spark):
 
 
 @pytest.mark.parametrize("rows", [10, 10_000])
-@pytest.mark.parametrize("nulls", ["none", "some"], ids=["full", "nulls"])
+@pytest.mark.parametrize("nulls", ["none", "some", "all"])
 def test_every_type_comes_back_as_from_sparks_own_function(
     spark, served, own_rows, path, set_option, rows, nulls
 ):

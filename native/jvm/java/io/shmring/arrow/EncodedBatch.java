@@ -11,7 +11,6 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.OptionalLong;
 import org.apache.arrow.vector.VectorSchemaRoot;
-import org.apache.arrow.vector.VectorUnloader;
 import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.ipc.message.IpcOption;
@@ -47,7 +46,7 @@ public final class EncodedBatch implements AutoCloseable {
   public EncodedBatch(VectorSchemaRoot root, byte[] schema, int rows) {
     this.schema = schema;
     this.rows = rows;
-    batch = new VectorUnloader(root).getRecordBatch();
+    batch = Unloaded.of(root);
     int metadata = MessageSerializer.serializeMetadata(batch, IpcOption.DEFAULT).remaining();
     body = schema.length + ((PREFIX + metadata + 7) & ~7);
     length = body + batch.computeBodyLength();

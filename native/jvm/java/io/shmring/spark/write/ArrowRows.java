@@ -5,6 +5,7 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.RingSchema;
+import io.shmring.arrow.Unloaded;
 import io.shmring.spark.columns.RootWriter;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -14,7 +15,6 @@ import java.util.ArrayList;
 import java.util.List;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
-import org.apache.arrow.vector.VectorUnloader;
 import org.apache.arrow.vector.ipc.WriteChannel;
 import org.apache.arrow.vector.ipc.message.ArrowBlock;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
@@ -61,7 +61,7 @@ final class ArrowRows extends RowEncoder {
       return;
     }
     writer.finish();
-    try (ArrowRecordBatch batch = new VectorUnloader(root).getRecordBatch()) {
+    try (ArrowRecordBatch batch = Unloaded.of(root)) {
       ArrowBlock block = MessageSerializer.serialize(new WriteChannel(pieces), batch);
       pieces.writeTo(file);
       add(
