@@ -92,7 +92,8 @@ def metrics_of(frame: DataFrame) -> dict[str, int]:
     while not plan.nodeName().startswith("Sidecar"):
         plan = plan.children().head()
     metrics = plan.metrics()
-    keys = ("numInputRows", "numOutputRows", "requests", "answers", "answerBytes", "workedTime")
+    keys = ("numInputRows", "numOutputRows", "batches", "requests", "answers", "answerBytes")
+    keys += ("roomTime", "workedTime")
     return {key: metrics.apply(key).value() for key in keys}
 
 

@@ -9,7 +9,7 @@ from direct import DIRECT, ROWS, is_direct, metrics_of
 from pyspark.sql import functions
 
 from shmring.sidecars import Sidecar
-from shmring.spark import arrow_udf, through
+from shmring.spark import pandas_udf, through
 
 COUNT = 4005  # the last batch of a partition is a short one
 
@@ -39,6 +39,7 @@ def test_function_sees_each_batch_by_itself_in_order(spark, serve, name):
     assert [row.rows for row in rows] == ([10] * 4000 + [5] * 5) * 2
     found = metrics_of(frame)
     assert found["numInputRows"] == found["numOutputRows"] == 2 * COUNT
+    assert found["batches"] == 802
     assert found["requests"] < 2 * COUNT / 10
 
 
@@ -95,10 +96,9 @@ def test_answer_of_another_type_in_the_middle_is_refused(serve, name, spark):
         frame.mapInArrow(through(name), "x long").collect()
 
 
-@pytest.mark.spark_version(since="4.1")
 def test_udfs_keep_their_rows_and_count_them_batch_by_batch(spark, serve, name, numbers):
     serve("identity", workers=2)
-    once = arrow_udf(name, "long")
+    once = pandas_udf(name, "long")
     frame = numbers.select("x", once("x").alias("y"), once(functions.expr("x + 1")).alias("z"))
     assert is_direct(frame, name)
     rows = frame.collect()
@@ -106,11 +106,10 @@ def test_udfs_keep_their_rows_and_count_them_batch_by_batch(spark, serve, name, 
     assert [row.z for row in rows] == [x + 1 for x in values(rows)]
 
 
-@pytest.mark.spark_version(since="4.1")
 def test_udf_that_loses_a_row_of_one_batch_fails_in_words(serve, name, numbers):
     serve("without_seven")
     with pytest.raises(Exception, match="another number of rows than a UDF must: expected 10, got"):
-        numbers.select("x", arrow_udf(name, "long")("x")).collect()
+        numbers.select("x", pandas_udf(name, "long")("x")).collect()
 
 
 def test_limit_ends_early_and_leaves_nothing(spark, serve, name, reply_rings, until):

@@ -1,8 +1,8 @@
 package io.shmring.sidecar;
 
 /**
- * What a client has done for somebody so far; times are those that it spent waiting, and that the
- * sidecar's workers were at its requests.
+ * What a client has done for somebody in some time; times are those that it spent waiting, and that
+ * the sidecar's workers were at its requests.
  */
 public final class Counters {
   private long requests;

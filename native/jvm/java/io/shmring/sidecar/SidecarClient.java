@@ -101,8 +101,11 @@ public final class SidecarClient implements AutoCloseable {
     decoder = Optional.empty();
   }
 
-  public Counters counters() {
-    return counters;
+  /** What was done since {@link #begin} or since the last call of this, whichever was later. */
+  public Counters takeCounters() {
+    Counters taken = counters;
+    counters = new Counters();
+    return taken;
   }
 
   /** Whether nothing is under way, and the sidecar's ring is still the one of its name. */
@@ -232,14 +235,21 @@ public final class SidecarClient implements AutoCloseable {
 
   private boolean push(Request request) throws InterruptedException {
     byte[] head = Head.request(request.number(), replies.name(), work, request.rows()).pack();
-    long begun = System.nanoTime();
-    // The workers may be waiting for room among our answers: not for long.
-    if (request.batch().push(requests.producer(), head, Head.KIND_REQUEST, SLICE).isEmpty()) {
+    boolean sent = push(request, head, Duration.ZERO);
+    if (!sent) {
+      long begun = System.nanoTime();
+      // The workers may be waiting for room among our answers: not for long.
+      sent = push(request, head, SLICE);
       counters.waitedForRoom(System.nanoTime() - begun);
-      return false;
     }
-    request.sent();
-    return true;
+    if (sent) {
+      request.sent();
+    }
+    return sent;
+  }
+
+  private boolean push(Request request, byte[] head, Duration wait) throws InterruptedException {
+    return request.batch().push(requests.producer(), head, Head.KIND_REQUEST, wait).isPresent();
   }
 
   /** Takes what has arrived; waits for the first message only. */

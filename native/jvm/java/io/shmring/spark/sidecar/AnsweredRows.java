@@ -36,7 +36,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
   private Batches batches;
   private Optional<Answer> answer = Optional.empty();
   private Iterator<UnsafeRow> rows = Collections.emptyIterator();
-  private long given;
+  private long given; // that the metrics do not know of yet
   private InternalRow pending; // written, and not given out yet
   private boolean finished;
   private boolean closed;
@@ -109,6 +109,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
       return;
     }
     answer = sidecar.next();
+    tell();
     if (answer.isEmpty()) {
       refuse(passage.ended());
       return;
@@ -168,6 +169,18 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     answer = Optional.empty();
   }
 
+  /** Lets Spark's UI show what the task has done so far: its end may be far. */
+  private void tell() {
+    SidecarMetrics metrics = task.metrics();
+    metrics.add(client.orElseThrow().takeCounters());
+    metrics.outputRows().add(given);
+    given = 0;
+    if (batches != null) {
+      metrics.inputRows().add(batches.takeRows());
+      metrics.batches().add(batches.takeCount());
+    }
+  }
+
   private void finish() {
     finished = true;
     close();
@@ -184,9 +197,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     leaveAnswer();
     client.ifPresent(
         sidecar -> {
-          task.metrics().add(sidecar.counters());
-          task.metrics().outputRows().add(given);
-          task.metrics().inputRows().add(batches == null ? 0 : batches.count());
+          tell();
           Clients.giveBack(task.call(), sidecar);
         });
     if (batches != null) {

@@ -62,7 +62,8 @@ final class Batches implements AutoCloseable {
   private final long mostBytes;
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> free = new ArrayDeque<>();
-  private long count;
+  private long rows; // since they were taken
+  private long count; // of batches, the same
   private int alone; // requests that still go so
 
   /**
@@ -90,9 +91,18 @@ final class Batches implements AutoCloseable {
     return input.hasNext();
   }
 
-  /** How many rows there were so far. */
-  long count() {
-    return count;
+  /** How many rows there were since the last call of this. */
+  long takeRows() {
+    long taken = rows;
+    rows = 0;
+    return taken;
+  }
+
+  /** How many batches, the same. */
+  long takeCount() {
+    long taken = count;
+    count = 0;
+    return taken;
   }
 
   /** Rows that the function gets at a time; 0: all of a request. */
@@ -114,19 +124,20 @@ final class Batches implements AutoCloseable {
     long begun = System.nanoTime();
     long bytes = 0;
     int batches = 0;
-    int rows = 0;
+    int filled = 0;
     do {
-      rows += input.fill(vectors.writer, mostRows, mostBytes - bytes);
+      filled += input.fill(vectors.writer, mostRows, mostBytes - bytes);
       bytes += input.bytes();
       batches++;
     } while (batches < joined
         && input.isJoined()
-        && rows == batches * mostRows // all but the last are whole
+        && filled == batches * mostRows // all but the last are whole
         && bytes + input.bytes() <= Math.min(MOST_TOGETHER, mostBytes / 2)
         && System.nanoTime() - begun < READY_NANOS
         && goesOn());
-    vectors.filled = rows;
-    count += rows;
+    vectors.filled = filled;
+    rows += filled;
+    count += batches;
     vectors.writer.finish();
     memory.hold(allocator.getAllocatedMemory());
     return vectors;

@@ -7,12 +7,14 @@ import java.util.Map;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.metric.SQLMetrics;
+import scala.collection.immutable.VectorMap;
 import scala.jdk.javaapi.CollectionConverters;
 
 /** What the operator's tasks have done, for Spark's UI. */
 record SidecarMetrics(
     SQLMetric inputRows,
     SQLMetric outputRows,
+    SQLMetric batches,
     SQLMetric requests,
     SQLMetric requestBytes,
     SQLMetric answers,
@@ -28,21 +30,23 @@ record SidecarMetrics(
     return new SidecarMetrics(
         SQLMetrics.createMetric(context, "number of input rows"),
         SQLMetrics.createMetric(context, "number of output rows"),
+        SQLMetrics.createMetric(context, "number of batches"),
         SQLMetrics.createMetric(context, "requests sent"),
         SQLMetrics.createSizeMetric(context, "bytes sent", UNSET),
         SQLMetrics.createMetric(context, "answers received"),
-        SQLMetrics.createSizeMetric(context, "bytes answered", UNSET),
+        SQLMetrics.createSizeMetric(context, "bytes received", UNSET),
         SQLMetrics.createMetric(context, "requests sent again"),
         SQLMetrics.createNanoTimingMetric(context, "time waited for room", UNSET),
         SQLMetrics.createNanoTimingMetric(context, "time waited for answers", UNSET),
         SQLMetrics.createNanoTimingMetric(context, "time worked in the sidecar", UNSET));
   }
 
-  /** By the names that Spark finds them by. */
+  /** By the names that Spark finds them by, in the order in which its UI is to show them. */
   scala.collection.immutable.Map<String, SQLMetric> byName() {
     Map<String, SQLMetric> names = new LinkedHashMap<>();
     names.put("numInputRows", inputRows);
     names.put("numOutputRows", outputRows);
+    names.put("batches", batches);
     names.put("requests", requests);
     names.put("requestBytes", requestBytes);
     names.put("answers", answers);
@@ -51,7 +55,7 @@ record SidecarMetrics(
     names.put("roomTime", roomTime);
     names.put("answerTime", answerTime);
     names.put("workedTime", workedTime);
-    return scala.collection.immutable.Map.from(CollectionConverters.asScala(names));
+    return VectorMap.from(CollectionConverters.asScala(names));
   }
 
   void add(Counters counters) {
