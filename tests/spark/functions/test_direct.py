@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools as tools
 import os
+import re
 import signal
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from direct import (
 from pyspark.sql import functions
 
 from shmring.sidecars import Sidecar
-from shmring.spark import metrics, through
+from shmring.spark import metrics, pandas_udf, through
 
 
 @pytest.fixture(scope="module")
@@ -154,16 +155,36 @@ def test_rows_go_on_into_a_python_function_which_ends_early(spark, served, path)
 def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
     name = served("identity")
     frame = spark.range(30_000, numPartitions=3).mapInArrow(through(name, in_flight=2), "id long")
-    assert f"Sidecar {name} through({name}, in_flight=2" in plan_of(frame)
+    assert f"Sidecar {name} mapInArrow, through({name}, in_flight=2" in plan_of(frame)
     frame.collect()
     found = metrics_of(frame)
     assert found["numInputRows"] == found["numOutputRows"] == 30_000
-    assert found["requests"] == found["answers"] == 3
+    assert found["batches"] == found["requests"] == found["answers"] == 3
     assert found["answerBytes"] > 30_000 * 8
     (shown,) = shown_of(frame, name)
     assert all(shown.values())
     assert shown["number of output rows"] == "30,000"
     assert shown["requests sent again"] == "0"
+
+
+def test_explain_tells_inputs_and_arguments_as_of_sparks_own_nodes(spark, serve, name):
+    frame = spark.range(3).selectExpr("id k", "-id v")
+    mapped = frame.mapInPandas(through(name), "k long")
+    groups = frame.groupBy("k")
+    grouped = groups.applyInArrow(through(name), "k long")
+    other = spark.range(3).groupBy("id")
+    cogrouped = groups.cogroup(other).applyInArrow(through(name), "k long")
+    for result, method, inputs in (
+        (mapped, "mapInPandas", [r"Input \[2\]: \[k#"]),
+        (grouped, "applyInArrow", [r"Input \[3\]: \[k#"]),
+        (cogrouped, "applyInArrow", [r"Left output \[3\]: \[k#", r"Right output \[2\]: \[id#"]),
+        (frame.select(pandas_udf(name, "long")("v")), "udf", [r"Input \[1\]: \[id#"]),
+    ):
+        text = result._jdf.queryExecution().explainString(
+            spark._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("formatted")
+        )
+        lines = [f"Sidecar {name}", *inputs, f"Arguments: {method}, through\\({name}, "]
+        assert re.search(r"\(\d+\) " + r".*\n".join(lines), text), text
 
 
 def test_time_that_the_sidecar_was_at_work_is_told(spark, serve, name):

@@ -177,7 +177,7 @@ def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served, path)
 def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
     name = served("identity")
     frame = spark.range(30_000, numPartitions=3).select(arrow_udf(name, "long", in_flight=2)("id"))
-    assert f"Sidecar {name} through({name}, in_flight=2" in plan_of(frame)
+    assert f"Sidecar {name} udf, through({name}, in_flight=2" in plan_of(frame)
     frame.collect()
     found = metrics_of(frame)
     assert found["numInputRows"] == found["numOutputRows"] == 30_000

@@ -149,7 +149,7 @@ public final class SidecarCogroupsExec extends SidecarNode {
   @Override
   public Iterator<Object> stringArgs() {
     return CollectionConverters.asScala(
-        List.<Object>of(call, leftKeys, rightKeys, output).iterator());
+        List.<Object>of(method, call, leftKeys, rightKeys, output).iterator());
   }
 
   @Override

@@ -67,7 +67,7 @@ public final class SidecarExec extends SidecarUnaryNode {
 
   @Override
   public Iterator<Object> stringArgs() {
-    return CollectionConverters.asScala(List.<Object>of(call, output).iterator());
+    return CollectionConverters.asScala(List.<Object>of(method, call, output).iterator());
   }
 
   @Override

@@ -110,7 +110,7 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
 
   @Override
   public Iterator<Object> stringArgs() {
-    return CollectionConverters.asScala(List.<Object>of(call, keys, output).iterator());
+    return CollectionConverters.asScala(List.<Object>of(method, call, keys, output).iterator());
   }
 
   @Override

@@ -5,6 +5,7 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.execution.ExplainUtils;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.internal.SQLConf;
@@ -63,6 +64,18 @@ abstract class SidecarNode extends SparkPlan {
   @Override
   public final String nodeName() {
     return "Sidecar " + call.sidecar();
+  }
+
+  /** For explain("formatted"), as Spark's own nodes have it. */
+  @Override
+  public final String verboseStringWithOperatorId() {
+    List<SparkPlan> children = CollectionConverters.asJava(children());
+    StringBuilder text = new StringBuilder("\n" + formattedNodeName() + "\n");
+    for (int i = 0; i < children.size(); i++) {
+      String input = children.size() == 1 ? "Input" : i == 0 ? "Left output" : "Right output";
+      text.append(ExplainUtils.generateFieldString(input, children.get(i).output())).append("\n");
+    }
+    return text + "Arguments: " + argString(conf().maxToStringFields()) + "\n";
   }
 
   @Override

@@ -92,7 +92,7 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
 
   @Override
   public Iterator<Object> stringArgs() {
-    return CollectionConverters.asScala(List.<Object>of(call, arguments, results).iterator());
+    return CollectionConverters.asScala(List.<Object>of("udf", call, arguments, results).iterator());
   }
 
   @Override
