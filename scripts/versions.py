@@ -31,11 +31,15 @@ IN_JVM = (
     *("tests/jvm/test_real_time.py", "tests/jvm/test_stream.py", "tests/jvm/test_writer.py"),
     *("tests/spark/test_plugin.py", "tests/spark/functions/test_direct.py"),
     *("tests/spark/functions/test_direct_columns.py", "tests/spark/functions/test_direct_udf.py"),
+    *("tests/spark/functions/test_direct_small.py", "tests/spark/functions/test_sql_tab.py"),
+    *("tests/spark/functions/test_planned.py", "tests/spark/functions/test_joint.py"),
+    "tests/spark/functions/test_direct_together.py",
     *("tests/spark/functions/test_map_in_pandas.py", "tests/spark/functions/test_groups.py"),
     *("tests/spark/functions/test_cogroups.py", "tests/spark/functions/test_direct_memory.py"),
 )
 IN_PYTHON = (
     *("tests/spark/functions/test_through.py", "tests/spark/functions/test_udf.py"),
+    *("tests/spark/functions/test_objects.py", "tests/spark/functions/test_expected.py"),
     "tests/spark/source",
 )
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions
 from pyspark.sql.functions import col
 
 import shmring
-from shmring.spark import arrow_udf, through
+from shmring.spark import pandas_udf, through
 
 NESTED = {"list", "texts", "map", "struct", "deep"}
 FLAT = {column: text for column, text in TYPES.items() if column not in NESTED}
@@ -193,7 +193,6 @@ def test_threads_of_one_driver_share_files_and_caches(spark, served, tmp_path, t
 # --- UDFs: what is no argument stays with its row -------------------------------------------------
 
 
-@pytest.mark.spark_version(since="4.1")
 @pytest.mark.parametrize("rows", [10, 5000])
 @pytest.mark.parametrize("nulls", [False, True], ids=["full", "nulls"])
 def test_columns_beside_a_udfs_arguments_stay_with_their_rows(
@@ -201,7 +200,7 @@ def test_columns_beside_a_udfs_arguments_stay_with_their_rows(
 ):
     name = served("total", workers=2)
     set_option(ROWS, rows)
-    total = arrow_udf(name, "long")
+    total = pandas_udf(name, "long")
     frame = written(spark, made(spark, FLAT, nulls, 300 if rows == 10 else 6000), tmp_path / "rows")
     result = frame.withColumn("t", total("id", "number", "big"))
     found = result.collect()
@@ -213,12 +212,11 @@ def test_columns_beside_a_udfs_arguments_stay_with_their_rows(
     assert chosen == frame.selectExpr(*wanted).collect()
 
 
-@pytest.mark.spark_version(since="4.1")
 def test_udfs_of_columns_of_each_other_of_what_is_computed_and_in_conditions(
     spark, served, tmp_path
 ):
     name = served("double", workers=2)
-    double = arrow_udf(name, "long")
+    double = pandas_udf(name, "long")
     rows = spark.range(5000, numPartitions=2).selectExpr("id", "10 * id tens", "array(id) list")
     flat = written(spark, rows.drop("list"), tmp_path / "flat")
     nested = written(spark, rows, tmp_path / "nested")
@@ -238,14 +236,13 @@ def test_udfs_of_columns_of_each_other_of_what_is_computed_and_in_conditions(
         assert sends_columns(result, name) == columns
 
 
-@pytest.mark.spark_version(since="4.1")
 def test_udfs_answer_in_pieces_and_with_another_number_of_rows(
     spark, serve, name, set_option, tmp_path
 ):
     sidecar = serve("row_by_row")
     set_option(ROWS, 300)
     frame = written(spark, made(spark, {"text": FLAT["text"]}, nulls=True), tmp_path / "rows")
-    result = frame.select("text", arrow_udf(name, "long")("id").alias("i"), "id")
+    result = frame.select("text", pandas_udf(name, "long")("id").alias("i"), "id")
     rows = result.collect()
     assert sends_columns(result, name)
     assert [row.i for row in rows] == [row.id for row in rows]

@@ -16,7 +16,10 @@ COUNT = 4005  # the last batch of a partition is a short one
 
 @pytest.fixture(scope="module")
 def spark(start_spark):
-    return start_spark("local[2]", **{DIRECT: "true", ROWS: "10"})
+    session = start_spark("local[2]", **{DIRECT: "true"})
+    session.conf.set(ROWS, 10)  # what a JVM's first session is started with its others have, too
+    yield session
+    session.conf.unset(ROWS)
 
 
 @pytest.fixture

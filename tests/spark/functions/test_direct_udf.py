@@ -12,7 +12,11 @@ from pyspark.sql.functions import col, expr
 
 from shmring.spark import arrow_udf, metrics, pandas_udf
 
-pytestmark = pytest.mark.spark_version(since="4.1")
+SINCE_4_1 = pytest.mark.spark_version(since="4.1")  # which has an arrow_udf of its own
+MAKERS = [
+    pytest.param(arrow_udf, id="arrow", marks=SINCE_4_1),
+    pytest.param(pandas_udf, id="pandas"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +24,7 @@ def spark(start_spark):
     return start_spark("local[2]", **ZONED)
 
 
-@pytest.fixture(params=[arrow_udf, pandas_udf], ids=["arrow", "pandas"])
+@pytest.fixture(params=MAKERS)
 def make(request):
     return request.param
 
@@ -41,6 +45,7 @@ def numbers(spark, count=2000, parts=3):
     )
 
 
+@SINCE_4_1
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
 def test_every_type_comes_back_as_from_sparks_own_function(
     spark, served, own_rows, path, set_option, nulls
@@ -57,7 +62,7 @@ def test_every_type_comes_back_as_from_sparks_own_function(
         columns = types[first : first + 5]
         same = [arrow_udf(name, kinds[c])(c).alias(c) for c in columns]
         ours = frame.select("id", *same)
-        nodes = plan_of(ours).count(f"Sidecar {name} through(")
+        nodes = plan_of(ours).count(f"Sidecar {name} udf, through(")
         assert nodes == (len(columns) if path == "direct" else 0)
         rows = ours.collect()
         for column in columns:
@@ -95,6 +100,7 @@ def test_function_sees_names_and_types_of_its_arguments(spark, served, path, mak
     assert renamed.first()[0] == "price int64"
 
 
+@SINCE_4_1
 @pytest.mark.parametrize(
     ("column", "kind"),
     [
@@ -118,6 +124,7 @@ def test_answer_is_cast_to_the_return_type_as_spark_casts_its_own(
     assert ours.collect() == frame.select(own_identity(kind)("x")).collect()
 
 
+@SINCE_4_1
 @pytest.mark.parametrize(("column", "kind"), [("id / 4", "long"), ("'a'", "int"), ("1e10", "int")])
 def test_answer_that_would_lose_its_values_fails_the_job(spark, served, path, column, kind):
     name = served("identity")
@@ -154,10 +161,10 @@ def test_only_the_arguments_are_sent_and_read(spark, served, tmp_path):
     name = served("double")
     wide = numbers(spark).selectExpr("*", "repeat('y', 1000) y")
     wide.write.parquet(str(tmp_path / "wide"))
-    frame = spark.read.parquet(str(tmp_path / "wide")).select(arrow_udf(name, "long")("tens"))
+    frame = spark.read.parquet(str(tmp_path / "wide")).select(pandas_udf(name, "long")("tens"))
     assert frame.agg(expr("sum(`" + frame.columns[0] + "`)")).first()[0] == 20 * sum(range(2000))
     assert "ReadSchema: struct<tens:bigint>" in plan_of(frame)
-    beside = wide.select("y", arrow_udf(name, "long")("tens"))
+    beside = wide.select("y", pandas_udf(name, "long")("tens"))
     assert len(beside.collect()) == 2000
     assert metrics_of(beside)["answerBytes"] < 2000 * 100
 
@@ -166,7 +173,7 @@ def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served, path)
     name = served("double", slots=4096)
     rows = [(i, "x" * 20_000) for i in range(300)]
     frame = spark.createDataFrame(rows, "id long, large string").coalesce(1)
-    result = frame.select("large", arrow_udf(name, "long")("id").alias("d"))
+    result = frame.select("large", pandas_udf(name, "long")("id").alias("d"))
     assert [(row.d, len(row.large)) for row in result.collect()] == [
         (2 * i, 20_000) for i in range(300)
     ]
@@ -176,7 +183,7 @@ def test_rows_that_are_kept_beside_large_ones_bound_a_batch(spark, served, path)
 
 def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
     name = served("identity")
-    frame = spark.range(30_000, numPartitions=3).select(arrow_udf(name, "long", in_flight=2)("id"))
+    frame = spark.range(30_000, numPartitions=3).select(pandas_udf(name, "long", in_flight=2)("id"))
     assert f"Sidecar {name} udf, through({name}, in_flight=2" in plan_of(frame)
     frame.collect()
     found = metrics_of(frame)
@@ -184,6 +191,7 @@ def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
     assert found["requests"] == found["answers"] == 3
 
 
+@SINCE_4_1
 def test_functions_of_others_are_left_to_spark(spark, served):
     """A function around ours has its name, and does something else; an accumulator is Python's."""
     name = served("identity")
@@ -208,14 +216,14 @@ def test_functions_of_others_are_left_to_spark(spark, served):
 def test_types_that_are_left_to_spark_come_back_the_same(spark, served):
     name = served("identity")
     frame = spark.range(10).selectExpr("cast(id as string) collate UTF8_LCASE text")
-    result = frame.select(arrow_udf(name, "string")("text"))
+    result = frame.select(pandas_udf(name, "string")("text"))
     assert not is_direct(result, name)
     assert [row[0] for row in result.collect()] == [str(i) for i in range(10)]
 
 
 def test_empty_partitions_limits_joins_caches_and_exchanges(spark, served, path):
     name = served("double", workers=2)
-    double = arrow_udf(name, "long")
+    double = pandas_udf(name, "long")
     frame = numbers(spark, 2000, 8).select("id", double("id").alias("d"))
     assert frame.where("id < 0").collect() == []
     assert [tuple(row) for row in frame.limit(3).collect()] == [(0, 0), (1, 2), (2, 4)]
@@ -237,7 +245,7 @@ def test_workers_that_are_killed_under_load_cost_nothing(
 ):
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)
-    same = arrow_udf(name, "long", patience=60)
+    same = pandas_udf(name, "long", patience=60)
     frame = numbers(spark, 60_000, 2).select("id", "s", same("tens").alias("t"))
     sums = frame.selectExpr("count(*)", "sum(if(t = 10 * id, 1, 0))")
     found = outcome_under_kills(sidecar, sums.first)
@@ -251,7 +259,7 @@ def test_cancelled_job_gives_its_requests_up_and_leaves_nothing(
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     sidecar = serve("wait_for_marker", workers=2)
-    frame = spark.range(1000, numPartitions=2).select("id", arrow_udf(name, "long")("id"))
+    frame = spark.range(1000, numPartitions=2).select("id", pandas_udf(name, "long")("id"))
     cancel = start_job(frame)
     until(lambda: marker.with_suffix(".begun").exists() and len(reply_rings()) == 2)
     cancel()
