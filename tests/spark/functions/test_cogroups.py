@@ -97,8 +97,8 @@ def test_every_type_reaches_the_function_and_comes_back(spark, serve, cogrouped)
     assert sorted(row.k for row in reverse.collect()) == list(range(5))
 
 
-def test_one_key_may_have_nearly_all_rows(spark, served, cogrouped, path):
-    name = served("sides", workers=2)
+def test_one_key_may_have_nearly_all_rows(spark, serve, name, cogrouped, path):
+    serve("sides", workers=2)
     left = spark.range(50_000, numPartitions=4).selectExpr("if(id % 100 = 0, id % 7, 9) k", "id")
     right = spark.range(20_000, numPartitions=2).selectExpr("9 k", "repeat('x', 20) s")
     result = cogrouped(left, right, SIDES)
@@ -155,8 +155,8 @@ def test_function_of_one_side_that_is_given_two_says_so(spark, serve, cogrouped)
     )
 
 
-def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, method, cogrouped):
-    name = served("sides")
+def test_answer_that_spark_does_not_expect_is_told_with_both(spark, serve, name, method, cogrouped):
+    serve("sides")
     frame = spark.range(3).withColumnRenamed("id", "k")
     text = failure_of(cogrouped(frame, frame, "k long"))
     assert f'functions:sides of sidecar "{name}" answered with other columns' in text
