@@ -131,3 +131,34 @@ def test_push_that_was_lapped_in_a_full_ring_burns_no_more_numbers(
     with pytest.raises(Full):
         ring.push(b"more", timeout=0)
     assert ring.positions()[0] == SLOTS + 1
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_pushes_of_many_sessions_into_few_slots_use_no_number_twice(
+    server: Postgres, thread: Callable[..., Any], slots: int
+) -> None:
+    each, everybody = 100, 6
+    sent: list[int] = []
+    found: list[tuple[int, bytes]] = []
+
+    def push(who: int) -> None:
+        with TableRing.attach(server.url, name="few", durability="delayed") as mine:
+            sent.extend(mine.push(b"%d %d" % (who, n)) for n in range(each))
+
+    def pop() -> None:
+        with TableRing.attach(server.url, name="few", durability="delayed") as mine:
+            while len(found) < each * everybody:
+                with contextlib.suppress(Empty):
+                    batch = mine.pop_batch(1, timeout=1.5)
+                    (row,) = batch.to_pylist()
+                    found.append((row["message_id"], row["message"]))
+
+    with TableRing.create(server.url, name="few", slots=slots):
+        threads = [thread(push, who) for who in range(everybody)]
+        threads += [thread(pop) for _ in range(3)]
+        for one in threads:
+            one.outcome()
+    TableRing.drop(server.url, name="few")
+    assert sorted(number for number, _ in found) == sorted(sent)
+    assert len(set(sent)) == len(sent) == each * everybody
+    assert len({data for _, data in found}) == each * everybody
