@@ -92,8 +92,8 @@ def metrics_of(frame: DataFrame) -> dict[str, int]:
     while not plan.nodeName().startswith("Sidecar"):
         plan = plan.children().head()
     metrics = plan.metrics()
-    keys = ("numInputRows", "numOutputRows", "batches", "requests", "answers", "answerBytes")
-    keys += ("roomTime", "workedTime")
+    keys = ("numInputRows", "numOutputRows", "batches", "requests", "requestBytes", "answers")
+    keys += ("answerBytes", "roomTime", "workedTime")
     return {key: metrics.apply(key).value() for key in keys}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import signal
 import sys
@@ -19,6 +21,13 @@ import shmring
 def numbers(first: int, rows: int = 10) -> pa.RecordBatch:
     """What the tests send."""
     return pa.record_batch({"x": pa.array(np.arange(first, first + rows))})
+
+
+def for_udfs(batch: pa.RecordBatch, calls: object, *kinds: pa.DataType) -> pa.RecordBatch:
+    """The batch as a request for calls of these types; each argument is a name and a place."""
+    answer = pa.schema([(f"_{i}", kind) for i, kind in enumerate(kinds)]).serialize().to_pybytes()
+    metadata = {"shmring.calls": json.dumps(calls), "shmring.answer": base64.b64encode(answer)}
+    return batch.replace_schema_metadata(metadata)
 
 
 def identity(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -150,6 +159,13 @@ def long_without_an_answer(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Longer than a client may be left without a sign of life."""
     time.sleep(0.15)
     return iter(())
+
+
+def slow_rows(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Row by row, each later than a client may be left without a sign of life."""
+    for row in row_by_row(batch):
+        time.sleep(0.15)
+        yield row
 
 
 def fail_half_way(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

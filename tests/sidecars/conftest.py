@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
+import shmring
+from shmring.arrow.batches import BatchEncoder, decode_batch
 from shmring.sidecars import SidecarClient
+from shmring.sidecars.wire import (
+    FLAG_AGAIN,
+    FLAG_ERROR,
+    FLAG_LAST,
+    HEAD_BYTES,
+    KIND_REQUEST,
+    Head,
+    request_ring_name,
+)
 
 
 @pytest.fixture
@@ -30,3 +44,62 @@ def marker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     return marker
+
+
+@dataclass
+class Answer:
+    """All pieces of it."""
+
+    batches: list[pa.RecordBatch]
+    again: int = 0  # how often it was begun again
+    error: str = ""
+    welcome: int = 0
+    pieces: int = 0
+
+    def column(self, name: str) -> list[Any]:
+        """Its values; how many pieces they come in is a matter of time."""
+        return [value for batch in self.batches for value in batch[name].to_pylist()]
+
+
+@pytest.fixture
+def ask(name: str) -> Callable[..., list[Answer]]:
+    """Sends batches as requests of so many rows at a time; the answer to each."""
+
+    def ask_all(*batches: pa.RecordBatch, rows: int) -> list[Answer]:
+        replies = f"{name}-answers"
+        with (
+            shmring.create(replies, slots=4096, temporary=True) as ring,
+            ring.consumer("client", start="earliest") as inbox,
+            shmring.attach(request_ring_name(name)) as requests,
+            requests.producer() as out,
+        ):
+            for number, batch in enumerate(batches):
+                encoder = BatchEncoder(batch.schema)
+                prefix = Head(number, replies, rows=rows).pack()
+                nbytes = pa.ipc.get_record_batch_size(batch)
+                encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
+            return [answer_of(inbox, number) for number in range(len(batches))]
+
+    return ask_all
+
+
+def answer_of(inbox: shmring.Member, number: int) -> Answer:
+    answer = Answer([])
+    while True:
+        data = inbox.pop(timeout=120)
+        head = Head.unpack(memoryview(data), ring="answers")
+        assert head.number == number
+        body = pa.py_buffer(data).slice(HEAD_BYTES)
+        if head.flags & FLAG_AGAIN:
+            answer = Answer([], again=answer.again + 1)
+            continue
+        if head.flags & FLAG_ERROR:
+            answer.error = body.to_pybytes().decode()
+        else:
+            assert head.piece == answer.pieces
+            answer.pieces += 1
+            if body.size:
+                answer.batches.append(decode_batch(body, None, ring="answers", message_id=0))
+        if head.flags & FLAG_LAST:
+            answer.welcome = head.batches
+            return answer

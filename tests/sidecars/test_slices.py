@@ -2,94 +2,22 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import time
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from functions import numbers
+from functions import for_udfs, numbers
 
 import shmring
-from shmring.arrow.batches import BatchEncoder, decode_batch
 from shmring.sidecars.slices import slices, together, welcome
-from shmring.sidecars.wire import (
-    FLAG_AGAIN,
-    FLAG_ERROR,
-    FLAG_LAST,
-    HEAD_BYTES,
-    KIND_REQUEST,
-    Head,
-    request_ring_name,
-)
 
 HOUR = 3_600_000.0  # ms
 
 
-@dataclass
-class Answer:
-    """All pieces of it."""
-
-    batches: list[pa.RecordBatch]
-    again: int = 0  # how often it was begun again
-    error: str = ""
-    welcome: int = 0
-    pieces: int = 0
-
-    def column(self, name):
-        """Its values; how many pieces they come in is a matter of time."""
-        return [value for batch in self.batches for value in batch[name].to_pylist()]
-
-
-@pytest.fixture
-def ask(name):
-    """Sends batches as requests of so many rows at a time; the answer to each."""
-
-    def ask_all(*batches, rows):
-        replies = f"{name}-answers"
-        with (
-            shmring.create(replies, slots=4096, temporary=True) as ring,
-            ring.consumer("client", start="earliest") as inbox,
-            shmring.attach(request_ring_name(name)) as requests,
-            requests.producer() as out,
-        ):
-            for number, batch in enumerate(batches):
-                encoder = BatchEncoder(batch.schema)
-                prefix = Head(number, replies, rows=rows).pack()
-                nbytes = pa.ipc.get_record_batch_size(batch)
-                encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
-            return [answer_of(inbox, number) for number in range(len(batches))]
-
-    return ask_all
-
-
-def answer_of(inbox, number):
-    answer = Answer([])
-    while True:
-        data = inbox.pop(timeout=120)
-        head = Head.unpack(memoryview(data), ring="answers")
-        assert head.number == number
-        body = pa.py_buffer(data).slice(HEAD_BYTES)
-        if head.flags & FLAG_AGAIN:
-            answer = Answer([], again=answer.again + 1)
-            continue
-        if head.flags & FLAG_ERROR:
-            answer.error = body.to_pybytes().decode()
-        else:
-            assert head.piece == answer.pieces
-            answer.pieces += 1
-            if body.size:
-                answer.batches.append(decode_batch(body, None, ring="answers", message_id=0))
-        if head.flags & FLAG_LAST:
-            answer.welcome = head.batches
-            return answer
-
-
 def udf_request(batch):
-    """One that wants a column of integers."""
-    wanted = pa.schema([("result", pa.int64())]).serialize().to_pybytes()
-    return batch.replace_schema_metadata({"shmring.answer": base64.b64encode(wanted)})
+    """One that wants a column of integers for its first one."""
+    return for_udfs(batch, [[["x", 0]]], pa.int64())
 
 
 def test_function_gets_so_many_rows_at_a_time_and_answers_in_order(serve, ask):
@@ -150,14 +78,14 @@ def test_result_of_a_udf_has_as_many_rows_for_each_batch(serve, ask):
     first, last = ask(udf_request(numbers(-20, 50)), udf_request(numbers(10, 50)), rows=10)
     assert "a UDF must: expected 10, got 9" in first.error
     assert "in batch 3 of the 5" in first.error
-    assert last.column("x") == list(range(10, 60))
+    assert last.column("_0") == list(range(10, 60))
 
 
 def test_results_that_are_too_many_are_not_given_out(serve, ask):
     serve("one_more_from_seven_on")
     (answer,) = ask(udf_request(numbers(-20, 50)), rows=10)
     assert "a UDF must: expected 10, got 11" in answer.error
-    assert answer.column("x") == list(range(-20, 0))
+    assert answer.column("_0") == list(range(-20, 0))
 
 
 def test_client_hears_of_slices_that_have_no_answer(serve, ask):

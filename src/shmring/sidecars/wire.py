@@ -26,9 +26,15 @@ removes that ring, so what comes late for a dead attempt finds none and is dropp
 A client that sends its requests again does so with a new reply ring, for the
 same reason; it must do so where the sidecar has removed both rings at its end.
 
-A request's schema may have metadata ``shmring.answer``: then the client wants one
-column, of the type that this says (an Arrow schema as an IPC message, in base64).
-A worker that does not know this answers as ever, and the client refuses another type.
+A request's schema may have metadata ``shmring.calls``: then the function is called as often as
+that says, up to 256 times, each time with some of the request's columns under names of their own.
+It is a list in JSON, which has for each call a list of its arguments, and for each of these a
+pair of name and place, the first column's being 0: ``[[["price", 0], ["quantity", 1]], [["price",
+0]]]``. Then there is ``shmring.answer``, too (an Arrow schema as an IPC message, in base64): it
+has a field for each call, in order, and the answer is of that schema. A call's result is the
+first column of what the function returns, as many rows as it was given, cast to the field's type.
+If one call fails, so does the request; a client refuses answers of another schema or with other
+numbers of rows.
 With ``shmring.group`` the request is a group of rows that is worked on alone: ``1`` as it
 is, ``2`` one row with two lists of structs, which are the two sides of a cogroup.
 
@@ -36,12 +42,13 @@ A request of more rows than its head says holds several batches: the function is
 slices of so many rows, in order, the last of which may be shorter. What it returns follows each
 other as the pieces of one answer, and several results of one schema may come as one. If the
 function raises, its results for the slices before come first, then the error; the slices behind
-are not worked on. Where the schema asks for an answer of one column, each slice must be answered
-with as many rows as it has. A slice over which the worker is long is followed by a piece, without a
-body if it has nothing else to say. A client sends several batches at a time only as far as the
-sidecar's last answer allows: a worker names what it would have worked off in two milliseconds, so
-that a function that is slow gets its next batches one by one, from whichever worker is idle, and
-one that joins requests names none. A request of a group says nothing of rows.
+are not worked on. The calls that a schema asks for are made for one slice after the other, and a
+slice is answered with the results of all or not at all. A slice or a call over which the worker is
+long is followed by a piece, without a body if it has nothing else to say. A client sends several
+batches at a time only as far as the sidecar's last answer allows: a worker names what it would have
+worked off in two milliseconds, so that a function that is slow gets its next batches one by one,
+from whichever worker is idle, and one that joins requests names none. A request of a group says
+nothing of rows.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -34,10 +34,11 @@ from shmring.errors import (
     ShmringError,
     TooManyLeases,
 )
+from shmring.names import REQUESTS
+from shmring.sidecars.calls import Calls
 from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.joint import Batching, Gathering, WrongRows, joined, split
 from shmring.sidecars.outbox import Client, Job, Push
-from shmring.sidecars.result import Result
 from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.slices import SIGN, bytes_of, slices, together, welcome
@@ -132,6 +133,7 @@ class Worker:
     ) -> None:
         self._function = function
         self._target = target
+        self._described = f'{target} of sidecar "{str(ring.name).removeprefix(REQUESTS)}"'
         self._parent = parent
         self._clients: dict[str, Client] = {}
         self._stopping = False
@@ -257,10 +259,9 @@ class Worker:
     def _worked_on_as_one(self, batches: list[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
         assert self._batching is not None
         rows = [batch.num_rows for batch in batches]
-        wanted, batch = Result.asked_for(joined(batches))
-        parts = list(self._batches(self._function(batch), wanted))
-        self._batching.check(self._target, sum(rows), sum(part.num_rows for part in parts))
-        return split(parts, rows)
+        calls, batch = Calls.of(joined(batches))
+        given = [batch] if calls is None else calls.arguments(batch)
+        return split([part for part in self._answers(given, calls) if part is not None], rows)
 
     def _client(self, name: str) -> Client:
         client = self._clients.get(name)
@@ -323,32 +324,40 @@ class Worker:
         return decode_batch(message, None, ring=self._ring.path, message_id=lease.message_id)
 
     def _worked_on(self, request: _Request) -> Iterator[Piece | None]:
-        wanted, batch = Result.asked_for(self._decode(request))
-        parts = slices(batch, request.head.rows)
+        calls, batch = Calls.of(self._decode(request))
+        given = [batch] if calls is None else calls.arguments(batch)
+        parts = list(zip(*(slices(each, request.head.rows) for each in given), strict=True))
         if self._batching is None:
             request.batches = len(parts)
-        del batch
+        del batch, given
         answers: Iterable[pa.RecordBatch | None]
         if len(parts) == 1:
-            answers = self._answers(parts.pop(), wanted)
+            answers = self._answers(parts.pop(), calls)
         else:
-            answers = together(self._answers_in_turn(request, parts, wanted))
+            answers = together(self._answers_in_turn(request, parts, calls))
         yield from self._pieces(request.client, answers)
 
-    def _answers(self, batch: pa.RecordBatch, wanted: Result | None) -> Iterator[pa.RecordBatch]:
+    def _answers(
+        self, given: Sequence[pa.RecordBatch], calls: Calls | None
+    ) -> Iterator[pa.RecordBatch | None]:
+        """What comes of a slice, of which each call is given its arguments."""
+        if calls is not None:
+            yield from self._results(given, calls)
+            return
+        (batch,) = given
         rows = batch.num_rows
         counts = self._batching is not None and not is_group(batch)
         result = self._function(*arguments(batch))
-        del batch
+        del batch, given
         answered = 0
-        for answer in self._batches(result, wanted):
+        for answer in self._batches(result):
             answered += answer.num_rows
             yield answer
         if self._batching is not None and counts:
             self._batching.check(self._target, rows, answered)
 
     def _answers_in_turn(
-        self, request: _Request, parts: list[pa.RecordBatch], wanted: Result | None
+        self, request: _Request, parts: list[tuple[pa.RecordBatch, ...]], calls: Calls | None
     ) -> Iterator[pa.RecordBatch | None]:
         looked = time.monotonic()
         for number, part in enumerate(parts, 1):
@@ -357,37 +366,42 @@ class Worker:
                 if request.client.is_gone():  # what there is so far is not the answer
                     raise RingNotFound(f'ring "{request.client.ring.path}": its client is gone')
             try:
-                if wanted is not None:
-                    yield from self._results(part, wanted)
-                else:
-                    yield from self._counted(part)
+                yield from self._answers(part, calls)
                 yield None
-            except GeneratorExit:
-                raise
             except BaseException as error:
                 error.add_note(
                     f"in batch {number} of the {len(parts)} of {request.head.describe()}"
                 )
                 raise
 
-    def _counted(self, part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        answered = 0
-        for answer in self._batches(self._function(part), None):
-            answered += answer.num_rows
-            yield answer
-        if self._batching is not None:
-            self._batching.check(self._target, part.num_rows, answered)
+    def _results(
+        self, given: Sequence[pa.RecordBatch], calls: Calls
+    ) -> Iterator[pa.RecordBatch | None]:
+        """Of UDFs: none before it is known that those of each are as many as the rows."""
+        results: list[list[Any]] = []
+        for number, (batch, call) in enumerate(zip(given, calls.each, strict=True), 1):
+            result: list[Any] = []
+            try:
+                for answer in self._batches(self._function(batch)):
+                    if results or result:
+                        yield None  # the client may have to see that something happens
+                    result.append(call.result(answer, self._described))
+                self._check_rows(batch.num_rows, sum(map(len, result)))
+            except BaseException as error:
+                if len(given) > 1:
+                    error.add_note(calls.describe(number))
+                raise
+            results.append(result)
+        yield from calls.beside(results)
 
-    def _results(self, part: pa.RecordBatch, wanted: Result) -> list[pa.RecordBatch]:
-        """Of a UDF: none before it is known that they are as many as the rows."""
-        results = list(self._batches(self._function(part), wanted))
-        answered = sum(result.num_rows for result in results)
-        if answered != part.num_rows:
+    def _check_rows(self, rows: int, answered: int) -> None:
+        if self._batching is not None:
+            self._batching.check(self._target, rows, answered)
+        elif answered != rows:
             raise WrongRows(
-                f"{self._target} answered with another number of rows than a UDF must: "
-                f"expected {part.num_rows}, got {answered}"
+                f"{self._described} answered with another number of rows than a UDF must: "
+                f"expected {rows}, got {answered}"
             )
-        return results
 
     def _pieces(
         self, client: Client, batches: Iterable[pa.RecordBatch | None]
@@ -404,10 +418,9 @@ class Worker:
                 remedy=REPLY.remedy,
             )
 
-    def _batches(self, result: Any, wanted: Result | None) -> Iterator[pa.RecordBatch]:
+    def _batches(self, result: Any) -> Iterator[pa.RecordBatch]:
         for part in _parts(result):
-            for batch in self._batches_of(part):
-                yield batch if wanted is None else wanted.of(batch, self._target)
+            yield from self._batches_of(part)
 
     def _batches_of(self, part: Any) -> Iterator[pa.RecordBatch]:
         if part is None:

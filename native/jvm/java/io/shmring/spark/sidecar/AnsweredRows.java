@@ -95,13 +95,9 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     boolean wanted = true; // one before each answer that is there, so that the sidecar has work
     while (wanted && sidecar.underWay() < task.call().inFlight() && batches.hasNext()) {
       Batches.Vectors vectors = batches.next(sidecar.welcome());
-      for (int i = 0; i < batches.requests(); i++) {
-        passage.sent(vectors);
-        sidecar.send(
-            batches.request(vectors, i),
-            batches.rowsAtATime(),
-            () -> batches.giveBack(vectors));
-      }
+      passage.sent(vectors);
+      sidecar.send(
+          batches.request(vectors), batches.rowsAtATime(), () -> batches.giveBack(vectors));
       wanted = !sidecar.isAnswered();
     }
     if (sidecar.underWay() == 0) {

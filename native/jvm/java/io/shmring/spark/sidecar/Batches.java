@@ -35,7 +35,6 @@ final class Batches implements AutoCloseable {
   static final class Vectors {
     private final VectorSchemaRoot root;
     private final RootWriter writer;
-    private int requests; // that are not answered yet
     private int filled; // with so many of the input's rows
 
     private Vectors(VectorSchemaRoot root) {
@@ -54,8 +53,8 @@ final class Batches implements AutoCloseable {
 
   private final Input input;
   private final Schema schema;
-  private final List<Signature.Part> parts;
-  private final List<byte[]> schemaBytes; // of these
+  private final Signature.Sent sent;
+  private final byte[] schemaBytes; // of that
   private final BufferAllocator allocator;
   private final VectorMemory memory;
   private final int mostRows;
@@ -78,9 +77,8 @@ final class Batches implements AutoCloseable {
       long mostBytes) {
     this.input = input;
     this.schema = signature.columns();
-    this.parts = signature.parts();
-    this.schemaBytes =
-        parts.stream().map(part -> EncodedBatch.schemaBytes(part.schema())).toList();
+    this.sent = signature.sent();
+    this.schemaBytes = EncodedBatch.schemaBytes(sent.schema());
     this.allocator = allocator;
     this.memory = memory;
     this.mostRows = Math.min(mostRows, MOST_ROWS);
@@ -158,31 +156,17 @@ final class Batches implements AutoCloseable {
     return vectors;
   }
 
-  /** How many requests such batches become. */
-  int requests() {
-    return parts.size();
-  }
-
-  /** One of these requests, which is closed before the vectors are given back. */
-  EncodedBatch request(Vectors vectors, int request) {
-    List<FieldVector> columns =
-        parts.get(request).columns().stream().map(vectors.root::getVector).toList();
+  /** The request, which is closed before the vectors are given back. */
+  EncodedBatch request(Vectors vectors) {
+    List<FieldVector> columns = sent.columns().stream().map(vectors.root::getVector).toList();
     List<Field> fields = columns.stream().map(FieldVector::getField).toList();
-    EncodedBatch encoded =
-        new EncodedBatch(
-            new VectorSchemaRoot(fields, columns, vectors.rows()),
-            schemaBytes.get(request),
-            vectors.filled);
-    vectors.requests++;
-    return encoded;
+    return new EncodedBatch(
+        new VectorSchemaRoot(fields, columns, vectors.rows()), schemaBytes, vectors.filled);
   }
 
-  /** One of the requests is answered, and does not need the vectors any more. */
+  /** The request is answered, and does not need the vectors any more. */
   void giveBack(Vectors vectors) {
-    vectors.requests--;
-    if (vectors.requests == 0) {
-      free.push(vectors);
-    }
+    free.push(vectors);
   }
 
   @Override

@@ -29,8 +29,8 @@ record CogroupSignature(
   }
 
   @Override
-  public List<Part> parts() {
-    return List.of(new Part(List.of(0, 1), new Schema(columns().getFields(), COGROUP)));
+  public Sent sent() {
+    return new Sent(List.of(0, 1), new Schema(columns().getFields(), COGROUP));
   }
 
   @Override

@@ -1,6 +1,5 @@
 package io.shmring.spark.sidecar;
 
-import java.util.List;
 import java.util.Map;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -26,10 +25,9 @@ record GroupSignature(MapSignature map, Seq<Expression> values, Seq<Attribute> i
   }
 
   @Override
-  public List<Part> parts() {
-    return map.parts().stream()
-        .map(part -> new Part(part.columns(), new Schema(part.schema().getFields(), GROUP)))
-        .toList();
+  public Sent sent() {
+    Sent sent = map.sent();
+    return new Sent(sent.columns(), new Schema(sent.schema().getFields(), GROUP));
   }
 
   @Override

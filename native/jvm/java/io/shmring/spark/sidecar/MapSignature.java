@@ -3,7 +3,6 @@ package io.shmring.spark.sidecar;
 import io.shmring.spark.columns.ColumnRows;
 import io.shmring.spark.columns.SparkTypes;
 import java.util.Iterator;
-import java.util.List;
 import java.util.Optional;
 import java.util.function.Function;
 import java.util.stream.IntStream;
@@ -26,8 +25,8 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
   }
 
   @Override
-  public List<Part> parts() {
-    return List.of(new Part(IntStream.range(0, input.size()).boxed().toList(), columns()));
+  public Sent sent() {
+    return new Sent(IntStream.range(0, input.size()).boxed().toList(), columns());
   }
 
   @Override

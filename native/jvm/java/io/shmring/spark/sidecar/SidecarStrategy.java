@@ -20,6 +20,7 @@ import org.apache.spark.sql.catalyst.plans.logical.FlatMapGroupsInPandas;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.MapInArrow;
 import org.apache.spark.sql.catalyst.plans.logical.MapInPandas;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.SparkStrategy;
@@ -144,7 +145,7 @@ public final class SidecarStrategy extends SparkStrategy {
   private Optional<SparkPlan> plan(ArrowEvalPython eval) {
     Deque<ArrowEvalPython> evals = new ArrayDeque<>(); // the lowest first
     LogicalPlan below = eval;
-    while (below instanceof ArrowEvalPython each && isOurs(each)) {
+    while (source(below) instanceof ArrowEvalPython each && isOurs(each)) {
       evals.push(each);
       below = each.child();
     }
@@ -160,9 +161,18 @@ public final class SidecarStrategy extends SparkStrategy {
     SparkPlan planned = steps.over(planLater(below));
     List<NamedExpression> wanted = new ArrayList<>(CollectionConverters.asJava(eval.output()));
     return Optional.of(
-        planned.output().size() == wanted.size()
+        CollectionConverters.asJava(planned.output()).equals(wanted)
             ? planned
             : new ProjectExec(CollectionConverters.asScala(wanted).toList(), planned));
+  }
+
+  /** Spark leaves out between two UDFs the columns that only the first one takes. */
+  private static LogicalPlan source(LogicalPlan plan) {
+    return plan instanceof Project project
+            && CollectionConverters.asJava(project.projectList()).stream()
+                .allMatch(Attribute.class::isInstance)
+        ? project.child()
+        : plan;
   }
 
   private static boolean isOurs(ArrowEvalPython eval) {

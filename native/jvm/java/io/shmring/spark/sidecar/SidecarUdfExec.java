@@ -14,7 +14,7 @@ import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
-/** UDFs of a sidecar: the child's columns, and the results beside them, all of one type. */
+/** UDFs of a sidecar: the child's columns, and the results beside them. */
 public final class SidecarUdfExec extends SidecarUnaryNode {
   private static final long serialVersionUID = 1L;
 
@@ -46,8 +46,17 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
         takesColumns() ? places() : List.of(),
         child().output(),
         child().schema(),
-        new StructType().add("result", results.head().dataType()),
+        types(results),
         types);
+  }
+
+  /** Of columns, by their places: two may have one name. */
+  private static StructType types(Seq<Attribute> columns) {
+    StructType types = new StructType();
+    for (Attribute column : CollectionConverters.asJava(columns)) {
+      types = types.add("_" + types.size(), column.dataType());
+    }
+    return types;
   }
 
   @Override
@@ -64,11 +73,7 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
 
   @Override
   boolean sendsColumns() {
-    StructType input = new StructType();
-    for (Attribute column : CollectionConverters.asJava(child().output())) {
-      input = input.add("_" + input.size(), column.dataType());
-    }
-    return !places().contains(ABSENT) && SparkTypes.areSupported(input);
+    return !places().contains(ABSENT) && SparkTypes.areSupported(types(child().output()));
   }
 
   /** Where the arguments stand among the child's columns. */

@@ -7,17 +7,17 @@ import org.apache.arrow.vector.types.pojo.Schema;
 /** What one kind of Spark's functions sends to a sidecar, and what it makes of the answers. */
 interface Signature extends Serializable {
   /**
-   * Requests that a batch is sent as, one after the other.
+   * What goes of a batch.
    *
-   * @param columns of the batch that go
+   * @param columns which of its columns
    * @param schema of the request
    */
-  record Part(List<Integer> columns, Schema schema) {}
+  record Sent(List<Integer> columns, Schema schema) {}
 
   /** Of the rows of a batch. */
   Schema columns();
 
-  List<Part> parts();
+  Sent sent();
 
   /** For one task. */
   Passage begin(int partition);

@@ -1,28 +1,28 @@
 package io.shmring.spark.sidecar;
 
 import java.util.ArrayDeque;
-import java.util.List;
+import java.util.Optional;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.JoinedRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** UDFs over columns, which wait in the vectors that their arguments are sent from. */
 final class UdfColumns extends UdfPassage {
-  private final int requests; // of a batch
   private final UnsafeProjection output;
+  private final JoinedRow row = new JoinedRow();
   private final ArrayDeque<Batches.Vectors> waiting = new ArrayDeque<>(); // by request
   private ColumnarBatch batch; // of the oldest; null before its first row
   private int position;
 
   UdfColumns(UdfSignature signature) {
-    super(signature.uses().size(), signature.result());
-    this.requests = signature.uses().size();
+    super(signature.results());
     StructType joined = signature.rows();
-    for (int i = 0; i < requests; i++) {
-      joined = joined.add(signature.result().apply(0));
+    for (StructField result : signature.results().fields()) {
+      joined = joined.add(result);
     }
     this.output = UnsafeProjection.create(joined);
   }
@@ -34,28 +34,21 @@ final class UdfColumns extends UdfPassage {
   }
 
   @Override
-  UnsafeRow joined(List<KeptRows> earlier, InternalRow last) {
+  UnsafeRow joined(InternalRow results) {
     if (batch == null) {
       batch = waiting.element().columns();
     }
-    InternalRow row = new JoinedRow(batch.getRow(position++), results(earlier, last));
-    return output.apply(row);
-  }
-
-  private static InternalRow results(List<KeptRows> earlier, InternalRow last) {
-    InternalRow results = last;
-    for (int i = earlier.size() - 1; i >= 0; i--) {
-      results = new JoinedRow(earlier.get(i).remove(), results);
-    }
-    return results;
+    return output.apply(row.apply(batch.getRow(position++), results));
   }
 
   @Override
-  void batchEnded() {
-    for (int i = 0; i < requests; i++) {
+  public Optional<String> ended() {
+    Optional<String> objection = super.ended();
+    if (objection.isEmpty()) {
       waiting.remove();
+      batch = null;
+      position = 0;
     }
-    batch = null;
-    position = 0;
+    return objection;
   }
 }

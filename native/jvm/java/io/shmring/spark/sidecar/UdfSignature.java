@@ -1,10 +1,13 @@
 package io.shmring.spark.sidecar;
 
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.JsonNodeFactory;
 import io.shmring.arrow.EncodedBatch;
 import io.shmring.spark.columns.SparkTypes;
 import java.util.Base64;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.IntStream;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -13,14 +16,14 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * UDFs of one type: their arguments go, and the first column of each answer comes beside the row,
+ * UDFs beside each other: their arguments go, each of them once, and the results come beside the row,
  * which waits here.
  *
  * @param uses the UDFs
  * @param arguments that are computed from the input's attributes
  * @param places of the arguments in the input, all of which is written; none if rows are
  * @param input the child's output; rows are its types
- * @param result of one column
+ * @param results a column for each of the UDFs
  */
 record UdfSignature(
     List<UdfUse> uses,
@@ -28,15 +31,36 @@ record UdfSignature(
     List<Integer> places,
     Seq<Attribute> input,
     StructType rows,
-    StructType result,
+    StructType results,
     SparkTypes types)
     implements Signature {
-  /** Of the schema: the answer's, in base64. The sidecar casts its result, as Spark's workers do. */
+  /** Of the schema: sidecars/wire.py says what both mean. */
+  private static final String CALLS = "shmring.calls";
+
+  /** The sidecar casts its results to this, as Spark's workers do. */
   private static final String ANSWER = "shmring.answer";
 
   @Override
   public Schema columns() {
-    Seq<? extends Expression> written = isOfColumns() ? input : arguments;
+    return schema(isOfColumns() ? input : arguments);
+  }
+
+  @Override
+  public Sent sent() {
+    SparkTypes cast = new SparkTypes("UTC", types.large()); // theirs is of this zone
+    byte[] answer = EncodedBatch.schemaBytes(cast.schema(results));
+    Map<String, String> metadata =
+        Map.of(CALLS, calls(), ANSWER, Base64.getEncoder().encodeToString(answer));
+    return new Sent(
+        isOfColumns() ? places : IntStream.range(0, arguments.size()).boxed().toList(),
+        new Schema(schema(arguments).getFields(), metadata));
+  }
+
+  private boolean isOfColumns() {
+    return !places.isEmpty();
+  }
+
+  private Schema schema(Seq<? extends Expression> written) {
     StructType columns = new StructType();
     for (Expression column : CollectionConverters.asJava(written)) {
       columns = columns.add("_" + columns.size(), column.dataType());
@@ -44,30 +68,15 @@ record UdfSignature(
     return types.schema(columns);
   }
 
-  @Override
-  public List<Part> parts() {
-    return uses.stream().map(use -> new Part(written(use), request(use))).toList();
-  }
-
-  private boolean isOfColumns() {
-    return !places.isEmpty();
-  }
-
-  private List<Integer> written(UdfUse use) {
-    return isOfColumns() ? use.arguments().stream().map(places::get).toList() : use.arguments();
-  }
-
-  private Schema request(UdfUse use) {
-    StructType columns = new StructType();
-    for (int argument : use.arguments()) {
-      String name = use.names().get(columns.size());
-      columns = columns.add(name, arguments.apply(argument).dataType());
+  private String calls() {
+    ArrayNode calls = JsonNodeFactory.instance.arrayNode();
+    for (UdfUse use : uses) {
+      ArrayNode call = calls.addArray();
+      for (int i = 0; i < use.arguments().size(); i++) {
+        call.addArray().add(use.names().get(i)).add(use.arguments().get(i));
+      }
     }
-    SparkTypes cast = new SparkTypes("UTC", types.large()); // theirs is of this zone
-    byte[] answer = EncodedBatch.schemaBytes(cast.schema(result));
-    return new Schema(
-        types.schema(columns).getFields(),
-        Map.of(ANSWER, Base64.getEncoder().encodeToString(answer)));
+    return calls.toString();
   }
 
   @Override

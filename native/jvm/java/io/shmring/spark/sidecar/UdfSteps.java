@@ -13,6 +13,9 @@ import scala.jdk.javaapi.CollectionConverters;
 
 /** UDFs of sidecars in the order in which they are called; Spark gives them one by one as a rule. */
 final class UdfSteps {
+  /** That may be asked for in a request: MOST of sidecars/calls.py. */
+  private static final int MOST = 256;
+
   private record Step(UdfCall udf, List<Expression> arguments, Attribute result) {}
 
   private final List<Step> steps = new ArrayList<>();
@@ -50,28 +53,42 @@ final class UdfSteps {
 
   /** A node for all that can be asked for at a time, and others above it. */
   SparkPlan over(SparkPlan child) {
-    SparkPlan planned = child;
-    List<Step> together = new ArrayList<>();
+    List<List<Step>> levels = new ArrayList<>();
     for (Step step : steps) {
-      if (!together.isEmpty() && !isBeside(together, step)) {
-        planned = node(together, planned);
-        together.clear();
+      int first = levels.size();
+      while (first > 0 && !takesResults(step, levels.get(first - 1))) {
+        first--;
       }
-      together.add(step);
+      levels.subList(first, levels.size()).stream()
+          .filter(level -> isBeside(level, step))
+          .findFirst()
+          .orElseGet(() -> added(levels))
+          .add(step);
     }
-    return node(together, planned);
+    SparkPlan planned = child;
+    for (List<Step> level : levels) {
+      planned = node(level, planned);
+    }
+    return planned;
   }
 
-  /** Whether it asks the same sidecar in the same way, and needs none of the others' results. */
-  private static boolean isBeside(List<Step> together, Step step) {
-    Step first = together.get(0);
-    return step.udf.call().equals(first.udf.call())
-        && step.result.dataType().equals(first.result.dataType())
-        && together.stream()
-            .noneMatch(
-                other ->
-                    step.arguments.stream()
-                        .anyMatch(argument -> argument.references().contains(other.result)));
+  private static List<Step> added(List<List<Step>> levels) {
+    List<Step> level = new ArrayList<>();
+    levels.add(level);
+    return level;
+  }
+
+  private static boolean takesResults(Step step, List<Step> level) {
+    return level.stream()
+        .anyMatch(
+            other ->
+                step.arguments.stream()
+                    .anyMatch(argument -> argument.references().contains(other.result)));
+  }
+
+  /** Whether it can be asked of the same sidecar in the same way. */
+  private static boolean isBeside(List<Step> level, Step step) {
+    return level.size() < MOST && step.udf.call().equals(level.get(0).udf.call());
   }
 
   private static SparkPlan node(List<Step> together, SparkPlan child) {

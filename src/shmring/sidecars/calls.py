@@ -1,0 +1,171 @@
+"""The UDFs of Spark's that one request asks for: their arguments among its columns, and results.
+
+Several of one select are several calls of the sidecar's function, on columns that may be the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self, cast
+
+import pyarrow as pa
+
+from shmring.errors import Damaged, SchemaMismatch
+from shmring.sidecars.groups import is_group
+
+__all__ = ["MOST", "Call", "Calls"]
+
+_arrow: Any = pa
+
+_CALLS = b"shmring.calls"
+_ANSWER = b"shmring.answer"
+
+# In a request; UdfSteps.java makes several requests of more.
+MOST = 256
+
+_SHOWN = 100  # characters of what cannot be read
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What the function is to be given, and of which type its result is to be."""
+
+    names: tuple[str, ...]
+    columns: tuple[int, ...]
+    type: pa.DataType
+
+    def arguments(self, request: pa.RecordBatch) -> pa.RecordBatch:
+        """Those of the request's columns, as the function is to see them."""
+        given: Any = request
+        fields = [
+            given.schema.field(place).with_name(name)
+            for place, name in zip(self.columns, self.names, strict=True)
+        ]
+        schema = pa.schema(fields, given.schema.metadata)
+        columns = [given.column(place) for place in self.columns]
+        return _arrow.RecordBatch.from_arrays(columns, schema=schema)
+
+    def result(self, answer: pa.RecordBatch, function: str) -> Any:
+        """The first column of an answer, cast as Spark casts what its own UDFs return.
+
+        Raises
+        ------
+        SchemaMismatch : there is none
+        TypeError : values would be lost
+        """
+        if not answer.num_columns:
+            raise SchemaMismatch(
+                f"{function} answered without a column: expected one with the result for each row"
+            )
+        column = cast("Any", answer).column(0)
+        if column.type == self.type:
+            return column
+        try:
+            return column.cast(self.type, safe=True)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise TypeError(
+                f"{function} returned a column of {column.type}, which cannot become the "
+                f"{self.type} that the UDF was declared with: {error}"
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """All of a request, in order.
+
+    Parameters
+    ----------
+    answer : the schema that the client wants: a column for each
+    """
+
+    each: tuple[Call, ...]
+    answer: pa.Schema
+
+    @classmethod
+    def of(cls, request: pa.RecordBatch) -> tuple[Self | None, pa.RecordBatch]:
+        """What a request asks for, if it is for UDFs, and the request without that.
+
+        Raises
+        ------
+        Damaged : nobody can say what it asks for
+        """
+        metadata = dict(request.schema.metadata or {})
+        calls, answer = metadata.pop(_CALLS, None), metadata.pop(_ANSWER, None)
+        if calls is None and answer is None:
+            return None, request
+        if calls is None or answer is None or is_group(request):
+            raise _damaged("its schema needs both keys, and none of a group's")
+        found = _read(calls, answer, request.num_columns)
+        return cls(*found), request.replace_schema_metadata(metadata or None)
+
+    def arguments(self, request: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """What the function is to be given, for each call."""
+        return [call.arguments(request) for call in self.each]
+
+    def beside(self, results: Sequence[Sequence[Any]]) -> list[pa.RecordBatch]:
+        """The answer that results make, those of each call in parts, of as many rows in all."""
+        if all(len(parts) == 1 for parts in results):
+            columns = [parts[0] for parts in results]
+            return [_arrow.RecordBatch.from_arrays(columns, schema=self.answer)]
+        chunked = [
+            _arrow.chunked_array(list(parts), call.type)
+            for parts, call in zip(results, self.each, strict=True)
+        ]
+        return _arrow.Table.from_arrays(chunked, schema=self.answer).combine_chunks().to_batches()
+
+    def describe(self, number: int) -> str:
+        """Which of the calls it is, counted from 1, in words."""
+        names = ", ".join(self.each[number - 1].names)
+        return f"in call {number} of the {len(self.each)} of one request, with {names}"
+
+
+@functools.lru_cache(maxsize=64)
+def _read(calls: bytes, answer: bytes, columns: int) -> tuple[tuple[Call, ...], pa.Schema]:
+    try:
+        schema: Any = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(answer, validate=True)))
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise _damaged(f"no schema of an answer: {error}") from None
+    try:
+        said: Any = json.loads(calls)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(f"no JSON: {error}") from None
+    listed = cast("list[Any]", said) if isinstance(said, list) else []
+    if not 0 < len(listed) <= MOST:
+        raise _damaged(f"not a list of 1 to {MOST} calls: {calls[:_SHOWN]!r}")
+    if len(listed) != len(schema.types):
+        raise _damaged(f"{len(listed)} calls for {len(schema.types)} results")
+    return (
+        tuple(_call(one, kind, columns) for one, kind in zip(listed, schema.types, strict=True)),
+        schema,
+    )
+
+
+def _call(said: Any, kind: pa.DataType, columns: int) -> Call:
+    names: list[str] = []
+    places: list[int] = []
+    listed = cast("list[Any]", said) if isinstance(said, list) else []
+    if not listed:
+        raise _damaged(f"not a list of a call's arguments: {_shown(said)}")
+    for argument in listed:
+        match argument:
+            case [str(name), int(place)] if type(place) is int and 0 <= place < columns:
+                names.append(name)
+                places.append(place)
+            case _:
+                raise _damaged(f"no name with one of {columns} columns: {_shown(argument)}")
+    return Call(tuple(names), tuple(places), kind)
+
+
+def _shown(said: Any) -> str:
+    return repr(said)[:_SHOWN]
+
+
+def _damaged(why: str) -> Damaged:
+    return Damaged(
+        f"the UDFs of a request cannot be told (shmring.calls, shmring.answer): {why}; do client "
+        f"and sidecar run the same shmring?"
+    )

@@ -1,0 +1,241 @@
+"""Several UDFs of one sidecar in a select: one request a batch, and one answer."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from direct import ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of
+from pyspark.sql import functions
+from pyspark.sql.functions import col, expr
+
+from shmring.sidecars import Sidecar
+from shmring.spark import arrow_udf
+
+pytestmark = pytest.mark.spark_version(since="4.1")
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark):
+    return start_spark("local[2]", **ZONED)
+
+
+@pytest.fixture(params=["rows", "columns"])
+def numbers(request, spark):
+    """Of which the operator has rows, or columns."""
+    frame = spark.range(2000, numPartitions=3).selectExpr(
+        "id", "id * 10 tens", "if(id % 3 = 0, null, id) gaps", "repeat('x', cast(id % 50 as int)) s"
+    )
+    if request.param == "columns":
+        frame = frame.cache()
+        frame.count()
+        yield frame
+        frame.unpersist()
+    else:
+        yield frame
+
+
+def own_sum(kind):
+    """Spark's own UDF of two columns."""
+
+    def total(one, other):
+        return pa.compute.add(one.fill_null(0), other.fill_null(0))
+
+    total.__annotations__ = {"one": pa.Array, "other": pa.Array, "return": pa.Array}
+    return functions.arrow_udf(total, returnType=kind)
+
+
+def own_identity(kind):
+    def same(column):
+        return column
+
+    same.__annotations__ = {"column": pa.Array, "return": pa.Array}
+    return functions.arrow_udf(same, returnType=kind)
+
+
+def nodes_of(frame, name):
+    return plan_of(frame).count(f"Sidecar {name}")
+
+
+def test_results_of_every_type_at_once_are_those_of_sparks_own(spark, serve, name, set_option):
+    serve("identity", workers=2)
+    set_option(ROWS, 70)
+    frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, "some"))
+
+    def results(make):
+        return frame.select("id", *(make(frame.schema[c].dataType)(c) for c in TYPES))
+
+    ours = results(lambda kind: arrow_udf(name, kind))
+    assert nodes_of(ours, name) == 1
+    assert ours.collect() == results(own_identity).collect()
+
+
+def test_shared_arguments_nulls_and_different_types(serve, name, path, numbers):
+    serve("total", workers=2)
+    pairs = [("id", "tens"), ("tens", "gaps"), ("id", "tens"), ("gaps", "gaps"), ("id", "gaps")]
+    kinds = ["long", "double", "string", "decimal(22, 2)", "long"]
+
+    def results(make):
+        return numbers.select(
+            "s", *(make(k)(*pair).alias(k[0]) for k, pair in zip(kinds, pairs, strict=True)), "id"
+        )
+
+    ours = results(lambda kind: arrow_udf(name, kind))
+    assert nodes_of(ours, name) == (path == "direct")
+    assert ours.collect() == results(own_sum).collect()
+
+
+def test_batch_is_one_request_with_each_argument_once(serve, name, numbers):
+    serve("total")
+    total = arrow_udf(name, "long")
+    one = numbers.select(total("id", "tens"))
+    three = numbers.select(total("id", "tens"), total("tens", "id"), total("id"))
+    found = []
+    for frame in (one, three):
+        assert len(frame.collect()) == 2000
+        found.append(metrics_of(frame))
+    assert [metrics["requests"] for metrics in found] == [3, 3]
+    assert [metrics["answers"] for metrics in found] == [3, 3]
+    assert found[1]["requestBytes"] < found[0]["requestBytes"] + 3 * 1000
+    assert found[1]["answerBytes"] > 2 * found[0]["answerBytes"]
+
+
+def test_same_call_twice_and_of_functions_that_are_not_deterministic(serve, name, path, numbers):
+    serve("double")
+    double = arrow_udf(name, "long")
+    once = double.asNondeterministic()
+    frame = numbers.select(double("id"), double("id"), once("id"), once("id"))
+    assert [tuple(row) for row in frame.collect()] == [(2 * i,) * 4 for i in range(2000)]
+    assert nodes_of(frame, name) == (path == "direct")
+
+
+def test_names_and_computed_arguments_are_each_calls_own(serve, name, path, numbers):
+    serve("types")
+    types = arrow_udf(name, "string")
+    frame = numbers.select(
+        types("id", "s"),
+        types(price="id", text=col("s")),
+        types(col("id") + 1, "id"),
+        types("tens"),
+    )
+    (seen,) = frame.distinct().collect()
+    assert tuple(seen) == (
+        "id int64, s string",
+        "price int64, text string",
+        "_0 int64, id int64",
+        "tens int64",
+    )
+
+
+def test_results_of_each_other_need_a_request_of_their_own(serve, name, path, numbers):
+    serve("double", workers=2)
+    double = arrow_udf(name, "long")
+    frame = numbers.select(
+        double("id"), double(double("id")), double(double(double("tens"))), double("gaps"), "s"
+    )
+    assert [tuple(row)[:4] for row in frame.collect()] == [
+        (2 * i, 4 * i, 80 * i, 2 * i if i % 3 else None) for i in range(2000)
+    ]
+    assert nodes_of(frame, name) == (3 if path == "direct" else 0)
+
+
+def test_sidecars_in_turn_are_asked_once_each(serve, name, path, numbers):
+    serve("double")
+    with Sidecar("functions:as_text", name=f"{name}-text"):
+        double, text = arrow_udf(name, "long"), arrow_udf(f"{name}-text", "string")
+        frame = numbers.select(double("id"), text("id"), double("tens"), text(double("id")), "id")
+        assert [tuple(row) for row in frame.collect()] == [
+            (2 * i, f"{i}", 20 * i, f"{2 * i}", i) for i in range(2000)
+        ]
+        if path == "direct":
+            assert nodes_of(frame, f"{name}-text") == 1
+            assert nodes_of(frame, f"{name} ") == 1
+
+
+def test_exception_of_one_call_fails_the_job_and_names_the_call(serve, name, path, numbers):
+    serve("fail_on_seven")
+    same = arrow_udf(name, "long")
+    frame = numbers.coalesce(1).where("id > 7")
+    fine = frame.select(same("id"), same("tens"))
+    assert len(fine.collect()) == 1992
+    bad = frame.select(same("id"), same(expr("id - 100").alias("x")), same("tens"))
+    with pytest.raises(Exception, match="seven is not allowed") as caught:
+        bad.collect()
+    if path == "direct":
+        assert "in call 2 of the 3 of one request" in str(caught.value)
+    assert len(fine.collect()) == 1992
+
+
+def test_call_with_an_answer_of_another_type_fails_the_job(serve, name, path, numbers):
+    serve("as_text")
+    frame = numbers.coalesce(1).select(
+        arrow_udf(name, "string")("id"), arrow_udf(name, "long")("id"), arrow_udf(name, "int")("s")
+    )
+    with pytest.raises(Exception, match=r"MISMATCH|cannot become the int32 that the UDF"):
+        frame.collect()
+
+
+def test_empty_partitions_and_limits(spark, serve, name, path):
+    serve("double", workers=2)
+    double = arrow_udf(name, "long")
+    frame = spark.range(2000, numPartitions=8).select("id", double("id"), double(col("id") + 1))
+    assert frame.where("id < 0").collect() == []
+    assert [tuple(row) for row in frame.where("id = 7").collect()] == [(7, 14, 16)]
+    assert [tuple(row) for row in frame.limit(2).collect()] == [(0, 0, 2), (1, 2, 4)]
+
+
+def test_results_that_are_larger_than_the_ring_for_them(spark, serve, name, path):
+    serve("identity", slots=4096)
+    same = arrow_udf(name, "string", reply_slots=1024)
+    frame = spark.range(300, numPartitions=1).selectExpr("id", "repeat('x', 2000) a", "'y' b")
+    rows = frame.select("id", same("a"), same("b"), same("a")).collect()
+    assert [(row[0], len(row[1]), row[2], len(row[3])) for row in rows] == [
+        (i, 2000, "y", 2000) for i in range(300)
+    ]
+
+
+def test_queries_at_once_get_their_own_results(spark, serve, name, path, thread):
+    serve("total", workers=2)
+    total = arrow_udf(name, "long")
+
+    def query(k):
+        frame = spark.range(5000 * k, 5000 * k + 5000, numPartitions=2).selectExpr("id", "2 * id d")
+        return frame.select(total("id", "d"), total("d", "d"), total("d")).collect
+
+    jobs = [thread(query(k)) for k in range(3)]
+    for k, job in enumerate(jobs):
+        assert [tuple(row) for row in job.outcome()] == [
+            (3 * i, 4 * i, 2 * i) for i in range(5000 * k, 5000 * k + 5000)
+        ]
+
+
+def test_more_calls_than_a_request_may_have(spark, serve, name):
+    serve("double")
+    double = arrow_udf(name, "long")
+    frame = spark.range(3, numPartitions=1).select(*(double(col("id") + i) for i in range(257)))
+    assert nodes_of(frame, name) == 2
+    assert [tuple(row) for row in frame.collect()] == [
+        tuple(2 * (i + k) for k in range(257)) for i in range(3)
+    ]
+
+
+def test_sidecar_that_joins_requests_answers_all_calls(spark, name):
+    with Sidecar("functions:total", name=name, max_batch_rows=4000, max_wait_ms=1):
+        total = arrow_udf(name, "long")
+        frame = spark.range(2000, numPartitions=2).selectExpr("id", "2 * id d")
+        rows = frame.select(total("id", "d"), total("d"), "id").collect()
+        assert is_direct(frame.select(total("id")), name)
+        assert [tuple(row) for row in rows] == [(3 * i, 2 * i, i) for i in range(2000)]
+
+
+@pytest.mark.kill
+def test_workers_that_are_killed_under_load_cost_nothing(
+    spark, serve, name, path, set_option, outcome_under_kills
+):
+    sidecar = serve("slow", workers=3)
+    set_option(ROWS, 500)
+    same = arrow_udf(name, "long", patience=60)
+    frame = spark.range(30_000, numPartitions=2).selectExpr("id", "id * 10 tens")
+    frame = frame.select("id", same("tens").alias("t"), same("id").alias("i"))
+    sums = frame.selectExpr("count(*)", "sum(if(t = 10 * id and i = id, 1, 0))")
+    found = outcome_under_kills(sidecar, sums.first)
+    assert tuple(found) == (30_000, 30_000)
