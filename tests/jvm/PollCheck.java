@@ -30,6 +30,7 @@ public final class PollCheck {
         case "ways" -> readInEveryWay(ring, count);
         case "large" -> readLarge(ring, count);
         case "damaged" -> meetDamage(ring);
+        case "grows" -> growMeanwhile(ring);
         case "race" -> closeAtOnce(ring, arguments[1], count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
@@ -137,6 +138,28 @@ public final class PollCheck {
       for (int i = 0; i < length - 1000; i++) {
         check(part.get(i) == bytes[i + 999], "byte " + i + " of the part");
       }
+    }
+  }
+
+  /** A buffer whose limit another thread raises gets no byte from behind the message. */
+  private static void growMeanwhile(Ring ring) throws Exception {
+    try (Consumer consumer = join(ring);
+        Lease lease = lease(consumer, 1)) {
+      Message message = lease.message();
+      int length = (int) message.length();
+      ByteBuffer to = ByteBuffer.allocate(2 * length).limit(length);
+      Thread copier = new Thread(() -> message.copyTo(0, to));
+      synchronized (consumer) {
+        copier.start();
+        while (copier.getState() != Thread.State.BLOCKED) {
+          Thread.onSpinWait();
+        }
+        to.limit(2 * length);
+      }
+      copier.join();
+      check(to.position() == length, "as many as remained: " + to.position());
+      check(text(Arrays.copyOf(to.array(), length)).equals("a".repeat(length)), "the message");
+      check(text(to.array()).indexOf('b') < 0, "and nothing of the next one");
     }
   }
 

@@ -53,6 +53,18 @@ def test_a_large_message_is_copied_whole(name: str, java: Java) -> None:
         check(java("PollCheck", "large", name, length))
 
 
+def test_a_buffer_that_grows_while_it_is_copied_to_gets_the_message_only(
+    name: str, java: Java
+) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+    ):
+        ring.subscribe("polled", start="earliest")
+        out.push_many([b"a" * 300, b"b" * 300])
+        check(java("PollCheck", "grows", name, 0))
+
+
 def test_a_lease_of_a_damaged_message_is_given_and_reading_it_is_refused(
     name: str, java: Java
 ) -> None:

@@ -88,7 +88,7 @@ public final class Message {
     }
     synchronized (access.lock()) {
       access.check();
-      access.ring().slots().copy(this.offset + offset, to);
+      access.ring().slots().copy(this.offset + offset, count, to);
     }
   }
 

@@ -30,15 +30,16 @@ final class Slots {
     return address + offset;
   }
 
-  /** Copies what begins so many bytes behind the first slot until `to` is full. */
-  void copy(long offset, ByteBuffer to) {
-    while (to.hasRemaining()) {
-      ByteBuffer window = window(offset);
-      int there = window.capacity() - place(offset);
-      int count = Math.min(to.remaining(), Math.min(there, MOST_AT_ONCE));
-      to.put(to.position(), window, place(offset), count);
-      to.position(to.position() + count);
-      offset += count;
+  /** Copies `count` bytes that begin so many bytes behind the first slot, whatever room `to` has. */
+  void copy(long offset, int count, ByteBuffer to) {
+    int copied = 0;
+    while (copied < count) {
+      ByteBuffer window = window(offset + copied);
+      int from = place(offset + copied);
+      int part = Math.min(count - copied, Math.min(window.capacity() - from, MOST_AT_ONCE));
+      to.put(to.position(), window, from, part);
+      to.position(to.position() + part);
+      copied += part;
     }
   }
 
