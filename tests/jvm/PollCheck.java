@@ -21,6 +21,8 @@ import java.util.concurrent.CountDownLatch;
 public final class PollCheck {
   private static final Duration PATIENCE = Duration.ofSeconds(600);
 
+  private static Object[] filled; // the heap, with arrays that lead to each other
+
   private PollCheck() {}
 
   public static void main(String[] arguments) throws Exception {
@@ -31,6 +33,7 @@ public final class PollCheck {
         case "large" -> readLarge(ring, count);
         case "damaged" -> meetDamage(ring);
         case "grows" -> growMeanwhile(ring);
+        case "memory" -> pollWithoutMemory(ring, count);
         case "race" -> closeAtOnce(ring, arguments[1], count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
@@ -160,6 +163,50 @@ public final class PollCheck {
       check(to.position() == length, "as many as remained: " + to.position());
       check(text(Arrays.copyOf(to.array(), length)).equals("a".repeat(length)), "the message");
       check(text(to.array()).indexOf('b') < 0, "and nothing of the next one");
+    }
+  }
+
+  /** A message that was taken, but that there was no memory for a lease of, comes again. */
+  private static void pollWithoutMemory(Ring ring, int count) throws Exception {
+    int again = 0;
+    try (Consumer consumer = join(ring)) {
+      lease(consumer, 1).nack(); // loads what would want memory later
+      try {
+        throw new OutOfMemoryError();
+      } catch (OutOfMemoryError loaded) {
+        // this class, too
+      }
+      for (int i = 0; i < count; i++) {
+        boolean failed = failsWithoutMemory(consumer);
+        try (Lease lease = lease(consumer, 1)) {
+          check(text(lease.message().bytes()).equals(message(i)), "message " + i);
+          again += i > 0 && failed && lease.redelivered() ? 1 : 0;
+        }
+      }
+      check(again > 0, "memory was short behind a take");
+      check(consumer.poll(Duration.ZERO).isEmpty(), "nothing is left");
+    }
+  }
+
+  private static boolean failsWithoutMemory(Consumer consumer) throws Exception {
+    for (int size = 1 << 16; size > 0; size /= 16) {
+      try {
+        while (true) {
+          Object[] more = new Object[size];
+          more[0] = filled;
+          filled = more;
+        }
+      } catch (OutOfMemoryError full) {
+        // for arrays of this size
+      }
+    }
+    try {
+      consumer.poll(Duration.ZERO).orElseThrow().nack();
+      return false;
+    } catch (OutOfMemoryError expected) {
+      return true;
+    } finally {
+      filled = null;
     }
   }
 

@@ -65,6 +65,19 @@ def test_a_buffer_that_grows_while_it_is_copied_to_gets_the_message_only(
         check(java("PollCheck", "grows", name, 0))
 
 
+def test_a_message_that_there_was_no_memory_for_comes_again(name: str, java: Java) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+    ):
+        ring.subscribe("polled", start="earliest")
+        out.push_many([message(i) for i in range(5)])
+        command = java("PollCheck", "memory", name, 5)
+        command[command.index("-Xmx512m")] = "-Xmx32m"
+        check(command)
+        assert ring.branches()[0]["released"] == ring.claimed
+
+
 def test_a_lease_of_a_damaged_message_is_given_and_reading_it_is_refused(
     name: str, java: Java
 ) -> None:

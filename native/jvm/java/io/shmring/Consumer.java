@@ -102,7 +102,7 @@ public final class Consumer implements AutoCloseable {
         if (answer != Answer.AGAIN) { // else a take would cut a head start short
           answer = Native.take(ringHandle, handle(), maxMessages, maxSlots, takenAddress);
           if (answer == 0) {
-            return Optional.of(new Lease(this, taken));
+            return leaseOfTaken();
           }
           checkAnswer(answer);
         }
@@ -110,6 +110,20 @@ public final class Consumer implements AutoCloseable {
         if (answer == Answer.TIMEOUT) {
           return Optional.empty();
         }
+      }
+    }
+  }
+
+  /** Without memory for one, what was taken is handed back: nobody else knows of it. */
+  private Optional<Lease> leaseOfTaken() {
+    boolean made = false;
+    try {
+      Optional<Lease> lease = Optional.of(new Lease(this, taken));
+      made = true;
+      return lease;
+    } finally { // a catch could have to load a class
+      if (!made) {
+        handBack(taken.getLong(0), taken.getLong(Long.BYTES));
       }
     }
   }
