@@ -1,5 +1,6 @@
 package io.shmring;
 
+import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -101,6 +102,7 @@ public final class Consumer implements AutoCloseable {
         }
         if (answer != Answer.AGAIN) { // else a take would cut a head start short
           answer = Native.take(ringHandle, handle(), maxMessages, maxSlots, takenAddress);
+          Reference.reachabilityFence(taken); // of which the call has the address only
           if (answer == 0) {
             return leaseOfTaken();
           }

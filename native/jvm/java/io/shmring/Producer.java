@@ -1,5 +1,6 @@
 package io.shmring;
 
+import java.lang.ref.Reference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.time.Duration;
@@ -64,7 +65,9 @@ public final class Producer implements AutoCloseable {
       return Native.pushLarge(ringHandle, producer, data, kind);
     }
     slot.put(0, data, 0, data.length);
-    return Native.push(producer, slotAddress, data.length, kind);
+    long sequence = Native.push(producer, slotAddress, data.length, kind);
+    Reference.reachabilityFence(slot); // of which the call has the address only
+    return sequence;
   }
 
   /**
@@ -144,6 +147,7 @@ public final class Producer implements AutoCloseable {
       }
       Native.publishMany(
           producer, sequence + count - 1, Native.address(words) + (long) count * Long.BYTES);
+      Reference.reachabilityFence(words); // of which the call has the address only
       published = true;
     } finally {
       room.end();
