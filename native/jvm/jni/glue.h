@@ -29,7 +29,7 @@ bool text_load(JNIEnv *env, jbyteArray bytes, struct text *text);
 jbyteArray text_bytes(JNIEnv *env, const struct text *text);
 
 /* Throws io.shmring.RingException with the core's message unless `status` is
- * OK or one of the answers (-1 to -5), which Java handles. */
+ * OK or one of the answers (-1 to -6), which Java handles. */
 jint answer(JNIEnv *env, int status);
 void throw_status(JNIEnv *env, int status, const char *message);
 

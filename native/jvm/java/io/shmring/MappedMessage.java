@@ -5,7 +5,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
  * The bytes of a message where they lie. They stay mapped until this is closed; a use of {@link
- * #address()} or {@link #buffer()} afterwards crashes the process.
+ * #address()} or {@link #buffer()} afterwards may crash the process or read anything.
  */
 public final class MappedMessage implements AutoCloseable {
   private final Ring ring;

@@ -55,7 +55,8 @@ public final class MessageView extends Place {
   /**
    * Where all of it lies, for who reads by address, such as buffers that wrap one: without the look at
    * bounds and at the thread that each of the methods below takes. Once the handler has returned, others
-   * write there, and when the ring is closed a use of it crashes the process.
+   * write there, and once the last user of the ring is closed, a use of it may crash the process or read
+   * anything.
    */
   public long address() {
     check();
