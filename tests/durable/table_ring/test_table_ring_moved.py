@@ -15,7 +15,16 @@ import sqlalchemy as sa
 from postgres import Postgres, find_bin, postgres
 
 from shmring.durable.table_ring import TableRing, functions, postgresql
-from shmring.errors import BranchDropped, Contended, Damaged, Empty, RingNotFound, VersionMismatch
+from shmring.durable.table_ring.sqlite import SqliteBackend
+from shmring.errors import (
+    BranchDropped,
+    Contended,
+    Damaged,
+    Empty,
+    Full,
+    RingNotFound,
+    VersionMismatch,
+)
 
 
 @pytest.fixture(scope="module")
@@ -183,8 +192,8 @@ def renew_as_another_version(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create = functions.create
 
     def other(*given: Any) -> list[str]:
-        mine = f"v{functions.VERSION} boolean"
-        found = [statement.replace(mine, "v77 boolean") for statement in create(*given)]
+        mine = f"v{functions.VERSION}_"
+        found = [statement.replace(mine, "v77_") for statement in create(*given)]
         version = re.compile(r"'SELECT \(\d+\)::integer'")
         return [version.sub("'SELECT (77)::integer'", found[0]), *found[1:]]
 
@@ -261,18 +270,46 @@ def test_open_handle_writes_nothing_to_a_ring_of_another_size_in_the_place_of_it
         with TableRing(either, slots=5) as new:
             new.push_many([b"0", b"1", b"2", b"3"])
             for call in (
+                lambda: old.push(b"4", timeout=0),
+                lambda: old.push_many([b"4"] * 3, timeout=0),
                 lambda: old.pop(timeout=0),
                 lambda: old.pop_many(timeout=0),
             ):
                 with pytest.raises(RingNotFound, match="was dropped since"):
                     call()
-            # Where the database knows the places, the push is the new ring's as any other.
-            with contextlib.suppress(RingNotFound):
-                old.push(b"4", timeout=0)
-                assert not either.startswith("sqlite")
             new.push(b"end")
-            assert new.pop_many(4, timeout=0) == [b"0", b"1", b"2", b"3"]
-            assert new.pop_many(timeout=0)[-1] == b"end"
+            assert new.pop_many(timeout=0) == [b"0", b"1", b"2", b"3", b"end"]
+
+
+def test_run_longer_than_a_smaller_ring_in_the_place_of_its_own_is_refused(either: str) -> None:
+    with TableRing(either, slots=100) as old:
+        old.push(b"old")
+        TableRing.drop(either)
+        with TableRing(either, slots=10) as new:
+            with pytest.raises(RingNotFound, match="was dropped since"):
+                old.push_many([b"x"] * 50, timeout=0)
+            assert new.positions()[0] == 0
+
+
+def test_function_refuses_a_run_longer_than_its_ring(url: str) -> None:
+    with (
+        TableRing(url, slots=3),
+        pytest.raises(sa.exc.DBAPIError, match="4 messages can never fit 3 slots"),
+    ):
+        execute(url, "SELECT shmring_push_many(array_fill('x'::bytea, ARRAY[4]), 0)")
+
+
+def test_call_ends_whose_attempts_fail_although_each_look_shows_that_they_need_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TableRing(f"sqlite:///{tmp_path}/ring.db", slots=3) as ring:
+        ring.push(b"0")
+        monkeypatch.setattr(SqliteBackend, "push", lambda *_: None)
+        monkeypatch.setattr(SqliteBackend, "pop_one", lambda *_: None)
+        with pytest.raises(Full):
+            ring.push(b"1", timeout=0)
+        with pytest.raises(Empty):
+            ring.pop(timeout=0)
 
 
 def test_handle_of_a_subscriber_that_was_removed_takes_nothing_where_it_comes_again(

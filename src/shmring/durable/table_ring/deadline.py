@@ -8,6 +8,10 @@ from collections.abc import Callable
 
 __all__ = ["Deadline", "Searches"]
 
+# Attempts after the end: a look may have put right what the last attempt missed, and others may be
+# faster for a while, but not for ever.
+LATE = 100
+
 # Seconds between two looks through the whole table: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 
@@ -20,6 +24,7 @@ class Deadline:
             raise ValueError(f"timeout must be None or 0 and more seconds, not {timeout}")
         self._end = math.inf if timeout is None else time.monotonic() + timeout
         self.waits = 0
+        self._late = 0
 
     @property
     def remaining(self) -> float:
@@ -35,6 +40,12 @@ class Deadline:
         # More doublings than any wait lasts.
         self.waits = min(self.waits + 1, 60)
         return True
+
+    def again(self) -> bool:
+        """Whether there is one more attempt after a look that shows what one waits for."""
+        if time.monotonic() >= self._end:
+            self._late += 1
+        return self._late <= LATE
 
 
 class Searches:

@@ -21,7 +21,7 @@ from shmring.durable.table_ring.backend import (
     Which,
 )
 from shmring.durable.table_ring.bytea_array import bytea_array
-from shmring.durable.table_ring.functions import MARK, Parts
+from shmring.durable.table_ring.functions import Parts
 from shmring.durable.table_ring.presence import check_functions, is_there
 from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout, Tables
 from shmring.errors import Contended, Damaged, MissingExtra
@@ -117,9 +117,9 @@ class PostgresBackend(Backend):
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
-        named = self._named
+        named, mark = self._named, self._parts(layout).mark
         self._push_one = self._statement(
-            "push_one", f"SELECT {named('_push_one')}($1, $2, $3, {MARK})"
+            "push_one", f"SELECT {named('_push_one')}($1, $2, $3, {mark})"
         )
         self._sync = self._statement(
             "sync",
@@ -127,26 +127,27 @@ class PostgresBackend(Backend):
             " pg_logical_emit_message(true, '', '')",
         )
         self._push_many = self._statement(
-            "push_many", f"SELECT {named('_push_many')}($1, $2, {MARK})"
+            "push_many", f"SELECT {named('_push_many')}($1, $2, {mark})"
         )
-        self._look_push = f"SELECT * FROM {self._called('_look_push')}(%s::bigint, {MARK})"
+        self._look_push = f"SELECT * FROM {self._called('_look_push')}(%s::bigint, {mark})"
         self._key = self._parts(layout).key
 
     def serve(self, subscriber: str, holder: int) -> None:
         named, called = self._named, self._called
+        mark = self._mark = self._parts(self._layout).mark
         cursor = self._oid(named(f"_pop_{holder}"))
         # Of a subscriber that is removed the sequence is gone, also where another gets its bit.
         me = f"{holder}, {cursor}::oid::regclass"
         self._subscriber, self._holder = subscriber, holder
-        self._pop_one = self._statement("pop_one", f"SELECT {named('_pop_one')}({me}, $1, {MARK})")
+        self._pop_one = self._statement("pop_one", f"SELECT {named('_pop_one')}({me}, $1, {mark})")
         self._pop_many = self._statement(
             "pop_many",
-            f"SELECT message_id, message FROM {named('_pop_many')}({me}, $1, $2, {MARK})",
+            f"SELECT message_id, message FROM {named('_pop_many')}({me}, $1, $2, {mark})",
         )
-        self._pop_rows = f"SELECT * FROM {called('_pop_many')}({me}, %s::bigint, %s, {MARK})"
-        self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {MARK})"
-        self._open = f"SELECT * FROM {called('_open')}({holder}, %s::bigint, {MARK})"
-        self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s, {MARK})"
+        self._pop_rows = f"SELECT * FROM {called('_pop_many')}({me}, %s::bigint, %s, {mark})"
+        self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
+        self._open = f"SELECT * FROM {called('_open')}({holder}, %s::bigint, {mark})"
+        self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s, {mark})"
 
     def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
         written = time_ns.to_bytes(8)
@@ -196,7 +197,7 @@ class PostgresBackend(Backend):
                 continue
             if found:
                 claim, last = found[0][0], found[-1][1]
-                me = f"{self._holder}, {claim}, {last}, {MARK}"
+                me = f"{self._holder}, {claim}, {last}, {self._mark}"
                 self._settle = f"SELECT {self._named('_settle')}({me})"
                 return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
             self._run("COMMIT")  # somebody else was faster
@@ -270,7 +271,7 @@ class PostgresBackend(Backend):
         push = self._look(self._look_push, (0,))[0][0]
         rows = self._look(
             f"SELECT u.name, (SELECT l.number FROM {called('_look_pop')}(u.name, u.holder,"
-            f" to_regclass('{called('_pop_')}' || u.holder), false, {MARK}) l)"
+            f" to_regclass('{called('_pop_')}' || u.holder), false, {self._mark}) l)"
             f" FROM {called('_subscribers')} u",
             (),
         )

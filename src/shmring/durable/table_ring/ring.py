@@ -544,7 +544,7 @@ class TableRing(Closing):
                 return False
         with self._lock:
             self._counters.retries += 1
-        return True
+        return deadline.again()
 
     def _wait_told(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
         with self._use() as backend:

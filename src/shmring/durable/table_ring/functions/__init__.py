@@ -16,8 +16,9 @@ A ring called ``orders`` has, beside its tables:
     made
 the functions of `push`, `pop`, `claims` and `looks`
     each runs in one statement, and so in one round trip. The last parameter of those that a client
-    calls means nothing, and is named after the version: PostgreSQL looks for it when it reads the
-    client's statement, and again when the functions are replaced
+    calls means nothing, and is named after the version and the layout: PostgreSQL looks for it when
+    it reads the client's statement, and again when the functions are replaced, or the ring is
+    dropped and made again in another size
 
 Who takes one number takes it from the sequence and makes one guarded UPDATE of its slot; until the
 end of that transaction it holds the cursor's advisory lock shared. Who pushes a run holds the lock
@@ -39,7 +40,6 @@ from shmring.durable.table_ring.functions.parts import (
     FOREIGN,
     FULL_WITHIN,
     IDLE,
-    MARK,
     POP,
     PUSH,
     RUNS,
@@ -54,7 +54,6 @@ __all__ = [
     "FOREIGN",
     "FULL_WITHIN",
     "IDLE",
-    "MARK",
     "POP",
     "PUSH",
     "RUNS",

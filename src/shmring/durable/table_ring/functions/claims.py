@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.durable.table_ring.functions.parts import AWAIT_SLOT, MARKED, POP, Parts
+from shmring.durable.table_ring.functions.parts import AWAIT_SLOT, POP, Parts
 
 __all__ = ["claim", "open_claim", "resume", "settle"]
 
@@ -10,7 +10,7 @@ __all__ = ["claim", "open_claim", "resume", "settle"]
 def claim(ring: Parts) -> str:
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_claim")}(
-            holder integer, pops regclass, most bigint, {MARKED})
+            holder integer, pops regclass, most bigint, {ring.marked})
         RETURNS boolean LANGUAGE plpgsql AS $$
         DECLARE
             number bigint;
@@ -42,7 +42,7 @@ def open_claim(ring: Parts) -> str:
     # The messages' rows stay unlocked while the claim is open: other subscribers pop them too.
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_open")}(
-            holder integer, most bigint, {MARKED})
+            holder integer, most bigint, {ring.marked})
         RETURNS TABLE (claim bigint, message_id bigint, "time" bigint, message bytea)
         LANGUAGE plpgsql AS $$
         #variable_conflict use_column
@@ -65,7 +65,7 @@ def open_claim(ring: Parts) -> str:
 def settle(ring: Parts) -> str:
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_settle")}(
-            holder integer, claim bigint, last bigint, {MARKED})
+            holder integer, claim bigint, last bigint, {ring.marked})
         RETURNS void LANGUAGE plpgsql AS $$
         DECLARE
             claimed record;

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.durable.table_ring.functions.parts import BIT, FOREIGN, MARKED, NEAR, POP, PUSH, Parts
+from shmring.durable.table_ring.functions.parts import BIT, FOREIGN, NEAR, POP, PUSH, Parts
 
 __all__ = ["look_pop", "look_push"]
 
@@ -10,7 +10,7 @@ __all__ = ["look_pop", "look_push"]
 def look_push(ring: Parts) -> str:
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_look_push")}(
-            ahead bigint, {MARKED}, OUT push bigint, OUT number bigint, OUT message_id bigint,
+            ahead bigint, {ring.marked}, OUT push bigint, OUT number bigint, OUT message_id bigint,
             OUT reference_count integer, OUT holders bigint, OUT known bigint)
         LANGUAGE plpgsql AS $$
         #variable_conflict use_column
@@ -64,7 +64,7 @@ def look_pop(ring: Parts) -> str:
     me = f"{ring.name}_look_pop"
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_look_pop")}(
-            subscriber text, holder integer, pops regclass, whole boolean, {MARKED},
+            subscriber text, holder integer, pops regclass, whole boolean, {ring.marked},
             OUT push bigint, OUT number bigint, OUT message_id bigint,
             OUT reference_count integer, OUT holders bigint, OUT known bigint,
             OUT returned boolean)

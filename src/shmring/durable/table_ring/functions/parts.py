@@ -17,8 +17,6 @@ __all__ = [
     "FREE",
     "FULL_WITHIN",
     "IDLE",
-    "MARK",
-    "MARKED",
     "NEAR",
     "POP",
     "PUSH",
@@ -28,10 +26,7 @@ __all__ = [
 ]
 
 # Raised whenever a body changes.
-VERSION = 6
-# The parameter that only functions of this version have: as they declare it, and in a call.
-MARKED = f"v{VERSION} boolean DEFAULT NULL"
-MARK = f"v{VERSION} => NULL"
+VERSION = 7
 
 # SQLSTATEs: a run of slots is free at its end and not before; a slot holds what is none of its own;
 # and what ends the part of a transaction that holds a cursor's lock.
@@ -78,6 +73,20 @@ class Parts:
     def made(self) -> str:
         """What the functions know of the ring: where it is, and how it was made."""
         return f"{self.named()}, {self.layout.slots} slots, stride {self.layout.stride}"
+
+    @property
+    def marked(self) -> str:
+        """The parameter that only functions of this version and layout have, as they declare it."""
+        return f"{self._mark} boolean DEFAULT NULL"
+
+    @property
+    def mark(self) -> str:
+        """That parameter in a call."""
+        return f"{self._mark} => NULL"
+
+    @property
+    def _mark(self) -> str:
+        return f"v{VERSION}_{self.layout.slots}_{self.layout.stride}"
 
     def named(self, suffix: str = "") -> str:
         return f"{self.schema}.{self.name}{suffix}"

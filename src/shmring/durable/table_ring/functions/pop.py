@@ -5,7 +5,6 @@ from __future__ import annotations
 from shmring.durable.table_ring.functions.parts import (
     AWAIT_SLOT,
     FOREIGN,
-    MARKED,
     POP,
     RUNS,
     Parts,
@@ -22,7 +21,7 @@ def pop_one(ring: Parts) -> str:
     cursor = f"{POP} + holder"
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_pop_one")}(
-            holder integer, pops regclass, patience integer, {MARKED})
+            holder integer, pops regclass, patience integer, {ring.marked})
         RETURNS bytea LANGUAGE plpgsql AS $$
         DECLARE
             number bigint;
@@ -100,7 +99,7 @@ def pop_many(ring: Parts) -> str:
                 END IF;"""
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_pop_many")}(
-            holder integer, pops regclass, most bigint, patience integer, {MARKED})
+            holder integer, pops regclass, most bigint, patience integer, {ring.marked})
         RETURNS TABLE (message_id bigint, "time" bigint, message bytea) LANGUAGE plpgsql AS $$
         #variable_conflict use_column
         DECLARE

@@ -6,7 +6,6 @@ from shmring.durable.table_ring.functions.parts import (
     AWAIT_MESSAGE,
     FREE,
     FULL_WITHIN,
-    MARKED,
     PUSH,
     Parts,
 )
@@ -21,7 +20,7 @@ def push_one(ring: Parts) -> str:
     """
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_push_one")}(
-            data bytea, written bigint, patience integer, {MARKED})
+            data bytea, written bigint, patience integer, {ring.marked})
         RETURNS bigint LANGUAGE plpgsql AS $$
         DECLARE
             number bigint;
@@ -69,7 +68,7 @@ def push_many(ring: Parts) -> str:
     join, where, number = ring.run("first", "lap")
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_push_many")}(
-            data bytea[], written bigint, {MARKED})
+            data bytea[], written bigint, {ring.marked})
         RETURNS bigint LANGUAGE plpgsql AS $$
         DECLARE
             wanted bigint := cardinality(data);
@@ -78,6 +77,10 @@ def push_many(ring: Parts) -> str:
             lap bigint;
             filled bigint;
         BEGIN
+            IF wanted > {ring.layout.slots} THEN
+                RAISE '% messages can never fit {ring.layout.slots} slots', wanted
+                    USING ERRCODE = 'invalid_parameter_value';
+            END IF;
             {ring.lock(str(PUSH))}
             number := CASE WHEN {ring.noticed} THEN {ring.last("_push")} END;
             -- As a rule slots come free in the order of their numbers: ask the last one first.
