@@ -91,6 +91,50 @@ FAILING = """
 TRIGGER = "CREATE TRIGGER fail BEFORE UPDATE ON shmring FOR EACH ROW EXECUTE FUNCTION fail()"
 
 
+MISSING = """
+    CREATE FUNCTION miss() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO missing VALUES (1);
+        RETURN NEW;
+    END $$"""
+BROKEN = """
+    CREATE FUNCTION miss() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE 'missing is broken' USING ERRCODE = 'XX000';
+    END $$"""
+
+
+@pytest.mark.parametrize("trigger", [MISSING, BROKEN])
+def test_error_of_a_trigger_that_somebody_added_comes_out(url: str, trigger: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push(b"0")
+        execute(url, trigger, TRIGGER.replace("fail", "miss"))
+        for call in (
+            lambda: ring.push(b"1", timeout=0),
+            lambda: ring.push_many([b"1", b"2"], timeout=0),
+            lambda: ring.pop(timeout=0),
+            lambda: ring.pop_many(timeout=0),
+            lambda: ring.pop_batch(timeout=0),
+        ):
+            with pytest.raises(sa.exc.DBAPIError, match="missing"):
+                call()
+        execute(url, "DROP TRIGGER miss ON shmring")
+        assert ring.push(b"1") == 1
+        assert ring.pop_many() == [b"0", b"1"]
+
+
+def test_error_within_a_look_is_no_removed_subscriber(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+        with engine.connect() as connection:
+            query = "SELECT pg_get_functiondef('shmring_look_pop'::regproc)"
+            look = connection.execute(sa.text(query)).scalar_one()
+        failing = look.replace("BEGIN", "BEGIN RAISE 'broken' USING ERRCODE = 'XX000';", 1)
+        execute(url, failing.replace(":", r"\:"))
+        with pytest.raises(sa.exc.DBAPIError, match="broken"):
+            ring.pop(timeout=0)
+
+
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 def test_transaction_that_the_server_undoes_is_tried_again(url: str, state: str) -> None:
     with TableRing(url, slots=3) as ring:

@@ -139,6 +139,7 @@ class PostgresBackend(Backend):
         # Of a subscriber that is removed the sequence is gone, also where another gets its bit.
         me = f"{holder}, {cursor}::oid::regclass"
         self._subscriber, self._holder = subscriber, holder
+        self._cursor_there = f"SELECT 1 FROM pg_class WHERE oid = {cursor}::oid"
         self._pop_one = self._statement("pop_one", f"SELECT {named('_pop_one')}({me}, $1, {mark})")
         self._pop_many = self._statement(
             "pop_many",
@@ -235,7 +236,7 @@ class PostgresBackend(Backend):
         try:
             row = self._look(self._look_pop, (self._subscriber, whole))[0]
         except exc.DBAPIError as error:
-            if not _is_gone(error):
+            if not self._is_removed(error):
                 raise
             return Peek(push=0, number=None)
         push, number, message_id, reference_count, holders, known, returned = row
@@ -391,6 +392,11 @@ class PostgresBackend(Backend):
         finally:
             self._asking = False
 
+    def _is_removed(self, error: exc.DBAPIError) -> bool:
+        """Whether something is missing because the handle's subscriber was removed."""
+        # A sequence by its number alone, which only pops name.
+        return _is_gone(error) and not self._call(self._cursor_there, ())
+
     def _drop_functions(self, connection: sa.Connection) -> None:
         found = connection.execute(
             sa.text(
@@ -458,7 +464,7 @@ class PostgresBackend(Backend):
                 if self.is_undone(error):
                     last = error
                     continue
-                if _sqlstate(error) == functions.FULL_WITHIN or _is_gone(error):
+                if _sqlstate(error) == functions.FULL_WITHIN or self._is_removed(error):
                     self._untidy = self._undone = False
                     return None  # a look says which slot, or that the subscriber was removed
                 raise
