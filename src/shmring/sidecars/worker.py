@@ -392,6 +392,8 @@ class Worker:
                     error.add_note(calls.describe(number))
                 raise
             results.append(result)
+            if number < len(given):
+                yield None
         yield from calls.beside(results)
 
     def _check_rows(self, rows: int, answered: int) -> None:
