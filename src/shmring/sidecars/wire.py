@@ -77,7 +77,7 @@ __all__ = [
 _HEAD = struct.Struct("<4sHHIiiIqQ80s120sI4xQ")
 HEAD_BYTES = 256
 _MAGIC = b"SMRQ"
-_VERSION = 1
+_VERSION = 2
 
 FLAG_ERROR = 1
 FLAG_LAST = 2

@@ -32,7 +32,7 @@ record Head(
   static final int KIND_REQUEST = 16;
 
   private static final byte[] MAGIC = {'S', 'M', 'R', 'Q'};
-  private static final int VERSION = 1;
+  private static final int VERSION = 2;
   private static final int APPLICATION = 40;
   private static final int APPLICATION_BYTES = 80;
   private static final int REPLY_RING = 120;
