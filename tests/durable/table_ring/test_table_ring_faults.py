@@ -104,6 +104,36 @@ BROKEN = """
     END $$"""
 
 
+@pytest.mark.parametrize("look", ["push(0)", "pop('main', 0, 'shmring_pop_0'::regclass, true)"])
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_look_with_an_older_snapshot_is_refused_and_sets_nothing_back(
+    url: str, look: str, level: str
+) -> None:
+    address = url.replace("postgresql+psycopg://", "postgresql://")
+    with (
+        TableRing(url, slots=3) as ring,
+        contextlib.closing(psycopg.connect(address)) as other,
+    ):
+        other.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
+        other.execute("SELECT FROM shmring")
+        ring.push_many([b"0", b"1"])
+        with pytest.raises(psycopg.Error, match="wants a transaction that is read committed"):
+            other.execute(f"SELECT * FROM shmring_look_{look}".encode())
+        other.rollback()
+        assert ring.push(b"2") == 2
+        assert ring.pop_many() == [b"0", b"1", b"2"]
+
+
+def test_number_is_pushed_once_also_where_the_cursor_was_set_back(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push(b"0")
+        ring.push(b"1")
+        assert ring.pop_many() == [b"0", b"1"]
+        execute(url, "SELECT setval('shmring_push', 1)")
+        assert ring.push(b"2", timeout=0) == 2
+        assert ring.pop(timeout=0) == b"2"
+
+
 @pytest.mark.parametrize("trigger", [MISSING, BROKEN])
 def test_error_of_a_trigger_that_somebody_added_comes_out(url: str, trigger: str) -> None:
     with TableRing(url, slots=3) as ring:

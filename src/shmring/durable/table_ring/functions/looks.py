@@ -6,6 +6,13 @@ from shmring.durable.table_ring.functions.parts import BIT, FOREIGN, NEAR, POP, 
 
 __all__ = ["look_pop", "look_push"]
 
+# An older snapshot has not all slots that were filled, and the cursor would be set back to them.
+_SEES_ALL = """
+            IF current_setting('transaction_isolation') <> 'read committed' THEN
+                RAISE 'a look at a table ring wants a transaction that is read committed'
+                    USING ERRCODE = 'invalid_transaction_state';
+            END IF;"""
+
 
 def look_push(ring: Parts) -> str:
     return f"""
@@ -16,7 +23,7 @@ def look_push(ring: Parts) -> str:
         #variable_conflict use_column
         DECLARE
             highest bigint;
-        BEGIN
+        BEGIN{_SEES_ALL}
             {ring.lock(str(PUSH))}
             PERFORM {ring.noticed};
             IF EXISTS (SELECT FROM {ring.named("_ring")} r
@@ -72,7 +79,7 @@ def look_pop(ring: Parts) -> str:
         #variable_conflict use_column
         DECLARE
             missed bigint[];
-        BEGIN
+        BEGIN{_SEES_ALL}
             IF NOT EXISTS (SELECT FROM {ring.named("_subscribers")} u
                 WHERE u.name = {me}.subscriber AND u.holder = {me}.holder) THEN
                 RETURN;

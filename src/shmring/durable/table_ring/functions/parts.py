@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 # Raised whenever a body changes.
-VERSION = 7
+VERSION = 8
 
 # SQLSTATEs: a run of slots is free at its end and not before; a slot holds what is none of its own;
 # and what ends the part of a transaction that holds a cursor's lock.

@@ -32,7 +32,7 @@ def push_one(ring: Parts) -> str:
                 UPDATE {ring.named()} s SET message_id = number, time = written, message = data,
                     {ring.held_by_all}
                 WHERE s.slot = {ring.slot("number")} AND {FREE}
-                    AND (s.message_id > number) IS NOT TRUE
+                    AND (s.message_id >= number) IS NOT TRUE
                 RETURNING {ring.share(str(AWAIT_MESSAGE))} INTO alone;
                 IF alone THEN
                     RETURN number;
@@ -47,8 +47,8 @@ def push_one(ring: Parts) -> str:
                     CONTINUE;
                 END IF;
                 IF EXISTS (SELECT FROM {ring.named()} s
-                    WHERE s.slot = {ring.slot("number")} AND s.message_id > number)
-                THEN -- a later lap has the slot: nobody waits for this number any more
+                    WHERE s.slot = {ring.slot("number")} AND s.message_id >= number)
+                THEN -- the slot has a later lap, or this number: the cursor was set back
                     number := {ring.take("_push")};
                     CONTINUE;
                 END IF;
