@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from shmring.sidecars.joint import joined
 
-__all__ = ["SIGN", "bytes_of", "slices", "together", "welcome"]
+__all__ = ["SIGN", "slices", "together", "welcome"]
 
 _WORK = 2_000_000  # nanoseconds that a request should take at most
 # Beyond so many a request's own cost hardly counts.
@@ -54,7 +54,7 @@ def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatc
                 yield from _as_one(held)
                 held, nbytes, since = [], 0, time.monotonic()
             held.append(answer)
-            nbytes += bytes_of(answer)
+            nbytes += _size(answer)
             if nbytes >= _MOST_BYTES:
                 yield from _as_one(held)
                 held, nbytes, since = [], 0, time.monotonic()
@@ -66,8 +66,7 @@ def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatc
     yield from _as_one(held)
 
 
-def bytes_of(batch: pa.RecordBatch) -> int:
-    """Of its values, about."""
+def _size(batch: pa.RecordBatch) -> int:
     try:
         return batch.nbytes
     except pa.ArrowException:  # a type whose slices pyarrow cannot measure

@@ -41,7 +41,7 @@ from shmring.sidecars.joint import Batching, Gathering, WrongRows, joined, split
 from shmring.sidecars.outbox import Client, Job, Push
 from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
-from shmring.sidecars.slices import SIGN, bytes_of, slices, together, welcome
+from shmring.sidecars.slices import SIGN, slices, together, welcome
 from shmring.sidecars.timed import Timed
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -288,7 +288,7 @@ class Worker:
                 yield push(head.answer(0, FLAG_AGAIN))
             for piece in pieces:
                 if piece is not None:
-                    nbytes += bytes_of(piece[0])
+                    nbytes += piece[1]
                     before, held = held, piece
                 elif time.monotonic() - said > SIGN:
                     before, held = held, None
