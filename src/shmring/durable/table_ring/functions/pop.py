@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.durable.table_ring.functions.parts import (
-    AWAIT_SLOT,
-    FOREIGN,
-    POP,
-    RUNS,
-    Parts,
-)
+from shmring.durable.table_ring.functions.parts import AWAIT_SLOT, FOREIGN, POP, RUNS, Parts
 
 __all__ = ["pop_many", "pop_one"]
 
