@@ -6,22 +6,11 @@ import fcntl
 import os
 import struct
 import subprocess
-from collections.abc import Callable
 
 import pytest
+from java_programs import Java, check, message
 
 import shmring
-
-Java = Callable[..., list[str]]
-
-
-def message(i: int) -> bytes:
-    return str(i).encode().ljust(i % 700, b".")
-
-
-def check(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_messages_of_every_size_come_where_they_lie_and_the_end_last(name: str, java: Java) -> None:

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
-
 import pytest
+from java_programs import Java, check, message
 
 import shmring
-
-Java = Callable[..., list[str]]
-
-
-def message(i: int) -> bytes:
-    return str(i).encode().ljust(i % 700, b".")
-
-
-def check(command: list[str]) -> None:
-    done = subprocess.run(command, capture_output=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.mark.parametrize("options", [{}, {"checksum": True}])

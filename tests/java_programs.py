@@ -1,0 +1,20 @@
+"""Programs in Java that tests run to their end, and what they are sent."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+
+# The command that runs a class of tests/jvm with arguments: fixture `java`.
+Java = Callable[..., list[str]]
+
+
+def message(i: int) -> bytes:
+    """The text of a number, and dots up to a length that follows from it."""
+    return str(i).encode().ljust(i % 700, b".")
+
+
+def check(command: list[str]) -> None:
+    """Run a program; its exceptions are the test's."""
+    done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr.decode()
