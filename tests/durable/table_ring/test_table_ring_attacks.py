@@ -8,39 +8,16 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from postgres import Postgres, postgres
+from statements import execute
 
 from shmring.durable.table_ring import Claim, TableRing
 from shmring.errors import ClaimOpen, Contended, Empty, ForkedHandle, PermissionRefused
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Postgres]:
-    with postgres({"fsync": "off"}) as running:  # no crash here
-        yield running
-
-
-@pytest.fixture
-def url(server: Postgres) -> Generator[str]:
-    yield server.url
-    execute(server.url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
-
-
-def execute(url: str, *statements: str) -> list[Any]:
-    """Run statements, and return what the last one finds."""
-    engine = sa.create_engine(url, poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT")
-    found: list[Any] = []
-    with engine.connect() as connection:
-        for statement in statements:
-            result = connection.execute(sa.text(statement))
-            found = list(result.scalars()) if result.returns_rows else []
-    return found
 
 
 def named(url: str, name: str) -> str:

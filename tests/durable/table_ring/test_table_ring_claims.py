@@ -10,16 +10,10 @@ from typing import Any
 import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 import sqlalchemy as sa
-from postgres import Postgres, postgres
+from postgres import Postgres
 
 from shmring.durable.table_ring import TableRing
 from shmring.errors import ClaimOpen, Empty, Full, MessageTooLarge
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Postgres]:
-    with postgres({"fsync": "off"}) as running:  # no crash here
-        yield running
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from postgres import Postgres, postgres
+from statements import execute
 from table_workers import by_worker, drain, pusher
 
 from shmring.durable.table_ring import TableRing
@@ -30,19 +31,6 @@ from shmring.errors import (
 def server() -> Generator[Postgres]:
     with postgres() as running:
         yield running
-
-
-@pytest.fixture
-def url(server: Postgres) -> Generator[str]:
-    yield server.url
-    execute(server.url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
-
-
-def execute(url: str, *statements: str) -> None:
-    engine = sa.create_engine(url, poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        for statement in statements:
-            connection.execute(sa.text(statement))
 
 
 def fill(path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from postgres import Postgres, find_bin, postgres
+from postgres import Postgres, find_bin
+from statements import execute
 
 from shmring.durable.table_ring import TableRing, functions, postgresql
 from shmring.durable.table_ring.sqlite import SqliteBackend
@@ -27,30 +28,11 @@ from shmring.errors import (
 )
 
 
-@pytest.fixture(scope="module")
-def server() -> Generator[Postgres]:
-    with postgres({"fsync": "off"}) as running:  # no crash here
-        yield running
-
-
-@pytest.fixture
-def url(server: Postgres) -> Generator[str]:
-    yield server.url
-    execute(server.url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/ring.db"
     return request.getfixturevalue("url")
-
-
-def execute(url: str, *statements: str) -> None:
-    engine = sa.create_engine(url, poolclass=sa.pool.NullPool, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        for statement in statements:
-            connection.execute(sa.text(statement))
 
 
 def run(server: Postgres, program: str, *arguments: str) -> None:

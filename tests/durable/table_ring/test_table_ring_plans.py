@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from postgres import Postgres, postgres
+from postgres import Postgres
 
 from shmring.durable.table_ring import TableRing
 
@@ -25,12 +25,6 @@ BEFORE = {
     "popped and found nothing": [POP, POP],
     "looked": [b"SELECT shmring_look_pop('main', 0, 'shmring_pop_0'::regclass, false)"],
 }
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Postgres]:
-    with postgres({"fsync": "off"}) as running:  # no crash here
-        yield running
 
 
 @pytest.fixture

@@ -9,18 +9,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from postgres import Postgres, postgres
+from postgres import Postgres
 
 from shmring.durable.table_ring import TableRing
 from shmring.errors import Damaged, Empty, Full
 
 POPS = "0, 'shmring_pop_0'::regclass"
-
-
-@pytest.fixture(scope="module")
-def server() -> Generator[Postgres]:
-    with postgres({"fsync": "off"}) as running:  # no crash here
-        yield running
 
 
 @pytest.fixture(params=[False, True], ids=["in a row", "scattered"])
