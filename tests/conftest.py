@@ -372,6 +372,14 @@ def serve(name: str) -> Iterator[Callable[..., Sidecar]]:
         sidecar.stop()
 
 
+@pytest.fixture
+def marker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The file that some of functions.py look for, or wait for."""
+    marker = tmp_path / "marker"
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
+    return marker
+
+
 @pytest.fixture(scope="module")
 def served() -> Iterator[Callable[..., str]]:
     """The name of a sidecar that runs a function of functions.py, for tests that only ask.

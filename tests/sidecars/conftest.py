@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -36,14 +35,6 @@ def client(name: str) -> Iterator[Callable[..., SidecarClient]]:
     yield make
     for each in made:
         each.close()
-
-
-@pytest.fixture
-def marker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The file that some of functions.py look for, or wait for."""
-    marker = tmp_path / "marker"
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
-    return marker
 
 
 @dataclass

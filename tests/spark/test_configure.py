@@ -143,12 +143,8 @@ def seats_of(sidecar):
 
 
 @pytest.mark.spark
-def test_tasks_wait_for_sidecars_of_modules_that_came_with_the_job(
-    tmp_path, name, until, monkeypatch
-):
+def test_tasks_wait_for_sidecars_of_modules_that_came_with_the_job(tmp_path, name, until, marker):
     """No client has patience: that the sidecar is being started is enough."""
-    marker = tmp_path / "marker"
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     (tmp_path / "only_here.py").write_text(
         textwrap.dedent(
             """

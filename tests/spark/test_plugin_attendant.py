@@ -79,14 +79,6 @@ def ours(function, name, **options):
     return {"command": [*command, "--workers", "1"], "ring": {"slots": None}, **options}
 
 
-@pytest.fixture
-def marker(monkeypatch, tmp_path):
-    """The file that some of functions.py look for, or wait for."""
-    marker = tmp_path / "marker"
-    monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
-    return marker
-
-
 def supervisors(name):
     """Those who have a seat in the sidecar's ring by which clients wait for workers."""
     with (
