@@ -88,13 +88,24 @@ def test_other_options_are_another_client(serve, ask, reply_rings):
     assert len(reply_rings()) == 2
 
 
-def test_task_that_fails_or_ends_early_keeps_no_client(serve, name, ask, reply_rings):
+def test_task_that_fails_keeps_no_client(serve, ask, reply_rings):
     serve("fail_on_seven")
     with pytest.raises(SidecarError, match="seven is not allowed"):
         ask(numbers(0))
     assert not reply_rings()
-    answers = through(name)(iter([numbers(k) for k in range(100, 200)]))
-    next(answers)
+
+
+def test_task_that_ends_with_requests_under_way_keeps_no_client(serve, name, reply_rings, marker):
+    serve("wait_for_marker")
+
+    def batches():
+        yield numbers(0)
+        yield numbers(1)
+        marker.touch()  # no request has been answered before two were sent
+        yield numbers(2)
+
+    answers = through(name)(batches())
+    assert next(answers) == numbers(0)
     answers.close()
     assert not reply_rings()
 
