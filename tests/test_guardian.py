@@ -97,6 +97,11 @@ class Run:
         output, _ = self.process.communicate(timeout=patience)
         return self.process.returncode, output
 
+    def end(self) -> None:
+        """Kill it, if a test has failed before its end."""
+        self.process.kill()
+        self.process.communicate()
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
@@ -108,8 +113,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Run]]:
 
     yield start
     for each in runs:
-        each.process.kill()
-        each.process.communicate()
+        each.end()
 
 
 def alive(pid: int) -> bool:
@@ -156,6 +160,7 @@ def test_what_a_run_has_started_dies_with_it(
     until(lambda: not os.path.exists(folder), "the end of its folder, and of its servers' in it")
 
 
+BLOCKED = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])"
 HANGS = """
 import threading
 def waits_for_nobody(): threading.Event().wait()
@@ -167,25 +172,40 @@ def test_behind(): pass
 """
 
 
-@pytest.mark.parametrize("divided", [[], ["-n", "1"]], ids=["whole", "divided"])
+@pytest.fixture(scope="module", autouse=True)
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Run]]:
+    """The run in which a test hangs so: all wait for their guardians beside the other tests."""
+    runs = {
+        (block, divided): Run(
+            tmp_path_factory.mktemp("hangs"),
+            HANGS.replace("BLOCK", block),
+            "ours.HANG = 20",
+            *(["-n", "1"] if divided else []),
+        )
+        for block in ("pass", BLOCKED)
+        for divided in (False, True)
+    }
+    yield lambda block, divided: runs[block, divided]
+    for run in runs.values():
+        run.end()
+
+
+@pytest.mark.parametrize("divided", [False, True], ids=["whole", "divided"])
 def test_a_hang_fails_its_test_and_no_other(
-    run: Callable[..., Run], patience: float, divided: list[str]
+    hanging: Callable[..., Run], patience: float, divided: bool
 ) -> None:
-    it = run(HANGS.replace("BLOCK", "pass"), "ours.HANG = 10", *divided)
-    status, output = it.outcome(patience)
+    status, output = hanging("pass", divided).outcome(patience)
     assert status == pytest.ExitCode.TESTS_FAILED
     assert "1 failed, 2 passed" in output
     assert "this hangs; the threads' stacks:" in output
     assert "in waits_for_nobody" in output
 
 
-@pytest.mark.parametrize("divided", [[], ["-n", "1"]], ids=["whole", "divided"])
+@pytest.mark.parametrize("divided", [False, True], ids=["whole", "divided"])
 def test_a_hang_that_python_cannot_end_is_not_silent(
-    run: Callable[..., Run], patience: float, divided: list[str]
+    hanging: Callable[..., Run], patience: float, divided: bool
 ) -> None:
-    block = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])"
-    it = run(HANGS.replace("BLOCK", block), "ours.HANG = 10", *divided)
-    status, output = it.outcome(patience)
+    status, output = hanging(BLOCKED, divided).outcome(patience)
     assert "Fatal Python error: Aborted" in output
     assert "in test_hangs" in output
     if divided:  # another worker goes on
