@@ -8,17 +8,23 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
 from sessions import PATIENCE
 
 import shmring
 from shmring.sidecars import Sidecar
 from shmring.sidecars.wire import reply_ring_name
+from shmring.spark import through
 
 HERE = Path(__file__).parent
+if TYPE_CHECKING:
+    from cluster import Cluster
+
 SCHEMA = pa.schema([("number", pa.int64())])
 ROWS = 100
 
@@ -61,35 +67,53 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def output(process: subprocess.Popen[str]) -> str:
-    found, errors = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, errors
-    return found
-
-
 def beside(name: str) -> list[str]:
     return [f for f in os.listdir("/dev/shm") if f.startswith(".shmring-staging-") and name in f]
 
 
+@pytest.fixture(scope="module")
+def spark(start_on_cluster: Callable[..., SparkSession]) -> SparkSession:
+    batches = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100"}
+    return start_on_cluster(**batches)
+
+
+def with_a_death(frame: DataFrame) -> DataFrame:
+    """The rows as they are; a task's first attempt kills its executor behind the third batch."""
+
+    def executor_dies(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        assert task is not None
+        for k, batch in enumerate(batches):
+            if k == 3 and task.attemptNumber() == 0 and task.partitionId() == 0:
+                daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
+                os.kill(int(daemon.rpartition(")")[2].split()[1]), signal.SIGKILL)
+            yield batch
+
+    return frame.mapInArrow(executor_dies, frame.schema)
+
+
+def numbers_of(frame: DataFrame) -> list[int]:
+    return sorted(row[0] for row in with_a_death(frame).collect())
+
+
 def test_a_killed_executor_costs_a_reader_no_row_and_doubles_none(
-    name: str, spark_program: Callable[..., subprocess.Popen[str]]
+    name: str, spark: SparkSession
 ) -> None:
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
         with ring.arrow_writer() as writer:
             for k in range(40):
                 writer.write(batch(k))
-        numbers = output(spark_program("cluster.py", "read", name)).split()
-        assert numbers == [str(n) for n in range(40 * ROWS)]
+        frame = spark.read.format("shmring").options(ring=name, branch="b").load()
+        assert numbers_of(frame) == list(range(40 * ROWS))
         assert ring.branches()[0]["released"] == ring.claimed
 
 
-def test_a_killed_executor_leaves_nothing_of_what_it_wrote(
-    name: str, spark_program: Callable[..., subprocess.Popen[str]]
-) -> None:
+def test_a_killed_executor_leaves_nothing_of_what_it_wrote(name: str, spark: SparkSession) -> None:
     with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
         ring.subscribe("b", start="earliest")
-        output(spark_program("cluster.py", "write", name))
+        frame = with_a_death(spark.range(0, 10_000, 1, 4).toDF("number"))
+        frame.write.format("shmring").option("ring", name).mode("append").save()
         with ring.arrow_reader("b", until="empty", copy=True) as reader:
             numbers = [n for found in reader for n in found["number"].to_pylist()]
         assert sorted(numbers) == list(range(10_000))
@@ -98,15 +122,22 @@ def test_a_killed_executor_leaves_nothing_of_what_it_wrote(
 
 def test_a_killed_executor_costs_what_goes_to_a_sidecar_no_row_and_leaves_no_ring(
     name: str,
-    spark_program: Callable[..., subprocess.Popen[str]],
-    monkeypatch: pytest.MonkeyPatch,
+    serve: Callable[..., Sidecar],
+    spark: SparkSession,
+    cluster: Cluster,
     until: Callable[..., None],
 ) -> None:
-    monkeypatch.setattr(sys, "path", [str(HERE.parent), *sys.path])
-    with Sidecar("functions:identity", name=name, workers=2):
-        numbers = output(spark_program("cluster.py", "ask", name)).split()
-        assert numbers == [str(n) for n in range(10_000)]
-        until(lambda: not any(r.startswith(reply_ring_name(name, "")) for r in shmring.rings()))
+    serve("identity", workers=2)
+    frame = spark.range(0, 10_000, 1, 4).mapInArrow(through(name), "number long")
+    assert numbers_of(frame) == list(range(10_000))
+    clients = reply_ring_name(name, "")
+
+    def has_only_living_clients() -> bool:
+        found = [ring for ring in shmring.rings() if ring.startswith(clients)]
+        processes = {int(ring.removeprefix(clients).split("-")[0]) for ring in found}
+        return processes <= set(cluster.executors)
+
+    until(has_only_living_clients, "the sweep of what the killed one has left")
 
 
 @pytest.mark.slow
