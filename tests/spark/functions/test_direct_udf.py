@@ -91,12 +91,15 @@ def test_function_sees_names_and_types_of_its_arguments(spark, served, path, mak
         assert len(rows) == 1
         return rows[0][0]
 
-    assert seen("id", col("gaps"), frame.s) == "id int64, gaps int64, s string"
+    # Spark 4.0's worker has no UDFs of Arrow: these are the types that pandas keeps.
+    whole = hasattr(functions, "arrow_udf") or path == "direct"
+    gaps, at = (
+        ("int64", "timestamp[us, tz=Europe/Berlin]") if whole else ("double", "timestamp[ns]")
+    )
+    assert seen("id", col("gaps"), frame.s) == f"id int64, gaps {gaps}, s string"
     assert seen(col("id") + 1, "pair.s", "id") == "_0 int64, _1 string, id int64"
     assert seen("id", "id") == "id int64, _1 int64"
-    assert seen("tens", sum=col("id") + 1, at="at") == (
-        "tens int64, sum int64, at timestamp[us, tz=Europe/Berlin]"
-    )
+    assert seen("tens", sum=col("id") + 1, at="at") == f"tens int64, sum int64, at {at}"
     renamed = frame.withColumnRenamed("id", "price").select(types("price"))
     assert renamed.first()[0] == "price int64"
 
