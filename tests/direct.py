@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DIRECT",
+    "LOSES",
     "ROWS",
     "TYPES",
     "ZONED",
@@ -23,6 +24,8 @@ __all__ = [
 
 DIRECT = "spark.shmring.direct"
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+# What Spark says of a cast in which values would be lost: 4.3, and those before.
+LOSES = "MISMATCH|ArrowInvalid"
 # Of a session whose rows go straight, in a zone where wrong instants are seen.
 ZONED = {DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
 

@@ -6,14 +6,13 @@ import functools as tools
 
 import pyarrow as pa
 import pytest
-from direct import ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of
+from direct import LOSES, ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of
 from pyspark.sql import functions
 from pyspark.sql.functions import col, expr
 
 from shmring.spark import arrow_udf, metrics, pandas_udf
 
 SINCE_4_1 = pytest.mark.spark_version(since="4.1")  # which has an arrow_udf of its own
-LOSES = "MISMATCH|ArrowInvalid"  # what Spark says of such a cast: 4.3, and those before
 MAKERS = [
     pytest.param(arrow_udf, id="arrow", marks=SINCE_4_1),
     pytest.param(pandas_udf, id="pandas"),
