@@ -284,6 +284,12 @@ def test_subscriber_errors(url: str) -> None:
             ring.unsubscribe("x")
         with pytest.raises(ValueError, match="already"):
             ring.subscribe("main")
+        with pytest.raises(ValueError, match="none of them NUL"):
+            ring.subscribe("a\0b")
+        ring.subscribe('o\'brien "$1" %s')
+        with TableRing.attach(url, subscriber='o\'brien "$1" %s') as quoted:
+            assert quoted.positions()[1]['o\'brien "$1" %s'] == 0
+        ring.unsubscribe('o\'brien "$1" %s')
         with pytest.raises(ValueError, match="last subscriber"):
             ring.unsubscribe("main")
         for n in range(63):

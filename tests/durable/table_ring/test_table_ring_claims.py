@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
 import pytest
 import sqlalchemy as sa
 from postgres import Postgres
+from statements import execute
 
 from shmring.durable.table_ring import TableRing
-from shmring.errors import ClaimOpen, Empty, Full, MessageTooLarge
+from shmring.durable.table_ring.postgresql import PostgresBackend
+from shmring.errors import BranchDropped, ClaimOpen, Empty, Full, MessageTooLarge
 
 
 @pytest.fixture
@@ -228,3 +230,50 @@ def test_message_left_far_behind_is_found_by_whoever_waits(clean: Postgres) -> N
             assert [ring.pop(timeout=0) for _ in range(400)] == [b"%d" % n for n in range(1, 401)]
         assert ring.pop_batch(10_000)["message_id"].to_pylist() == list(range(401, 900))
         assert ring.pop(timeout=60) == b"0"
+
+
+def test_unsubscribing_waits_for_open_claims_and_keeps_nobody_from_pushing(
+    clean: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    url = clean.url
+    with (
+        TableRing(url, slots=8, subscribers=["main", "gone"]) as ring,
+        TableRing.attach(url, subscriber="gone") as claimer,
+        TableRing.attach(url) as other,
+    ):
+        ring.push_many([b"0", b"1"])
+        with claimer.claim(1) as claim:
+            leaving = thread(other.unsubscribe, "gone")
+            until(lambda: execute(url, "SELECT pid FROM pg_locks WHERE NOT granted"), "the wait")
+            assert ring.push(b"2", timeout=0) == 2
+            assert list(claim) == [b"0"]
+        leaving.outcome()
+        with pytest.raises(BranchDropped):
+            claimer.pop(timeout=0)
+        assert ring.pop_many(timeout=0) == [b"0", b"1", b"2"]
+        assert execute(url, "SELECT sum(reference_count) FROM shmring") == [0]
+
+
+def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
+    clean: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = clean.url
+    with (
+        TableRing(url, slots=8, subscribers=["main", "gone"]) as ring,
+        TableRing.attach(url, subscriber="gone") as claimer,
+    ):
+        ring.push_many([b"0", b"1"])
+        await_claims = PostgresBackend._await_claims
+        claims = contextlib.ExitStack()
+        begun: list[int] = []
+
+        def late(self: PostgresBackend, *arguments: Any) -> None:
+            claims.close()
+            await_claims(self, *arguments)
+            if not begun:
+                begun.extend(claims.enter_context(claimer.claim(1)).message_ids)
+
+        monkeypatch.setattr(PostgresBackend, "_await_claims", late)
+        ring.unsubscribe("gone")
+        assert begun == [0]
+        assert ring.pop_many(timeout=0) == [b"0", b"1"]

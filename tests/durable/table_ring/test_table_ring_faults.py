@@ -458,3 +458,20 @@ def test_drop_leaves_nothing_in_the_database(url: str) -> None:
             )
         )
         assert left.all() == []
+
+
+def test_full_disk_on_sqlite_undoes_a_claim(small_disk: Path) -> None:
+    with TableRing(f"sqlite:///{small_disk}/ring.db", slots=500) as ring:
+        ring.push_many([b"%d" % n for n in range(10)])
+        filler = small_disk / "filler"
+        fill(filler)
+        with pytest.raises(NoSpace):
+            until_it_fails(ring)
+        before = ring.positions()
+        for _ in range(2):
+            with pytest.raises(NoSpace, match="nothing was done"), ring.claim(500, timeout=0):
+                pass
+        assert ring.positions() == before
+        filler.unlink()
+        with ring.claim(500, timeout=0) as claim:
+            assert len(claim) == before[0] - before[1]["main"]

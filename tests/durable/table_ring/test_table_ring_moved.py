@@ -238,6 +238,8 @@ def test_open_handle_of_a_ring_that_was_dropped_says_so(either: str) -> None:
             lambda: ring.pop_many(timeout=0),
             lambda: ring.claim(timeout=0).__enter__(),
             ring.positions,
+            lambda: ring.subscribe("late"),
+            lambda: ring.unsubscribe("main"),
         ):
             with pytest.raises(RingNotFound, match="was dropped since"):
                 call()
@@ -256,6 +258,8 @@ def test_open_handle_writes_nothing_to_a_ring_of_another_size_in_the_place_of_it
                 lambda: old.push_many([b"4"] * 3, timeout=0),
                 lambda: old.pop(timeout=0),
                 lambda: old.pop_many(timeout=0),
+                lambda: old.subscribe("late"),
+                lambda: old.unsubscribe("main"),
             ):
                 with pytest.raises(RingNotFound, match="was dropped since"):
                     call()

@@ -77,6 +77,7 @@ class Backend(ABC):
     def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
         self.tables = Tables(name, cursor_rows=self.cursor_rows, unlogged=unlogged)
         self.sync = durability == "sync"
+        self._in_use = False
         self._engine = self._make_engine(url)
         event.listen(self._engine, "connect", self._prepare_session)
         with self.translated():
@@ -91,6 +92,7 @@ class Backend(ABC):
     def use(self, layout: Layout) -> None:
         """Prepare for a ring's layout; before any push, pop or peek."""
         self._layout = layout
+        self._in_use = True
 
     @abstractmethod
     def serve(self, subscriber: str, holder: int) -> None:
@@ -202,11 +204,16 @@ class Backend(ABC):
     def unsubscribe(self, name: str) -> None:
         """Remove a subscriber and count down what it had before it."""
 
-        def change(connection: sa.Connection) -> None:
-            self._hold_pushes(connection)
+        def holder_of(connection: sa.Connection) -> int:
             holder = self.tables.bit(connection, name)
             if holder is None:
                 raise BranchNotFound(f"table ring {self.tables.name!r} has no subscriber {name!r}")
+            return holder
+
+        def change(connection: sa.Connection) -> None:
+            self._await_claims(connection, holder_of(connection))
+            self._hold_pushes(connection)
+            holder = holder_of(connection)
             self._drop_cursor(connection, holder)
             self.tables.remove(connection, name, holder)
             self._tell(connection)
@@ -216,6 +223,9 @@ class Backend(ABC):
     @abstractmethod
     def _hold_pushes(self, connection: sa.Connection) -> int:
         """Let nobody push until the transaction ends; return the number of the next push."""
+
+    def _await_claims(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
+        """Wait for the ends of a subscriber's open claims, while others push and pop."""
 
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:  # noqa: B027
         """Make what gives out a new subscriber's numbers."""
@@ -250,11 +260,15 @@ class Backend(ABC):
                 with self.transaction() as connection:
                     return change(connection)
             except exc.DBAPIError as error:
+                self._refuse_dropped(error)
                 if not self.is_undone(error):
                     raise
                 last = error
                 time.sleep(0.001 * 2**attempt)
         raise self._gave_up(last)
+
+    def _refuse_dropped(self, error: exc.DBAPIError) -> None:  # noqa: B027
+        """Raise RingNotFound if an error outside of any transaction says that the ring is gone."""
 
     def _gave_up(self, error: exc.DBAPIError | None) -> Contended:
         return Contended(

@@ -294,6 +294,11 @@ class PostgresBackend(Backend):
             " AS s (name, found) ORDER BY s.found DESC LIMIT 1",
             (f"{self.tables.name}_ring",),
         )[0]
+        if set("'$") & set(schema or ""):
+            raise ValueError(
+                f"table ring {self.tables.name!r} cannot be in schema {schema!r}, whose name has a"
+                " quotation mark or a dollar sign; set another search_path"
+            )
         self.tables = Tables(
             self.tables.name,
             cursor_rows=self.cursor_rows,
@@ -383,7 +388,9 @@ class PostgresBackend(Backend):
 
     def _refuse_missing(self) -> None:
         """Raise where this handle's ring is not there any more, or not whole."""
-        if self._asking or self._driver.closed or self._driver.info.transaction_status:
+        if self._asking or not self._in_use:
+            return
+        if self._driver.closed or self._driver.info.transaction_status:
             return
         self._asking = True
         try:
@@ -391,6 +398,10 @@ class PostgresBackend(Backend):
                 raise self.dropped()
         finally:
             self._asking = False
+
+    def _refuse_dropped(self, error: exc.DBAPIError) -> None:
+        if _is_gone(error):
+            self._refuse_missing()
 
     def _is_removed(self, error: exc.DBAPIError) -> bool:
         """Whether something is missing because the handle's subscriber was removed."""
@@ -411,13 +422,31 @@ class PostgresBackend(Backend):
     def _hold_pushes(self, connection: sa.Connection) -> int:
         return self._call(self._look_push, (0,))[0][0]
 
+    def unsubscribe(self, name: str) -> None:
+        for _ in range(ATTEMPTS):
+            with contextlib.suppress(_ClaimBegun):
+                return super().unsubscribe(name)
+        raise Contended(
+            f"subscriber {name!r} of table ring {self.tables.name!r} began {ATTEMPTS} claims while"
+            " it was being removed; nothing was done, let it end its work and try again"
+        )
+
+    def _await_claims(self, connection: sa.Connection, holder: int) -> None:
+        # A claim has its row's lock until its end. Who waits for it holds no other lock here.
+        self._run(f"SELECT FROM {self._named('_claims')} WHERE subscriber = {holder} FOR UPDATE")
+
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
         self._sequence(f"_pop_{holder}", position)
 
     def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
         for lock in (functions.POP + holder + functions.RUNS, functions.POP + holder):
             self._run(f"SELECT pg_advisory_xact_lock({self._key}, {lock})")
-        self._run(f"DELETE FROM {self._named('_claims')} WHERE subscriber = {holder}")
+        claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
+        closed = f"SELECT FROM {claims} FOR UPDATE SKIP LOCKED"
+        query = f"SELECT (SELECT count(*) FROM {claims}) > (SELECT count(*) FROM ({closed}) c)"
+        if self._call(query.replace("%", "%%"), ())[0][0]:
+            raise _ClaimBegun
+        self._run(f"DELETE FROM {claims}")
         self._run(f"DROP SEQUENCE {self._named(f'_pop_{holder}')}")
 
     def _tell(self, connection: sa.Connection) -> None:
@@ -561,6 +590,10 @@ class PostgresBackend(Backend):
 
     def is_full(self, error: exc.DBAPIError) -> bool:
         return _sqlstate(error) == "53100"
+
+
+class _ClaimBegun(Exception):
+    """A subscriber that is being removed has begun another claim."""
 
 
 def _milliseconds(patience: float) -> int:

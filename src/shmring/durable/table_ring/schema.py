@@ -108,8 +108,10 @@ def check_subscribers(names: Sequence[str]) -> list[str]:
     if not 1 <= len(names) <= MAX_SUBSCRIBERS:
         raise ValueError(f"a ring has 1 to {MAX_SUBSCRIBERS} subscribers, not {len(names)}")
     for name in names:
-        if not name or len(name) > 100:
-            raise ValueError(f"a subscriber's name has 1 to 100 characters: {name!r}")
+        if not name or len(name) > 100 or "\0" in name:
+            raise ValueError(
+                f"a subscriber's name has 1 to 100 characters, none of them NUL: {name!r}"
+            )
     return list(names)
 
 

@@ -184,10 +184,18 @@ class SqliteBackend(Backend):
             try:
                 return self._take(self._driver, limit)
             except BaseException as error:
-                self._driver.execute("ROLLBACK")
+                self._undo()
                 if not isinstance(error, _Miss):
                     raise
                 return []
+
+    def end_claim(self, keep: bool) -> None:
+        try:
+            super().end_claim(keep)
+        except BaseException:
+            with self._wrapped():
+                self._undo()
+            raise
 
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
         with self._wrapped():
@@ -212,7 +220,14 @@ class SqliteBackend(Backend):
         """BEGIN IMMEDIATE has excluded everybody already."""
 
     def _hold_pushes(self, connection: sa.Connection) -> int:
+        layout = self.tables.check(self.tables.read(connection))
+        if layout != self._layout:
+            raise self.dropped()
         return connection.execute(sa.select(self.tables.ring.c.position)).scalar_one()
+
+    def _refuse_dropped(self, error: exc.DBAPIError) -> None:
+        if _is_gone(error.orig):
+            raise self.dropped() from error
 
     def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
         code = getattr(error.orig, "sqlite_errorcode", 0)
@@ -231,7 +246,7 @@ class SqliteBackend(Backend):
         try:
             yield
         except sqlite3.Error as error:
-            if str(error).startswith("no such table"):
+            if _is_gone(error):
                 raise self.dropped() from error
             with self.translated():
                 raise exc.DBAPIError.instance(None, None, error, sqlite3.Error) from error
@@ -245,16 +260,24 @@ class SqliteBackend(Backend):
                 yield self._driver
                 self._driver.execute("COMMIT")
             except BaseException as error:
-                if self._driver.in_transaction:
-                    self._driver.execute("ROLLBACK")
+                self._undo()
                 if not isinstance(error, _Miss):
                     raise
+
+    def _undo(self) -> None:
+        # Of some errors SQLite has undone the transaction already.
+        if self._driver.in_transaction:
+            self._driver.execute("ROLLBACK")
 
     def _begin(self) -> None:
         self._run("BEGIN IMMEDIATE")
 
     def _run(self, sql: str) -> None:
         self.connection.exec_driver_sql(sql)
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and str(error).startswith("no such table")
 
 
 class _Miss(Exception):
