@@ -14,6 +14,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,19 @@ FLAGS = (
     *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
     *("-Xlog:disable", "-Xlog:all=error:stderr"),
+    "-Djdk.lang.Process.launchMechanism=VFORK",  # no jspawnhelper before each chmod of Hadoop's
 )
+
+
+def _checkpoints() -> str:
+    """What writes the checkpoints of streams, else by Hadoop's FileContext.
+
+    That starts about ten processes for each file that it renames, readlink for the most part.
+    """
+    package = "org.apache.spark.sql.execution.streaming"
+    if tuple(map(int, metadata.version("pyspark").split(".")[:2])) >= (4, 1):
+        package += ".checkpointing"
+    return f"{package}.FileSystemBasedCheckpointFileManager"
 
 
 def environment(*driver: str) -> dict[str, str]:
@@ -47,6 +60,7 @@ def environment(*driver: str) -> dict[str, str]:
         *("--properties-file", str(DEFAULTS)),
         *("--driver-java-options", shlex.join([*shlex.split(flags), *driver])),
         *("--conf", f"spark.executor.extraJavaOptions={flags}"),
+        *("--conf", f"spark.sql.streaming.checkpointFileManagerClass={_checkpoints()}"),
         "pyspark-shell",
     )
     return {
