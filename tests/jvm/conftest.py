@@ -45,8 +45,10 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
     """The command that runs one of the Java programs of this folder."""
     classes = tmp_path_factory.mktemp("classes")
     sources = [str(source) for source in HERE.glob("*.java")]
+    quick = ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]  # as Spark's (spark_start.py)
     subprocess.run(
-        ["javac", "--release", "17", "-cp", class_path(), "-d", str(classes), *sources], check=True
+        ["javac", *quick, "--release", "17", "-cp", class_path(), "-d", str(classes), *sources],
+        check=True,
     )
     path = f"{classes}{os.pathsep}{class_path()}"
 
