@@ -107,6 +107,19 @@ def test_types_that_are_left_to_spark_come_back_the_same(spark, served):
     assert result.collect() == frame.collect()
 
 
+def test_texts_whose_usual_collation_is_named_go_straight(spark, served, path):
+    name = served("identity")
+    text = "string collate UTF8_BINARY"  # what Spark Connect calls each text since 4.2
+    columns = ("id", f"cast(id as {text}) text", f"array(cast(id as {text})) texts")
+    frame = spark.range(10).selectExpr(*columns)
+    schema = f"id long, text {text}, texts array<{text}>"
+    result = frame.mapInArrow(through(name), schema)
+    assert is_direct(result, name) == (path == "direct")
+    assert result.collect() == frame.collect()
+    texts = frame.select(pandas_udf(name, text)("text")).collect()
+    assert [row[0] for row in texts] == list(map(str, range(10)))
+
+
 def test_functions_of_others_are_left_to_spark(spark, served):
     """A wrapper has the name of what it wraps, and does something else."""
     name = served("identity")

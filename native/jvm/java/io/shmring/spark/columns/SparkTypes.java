@@ -19,6 +19,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.DayTimeIntervalType;
 import org.apache.spark.sql.types.DecimalType;
 import org.apache.spark.sql.types.MapType;
+import org.apache.spark.sql.types.StringType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
@@ -122,7 +123,15 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     if (type instanceof DayTimeIntervalType) {
       return new ArrowType.Duration(TimeUnit.MICROSECOND);
     }
-    return atomic(type.typeName());
+    return atomic(nameOf(type));
+  }
+
+  /**
+   * Of one that has no parts. A text's own name may tell its collation, also where that is the
+   * usual one: Spark Connect calls texts so since 4.2.
+   */
+  public static String nameOf(DataType type) {
+    return type instanceof StringType ? DataTypes.StringType.typeName() : type.typeName();
   }
 
   private ArrowType atomic(String type) {

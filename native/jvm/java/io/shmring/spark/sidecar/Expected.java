@@ -1,5 +1,6 @@
 package io.shmring.spark.sidecar;
 
+import io.shmring.spark.columns.SparkTypes;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
@@ -111,7 +112,7 @@ final class Expected {
       return type instanceof ArrowType.Duration duration
           && duration.getUnit() == TimeUnit.MICROSECOND;
     }
-    return isTakenFor(type, expected.typeName());
+    return isTakenFor(type, SparkTypes.nameOf(expected));
   }
 
   private static boolean isTakenFor(ArrowType type, String expected) {
