@@ -63,9 +63,8 @@ static const void *batch_rows(struct lease *self)
 	return messages && side_by_side(self, messages) ? messages[0].data : NULL;
 }
 
-static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
+static int export_rows(struct lease *self, Py_buffer *buffer, int flags)
 {
-	struct lease *self = (struct lease *)op;
 	const void *rows = batch_rows(self);
 
 	if (!rows) {
@@ -74,13 +73,9 @@ static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 					"these messages do not lie side by side; iterate over the batch");
 		return -1;
 	}
-	if (PyBuffer_FillInfo(buffer, op, (void *)rows, (Py_ssize_t)(batch_count(self) * SHMRING_SLOT_BYTES), 1,
-			      flags))
+	if (PyBuffer_FillInfo(buffer, (PyObject *)self, (void *)rows,
+			      (Py_ssize_t)(batch_count(self) * SHMRING_SLOT_BYTES), 1, flags))
 		return -1;
-	self->shape[0] = (Py_ssize_t)batch_count(self);
-	self->shape[1] = SHMRING_SLOT_BYTES;
-	self->strides[0] = SHMRING_SLOT_BYTES;
-	self->strides[1] = 1;
 	if (flags & PyBUF_ND) {
 		buffer->ndim = 2;
 		buffer->shape = self->shape;
@@ -89,6 +84,14 @@ static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 	}
 	handle_pin(&self->handle);
 	return 0;
+}
+
+static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
+{
+	int status;
+
+	WITH_GUARD(member_of(op), status = export_rows((struct lease *)op, buffer, flags));
+	return status;
 }
 
 /* --- numpy, imported when first asked for -------------------------------------- */
@@ -127,22 +130,19 @@ static PyObject *copied_rows(struct lease *self, const struct shmring_message *m
 	return rows;
 }
 
-static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
+static PyObject *array_in_place(PyObject *op)
 {
-	struct lease *self = (struct lease *)op;
-	const struct shmring_message *messages;
-	PyObject *numpy;
-	PyObject *array;
+	PyObject *numpy = PyImport_ImportModule("numpy");
+	PyObject *array = numpy ? PyObject_CallMethod(numpy, "asarray", "O", op) : NULL;
 
-	if (batch_rows(self)) {
-		numpy = PyImport_ImportModule("numpy");
-		if (!numpy)
-			return NULL;
-		array = PyObject_CallMethod(numpy, "asarray", "O", op);
-		Py_DECREF(numpy);
-		return array;
-	}
-	messages = PyErr_Occurred() ? NULL : batch_messages(self);
+	Py_XDECREF(numpy);
+	return array;
+}
+
+static PyObject *array_copied(struct lease *self)
+{
+	const struct shmring_message *messages = batch_messages(self);
+
 	if (!messages)
 		return NULL;
 	for (size_t i = 0; i < batch_count(self); i++)
@@ -153,6 +153,18 @@ static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
 			    "batch instead",
 			    (unsigned long long)messages[i].message_id, messages[i].length, SHMRING_SLOT_BYTES);
 	return copied_rows(self, messages);
+}
+
+/* Numpy asks for the rows under the guard, too. */
+static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
+{
+	struct lease *self = (struct lease *)op;
+	PyObject *copy = NULL;
+	bool in_place;
+
+	WITH_GUARD(member_of(op), in_place = batch_rows(self) != NULL;
+		   if (!in_place && !PyErr_Occurred()) copy = array_copied(self));
+	return in_place ? array_in_place(op) : copy;
 }
 
 /* One member of every message, as a numpy array of its own. */
@@ -292,10 +304,21 @@ static PyObject *batch_nack(PyObject *op, PyObject *args, PyObject *keywords)
 
 /* --- the type ------------------------------------------------------------------------ */
 
+GUARDED_GETTER(get_lengths, member_of(op));
+GUARDED_GETTER(get_message_ids, member_of(op));
+GUARDED_GETTER(get_times, member_of(op));
+GUARDED_GETTER(get_kinds, member_of(op));
+GUARDED_GETTER(get_slots, member_of(op));
+GUARDED_GETTER(get_offsets, member_of(op));
+GUARDED_ARGUMENT(lease_release, member_of(op));
+GUARDED_KEYWORDS(batch_nack, member_of(op));
+GUARDED_FAST(lease_exit, member_of(op));
+GUARDED_INDEX(batch_item, member_of(op));
+
 static PyMethodDef methods[] = {
-    {"release", lease_release, METH_NOARGS,
+    {"release", GUARDED(lease_release), METH_NOARGS,
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
-    {"nack", (PyCFunction)(void (*)(void))batch_nack, METH_VARARGS | METH_KEYWORDS,
+    {"nack", (PyCFunction)(void (*)(void))GUARDED(batch_nack), METH_VARARGS | METH_KEYWORDS,
      "nack($self, first=0, count=None)\n--\n\n"
      "Hand messages back: they are delivered again, marked as redelivered, to whoever takes next on the "
      "branch.\n\n"
@@ -307,7 +330,7 @@ static PyMethodDef methods[] = {
      "IndexError : the batch has fewer messages\n"
      "Contended, TooManyLeases : as of Lease.nack(); release() may raise them, too"},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
-    {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
+    {"__exit__", FASTCALL(GUARDED(lease_exit)), METH_FASTCALL, NULL},
     {0},
 };
 
@@ -317,17 +340,19 @@ static PyGetSetDef getset[] = {
      "length is not defined. A copy padded with zeroes where the messages do not lie side by side (a\n"
      "scattered ring, an aborted claim between them). ValueError if a message has more than 300 bytes",
      NULL},
-    {"lengths", get_lengths, NULL, "uint32 array of shape (n,): bytes of each message", NULL},
-    {"message_ids", get_message_ids, NULL, "uint64 array of shape (n,): sequence of each message", NULL},
-    {"times", get_times, NULL, "uint64 array of shape (n,): ns since 1970; 0 if the ring keeps no time", NULL},
-    {"kinds", get_kinds, NULL, "uint8 array of shape (n,): the mark given to push()", NULL},
+    {"lengths", GUARDED(get_lengths), NULL, "uint32 array of shape (n,): bytes of each message", NULL},
+    {"message_ids", GUARDED(get_message_ids), NULL, "uint64 array of shape (n,): sequence of each message", NULL},
+    {"times", GUARDED(get_times), NULL, "uint64 array of shape (n,): ns since 1970; 0 if the ring keeps no time",
+     NULL},
+    {"kinds", GUARDED(get_kinds), NULL, "uint8 array of shape (n,): the mark given to push()", NULL},
     {"first", get_first, NULL, "sequence of the first slot", NULL},
     {"end", get_end, NULL, "sequence behind the last slot", NULL},
-    {"slots", get_slots, NULL,
+    {"slots", GUARDED(get_slots), NULL,
      "all slots from `first` to `end`, 300 bytes each, as one read-only memoryview; slots of aborted claims\n"
      "and what lies beyond a message's length are not defined. BufferError for a scattered ring",
      NULL},
-    {"offsets", get_offsets, NULL, "uint64 array of shape (n,): where each message begins in `slots`", NULL},
+    {"offsets", GUARDED(get_offsets), NULL, "uint64 array of shape (n,): where each message begins in `slots`",
+     NULL},
     {"redelivered", lease_get_redelivered, NULL,
      "whether a consumer that died, or handed them back, held them before", NULL},
     {0},
@@ -338,7 +363,7 @@ static PyType_Slot slots[] = {
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
     {Py_sq_length, batch_length},
-    {Py_sq_item, batch_item},
+    {Py_sq_item, GUARDED(batch_item)},
     {Py_bf_getbuffer, batch_getbuffer},
     {Py_bf_releasebuffer, lease_releasebuffer},
     {Py_tp_doc, "Messages that are read in place; made by Consumer.lease_many(). len(), indexing and iteration\n"

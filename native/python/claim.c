@@ -13,6 +13,12 @@ struct claim {
 	bool open;
 };
 
+/* Whose guard a claim is under. */
+static inline struct producer *producer_of(PyObject *claim)
+{
+	return ((struct claim *)claim)->producer;
+}
+
 static PyObject *claim_new(struct producer *producer, uint64_t message_id, size_t nbytes, int64_t align)
 {
 	struct ring *ring = ring_of(&producer->handle);
@@ -96,8 +102,7 @@ static void claim_dealloc(PyObject *op)
 	struct claim *self = (struct claim *)op;
 	PyTypeObject *type = Py_TYPE(op);
 
-	if (self->open)
-		(void)claim_abort(self);
+	WITH_GUARD(self->producer, if (self->open)(void) claim_abort(self));
 	Py_DECREF((PyObject *)self->producer);
 	PyObject_Free(op);
 	Py_DECREF(type);
@@ -193,21 +198,26 @@ static PyObject *claim_exit(PyObject *op, PyObject *const *args, Py_ssize_t narg
 static int claim_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 {
 	struct claim *self = (struct claim *)op;
+	struct handle *ring = self->producer->handle.below;
+	bool usable;
 
-	if (!claim_usable(self) || PyBuffer_FillInfo(buffer, op, self->data, (Py_ssize_t)self->nbytes, 0, flags))
+	WITH_GUARD(self->producer, if ((usable = claim_usable(self))) handle_pin(ring));
+	if (!usable)
 		return -1;
-	handle_pin(self->producer->handle.below);
-	return 0;
+	if (!PyBuffer_FillInfo(buffer, op, self->data, (Py_ssize_t)self->nbytes, 0, flags))
+		return 0;
+	handle_let_go(ring);
+	return -1;
 }
 
 static void claim_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(buffer))
 {
-	(void)handle_unpin(((struct claim *)op)->producer->handle.below);
+	handle_let_go(((struct claim *)op)->producer->handle.below);
 }
 
 static PyObject *get_buffer(PyObject *op, void *Py_UNUSED(closure))
 {
-	return claim_usable((struct claim *)op) ? PyMemoryView_FromObject(op) : NULL;
+	return PyMemoryView_FromObject(op);
 }
 
 static PyObject *get_message_id(PyObject *op, void *Py_UNUSED(closure))
@@ -215,19 +225,25 @@ static PyObject *get_message_id(PyObject *op, void *Py_UNUSED(closure))
 	return PyLong_FromUnsignedLongLong(((struct claim *)op)->message_id);
 }
 
+GUARDED_NAMED(claim_commit, producer_of(op));
+GUARDED_ARGUMENT(claim_commit_many, producer_of(op));
+GUARDED_ARGUMENT(claim_abort_method, producer_of(op));
+GUARDED_FAST(claim_exit, producer_of(op));
+
 static PyMethodDef methods[] = {
-    {"commit", FASTCALL(claim_commit), METH_FASTCALL | METH_KEYWORDS,
+    {"commit", FASTCALL(GUARDED(claim_commit)), METH_FASTCALL | METH_KEYWORDS,
      "commit($self, nbytes=None, /, *, kind=0)\n--\n\n"
      "Publish the message, or its first `nbytes` bytes; `kind` as of push(). Do not write into views of\n"
      "it afterwards."},
-    {"commit_many", claim_commit_many, METH_O,
+    {"commit_many", GUARDED(claim_commit_many), METH_O,
      "commit_many($self, lengths, /)\n--\n\n"
      "Publish the claim as several messages by one store: readers see all of them or none.\n\n"
      "Each begins where a slot does, so the next lies ceil(length / 300) * 300 bytes on (300 for an empty\n"
      "one), and their slots must make up the claim, which was made without `align`."},
-    {"abort", claim_abort_method, METH_NOARGS, "abort($self, /)\n--\n\nGive the claim up: readers step over it."},
+    {"abort", GUARDED(claim_abort_method), METH_NOARGS,
+     "abort($self, /)\n--\n\nGive the claim up: readers step over it."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
-    {"__exit__", FASTCALL(claim_exit), METH_FASTCALL, NULL},
+    {"__exit__", FASTCALL(GUARDED(claim_exit)), METH_FASTCALL, NULL},
     {0},
 };
 

@@ -77,6 +77,8 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 		if (status == SHMRING_OK || status == SHMRING_E_NO_BRANCH)
 			return raise_not_durable(self, message_id, "the journal's branch was dropped");
 		retry = handle_waited(&self->handle, status);
+		if (retry != RETRY_RAISED && !producer_usable(self))
+			return false;
 		if (retry == RETRY_OVER) {
 			char why[EXPLANATION_BYTES] = "was not on disk in time: ";
 			size_t used = strlen(why);
@@ -85,8 +87,6 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 					       sizeof why - used);
 			return raise_not_durable(self, message_id, why);
 		}
-		if (retry == RETRY_AGAIN && !producer_usable(self))
-			retry = RETRY_RAISED;
 	} while (retry == RETRY_AGAIN && journal_lives(self, branch));
 	return retry == RETRY_AGAIN ? raise_not_durable(self, message_id, "no process runs its journal any more")
 				    : false;

@@ -25,26 +25,50 @@ struct handle *handle_new(PyTypeObject *type, size_t nbytes, struct ring *ring, 
 	return handle;
 }
 
-/* What the core has said to opening it, without the GIL. False: an exception is
- * set, and the handle is gone. The ring may have been closed meanwhile. */
-bool handle_opened(struct handle *handle, int status)
+/* A producer or a member. */
+static bool on_ring(const struct handle *handle)
 {
-	struct handle *below = handle->below;
+	return handle->below && !handle->below->below;
+}
 
-	if (status) {
-		raise_status(ring_of(handle), status);
-		handle_unpin(below);
-		Py_DECREF((PyObject *)handle);
-		return false;
-	}
-	handle->closed = false;
+/* Whether what is below has been closed, and will not come by. */
+static bool link_above(struct handle *handle, struct handle *below)
+{
 	handle->next = below->above;
 	if (handle->next)
 		handle->next->link = &handle->next;
 	below->above = handle;
 	handle->link = &below->above;
-	if (below->closed)
-		(void)handle_close(handle);
+	return below->closed;
+}
+
+static void unlink_above(struct handle *handle)
+{
+	if (!handle->link)
+		return;
+	*handle->link = handle->next;
+	if (handle->next)
+		handle->next->link = handle->link;
+	handle->link = NULL;
+}
+
+/* What the core has said to opening it, without the GIL. False: an exception is
+ * set, and the handle is gone. The ring, which is pinned, may have been closed meanwhile. */
+bool handle_opened(struct handle *handle, int status)
+{
+	struct handle *below = handle->below;
+	bool closed;
+
+	if (status) {
+		raise_status(ring_of(handle), status);
+		(void)handle_unpin(below);
+		Py_DECREF((PyObject *)handle);
+		return false;
+	}
+	handle->closed = false;
+	WITH_GUARD(below, closed = link_above(handle, below));
+	if (closed)
+		WITH_GUARD(handle, (void)handle_close(handle));
 	return true;
 }
 
@@ -57,27 +81,18 @@ int handle_finish(struct handle *handle)
 	return status;
 }
 
-int handle_shut(struct handle *handle)
+/* Gives a pin back where the guard is not held. */
+void handle_let_go(struct handle *handle)
 {
-	handle->closed = true;
-	if (handle->link) {
-		*handle->link = handle->next;
-		if (handle->next)
-			handle->next->link = handle->link;
-	}
-	if (handle->pins && handle->interrupt)
-		handle->interrupt(handle);
-	handle_pin(handle);
-	while (handle->above) {
-		PyObject *above = Py_NewRef((PyObject *)handle->above);
+	struct handle *below = handle->below;
 
-		(void)handle_close((struct handle *)above);
-		Py_DECREF(above);
-	}
-	return handle_unpin(handle);
+	if (pins_changed(handle, (size_t)-1))
+		return;
+	/* A lease stands on a member, which stands on a ring. */
+	WITH_GUARD(below && below->below ? below : handle, (void)handle_finish(handle));
 }
 
-void handle_free(struct handle *handle)
+static void free_memory(struct handle *handle)
 {
 	PyTypeObject *type = Py_TYPE((PyObject *)handle);
 
@@ -86,9 +101,45 @@ void handle_free(struct handle *handle)
 	Py_DECREF(type);
 }
 
+/* Closes what stands on a ring. Another thread may be collecting it: a new reference could come too late. */
+static void close_above(struct handle *handle)
+{
+	struct handle *above;
+
+	while ((above = handle->above)) {
+		unlink_above(above);
+		above->visited = true;
+		WITH_GUARD(above, (void)handle_close(above));
+		above->visited = false;
+		if (above->collected)
+			free_memory(above);
+	}
+}
+
+int handle_shut(struct handle *handle)
+{
+	handle->closed = true;
+	if (handle->interrupt && pins_changed(handle, 0) > 1)
+		handle->interrupt(handle);
+	if (on_ring(handle))
+		WITH_GUARD(handle->below, unlink_above(handle));
+	close_above(handle);
+	return handle_unpin(handle);
+}
+
+void handle_free(struct handle *handle)
+{
+	bool visited = false;
+
+	if (on_ring(handle))
+		WITH_GUARD(handle->below, handle->collected = true; visited = handle->visited);
+	if (!visited)
+		free_memory(handle);
+}
+
 void handle_dealloc(PyObject *self)
 {
-	(void)handle_close((struct handle *)self);
+	WITH_GUARD(self, (void)handle_close((struct handle *)self));
 	handle_free((struct handle *)self);
 }
 
@@ -99,7 +150,7 @@ PyObject *handle_enter(PyObject *self, PyObject *Py_UNUSED(ignored))
 
 PyObject *handle_close_method(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-	(void)handle_close((struct handle *)self);
+	WITH_GUARD(self, (void)handle_close((struct handle *)self));
 	Py_RETURN_NONE;
 }
 
@@ -108,9 +159,21 @@ PyObject *handle_exit(PyObject *self, PyObject *const *Py_UNUSED(args), Py_ssize
 	return handle_close_method(self, NULL);
 }
 
+/* Pins a ring that is open; else raises Closed. */
+bool ring_hold(struct ring *ring)
+{
+	bool closed;
+
+	WITH_GUARD(ring, if (!(closed = ring->handle.closed)) handle_pin(&ring->handle));
+	return !closed || raise_closed(&ring->handle, "handle");
+}
+
 PyObject *handle_get_closed(PyObject *self, void *Py_UNUSED(closure))
 {
-	return PyBool_FromLong(((struct handle *)self)->closed);
+	bool closed;
+
+	WITH_GUARD(self, closed = ((struct handle *)self)->closed);
+	return PyBool_FromLong(closed);
 }
 
 PyObject *raise_closed(const struct handle *handle, const char *what)

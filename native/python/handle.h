@@ -7,16 +7,33 @@
  * thread in a wait, a living lease, an exported buffer). A ring closes its
  * producers and members with it; a lease outlives the closing of its member.
  *
- * Threads. The core's producers and members want one thread at a time, and the
- * GIL gives them that: every core call is made with the GIL held, save for
+ * Threads. The core's producers and members want one thread at a time. The GIL
+ * gives them that, and in a free-threaded Python each handle's guard: the lock
+ * that such a Python keeps in every object, taken as a critical section. It is
+ * given up where the GIL would be: where a thread detaches from Python, or waits
+ * for another guard. What is said here of the GIL holds for the guard.
+ *
+ *   guard of        is the lock of    and keeps
+ *   producer        itself            its words, the core's producer, its claim
+ *   member          itself            its words, the core's member, its leases
+ *   lease, batch    its member        its words
+ *   ring            itself            `closed`, and the list `above`
+ *
+ * Every call of a handle's type runs under its guard (GUARDED), save for those of
+ * rings, which pin the ring and call what the core locks itself. Core calls on a
+ * producer or member are made with the GIL held, save for
  *   - the _wait functions, which touch no state of the handle;
  *   - copies of a MiB or more, while `busy` keeps other threads out of that
  *     producer (push.c) and the reader holds a lease (take.c);
  *   - what the core locks itself: attach, join, close, recover and the like.
  * A thread pins what it uses before it gives up the GIL, and asks again whether
- * the handle is closed when the GIL is back. A module that does not declare
- * Py_MOD_GIL_NOT_USED gets the GIL back in a free-threaded interpreter, so this
- * holds there too.
+ * the handle is closed when the GIL is back. Anything of Python's that may run
+ * code or raise an exception may give it up.
+ *
+ * Pins are counted without a guard. A handle has one of its own until it is
+ * closed, and closes under its guard, so who finds it open there may pin it, and
+ * what it stands on; whoever gives back the last one is alone with it and
+ * finishes it, for which a lease wants its guard.
  *
  * Fork. The child's handles are the parent's, and the core refuses them. What
  * another thread of the parent was at stays so in the child: pins that nobody
@@ -36,8 +53,10 @@ struct handle {
 	struct handle **link; /* what points here: `above` or a `next`; NULL: in no such list */
 	int (*finish)(struct handle *); /* closes the core's handle; a status */
 	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
-	size_t pins; /* threads without the GIL, handles above, exported memory */
+	size_t pins; /* one until it is closed, threads without the GIL, handles above, exported memory */
 	bool closed;
+	bool visited; /* the ring is closing it, and its memory stays till then; under the ring's guard, */
+	bool collected; /* and so is this: whoever visits it frees it */
 };
 
 struct ring {
@@ -47,6 +66,48 @@ struct ring {
 	PyObject *label; /* how messages call this ring */
 	bool scattered;
 };
+
+/* --- guards ----------------------------------------------------------------------- */
+
+#ifdef Py_GIL_DISABLED
+#define WITH_GUARD(handle, statement)                                                                             \
+	do {                                                                                                      \
+		Py_BEGIN_CRITICAL_SECTION((PyObject *)(handle));                                                  \
+		statement;                                                                                        \
+		Py_END_CRITICAL_SECTION();                                                                        \
+	} while (0)
+/* A function for a table of methods, and the handle whose guard it is called under. */
+#define GUARDED_CALL(function, handle, parameters, arguments)                                                     \
+	static PyObject *function##_guarded parameters                                                            \
+	{                                                                                                         \
+		PyObject *result;                                                                                 \
+		WITH_GUARD(handle, result = function arguments);                                                  \
+		return result;                                                                                    \
+	}                                                                                                         \
+	_Static_assert(true, #function)
+#define GUARDED(function) function##_guarded
+#else
+#define WITH_GUARD(handle, statement)                                                                             \
+	do {                                                                                                      \
+		statement;                                                                                        \
+	} while (0)
+#define GUARDED_CALL(function, handle, parameters, arguments) _Static_assert(true, #function)
+#define GUARDED(function) function
+#endif
+
+/* By how Python calls it. */
+#define GUARDED_UNARY(function, handle) GUARDED_CALL(function, handle, (PyObject * op), (op))
+#define GUARDED_ARGUMENT(function, handle)                                                                        \
+	GUARDED_CALL(function, handle, (PyObject * op, PyObject * arg), (op, arg))
+#define GUARDED_GETTER(function, handle) GUARDED_CALL(function, handle, (PyObject * op, void *room), (op, room))
+#define GUARDED_INDEX(function, handle) GUARDED_CALL(function, handle, (PyObject * op, Py_ssize_t i), (op, i))
+#define GUARDED_KEYWORDS(function, handle)                                                                        \
+	GUARDED_CALL(function, handle, (PyObject * op, PyObject * args, PyObject * names), (op, args, names))
+#define GUARDED_FAST(function, handle)                                                                            \
+	GUARDED_CALL(function, handle, (PyObject * op, PyObject *const *args, Py_ssize_t nargs), (op, args, nargs))
+#define GUARDED_NAMED(function, handle)                                                                           \
+	GUARDED_CALL(function, handle, (PyObject * op, PyObject *const *args, Py_ssize_t nargs, PyObject *names), \
+		     (op, args, nargs, names))
 
 /* How long a call goes on trying. */
 struct patience {
@@ -71,12 +132,14 @@ struct handle *handle_new(PyTypeObject *type, size_t nbytes, struct ring *ring, 
 bool handle_opened(struct handle *handle, int status);
 int handle_shut(struct handle *handle);
 int handle_finish(struct handle *handle);
+void handle_let_go(struct handle *handle);
 void handle_free(struct handle *handle);
 void handle_dealloc(PyObject *self);
 PyObject *handle_enter(PyObject *self, PyObject *ignored);
 PyObject *handle_close_method(PyObject *self, PyObject *ignored);
 PyObject *handle_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *handle_get_closed(PyObject *self, void *closure);
+bool ring_hold(struct ring *ring);
 PyObject *raise_closed(const struct handle *handle, const char *what);
 int64_t deadline_after(int64_t timeout);
 void handle_pause(struct handle *handle);
@@ -85,15 +148,28 @@ enum retry handle_waited(struct handle *handle, int status);
 enum retry handle_retry(struct handle *handle, int status, struct patience *patience, wait_function *wait,
 			uint64_t wanted);
 
+#ifdef Py_GIL_DISABLED
+/* Whoever drops the last pin has seen what those did that dropped theirs before. */
+static inline size_t pins_changed(struct handle *handle, size_t by)
+{
+	return __atomic_add_fetch(&handle->pins, by, __ATOMIC_ACQ_REL);
+}
+#else
+static inline size_t pins_changed(struct handle *handle, size_t by)
+{
+	return handle->pins += by;
+}
+#endif
+
 static inline void handle_pin(struct handle *handle)
 {
-	handle->pins++;
+	(void)pins_changed(handle, 1);
 }
 
-/* The last pin of a closed handle closes the core's. */
+/* The last pin closes the core's handle. Under the guard. */
 static inline int handle_unpin(struct handle *handle)
 {
-	return --handle->pins || !handle->closed ? SHMRING_OK : handle_finish(handle);
+	return pins_changed(handle, (size_t)-1) ? SHMRING_OK : handle_finish(handle);
 }
 
 static inline int handle_close(struct handle *handle)
@@ -108,8 +184,10 @@ static inline void handle_init(struct handle *handle, struct handle *below, int 
 	handle->link = NULL;
 	handle->finish = finish;
 	handle->interrupt = NULL;
-	handle->pins = 0;
+	handle->pins = 1;
 	handle->closed = false;
+	handle->visited = false;
+	handle->collected = false;
 	if (below)
 		handle_pin(below);
 }
@@ -129,11 +207,6 @@ static inline PyObject *raise_status(struct ring *ring, int status)
 static inline PyObject *result_of(struct ring *ring, int status)
 {
 	return status ? raise_status(ring, status) : Py_NewRef(Py_None);
-}
-
-static inline bool ring_usable(struct ring *ring)
-{
-	return !ring->handle.closed || raise_closed(&ring->handle, "handle");
 }
 
 /* view.c */

@@ -50,7 +50,7 @@ static int settle_parts(struct lease *self)
 
 /* When the user has released the lease and no buffer over it is left, whichever
  * comes last. Buffers may die in any thread, also without the user's doing: the
- * GIL makes that thread alone with the member. */
+ * guard makes that thread alone with the member. */
 static int lease_finish(struct handle *handle)
 {
 	struct lease *self = (struct lease *)handle;
@@ -76,6 +76,10 @@ PyObject *lease_new(struct member *member, PyTypeObject *type, const struct shmr
 	self->messages = NULL;
 	self->nacked = false;
 	self->parts = NULL;
+	self->shape[0] = range->messages;
+	self->shape[1] = SHMRING_SLOT_BYTES;
+	self->strides[0] = SHMRING_SLOT_BYTES;
+	self->strides[1] = 1;
 	return (PyObject *)self;
 }
 
@@ -91,7 +95,7 @@ void lease_dealloc(PyObject *op)
 {
 	struct lease *self = (struct lease *)op;
 
-	(void)close_nacked(self);
+	WITH_GUARD(self->handle.below, (void)close_nacked(self));
 	PyMem_Free(self->messages);
 	PyMem_Free(self->parts);
 	handle_free(&self->handle);
@@ -123,7 +127,7 @@ PyObject *lease_exit(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 
 void lease_releasebuffer(PyObject *op, Py_buffer *Py_UNUSED(buffer))
 {
-	(void)handle_unpin((struct handle *)op);
+	handle_let_go((struct handle *)op);
 }
 
 bool lease_readable(struct lease *self)
@@ -137,6 +141,15 @@ bool lease_readable(struct lease *self)
 	return !self->handle.closed;
 }
 
+/* Pins a lease that may be read; else raises Closed. */
+bool lease_hold(struct lease *self)
+{
+	bool readable;
+
+	WITH_GUARD(self->handle.below, if ((readable = lease_readable(self))) handle_pin(&self->handle));
+	return readable;
+}
+
 PyObject *lease_get_redelivered(PyObject *op, void *Py_UNUSED(closure))
 {
 	return PyBool_FromLong(((struct lease *)op)->range.redelivered);
@@ -148,16 +161,17 @@ static int lease_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 {
 	struct lease *self = (struct lease *)op;
 
-	if (!lease_readable(self) ||
-	    PyBuffer_FillInfo(buffer, op, (void *)self->message.data, self->message.length, 1, flags))
+	if (!lease_hold(self))
 		return -1;
-	handle_pin(&self->handle);
-	return 0;
+	if (!PyBuffer_FillInfo(buffer, op, (void *)self->message.data, self->message.length, 1, flags))
+		return 0;
+	handle_let_go(&self->handle);
+	return -1;
 }
 
 static PyObject *get_data(PyObject *op, void *Py_UNUSED(closure))
 {
-	return lease_readable((struct lease *)op) ? PyMemoryView_FromObject(op) : NULL;
+	return PyMemoryView_FromObject(op);
 }
 
 static PyObject *get_message_id(PyObject *op, void *Py_UNUSED(closure))
@@ -213,7 +227,7 @@ static PyObject *get_arrow_array(PyObject *op, PyObject *args, PyObject *keyword
 	PyObject *capsules;
 
 	if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:__arrow_c_array__", names, &requested) ||
-	    !lease_readable(self))
+	    !lease_hold(self))
 		return NULL;
 	m.wrong = "it is none";
 	if (self->message.kind == SHMRING_KIND_ARROW_BATCH)
@@ -221,13 +235,20 @@ static PyObject *get_arrow_array(PyObject *op, PyObject *args, PyObject *keyword
 	capsules = info.schema || self->message.kind == SHMRING_KIND_ARROW_STREAM
 		       ? mapped_capsules(&m, info.schema, info.schema_bytes, &read)
 		       : NULL;
-	return capsules || PyErr_Occurred() ? capsules : refuse_batch(self, read, m.wrong);
+	if (!capsules && !PyErr_Occurred())
+		(void)refuse_batch(self, read, m.wrong);
+	handle_let_go(&self->handle);
+	return capsules;
 }
 
+GUARDED_ARGUMENT(lease_release, member_of(op));
+GUARDED_ARGUMENT(lease_nack, member_of(op));
+GUARDED_FAST(lease_exit, member_of(op));
+
 static PyMethodDef methods[] = {
-    {"release", lease_release, METH_NOARGS,
+    {"release", GUARDED(lease_release), METH_NOARGS,
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
-    {"nack", lease_nack, METH_NOARGS,
+    {"nack", GUARDED(lease_nack), METH_NOARGS,
      "nack($self, /)\n--\n\n"
      "Hand the message back, now or when the last view of it is gone: it is delivered again, marked as\n"
      "redelivered, to whoever takes next on the branch. Leaving a ``with`` with an exception does that, too,\n"
@@ -243,7 +264,7 @@ static PyMethodDef methods[] = {
      "compressed\n"
      "Damaged : the bytes are not the Arrow data they should be"},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
-    {"__exit__", FASTCALL(lease_exit), METH_FASTCALL, NULL},
+    {"__exit__", FASTCALL(GUARDED(lease_exit)), METH_FASTCALL, NULL},
     {0},
 };
 

@@ -45,15 +45,20 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 		return NULL;
 	}
 	lease = (struct lease *)args[0];
-	if (!parse_flag(args[3], &m.copy) || !parse_flag(args[4], &m.every_offset) || !lease_readable(lease) ||
+	if (!parse_flag(args[3], &m.copy) || !parse_flag(args[4], &m.every_offset) ||
 	    PyObject_GetBuffer(args[2], &head, PyBUF_SIMPLE))
 		return NULL;
+	if (!lease_hold(lease)) {
+		PyBuffer_Release(&head);
+		return NULL;
+	}
 	m.lease = &lease->handle;
 	m.layout = &((const struct arrow_layout *)args[1])->layout;
 	m.message = lease->message.data;
 	m.bytes = lease->message.length;
 	if (step_over(&m, &head))
 		read = mapped_batch(&m, &array);
+	handle_let_go(&lease->handle);
 	PyBuffer_Release(&head);
 	if (read == IPC_READ)
 		return import_array(args[5], &array, args[6]);

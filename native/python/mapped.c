@@ -92,7 +92,7 @@ static void unpin(struct handle *lease)
 {
 	PyGILState_STATE gil = PyGILState_Ensure();
 
-	(void)handle_unpin(lease);
+	handle_let_go(lease);
 	Py_DECREF((PyObject *)lease);
 	PyGILState_Release(gil);
 }
@@ -112,22 +112,20 @@ static void let_lease_go(void *context)
 
 /* --- the bytes under the arrays -------------------------------------------------------------- */
 
-static uint8_t *copy_body(struct handle *lease, const uint8_t *body, uint64_t bytes)
+static uint8_t *copy_body(const uint8_t *body, uint64_t bytes)
 {
 	uint8_t *copy = aligned_alloc(BODY_ALIGNMENT, (bytes / BODY_ALIGNMENT + 1) * BODY_ALIGNMENT);
 
 	if (!copy || bytes < GIL_FREE_BYTES)
 		return copy ? memcpy(copy, body, bytes) : NULL;
-	handle_pin(lease);
 	Py_BEGIN_ALLOW_THREADS memcpy(copy, body, bytes);
-	Py_END_ALLOW_THREADS(void) handle_unpin(lease);
-	return copy;
+	Py_END_ALLOW_THREADS return copy;
 }
 
 static enum ipc_read over_copy(struct mapping *m, struct ipc_batch *batch, const uint8_t *body,
 			       struct ArrowArray *array)
 {
-	uint8_t *copy = copy_body(m->lease, body, batch->frame.body_bytes);
+	uint8_t *copy = copy_body(body, batch->frame.body_bytes);
 	enum ipc_read read;
 
 	if (!copy)

@@ -6,7 +6,7 @@
 #include "ipc_read.h"
 
 struct mapping {
-	struct handle *lease;
+	struct handle *lease; /* pinned for as long as the mapping is made */
 	const struct ipc_layout *layout;
 	const uint8_t *message;
 	uint64_t bytes;

@@ -39,7 +39,9 @@ PyObject *member_open(struct ring *ring, const char *branch, const struct shmrin
 		    shmring_branch_info(ring->core, self->branch_id, &info) == SHMRING_OK && info.exclusive;
 	}
 	Py_END_ALLOW_THREADS if (!handle_opened(handle, status)) return NULL;
-	if (!handle->closed && (status = shmring_member_head_start(self->core, head_start, patience_ns))) {
+	WITH_GUARD(self, status = handle->closed ? SHMRING_OK
+						 : shmring_member_head_start(self->core, head_start, patience_ns));
+	if (status) {
 		raise_status(ring, status);
 		Py_DECREF((PyObject *)self);
 		return NULL;
@@ -54,7 +56,7 @@ static void member_dealloc(PyObject *op)
 {
 	struct member *self = (struct member *)op;
 
-	(void)handle_close(&self->handle);
+	WITH_GUARD(self, (void)handle_close(&self->handle));
 	Py_XDECREF(self->branch);
 	PyMem_Free(self->taken);
 	handle_free(&self->handle);
@@ -66,7 +68,8 @@ static PyObject *member_abandon(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!self->handle.closed)
 		self->abandoned = true;
-	return handle_close_method(op, NULL);
+	(void)handle_close(&self->handle);
+	Py_RETURN_NONE;
 }
 
 static PyObject *member_hear_ends(PyObject *op, PyObject *since)
@@ -177,24 +180,34 @@ PyDoc_STRVAR(lease_many_doc,
 	     "timeout : seconds to wait for the first; None waits for ever, 0 does not wait\n\n"
 	     "Errors as of lease()");
 
+GUARDED_NAMED(member_pop, op);
+GUARDED_NAMED(member_lease, op);
+GUARDED_NAMED(member_lease_many, op);
+GUARDED_ARGUMENT(member_next, op);
+GUARDED_ARGUMENT(member_done, op);
+GUARDED_ARGUMENT(member_available, op);
+GUARDED_ARGUMENT(member_slot, op);
+GUARDED_ARGUMENT(member_abandon, op);
+GUARDED_ARGUMENT(member_hear_ends, op);
+
 static PyMethodDef methods[] = {
-    {"pop", FASTCALL(member_pop), METH_FASTCALL | METH_KEYWORDS, pop_doc},
-    {"lease", FASTCALL(member_lease), METH_FASTCALL | METH_KEYWORDS, lease_doc},
-    {"lease_many", FASTCALL(member_lease_many), METH_FASTCALL | METH_KEYWORDS, lease_many_doc},
-    {"next", member_next, METH_NOARGS,
+    {"pop", FASTCALL(GUARDED(member_pop)), METH_FASTCALL | METH_KEYWORDS, pop_doc},
+    {"lease", FASTCALL(GUARDED(member_lease)), METH_FASTCALL | METH_KEYWORDS, lease_doc},
+    {"lease_many", FASTCALL(GUARDED(member_lease_many)), METH_FASTCALL | METH_KEYWORDS, lease_many_doc},
+    {"next", GUARDED(member_next), METH_NOARGS,
      "next($self, /)\n--\n\nTake one message: its sequence, -1 (empty) or -2 (lost a race)."},
-    {"done", member_done, METH_O,
+    {"done", GUARDED(member_done), METH_O,
      "done($self, sequence, /)\n--\n\nRelease it; on an exclusive branch everything up to it."},
-    {"available", member_available, METH_NOARGS,
+    {"available", GUARDED(member_available), METH_NOARGS,
      "available($self, /)\n--\n\nHow far an exclusive branch may be read without asking again (exclusive)."},
-    {"slot", member_slot, METH_O,
+    {"slot", GUARDED(member_slot), METH_O,
      "slot($self, sequence, /)\n--\n\nThe 300 bytes of a slot, read-only. Yours until done()."},
     {"close", handle_close_method, METH_NOARGS,
      "close($self, /)\n--\n\nLeave the branch, as soon as the last lease is released."},
-    {"abandon", member_abandon, METH_NOARGS,
+    {"abandon", GUARDED(member_abandon), METH_NOARGS,
      "abandon($self, /)\n--\n\nLeave as if this process had died: what is leased and not released yet is\n"
      "delivered again, to the branch's other consumers or to the next one."},
-    {"hear_ends", member_hear_ends, METH_O,
+    {"hear_ends", GUARDED(member_hear_ends), METH_O,
      "hear_ends($self, since, /)\n--\n\nBe told of the ends of the stream that came since the branch had come to\n"
      "`since` of them, as if this consumer had joined then (see \"ends\" in Ring.branches()). Before the\n"
      "first message is taken."},
@@ -215,19 +228,22 @@ static int set_end_markers(PyObject *op, PyObject *value, void *Py_UNUSED(closur
 
 	if (wanted < 0)
 		return -1;
-	self->end_markers = wanted;
-	if (self->core)
-		shmring_member_take_ends(self->core, wanted);
+	WITH_GUARD(self, self->end_markers = wanted; if (self->core) shmring_member_take_ends(self->core, wanted));
 	return 0;
 }
+
+GUARDED_GETTER(get_position, op);
+GUARDED_GETTER(get_hold, op);
+GUARDED_GETTER(get_lag, op);
+GUARDED_GETTER(get_end_markers, op);
 
 static PyGetSetDef getset[] = {
     {"branch", get_branch, NULL, "name of the branch", NULL},
     {"branch_id", get_branch_id, NULL, "number of the branch", NULL},
-    {"position", get_position, NULL, "next sequence that the branch will take", NULL},
-    {"hold", get_hold, NULL, "lowest sequence that this consumer holds, or None", NULL},
-    {"lag", get_lag, NULL, "slots between the branch's position and the producers' claim", NULL},
-    {"end_markers", get_end_markers, set_end_markers,
+    {"position", GUARDED(get_position), NULL, "next sequence that the branch will take", NULL},
+    {"hold", GUARDED(get_hold), NULL, "lowest sequence that this consumer holds, or None", NULL},
+    {"lag", GUARDED(get_lag), NULL, "slots between the branch's position and the producers' claim", NULL},
+    {"end_markers", GUARDED(get_end_markers), set_end_markers,
      "whether an end marker that this consumer comes to first is a message of kind 2, for who passes\n"
      "messages on; else it is EndOfStream",
      NULL},
@@ -235,11 +251,15 @@ static PyGetSetDef getset[] = {
     {0},
 };
 
+GUARDED_UNARY(member_repr, op);
+GUARDED_UNARY(member_iter, op);
+GUARDED_UNARY(member_iternext, op);
+
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, member_dealloc},
-    {Py_tp_repr, member_repr},
-    {Py_tp_iter, member_iter},
-    {Py_tp_iternext, member_iternext},
+    {Py_tp_repr, GUARDED(member_repr)},
+    {Py_tp_iter, GUARDED(member_iter)},
+    {Py_tp_iternext, GUARDED(member_iternext)},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
     {Py_tp_doc, "A member of a branch; made by Ring.consumer(). Iterating it pops bytes until the stream ends.\n"

@@ -43,6 +43,12 @@ static inline bool member_usable(struct member *self)
 	return !self->handle.closed || raise_closed(&self->handle, "consumer");
 }
 
+/* Whose guard a lease or a batch is under. */
+static inline struct handle *member_of(PyObject *lease)
+{
+	return ((struct lease *)lease)->handle.below;
+}
+
 static inline struct ring *lease_ring(const struct lease *lease)
 {
 	return ring_of(lease->handle.below);
@@ -52,6 +58,7 @@ static inline struct ring *lease_ring(const struct lease *lease)
 PyObject *lease_new(struct member *member, PyTypeObject *type, const struct shmring_lease *range);
 int member_hand_back(struct member *member, uint64_t first, uint64_t end);
 bool lease_readable(struct lease *lease);
+bool lease_hold(struct lease *lease);
 PyObject *lease_release(PyObject *self, PyObject *ignored);
 PyObject *lease_nack(PyObject *self, PyObject *ignored);
 PyObject *lease_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);

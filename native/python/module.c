@@ -329,8 +329,8 @@ static void module_free(void *module)
 
 static PyModuleDef_Slot slots[] = {
     {Py_mod_exec, module_exec},
-#ifdef Py_mod_gil
-    {Py_mod_gil, Py_MOD_GIL_USED}, /* it keeps handles from being closed in the middle of a call */
+#ifdef Py_GIL_DISABLED
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* handle.h */
 #endif
     {0, NULL},
 };

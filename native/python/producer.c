@@ -101,23 +101,35 @@ PyDoc_STRVAR(
     "MessageTooLarge : the message can never fit this ring\n"
     "ClaimOpen : a claim of this producer is open");
 
+GUARDED_UNARY(producer_repr, op);
+GUARDED_NAMED(producer_push, op);
+GUARDED_NAMED(producer_push_many, op);
+GUARDED_NAMED(producer_push_end, op);
+GUARDED_NAMED(producer_claim, op);
+GUARDED_NAMED(producer_wait_durable, op);
+GUARDED_FAST(producer_next, op);
+GUARDED_FAST(producer_done, op);
+GUARDED_ARGUMENT(producer_abort, op);
+GUARDED_ARGUMENT(producer_available, op);
+GUARDED_ARGUMENT(producer_slot, op);
+
 static PyMethodDef methods[] = {
-    {"push", FASTCALL(producer_push), METH_FASTCALL | METH_KEYWORDS, push_doc},
-    {"push_many", FASTCALL(producer_push_many), METH_FASTCALL | METH_KEYWORDS, push_many_doc},
-    {"push_end", FASTCALL(producer_push_end), METH_FASTCALL | METH_KEYWORDS,
+    {"push", FASTCALL(GUARDED(producer_push)), METH_FASTCALL | METH_KEYWORDS, push_doc},
+    {"push_many", FASTCALL(GUARDED(producer_push_many)), METH_FASTCALL | METH_KEYWORDS, push_many_doc},
+    {"push_end", FASTCALL(GUARDED(producer_push_end)), METH_FASTCALL | METH_KEYWORDS,
      "push_end($self, *, timeout=None)\n--\n\nPublish an end marker: it ends the iteration of every consumer of "
      "every branch.\n"
      "Members of a branch share its messages, so each marker ends one of them."},
-    {"claim", FASTCALL(producer_claim), METH_FASTCALL | METH_KEYWORDS, claim_doc},
-    {"wait_durable", FASTCALL(producer_wait_durable), METH_FASTCALL | METH_KEYWORDS, wait_durable_doc},
-    {"next", FASTCALL(producer_next), METH_FASTCALL,
+    {"claim", FASTCALL(GUARDED(producer_claim)), METH_FASTCALL | METH_KEYWORDS, claim_doc},
+    {"wait_durable", FASTCALL(GUARDED(producer_wait_durable)), METH_FASTCALL | METH_KEYWORDS, wait_durable_doc},
+    {"next", FASTCALL(GUARDED(producer_next)), METH_FASTCALL,
      "next($self, count=1, /)\n--\n\nClaim `count` slots: the first sequence, -1 (full) or -2 (lost a race)."},
-    {"done", FASTCALL(producer_done), METH_FASTCALL,
+    {"done", FASTCALL(GUARDED(producer_done)), METH_FASTCALL,
      "done($self, last, length=300, /)\n--\n\nPublish the claim up to `last` as messages of `length` bytes."},
-    {"abort", producer_abort, METH_NOARGS, "abort($self, /)\n--\n\nGive up what next() has claimed."},
-    {"available", producer_available, METH_NOARGS,
+    {"abort", GUARDED(producer_abort), METH_NOARGS, "abort($self, /)\n--\n\nGive up what next() has claimed."},
+    {"available", GUARDED(producer_available), METH_NOARGS,
      "available($self, /)\n--\n\nHow far a single producer may go without asking again (exclusive)."},
-    {"slot", producer_slot, METH_O,
+    {"slot", GUARDED(producer_slot), METH_O,
      "slot($self, sequence, /)\n--\n\nThe 300 bytes of a claimed slot, writable. Yours until done()."},
     {"close", handle_close_method, METH_NOARGS,
      "close($self, /)\n--\n\nAbort an open claim and give the seat back."},
@@ -133,7 +145,7 @@ static PyGetSetDef getset[] = {
 
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, handle_dealloc},
-    {Py_tp_repr, producer_repr},
+    {Py_tp_repr, GUARDED(producer_repr)},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
     {Py_tp_doc, "A producer of one ring; made by Ring.producer(). Threads may share it."},

@@ -42,10 +42,11 @@ enum retry producer_retry(struct producer *self, int status, uint64_t slots, str
 
 PyObject *raise_full(struct producer *self, const struct patience *patience)
 {
-	PyObject *seconds = seconds_text(patience->timeout);
 	char holder[EXPLANATION_BYTES];
+	PyObject *seconds;
 
 	shmring_explain_full(ring_of(&self->handle)->core, holder, sizeof holder);
+	seconds = seconds_text(patience->timeout);
 	if (seconds)
 		PyErr_Format(ring_of(&self->handle)->state->full,
 			     "ring \"%U\" was full for %U s, and this was not published: %s. If that is as it "

@@ -19,7 +19,7 @@ static void ring_dealloc(PyObject *self)
 {
 	struct ring *ring = (struct ring *)self;
 
-	(void)handle_close(&ring->handle);
+	WITH_GUARD(ring, (void)handle_close(&ring->handle));
 	Py_DECREF(ring->label);
 	handle_free(&ring->handle);
 }
@@ -49,12 +49,15 @@ static PyObject *ring_producer(PyObject *self, PyObject *args)
 {
 	struct ring *ring = (struct ring *)self;
 	const char *name;
+	PyObject *producer;
 	int when_full;
 	int wait;
 
-	if (!PyArg_ParseTuple(args, "zii", &name, &when_full, &wait) || !ring_usable(ring))
+	if (!PyArg_ParseTuple(args, "zii", &name, &when_full, &wait) || !ring_hold(ring))
 		return NULL;
-	return producer_open(ring, name, when_full, wait);
+	producer = producer_open(ring, name, when_full, wait);
+	handle_let_go(&ring->handle);
+	return producer;
 }
 
 static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
@@ -74,11 +77,12 @@ static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 	int wait;
 	unsigned head_start;
 	long long patience_ns;
+	PyObject *member;
 
 	if (!PyArg_ParseTupleAndKeywords(args, keywords, "sziKpppKiIL", names, &branch, &name, &start, &sequence,
 					 &exclusive, &ephemeral, &lapse, &upstream, &wait, &head_start,
 					 &patience_ns) ||
-	    !ring_usable(ring))
+	    !ring_hold(ring))
 		return NULL;
 	options.start = (uint8_t)start;
 	options.sequence = sequence;
@@ -86,7 +90,9 @@ static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 	options.ephemeral = ephemeral;
 	options.lapse = lapse;
 	options.upstream = upstream;
-	return member_open(ring, branch, &options, name, wait, head_start, patience_ns);
+	member = member_open(ring, branch, &options, name, wait, head_start, patience_ns);
+	handle_let_go(&ring->handle);
+	return member;
 }
 
 static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywords)
@@ -105,16 +111,15 @@ static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywor
 
 	if (!PyArg_ParseTupleAndKeywords(args, keywords, "siKppK", names, &branch, &start, &sequence, &exclusive,
 					 &lapse, &upstream) ||
-	    !ring_usable(ring))
+	    !ring_hold(ring))
 		return NULL;
 	options.start = (uint8_t)start;
 	options.sequence = sequence;
 	options.exclusive = exclusive;
 	options.lapse = lapse;
 	options.upstream = upstream;
-	handle_pin(&ring->handle);
 	Py_BEGIN_ALLOW_THREADS status = shmring_subscribe(ring->core, branch, &options, &id);
-	Py_END_ALLOW_THREADS(void) handle_unpin(&ring->handle);
+	Py_END_ALLOW_THREADS handle_let_go(&ring->handle);
 	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(id);
 }
 
@@ -124,11 +129,10 @@ static PyObject *ring_unsubscribe(PyObject *self, PyObject *args)
 	const char *branch;
 	int status;
 
-	if (!PyArg_ParseTuple(args, "s", &branch) || !ring_usable(ring))
+	if (!PyArg_ParseTuple(args, "s", &branch) || !ring_hold(ring))
 		return NULL;
-	handle_pin(&ring->handle);
 	Py_BEGIN_ALLOW_THREADS status = shmring_unsubscribe(ring->core, branch);
-	Py_END_ALLOW_THREADS(void) handle_unpin(&ring->handle);
+	Py_END_ALLOW_THREADS handle_let_go(&ring->handle);
 	return result_of(ring, status);
 }
 
@@ -140,11 +144,10 @@ static PyObject *change_upstreams(PyObject *self, PyObject *args,
 	unsigned id;
 	int status;
 
-	if (!PyArg_ParseTuple(args, "IK", &id, &upstream) || !ring_usable(ring))
+	if (!PyArg_ParseTuple(args, "IK", &id, &upstream) || !ring_hold(ring))
 		return NULL;
-	handle_pin(&ring->handle);
 	Py_BEGIN_ALLOW_THREADS status = change(ring->core, id, upstream);
-	Py_END_ALLOW_THREADS(void) handle_unpin(&ring->handle);
+	Py_END_ALLOW_THREADS handle_let_go(&ring->handle);
 	return result_of(ring, status);
 }
 
@@ -165,9 +168,10 @@ static PyObject *ring_find_branch(PyObject *self, PyObject *args)
 	uint32_t id;
 	int status;
 
-	if (!PyArg_ParseTuple(args, "s", &branch) || !ring_usable(ring))
+	if (!PyArg_ParseTuple(args, "s", &branch) || !ring_hold(ring))
 		return NULL;
 	status = shmring_find_branch(ring->core, branch, &id);
+	handle_let_go(&ring->handle);
 	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(id);
 }
 
@@ -177,11 +181,10 @@ static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
 	unsigned count = 0;
 	int status;
 
-	if (!ring_usable(ring))
+	if (!ring_hold(ring))
 		return NULL;
-	handle_pin(&ring->handle);
 	Py_BEGIN_ALLOW_THREADS status = shmring_recover(ring->core, &count);
-	Py_END_ALLOW_THREADS(void) handle_unpin(&ring->handle);
+	Py_END_ALLOW_THREADS handle_let_go(&ring->handle);
 	if (status == SHMRING_CONTENDED)
 		return PyErr_Format(error_class(ring->state, status),
 				    "ring \"%U\": another process is recovering it right now; that will do",
@@ -190,6 +193,18 @@ static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
 }
 
 /* --- looking on ---------------------------------------------------------------- */
+
+static PyObject *look(PyObject *self, PyObject *(*at)(struct ring *))
+{
+	struct ring *ring = (struct ring *)self;
+	PyObject *seen;
+
+	if (!ring_hold(ring))
+		return NULL;
+	seen = at(ring);
+	handle_let_go(&ring->handle);
+	return seen;
+}
 
 static PyObject *flag(bool value)
 {
@@ -202,13 +217,10 @@ static PyObject *sequence_or_none(uint64_t sequence)
 	return sequence == UINT64_MAX ? Py_NewRef(Py_None) : PyLong_FromUnsignedLongLong(sequence);
 }
 
-static PyObject *ring_info(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *look_at_info(struct ring *ring)
 {
-	struct ring *ring = (struct ring *)self;
 	struct shmring_info info;
 
-	if (!ring_usable(ring))
-		return NULL;
 	shmring_get_info(ring->core, &info);
 	return Py_BuildValue(
 	    "{s:K,s:I,s:I,s:I,s:O,s:O,s:O,s:i,s:K,s:K,s:K,s:y#,s:I,s:I,s:y#}", "slots",
@@ -219,6 +231,11 @@ static PyObject *ring_info(PyObject *self, PyObject *Py_UNUSED(ignored))
 	    "created_ns", (unsigned long long)info.created_ns, "uuid", (const char *)info.uuid,
 	    (Py_ssize_t)sizeof info.uuid, "owner_uid", info.owner_uid, "mode", info.mode, "schema",
 	    (const char *)info.schema, (Py_ssize_t)info.schema_bytes);
+}
+
+static PyObject *ring_info(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	return look(self, look_at_info);
 }
 
 /* A name from the ring, which may hold anything. */
@@ -246,13 +263,10 @@ static bool append(PyObject *list, PyObject *item)
 	return status == 0;
 }
 
-static PyObject *ring_branches(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *look_at_branches(struct ring *ring)
 {
-	struct ring *ring = (struct ring *)self;
 	PyObject *list;
 
-	if (!ring_usable(ring))
-		return NULL;
 	list = PyList_New(0);
 	for (uint32_t id = 0; list && id < SHMRING_MAX_BRANCHES; id++) {
 		struct shmring_branch_info info;
@@ -266,6 +280,11 @@ static PyObject *ring_branches(PyObject *self, PyObject *Py_UNUSED(ignored))
 			Py_CLEAR(list);
 	}
 	return list;
+}
+
+static PyObject *ring_branches(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	return look(self, look_at_branches);
 }
 
 static PyObject *seat_dict(const struct shmring_seat_info *info)
@@ -282,14 +301,11 @@ static PyObject *seat_dict(const struct shmring_seat_info *info)
 	    (unsigned long long)info->dropped);
 }
 
-static PyObject *ring_seats(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *look_at_seats(struct ring *ring)
 {
-	struct ring *ring = (struct ring *)self;
 	struct shmring_info info;
 	PyObject *list;
 
-	if (!ring_usable(ring))
-		return NULL;
 	shmring_get_info(ring->core, &info);
 	list = PyList_New(0);
 	for (uint32_t seat = 0; list && seat < info.participants; seat++) {
@@ -306,14 +322,16 @@ static PyObject *ring_seats(PyObject *self, PyObject *Py_UNUSED(ignored))
 	return list;
 }
 
-static PyObject *ring_holder(PyObject *self, PyObject *Py_UNUSED(ignored))
+static PyObject *ring_seats(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
-	struct ring *ring = (struct ring *)self;
+	return look(self, look_at_seats);
+}
+
+static PyObject *look_at_holder(struct ring *ring)
+{
 	char words[EXPLANATION_BYTES];
 	struct shmring_holder h;
 
-	if (!ring_usable(ring))
-		return NULL;
 	if (shmring_find_holder(ring->core, &h) != SHMRING_OK)
 		Py_RETURN_NONE;
 	shmring_explain_full(ring->core, words, sizeof words);
@@ -325,6 +343,11 @@ static PyObject *ring_holder(PyObject *self, PyObject *Py_UNUSED(ignored))
 			     (unsigned long long)h.slots, "kind", (unsigned long long)h.kind, "age_s",
 			     h.age_ns < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble((double)h.age_ns / 1e9),
 			     "words", PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace"));
+}
+
+static PyObject *ring_holder(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	return look(self, look_at_holder);
 }
 
 static PyObject *row_tuple(const struct shmring_row *row, const char *message, Py_ssize_t capacity)
@@ -345,13 +368,17 @@ static PyObject *ring_rows(PyObject *self, PyObject *args)
 	PyObject *list;
 	char *message;
 
-	if (!PyArg_ParseTuple(args, "KKn", &first, &end, &capacity) || !ring_usable(ring))
+	if (!PyArg_ParseTuple(args, "KKn", &first, &end, &capacity))
 		return NULL;
 	if (capacity < 0)
 		return PyErr_Format(PyExc_ValueError, "capacity must not be negative, not %zd", capacity);
 	message = PyMem_Malloc((size_t)capacity + 1);
 	if (!message)
 		return PyErr_NoMemory();
+	if (!ring_hold(ring)) {
+		PyMem_Free(message);
+		return NULL;
+	}
 	list = PyList_New(0);
 	for (uint64_t index = first; list && index < end; index++) {
 		struct shmring_row row;
@@ -364,22 +391,29 @@ static PyObject *ring_rows(PyObject *self, PyObject *args)
 		if (status || !append(list, row_tuple(&row, message, capacity)))
 			Py_CLEAR(list);
 	}
+	handle_let_go(&ring->handle);
 	PyMem_Free(message);
 	return list;
 }
 
+static PyObject *look_at_claimed(struct ring *ring)
+{
+	return PyLong_FromUnsignedLongLong(shmring_claimed(ring->core));
+}
+
 static PyObject *get_claimed(PyObject *self, void *Py_UNUSED(closure))
 {
-	struct ring *ring = (struct ring *)self;
+	return look(self, look_at_claimed);
+}
 
-	return ring_usable(ring) ? PyLong_FromUnsignedLongLong(shmring_claimed(ring->core)) : NULL;
+static PyObject *look_at_floor(struct ring *ring)
+{
+	return PyLong_FromUnsignedLongLong(shmring_floor(ring->core));
 }
 
 static PyObject *get_floor(PyObject *self, void *Py_UNUSED(closure))
 {
-	struct ring *ring = (struct ring *)self;
-
-	return ring_usable(ring) ? PyLong_FromUnsignedLongLong(shmring_floor(ring->core)) : NULL;
+	return look(self, look_at_floor);
 }
 
 static PyMethodDef methods[] = {

@@ -125,9 +125,11 @@ static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t
 			*sequence = (int64_t)message.message_id;
 			return true;
 		}
+		handle_pin(&self->handle);
 		if (!PyErr_Occurred())
 			raise_status(ring, status);
 		(void)shmring_release(self->core, lease.first, lease.end);
+		(void)handle_unpin(&self->handle);
 		return false;
 	}
 	if (status == SHMRING_LAPSED) {

@@ -8,12 +8,13 @@
 void raise_lapsed(struct member *self)
 {
 	struct state *state = ring_of(&self->handle)->state;
-	PyObject *text = error_text();
+	PyObject *text;
 	uint64_t first;
 	uint64_t end;
 	PyObject *error;
 
 	shmring_member_lapsed(self->core, &first, &end);
+	text = error_text();
 	error = text ? PyObject_CallFunction(state->lapsed, "NKK", text, (unsigned long long)first,
 					     (unsigned long long)(end - 1))
 		     : NULL;
@@ -232,10 +233,12 @@ static PyObject *iterator_next(PyObject *op)
 	return pop_bytes(self->member, FOREVER);
 }
 
+GUARDED_UNARY(iterator_next, ((struct member_iterator *)op)->member);
+
 static PyType_Slot iterator_slots[] = {
     {Py_tp_dealloc, iterator_dealloc},
     {Py_tp_iter, PyObject_SelfIter},
-    {Py_tp_iternext, iterator_next},
+    {Py_tp_iternext, GUARDED(iterator_next)},
     {0, NULL},
 };
 

@@ -12,7 +12,7 @@ struct view {
 };
 
 /* A memoryview of [data, data + nbytes). Until the last buffer over it is gone
- * `owner` lives, and `pinned`, which is the owner or what it stands on, is pinned. */
+ * `owner` lives, and `pinned`, which is the owner or what it stands on, is pinned. Under the owner's guard. */
 PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
 		   bool readonly)
 {
@@ -37,7 +37,7 @@ static void view_dealloc(PyObject *self)
 	struct view *view = (struct view *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
-	(void)handle_unpin(view->pinned);
+	handle_let_go(view->pinned);
 	Py_DECREF(view->owner);
 	PyObject_Free(self);
 	Py_DECREF(type);

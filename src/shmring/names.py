@@ -9,6 +9,7 @@ core does (docs/layout.md, "Creation" and "Removal", says why).
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -143,6 +144,8 @@ def _shm_unlink(path: str) -> Callable[[], None] | None:
     folder, file = os.path.split(path)
     if folder != SHM_FOLDER:
         return None
+    if sys.version_info >= (3, 13) and not sys._is_gil_enabled():
+        return None  # posix_ipc would turn the GIL on
     try:
         posix_ipc = import_module("posix_ipc")
     except ImportError:  # the package asks for it where it can be had without a compiler

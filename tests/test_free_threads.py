@@ -1,0 +1,313 @@
+"""Threads that use the same handles at once: right results or an error, with a GIL and without.
+
+Under a free-threaded Python the threads are in the extension at the same time; under another one
+the GIL takes turns between them, which these tests must pass, too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shmring
+
+THREADS = 4
+ROUNDS = 60
+
+
+def together(thread, functions):
+    """Run the functions in a thread each, which begin at once; what they returned."""
+    ready = threading.Barrier(len(functions))
+
+    def begin(function):
+        ready.wait()
+        return function()
+
+    return [t.outcome() for t in [thread(begin, function) for function in functions]]
+
+
+def test_a_ring_turns_no_gil_on(child, name):
+    code = """
+import sys, sysconfig
+import shmring
+shmring.create(sys.argv[1], slots=1024).unlink()
+enabled = getattr(sys, "_is_gil_enabled", lambda: True)()
+print(enabled != bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
+"""
+    assert child(code, name).end() == "True\n"
+
+
+# --- one handle, many threads -------------------------------------------------------------------
+
+
+def push_in_each_way(out, number, each):
+    """Publish (number, 0) to (number, each - 1); what came of it."""
+    for i in range(0, each, 10):
+        words = [b"%d %d" % (number, i + j) for j in range(10)]
+        for word in words[:4]:
+            out.push(word)
+        out.push_many(words[4:8])
+        for word in words[8:]:
+            publish_by_claim(out, word)
+
+
+def publish_by_claim(out, word):
+    while True:
+        with suppress(shmring.ClaimOpen), out.claim(len(word)) as claim:
+            claim.buffer[:] = word
+            return
+
+
+def push_on(out, push):
+    """Push although another thread may have a claim of this producer open just now."""
+    while True:
+        with suppress(shmring.ClaimOpen):
+            return push(out)
+
+
+class Patient:
+    """A producer whose claims are waited for."""
+
+    def __init__(self, out):
+        self._out = out
+
+    def push(self, word):
+        return push_on(self._out, lambda out: out.push(word))
+
+    def push_many(self, words):
+        return push_on(self._out, lambda out: out.push_many(words))
+
+    def claim(self, nbytes):
+        return self._out.claim(nbytes)
+
+
+def take_in_each_way(inp, wanted):
+    """Take until an empty message comes; all of them, one that was handed back not."""
+    taken = []
+    while True:
+        word = inp.pop()
+        if not word:
+            return taken
+        taken.append(word)
+        with inp.lease() as one:
+            data = bytes(one.data)
+            if not data:
+                return taken
+            taken.append(data)
+        batch = inp.lease_many(3)
+        words = [bytes(view) for view in batch]
+        assert [len(w) for w in words] == batch.lengths.tolist()
+        if b"" in words:
+            batch.nack(words.index(b""))
+            taken += words[: words.index(b"")]
+        elif len(taken) % 7 == wanted % 7:
+            batch.nack()
+        else:
+            assert batch.array.shape == (len(words), 300)
+            taken += words
+        batch.release()
+
+
+def test_one_producer_and_one_consumer_of_many_threads(name, thread):
+    each = 10_000
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        out, inp = ring.producer(), ring.consumer("a")
+        done = threading.Barrier(THREADS)
+
+        def produce(number):
+            push_in_each_way(Patient(out), number, each)
+            if done.wait() == 0:
+                for _ in range(THREADS):
+                    out.push(b"")
+
+        writers = [partial(produce, n) for n in range(THREADS)]
+        readers = [partial(take_in_each_way, inp, n) for n in range(THREADS)]
+        taken = Counter(w for ws in together(thread, writers + readers) for w in ws or ())
+        assert taken == Counter(b"%d %d" % (n, i) for n in range(THREADS) for i in range(each))
+
+
+def test_a_claim_is_one_threads_alone(name, thread):
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        out, inp = ring.producer(), ring.consumer("a")
+
+        def finish(claim, how):
+            with suppress(shmring.Closed):
+                getattr(claim, how)()
+                return 1
+            return 0
+
+        for _ in range(ROUNDS):
+            claim = out.claim(300)
+            claim.buffer[:] = b"x" * 300
+            calls = [partial(finish, claim, how) for how in ("commit", "abort") * 2]
+            assert sum(together(thread, calls)) == 1
+            with suppress(shmring.Empty):
+                assert inp.pop(timeout=0) == b"x" * 300
+
+
+def test_one_lease_released_and_read_by_many_threads(name, thread):
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        out, inp = ring.producer(), ring.consumer("a")
+
+        def read(lease, want):
+            with suppress(shmring.Closed):
+                view = lease.data
+                assert bytes(view) == want
+
+        def rows(batch, want):
+            with suppress(shmring.Closed):
+                assert bytes(batch.array[0, :1]) == want
+                assert batch.lengths.tolist() == [1] * len(batch)
+                assert bytes(batch[1]) == want
+
+        for i in range(ROUNDS):
+            want = b"%d" % (i % 10)
+            out.push_many([want] * 9)
+            lease, batch = inp.lease(), inp.lease_many(8)
+            uses = [partial(read, lease, want), partial(rows, batch, want)]
+            together(thread, [*uses, lease.release, batch.release, *uses])
+            assert inp.hold is None
+
+
+def test_a_lease_as_arrow_arrays_while_it_is_released(name, thread):
+    batch = pa.record_batch({"x": np.arange(5000)})
+    with shmring.create(name, slots=1024, schema=batch.schema, temporary=True) as ring:
+        out, reader = ring.arrow_writer(), ring.arrow_reader("a")
+        inp = ring.consumer("b")
+
+        def capsules(lease):
+            with suppress(shmring.Closed):
+                assert pa.record_batch(lease).equals(batch)
+
+        for _ in range(ROUNDS):
+            out.write(batch)
+            lease = inp.lease()
+            together(thread, [partial(capsules, lease)] * 2 + [lease.release])
+            box = [reader.read()]
+            together(thread, [box.clear, lambda: ring.floor])
+            assert inp.hold is None
+
+
+# --- closed in the middle of things ---------------------------------------------------------------
+
+
+def use_until_closed(use):
+    """Use something until it is closed."""
+    with suppress(shmring.Closed):
+        while True:
+            with suppress(shmring.Empty, shmring.Full, shmring.ClaimOpen, shmring.Contended):
+                use()
+
+
+def taking_part(ring):
+    """The roles of those whose seats are not just what somebody handed back."""
+    return [seat["role"] for seat in ring.seats() if not seat["orphaned"]]
+
+
+def everything(ring, out, inp):
+    """Uses of a ring, of a producer and of a consumer, which raise Closed in the end."""
+
+    def fill():
+        with out.claim(100, timeout=0) as claim:
+            claim.buffer[:4] = b"abcd"
+
+    def lease():
+        with inp.lease(timeout=0) as one:
+            bytes(one.data)
+
+    def lease_many():
+        batch = inp.lease_many(4, timeout=0)
+        if batch.lengths.max() <= 300:
+            batch.array.sum()
+
+    return [
+        lambda: out.push(b"x" * 1000, timeout=0),
+        lambda: out.push(b"x", timeout=None),
+        lambda: out.push_many([b"x"] * 5, timeout=0),
+        fill,
+        lambda: inp.pop(timeout=0),
+        inp.pop,
+        lease,
+        lease_many,
+        lambda: list(zip(inp, range(5), strict=False)) or inp.lag,
+        lambda: (inp.hold, inp.position, repr(inp), repr(out)),
+        lambda: (ring.branches(), ring.seats(), ring.holder(), ring.rows(0, 5)),
+        lambda: (ring.claimed, ring.floor, ring.schema_bytes),
+        lambda: (ring.producer(), ring.consumer("a")),
+    ]
+
+
+def close_soon(ring, *handles):
+    """Close them in the middle of what others do."""
+    for _ in range(20):
+        ring.seats()
+    for handle in handles or (ring,):
+        handle.close()
+
+
+@pytest.mark.parametrize("what", ["ring", "handles"])
+def test_closed_while_other_threads_use_it(name, thread, what):
+    for _ in range(ROUNDS // 4):
+        ring = shmring.create(name, slots=1024, temporary=True)
+        keeper = shmring.attach(name)
+        out, inp = ring.producer(), ring.consumer("a")
+        uses = everything(ring, out, inp)
+        if what == "ring":
+            close = partial(close_soon, ring)
+        else:
+            close = partial(close_soon, ring, inp, out)
+            uses = uses[:-3]
+        together(thread, [close, *(partial(use_until_closed, use) for use in uses)])
+        del uses, close
+        assert out.closed
+        assert inp.closed
+        ring.close()
+        assert taking_part(keeper) == ["attached"]
+        keeper.close()
+
+
+def test_collected_while_the_ring_is_closed(name, thread):
+    for _ in range(ROUNDS):
+        ring = shmring.create(name, slots=1024, temporary=True)
+        keeper = shmring.attach(name)
+        boxes = [[ring.producer(), ring.consumer(f"b{n}")] for n in range(THREADS)]
+        together(thread, [ring.close, *(box.clear for box in boxes)])
+        assert taking_part(keeper) == ["attached"]
+        keeper.close()
+
+
+def open_and_drop(ring):
+    ring.producer().push(b"x")
+    ring.consumer("b").pop(timeout=0)
+
+
+def test_opened_and_dropped_while_the_ring_is_closed(name, thread):
+    for _ in range(ROUNDS // 4):
+        ring = shmring.create(name, slots=1024, temporary=True)
+        keeper = shmring.attach(name)
+        use = partial(use_until_closed, partial(open_and_drop, ring))
+        together(thread, [use] * THREADS + [partial(close_soon, ring)])
+        assert taking_part(keeper) == ["attached"]
+        keeper.close()
+
+
+def test_views_that_die_while_everything_is_closed(name, thread):
+    for _ in range(ROUNDS):
+        ring = shmring.create(name, slots=1024, temporary=True)
+        keeper = shmring.attach(name)
+        out, inp = ring.producer(), ring.consumer("a")
+        out.push_many([b"%d" % i for i in range(32)])
+        batch, one = inp.lease_many(16), inp.lease()
+        with out.claim(300) as claim:
+            boxes = [[batch[0]], [batch.array], [batch.slots], [one.data], [claim.buffer]]
+        assert boxes[1][0][1, 0] == ord("1")
+        together(thread, [inp.close, ring.close, batch.release, *(box.clear for box in boxes)])
+        del batch, one, claim
+        assert taking_part(keeper) == ["attached"]
+        keeper.close()
