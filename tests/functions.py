@@ -121,6 +121,21 @@ def no_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return iter(())
 
 
+def no_maps(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Lists without a map each; the inner array has no offsets, as Arrow Java 18 writes it.
+
+    Whoever reads the first one reads what happens to lie there.
+    """
+    kind = pa.map_(pa.string(), pa.int32())
+    entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
+    none = pa.py_buffer(b"\x7f" * 4).slice(0, 0)
+    maps = pa.Array.from_buffers(kind, 0, [None, none], children=[entries])
+    offsets = pa.py_buffer(bytes(4 * (batch.num_rows + 1)))
+    buffers = [None, offsets]
+    lists = pa.Array.from_buffers(pa.list_(kind), batch.num_rows, buffers, children=[maps])
+    return pa.record_batch([lists], ["maps"])
+
+
 def many(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Each row as a batch of 100,000 bytes: far more than a small reply ring holds."""
     for value in batch.column(0).to_pylist():

@@ -28,6 +28,15 @@ def test_function_gets_so_many_rows_at_a_time_and_answers_in_order(serve, ask):
     assert 1 <= answer.welcome <= 64
 
 
+def test_worker_outlives_an_inner_array_without_offsets(serve, ask):
+    sidecar = serve("no_maps")
+    pids = sidecar.pids
+    (answer,) = ask(numbers(0, 10), rows=5)
+    assert not answer.again
+    assert answer.column("maps") == [[]] * 10
+    assert sidecar.pids == pids
+
+
 @pytest.mark.parametrize("rows", [0, 35, 100])
 def test_request_of_one_batch_is_given_as_it_is(serve, ask, rows):
     serve("with_rows")

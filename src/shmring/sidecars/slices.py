@@ -54,7 +54,8 @@ def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatc
                 yield from _as_one(held)
                 held, nbytes, since = [], 0, time.monotonic()
             held.append(answer)
-            nbytes += _size(answer)
+            # Not answer.nbytes: it crashes at an inner map of no rows that came without offsets.
+            nbytes += pa.ipc.get_record_batch_size(answer)
             if nbytes >= _MOST_BYTES:
                 yield from _as_one(held)
                 held, nbytes, since = [], 0, time.monotonic()
@@ -64,13 +65,6 @@ def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatc
         yield from _as_one(held)
         raise
     yield from _as_one(held)
-
-
-def _size(batch: pa.RecordBatch) -> int:
-    try:
-        return batch.nbytes
-    except pa.ArrowException:  # a type whose slices pyarrow cannot measure
-        return batch.get_total_buffer_size()
 
 
 def _as_one(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
