@@ -310,6 +310,15 @@ public final class DrainCheck {
    */
   private static void closeAtOnce(Ring ring, int count) throws Exception {
     ExecutorService threads = Executors.newFixedThreadPool(2);
+    try {
+      closeAtOnce(ring, count, threads);
+    } finally {
+      threads.shutdownNow(); // also where a check has failed: the threads would keep the ring
+    }
+  }
+
+  private static void closeAtOnce(Ring ring, int count, ExecutorService threads)
+      throws Exception {
     boolean[] seen = new boolean[count];
     int[] all = {0};
     for (int round = 0; all[0] < count; round++) {
@@ -349,7 +358,6 @@ public final class DrainCheck {
       }
       closing.get();
     }
-    threads.shutdown();
   }
 
   /** The second of the messages is never done with. */

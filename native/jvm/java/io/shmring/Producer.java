@@ -199,15 +199,46 @@ public final class Producer implements AutoCloseable {
       synchronized (this) {
         sequence = Native.next(handle(), (int) slots);
         if (sequence >= 0) {
-          long slot = Native.slotAddress(ringHandle, sequence);
-          int shift = align < 0 ? 0 : (int) (-(slot + align) & 63);
-          Claim claim = new Claim(this, sequence, slot + shift, length, shift);
-          open = Optional.of(claim);
-          return Optional.of(claim);
+          return claimOf(sequence, length, align);
         }
       }
       if (!retry(sequence, slots, deadline)) {
         return Optional.empty();
+      }
+    }
+  }
+
+  /** Without memory for one, what was claimed is aborted: nobody else knows of it. */
+  private Optional<Claim> claimOf(long sequence, long length, long align) {
+    boolean made = false;
+    try {
+      long slot = Native.slotAddress(ringHandle, sequence);
+      int shift = align < 0 ? 0 : (int) (-(slot + align) & 63);
+      Optional<Claim> claim =
+          Optional.of(new Claim(this, sequence, slot + shift, length, shift));
+      open = Optional.of(claim.get());
+      made = true;
+      return claim;
+    } finally { // a catch could have to load a class
+      if (!made) {
+        Native.abort(handle());
+      }
+    }
+  }
+
+  private Optional<BulkClaim> claimOfAll(
+      long sequence, int[] slots, int[] lengths, int[] aligns) {
+    boolean made = false;
+    try {
+      long slot = Native.slotAddress(ringHandle, sequence);
+      Optional<BulkClaim> claim =
+          Optional.of(new BulkClaim(this, handle(), sequence, slot, slots, lengths, aligns));
+      open = Optional.of(claim.get());
+      made = true;
+      return claim;
+    } finally {
+      if (!made) {
+        Native.abort(handle());
       }
     }
   }
@@ -233,11 +264,7 @@ public final class Producer implements AutoCloseable {
       synchronized (this) {
         sequence = Native.next(handle(), (int) sum);
         if (sequence >= 0) {
-          long slot = Native.slotAddress(ringHandle, sequence);
-          BulkClaim claim =
-              new BulkClaim(this, handle(), sequence, slot, slots, lengths, aligns);
-          open = Optional.of(claim);
-          return Optional.of(claim);
+          return claimOfAll(sequence, slots, lengths, aligns);
         }
       }
       if (!retry(sequence, sum, deadline)) {
