@@ -14,9 +14,10 @@ NATIVE(jlong, attach)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jint fl
 	return to_handle(ring);
 }
 
-NATIVE(void, create)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots, jbyteArray schema)
+NATIVE(void, create)
+(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots, jbyteArray schema, jboolean single_producer)
 {
-	struct shmring_options options = {.slots = (uint64_t)slots};
+	struct shmring_options options = {.slots = (uint64_t)slots, .single_producer = single_producer};
 	jsize length = (*env)->GetArrayLength(env, schema);
 	jbyte *bytes = length ? (*env)->GetByteArrayElements(env, schema, NULL) : NULL;
 	struct text text;

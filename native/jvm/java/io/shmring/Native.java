@@ -15,7 +15,7 @@ final class Native {
 
   static native long attach(byte[] path, int flags);
 
-  static native void create(byte[] path, long slots, byte[] schema);
+  static native void create(byte[] path, long slots, byte[] schema, boolean singleProducer);
 
   static native long createTemporary(byte[] path, long slots);
 

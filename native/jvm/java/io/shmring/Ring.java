@@ -92,7 +92,15 @@ public final class Ring implements AutoCloseable {
    * @param schema an Arrow schema as an IPC message; empty for a ring of bytes
    */
   public static void create(String name, long slots, byte[] schema) {
-    Native.create(utf8(path(name).toString()), slots, schema);
+    Native.create(utf8(path(name).toString()), slots, schema, false);
+  }
+
+  /**
+   * Makes such a ring for one producer at a time: a second one is refused while the first lives
+   * ({@link Status#SECOND_PRODUCER}).
+   */
+  public static void createSingleProducer(String name, long slots, byte[] schema) {
+    Native.create(utf8(path(name).toString()), slots, schema, true);
   }
 
   /**
