@@ -1,4 +1,5 @@
 import io.shmring.BranchOptions;
+import io.shmring.Claim;
 import io.shmring.Consumer;
 import io.shmring.Lease;
 import io.shmring.MappedMessage;
@@ -15,6 +16,7 @@ import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Optional;
+import java.util.Random;
 import java.util.concurrent.CountDownLatch;
 
 /** What a lease shows: `PollCheck WHAT RING COUNT`. */
@@ -27,6 +29,9 @@ public final class PollCheck {
 
   public static void main(String[] arguments) throws Exception {
     int count = Integer.parseInt(arguments[2]);
+    if (arguments[0].equals("single")) {
+      Ring.createSingleProducer(arguments[1], count, new byte[0]);
+    }
     try (Ring ring = Ring.attach(arguments[1])) {
       switch (arguments[0]) {
         case "ways" -> readInEveryWay(ring, count);
@@ -34,6 +39,9 @@ public final class PollCheck {
         case "damaged" -> meetDamage(ring);
         case "grows" -> growMeanwhile(ring);
         case "memory" -> pollWithoutMemory(ring, count);
+        case "claim memory" -> claimWithoutMemory(ring, count);
+        case "put" -> putLarge(ring);
+        case "single" -> refuseSecondProducer(ring);
         case "race" -> closeAtOnce(ring, arguments[1], count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
@@ -188,7 +196,102 @@ public final class PollCheck {
     }
   }
 
+  /** Room that was claimed, but that there was no memory for a claim of, is free for the next. */
+  private static void claimWithoutMemory(Ring ring, int count) throws Exception {
+    int[] lengths = {1, 2};
+    int[] aligns = {-1, -1};
+    int failures = 0;
+    try (Producer producer = ring.producer("checked")) {
+      producer.claim(1).close(); // loads what would want memory later
+      producer.claimAll(lengths, aligns, Duration.ZERO).orElseThrow().close();
+      for (int i = 0; i < count; i++) {
+        int before = failures;
+        fillMemory();
+        try {
+          if (i % 2 == 0) {
+            producer.claim(1).close();
+          } else {
+            producer.claimAll(lengths, aligns, Duration.ZERO).orElseThrow().close();
+          }
+        } catch (OutOfMemoryError expected) {
+          failures++;
+        } finally {
+          filled = null;
+        }
+        producer.push(new byte[] {(byte) (failures - before)});
+      }
+    }
+    check(failures > 0, "memory was short behind a claim");
+  }
+
+  private static void refuseSecondProducer(Ring ring) throws Exception {
+    check(ring.info().singleProducer(), "what the ring says of itself");
+    try (Producer first = ring.producer("checked")) {
+      refused(Status.SECOND_PRODUCER, () -> ring.producer("second"));
+      first.push(new byte[1]);
+    }
+    ring.producer("checked").close();
+  }
+
+  /** Bytes of more than a part come as they were, from each kind of memory. */
+  private static void putLarge(Ring ring) throws Exception {
+    byte[] bytes = new byte[(5 << 19) + 7];
+    new Random(1).nextBytes(bytes);
+    ByteBuffer direct = ByteBuffer.allocateDirect(bytes.length + 3).position(3);
+    direct.put(bytes).position(3);
+    ByteBuffer heap = ByteBuffer.allocate(bytes.length + 3).position(3).slice();
+    heap.put(bytes).position(0);
+    try (Producer producer = ring.producer("checked");
+        Consumer consumer = join(ring)) {
+      for (ByteBuffer from : List.of(direct, heap, heap.asReadOnlyBuffer())) {
+        try (Claim claim = producer.claim(bytes.length)) {
+          check(claim.put(0, from) == bytes.length, "the offset behind them");
+          check(!from.hasRemaining(), "all was put");
+          claim.commit();
+        }
+        checkLarge(consumer, bytes);
+      }
+      producer.push(bytes);
+      checkLarge(consumer, bytes);
+    }
+  }
+
+  /** The next message, in each way of reading it. */
+  private static void checkLarge(Consumer consumer, byte[] bytes) throws Exception {
+    try (Lease lease = lease(consumer, 1)) {
+      check(Arrays.equals(lease.message().bytes(), bytes), "a lease's bytes");
+      lease.nack();
+    }
+    int drained =
+        consumer.drain(
+            message -> {
+              byte[] part = new byte[bytes.length];
+              ByteBuffer all = ByteBuffer.allocate(bytes.length + 1).position(1);
+              message.copyTo(1, part, 2, bytes.length - 2);
+              message.copyTo(0, all);
+              check(Arrays.equals(message.bytes(), bytes), "a view's bytes");
+              check(
+                  Arrays.equals(part, 2, part.length, bytes, 1, bytes.length - 1),
+                  "what was copied from 1 on");
+              check(all.slice(1, bytes.length).equals(ByteBuffer.wrap(bytes)), "a buffer's");
+            },
+            1);
+    check(drained == 1, "one message");
+  }
+
   private static boolean failsWithoutMemory(Consumer consumer) throws Exception {
+    fillMemory();
+    try {
+      consumer.poll(Duration.ZERO).orElseThrow().nack();
+      return false;
+    } catch (OutOfMemoryError expected) {
+      return true;
+    } finally {
+      filled = null;
+    }
+  }
+
+  private static void fillMemory() {
     for (int size = 1 << 16; size > 0; size /= 16) {
       try {
         while (true) {
@@ -199,14 +302,6 @@ public final class PollCheck {
       } catch (OutOfMemoryError full) {
         // for arrays of this size
       }
-    }
-    try {
-      consumer.poll(Duration.ZERO).orElseThrow().nack();
-      return false;
-    } catch (OutOfMemoryError expected) {
-      return true;
-    } finally {
-      filled = null;
     }
   }
 

@@ -1,4 +1,4 @@
-"""Leases in Java: what they show, damaged messages, and a close at any moment."""
+"""Leases and claims in Java: what they show, damaged messages, no memory, a close at any moment."""
 
 from __future__ import annotations
 
@@ -63,6 +63,31 @@ def test_a_message_that_there_was_no_memory_for_comes_again(name: str, java: Jav
         command[command.index("-Xmx512m")] = "-Xmx32m"
         check(command)
         assert ring.branches()[0]["released"] == ring.claimed
+
+
+def test_room_that_there_was_no_memory_for_a_claim_of_is_free_again(name: str, java: Java) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.consumer("a", start="earliest") as inp,
+    ):
+        command = java("PollCheck", "claim memory", name, 8)
+        command[command.index("-Xmx512m")] = "-Xmx32m"
+        check(command)
+        assert sum(inp.pop(timeout=0)[0] for _ in range(8)) > 0
+        with pytest.raises(shmring.Empty):
+            inp.pop(timeout=0)
+
+
+def test_bytes_of_more_than_a_part_come_as_they_were(name: str, java: Java) -> None:
+    with shmring.create(name, slots=1 << 14, temporary=True):
+        check(java("PollCheck", "put", name, 0))
+
+
+def test_a_ring_for_one_producer_is_made_in_java(name: str, java: Java) -> None:
+    check(java("PollCheck", "single", name, 1024))
+    with shmring.attach(name) as ring:
+        assert ring.info.single_producer
+        ring.unlink()
 
 
 def test_a_lease_of_a_damaged_message_is_given_and_reading_it_is_refused(

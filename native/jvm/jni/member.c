@@ -231,7 +231,7 @@ NATIVE(void, lapsed)(JNIEnv *env, jclass class UNUSED, jlong member, jlongArray 
 NATIVE(void, copyFromArray)
 (JNIEnv *env, jclass class UNUSED, jlong address, jbyteArray from, jint offset, jint length)
 {
-	(*env)->GetByteArrayRegion(env, from, offset, length, from_handle(address));
+	array_copy(env, from, offset, length, from_handle(address));
 }
 
 NATIVE(void, copyFromBuffer)

@@ -100,7 +100,7 @@ NATIVE(jlong, pushLarge)
 
 	if (sequence < 0)
 		return answer(env, (int)sequence);
-	(*env)->GetByteArrayRegion(env, data, 0, length, shmring_slot(from_handle(ring), (uint64_t)sequence));
+	array_copy(env, data, 0, length, shmring_slot(from_handle(ring), (uint64_t)sequence));
 	status = shmring_publish(from_handle(producer), (uint32_t)length, (uint8_t)kind, 0);
 	if (status) {
 		(void)answer(env, status);

@@ -45,9 +45,7 @@ public final class Claim implements AutoCloseable, OpenClaim {
   public long put(long offset, ByteBuffer from) {
     int count = from.remaining();
     if (!from.isDirect()) {
-      byte[] bytes = new byte[count];
-      from.get(bytes);
-      return put(offset, bytes, 0, count);
+      return putFromHeap(offset, from);
     }
     Objects.checkFromIndexSize(offset, count, length);
     synchronized (producer) {
@@ -56,6 +54,24 @@ public final class Claim implements AutoCloseable, OpenClaim {
     }
     from.position(from.limit());
     return offset + count;
+  }
+
+  private long putFromHeap(long offset, ByteBuffer from) {
+    int count = from.remaining();
+    if (from.hasArray()) {
+      put(offset, from.array(), from.arrayOffset() + from.position(), count);
+      from.position(from.limit());
+      return offset + count;
+    }
+    Objects.checkFromIndexSize(offset, count, length);
+    byte[] part = new byte[Math.min(count, Parts.MOST_AT_ONCE)];
+    long at = offset;
+    while (from.hasRemaining()) {
+      int bytes = Math.min(from.remaining(), part.length);
+      from.get(part, 0, bytes);
+      at = put(at, part, 0, bytes);
+    }
+    return at;
   }
 
   /** Publishes the first `used` bytes as a message of this {@linkplain Kind kind}. */

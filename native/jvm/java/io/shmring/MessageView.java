@@ -89,7 +89,7 @@ public final class MessageView extends Place {
 
   /** Copies `count` bytes from `offset` on to `to`, from `first` on. */
   public void copyTo(int offset, byte[] to, int first, int count) {
-    memory().get(at(offset, count), to, first, count);
+    Parts.copy(memory(), at(offset, count), count, to, first);
   }
 
   /** Copies the bytes from `offset` on until `to` is full. */
@@ -99,8 +99,7 @@ public final class MessageView extends Place {
     if (to.isReadOnly()) {
       throw new ReadOnlyBufferException();
     }
-    to.put(to.position(), memory(), from, count);
-    to.position(to.limit());
+    Parts.copy(memory(), from, count, to);
   }
 
   /** A copy of the message. */

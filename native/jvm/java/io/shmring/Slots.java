@@ -10,7 +10,6 @@ import java.nio.ByteOrder;
  */
 final class Slots {
   private static final int SHIFT = 30;
-  private static final int MOST_AT_ONCE = 1 << 20; // a garbage collection waits for the end of a copy
 
   private final ByteBuffer[] windows;
   private final long address;
@@ -36,9 +35,8 @@ final class Slots {
     while (copied < count) {
       ByteBuffer window = window(offset + copied);
       int from = place(offset + copied);
-      int part = Math.min(count - copied, Math.min(window.capacity() - from, MOST_AT_ONCE));
-      to.put(to.position(), window, from, part);
-      to.position(to.position() + part);
+      int part = Math.min(count - copied, window.capacity() - from);
+      Parts.copy(window, from, part, to);
       copied += part;
     }
   }
