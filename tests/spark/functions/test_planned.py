@@ -78,6 +78,24 @@ def test_times_stay_where_the_source_is_not_known(
     assert rows(applied(frame, method, through(name))) == rows(frame)
 
 
+@pytest.mark.parametrize("method", ["mapInPandas", "applyInPandas", "cogroup"])
+def test_integers_beside_nulls_stay_where_the_source_is_not_known(
+    spark, serve, name, sources_unknown, method
+):
+    serve("left_side" if method == "cogroup" else "identity")
+    frame = spark.range(10, numPartitions=1).selectExpr(
+        "id % 2 k", "id", "if(id % 3 = 0, null, id) gaps", "if(id > 2, null, cast(id as int)) few"
+    )
+    assert rows(applied(frame, method, through(name))) == rows(frame)
+
+
+def test_halves_are_no_integers_where_the_source_is_not_known(spark, serve, name, sources_unknown):
+    serve("identity")
+    frame = spark.range(10, numPartitions=1).selectExpr("id / 2 half")
+    with pytest.raises(Exception, match="half is double, not bigint"):
+        frame.mapInPandas(through(name), "half long").collect()
+
+
 def test_sidecar_sees_instants_where_the_source_is_not_known(
     spark, serve, name, set_option, sources_unknown
 ):

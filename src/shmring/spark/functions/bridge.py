@@ -87,7 +87,8 @@ class Through:
         # sweeps the reply ring); either way nothing is left.
         with self._client() as client:
             if hasattr(first, "iloc"):
-                answers = self._checked(client.map(batches), "mapInPandas")
+                integers = map(self._declared.integers, client.map(batches))
+                answers = self._checked(integers, "mapInPandas")
                 yield from map(self._declared.frame, map(self._declared.batch, answers))
             else:
                 yield from self._checked(client.map(batches), "mapInArrow")
@@ -104,7 +105,10 @@ class Through:
         is_pandas = hasattr(sides[0], "iloc")
         batches = [self._batch(side, place) for place, side in enumerate(sides)]
         method = "applyInPandas" if is_pandas else "applyInArrow"
-        table = self._declared.table(self._checked(self._groups.answers(batches), method))
+        answers = self._groups.answers(batches)
+        if is_pandas:
+            answers = map(self._declared.integers, answers)
+        table = self._declared.table(self._checked(answers, method))
         return self._declared.frame(table) if is_pandas else table
 
     @cached_property
@@ -137,7 +141,8 @@ class Through:
         known = large is not None  # as in the versions that convert answers by Spark's types
         if large is None:
             large = any(source.large for source in self.sources)
-        return Declared(self.schema, large, self._zone, objects=known)
+        guessed = not self.sources
+        return Declared(self.schema, large, self._zone, objects=known, guessed=guessed)
 
     @cached_property
     def _planned(self) -> Planned:

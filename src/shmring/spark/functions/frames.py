@@ -139,12 +139,28 @@ class Declared:
     large : whether texts and binaries have 64-bit offsets
     zone : where the sidecar got instants for what may have been times without a zone
     objects : whether Spark's worker knows users' own types, and takes their objects
+    guessed : whether the sidecar gets what pyarrow sees in a frame whose types are not known
     """
 
     schema: StructType | None
     large: bool
     zone: str | None = None
     objects: bool = True
+    guessed: bool = False
+
+    def integers(self, answer: pa.RecordBatch) -> pa.RecordBatch:
+        """An answer to a frame, with integers again where pandas made floating point numbers.
+
+        Spark's workers do so with the frames of other functions. A column with other numbers stays.
+        """
+        if not self.guessed or self.schema is None:
+            return answer
+        columns: list[Any] = cast("Any", answer).columns
+        types = self._types(self.schema)
+        if not columns or len(types) != len(columns):
+            return answer
+        arrays = list(map(_as_integers, columns, types))
+        return _pa.RecordBatch.from_arrays(arrays, names=answer.schema.names)
 
     def batch(self, answer: pa.RecordBatch) -> pa.RecordBatch:
         """An answer, with exactly the names and types that Spark's workers look for."""
@@ -203,6 +219,15 @@ def _as(array: Any, wanted: pa.DataType) -> Any:
     if same != array.type:
         array = array.view(same)
     return array if array.type == wanted else array.cast(wanted)
+
+
+def _as_integers(array: Any, wanted: pa.DataType | None) -> Any:
+    if wanted is None or not (pa.types.is_integer(wanted) and pa.types.is_floating(array.type)):
+        return array
+    try:
+        return array.cast(wanted)
+    except pa.ArrowInvalid:
+        return array
 
 
 def _with_names(kind: Any, wanted: Any) -> pa.DataType:
