@@ -277,3 +277,72 @@ def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
         ring.unsubscribe("gone")
         assert begun == [0]
         assert ring.pop_many(timeout=0) == [b"0", b"1"]
+
+
+def test_pops_ask_for_claims_only_until_all_are_gone(clean: Postgres) -> None:
+    claims = "SELECT pg_sequence_last_value('shmring_claims_id_seq')"
+    with TableRing(clean.url, slots=8) as ring, TableRing.attach(clean.url) as claimer:
+        ring.push_many([b"0", b"1", b"2", b"3"])
+        with failing(), claimer.claim(1):
+            assert ring.pop(timeout=0) == b"1"
+            assert execute(clean.url, claims) == [1]
+            raise Failed
+        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"2"]
+        assert execute(clean.url, claims) == [None]
+        with failing(), claimer.claim(1):
+            raise Failed
+        assert execute(clean.url, claims) == [2]
+        assert ring.pop_many(timeout=0) == [b"3"]
+        with pytest.raises(Empty):
+            ring.pop_many(timeout=0)
+        assert execute(clean.url, claims) == [None]
+
+
+def test_claim_that_is_not_committed_yet_is_asked_for_later(clean: Postgres) -> None:
+    with (
+        TableRing(clean.url, name="lost", slots=8, subscribers=["main", "audit"]) as ring,
+        TableRing.attach(clean.url, name="lost", subscriber="audit") as audit,
+        transaction(clean) as claiming,
+    ):
+        ring.push_many([b"0", b"1"])
+        assert run(claiming, "lost_claim(0, 'lost_pop_0', 1)") is True
+        assert [audit.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
+        claiming.commit()
+        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
+
+
+def test_claim_that_a_transaction_popped_and_undid_comes_back(clean: Postgres) -> None:
+    with TableRing(clean.url, name="lost", slots=8) as ring:
+        ring.push(b"0")
+        with failing(), ring.claim(1):
+            raise Failed
+        with transaction(clean) as dying:
+            assert bytes(run(dying, POP)) == b"0"
+            assert run(dying, POP) is None
+        ring.push(b"1")
+        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
+
+
+def test_claims_of_a_dump_are_asked_for_by_whoever_attaches(clean: Postgres) -> None:
+    with TableRing(clean.url, slots=8) as ring, failing():
+        ring.push_many([b"0", b"1"])
+        with ring.claim(1):
+            raise Failed
+    execute(clean.url, "SELECT setval('shmring_claims_id_seq', 2, false)")
+    with TableRing.attach(clean.url) as ring:
+        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
+
+
+def test_subscription_is_noticed_by_a_transaction_that_has_read_the_ring(clean: Postgres) -> None:
+    with TableRing(clean.url, name="lost", slots=8) as ring, transaction(clean) as mine:
+        run(mine, "lost_push_one('0', 0, 0)")
+        mine.commit()
+        assert run(mine, "slots FROM lost_ring") == 8
+        assert bytes(run(mine, POP)) == b"0"
+        ring.subscribe("late")
+        run(mine, "lost_push_one('1', 0, 0)")
+        run(mine, "lost_push_many(ARRAY['2'::bytea], 0)")
+        mine.commit()
+        assert ring.pop_many(timeout=0) == [b"1", b"2"]
+        with TableRing.attach(clean.url, name="lost", subscriber="late") as late:
+            assert late.pop_many(timeout=0) == [b"1", b"2"]

@@ -149,6 +149,13 @@ class PostgresBackend(Backend):
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
         self._open = f"SELECT * FROM {called('_open')}({holder}, %s::bigint, {mark})"
         self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s, {mark})"
+        # A dump has the claims of its snapshot, and the sequences as they were later.
+        claims = f"'{called('_claims_id_seq')}'::regclass"
+        self._call(
+            f"SELECT nextval({claims}) WHERE pg_sequence_last_value({claims}) IS NULL"
+            f" AND EXISTS (SELECT FROM {called('_claims')})",
+            (),
+        )
 
     def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
         written = time_ns.to_bytes(8)

@@ -31,6 +31,7 @@ def claim(ring: Parts) -> str:
             IF number >= after THEN
                 RETURN false;
             END IF;
+            {ring.add_claims}
             INSERT INTO {ring.named("_claims")} (subscriber, first, count)
             VALUES (holder, number, after - number);
             PERFORM setval(pops, after);
@@ -100,5 +101,7 @@ def resume(ring: Parts) -> str:
             IF claimed.claim IS NOT NULL THEN
                 PERFORM {ring.named("_settle")}(holder, claimed.claim, claimed.last);
                 RETURN QUERY SELECT * FROM unnest(claimed.ids, claimed.times, claimed.data);
+            ELSE
+                {ring.forget_claims}
             END IF;
         END $$"""

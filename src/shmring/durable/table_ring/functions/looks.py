@@ -107,8 +107,11 @@ def look_pop(ring: Parts) -> str:
                     number := number - 1;
                     missed := missed[:cardinality(missed) - 1];
                 END LOOP;
-                INSERT INTO {ring.named("_claims")} (subscriber, first, count)
-                SELECT holder, m, 1 FROM unnest(missed) m;
+                IF cardinality(missed) > 0 THEN
+                    {ring.add_claims}
+                    INSERT INTO {ring.named("_claims")} (subscriber, first, count)
+                    SELECT holder, m, 1 FROM unnest(missed) m;
+                END IF;
                 -- What is in no slot below the highest number will never come.
                 WHILE number < push AND EXISTS (SELECT FROM {ring.named()} s
                     WHERE s.slot = {ring.slot("number")}

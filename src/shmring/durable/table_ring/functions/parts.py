@@ -13,6 +13,7 @@ __all__ = [
     "AWAIT_MESSAGE",
     "AWAIT_SLOT",
     "BIT",
+    "CLAIMS",
     "FOREIGN",
     "FREE",
     "FULL_WITHIN",
@@ -26,7 +27,7 @@ __all__ = [
 ]
 
 # Raised whenever a body changes.
-VERSION = 8
+VERSION = 9
 
 # SQLSTATEs: a run of slots is free at its end and not before; a slot holds what is none of its own;
 # and what ends the part of a transaction that holds a cursor's lock.
@@ -35,8 +36,8 @@ FOREIGN = "SR002"
 TAKEN = "SR003"
 
 # Advisory locks of a ring: the second key. Subscribers' numbers are below 64. The lock of those who
-# have runs of a subscriber's numbers is RUNS above its cursor's.
-PUSH, POP, AWAIT_MESSAGE, AWAIT_SLOT, RUNS = 0, 1, 100, 200, 300
+# have runs of a subscriber's numbers is RUNS above its cursor's. Who adds a claim shares CLAIMS.
+PUSH, POP, AWAIT_MESSAGE, AWAIT_SLOT, RUNS, CLAIMS = 0, 1, 100, 200, 300, 400
 
 # How far below a cursor one looks for numbers that somebody took and did not use: more than there
 # are connections. What lies further back is found by the look that reads the whole table.
@@ -109,14 +110,13 @@ class Parts:
         """Wait until nobody is between a number of this cursor and its UPDATE, and keep it so."""
         return f"{self.lock(f'{which} + {RUNS}')} {self.lock(which)}"
 
-    def briefly(self, which: str, body: str) -> str:
-        """Hold the cursor's lock for these statements, and not until the transaction ends.
+    def briefly(self, body: str) -> str:
+        """Hold these statements' locks while they run, and not until the transaction ends.
 
         What undoes a part of a transaction gives its locks back; a sequence is not undone.
         """
         return f"""
                 BEGIN
-                    {self.lock(which)}
                     {body}
                     RAISE SQLSTATE '{TAKEN}';
                 EXCEPTION WHEN SQLSTATE '{TAKEN}' THEN
@@ -153,9 +153,10 @@ class Parts:
         """Take notice of a subscription that was committed before a lock was got: always true.
 
         A session learns of plans that are none any more when it locks a table that it has not
-        locked in its transaction; this call opens a table and closes it again, which does that.
+        locked in its transaction. This call locks the table 0, finds that there is none, and
+        unlocks it: a table that is there could be locked already.
         """
-        return f"pg_relation_is_updatable('{self.named('_ring')}'::regclass, false) IS NOT NULL"
+        return "pg_relation_is_updatable(0::oid::regclass, false) IS NOT NULL"
 
     def last(self, sequence: str) -> str:
         return f"pg_sequence_last_value('{self.named(sequence)}'::regclass)"
@@ -196,6 +197,39 @@ class Parts:
             )
 
         return f"({count(first, lap)} + {count(lap, after)})"
+
+    @property
+    def may_have_claims(self) -> str:
+        """Whether somebody added a claim since all of them were seen to be gone."""
+        return f"{self.last('_claims_id_seq')} IS NOT NULL"
+
+    @property
+    def add_claims(self) -> str:
+        """Keep the claims' sequence from being put back until those that one adds are seen."""
+        return self.lock(str(CLAIMS), "_shared")
+
+    @property
+    def forget_claims(self) -> str:
+        """Put the claims' sequence back where there are none: pops then ask it, and not the table.
+
+        Alone with its lock one sees each claim that somebody added. An older snapshot has not all,
+        and what this transaction deleted may come back.
+        """
+        none = f"NOT EXISTS (SELECT FROM {self.named('_claims')})"
+        sequence = self.named("_claims_id_seq")
+        put_back = f"""
+                    IF current_setting('transaction_isolation') = 'read committed'
+                        AND pg_try_advisory_xact_lock({self.key}, {CLAIMS})
+                    THEN
+                        IF {none} THEN
+                            PERFORM setval('{sequence}'::regclass, c.last + 1, false)
+                            FROM {self.last("_claims_id_seq")} AS c (last)
+                            WHERE c.last IS NOT NULL;
+                        END IF;
+                    END IF;"""
+        return f"""IF txid_current_if_assigned() IS NULL AND {none} THEN
+                {self.briefly(put_back)}
+                END IF;"""
 
     def claimed(self, number: str) -> str:
         return (

@@ -24,7 +24,7 @@ def pop_one(ring: Parts) -> str:
             idle integer;
             found_data bytea;
         BEGIN
-            number := CASE WHEN {ring.last("_claims_id_seq")} IS NULL
+            number := CASE WHEN NOT {ring.may_have_claims}
                 AND pg_sequence_last_value(pops) < {ring.last("_push")}
                 AND {ring.share(cursor)} THEN nextval(pops) - 1 END;
             LOOP
@@ -38,7 +38,7 @@ def pop_one(ring: Parts) -> str:
                     RETURN found_data;
                 END IF;
                 IF number IS NULL THEN -- there are claims, or no messages, or somebody looks
-                    IF {ring.last("_claims_id_seq")} IS NOT NULL THEN
+                    IF {ring.may_have_claims} THEN
                         SELECT r.message INTO found_data FROM {ring.named("_resume")}(holder, 1) r;
                         IF FOUND THEN
                             RETURN found_data;
@@ -76,7 +76,7 @@ def pop_many(ring: Parts) -> str:
     join, where, number = ring.run("first", "lap")
     cursor = f"{POP} + holder"
     waiting = ring.count("number", "after", ring.unpopped)
-    take = f"""
+    take = f"""{ring.lock(cursor)}
                 number := pg_sequence_last_value(pops);
                 after := least(number + most, {ring.last("_push")});
                 -- While others have runs, what they have not popped yet is not left.
@@ -104,7 +104,7 @@ def pop_many(ring: Parts) -> str:
             lap bigint;
             idle integer;
         BEGIN
-            IF {ring.last("_claims_id_seq")} IS NOT NULL THEN
+            IF {ring.may_have_claims} THEN
                 RETURN QUERY SELECT * FROM {ring.named("_resume")}(holder, most);
                 IF FOUND THEN
                     RETURN;
@@ -113,7 +113,7 @@ def pop_many(ring: Parts) -> str:
             {ring.await_message("RETURN;")}
             {ring.lock(f"{cursor} + {RUNS}", "_shared")}
             LOOP
-                {ring.briefly(cursor, take)}
+                {ring.briefly(take)}
                 EXIT WHEN after > number AND NOT left_over;
                 IF left_over OR patience <= 0 OR number >= {ring.last("_push")} THEN
                     RETURN;
