@@ -346,3 +346,24 @@ def test_subscription_is_noticed_by_a_transaction_that_has_read_the_ring(clean: 
         assert ring.pop_many(timeout=0) == [b"1", b"2"]
         with TableRing.attach(clean.url, name="lost", subscriber="late") as late:
             assert late.pop_many(timeout=0) == [b"1", b"2"]
+
+
+def test_head_start_counts_messages_and_not_numbers(clean: Postgres) -> None:
+    with TableRing(clean.url, slots=9) as ring, TableRing.attach(clean.url, head_start=3) as late:
+        ring.push(b"0")
+        execute(clean.url, "SELECT nextval('shmring_push')")
+        ring.push(b"1")
+        with pytest.raises(Empty, match="head_start 3"):
+            late.pop(timeout=0)
+        ring.push(b"2")
+        assert [late.pop(timeout=0) for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+def test_head_start_ends_when_no_more_messages_fit(clean: Postgres) -> None:
+    with TableRing(clean.url, slots=4) as ring, TableRing.attach(clean.url, head_start=4) as late:
+        ring.push(b"0")
+        execute(clean.url, "SELECT nextval('shmring_push')")
+        ring.push_many([b"1", b"2"])
+        with pytest.raises(Full):
+            ring.push(b"3", timeout=0)
+        assert late.pop(timeout=0) == b"0"

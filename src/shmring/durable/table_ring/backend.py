@@ -146,6 +146,10 @@ class Backend(ABC):
         all slots for messages that somebody took a number for and did not pop.
         """
 
+    def waiting(self, peek: Peek) -> int:
+        """Return how many messages wait from a peek's number on, which is not None."""
+        return peek.push - (peek.number or 0)
+
     def listen(self, which: Which) -> float:
         """Begin to be told when a slot comes free (push) or a message comes (pop).
 

@@ -23,7 +23,7 @@ from shmring.durable.table_ring.backend import (
 from shmring.durable.table_ring.bytea_array import bytea_array
 from shmring.durable.table_ring.functions import Parts
 from shmring.durable.table_ring.presence import check_functions, is_there
-from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout, Tables
+from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout, Tables, mask
 from shmring.errors import Contended, Damaged, MissingExtra
 
 if TYPE_CHECKING:
@@ -248,6 +248,18 @@ class PostgresBackend(Backend):
             return Peek(push=0, number=None)
         push, number, message_id, reference_count, holders, known, returned = row
         return Peek(push or 0, number, message_id, reference_count, holders, known or 0, returned)
+
+    def waiting(self, peek: Peek) -> int:
+        # Some of the numbers between may be none that a message has.
+        slots = self.tables.slots.c
+        query = (
+            sa.select(sa.func.count())
+            .select_from(self.tables.slots)
+            .where(slots.message_id >= peek.number)
+            .where(slots.holders.bitwise_and(mask(self._holder)) != 0)
+        )
+        with self.translated():
+            return self.connection.execute(query).scalar_one()
 
     def listen(self, which: Which) -> float:
         # Who pushes or pops meets this lock and then notifies; see Parts.wake.

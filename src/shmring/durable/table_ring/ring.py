@@ -531,7 +531,14 @@ class TableRing(Closing):
                 f" {self.layout.place(peek.number)}, which holds {peek.message_id}; somebody else"
                 " wrote to the table"
             )
-        return peek.returned or waiting >= max(1, self._head_start)
+        return peek.returned or self._has_head_start(peek, waiting)
+
+    def _has_head_start(self, peek: Peek, numbers: int) -> bool:
+        if not self._head_start or not self._head_start <= numbers < self.slots:
+            # After a whole lap of numbers nobody pushes any more, however few messages they have.
+            return numbers >= max(1, self._head_start)
+        with self._use() as backend:
+            return backend.waiting(peek) >= self._head_start
 
     def _wait(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
         """Return True as soon as it is ready, False when the time is over."""
