@@ -97,13 +97,13 @@ class Check:
 def test_stream_is_exactly_once_whatever_is_killed(cluster, drive, rings, tmp_path, thread, until):
     source, target = rings
     source.subscribe("b", exclusive=True)
-    count = 6000
+    count = 3000
     feeder = thread(write, source, range(count), "x" * 100)
     check = Check(target)
     arguments = ("stream", source.name, target.name, tmp_path / "checkpoint")
     driver = drive(*arguments)
     for kill in range(6):
-        wanted = min(len(check) + 600, count)
+        wanted = min(len(check) + 300, count)  # a micro-batch
         until(lambda wanted=wanted: len(check) >= wanted, "more rows")
         if kill == 3:
             driver.kill()
