@@ -212,3 +212,22 @@ def test_a_hang_that_python_cannot_end_is_not_silent(
         assert "1 failed, 2 passed" in output
     else:
         assert status == -signal.SIGABRT
+
+
+ENDS_SLOWLY = """
+import os, signal
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGUSR2, write=os.write):
+        kill(pid, number)
+        write(1, b"still here")
+late = Late()
+def test_it(): pass
+"""
+
+
+def test_a_run_that_ends_slowly_is_not_killed_for_a_hang(
+    run: Callable[..., Run], patience: float
+) -> None:
+    status, output = run(ENDS_SLOWLY).outcome(patience)
+    assert status == pytest.ExitCode.OK, output
+    assert output.endswith("still here")
