@@ -11,9 +11,9 @@ from shmring.durable.table_ring.backend import Backend
 from shmring.durable.table_ring.databases import address, backend_of
 from shmring.durable.table_ring.input import Making, not_found, refuse_missing, shown
 from shmring.durable.table_ring.schema import Layout, check_name, stride_for
-from shmring.errors import RingExists, RingNotFound
+from shmring.errors import BranchNotFound, Damaged, RingExists, RingNotFound
 
-__all__ = ["create_or_read", "found", "if_there"]
+__all__ = ["choose_subscriber", "create_or_read", "found", "if_there"]
 
 
 def create_or_read(backend: Backend, making: Making | None) -> Layout:
@@ -46,6 +46,26 @@ def create_or_read(backend: Backend, making: Making | None) -> Layout:
             " leave `slots` out to attach"
         )
     return layout
+
+
+def choose_subscriber(backend: Backend, wanted: str | None) -> str:
+    """Let a connection pop as a subscriber of the ring, and return which one."""
+    name, column = backend.tables.name, backend.tables.subscribers.c
+    with backend.translated():
+        rows = backend.connection.execute(sa.select(column.name, column.holder)).all()
+    holders: dict[str, int] = {row[0]: row[1] for row in rows}
+    if not holders:
+        raise Damaged(f"table ring {name!r} lost its subscribers; TableRing.drop it")
+    if wanted is None:
+        # Whoever only pushes need not name one.
+        wanted = "main" if "main" in holders else min(holders)
+    if wanted not in holders:
+        raise BranchNotFound(
+            f"table ring {name!r} has no subscriber {wanted!r}, only"
+            f" {', '.join(map(repr, sorted(holders)))}; add it with ring.subscribe({wanted!r})"
+        )
+    backend.serve(wanted, holders[wanted])
+    return wanted
 
 
 @contextlib.contextmanager

@@ -22,7 +22,8 @@ from shmring.durable.table_ring.backend import (
 )
 from shmring.durable.table_ring.bytea_array import bytea_array
 from shmring.durable.table_ring.functions import Parts
-from shmring.durable.table_ring.presence import check_functions, is_there
+from shmring.durable.table_ring.postgres_errors import is_gone, is_renewed, said, sqlstate
+from shmring.durable.table_ring.presence import check_functions, find_schema, is_there
 from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout, Tables, mask
 from shmring.errors import Contended, Damaged, MissingExtra
 
@@ -42,6 +43,19 @@ PATIENCE = 50
 # another session is the one that they see.
 TOLD_WAIT = 0.25
 UNTOLD_WAIT = 0.02
+# The plan must not depend on statistics, which may have been taken of an empty ring: every lookup
+# goes by key, and planning once is half the time of a push.
+_SESSION = (
+    b"SET synchronous_commit = off;"
+    b"SET default_transaction_isolation = 'read committed';"
+    b"SET default_transaction_read_only = off;"
+    b"SET lock_timeout = %d;"
+    b"SET plan_cache_mode = force_generic_plan;"
+    b"SET jit = off;"
+    b"SET enable_seqscan = off;"
+    b"SET enable_hashjoin = off;"
+    b"SET enable_mergejoin = off"
+)
 _AWAIT = {"push": functions.AWAIT_SLOT, "pop": functions.AWAIT_MESSAGE}
 
 
@@ -101,19 +115,7 @@ class PostgresBackend(Backend):
             # A site with stand-by servers may ask for more than "on": keep that.
             level = str(row[0]) if row else "on"
             self._sync_level = "on" if level == "off" else level
-            # The plan must not depend on statistics, which may have been taken of an empty ring:
-            # every lookup goes by key, and planning once is half the time of a push.
-            cursor.execute(
-                b"SET synchronous_commit = off;"
-                b"SET default_transaction_isolation = 'read committed';"
-                b"SET default_transaction_read_only = off;"
-                b"SET lock_timeout = %d;"
-                b"SET plan_cache_mode = force_generic_plan;"
-                b"SET jit = off;"
-                b"SET enable_seqscan = off;"
-                b"SET enable_hashjoin = off;"
-                b"SET enable_mergejoin = off" % int(self.lock_seconds * 1000)
-            )
+            cursor.execute(_SESSION % int(self.lock_seconds * 1000))
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
@@ -305,19 +307,7 @@ class PostgresBackend(Backend):
     def exist(self, connection: sa.Connection) -> bool:
         # The path of another session may lead elsewhere, and so may this one's, once somebody makes
         # a table of this name: from now on everything of the ring is named with its schema.
-        schema, self._schema, found = self._call(
-            "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
-            " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE c.relname = %s AND pg_table_is_visible(c.oid)"
-            " UNION ALL SELECT current_schema(), false)"
-            " AS s (name, found) ORDER BY s.found DESC LIMIT 1",
-            (f"{self.tables.name}_ring",),
-        )[0]
-        if set("'$") & set(schema or ""):
-            raise ValueError(
-                f"table ring {self.tables.name!r} cannot be in schema {schema!r}, whose name has a"
-                " quotation mark or a dollar sign; set another search_path"
-            )
+        schema, self._schema, found = find_schema(self._call, self.tables.name)
         self.tables = Tables(
             self.tables.name,
             cursor_rows=self.cursor_rows,
@@ -419,13 +409,13 @@ class PostgresBackend(Backend):
             self._asking = False
 
     def _refuse_dropped(self, error: exc.DBAPIError) -> None:
-        if _is_gone(error):
+        if is_gone(error):
             self._refuse_missing()
 
     def _is_removed(self, error: exc.DBAPIError) -> bool:
         """Whether something is missing because the handle's subscriber was removed."""
         # A sequence by its number alone, which only pops name.
-        return _is_gone(error) and not self._call(self._cursor_there, ())
+        return is_gone(error) and not self._call(self._cursor_there, ())
 
     def _drop_functions(self, connection: sa.Connection) -> None:
         found = connection.execute(
@@ -512,7 +502,7 @@ class PostgresBackend(Backend):
                 if self.is_undone(error):
                     last = error
                     continue
-                if _sqlstate(error) == functions.FULL_WITHIN or self._is_removed(error):
+                if sqlstate(error) == functions.FULL_WITHIN or self._is_removed(error):
                     self._untidy = self._undone = False
                     return None  # a look says which slot, or that the subscriber was removed
                 raise
@@ -585,11 +575,11 @@ class PostgresBackend(Backend):
         )
         try:
             with self.translated():
-                if _sqlstate(wrapped) == functions.FOREIGN:
+                if sqlstate(wrapped) == functions.FOREIGN:
                     raise Damaged(
-                        f"table ring {name!r}: {_said(wrapped)}; somebody else wrote to the table"
+                        f"table ring {name!r}: {said(wrapped)}; somebody else wrote to the table"
                     )
-                if _is_gone(wrapped):
+                if is_gone(wrapped):
                     self._refuse_missing()
                 raise wrapped
         except Exception as translated:
@@ -599,16 +589,16 @@ class PostgresBackend(Backend):
         self._run(f"BEGIN; SET LOCAL synchronous_commit = {self._sync_level}")
 
     def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
-        return _sqlstate(error) == "55P03"
+        return sqlstate(error) == "55P03"
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
-        return _sqlstate(error) in ("40P01", "40001") or _is_renewed(error)
+        return sqlstate(error) in ("40P01", "40001") or is_renewed(error)
 
     def is_refusal(self, error: exc.DBAPIError) -> bool:
-        return _sqlstate(error) == "42501"
+        return sqlstate(error) == "42501"
 
     def is_full(self, error: exc.DBAPIError) -> bool:
-        return _sqlstate(error) == "53100"
+        return sqlstate(error) == "53100"
 
 
 class _ClaimBegun(Exception):
@@ -621,26 +611,3 @@ def _milliseconds(patience: float) -> int:
 
 def _ignore(_: object) -> None:
     """Take a notification: that it has come is all one needs to know."""
-
-
-def _sqlstate(error: exc.StatementError) -> str | None:
-    return getattr(error.orig, "sqlstate", None)
-
-
-def _said(error: exc.StatementError) -> str:
-    diagnosis: Any = getattr(error.orig, "diag", None)
-    return str(diagnosis.message_primary if diagnosis else error.orig)
-
-
-def _is_renewed(error: exc.StatementError) -> bool:
-    # Of a function that was replaced since the statement was read, or while it ran. PostgreSQL
-    # translates no message of an XX000.
-    state = _sqlstate(error)
-    return state == "42883" or (
-        state == "XX000" and _said(error).startswith("cache lookup failed for function")
-    )
-
-
-def _is_gone(error: exc.StatementError) -> bool:
-    # A table or sequence by its name, a function, a schema; a sequence by its number alone.
-    return _sqlstate(error) in ("42P01", "42883", "3F000", "XX000")

@@ -10,10 +10,31 @@ from shmring.durable.table_ring import functions
 from shmring.durable.table_ring.functions import Parts
 from shmring.errors import Damaged, VersionMismatch
 
-__all__ = ["check_functions", "is_there"]
+__all__ = ["check_functions", "find_schema", "is_there"]
 
 # Runs a statement with parameters, and returns its rows.
 Call = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
+
+
+def find_schema(call: Call, name: str) -> tuple[str | None, str, bool]:
+    """Return the schema of a ring, as it is and as SQL wants it, and whether the ring is there.
+
+    Where it is not: the schema that it would be made in, if there is one.
+    """
+    schema, quoted, found = call(
+        "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
+        " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " WHERE c.relname = %s AND pg_table_is_visible(c.oid)"
+        " UNION ALL SELECT current_schema(), false)"
+        " AS s (name, found) ORDER BY s.found DESC LIMIT 1",
+        (f"{name}_ring",),
+    )[0]
+    if set("'$") & set(schema or ""):
+        raise ValueError(
+            f"table ring {name!r} cannot be in schema {schema!r}, whose name has a"
+            " quotation mark or a dollar sign; set another search_path"
+        )
+    return schema, quoted, found
 
 
 def check_functions(call: Call, ring: Parts) -> None:

@@ -33,12 +33,19 @@ from shmring.durable.table_ring.input import (
     refuse_missing,
     shown,
 )
-from shmring.durable.table_ring.opening import create_or_read, found, if_there
+from shmring.durable.table_ring.look import check_message, check_slot
+from shmring.durable.table_ring.opening import choose_subscriber, create_or_read, found, if_there
 from shmring.durable.table_ring.schema import check_name, check_subscribers
-from shmring.durable.table_ring.stats import Counters, TableRingStats
+from shmring.durable.table_ring.stats import (
+    Counters,
+    TableRingStats,
+    count_many,
+    count_none,
+    count_one,
+    count_rows,
+)
 from shmring.errors import (
     BranchDropped,
-    BranchNotFound,
     ClaimOpen,
     Closed,
     Damaged,
@@ -188,7 +195,7 @@ class TableRing(Closing):
         try:
             self.layout = create_or_read(self._backend, making)
             self._backend.use(self.layout)
-            self.subscriber = self._choose_subscriber(subscriber)
+            self.subscriber = choose_subscriber(self._backend, subscriber)
             if not 0 <= head_start <= self.layout.slots:
                 raise ValueError(
                     f"head_start must be 0 to {self.layout.slots} (the slots of ring"
@@ -198,24 +205,6 @@ class TableRing(Closing):
             self._backend.close()
             raise
         self._head_start = head_start
-
-    def _choose_subscriber(self, wanted: str | None) -> str:
-        column = self._backend.tables.subscribers.c
-        with self._backend.translated():
-            rows = self._backend.connection.execute(sa.select(column.name, column.holder)).all()
-        holders: dict[str, int] = {row[0]: row[1] for row in rows}
-        if not holders:
-            raise Damaged(f"table ring {self.name!r} lost its subscribers; TableRing.drop it")
-        if wanted is None:
-            # Whoever only pushes need not name one.
-            wanted = "main" if "main" in holders else min(holders)
-        if wanted not in holders:
-            raise BranchNotFound(
-                f"table ring {self.name!r} has no subscriber {wanted!r}, only"
-                f" {', '.join(map(repr, sorted(holders)))}; add it with ring.subscribe({wanted!r})"
-            )
-        self._backend.serve(wanted, holders[wanted])
-        return wanted
 
     @property
     def slots(self) -> int:
@@ -274,7 +263,7 @@ class TableRing(Closing):
         BranchDropped : the subscriber was removed
         """
         deadline = Deadline(timeout)
-        return self._pop(lambda backend: backend.pop_one(deadline.remaining), deadline, _one)
+        return self._pop(lambda backend: backend.pop_one(deadline.remaining), deadline, count_one)
 
     def pop_many(self, limit: int = 1000, *, timeout: float | None = None) -> list[bytes]:
         """Take the messages that wait, at least one and at most `limit`, in one transaction.
@@ -292,7 +281,7 @@ class TableRing(Closing):
         most = self._limit(limit)
         deadline = Deadline(timeout)
         return self._pop(
-            lambda backend: backend.pop_many(most, deadline.remaining) or None, deadline, _many
+            lambda backend: backend.pop_many(most, deadline.remaining) or None, deadline, count_many
         )
 
     def pop_batch(self, limit: int = 1000, *, timeout: float | None = None) -> pa.RecordBatch:
@@ -302,7 +291,7 @@ class TableRing(Closing):
         most = self._limit(limit)
         deadline = Deadline(timeout)
         found = self._pop(
-            lambda backend: backend.pop_rows(most, deadline.remaining) or None, deadline, _rows
+            lambda backend: backend.pop_rows(most, deadline.remaining) or None, deadline, count_rows
         )
         return to_batch(found)
 
@@ -330,7 +319,7 @@ class TableRing(Closing):
         """
         most = self._limit(limit)
         deadline = Deadline(timeout)
-        rows = self._pop(lambda backend: self._begin_claim(backend, most), deadline, _none)
+        rows = self._pop(lambda backend: self._begin_claim(backend, most), deadline, count_none)
         try:
             yield Claim(self._backend.connection, rows)
         except BaseException:
@@ -349,7 +338,7 @@ class TableRing(Closing):
         with self._use(claiming=True) as backend:
             try:
                 backend.end_claim(keep=bool(taken))
-                self._count(_rows(taken))
+                self._count(count_rows(taken))
             finally:
                 # Not before: what another thread pushes now would go with the claim.
                 self._claim_open = False
@@ -480,7 +469,7 @@ class TableRing(Closing):
     def _has_room(self, count: int) -> bool:
         with self._use() as backend:
             peek = backend.peek("push", count - 1)
-        self._check(peek, "push")
+        check_slot(peek, "push", self.name)
         return peek.reference_count == 0
 
     def _pop(
@@ -520,17 +509,10 @@ class TableRing(Closing):
                 f"subscriber {self.subscriber!r} of table ring {self.name!r} was removed;"
                 " subscribe it again and attach"
             )
-        self._check(peek, "pop")
+        check_slot(peek, "pop", self.name)
         waiting = peek.push - peek.number
-        # A later lap: others went on between the cursor and its slot, so one looks again.
-        ahead = (peek.message_id or 0) - peek.number
-        passed = ahead > 0 and ahead % self.slots == 0
-        if waiting > 0 and peek.message_id != peek.number and not passed:
-            raise Damaged(
-                f"table ring {self.name!r}: message {peek.number} should be in slot"
-                f" {self.layout.place(peek.number)}, which holds {peek.message_id}; somebody else"
-                " wrote to the table"
-            )
+        if waiting > 0:
+            check_message(peek, self.name, self.layout)
         return peek.returned or self._has_head_start(peek, waiting)
 
     def _has_head_start(self, peek: Peek, numbers: int) -> bool:
@@ -572,38 +554,3 @@ class TableRing(Closing):
                     self._waited.append((which, longest))
                 else:
                     backend.unlisten(which, longest)
-
-    def _check(self, peek: Peek, which: Which) -> None:
-        slots = self._backend.tables.slots.name
-        if peek.reference_count is None or peek.holders is None:
-            raise Damaged(
-                f"table ring {self.name!r} lost a row: the slot of the next {which} is missing"
-                f" from table {slots}; if the ring is unlogged and its server crashed, attach"
-                " again"
-            )
-        holders = peek.holders & (1 << 64) - 1
-        if peek.reference_count != holders.bit_count() or peek.holders & ~peek.known:
-            raise Damaged(
-                f"table {slots} says of the slot of number {peek.number} that"
-                f" {peek.reference_count} subscribers hold the message, and names"
-                f" {holders.bit_count()} (holders {holders:#x}, the ring's are"
-                f" {peek.known & (1 << 64) - 1:#x}); somebody else wrote to the table"
-            )
-
-
-def _one(data: bytes) -> tuple[int, int]:
-    """Return how many messages were taken, and their bytes."""
-    return 1, len(data)
-
-
-def _many(messages: Sequence[bytes]) -> tuple[int, int]:
-    return len(messages), sum(map(len, messages))
-
-
-def _rows(rows: Sequence[Message]) -> tuple[int, int]:
-    return len(rows), sum(len(data) for _, _, data in rows)
-
-
-def _none(_: object) -> tuple[int, int]:
-    """Nothing is taken before the claim ends."""
-    return 0, 0

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Counters", "TableRingStats"]
+from shmring.durable.table_ring.backend import Message
+
+__all__ = [
+    "Counters",
+    "TableRingStats",
+    "count_many",
+    "count_none",
+    "count_one",
+    "count_rows",
+]
 
 
 @dataclass(frozen=True)
@@ -38,3 +48,21 @@ class Counters:
     def stats(self) -> TableRingStats:
         """Return them as they are now."""
         return TableRingStats(**vars(self))
+
+
+def count_one(data: bytes) -> tuple[int, int]:
+    """Return how many messages were taken, and their bytes."""
+    return 1, len(data)
+
+
+def count_many(messages: Sequence[bytes]) -> tuple[int, int]:
+    return len(messages), sum(map(len, messages))
+
+
+def count_rows(rows: Sequence[Message]) -> tuple[int, int]:
+    return len(rows), sum(len(data) for _, _, data in rows)
+
+
+def count_none(_: object) -> tuple[int, int]:
+    """Nothing is taken before the claim ends."""
+    return 0, 0
