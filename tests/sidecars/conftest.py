@@ -25,11 +25,11 @@ from shmring.sidecars.wire import (
 
 @pytest.fixture
 def client(name: str) -> Iterator[Callable[..., SidecarClient]]:
-    """Makes clients of the test's sidecar; they are closed with the test."""
+    """Makes clients of the test's sidecar, or of another one; they are closed with the test."""
     made: list[SidecarClient] = []
 
-    def make(**options: object) -> SidecarClient:
-        made.append(SidecarClient(name, **options))
+    def make(sidecar: str = name, **options: object) -> SidecarClient:
+        made.append(SidecarClient(sidecar, **options))
         return made[-1]
 
     yield make

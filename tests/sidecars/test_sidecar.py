@@ -63,15 +63,15 @@ def test_function_that_has_no_rows_returns_an_empty_batch(serve, client):
         assert list(it.map([numbers(0), numbers(1)])) == [numbers(0, 0)] * 2
 
 
-def test_empty_batch_and_batch_without_columns_are_answered(serve, client):
-    serve("identity")
+def test_empty_batch_and_batch_without_columns_are_answered(served, client):
+    name = served("identity", workers=2)
     batches = [numbers(0, 0), pa.RecordBatch.from_arrays([], schema=pa.schema([]))]
-    with client() as it:
+    with client(name) as it:
         assert list(it.map(batches)) == batches
 
 
-def test_clients_and_batches_of_several_schemas_do_not_mix(serve, client, thread):
-    serve("identity", workers=2)
+def test_clients_and_batches_of_several_schemas_do_not_mix(served, client, thread):
+    name = served("identity", workers=2)
     words = pa.array(["a", "b", "a"]).dictionary_encode()
     kinds = [
         [numbers(i) for i in range(50)],
@@ -81,7 +81,7 @@ def test_clients_and_batches_of_several_schemas_do_not_mix(serve, client, thread
     ]
 
     def run(batches):
-        with client() as it:
+        with client(name) as it:
             return list(it.map(batches))
 
     threads = [thread(run, batches) for batches in kinds]
@@ -97,9 +97,9 @@ def test_batch_larger_than_the_request_ring_is_sent_in_slices(serve, client):
     assert pa.Table.from_batches(answers) == pa.Table.from_batches([batch, batch])
 
 
-def test_dropped_answers_leave_room_for_those_to_come(serve, client):
-    serve("identity")
-    with client(reply_slots=1024) as it:
+def test_dropped_answers_leave_room_for_those_to_come(served, client):
+    name = served("identity", workers=2)
+    with client(name, reply_slots=1024) as it:
         for i, answer in enumerate(it.map(numbers(i, 5000) for i in range(100))):
             assert answer.column(0)[0].as_py() == i
         assert it.metrics.answers == 100
@@ -167,14 +167,14 @@ def test_client_goes_on_after_a_map_that_was_left_in_the_middle(serve, client):
         assert list(it.map([numbers(77)])) == [numbers(77)]
 
 
-def test_error_of_the_callers_own_iterator_is_his(serve, client):
-    serve("identity")
+def test_error_of_the_callers_own_iterator_is_his(served, client):
+    name = served("identity", workers=2)
 
     def batches():
         yield numbers(0)
         raise LookupError("no more batches")
 
-    with client() as it:
+    with client(name) as it:
         with pytest.raises(LookupError, match="no more batches"):
             list(it.map(batches()))
         assert list(it.map([numbers(1)])) == [numbers(1)]
@@ -194,16 +194,16 @@ def test_second_map_in_the_middle_of_the_first_is_refused(serve, client):
 
 
 @pytest.mark.parametrize("rows", [1, 500, 5_000, 18_000])
-def test_caller_may_keep_all_batches(serve, client, rows):
-    serve("identity", workers=2)
+def test_caller_may_keep_all_batches(served, client, rows):
+    name = served("identity", workers=2)
     batches = [numbers(i, rows) for i in range(300 if rows < 5000 else 60)]
-    with client(reply_slots=1024, timeout=60) as it:
+    with client(name, reply_slots=1024, timeout=60) as it:
         assert list(it.map(batches)) == batches
 
 
-def test_caller_may_keep_every_second_batch(serve, client):
-    serve("identity", workers=2)
-    with client(reply_slots=1024) as it:
+def test_caller_may_keep_every_second_batch(served, client):
+    name = served("identity", workers=2)
+    with client(name, reply_slots=1024) as it:
         kept = [b for i, b in enumerate(it.map(numbers(i) for i in range(400))) if i % 2]
         assert kept == [numbers(i) for i in range(1, 400, 2)]
 
