@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import shmring
+from shmring.arrow.batches import BatchEncoder
 
 
 class Celsius(pa.ExtensionType):
@@ -385,3 +386,21 @@ def test_a_full_ring_in_the_middle_of_a_table_says_what_stays_published(ring):
 def test_until_is_end_or_empty(ring):
     with pytest.raises(ValueError, match="never"):
         ring.arrow_reader("b", until="never")
+
+
+def test_inner_map_without_offsets_goes_beside_dictionaries(name):
+    """As Arrow Java before 19 has one of no rows: pyarrow's nbytes reads what lies there."""
+    kind = pa.map_(pa.string(), pa.int32())
+    entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
+    none = pa.py_buffer(b"\x7f" * 4).slice(0, 0)
+    maps = pa.Array.from_buffers(kind, 0, [None, none], children=[entries])
+    lists = pa.Array.from_buffers(
+        pa.list_(kind), 2, [None, pa.py_buffer(bytes(12))], children=[maps]
+    )
+    batch = pa.record_batch([lists, pa.array(["a", "b"]).dictionary_encode()], ["maps", "words"])
+    with shmring.create(name, slots=1024, temporary=True) as ring:
+        ring.subscribe("r")
+        with ring.producer() as producer:
+            encoder = BatchEncoder(batch.schema)
+            (piece,) = encoder.pieces(batch, ring.slots, ring=name)
+            encoder.push(producer, *piece)

@@ -116,9 +116,7 @@ class BatchEncoder:
         ------
         MessageTooLarge : a single row, or the whole, needs more
         """
-        overhead = prefix + len(self._schema_message)
-        if self._dictionaries:
-            overhead += batch.slice(0, 0).nbytes  # every piece repeats them
+        overhead = prefix + self._repeated_bytes(batch)
         limit = _most_bytes(slots) - overhead
         unit = "all rows need" if whole else "one row needs"
 
@@ -132,6 +130,15 @@ class BatchEncoder:
             )
 
         return _split_rows(batch, limit, too_large, whole=whole)
+
+    def _repeated_bytes(self, batch: pa.RecordBatch) -> int:
+        """Of what every piece has: the schema, and the dictionaries if there are any."""
+        if not self._dictionaries:
+            return len(self._schema_message)
+        # Not nbytes: pyarrow crashes over an inner map of no rows that came without offsets.
+        sink = pa.MockOutputStream()
+        _pa.ipc.new_stream(sink, self.schema).write_batch(batch.slice(0, 0))
+        return sink.size()
 
     def push(
         self,
