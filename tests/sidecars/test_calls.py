@@ -131,6 +131,8 @@ def test_calls_that_nobody_can_make_are_refused(calls, kinds, why):
         ({"shmring.calls": "[[["}, "no JSON"),
         ({"shmring.calls": b"\xff\xfe\xfd"}, "no JSON"),
         ({"shmring.calls": "[" * 100_000}, "no JSON"),
+        ({"shmring.calls": b" " * (4 << 20)}, "bytes, of 4194304 at most"),
+        ({"shmring.answer": b"A" * (4 << 20)}, "bytes, of 4194304 at most"),
         ({"shmring.answer": "???"}, "no schema of an answer"),
         ({"shmring.answer": NO_SCHEMA}, "no schema of an answer"),
         ({"shmring.answer": ""}, "no schema of an answer"),

@@ -27,6 +27,9 @@ _ANSWER = b"shmring.answer"
 # In a request; UdfSteps.java makes several requests of more.
 MOST = 256
 
+# Of what a request says of its calls, many times what as many calls with long names take.
+_MOST_BYTES = 4 << 20
+
 _SHOWN = 100  # characters of what cannot be read
 
 
@@ -99,6 +102,11 @@ class Calls:
             return None, request
         if calls is None or answer is None or is_group(request):
             raise _damaged("its schema needs both keys, and none of a group's")
+        if len(calls) + len(answer) > _MOST_BYTES:
+            raise _damaged(
+                f"they take {len(calls) + len(answer)} bytes, of {_MOST_BYTES} at most: select "
+                f"fewer UDFs at a time, or shorten the names of their arguments"
+            )
         found = _read(calls, answer, request.num_columns)
         return cls(*found), request.replace_schema_metadata(metadata or None)
 
