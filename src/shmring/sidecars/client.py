@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 
@@ -341,18 +342,20 @@ class SidecarClient(Closing):
 
     def _push(self, request: _Request) -> bool:
         prefix = Head(request.number, self._mailbox.name, self._task).pack()
+        push = partial(
+            request.encoder.push, self._producer, *request.piece, prefix=prefix, kind=KIND_REQUEST
+        )
         try:
-            request.encoder.push(
-                self._producer,
-                *request.piece,
-                prefix=prefix,
-                kind=KIND_REQUEST,
-                timeout=_SLICE,
-            )
+            push(timeout=0)
         except Full:
-            # The workers may be waiting for room among our answers.
-            self.metrics.room_wait += _SLICE
-            return False
+            begun = time.monotonic()
+            try:
+                # The workers may be waiting for room among our answers.
+                push(timeout=_SLICE)
+            except Full:
+                return False
+            finally:
+                self.metrics.room_wait += time.monotonic() - begun
         request.sent = True
         return True
 
@@ -451,7 +454,7 @@ class SidecarClient(Closing):
         self._renew_mailbox()
         for request in self._waiting.values():
             if not request.complete:
-                self.metrics.retries += 1
+                self.metrics.retries += request.sent
                 request.sent = False
                 request.pieces.clear()
 

@@ -1,0 +1,65 @@
+"""What a client says of its waits for room, and of requests that it had to make again."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from functions import numbers
+
+import shmring
+from shmring.sidecars import client as module
+from shmring.sidecars.wire import (
+    FLAG_LAST,
+    KIND_REPLY,
+    Head,
+    request_ring_name,
+)
+
+FILLING = b"\0" * 100_000
+
+
+def full_ring(name):
+    """A sidecar's ring without a process of the sidecar, of which each slot is taken."""
+    ring = shmring.create(request_ring_name(name), slots=1024, temporary=True)
+    ring.subscribe("workers", start="earliest")
+    with ring.producer("filling") as filling, suppress(shmring.Full):
+        while True:
+            filling.push(FILLING, timeout=0)
+    return ring
+
+
+def answer_request(inbox):
+    """Answer one as a worker that has nothing to say; what lies there before goes."""
+    message = FILLING
+    while message == FILLING:
+        message = inbox.pop(timeout=120)
+    head = Head.unpack(memoryview(message), ring="requests")
+    with shmring.attach(head.reply_ring) as replies, replies.producer() as out:
+        out.push(head.answer(0, FLAG_LAST).pack(), kind=KIND_REPLY)
+
+
+def waits(ring):
+    return any(seat["name"] == "client" and seat["full_waits"] for seat in ring.seats())
+
+
+def test_time_that_a_client_waits_for_room_is_measured(name, client, thread, until, monkeypatch):
+    monkeypatch.setattr(module, "_SLICE", 3600.0)
+    with full_ring(name) as ring:
+        it = client()
+        asking = thread(lambda: list(it.map([numbers(0, 10_000)])))
+        until(lambda: waits(ring))
+        with ring.consumer("workers") as inbox:
+            answer_request(inbox)
+            assert asking.outcome() == []
+    assert 0 < it.metrics.room_wait < 3600
+
+
+def test_request_that_was_never_sent_is_no_retry(name, client, thread, until):
+    with full_ring(name) as first:
+        it = client(patience=600)
+        asking = thread(lambda: list(it.map([numbers(0, 10_000)])))
+        until(lambda: waits(first))
+    with full_ring(name) as second, second.consumer("workers") as inbox:
+        answer_request(inbox)
+        assert asking.outcome() == []
+    assert it.metrics.retries == 0
