@@ -31,11 +31,11 @@ class Planned:
 
 def planned() -> Planned:
     """Those of the task that calls this."""
+    zone = None
     for variables in callers_locals():
         conf: Any = variables.get("runner_conf")
         if hasattr(conf, "timezone"):
             return Planned(conf.timezone, conf.use_large_var_types)
-        zone = getattr(variables.get("serializer"), "_timezone", None)  # up to Spark 4.1
-        if zone is not None:
-            return Planned(zone)
-    return Planned()
+        # Up to Spark 4.1 that is all there is; 4.2 has both up the stack of some functions.
+        zone = zone or getattr(variables.get("serializer"), "_timezone", None)
+    return Planned(zone)
