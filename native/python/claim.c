@@ -19,14 +19,20 @@ static inline struct producer *producer_of(PyObject *claim)
 	return ((struct claim *)claim)->producer;
 }
 
+/* A closed producer has aborted its claim, or will. */
+static int abort_if_open(struct producer *producer)
+{
+	return producer->handle.closed ? SHMRING_OK : shmring_abort(producer->core);
+}
+
 static PyObject *claim_new(struct producer *producer, uint64_t message_id, size_t nbytes, int64_t align)
 {
 	struct ring *ring = ring_of(&producer->handle);
-	struct claim *self = PyObject_New(struct claim, ring->state->claim);
 	uint8_t *slot = shmring_slot(ring->core, message_id);
+	struct claim *self = PyObject_New(struct claim, ring->state->claim);
 
 	if (!self) {
-		(void)shmring_abort(producer->core);
+		(void)abort_if_open(producer);
 		return NULL;
 	}
 	self->producer = (struct producer *)Py_NewRef((PyObject *)producer);
@@ -93,8 +99,7 @@ static int claim_abort(struct claim *self)
 {
 	self->open = false;
 	self->producer->claimed = false;
-	/* A closed producer has aborted its claim, or will. */
-	return self->producer->handle.closed ? SHMRING_OK : shmring_abort(self->producer->core);
+	return abort_if_open(self->producer);
 }
 
 static void claim_dealloc(PyObject *op)

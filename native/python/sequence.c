@@ -101,14 +101,35 @@ static bool taken_add(struct member *self, uint64_t sequence, const struct shmri
 	return true;
 }
 
+/* Notes what was taken. False: an exception is set, and it is not this member's any more. */
+static bool keep(struct member *self, const struct shmring_lease *lease, int64_t *sequence)
+{
+	struct ring *ring = ring_of(&self->handle);
+	struct shmring_message message;
+	uint64_t position = lease->first;
+	int status = shmring_read(ring->core, &position, lease->end, &message);
+	bool kept;
+
+	handle_pin(&self->handle);
+	kept = status == SHMRING_OK && taken_add(self, message.message_id, lease);
+	if (kept) {
+		*sequence = (int64_t)message.message_id;
+	} else if (status) {
+		raise_status(ring, status);
+		(void)shmring_release(self->core, lease->first, lease->end);
+	} else {
+		(void)member_hand_back(self, lease->first, lease->end);
+	}
+	(void)handle_unpin(&self->handle);
+	return kept;
+}
+
 /* Takes up to `messages` messages. *sequence is the first, or the answer
  * SHMRING_UNAVAILABLE or SHMRING_CONTENDED. False: an exception is set. */
 static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t *sequence)
 {
 	struct ring *ring = ring_of(&self->handle);
 	struct shmring_lease lease;
-	struct shmring_message message;
-	uint64_t position;
 	int status = shmring_take(self->core, messages, slots, &lease);
 
 	/* An exclusive member races nobody, but an end waits for what its dead predecessor
@@ -118,20 +139,8 @@ static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t
 	*sequence = status;
 	if (status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED)
 		return true;
-	if (status == SHMRING_OK) {
-		position = lease.first;
-		status = shmring_read(ring->core, &position, lease.end, &message);
-		if (status == SHMRING_OK && taken_add(self, message.message_id, &lease)) {
-			*sequence = (int64_t)message.message_id;
-			return true;
-		}
-		handle_pin(&self->handle);
-		if (!PyErr_Occurred())
-			raise_status(ring, status);
-		(void)shmring_release(self->core, lease.first, lease.end);
-		(void)handle_unpin(&self->handle);
-		return false;
-	}
+	if (status == SHMRING_OK)
+		return keep(self, &lease, sequence);
 	if (status == SHMRING_LAPSED) {
 		raise_lapsed(self);
 	} else if (status == SHMRING_ENDED) {

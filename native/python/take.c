@@ -122,16 +122,14 @@ static bool parse_only_timeout(struct member *self, const char *function, PyObje
 	       (!sorted[0] || parse_timeout(sorted[0], timeout));
 }
 
-/* A copy without the GIL: the lease keeps the message where it is, and a pin, which the caller gives
- * back, the member. */
-__attribute__((noinline)) static PyObject *copy_large(struct member *self, const struct shmring_message *message)
+/* A copy without the GIL: the lease keeps the message where it is. */
+__attribute__((noinline)) static PyObject *copy_large(const struct shmring_message *message)
 {
 	PyObject *bytes = PyBytes_FromStringAndSize(NULL, message->length);
 	char *to = bytes ? PyBytes_AsString(bytes) : NULL;
 
 	if (!bytes)
 		return NULL;
-	handle_pin(&self->handle);
 	Py_BEGIN_ALLOW_THREADS memcpy(to, message->data, message->length);
 	Py_END_ALLOW_THREADS return bytes;
 }
@@ -144,22 +142,20 @@ static inline PyObject *pop_bytes(struct member *self, int64_t timeout)
 	struct shmring_message message;
 	PyObject *bytes;
 	int status;
-	bool large;
 
 	status = shmring_take_one(self->core, &lease, &message);
 	if (__builtin_expect(status, 0) &&
 	    take_on(self, 1, timeout, self->ends, status, &lease, &message) != TAKING_DONE)
 		return NULL;
-	large = message.length >= GIL_FREE_BYTES;
-	bytes = __builtin_expect(large, 0) ? copy_large(self, &message)
-					   : PyBytes_FromStringAndSize(message.data, message.length);
-	if (__builtin_expect(!bytes, 0)) {
+	handle_pin(&self->handle); /* another thread may close it, also while there is no memory */
+	bytes = __builtin_expect(message.length >= GIL_FREE_BYTES, 0)
+		    ? copy_large(&message)
+		    : PyBytes_FromStringAndSize(message.data, message.length);
+	if (__builtin_expect(bytes != NULL, 1))
+		(void)shmring_release(self->core, lease.first, lease.end);
+	else
 		(void)member_hand_back(self, lease.first, lease.end);
-		return NULL;
-	}
-	(void)shmring_release(self->core, lease.first, lease.end);
-	if (large)
-		(void)handle_unpin(&self->handle);
+	(void)handle_unpin(&self->handle);
 	return bytes;
 }
 
@@ -267,11 +263,13 @@ static PyObject *take_lease(struct member *self, PyTypeObject *type, uint32_t me
 	case TAKING_DONE:
 		break;
 	}
+	handle_pin(&self->handle);
 	lease = lease_new(self, type, &range);
 	if (lease)
 		((struct lease *)lease)->message = message;
 	else
 		(void)member_hand_back(self, range.first, range.end);
+	(void)handle_unpin(&self->handle);
 	return lease;
 }
 
