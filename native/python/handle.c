@@ -230,9 +230,12 @@ int handle_wait(struct handle *handle, wait_function *wait, uint64_t wanted, int
 	return status;
 }
 
-/* After a wait of the core, with its answer. */
+/* After a wait of the core, with its answer. That of a handle that was closed meanwhile is for the caller to say:
+ * closing may have written over the core's text. */
 enum retry handle_waited(struct handle *handle, int status)
 {
+	if (handle->closed)
+		return RETRY_AGAIN;
 	if (status != SHMRING_OK && status != SHMRING_AGAIN && status != SHMRING_TIMEOUT &&
 	    status != SHMRING_UNAVAILABLE) {
 		raise_status(ring_of(handle), status);

@@ -90,6 +90,25 @@ static int close_nacked(struct lease *self)
 	return handle_close(&self->handle);
 }
 
+/* The member stays until an error's text has been read. A lease that is closed already may have none. */
+static PyObject *closed_by(int (*close)(struct lease *), struct lease *self)
+{
+	struct handle *member = self->handle.below;
+	PyObject *result;
+
+	if (self->handle.closed)
+		Py_RETURN_NONE;
+	handle_pin(member);
+	result = result_of(lease_ring(self), close(self));
+	(void)handle_unpin(member);
+	return result;
+}
+
+static int close_released(struct lease *self)
+{
+	return handle_close(&self->handle);
+}
+
 /* Nobody has said that it is dealt with, if it is not closed. */
 void lease_dealloc(PyObject *op)
 {
@@ -103,16 +122,14 @@ void lease_dealloc(PyObject *op)
 
 PyObject *lease_release(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-	struct lease *self = (struct lease *)op;
-
-	return result_of(lease_ring(self), handle_close(&self->handle));
+	return closed_by(close_released, (struct lease *)op);
 }
 
 PyObject *lease_nack(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct lease *self = (struct lease *)op;
 
-	return lease_readable(self) ? result_of(lease_ring(self), close_nacked(self)) : NULL;
+	return lease_readable(self) ? closed_by(close_nacked, self) : NULL;
 }
 
 /* Left with an exception, it goes back. The exception says more than a failure

@@ -43,21 +43,25 @@ PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 	return (PyObject *)ring;
 }
 
+/* Gives the pin of ring_hold() back, once an error's text has been read: closing may write another. */
+static PyObject *let_go_with(struct ring *ring, PyObject *result)
+{
+	handle_let_go(&ring->handle);
+	return result;
+}
+
 /* --- producers and branches -------------------------------------------------- */
 
 static PyObject *ring_producer(PyObject *self, PyObject *args)
 {
 	struct ring *ring = (struct ring *)self;
 	const char *name;
-	PyObject *producer;
 	int when_full;
 	int wait;
 
 	if (!PyArg_ParseTuple(args, "zii", &name, &when_full, &wait) || !ring_hold(ring))
 		return NULL;
-	producer = producer_open(ring, name, when_full, wait);
-	handle_let_go(&ring->handle);
-	return producer;
+	return let_go_with(ring, producer_open(ring, name, when_full, wait));
 }
 
 static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
@@ -77,7 +81,6 @@ static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 	int wait;
 	unsigned head_start;
 	long long patience_ns;
-	PyObject *member;
 
 	if (!PyArg_ParseTupleAndKeywords(args, keywords, "sziKpppKiIL", names, &branch, &name, &start, &sequence,
 					 &exclusive, &ephemeral, &lapse, &upstream, &wait, &head_start,
@@ -90,9 +93,12 @@ static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 	options.ephemeral = ephemeral;
 	options.lapse = lapse;
 	options.upstream = upstream;
-	member = member_open(ring, branch, &options, name, wait, head_start, patience_ns);
-	handle_let_go(&ring->handle);
-	return member;
+	return let_go_with(ring, member_open(ring, branch, &options, name, wait, head_start, patience_ns));
+}
+
+static PyObject *number_or_error(struct ring *ring, int status, unsigned long number)
+{
+	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(number);
 }
 
 static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywords)
@@ -119,8 +125,7 @@ static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywor
 	options.lapse = lapse;
 	options.upstream = upstream;
 	Py_BEGIN_ALLOW_THREADS status = shmring_subscribe(ring->core, branch, &options, &id);
-	Py_END_ALLOW_THREADS handle_let_go(&ring->handle);
-	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(id);
+	Py_END_ALLOW_THREADS return let_go_with(ring, number_or_error(ring, status, id));
 }
 
 static PyObject *ring_unsubscribe(PyObject *self, PyObject *args)
@@ -132,8 +137,7 @@ static PyObject *ring_unsubscribe(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "s", &branch) || !ring_hold(ring))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS status = shmring_unsubscribe(ring->core, branch);
-	Py_END_ALLOW_THREADS handle_let_go(&ring->handle);
-	return result_of(ring, status);
+	Py_END_ALLOW_THREADS return let_go_with(ring, result_of(ring, status));
 }
 
 static PyObject *change_upstreams(PyObject *self, PyObject *args,
@@ -147,8 +151,7 @@ static PyObject *change_upstreams(PyObject *self, PyObject *args,
 	if (!PyArg_ParseTuple(args, "IK", &id, &upstream) || !ring_hold(ring))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS status = change(ring->core, id, upstream);
-	Py_END_ALLOW_THREADS handle_let_go(&ring->handle);
-	return result_of(ring, status);
+	Py_END_ALLOW_THREADS return let_go_with(ring, result_of(ring, status));
 }
 
 static PyObject *ring_follow(PyObject *self, PyObject *args)
@@ -171,8 +174,13 @@ static PyObject *ring_find_branch(PyObject *self, PyObject *args)
 	if (!PyArg_ParseTuple(args, "s", &branch) || !ring_hold(ring))
 		return NULL;
 	status = shmring_find_branch(ring->core, branch, &id);
-	handle_let_go(&ring->handle);
-	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(id);
+	return let_go_with(ring, number_or_error(ring, status, id));
+}
+
+static PyObject *raise_recovering(struct ring *ring)
+{
+	return PyErr_Format(error_class(ring->state, SHMRING_CONTENDED),
+			    "ring \"%U\": another process is recovering it right now; that will do", ring->label);
 }
 
 static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -184,12 +192,8 @@ static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
 	if (!ring_hold(ring))
 		return NULL;
 	Py_BEGIN_ALLOW_THREADS status = shmring_recover(ring->core, &count);
-	Py_END_ALLOW_THREADS handle_let_go(&ring->handle);
-	if (status == SHMRING_CONTENDED)
-		return PyErr_Format(error_class(ring->state, status),
-				    "ring \"%U\": another process is recovering it right now; that will do",
-				    ring->label);
-	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(count);
+	Py_END_ALLOW_THREADS return let_go_with(
+	    ring, status == SHMRING_CONTENDED ? raise_recovering(ring) : number_or_error(ring, status, count));
 }
 
 /* --- looking on ---------------------------------------------------------------- */
@@ -197,13 +201,8 @@ static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *look(PyObject *self, PyObject *(*at)(struct ring *))
 {
 	struct ring *ring = (struct ring *)self;
-	PyObject *seen;
 
-	if (!ring_hold(ring))
-		return NULL;
-	seen = at(ring);
-	handle_let_go(&ring->handle);
-	return seen;
+	return ring_hold(ring) ? let_go_with(ring, at(ring)) : NULL;
 }
 
 static PyObject *flag(bool value)
