@@ -21,7 +21,9 @@ static _Atomic int threads_inside;
 /* Python's PyGILState_Check(), which the limited API lacks; NULL: this Python has none. */
 static int (*has_the_gil)(void);
 
-#define END_PATIENCE_NS (10 * INT64_C(1000000000)) /* more than a thread inside ever takes */
+/* More than a thread inside takes: 5 s each to hand back, to leave the branch and to detach, where another process
+ * is stopped while it joins or recovers. */
+#define END_PATIENCE_NS (20 * INT64_C(1000000000))
 
 static void await_threads_inside(void)
 {
