@@ -202,7 +202,8 @@ class SidecarClient(Closing):
                     raise SidecarUnavailable(
                         f'no sidecar "{self.name}" on this host (waited {self._patience:g} s, '
                         f"patience=...); start it with "
-                        f"`shmring sidecar module:function --name {self.name}`"
+                        f"`shmring sidecar module:function --name {self.name}`, or see in the log "
+                        f"of what should have started it why it is not there"
                     ) from error
                 time.sleep(_SLICE)
             except LimitReached as error:
@@ -483,7 +484,7 @@ class SidecarClient(Closing):
             raise SidecarUnavailable(
                 f'sidecar "{self.name}" has no living worker and no supervisor, and none came '
                 f"within {self._patience:g} s (patience=...); {len(self._waiting)} requests were "
-                f"under way"
+                f"under way; the log of what started it says why it ended"
             )
         if self._dead_since is None and now - self._last_sign > self._timeout:
             raise SidecarUnavailable(

@@ -369,7 +369,8 @@ public final class SidecarClient implements AutoCloseable {
       throw new SidecarException(
           String.format(
               "sidecar \"%s\" has no living worker and no supervisor, and none came within %s s"
-                  + " (patience=...); %d requests were under way",
+                  + " (patience=...); %d requests were under way; the log of what started it says"
+                  + " why it ended",
               sidecar, patience.patienceText(), waiting.size()));
     }
     if (deadSince.isEmpty() && now - lastSign > patience.timeoutNanos()) {
@@ -430,7 +431,8 @@ public final class SidecarClient implements AutoCloseable {
       throw new SidecarException(
           String.format(
               "no sidecar \"%s\" on this host (waited %s s, patience=...); start it with `shmring"
-                  + " sidecar module:function --name %s`",
+                  + " sidecar module:function --name %s`, or see in the log of what should have"
+                  + " started it why it is not there",
               sidecar, patience.patienceText(), sidecar));
     }
   }
