@@ -183,6 +183,32 @@ def slow_rows(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield row
 
 
+def slow_rows_of_few(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if batch.num_rows > 2:
+        raise ZeroDivisionError("too many rows")
+    return slow_rows(batch)
+
+
+def rows_around_marker(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The first row, then the others; says what it was given, and if nobody wants the others."""
+    marker = Path(os.environ["SHMRING_TEST_MARKER"])
+    with open(marker.with_suffix(".given"), "a") as given:
+        given.write(f"{batch.column(0).to_pylist()}\n")
+    rows = row_by_row(batch)
+    yield next(rows)
+    wait_for_marker(batch)
+    try:
+        yield from rows
+    except GeneratorExit:
+        marker.with_suffix(".unwanted").touch()
+
+
+def few_rows_around_marker(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    yield from rows_around_marker(batch)
+    if batch.num_rows > 2:
+        raise ZeroDivisionError("too many rows")
+
+
 def fail_half_way(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield batch
     raise ZeroDivisionError("half way")

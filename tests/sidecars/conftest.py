@@ -69,12 +69,18 @@ def ask(name: str) -> Callable[..., list[Answer]]:
                 prefix = Head(number, replies, rows=rows).pack()
                 nbytes = pa.ipc.get_record_batch_size(batch)
                 encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
-            return [answer_of(inbox, number) for number in range(len(batches))]
+            return [_answer_of(inbox, number) for number in range(len(batches))]
 
     return ask_all
 
 
-def answer_of(inbox: shmring.Member, number: int) -> Answer:
+@pytest.fixture
+def answer_of() -> Callable[[shmring.Member, int], Answer]:
+    """Waits for the whole answer to the request of this number."""
+    return _answer_of
+
+
+def _answer_of(inbox: shmring.Member, number: int) -> Answer:
     answer = Answer([])
     while True:
         data = inbox.pop(timeout=120)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pyarrow as pa
 import pytest
 from functions import numbers
 
 import shmring
+from shmring.arrow.batches import BatchEncoder
 from shmring.sidecars import Sidecar, SidecarClient
 from shmring.sidecars.joint import Batching, Gathering, joined, split
-from shmring.sidecars.wire import FLAG_LAST, Head, request_ring_name
+from shmring.sidecars.wire import FLAG_LAST, KIND_REQUEST, Head, request_ring_name
 
 HOUR = 3_600_000.0  # ms
 
@@ -159,6 +161,87 @@ def test_requests_that_wait_are_answered_by_a_worker_that_is_told_to_end(
         until(lambda: any(s["hold"] is not None for s in ring.seats() if s["pid"] == pid))
     os.kill(pid, signal.SIGTERM)
     assert asking.outcome() == [numbers(1)]
+
+
+# --- while it lasts -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def signs(name, thread):
+    """How many signs of life each of two clients has, which ask for two rows each."""
+
+    def run(first):
+        with SidecarClient(name) as client:
+            answers = list(client.map([numbers(first, 2)]))
+            assert pa.concat_batches(answers) == numbers(first, 2)
+            return client.metrics.answers - len(answers)
+
+    def count():
+        threads = [thread(run, first) for first in (0, 2)]
+        return [each.outcome() for each in threads]
+
+    return count
+
+
+def test_each_request_of_a_joint_batch_has_signs_of_life(serve, signs):
+    serve("slow_rows", max_batch_rows=4, max_wait_ms=HOUR)
+    assert min(signs()) > 0
+
+
+def test_requests_that_are_worked_on_one_by_one_have_signs_before_their_turn(serve, signs):
+    serve("slow_rows_of_few", max_batch_rows=4, max_wait_ms=HOUR)
+    assert max(signs()) > 0
+
+
+@pytest.fixture
+def two_ask(serve, name, until, marker):
+    """Two clients ask for two rows each, of a function that waits for the marker."""
+    rings = [shmring.create(f"{name}-{i}", slots=1024, temporary=True) for i in range(2)]
+    inboxes = [ring.consumer("client") for ring in rings]
+
+    def run(function):
+        serve(function, max_batch_rows=4, max_wait_ms=HOUR)
+        with shmring.attach(request_ring_name(name)) as ring, ring.producer() as out:
+            for i in range(2):
+                batch = numbers(i * 2, 2)
+                encoder = BatchEncoder(batch.schema)
+                nbytes = pa.ipc.get_record_batch_size(batch)
+                prefix = Head(0, f"{name}-{i}").pack()
+                encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
+        until(marker.with_suffix(".begun").exists)
+        return rings, inboxes
+
+    yield run
+    for each in (*inboxes, *rings):
+        each.close()
+
+
+def go_on_without(rings, marker):
+    for ring in rings:
+        os.unlink(ring.path)
+    time.sleep(0.25)  # the worker looks no earlier
+    marker.touch()
+
+
+def test_joint_batch_that_nobody_wants_any_more_is_given_up(two_ask, marker, until):
+    rings, _ = two_ask("rows_around_marker")
+    go_on_without(rings, marker)
+    until(marker.with_suffix(".unwanted").exists)
+    assert marker.with_suffix(".given").read_text() == "[0, 1, 2, 3]\n"
+
+
+def test_joint_batch_is_worked_on_for_those_who_still_want_it(two_ask, marker, answer_of):
+    rings, inboxes = two_ask("rows_around_marker")
+    go_on_without(rings[:1], marker)
+    assert answer_of(inboxes[1], 0).column("x") == [2, 3]
+    assert not marker.with_suffix(".unwanted").exists()
+
+
+def test_requests_of_clients_that_are_gone_are_not_worked_on_one_by_one(two_ask, marker, answer_of):
+    rings, inboxes = two_ask("few_rows_around_marker")
+    go_on_without(rings[:1], marker)
+    assert answer_of(inboxes[1], 0).column("x") == [2, 3]
+    assert marker.with_suffix(".given").read_text() == "[0, 1, 2, 3]\n[2, 3]\n"
 
 
 # --- what goes wrong ----------------------------------------------------------------------------

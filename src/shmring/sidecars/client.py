@@ -123,6 +123,7 @@ class _Request:
     piece: Piece
     sent: bool = False
     deaths: int = 0
+    received: int = 0  # pieces, also those that only say that the worker lives
     pieces: list[_Piece] = field(default_factory=list[_Piece])
     complete: bool = False
 
@@ -401,13 +402,15 @@ class SidecarClient(Closing):
         if head.flags & FLAG_ERROR:
             text = bytes(lease.data[HEAD_BYTES:]).decode(errors="replace")
             raise SidecarError(f'sidecar "{self.name}" raised:\n{text}')
-        if head.piece == 0:
-            request.pieces.clear()  # begun again by another worker
-        if head.piece != len(request.pieces):
+        if head.piece == 0:  # begun again by another worker
+            request.received = 0
+            request.pieces.clear()
+        if head.piece != request.received:
             raise Damaged(
                 f'ring "{self._mailbox.name}": piece {head.piece} of answer {head.number} came '
-                f"where piece {len(request.pieces)} was due"
+                f"where piece {request.received} was due"
             )
+        request.received += 1
         self.metrics.answers += 1
         self.metrics.answer_bytes += lease.data.nbytes
         self.metrics.worked += head.worked / 1e9
@@ -457,6 +460,7 @@ class SidecarClient(Closing):
             if not request.complete:
                 self.metrics.retries += request.sent
                 request.sent = False
+                request.received = 0
                 request.pieces.clear()
 
     # --- is anybody there? --------------------------------------------------------------------

@@ -90,8 +90,10 @@ class Client:
         return not self._jobs
 
     def is_gone(self) -> bool:
-        return not os.path.exists(self.ring.path) or not any(
-            seat["alive"] and seat["role"] == "member" for seat in self.ring.seats()
+        return (
+            self.ring.closed
+            or not os.path.exists(self.ring.path)
+            or not any(seat["alive"] and seat["role"] == "member" for seat in self.ring.seats())
         )
 
     def close(self) -> None:

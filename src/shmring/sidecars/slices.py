@@ -8,15 +8,13 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from shmring.sidecars.joint import joined
+from shmring.sidecars.pulse import SIGN
 
-__all__ = ["SIGN", "slices", "together", "welcome"]
+__all__ = ["slices", "together", "welcome"]
 
 _WORK = 2_000_000  # nanoseconds that a request should take at most
 # Beyond so many a request's own cost hardly counts.
 _MOST_BATCHES = 64
-# Seconds after which the client is to see that something happens: answers that have waited for
-# others for so long wait no longer.
-SIGN = 0.1
 _MOST_BYTES = 1 << 20  # of answers that go as one, and of those that a request should have
 
 

@@ -3,7 +3,7 @@
 Little-endian, 256 bytes::
 
     0    4  magic "SMRQ"
-    4    2  version, 1
+    4    2  version, 2
     6    2  flags: 1 error (the body is a traceback in UTF-8), 2 last piece,
             4 begun again (no answer yet: who had the request before has died)
     8    4  piece: 0, 1, 2, ... of the answers to one request
@@ -44,11 +44,12 @@ other as the pieces of one answer, and several results of one schema may come as
 function raises, its results for the slices before come first, then the error; the slices behind
 are not worked on. The calls that a schema asks for are made for one slice after the other, and a
 slice is answered with the results of all or not at all. A slice or a call over which the worker is
-long is followed by a piece, without a body if it has nothing else to say. A client sends several
-batches at a time only as far as the sidecar's last answer allows: a worker names what it would have
-worked off in two milliseconds, so that a function that is slow gets its next batches one by one,
-from whichever worker is idle, and one that joins requests names none. A request of a group says
-nothing of rows.
+long is followed by a piece, without a body if it has nothing else to say; where requests are worked
+on together, all of them have such pieces before their answers. A client sends several batches at a
+time only as far as the sidecar's last answer allows: a worker names what it would have worked off
+in two milliseconds, so that a function that is slow gets its next batches one by one, from
+whichever worker is idle, and one that joins requests names none. A request of a group says nothing
+of rows.
 """
 
 from __future__ import annotations

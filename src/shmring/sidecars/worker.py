@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -39,9 +39,10 @@ from shmring.sidecars.calls import Calls
 from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.joint import Batching, Gathering, WrongRows, joined, split
 from shmring.sidecars.outbox import Client, Job, Push
+from shmring.sidecars.pulse import LOOK, SIGN, Pulse, Request
 from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
-from shmring.sidecars.slices import SIGN, slices, together, welcome
+from shmring.sidecars.slices import slices, together, welcome
 from shmring.sidecars.timed import Timed
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -59,7 +60,6 @@ __all__ = ["Worker", "load_function", "main"]
 Function = Callable[..., Any]
 Seat = TypeVar("Seat")
 
-_IDLE = 0.2  # seconds between looks at the parent and at clients that may be gone
 _FAREWELL = 5.0  # seconds that a worker told to stop waits for slow clients
 _TRACEBACK_BYTES = 32_768
 
@@ -92,16 +92,7 @@ def load_function(target: str) -> Function:
 
 
 @dataclass(slots=True)
-class _Request:
-    lease: shmring.Lease
-    head: Head
-    client: Client
-    # That it had; 0: it is not known yet, or of no interest.
-    batches: int = field(default=0, kw_only=True)
-
-
-@dataclass(slots=True)
-class _Gathered(_Request):
+class _Gathered(Request):
     """One that waits for others; its batch lies in the ring."""
 
     batch: pa.RecordBatch
@@ -161,7 +152,7 @@ class Worker:
                 self._serve(lease)
             for client in self._clients.values():
                 client.work()
-            if time.monotonic() - swept > _IDLE:
+            if time.monotonic() - swept > LOOK:
                 swept = time.monotonic()
                 self._sweep()
         self._serve_together()
@@ -170,7 +161,7 @@ class Worker:
     def _next(self) -> shmring.Lease | None:
         """The next request, if one comes before there is something else to do."""
         behind = any(client.is_behind for client in self._clients.values())
-        wait = 0.001 if behind else _IDLE
+        wait = 0.001 if behind else LOOK
         if self._gathering:
             wait = min(wait, self._gathering.left)
         try:
@@ -202,9 +193,9 @@ class Worker:
             print(f"shmring: a request cannot be answered: {error}", file=sys.stderr, flush=True)
             lease.release()
         else:
-            self._serve_or_gather(_Request(lease, head, client))
+            self._serve_or_gather(Request(lease, head, client))
 
-    def _serve_or_gather(self, request: _Request) -> None:
+    def _serve_or_gather(self, request: Request) -> None:
         gathering = self._gathering
         if gathering is None or request.lease.redelivered:
             self._serve_together()  # the others are not to die of this one
@@ -225,43 +216,50 @@ class Worker:
         if gathering.is_full:
             self._serve_together()
 
-    def _serve_alone(self, request: _Request) -> None:
-        self._answer(request, self._worked_on(request))
+    def _serve_alone(self, request: Request) -> None:
+        self._answer(request, self._worked_on(request, Pulse([request])))
 
     def _serve_together(self) -> None:
         """Work on what was gathered, as one batch; each request is answered by itself."""
         gathered = self._gathering.take() if self._gathering else []
-        requests = [_Request(each.lease, each.head, each.client) for each in gathered]
+        requests = [Request(each.lease, each.head, each.client) for each in gathered]
         batches = [each.batch for each in gathered]
         gathered.clear()
         rows = [batch.num_rows for batch in batches]
-        answers: list[Iterator[Piece | None]]
         begun, spent = time.perf_counter_ns(), 0
+        cut: list[list[pa.RecordBatch]] | None = None
+        wrong: WrongRows | None = None
         try:
-            cut = self._worked_on_as_one(batches) if len(batches) > 1 else None
-        except WrongRows as error:
-            answers = [map(_raise, [error]) for _ in requests]
-        except BaseException:  # one request's fault, perhaps; sys.exit() in the function too
-            answers = [self._worked_on(request) for request in requests]
-        else:
-            if cut is not None:
+            if len(batches) > 1:
+                cut = self._worked_on_as_one(batches, Pulse(requests, requests))
                 spent = time.perf_counter_ns() - begun
-            answers = [
-                self._worked_on(request)
-                if cut is None
-                else self._pieces(request.client, cut[number])
-                for number, request in enumerate(requests)
-            ]
+        except WrongRows as error:
+            wrong = error
+        except BaseException:  # one request's fault, perhaps; sys.exit() in the function too
+            pass
         batches.clear()
-        for request, answer, count in zip(requests, answers, rows, strict=True):
+        for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
+            if cut is None and len(requests) > 1 and request.client.is_gone():
+                request.lease.release()
+                continue
+            answer: Iterator[Piece | None]
+            if wrong is not None:
+                answer = map(_raise, [wrong])
+            elif cut is not None:
+                answer = self._pieces(request.client, cut[number])
+            else:
+                answer = self._worked_on(request, Pulse([request], requests[number + 1 :]))
             self._answer(request, answer, spent * count // max(1, sum(rows)))
 
-    def _worked_on_as_one(self, batches: list[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+    def _worked_on_as_one(
+        self, batches: list[pa.RecordBatch], pulse: Pulse
+    ) -> list[list[pa.RecordBatch]]:
         assert self._batching is not None
         rows = [batch.num_rows for batch in batches]
         calls, batch = Calls.of(joined(batches))
         given = [batch] if calls is None else calls.arguments(batch)
-        return split([part for part in self._answers(given, calls) if part is not None], rows)
+        answers = pulse.of(self._answers(given, calls))
+        return split([part for part in answers if part is not None], rows)
 
     def _client(self, name: str) -> Client:
         client = self._clients.get(name)
@@ -269,17 +267,15 @@ class Worker:
             client = self._clients[name] = Client(name)
         return client
 
-    def _answer(self, request: _Request, pieces: Iterator[Piece | None], spent: int = 0) -> None:
+    def _answer(self, request: Request, pieces: Iterator[Piece | None], spent: int = 0) -> None:
         request.client.add(Job(request.lease, self._pushes(request, Timed(pieces, spent))))
 
-    def _pushes(self, request: _Request, pieces: Timed[Piece | None]) -> Generator[Push]:
-        client, head = request.client, request.head
+    def _pushes(self, request: Request, pieces: Timed[Piece | None]) -> Generator[Push]:
+        client, head, push = request.client, request.head, request.push
 
-        def push(head: Head, body: bytes = b"") -> Push:
-            message = head.pack() + body
-            return partial(client.producer.push, message, kind=KIND_REPLY, timeout=0)
-
-        number = worked = nbytes = 0
+        request.answering = True
+        number = request.signs
+        worked = nbytes = 0
         said = time.monotonic()
         before: Piece | None = None
         held: Piece | None = None  # until it is known whether it is the last
@@ -318,12 +314,12 @@ class Worker:
                     yield self._push_batch(client, head.answer(number, 0), *held)
             yield push(head.answer(0, FLAG_ERROR | FLAG_LAST), text)
 
-    def _decode(self, request: _Request) -> pa.RecordBatch:
+    def _decode(self, request: Request) -> pa.RecordBatch:
         lease = request.lease
         message = pa.py_buffer(lease).slice(HEAD_BYTES)
         return decode_batch(message, None, ring=self._ring.path, message_id=lease.message_id)
 
-    def _worked_on(self, request: _Request) -> Iterator[Piece | None]:
+    def _worked_on(self, request: Request, pulse: Pulse) -> Iterator[Piece | None]:
         calls, batch = Calls.of(self._decode(request))
         given = [batch] if calls is None else calls.arguments(batch)
         parts = list(zip(*(slices(each, request.head.rows) for each in given), strict=True))
@@ -332,9 +328,9 @@ class Worker:
         del batch, given
         answers: Iterable[pa.RecordBatch | None]
         if len(parts) == 1:
-            answers = self._answers(parts.pop(), calls)
+            answers = pulse.of(self._answers(parts.pop(), calls))
         else:
-            answers = together(self._answers_in_turn(request, parts, calls))
+            answers = together(self._answers_in_turn(request, parts, calls, pulse))
         yield from self._pieces(request.client, answers)
 
     def _answers(
@@ -357,17 +353,17 @@ class Worker:
             self._batching.check(self._target, rows, answered)
 
     def _answers_in_turn(
-        self, request: _Request, parts: list[tuple[pa.RecordBatch, ...]], calls: Calls | None
+        self,
+        request: Request,
+        parts: list[tuple[pa.RecordBatch, ...]],
+        calls: Calls | None,
+        pulse: Pulse,
     ) -> Iterator[pa.RecordBatch | None]:
-        looked = time.monotonic()
         for number, part in enumerate(parts, 1):
-            if time.monotonic() - looked > _IDLE:
-                looked = time.monotonic()
-                if request.client.is_gone():  # what there is so far is not the answer
-                    raise RingNotFound(f'ring "{request.client.ring.path}": its client is gone')
             try:
-                yield from self._answers(part, calls)
+                yield from pulse.of(self._answers(part, calls))
                 yield None
+                pulse.beat()
             except BaseException as error:
                 error.add_note(
                     f"in batch {number} of the {len(parts)} of {request.head.describe()}"
@@ -475,13 +471,13 @@ def _await_seat(take: Callable[[], Seat]) -> Seat:
         try:
             return take()
         except LimitReached:
-            time.sleep(_IDLE)
+            time.sleep(LOOK)
 
 
 def _end_with(parent: int) -> None:
     """End this process, whatever it is at, soon after its parent."""
     while os.getppid() == parent:
-        time.sleep(_IDLE)
+        time.sleep(LOOK)
     time.sleep(_FAREWELL)
     os._exit(1)
 
