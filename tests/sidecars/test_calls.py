@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 
 import pyarrow as pa
 import pytest
@@ -53,17 +54,19 @@ def test_request_that_is_for_no_udf_stays_as_it_is():
     assert Calls.of(batch) == (None, batch)
 
 
-def test_first_column_of_an_answer_is_cast():
-    answer = pa.record_batch({"a": [1, None], "b": ["x", "y"]})
+def test_column_of_an_answer_is_cast():
+    answer = pa.record_batch({"a": [1, None]})
     call, other = calls_of(for_udfs(pair(), [X, X], pa.float64(), LONG)).each
     assert call.result(answer, "f") == pa.array([1.0, None])
     assert other.result(answer, "f") == answer.column(0)
 
 
-def test_answer_without_columns_is_told():
+@pytest.mark.parametrize("names", [[], ["a", "b"]])
+def test_answer_without_a_column_or_with_several_is_told(names):
     (call,) = calls_of(for_udfs(pair(), [X], LONG)).each
-    with pytest.raises(SchemaMismatch, match="f of m answered without a column"):
-        call.result(pair().select([]), "f of m")
+    text = f"f of m answered with {len(names)} columns ({', '.join(names)})"
+    with pytest.raises(SchemaMismatch, match=re.escape(text)):
+        call.result(pa.record_batch({name: [1] for name in names}), "f of m")
 
 
 @pytest.mark.parametrize("values", [[1.5], ["a"], [2.0**40], [[1]]])
@@ -171,7 +174,7 @@ def test_results_that_come_row_by_row_and_of_a_joining_sidecar_are_the_same(serv
 
 
 def test_requests_with_the_same_calls_are_worked_on_together(serve, name):
-    serve("with_rows", max_batch_rows=20, max_wait_ms=3_600_000.0)
+    serve("identity", max_batch_rows=20, max_wait_ms=3_600_000.0)
     request = for_udfs(numbers(0), [X, [["y", 0]]], LONG, LONG)
     other = for_udfs(numbers(10), [X, [["y", 0]]], LONG, LONG)
     with SidecarClient(name) as client:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from shmring.errors import Damaged, SchemaMismatch
 from shmring.sidecars.groups import is_group
 
-__all__ = ["MOST", "Call", "Calls"]
+__all__ = ["MOST", "Call", "Calls", "result_of"]
 
 _arrow: Any = pa
 
@@ -31,6 +31,22 @@ MOST = 256
 _MOST_BYTES = 4 << 20
 
 _SHOWN = 100  # characters of what cannot be read
+
+
+def result_of(answer: pa.RecordBatch, function: str) -> Any:
+    """The only column of what a function answered to a UDF.
+
+    Raises
+    ------
+    SchemaMismatch : there is none, or more than one: nobody can know which is the result
+    """
+    if answer.num_columns != 1:
+        raise SchemaMismatch(
+            f"{function} answered with {answer.num_columns} columns "
+            f"({', '.join(answer.schema.names)[:_SHOWN]}): a UDF's answer has one, the result for "
+            f"each row"
+        )
+    return cast("Any", answer).column(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +69,14 @@ class Call:
         return _arrow.RecordBatch.from_arrays(columns, schema=schema)
 
     def result(self, answer: pa.RecordBatch, function: str) -> Any:
-        """The first column of an answer, cast as Spark casts what its own UDFs return.
+        """The column of an answer, cast as Spark casts what its own UDFs return.
 
         Raises
         ------
-        SchemaMismatch : there is none
+        SchemaMismatch : there is none, or more than one
         TypeError : values would be lost
         """
-        if not answer.num_columns:
-            raise SchemaMismatch(
-                f"{function} answered without a column: expected one with the result for each row"
-            )
-        column = cast("Any", answer).column(0)
+        column = result_of(answer, function)
         if column.type == self.type:
             return column
         try:

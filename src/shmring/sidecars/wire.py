@@ -32,7 +32,7 @@ It is a list in JSON, which has for each call a list of its arguments, and for e
 pair of name and place, the first column's being 0: ``[[["price", 0], ["quantity", 1]], [["price",
 0]]]``. Then there is ``shmring.answer``, too (an Arrow schema as an IPC message, in base64): it
 has a field for each call, in order, and the answer is of that schema. A call's result is the
-first column of what the function returns, as many rows as it was given, cast to the field's type.
+only column of what the function returns, as many rows as it was given, cast to the field's type.
 If one call fails, so does the request; a client refuses answers of another schema or with other
 numbers of rows.
 With ``shmring.group`` the request is a group of rows that is worked on alone: ``1`` as it

@@ -127,7 +127,8 @@ def test_exception_of_the_function_reaches_the_job(served, make, frame):
     [
         ("twice", "expected [0-9]+, got [0-9]+"),
         ("no_rows", "expected [0-9]+, got 0"),
-        ("no_columns", "answered without a column"),
+        ("no_columns", "answered with 0 columns"),
+        ("with_pid", r"answered with 2 columns \(.*, pid\)"),
     ],
 )
 def test_answer_that_is_no_column_of_the_udf_is_told(served, make, frame, function, text):

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from shmring.errors import SchemaMismatch, ShmringError
+from shmring.sidecars.calls import result_of
 from shmring.spark.functions.bridge import Through, function_of, through
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
     The sidecar gets batches with these columns. An argument that is no column is called by the
     keyword that it is given with, as in ``score("price", quantity=df.boxes * 12)``, or else by its
     place: ``_0``, ``_1``, ...; so are all of a function that SQL calls. It answers with as many
-    rows, in batches whose first column is the result, which is cast to the return type unless
-    values would be lost.
+    rows, in batches of one column: the result, which is cast to the return type unless values
+    would be lost.
 
     Parameters
     ----------
@@ -155,7 +156,7 @@ def _unpickled(text: str, kind: type[_Function], *arguments: Any) -> _Function:
 
 
 def _results(run: Through, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-    """The first column of each answer; they have as many rows as the batches together."""
+    """The column of each answer; they have as many rows as the batches together."""
     rows = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
@@ -167,15 +168,11 @@ def _results(run: Through, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
     answered = 0
     with closing(run(counted())) as answers:  # an error must not keep its ring
         for answer in answers:
-            if not answer.num_columns:
-                raise SchemaMismatch(
-                    f"{function_of(run.name)} answered without a column: expected one with the "
-                    f"result for each row"
-                )
+            column = result_of(answer, function_of(run.name))
             answered += answer.num_rows
             if answered > rows:
                 break
-            yield answer.column(0)
+            yield column
     if answered != rows:
         raise SchemaMismatch(
             f"{function_of(run.name)} answered with another number of rows than a UDF must: "
