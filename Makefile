@@ -76,7 +76,7 @@ $(VENV)/release: $(VENV)/installed
 # --- what one does with it ---------------------------------------------------------
 
 .PHONY: demo
-demo: $(VENV)/installed ## Spark jobs on real data, in its own Python workers and in sidecars: speed, loads, memory
+demo: $(VENV)/installed ## Spark jobs on rows of TPC-H, in its own Python workers and in sidecars: speed, loads, memory
 	$(BIN)/python spark_examples/score_lineitem.py
 
 .PHONY: demo-durable
@@ -130,7 +130,7 @@ out/javadoc/java/index.html: $(VENV)/installed $(JAVA_API)
 		-cp "$(JARS)/*" -sourcepath native/jvm/java io.shmring io.shmring.arrow
 
 .PHONY: docs
-docs: $(VENV)/docs out/javadoc/java/index.html ## the documentation as a site, in out/docs; needs no network
+docs: $(VENV)/docs out/javadoc/java/index.html ## the documentation as a site, in out/docs
 	@$(BIN)/sphinx-build -q -W --keep-going -d out/doctrees docs out/docs || \
 		{ rm -rf out/doctrees; exit 1; }  # a page that is not read again would not be warned of again
 
