@@ -126,13 +126,21 @@ def no_maps(batch: pa.RecordBatch) -> pa.RecordBatch:
 
     Whoever reads the first one reads what happens to lie there.
     """
+    return _lists_of_no_maps(batch.num_rows, pa.py_buffer(b"\x7f" * 4).slice(0, 0))
+
+
+def no_offsets(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The same, row by row, where the inner array has not even a buffer for them."""
+    for _ in range(batch.num_rows):
+        yield _lists_of_no_maps(1, None)
+
+
+def _lists_of_no_maps(rows: int, none: pa.Buffer | None) -> pa.RecordBatch:
     kind = pa.map_(pa.string(), pa.int32())
     entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
-    none = pa.py_buffer(b"\x7f" * 4).slice(0, 0)
     maps = pa.Array.from_buffers(kind, 0, [None, none], children=[entries])
-    offsets = pa.py_buffer(bytes(4 * (batch.num_rows + 1)))
-    buffers = [None, offsets]
-    lists = pa.Array.from_buffers(pa.list_(kind), batch.num_rows, buffers, children=[maps])
+    offsets = pa.py_buffer(bytes(4 * (rows + 1)))
+    lists = pa.Array.from_buffers(pa.list_(kind), rows, [None, offsets], children=[maps])
     return pa.record_batch([lists], ["maps"])
 
 

@@ -10,6 +10,7 @@ import pytest
 from functions import for_udfs, numbers
 
 import shmring
+from shmring.sidecars.joint import combined
 from shmring.sidecars.slices import slices, together, welcome
 
 HOUR = 3_600_000.0  # ms
@@ -34,6 +35,20 @@ def test_worker_outlives_an_inner_array_without_offsets(serve, ask):
     (answer,) = ask(numbers(0, 10), rows=5)
     assert not answer.again
     assert answer.column("maps") == [[]] * 10
+    assert sidecar.pids == pids
+
+
+@pytest.mark.parametrize("asked_for", ["batches", "results"])
+def test_worker_outlives_inner_arrays_without_offsets_that_it_puts_together(serve, ask, asked_for):
+    sidecar = serve("no_offsets")
+    pids = sidecar.pids
+    request = numbers(0, 10)
+    if asked_for == "results":
+        kind = pa.list_(pa.map_(pa.string(), pa.int32()))
+        request = for_udfs(request, [[["x", 0]], [["x", 0]]], kind, kind)
+    (answer,) = ask(request, rows=5)
+    assert (answer.again, answer.error) == (0, "")
+    assert answer.column("maps" if asked_for == "batches" else "_1") == [[]] * 10
     assert sidecar.pids == pids
 
 
@@ -185,6 +200,28 @@ def test_batches_that_cannot_be_joined_stay_as_they_are():
     assert [batch.num_rows for batch in together(bare)] == [3, 4]
     words = [pa.record_batch({"d": pa.array(w).dictionary_encode()}) for w in (["a"], ["b", "a"])]
     assert [x for b in together(words) for x in b["d"].to_pylist()] == ["a", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        lambda maps: maps,
+        lambda maps: pa.StructArray.from_arrays([maps], ["m"]),
+        lambda maps: pa.FixedSizeListArray.from_arrays(maps, 2),
+        lambda maps: pa.LargeListArray.from_arrays([0], maps),
+        lambda maps: pa.DictionaryArray.from_arrays(pa.array([], pa.int8()), maps),
+        lambda maps: pa.UnionArray.from_dense(
+            pa.array([], pa.int8()), pa.array([], pa.int32()), [maps]
+        ),
+    ],
+    ids=["map", "struct", "fixed", "large", "dictionary", "union"],
+)
+def test_arrays_without_offsets_are_found_in_whatever_holds_them(wrapped):
+    kind = pa.map_(pa.string(), pa.int32())
+    entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
+    maps = pa.Array.from_buffers(kind, 0, [None, None], children=[entries])
+    table = pa.table({"x": pa.chunked_array([wrapped(maps)] * 2)})
+    assert combined(table) == table
 
 
 def test_large_answers_wait_for_no_others():

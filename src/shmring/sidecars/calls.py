@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from shmring.errors import Damaged, SchemaMismatch
 from shmring.sidecars.groups import is_group
+from shmring.sidecars.joint import combined
 
 __all__ = ["MOST", "Call", "Calls", "result_of"]
 
@@ -135,7 +136,7 @@ class Calls:
             _arrow.chunked_array(list(parts), call.type)
             for parts, call in zip(results, self.each, strict=True)
         ]
-        return _arrow.Table.from_arrays(chunked, schema=self.answer).combine_chunks().to_batches()
+        return combined(_arrow.Table.from_arrays(chunked, schema=self.answer)).to_batches()
 
     def describe(self, number: int) -> str:
         """Which of the calls it is, counted from 1, in words."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
-__all__ = ["Batching", "Gathering", "WrongRows", "joined", "split"]
+__all__ = ["Batching", "Gathering", "WrongRows", "combined", "joined", "split"]
 
 _USUAL_WAIT = 5.0  # ms
 
@@ -127,9 +127,37 @@ class Gathering(Generic[Request]):
         return taken
 
 
+def combined(table: Any) -> Any:
+    """The table with each column copied into as few arrays as hold it.
+
+    What a function answers may have nested arrays of no rows without offsets, over which
+    combine_chunks() crashes; written and read again they have some.
+    """
+    if any(_lacks_offsets(chunk) for column in table.columns for chunk in column.chunks):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        table = pa.ipc.open_stream(sink.getvalue()).read_all()
+    return table.combine_chunks()
+
+
+def _lacks_offsets(array: Any) -> bool:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return _lacks_offsets(array.storage)
+    if pa.types.is_dictionary(kind):
+        return _lacks_offsets(array.dictionary)
+    if not pa.types.is_nested(kind):
+        return False
+    if pa.types.is_struct(kind) or pa.types.is_union(kind):
+        return any(_lacks_offsets(array.field(i)) for i in range(kind.num_fields))
+    sized = pa.types.is_fixed_size_list(kind) or pa.types.is_run_end_encoded(kind)
+    return (not sized and array.buffers()[1] is None) or _lacks_offsets(array.values)
+
+
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """The rows of all batches, which have one schema, in one."""
-    table = pa.Table.from_batches(batches).combine_chunks()
+    table = combined(pa.Table.from_batches(batches))
     parts = table.to_batches()
     if len(parts) != 1:  # none with a row, or more text than fits one column
         raise ValueError(f"{table.num_rows} rows make {len(parts)} batches")
