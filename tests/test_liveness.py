@@ -83,3 +83,25 @@ def test_process_that_closes_all_descriptors_evicts_nobody(ring, child):
         assert other.line() == "0 3"
         assert other.line() == "16"
         assert inp.pop(timeout=120) == b"joined since"
+
+
+LOGGING = """
+    import os, sys, shmring
+    os.closerange(0, 3)
+    with shmring.attach(sys.argv[1]) as ring, ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"hello")
+        inp.pop()
+        with shmring.create(sys.argv[1] + ".made", slots=1024, temporary=True):
+            for number in range(3):
+                try:
+                    os.write(number, b"what a library has to say")
+                except OSError:
+                    continue
+                os._exit(1)
+    os._exit(0)
+"""
+
+
+def test_what_is_written_to_closed_standard_streams_is_not_written_into_a_ring(ring, child):
+    child(LOGGING, ring.name).end()
+    shmring.attach(ring.name).close()

@@ -150,7 +150,7 @@ void attach_by_name(shmring *r, const char *path)
 {
 	uint8_t *reserved = r->reserved;
 	size_t reserved_bytes = r->reserved_bytes;
-	int fd = open(path, open_flags(false));
+	int fd = open_above_standard(path, open_flags(false));
 
 	if (fd < 0)
 		return;

@@ -9,6 +9,7 @@
 
 #include "error.h"
 #include "file.h"
+#include "locks.h"
 
 #define NAMED "/dev/shm/shmring." /* a named ring, without its name */
 
@@ -200,7 +201,7 @@ int open_checked(const char *path, const char *name, uint32_t flags, int how, in
 {
 	uint64_t file_bytes = 0;
 	int status;
-	int fd = open(path, how);
+	int fd = open_above_standard(path, how);
 
 	if (fd < 0) {
 		if (errno == ENOENT)

@@ -100,6 +100,22 @@ int fail_admin_taken(int fd, const char *name)
 
 /* --- descriptions ------------------------------------------------------------------ */
 
+/* Where a standard stream is closed, as daemons have it, its number is the next to be
+ * given, and what a library then logs would be written into the ring. */
+int open_above_standard(const char *path, int flags)
+{
+	int fd = open(path, flags, 0600);
+	int moved, error;
+
+	if (fd < 0 || fd > STDERR_FILENO)
+		return fd;
+	moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	error = errno;
+	close(fd);
+	errno = error;
+	return moved;
+}
+
 static int number_of(uint64_t descriptor)
 {
 	return (int)(uint32_t)descriptor;
@@ -167,10 +183,10 @@ static bool open_again(const struct lock_file *f, uint64_t *descriptor, void **p
 
 	if (is_ours(f, old)) {
 		snprintf(link, sizeof link, "/proc/self/fd/%d", number_of(old));
-		fd = open(link, f->flags & ~O_NOFOLLOW);
+		fd = open_above_standard(link, f->flags & ~O_NOFOLLOW);
 	}
 	if (fd < 0)
-		fd = open(f->path, f->flags);
+		fd = open_above_standard(f->path, f->flags);
 	if (fd < 0)
 		return false;
 	if (!same_file(f, fd)) {
@@ -252,7 +268,7 @@ struct lock_file *lock_file_open(shmring *ring, const char *path, int flags)
 	f->descriptor = LOST;
 	pthread_once(&once, register_fork_handlers);
 	pthread_mutex_lock(&files_lock);
-	fd = f->path ? open(path, flags, 0600) : -1;
+	fd = f->path ? open_above_standard(path, flags) : -1;
 	if (fd >= 0 && fstat(fd, &st) == 0) {
 		f->device = st.st_dev;
 		f->inode = st.st_ino;

@@ -12,6 +12,7 @@ struct lock_file;
 bool lock_byte(int fd, off_t offset);
 void unlock_byte(int fd, off_t offset);
 int fail_admin_taken(int fd, const char *name);
+int open_above_standard(const char *path, int flags);
 struct lock_file *lock_file_open(shmring *ring, const char *path, int flags);
 void lock_file_close(struct lock_file *file);
 void lock_file_forget(struct lock_file *file);
