@@ -9,12 +9,14 @@ those of POSIX and no more: what was written is safe after ``File.sync``, a name
 from __future__ import annotations
 
 import errno
+import fcntl
 import mmap
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from shmring.durable.base.descriptors import open_above_standard
 from shmring.durable.base.lockfile import LockFile
 from shmring.errors import NoSpace, NotARing
 
@@ -152,7 +154,7 @@ class _OsFile:
     def __init__(self, path: str, flags: int, mode: int) -> None:
         self._path = path
         try:
-            self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
+            self._fd = open_above_standard(path, flags, mode)
         except OSError as error:
             if _is_full(error):
                 raise _no_space(error, path) from error
@@ -208,7 +210,7 @@ class _OsFile:
     def again(self) -> File:
         other = _OsFile.__new__(_OsFile)
         other._path = self._path
-        other._fd = os.dup(self._fd)
+        other._fd = fcntl.fcntl(self._fd, fcntl.F_DUPFD_CLOEXEC, 3)
         return other
 
     def close(self) -> None:

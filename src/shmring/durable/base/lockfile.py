@@ -12,6 +12,7 @@ import os
 import time
 import weakref
 
+from shmring.durable.base.descriptors import open_above_standard
 from shmring.errors import Locked
 
 __all__ = ["LockFile", "process_start"]
@@ -50,7 +51,7 @@ class LockFile:
 
     def __init__(self, path: str, what: str, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = open_above_standard(path, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             while not _try_lock(fd):
                 if deadline is not None and time.monotonic() >= deadline:
