@@ -105,3 +105,20 @@ def test_branches_of_the_ring_in_the_line_are_offered(name: str, branches: shmri
 def test_sidecars_are_offered(name: str) -> None:
     with shmring.create(f"sidecar.{name}", slots=1024, temporary=True):
         assert offered("sidecar", "module:function", "--name", name[:-1]) == [name]
+
+
+# --- a stdout that takes nothing, and streams that are closed ------------------------------------
+
+
+def test_consume_keeps_messages_that_stdout_does_not_take(ring: shmring.Ring) -> None:
+    assert ring.name is not None
+    lines = [b"%d" % i for i in range(100)]
+    with ring.producer() as out:
+        ring.subscribe("default")
+        out.push_many(lines)
+    command = [sys.executable, "-m", "shmring", "consume", ring.name, "--until", "empty"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (1, b"shmring: No space left on device\n")
+    written = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    assert written.splitlines() == lines

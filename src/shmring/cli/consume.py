@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from contextlib import ExitStack, contextmanager
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -182,10 +182,11 @@ def _drain(
     limit: int | None,
     timeout: float | None,
 ) -> None:
-    with _between_messages() as signals:
+    # A second Ctrl-C, or a stdout that takes no more, hands back what is not written out.
+    with _between_messages() as signals, _Unwritten(sink) as unwritten:
         while not signals and (limit is None or meter.passed < limit):
             try:
-                lease = _next(inp, sink, signals, until=until, timeout=timeout)
+                lease = _next(inp, unwritten, signals, until=until, timeout=timeout)
             except EndOfStream:
                 if until == "end":
                     return
@@ -196,17 +197,57 @@ def _drain(
                 continue
             if lease is None:
                 return
-            with lease:  # a second Ctrl-C hands back what is not written out
-                try:
-                    _hand_over(ring, lease, sink, meter)
-                except Damaged:
-                    lease.release()  # for the next one, too, it would be
-                    raise
+            with unwritten.takes(lease):
+                _hand_over(ring, lease, sink, meter)
+
+
+class _Unwritten:
+    """The messages that a sink has: released when they are written out, or else handed back."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._leases = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._leases.__exit__(kind, error, traceback)
+        else:
+            with self._leases:
+                self._sink.flush()
+
+    @contextmanager
+    def takes(self, lease: shmring.Lease) -> Generator[None]:
+        """Keep the message until it is written."""
+        self._leases.enter_context(lease)
+        try:
+            yield
+        except Damaged:
+            lease.release()  # for the next one, too, it would be
+            self.flush()
+            raise
+        if self._sink.written:
+            self._release()
+
+    def flush(self) -> None:
+        """Write out what the sink has."""
+        self._sink.flush()
+        self._release()
+
+    def _release(self) -> None:
+        self._leases.pop_all().close()
 
 
 def _next(
     inp: shmring.Consumer,
-    sink: Sink,
+    unwritten: _Unwritten,
     signals: list[int],
     *,
     until: str,
@@ -220,7 +261,7 @@ def _next(
     except Empty:
         if until == "empty":
             return None
-    sink.flush()
+    unwritten.flush()
     deadline = None if timeout is None else time.monotonic() + timeout
     while not signals:
         left = _SLICE if deadline is None else max(0.0, deadline - time.monotonic())

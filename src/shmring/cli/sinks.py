@@ -17,10 +17,19 @@ if TYPE_CHECKING:
 __all__ = ["Lines", "Sink", "Tabular"]
 
 _ROWS = 65_536  # messages of one row group
+# Messages, or bytes, that wait for each other to be written at once: a member can keep 48 leases.
+_LINES, _LINE_BYTES = 32, 1 << 16
 
 
 class Sink:
-    """Takes what comes out of a ring, a context manager; this one for what is only counted."""
+    """Takes what comes out of a ring, a context manager; this one for what is only counted.
+
+    Attributes
+    ----------
+    written : whether nothing that was taken waits for flush()
+    """
+
+    written = True
 
     def message(self, message: Lease) -> None:
         """Take a message; its data is gone afterwards."""
@@ -52,6 +61,7 @@ class Lines(Sink):
         self._out = _stdout()
         self._ending = ending
         self._as_json = as_json
+        self._lines = self._nbytes = 0
 
     def message(self, message: Lease) -> None:
         if self._as_json:
@@ -60,17 +70,28 @@ class Lines(Sink):
         else:
             self._out.write(message.data)
             self._out.write(self._ending)
+        self._count(len(message))
 
     def batch(self, batch: pa.RecordBatch) -> None:
         rows: list[dict[str, Any]] = batch.to_pylist()
         for row in rows:
             self._line(row)
+        self._count(batch.nbytes)
+
+    def _count(self, nbytes: int) -> None:
+        self.written = False
+        self._lines += 1
+        self._nbytes += nbytes
+        if self._lines >= _LINES or self._nbytes >= _LINE_BYTES:
+            self.flush()
 
     def _line(self, document: object) -> None:
         self._out.write(to_json(document).encode(errors="surrogateescape") + b"\n")
 
     def flush(self) -> None:
         self._out.flush()
+        self._lines = self._nbytes = 0
+        self.written = True
 
 
 class Tabular(Sink):
