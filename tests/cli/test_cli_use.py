@@ -122,3 +122,38 @@ def test_consume_keeps_messages_that_stdout_does_not_take(ring: shmring.Ring) ->
     assert (done.returncode, done.stderr) == (1, b"shmring: No space left on device\n")
     written = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     assert written.splitlines() == lines
+
+
+def closed(streams: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    shell = f'exec {sys.executable} -m shmring "$@" {streams}'
+    return subprocess.run(["sh", "-c", shell, "sh", *arguments], capture_output=True, text=True)
+
+
+@pytest.mark.parametrize(
+    ("streams", "command", "status"),
+    [
+        (">&-", "ls", 1),
+        (">&-", "stat RING --json", 1),
+        (">&-", "consume RING --until empty", 1),
+        (">&-", "--help", 1),
+        ("<&-", "produce RING", 1),
+        ("<&-", "ls", 0),
+        (">&-", "produce RING --generate 1", 0),
+        ("2>&-", "ls", 0),
+        ("<&- >&- 2>&-", "ls", 1),
+        ("<&- >&- 2>&-", "produce RING --generate 1", 0),
+    ],
+)
+def test_closed_stream_is_an_error_for_who_needs_it(
+    ring: shmring.Ring, streams: str, command: str, status: int
+) -> None:
+    assert ring.name is not None
+    with ring.producer() as out:
+        ring.subscribe("default")
+        out.push(b"kept")
+    said = closed(streams, *command.replace("RING", ring.name).split())
+    heard = status == 1 and "2>&-" not in streams
+    assert said.returncode == status
+    assert said.stderr == ("shmring: Bad file descriptor\n" if heard else "")
+    with ring.consumer("default") as inp:
+        assert inp.pop(timeout=0) == b"kept"

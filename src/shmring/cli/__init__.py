@@ -14,13 +14,14 @@ import click
 import shmring
 from shmring.cli.consume import consume
 from shmring.cli.demo import demo
-from shmring.cli.errors import exit_on_error, take_signals
+from shmring.cli.errors import exit_on_error, status_of, take_signals
 from shmring.cli.journal import journal
 from shmring.cli.look import stat, table
 from shmring.cli.output import set_json
 from shmring.cli.produce import produce
 from shmring.cli.rings import create, drop_branch, gc, info, ls, recover, unlink
 from shmring.cli.sidecar import sidecar
+from shmring.cli.streams import replace_closed_streams
 from shmring.cli.top import top
 
 __all__ = ["app", "main"]
@@ -87,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     -------
     exit status: 0; 1 with a line on stderr; 2 for a wrong call; 128 + n for signal n
     """
+    replace_closed_streams()
     take_signals()
     given = None if arguments is None else list(arguments)
     try:
@@ -96,4 +98,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except click.Abort:  # Ctrl-C before a command has begun
         return 130
+    except OSError as error:  # of the help's text; a command's own do not come so far
+        return status_of(error) or 1
     return status if isinstance(status, int) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -48,6 +49,11 @@ def _is_foreseen(error: BaseException) -> bool:
     return isinstance(error, foreseen) or type(error).__module__.startswith("pyarrow")
 
 
+def _give_up_stdout() -> None:
+    # Python flushes it once more at its end, and would complain.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+
+
 def status_of(error: BaseException) -> int | None:
     """Say what has to be said about the end of a command.
 
@@ -60,8 +66,7 @@ def status_of(error: BaseException) -> int | None:
     if isinstance(error, Terminated):
         return 128 + error.number
     if isinstance(error, BrokenPipeError):
-        # Python flushes stdout once more at its end, and would complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        _give_up_stdout()
         return 128 + signal.SIGPIPE
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 1
@@ -70,6 +75,8 @@ def status_of(error: BaseException) -> int | None:
     if not _is_foreseen(error):
         return None
     if isinstance(error, OSError) and not isinstance(error, ShmringError) and error.strerror:
+        if error.errno == errno.EBADF:  # it was closed when the command began
+            _give_up_stdout()
         at = f"{error.filename}: " if error.filename is not None else ""
         complain(f"{at}{error.strerror}")
     else:
