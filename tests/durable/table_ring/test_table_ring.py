@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -312,6 +313,62 @@ def test_head_start_delays_only_the_beginning(url: str) -> None:
 
 
 # -- what can be seen ----------------------------------------------------------------------------
+
+
+def claim_one(ring: TableRing) -> None:
+    with ring.claim():
+        pass
+
+
+OPERATIONS: dict[str, Callable[[TableRing], object]] = {
+    "push": lambda ring: ring.push(b"a"),
+    "push_many": lambda ring: ring.push_many([b"a", b"b"]),
+    "pop": lambda ring: ring.pop(),
+    "pop_many": lambda ring: ring.pop_many(),
+    "claim": claim_one,
+    "subscribe": lambda ring: ring.subscribe(f"s{ring.positions()[0]}"),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_interrupt_behind_any_call_leaves_no_transaction_open(url: str, operation: str) -> None:
+    """A transaction that is left open on SQLite keeps everybody else out until the handle ends."""
+    behind = 0
+    with TableRing(url, slots=100) as ring, TableRing(url) as other:
+        for behind in itertools.count(1):
+            other.push_many([b"x", b"y"], timeout=0)
+            if not interrupted(lambda: OPERATIONS[operation](ring), behind):
+                break
+            other.push(b"z", timeout=0)
+            ring.push(b"z", timeout=0)
+            with contextlib.suppress(Empty):
+                while other.pop_many(timeout=0):
+                    pass
+            for subscriber in other.positions()[1].keys() - {"main"}:
+                other.unsubscribe(subscriber)
+        assert behind > 1
+
+
+def interrupted(operation: Callable[[], object], behind: int) -> bool:
+    """Let Ctrl-C come when so many calls of C have returned."""
+    calls = 0
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        if event == "c_return" and "table_ring" in frame.f_code.co_filename:
+            calls += 1
+            if calls == behind:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(profile)
+    try:
+        operation()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
 
 
 def test_table_shows_every_slot(url: str) -> None:

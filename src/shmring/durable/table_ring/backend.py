@@ -246,8 +246,8 @@ class Backend(ABC):
     def transaction(self) -> Generator[sa.Connection]:
         """Several statements in one transaction, synced whatever `durability` says."""
         with self.translated():
-            self._begin()
             try:
+                self._begin()
                 yield self.connection
                 self._run("COMMIT")
             except BaseException:

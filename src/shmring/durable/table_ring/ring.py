@@ -319,20 +319,25 @@ class TableRing(Closing):
         """
         most = self._limit(limit)
         deadline = Deadline(timeout)
-        rows = self._pop(lambda backend: self._begin_claim(backend, most), deadline, count_none)
+        begun = False
+
+        def begin(backend: Backend) -> list[Message] | None:
+            nonlocal begun
+            begun = True  # a signal's exception may come at any time from here on
+            found = backend.begin_claim(most)
+            self._claim_open = begun = bool(found)
+            return found or None
+
         try:
+            rows = self._pop(begin, deadline, count_none)
             yield Claim(self._backend.connection, rows)
         except BaseException:
-            # A connection that is lost has undone the transaction already.
-            with contextlib.suppress(ShmringError, exc.DBAPIError):
-                self._end_claim([])
+            if begun:
+                # A connection that is lost has undone the transaction already.
+                with contextlib.suppress(ShmringError, exc.DBAPIError):
+                    self._end_claim([])
             raise
         self._end_claim(rows)
-
-    def _begin_claim(self, backend: Backend, limit: int) -> list[Message] | None:
-        found = backend.begin_claim(limit)
-        self._claim_open = bool(found)
-        return found or None
 
     def _end_claim(self, taken: list[Message]) -> None:
         with self._use(claiming=True) as backend:

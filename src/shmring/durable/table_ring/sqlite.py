@@ -180,8 +180,8 @@ class SqliteBackend(Backend):
 
     def begin_claim(self, limit: int) -> list[Message]:
         with self._wrapped():
-            self._driver.execute("BEGIN IMMEDIATE")
             try:
+                self._driver.execute("BEGIN IMMEDIATE")
                 return self._take(self._driver, limit)
             except BaseException as error:
                 self._undo()
@@ -255,8 +255,8 @@ class SqliteBackend(Backend):
     def _attempt(self) -> Generator[sqlite3.Connection]:
         """Run a transaction that is undone as a whole where a guarded UPDATE met no row."""
         with self._wrapped():
-            self._driver.execute("BEGIN IMMEDIATE")
-            try:
+            try:  # a signal's exception may come as soon as there is a transaction
+                self._driver.execute("BEGIN IMMEDIATE")
                 yield self._driver
                 self._driver.execute("COMMIT")
             except BaseException as error:
