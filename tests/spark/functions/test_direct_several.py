@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 from direct import LOSES, ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of
@@ -136,6 +138,16 @@ def test_results_of_each_other_need_a_request_of_their_own(serve, name, path, nu
         (2 * i, 4 * i, 80 * i, 2 * i if i % 3 else None) for i in range(2000)
     ]
     assert nodes_of(frame, name) == (3 if path == "direct" else 0)
+
+
+def test_explain_says_what_each_function_is_given(spark, serve, name):
+    total = arrow_udf(name, "long")
+    frame = spark.range(3).selectExpr("id", "2 * id d")
+    text = plan_of(frame.select(total("id", b="d"), total("d"), total(col("id") + 1, "d")))
+    one = r"\w+#\d+L"
+    called = rf"{one}: \(id#\d+L AS id, d#\d+L AS b\), {one}: \(d#\d+L AS d\)"
+    computed = rf"{one}: \(\(id#\d+L \+ 1\) AS _0, d#\d+L AS d\)"
+    assert re.search(rf"udf, through\({name}, .*\), \[{called}, {computed}\]", text), text
 
 
 def test_sidecars_in_turn_are_asked_once_each(serve, name, path, numbers):

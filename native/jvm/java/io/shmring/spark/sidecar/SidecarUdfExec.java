@@ -97,7 +97,22 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
 
   @Override
   public Iterator<Object> stringArgs() {
-    return CollectionConverters.asScala(List.<Object>of("udf", call, arguments, results).iterator());
+    return CollectionConverters.asScala(
+        List.<Object>of("udf", call, CollectionConverters.asScala(shown()).toSeq()).iterator());
+  }
+
+  /** For each UDF its result, and what the sidecar's function is given under which names. */
+  private List<String> shown() {
+    List<String> shown = new ArrayList<>();
+    for (int i = 0; i < uses.size(); i++) {
+      UdfUse use = uses.get(i);
+      List<String> given = new ArrayList<>();
+      for (int k = 0; k < use.names().size(); k++) {
+        given.add(arguments.apply(use.arguments().get(k)) + " AS " + use.names().get(k));
+      }
+      shown.add(String.format("%s: (%s)", results.apply(i), String.join(", ", given)));
+    }
+    return shown;
   }
 
   @Override
