@@ -140,6 +140,26 @@ def test_results_of_each_other_need_a_request_of_their_own(serve, name, path, nu
     assert nodes_of(frame, name) == (3 if path == "direct" else 0)
 
 
+def columns_below(frame):
+    """What the topmost sidecar's node gets."""
+    plan = frame._jdf.queryExecution().executedPlan()
+    while not plan.nodeName().startswith("Sidecar"):
+        plan = plan.children().head()
+    columns = plan.children().head().output()
+    return [columns.apply(i).name() for i in range(columns.size())]
+
+
+def test_columns_that_only_one_of_two_steps_takes_end_there(spark, serve, name, path):
+    serve("identity")
+    frame = spark.range(2000, numPartitions=2).selectExpr("id", "repeat('x', 50) s", "-id n")
+    same, number = arrow_udf(name, "string"), arrow_udf(name, "long")
+    twice = frame.select(same(same("s")), "id", number("n"))
+    assert [tuple(row) for row in twice.collect()] == [("x" * 50, i, -i) for i in range(2000)]
+    if path == "direct":
+        assert len(columns_below(twice)) == 3
+        assert "id" in columns_below(twice)
+
+
 def test_explain_says_what_each_function_is_given(spark, serve, name):
     total = arrow_udf(name, "long")
     frame = spark.range(3).selectExpr("id", "2 * id d")

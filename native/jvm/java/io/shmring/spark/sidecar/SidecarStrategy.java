@@ -2,7 +2,6 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import java.util.ArrayDeque;
-import java.util.ArrayList;
 import java.util.Deque;
 import java.util.List;
 import java.util.Optional;
@@ -158,12 +157,14 @@ public final class SidecarStrategy extends SparkStrategy {
         steps.add(each.udfs().apply(i), each.resultAttrs().apply(i));
       }
     }
-    SparkPlan planned = steps.over(planLater(below));
-    List<NamedExpression> wanted = new ArrayList<>(CollectionConverters.asJava(eval.output()));
+    List<Attribute> wanted = CollectionConverters.asJava(eval.output());
+    SparkPlan planned = steps.over(planLater(below), wanted);
     return Optional.of(
         CollectionConverters.asJava(planned.output()).equals(wanted)
             ? planned
-            : new ProjectExec(CollectionConverters.asScala(wanted).toList(), planned));
+            : new ProjectExec(
+                CollectionConverters.asScala(List.<NamedExpression>copyOf(wanted)).toList(),
+                planned));
   }
 
   /** Spark leaves out between two UDFs the columns that only the first one takes. */

@@ -6,7 +6,9 @@ import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedArgumentExpression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+import org.apache.spark.sql.execution.ProjectExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.types.StructType;
 import scala.jdk.javaapi.CollectionConverters;
@@ -51,8 +53,12 @@ final class UdfSteps {
     steps.add(new Step(UdfCall.of(function).orElseThrow(), arguments, result));
   }
 
-  /** A node for all that can be asked for at a time, and others above it. */
-  SparkPlan over(SparkPlan child) {
+  /**
+   * A node for all that can be asked for at a time, and others above it.
+   *
+   * @param wanted columns above all of them; what no node needs is left out between them
+   */
+  SparkPlan over(SparkPlan child, List<Attribute> wanted) {
     List<List<Step>> levels = new ArrayList<>();
     for (Step step : steps) {
       int first = levels.size();
@@ -65,11 +71,26 @@ final class UdfSteps {
           .orElseGet(() -> added(levels))
           .add(step);
     }
-    SparkPlan planned = child;
-    for (List<Step> level : levels) {
-      planned = node(level, planned);
+    SparkPlan planned = node(levels.get(0), child);
+    for (int i = 1; i < levels.size(); i++) {
+      planned = node(levels.get(i), pruned(planned, levels.subList(i, levels.size()), wanted));
     }
     return planned;
+  }
+
+  /** The columns of a plan that somebody above it takes. */
+  private static SparkPlan pruned(SparkPlan plan, List<List<Step>> above, List<Attribute> wanted) {
+    List<Expression> taking = new ArrayList<>(wanted);
+    above.forEach(level -> level.forEach(step -> taking.addAll(step.arguments)));
+    List<NamedExpression> left = new ArrayList<>();
+    for (Attribute column : CollectionConverters.asJava(plan.output())) {
+      if (taking.stream().anyMatch(each -> each.references().contains(column))) {
+        left.add(column);
+      }
+    }
+    return left.size() == plan.output().size()
+        ? plan
+        : new ProjectExec(CollectionConverters.asScala(left).toList(), plan);
   }
 
   private static List<Step> added(List<List<Step>> levels) {
