@@ -138,6 +138,14 @@ class Calls:
         ]
         return combined(_arrow.Table.from_arrays(chunked, schema=self.answer)).to_batches()
 
+    @property
+    def remedy(self) -> str:
+        """What else to do where an answer is too large."""
+        return (
+            f"the results of {len(self.each)} UDFs for a row go as one message: select fewer at a "
+            f"time, or make their results smaller"
+        )
+
     def describe(self, number: int) -> str:
         """Which of the calls it is, counted from 1, in words."""
         names = ", ".join(self.each[number - 1].names)

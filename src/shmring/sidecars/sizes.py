@@ -70,4 +70,4 @@ class Size:
 
 
 REQUEST = Size(131_072, 4, "`shmring sidecar --slots {slots}` (Sidecar(slots={slots}))")
-REPLY = Size(65_536, 8, "reply_slots={slots} of through() or SidecarClient")
+REPLY = Size(65_536, 8, "reply_slots={slots} of through(), the UDF or SidecarClient")

@@ -30,6 +30,7 @@ from shmring.arrow.batches import Piece, batches_of, decode_batch
 from shmring.errors import (
     Empty,
     LimitReached,
+    MessageTooLarge,
     RingNotFound,
     ShmringError,
     TooManyLeases,
@@ -331,7 +332,12 @@ class Worker:
             answers = pulse.of(self._answers(parts.pop(), calls))
         else:
             answers = together(self._answers_in_turn(request, parts, calls, pulse))
-        yield from self._pieces(request.client, answers)
+        try:
+            yield from self._pieces(request.client, answers)
+        except MessageTooLarge as error:
+            if calls is not None:
+                error.add_note(calls.remedy)
+            raise
 
     def _answers(
         self, given: Sequence[pa.RecordBatch], calls: Calls | None

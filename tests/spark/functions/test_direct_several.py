@@ -170,6 +170,30 @@ def test_explain_says_what_each_function_is_given(spark, serve, name):
     assert re.search(rf"udf, through\({name}, .*\), \[{called}, {computed}\]", text), text
 
 
+def test_row_whose_arguments_or_results_fit_no_message_says_what_to_set(spark, serve, name):
+    serve("identity", slots=1024)
+    frame = spark.range(1).selectExpr("repeat('x', 100000) a", "repeat('y', 100000) b")
+    same = arrow_udf(name, "string", reply_slots=1024)
+    assert len(frame.select(same("a")).collect()) == 1
+    with pytest.raises(Exception, match="may have") as caught:
+        frame.select(same("a"), same("b")).collect()
+    assert re.search(
+        rf'sidecar "{name}", ring of 1024 slots: 1 rows need at least \d+ bytes, a message may '
+        r"have 153300; make it larger with `shmring sidecar --slots 2048`.*arguments of UDFs",
+        str(caught.value),
+    )
+    with pytest.raises(Exception, match="may have") as caught:
+        frame.select(same("a"), same(x=col("a"))).collect()
+    text = str(caught.value)
+    assert f'sidecar "{name}" raised' in text
+    assert re.search(
+        r"one row needs \d+ bytes, a message may have \d+; make it larger with "
+        r"reply_slots=2048 of through\(\), the UDF",
+        text,
+    )
+    assert "the results of 2 UDFs for a row go as one message: select fewer at a time" in text
+
+
 def test_sidecars_in_turn_are_asked_once_each(serve, name, path, numbers):
     serve("double")
     with Sidecar("functions:as_text", name=f"{name}-text"):

@@ -175,9 +175,11 @@ public final class SidecarClient implements AutoCloseable {
     throw new RingException(
         Status.TOO_LARGE,
         String.format(
-            "ring \"%s\" of %d slots: %d rows need at least %d bytes, a message may have %d; make it larger"
-                + " with `shmring sidecar --slots %d` (Sidecar(slots=%d))",
-            requests.ring().name(),
+            "sidecar \"%s\", ring of %d slots: %d rows need at least %d bytes, a message may have %d; make"
+                + " it larger with `shmring sidecar --slots %d` (Sidecar(slots=%d),"
+                + " spark.shmring.sidecar.NAME.slots), or send fewer columns, or arguments of UDFs, at"
+                + " a time",
+            sidecar,
             slots,
             rows,
             needed,
