@@ -58,8 +58,8 @@ def nodes_of(frame, name):
     return plan_of(frame).count(f"Sidecar {name}")
 
 
-def test_results_of_every_type_at_once_are_those_of_sparks_own(spark, serve, name, set_option):
-    serve("identity", workers=2)
+def test_results_of_every_type_at_once_are_those_of_sparks_own(spark, served, set_option):
+    name = served("identity", workers=2)
     set_option(ROWS, 70)
     frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, "some"))
 
@@ -71,8 +71,8 @@ def test_results_of_every_type_at_once_are_those_of_sparks_own(spark, serve, nam
     assert ours.collect() == results(own_identity).collect()
 
 
-def test_shared_arguments_nulls_and_different_types(serve, name, path, numbers):
-    serve("total", workers=2)
+def test_shared_arguments_nulls_and_different_types(served, own_rows, path, numbers):
+    name = served("total", workers=2)
     pairs = [("id", "tens"), ("tens", "gaps"), ("id", "tens"), ("gaps", "gaps"), ("id", "gaps")]
     kinds = ["long", "double", "string", "decimal(22, 2)", "long"]
 
@@ -83,11 +83,11 @@ def test_shared_arguments_nulls_and_different_types(serve, name, path, numbers):
 
     ours = results(lambda kind: arrow_udf(name, kind))
     assert nodes_of(ours, name) == (path == "direct")
-    assert ours.collect() == results(own_sum).collect()
+    assert ours.collect() == own_rows("total", lambda: results(own_sum))
 
 
-def test_batch_is_one_request_with_each_argument_once(serve, name, numbers):
-    serve("total")
+def test_batch_is_one_request_with_each_argument_once(served, numbers):
+    name = served("total", workers=2)
     total = arrow_udf(name, "long")
     one = numbers.select(total("id", "tens"))
     three = numbers.select(total("id", "tens"), total("tens", "id"), total("id"))
@@ -101,8 +101,8 @@ def test_batch_is_one_request_with_each_argument_once(serve, name, numbers):
     assert found[1]["answerBytes"] > 2 * found[0]["answerBytes"]
 
 
-def test_same_call_twice_and_of_functions_that_are_not_deterministic(serve, name, path, numbers):
-    serve("double")
+def test_same_call_twice_and_of_functions_that_are_not_deterministic(served, path, numbers):
+    name = served("double", workers=2)
     double = arrow_udf(name, "long")
     once = double.asNondeterministic()
     frame = numbers.select(double("id"), double("id"), once("id"), once("id"))
@@ -110,8 +110,8 @@ def test_same_call_twice_and_of_functions_that_are_not_deterministic(serve, name
     assert nodes_of(frame, name) == (path == "direct")
 
 
-def test_names_and_computed_arguments_are_each_calls_own(serve, name, path, numbers):
-    serve("types")
+def test_names_and_computed_arguments_are_each_calls_own(served, path, numbers):
+    name = served("types")
     types = arrow_udf(name, "string")
     frame = numbers.select(
         types("id", "s"),
@@ -128,8 +128,8 @@ def test_names_and_computed_arguments_are_each_calls_own(serve, name, path, numb
     )
 
 
-def test_results_of_each_other_need_a_request_of_their_own(serve, name, path, numbers):
-    serve("double", workers=2)
+def test_results_of_each_other_need_a_request_of_their_own(served, path, numbers):
+    name = served("double", workers=2)
     double = arrow_udf(name, "long")
     frame = numbers.select(
         double("id"), double(double("id")), double(double(double("tens"))), double("gaps"), "s"
@@ -194,21 +194,20 @@ def test_row_whose_arguments_or_results_fit_no_message_says_what_to_set(spark, s
     assert "the results of 2 UDFs for a row go as one message: select fewer at a time" in text
 
 
-def test_sidecars_in_turn_are_asked_once_each(serve, name, path, numbers):
-    serve("double")
-    with Sidecar("functions:as_text", name=f"{name}-text"):
-        double, text = arrow_udf(name, "long"), arrow_udf(f"{name}-text", "string")
-        frame = numbers.select(double("id"), text("id"), double("tens"), text(double("id")), "id")
-        assert [tuple(row) for row in frame.collect()] == [
-            (2 * i, f"{i}", 20 * i, f"{2 * i}", i) for i in range(2000)
-        ]
-        if path == "direct":
-            assert nodes_of(frame, f"{name}-text") == 1
-            assert nodes_of(frame, f"{name} ") == 1
+def test_sidecars_in_turn_are_asked_once_each(served, path, numbers):
+    one, other = served("double", workers=2), served("as_text")
+    double, text = arrow_udf(one, "long"), arrow_udf(other, "string")
+    frame = numbers.select(double("id"), text("id"), double("tens"), text(double("id")), "id")
+    assert [tuple(row) for row in frame.collect()] == [
+        (2 * i, f"{i}", 20 * i, f"{2 * i}", i) for i in range(2000)
+    ]
+    if path == "direct":
+        assert nodes_of(frame, f"{one} ") == 1
+        assert nodes_of(frame, f"{other} ") == 1
 
 
-def test_exception_of_one_call_fails_the_job_and_names_the_call(serve, name, path, numbers):
-    serve("fail_on_seven")
+def test_exception_of_one_call_fails_the_job_and_names_the_call(served, path, numbers):
+    name = served("fail_on_seven")
     same = arrow_udf(name, "long")
     frame = numbers.coalesce(1).where("id > 7")
     fine = frame.select(same("id"), same("tens"))
@@ -221,8 +220,8 @@ def test_exception_of_one_call_fails_the_job_and_names_the_call(serve, name, pat
     assert len(fine.collect()) == 1992
 
 
-def test_call_with_an_answer_of_another_type_fails_the_job(serve, name, path, numbers):
-    serve("as_text")
+def test_call_with_an_answer_of_another_type_fails_the_job(served, path, numbers):
+    name = served("as_text")
     frame = numbers.coalesce(1).select(
         arrow_udf(name, "string")("id"), arrow_udf(name, "long")("id"), arrow_udf(name, "int")("s")
     )
@@ -230,8 +229,8 @@ def test_call_with_an_answer_of_another_type_fails_the_job(serve, name, path, nu
         frame.collect()
 
 
-def test_empty_partitions_and_limits(spark, serve, name, path):
-    serve("double", workers=2)
+def test_empty_partitions_and_limits(spark, served, path):
+    name = served("double", workers=2)
     double = arrow_udf(name, "long")
     frame = spark.range(2000, numPartitions=8).select("id", double("id"), double(col("id") + 1))
     assert frame.where("id < 0").collect() == []
@@ -239,8 +238,8 @@ def test_empty_partitions_and_limits(spark, serve, name, path):
     assert [tuple(row) for row in frame.limit(2).collect()] == [(0, 0, 2), (1, 2, 4)]
 
 
-def test_results_that_are_larger_than_the_ring_for_them(spark, serve, name, path):
-    serve("identity", slots=4096)
+def test_results_that_are_larger_than_the_ring_for_them(spark, served, path):
+    name = served("identity", slots=4096)
     same = arrow_udf(name, "string", reply_slots=1024)
     frame = spark.range(300, numPartitions=1).selectExpr("id", "repeat('x', 2000) a", "'y' b")
     rows = frame.select("id", same("a"), same("b"), same("a")).collect()
@@ -249,8 +248,8 @@ def test_results_that_are_larger_than_the_ring_for_them(spark, serve, name, path
     ]
 
 
-def test_queries_at_once_get_their_own_results(spark, serve, name, path, thread):
-    serve("total", workers=2)
+def test_queries_at_once_get_their_own_results(spark, served, path, thread):
+    name = served("total", workers=2)
     total = arrow_udf(name, "long")
 
     def query(k):
@@ -264,8 +263,8 @@ def test_queries_at_once_get_their_own_results(spark, serve, name, path, thread)
         ]
 
 
-def test_more_calls_than_a_request_may_have(spark, serve, name):
-    serve("double")
+def test_more_calls_than_a_request_may_have(spark, served):
+    name = served("double", workers=2)
     double = arrow_udf(name, "long")
     frame = spark.range(3, numPartitions=1).select(*(double(col("id") + i) for i in range(257)))
     assert nodes_of(frame, name) == 2

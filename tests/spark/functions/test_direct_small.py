@@ -32,8 +32,8 @@ def values(rows):
     return [row.x for row in rows]
 
 
-def test_function_sees_each_batch_by_itself_in_order(spark, serve, name):
-    serve("with_rows", workers=3)
+def test_function_sees_each_batch_by_itself_in_order(spark, served):
+    name = served("with_rows", workers=3)
     frame = spark.range(2 * COUNT, numPartitions=2).selectExpr("id x")
     frame = frame.mapInArrow(through(name), "x long, rows long")
     assert is_direct(frame, name)
@@ -46,8 +46,8 @@ def test_function_sees_each_batch_by_itself_in_order(spark, serve, name):
     assert found["requests"] < 2 * COUNT / 10
 
 
-def test_columns_go_so_too(spark, serve, name):
-    serve("with_rows")
+def test_columns_go_so_too(spark, served):
+    name = served("with_rows", workers=3)
     cached = spark.range(COUNT, numPartitions=1).selectExpr("id x").cache()
     cached.count()
     frame = cached.mapInArrow(through(name), "x long, rows long")
@@ -58,8 +58,8 @@ def test_columns_go_so_too(spark, serve, name):
     cached.unpersist()
 
 
-def test_rows_of_many_sizes_keep_to_a_small_ring(spark, serve, name):
-    serve("identity", slots=1024)
+def test_rows_of_many_sizes_keep_to_a_small_ring(spark, served):
+    name = served("identity", slots=1024)
     frame = spark.range(600, numPartitions=1).selectExpr(
         "repeat('x', cast(if(id % 97 = 96, 100000, id % 50) as int)) text"
     )
@@ -70,21 +70,21 @@ def test_rows_of_many_sizes_keep_to_a_small_ring(spark, serve, name):
 @pytest.mark.parametrize(
     ("function", "times"), [("twice", 2), ("no_rows", 0), ("no_batches", 0), ("row_by_row", 1)]
 )
-def test_function_that_changes_the_number_of_rows(spark, serve, name, function, times):
-    serve(function)
+def test_function_that_changes_the_number_of_rows(spark, served, function, times):
+    name = served(function)
     frame = spark.range(COUNT, numPartitions=2).selectExpr("id x")
     rows = frame.mapInArrow(through(name), "x long").collect()
     assert sorted(values(rows)) == sorted(list(range(COUNT)) * times)
 
 
-def test_one_batch_with_fewer_rows_than_it_was_given(serve, name, numbers):
-    serve("without_seven")
+def test_one_batch_with_fewer_rows_than_it_was_given(served, numbers):
+    name = served("without_seven")
     rows = numbers.mapInArrow(through(name), "x long").collect()
     assert values(rows) == [i + 8 for i in range(COUNT) if i != 3507]
 
 
-def test_exception_in_the_middle_comes_behind_the_rows_before_its_batch(serve, name, numbers):
-    serve("fail_on_seven")
+def test_exception_in_the_middle_comes_behind_the_rows_before_its_batch(served, numbers):
+    name = served("fail_on_seven")
     frame = numbers.mapInArrow(through(name), "x long")
     with pytest.raises(Exception, match="seven is not allowed") as caught:
         frame.collect()
@@ -92,15 +92,15 @@ def test_exception_in_the_middle_comes_behind_the_rows_before_its_batch(serve, n
     assert values(frame.limit(3500).collect()) == [i + 8 for i in range(3500)]
 
 
-def test_answer_of_another_type_in_the_middle_is_refused(serve, name, spark):
-    serve("words_from_seven_on")
+def test_answer_of_another_type_in_the_middle_is_refused(served, spark):
+    name = served("words_from_seven_on")
     frame = spark.range(-2000, 2000, numPartitions=1).selectExpr("id x")
     with pytest.raises(Exception, match="x is string, not bigint"):
         frame.mapInArrow(through(name), "x long").collect()
 
 
-def test_udfs_keep_their_rows_and_count_them_batch_by_batch(spark, serve, name, numbers):
-    serve("identity", workers=2)
+def test_udfs_keep_their_rows_and_count_them_batch_by_batch(spark, served, numbers):
+    name = served("identity", workers=2)
     once = pandas_udf(name, "long")
     frame = numbers.select("x", once("x").alias("y"), once(functions.expr("x + 1")).alias("z"))
     assert is_direct(frame, name)
@@ -109,8 +109,8 @@ def test_udfs_keep_their_rows_and_count_them_batch_by_batch(spark, serve, name, 
     assert [row.z for row in rows] == [x + 1 for x in values(rows)]
 
 
-def test_udf_that_loses_a_row_of_one_batch_fails_in_words(serve, name, numbers):
-    serve("without_seven")
+def test_udf_that_loses_a_row_of_one_batch_fails_in_words(served, numbers):
+    name = served("without_seven")
     with pytest.raises(Exception, match="another number of rows than a UDF must: expected 10, got"):
         numbers.select("x", pandas_udf(name, "long")("x")).collect()
 
@@ -138,8 +138,8 @@ def test_task_that_is_cancelled_leaves_its_sidecar_to_others(
     assert frame.count() == COUNT
 
 
-def test_two_queries_at_once_get_their_own_rows(spark, serve, name, thread):
-    serve("double", workers=2)
+def test_two_queries_at_once_get_their_own_rows(spark, served, thread):
+    name = served("double", workers=2)
     frames = [
         spark.range(k * COUNT, (k + 1) * COUNT, numPartitions=2).mapInArrow(through(name), "x long")
         for k in range(3)

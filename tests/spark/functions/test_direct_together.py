@@ -22,10 +22,10 @@ def spark(start_spark):
 
 
 @pytest.fixture(params=["map", "udf"])
-def double(request, name):
-    """Doubles a frame's numbers, by each of the two operators."""
+def double(request):
+    """Doubles a frame's numbers by this sidecar, by each of the two operators."""
 
-    def apply(frame):
+    def apply(name, frame):
         if request.param == "map":
             done = frame.withColumnRenamed("id", "x").mapInArrow(through(name), "x long")
         else:
@@ -40,23 +40,25 @@ def total(frame):
     return frame.agg(functions.sum("x")).first()[0]
 
 
-def test_threads_of_one_driver_run_their_queries_at_a_time(spark, serve, name, double, thread):
-    serve("double", workers=2)
-    frames = [double(spark.range(ROWS * i, ROWS * (i + 1), numPartitions=4)) for i in range(4)]
+def test_threads_of_one_driver_run_their_queries_at_a_time(spark, served, double, thread):
+    name = served("double", workers=2)
+    frames = [
+        double(name, spark.range(ROWS * i, ROWS * (i + 1), numPartitions=4)) for i in range(4)
+    ]
     jobs = [thread(lambda frame=frame: [total(frame) for _ in range(3)]) for frame in frames]
     for i, job in enumerate(jobs):
         assert job.outcome() == [2 * (TOTAL + i * ROWS * ROWS)] * 3
 
 
-def test_threads_share_one_frame(spark, serve, name, double, thread):
-    serve("double", workers=2)
-    frame = double(spark.range(ROWS, numPartitions=4))
+def test_threads_share_one_frame(spark, served, double, thread):
+    name = served("double", workers=2)
+    frame = double(name, spark.range(ROWS, numPartitions=4))
     jobs = [thread(lambda: total(frame)) for _ in range(4)]
     assert [job.outcome() for job in jobs] == [2 * TOTAL] * 4
 
 
-def test_one_failing_query_leaves_the_other_alone(spark, serve, name, thread):
-    serve("fail_on_seven", workers=2)
+def test_one_failing_query_leaves_the_other_alone(spark, served, thread):
+    name = served("fail_on_seven", workers=2)
     bad = spark.range(8, numPartitions=4).select(pandas_udf(name, "long")("id"))
     good = spark.range(8, ROWS, numPartitions=4).mapInArrow(through(name), "id long")
     jobs = [thread(lambda: good.agg(functions.sum("id")).first()[0]) for _ in range(3)]
@@ -66,9 +68,9 @@ def test_one_failing_query_leaves_the_other_alone(spark, serve, name, thread):
     assert [job.outcome() for job in jobs] == [TOTAL - sum(range(8))] * 3
 
 
-def test_frame_that_is_read_twice_cached_and_joined_with_itself(spark, serve, name, double):
-    serve("double", workers=2)
-    frame = double(spark.range(ROWS, numPartitions=4))
+def test_frame_that_is_read_twice_cached_and_joined_with_itself(spark, served, double):
+    name = served("double", workers=2)
+    frame = double(name, spark.range(ROWS, numPartitions=4))
     assert frame.collect() == frame.collect()
     joined = frame.alias("a").join(frame.alias("b"), expr("a.x = b.x"))
     assert joined.count() == ROWS
@@ -79,11 +81,11 @@ def test_frame_that_is_read_twice_cached_and_joined_with_itself(spark, serve, na
 
 
 @pytest.mark.parametrize("adaptive", ["true", "false"])
-def test_exchange_above_a_sidecar_is_used_again(spark, serve, name, double, set_option, adaptive):
+def test_exchange_above_a_sidecar_is_used_again(spark, served, double, set_option, adaptive):
     set_option("spark.sql.adaptive.enabled", adaptive)
     set_option("spark.sql.autoBroadcastJoinThreshold", -1)
-    serve("double", workers=2)
-    frame = double(spark.range(ROWS, numPartitions=4))
+    name = served("double", workers=2)
+    frame = double(name, spark.range(ROWS, numPartitions=4))
     sums = frame.groupBy(expr("x % 100").alias("k")).agg(functions.sum("x").alias("x"))
     joined = sums.alias("a").join(sums.alias("b"), expr("a.k = b.k")).selectExpr("a.x", "b.x y")
     joined.collect()
@@ -93,7 +95,7 @@ def test_exchange_above_a_sidecar_is_used_again(spark, serve, name, double, set_
 
 def test_limit_leaves_nothing(spark, serve, name, double, reply_rings, until):
     sidecar = serve("double")
-    frame = double(spark.range(5_000_000, numPartitions=4))
+    frame = double(name, spark.range(5_000_000, numPartitions=4))
     assert len(frame.limit(5).collect()) == 5
     assert len(frame.take(3)) == 3
     sidecar.stop()

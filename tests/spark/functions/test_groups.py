@@ -151,8 +151,8 @@ def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, path, me
     assert "seven is not allowed" in text
 
 
-def test_answer_that_spark_does_not_expect_is_told_with_both(spark, serve, name, path, method):
-    serve("with_pid")
+def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, path, method):
+    name = served("with_pid")
     frame = spark.range(10, numPartitions=1)
     text = failure_of(apply(frame.groupBy("id"), method, through(name), "id long"))
     assert f'functions:with_pid of sidecar "{name}" answered with other columns' in text

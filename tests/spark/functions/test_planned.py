@@ -33,8 +33,8 @@ def sources_unknown(monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["mapInPandas", "applyInPandas", "cogroup"])
-def test_instants_stay_when_the_zone_changes(spark, serve, name, set_option, method):
-    serve("left_side" if method == "cogroup" else "identity")
+def test_instants_stay_when_the_zone_changes(spark, served, set_option, method):
+    name = served("left_side" if method == "cogroup" else "identity")
     set_option(ZONE, "Europe/Berlin")
     frame = spark.range(10, numPartitions=1).selectExpr(
         "id % 2 k", "id", "timestamp_seconds(id * 3600000) time"
@@ -53,9 +53,9 @@ LARGE_IN_ARROW = pytest.param("applyInArrow", marks=pytest.mark.spark_version(si
 
 @pytest.mark.parametrize("method", ["mapInPandas", "applyInPandas", LARGE_IN_ARROW])
 def test_texts_may_be_large_where_the_source_is_not_known(
-    spark, serve, name, set_option, sources_unknown, method
+    spark, served, set_option, sources_unknown, method
 ):
-    serve("identity")
+    name = served("identity")
     set_option(LARGE, "true")
     frame = spark.range(10, numPartitions=1).selectExpr(
         "id % 2 k", "id", "cast(id as string) text", "array(cast(id as string)) texts"
@@ -65,9 +65,9 @@ def test_texts_may_be_large_where_the_source_is_not_known(
 
 @pytest.mark.parametrize("method", ["mapInPandas", "applyInPandas", "cogroup"])
 def test_times_stay_where_the_source_is_not_known(
-    spark, serve, name, set_option, sources_unknown, method
+    spark, served, set_option, sources_unknown, method
 ):
-    serve("left_side" if method == "cogroup" else "identity")
+    name = served("left_side" if method == "cogroup" else "identity")
     set_option(ZONE, "America/New_York")
     frame = spark.range(10, numPartitions=1).selectExpr(
         "id % 2 k",
@@ -80,26 +80,26 @@ def test_times_stay_where_the_source_is_not_known(
 
 @pytest.mark.parametrize("method", ["mapInPandas", "applyInPandas", "cogroup"])
 def test_integers_beside_nulls_stay_where_the_source_is_not_known(
-    spark, serve, name, sources_unknown, method
+    spark, served, sources_unknown, method
 ):
-    serve("left_side" if method == "cogroup" else "identity")
+    name = served("left_side" if method == "cogroup" else "identity")
     frame = spark.range(10, numPartitions=1).selectExpr(
         "id % 2 k", "id", "if(id % 3 = 0, null, id) gaps", "if(id > 2, null, cast(id as int)) few"
     )
     assert rows(applied(frame, method, through(name))) == rows(frame)
 
 
-def test_halves_are_no_integers_where_the_source_is_not_known(spark, serve, name, sources_unknown):
-    serve("identity")
+def test_halves_are_no_integers_where_the_source_is_not_known(spark, served, sources_unknown):
+    name = served("identity")
     frame = spark.range(10, numPartitions=1).selectExpr("id / 2 half")
     with pytest.raises(Exception, match="half is double, not bigint"):
         frame.mapInPandas(through(name), "half long").collect()
 
 
 def test_sidecar_sees_instants_where_the_source_is_not_known(
-    spark, serve, name, set_option, sources_unknown
+    spark, served, set_option, sources_unknown
 ):
-    serve("types")
+    name = served("types")
     set_option(ZONE, "Asia/Tokyo")
     frame = spark.range(1, numPartitions=1).selectExpr("timestamp_seconds(id) time")
     (row,) = frame.mapInPandas(through(name), "types string").collect()
