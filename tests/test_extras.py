@@ -52,6 +52,11 @@ print(sys.argv[1] in shmring.rings())
     assert (said.returncode, said.stdout, said.stderr) == (0, "False\nFalse\n", "")
 
 
+def test_jobs_that_send_nothing_to_sidecars_need_no_pyarrow() -> None:
+    said = run("import shmring.spark; print(shmring.spark.jar_path.__name__)")
+    assert (said.returncode, said.stdout, said.stderr) == (0, "jar_path\n", "")
+
+
 def test_bytes_need_no_extra(name: str, tmp_path: Path) -> None:
     code = """
 import shmring

@@ -138,11 +138,10 @@ def _file_of(function: str) -> str | None:
             f"no module {package!r} is found here, for {function}: the job cannot bring it along; "
             f"for a module that only executors have, set spark.shmring.sidecar.NAME.function"
         )
-    if spec.submodule_search_locations is not None:
-        return None
-    if dot:
+    if module == f"{package}.py" and spec.submodule_search_locations is None:
         raise ValueError(
-            f"{module!r} is no module, for {package!r} is no package: a sidecar is named as "
-            f"{package}:{attribute}, without .py"
+            f"{function!r} names a file: a sidecar is named as module:function, "
+            f"{package}:{attribute}"
         )
-    return spec.origin if spec.origin and spec.origin.endswith(".py") else None
+    is_file = not dot and spec.submodule_search_locations is None
+    return spec.origin if is_file and spec.origin and spec.origin.endswith(".py") else None

@@ -11,7 +11,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from shmring.errors import SchemaMismatch, ShmringError
-from shmring.sidecars.calls import result_of
 from shmring.spark.functions.bridge import Through, function_of, through
 
 if TYPE_CHECKING:
@@ -157,6 +156,8 @@ def _unpickled(text: str, kind: type[_Function], *arguments: Any) -> _Function:
 
 def _results(run: Through, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
     """The column of each answer; they have as many rows as the batches together."""
+    from shmring.sidecars.calls import result_of
+
     rows = 0
 
     def counted() -> Iterator[pa.RecordBatch]:
