@@ -34,6 +34,11 @@ def identity(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def print_much(batch: pa.RecordBatch) -> pa.RecordBatch:
+    print("x" * 100_000)
+    return batch
+
+
 def double(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch({"x": pc.multiply(batch.column(0), 2)})
 

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from functions import numbers
 
 import shmring
 from shmring.cli.demo import ONE, TWO
+from shmring.sidecars import SidecarClient
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -110,18 +113,71 @@ def test_sidecars_are_offered(name: str) -> None:
 # --- a stdout that takes nothing, and streams that are closed ------------------------------------
 
 
-def test_consume_keeps_messages_that_stdout_does_not_take(ring: shmring.Ring) -> None:
+def consuming(ring: shmring.Ring, *options: str) -> list[str]:
     assert ring.name is not None
+    command = [sys.executable, "-m", "shmring", "consume", ring.name]
+    return [*command, "--until", "empty", *options]
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_consume_keeps_messages_that_stdout_does_not_take(
+    ring: shmring.Ring, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     lines = [b"%d" % i for i in range(100)]
     with ring.producer() as out:
         ring.subscribe("default")
         out.push_many(lines)
-    command = [sys.executable, "-m", "shmring", "consume", ring.name, "--until", "empty"]
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE)
+        done = subprocess.run(consuming(ring), stdout=full, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (1, b"shmring: No space left on device\n")
-    written = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    written = subprocess.run(consuming(ring), stdout=subprocess.PIPE, check=True).stdout
     assert written.splitlines() == lines
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_csv_that_stdout_does_not_take_is_an_error(
+    ring: shmring.Ring, monkeypatch: pytest.MonkeyPatch, unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    with ring.producer() as out:
+        ring.subscribe("default")
+        out.push(b"lost")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(consuming(ring, "--csv", "-"), stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (1, b"shmring: No space left on device\n")
+
+
+def test_messages_before_one_that_cannot_be_written_come_once(ring: shmring.Ring) -> None:
+    no_time = pa.record_batch({"t": pa.array([2**62], pa.timestamp("s"))})
+    ring.subscribe("default")
+    with ring.producer() as out, ring.arrow_writer(no_time.schema) as writer:
+        out.push_many([b"0", b"1", b"2"])
+        writer.write(no_time)
+        out.push(b"behind")
+    first, again = (subprocess.run(consuming(ring), capture_output=True) for _ in range(2))
+    assert (first.returncode, first.stdout) == (1, b"0\n1\n2\n")
+    assert (again.returncode, again.stdout) == (1, b"")
+    assert first.stderr == again.stderr != b""
+    with ring.consumer("default") as inp:
+        assert [inp.pop(timeout=0) for _ in range(2)][1] == b"behind"
+
+
+def test_what_a_sidecars_function_prints_goes_nowhere_where_stdout_is_closed(name: str) -> None:
+    shell = f'exec {sys.executable} -m shmring sidecar "$@" >&-'
+    with subprocess.Popen(
+        ["sh", "-c", shell, "sh", "functions:print_much", "--name", name],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        stderr=subprocess.PIPE,
+    ) as server:
+        try:
+            assert server.stderr is not None
+            assert b"is ready" in server.stderr.readline()
+            with SidecarClient(name) as client:
+                (answer,) = client.map([numbers(0)])
+            assert answer == numbers(0)
+        finally:
+            server.terminate()
 
 
 def closed(streams: str, *arguments: str) -> subprocess.CompletedProcess[str]:

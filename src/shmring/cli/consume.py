@@ -217,31 +217,30 @@ class _Unwritten:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is not None:
-            self._leases.__exit__(kind, error, traceback)
-        else:
+        # A sink that took nothing has nothing that waits; a signal is not to wait for one.
+        if error is None or (isinstance(error, Exception) and self._sink.waiting):
             with self._leases:
                 self._sink.flush()
+        else:
+            self._leases.__exit__(kind, error, traceback)
 
     @contextmanager
     def takes(self, lease: shmring.Lease) -> Generator[None]:
-        """Keep the message until it is written."""
-        self._leases.enter_context(lease)
-        try:
-            yield
-        except Damaged:
-            lease.release()  # for the next one, too, it would be
+        """Keep the message until it is written; one that cannot be goes back."""
+        with ExitStack() as own:
+            own.enter_context(lease)
+            try:
+                yield
+            except Damaged:
+                lease.release()  # for the next one, too, it would be
+                raise
+            self._leases.push(own.pop_all())
+        if self._sink.is_full or not self._sink.waiting:
             self.flush()
-            raise
-        if self._sink.written:
-            self._release()
 
     def flush(self) -> None:
         """Write out what the sink has."""
         self._sink.flush()
-        self._release()
-
-    def _release(self) -> None:
         self._leases.pop_all().close()
 
 

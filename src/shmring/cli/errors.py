@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -14,7 +13,7 @@ import click
 
 from shmring.errors import ShmringError
 
-__all__ = ["Terminated", "complain", "exit_on_error", "status_of", "take_signals"]
+__all__ = ["Terminated", "complain", "exit_on_error", "give_up_stdout", "status_of", "take_signals"]
 
 
 class Terminated(BaseException):
@@ -49,8 +48,8 @@ def _is_foreseen(error: BaseException) -> bool:
     return isinstance(error, foreseen) or type(error).__module__.startswith("pyarrow")
 
 
-def _give_up_stdout() -> None:
-    # Python flushes it once more at its end, and would complain.
+def give_up_stdout() -> None:
+    """Let nobody wait for it, or hear of it, any more: Python flushes it once more at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
@@ -66,7 +65,7 @@ def status_of(error: BaseException) -> int | None:
     if isinstance(error, Terminated):
         return 128 + error.number
     if isinstance(error, BrokenPipeError):
-        _give_up_stdout()
+        give_up_stdout()
         return 128 + signal.SIGPIPE
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else 1
@@ -75,8 +74,10 @@ def status_of(error: BaseException) -> int | None:
     if not _is_foreseen(error):
         return None
     if isinstance(error, OSError) and not isinstance(error, ShmringError) and error.strerror:
-        if error.errno == errno.EBADF:  # it was closed when the command began
-            _give_up_stdout()
+        try:
+            sys.stdout.flush()
+        except OSError:
+            give_up_stdout()
         at = f"{error.filename}: " if error.filename is not None else ""
         complain(f"{at}{error.strerror}")
     else:

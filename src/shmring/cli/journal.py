@@ -158,8 +158,9 @@ def cat(directory: str, first: int, until: int | None, null: bool) -> None:
     """
     from shmring.durable import replay
 
-    with Lines(b"\0" if null else b"\n", as_json=wants_json()) as sink:
-        out: Any = sink  # a journal's message has what it wants of a lease
+    sink = Lines(b"\0" if null else b"\n", as_json=wants_json())
+    out: Any = sink  # a journal's message has what it wants of a lease
+    try:
         for message in replay(directory, from_=first, until=until):
             if message.kind == KIND_END:
                 continue
@@ -167,6 +168,10 @@ def cat(directory: str, first: int, until: int | None, null: bool) -> None:
                 out.batch(message.batch())
             else:
                 out.message(message)
+            if sink.is_full:
+                sink.flush()
+    finally:
+        sink.flush()
 
 
 @journal.command()

@@ -6,6 +6,7 @@ import io
 import sys
 from typing import IO, TYPE_CHECKING, Any, Self
 
+from shmring.cli.errors import give_up_stdout
 from shmring.cli.output import message_fields, to_json
 from shmring.extras import need_pyarrow, pyarrow
 
@@ -22,14 +23,7 @@ _LINES, _LINE_BYTES = 32, 1 << 16
 
 
 class Sink:
-    """Takes what comes out of a ring, a context manager; this one for what is only counted.
-
-    Attributes
-    ----------
-    written : whether nothing that was taken waits for flush()
-    """
-
-    written = True
+    """Takes what comes out of a ring, a context manager; this one for what is only counted."""
 
     def message(self, message: Lease) -> None:
         """Take a message; its data is gone afterwards."""
@@ -37,14 +31,24 @@ class Sink:
     def batch(self, batch: pa.RecordBatch) -> None:
         """Take an Arrow batch; its data is gone afterwards."""
 
+    @property
+    def waiting(self) -> bool:
+        """Whether something that was taken waits for flush()."""
+        return False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether enough waits."""
+        return False
+
     def flush(self) -> None:
-        """Nothing more comes for a moment."""
+        """Write out what waits; whatever comes of that, it waits no more."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.flush()
+        """What was not written out by flush() is not written."""
 
 
 def _stdout() -> IO[bytes]:
@@ -61,37 +65,39 @@ class Lines(Sink):
         self._out = _stdout()
         self._ending = ending
         self._as_json = as_json
-        self._lines = self._nbytes = 0
+        self._waits: list[bytes] = []  # of each message; in Python's own buffer it would stay
 
     def message(self, message: Lease) -> None:
         if self._as_json:
             fields = {"message_id": message.message_id, "time_ns": message.time or None}
-            self._line({**fields, **message_fields(bytes(message.data))})
+            self._waits.append(_line({**fields, **message_fields(bytes(message.data))}))
         else:
-            self._out.write(message.data)
-            self._out.write(self._ending)
-        self._count(len(message))
+            self._waits.append(bytes(message.data) + self._ending)
 
     def batch(self, batch: pa.RecordBatch) -> None:
         rows: list[dict[str, Any]] = batch.to_pylist()
-        for row in rows:
-            self._line(row)
-        self._count(batch.nbytes)
+        self._waits.append(b"".join(map(_line, rows)))
 
-    def _count(self, nbytes: int) -> None:
-        self.written = False
-        self._lines += 1
-        self._nbytes += nbytes
-        if self._lines >= _LINES or self._nbytes >= _LINE_BYTES:
-            self.flush()
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waits)
 
-    def _line(self, document: object) -> None:
-        self._out.write(to_json(document).encode(errors="surrogateescape") + b"\n")
+    @property
+    def is_full(self) -> bool:
+        return len(self._waits) >= _LINES or sum(map(len, self._waits)) >= _LINE_BYTES
 
     def flush(self) -> None:
-        self._out.flush()
-        self._lines = self._nbytes = 0
-        self.written = True
+        written, self._waits = b"".join(self._waits), []
+        try:
+            self._out.write(written)
+            self._out.flush()
+        except BaseException:
+            give_up_stdout()
+            raise
+
+
+def _line(document: object) -> bytes:
+    return to_json(document).encode(errors="surrogateescape") + b"\n"
 
 
 class Tabular(Sink):
@@ -119,6 +125,7 @@ class Tabular(Sink):
         )
         self._schema = schema or self._messages
         self._writer: Any = None
+        self._target: Any = None
         self._rows: list[tuple[int, int | None, bytes | str]] = []
 
     def message(self, message: Lease) -> None:
@@ -153,13 +160,15 @@ class Tabular(Sink):
 
     def _open(self, schema: pa.Schema) -> Any:
         self._schema = schema
-        target = _stdout() if self._file == "-" else self._file
+        self._target = _stdout() if self._file == "-" else self._file
         if self._csv:
-            return pyarrow("csv", "CSV").CSVWriter(target, schema)
-        return pyarrow("parquet", "Parquet").ParquetWriter(target, schema)
+            return pyarrow("csv", "CSV").CSVWriter(self._target, schema)
+        return pyarrow("parquet", "Parquet").ParquetWriter(self._target, schema)
 
     def __exit__(self, *_: object) -> None:
         self._write_rows()
         if self._writer is None:
             self._writer = self._open(self._schema)
         self._writer.close()
+        if self._file == "-":
+            self._target.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import os
 import subprocess
 import sys
@@ -86,6 +87,14 @@ def _reply_rings(sidecar: str) -> Iterator[str]:
             yield name
 
 
+def _stdout_takes() -> bool:
+    """Whether what a worker's function prints can go where its supervisor's stdout goes."""
+    try:
+        return fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+    except OSError:
+        return False
+
+
 class _Process:
     """A worker's process, from its start to its end."""
 
@@ -97,6 +106,7 @@ class _Process:
             self.popen = subprocess.Popen(
                 [*command, str(os.getpid()), str(ready), *options],
                 stdin=subprocess.DEVNULL,
+                stdout=None if _stdout_takes() else subprocess.DEVNULL,
                 pass_fds=(ready,),
                 env={
                     # As Spark does for its workers: processes share the cores, not threads.
