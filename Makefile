@@ -142,6 +142,11 @@ docs-open: docs ## build the documentation and serve it: PORT=8000
 # --- checks ---------------------------------------------------------------------------
 
 CMAKE := $(BIN)/cmake
+# Quiet unless it fails. A build that was killed, for want of memory for one, has not written why.
+BUILD = build() { \
+	$(CMAKE) --build $$1 > $$1.log || \
+		{ status=$$?; cat $$1.log; echo "cmake --build $$1: exit status $$status" >&2; exit 1; }; \
+	}; build
 $(BIN)/cmake: $(VENV)/bin/python
 	@$(PIP) cmake ninja
 
@@ -149,7 +154,7 @@ $(BIN)/cmake: $(VENV)/bin/python
 ctest: $(BIN)/cmake ## the core's C tests
 	@$(CMAKE) -S . -B build/ctest -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_TESTS=ON > /dev/null
-	@$(CMAKE) --build build/ctest > build/ctest.log || { cat build/ctest.log; exit 1; }
+	@$(BUILD) build/ctest
 	@$(BIN)/ctest --test-dir build/ctest --output-on-failure -j 4
 
 .PHONY: sanitize
@@ -158,7 +163,7 @@ sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer, UBSan and ThreadSa
 		dir=build/sanitize-$${s%%,*}; \
 		$(CMAKE) -S . -B $$dir -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 			-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_TESTS=ON -DSHMRING_SANITIZE=$$s > /dev/null; \
-		$(CMAKE) --build $$dir > $$dir.log || { cat $$dir.log; exit 1; }; \
+		$(BUILD) $$dir; \
 		echo "== $$s"; \
 		$(BIN)/ctest --test-dir $$dir --output-on-failure; \
 	done
@@ -193,7 +198,7 @@ model: ## the protocol in Promela, checked exhaustively; about 5 minutes
 build/proofs: $(BIN)/cmake
 	@$(CMAKE) -S . -B $@ -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 		-DSHMRING_KILLPOINTS=ON -DSHMRING_EXPLORE=ON -DSHMRING_SOAK=ON > /dev/null
-	@$(CMAKE) --build $@ > $@.log || { cat $@.log; exit 1; }
+	@$(BUILD) $@
 
 .PHONY: explore
 explore: build/proofs ## run the core through every interleaving of small cases
@@ -220,7 +225,7 @@ fuzz: $(VENV)/installed $(BIN)/cmake ## libFuzzer and sanitizers on attach, read
 	@scripts/need clang clang
 	@CC=clang $(CMAKE) -S . -B build/fuzz -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		-DCMAKE_BUILD_TYPE=RelWithDebInfo -DSHMRING_FUZZ=ON > /dev/null
-	@$(CMAKE) --build build/fuzz > build/fuzz.log || { cat build/fuzz.log; exit 1; }
+	@$(BUILD) build/fuzz
 	@$(BIN)/python native/fuzz/seeds.py build/fuzz/native/fuzz/corpus/fuzz_arrow
 	@native/fuzz/fuzz build/fuzz/native/fuzz $(SECONDS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -46,8 +47,18 @@ def build(harness: Harness, where: Path, broken: Break) -> Path:
     files = [*folder.glob("*.c"), *core]
     command = ["cc", "-std=c11", "-O2", "-w", "-D_GNU_SOURCE", *harness.flags]
     command += [f"-I{d}" for d in (folder, source, CORE / "include", CORE / "tests")]
-    subprocess.run([*command, *map(str, files), "-o", str(program), "-lpthread"], check=True)
+    command += [*map(str, files), "-o", str(program), "-lpthread"]
+    status = subprocess.run(command).returncode
+    if status:
+        sys.exit(f"{harness.name}: cc {ending(status)} for '{broken.name}'")
     return program
+
+
+def ending(status: int) -> str:
+    """How a program ended, in words."""
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with {status}"
 
 
 def run_all(harness: Harness, breaks: list[Break], where: str) -> int:
@@ -62,5 +73,7 @@ def run_all(harness: Harness, breaks: list[Break], where: str) -> int:
         first = run.stdout.partition("\n")[0].strip()
         said = first.removeprefix(f"{broken.case}: ") if noticed else "NOT NOTICED"
         print(f"{broken.name}: {said.replace(f'{NATIVE / harness.name}/', '')}", flush=True)
+        if run.returncode not in (0, 1):
+            print(f"{run.stdout}{run.stderr}{program} {ending(run.returncode)}", flush=True)
     print(f"{harness.name}: {len(breaks)} deliberate breaks, {missed} not noticed")
     return missed != 0

@@ -367,6 +367,16 @@ static int run_task(void *argument)
 	return t->result->broken != 0;
 }
 
+/* Of a task that was killed, or could not go on. */
+static void say_ending(int status)
+{
+	if (WIFSIGNALED(status))
+		printf(" (signal %d, %s%s)", WTERMSIG(status), strsignal(WTERMSIG(status)),
+		       WTERMSIG(status) == SIGALRM ? ": a point took more than a minute" : "");
+	else if (WEXITSTATUS(status) > 1)
+		printf(" (exit status %d)", WEXITSTATUS(status));
+}
+
 /* Waits for one of the tasks and reports it; true if it went well. */
 static bool await_one(struct task *tasks, size_t n)
 {
@@ -378,10 +388,14 @@ static bool await_one(struct task *tasks, size_t n)
 
 		if (t->pid != pid)
 			continue;
-		printf("%-30s %6" PRIu64 " instructions %6" PRIu64 " kill points %s\n", t->operation->name,
+		printf("%-30s %6" PRIu64 " instructions %6" PRIu64 " kill points %s", t->operation->name,
 		       t->result->instructions, t->result->points, status ? "BROKEN" : "ok");
+		say_ending(status);
+		putchar('\n');
+		t->result->broken += status && !t->result->broken; /* it did not come to count */
 		return status == 0;
 	}
+	printf("BROKEN: wait(2) told of no operation: %s\n", pid < 0 ? strerror(errno) : "an unknown process");
 	return false;
 }
 
@@ -428,10 +442,13 @@ int main(int argc, char **argv)
 		return fprintf(stderr, "killpoints [--stride N] [OPERATION...]\n"), 2;
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	n = choose(tasks, argc - 1, argv + 1);
+	if (n == 0)
+		return fprintf(stderr, "killpoints: there is no such operation\n"), 2;
 	for (size_t i = 0; i < n; i++) {
 		if ((long)(i - reported) == parallel)
 			good &= await_one(tasks, n), reported++;
 		tasks[i].pid = spawn(run_task, &tasks[i]);
+		NEED(tasks[i].pid > 0);
 	}
 	for (; reported < n; reported++)
 		good &= await_one(tasks, n);
@@ -443,5 +460,5 @@ int main(int argc, char **argv)
 	printf("kill-points: %zu operations, %" PRIu64 " kill points (%" PRIu64 " off the trace), %" PRIu64
 	       " broken, %.0f s\n",
 	       n, all.points, all.elsewhere, all.broken, (double)(clock_ns() - start) / 1e9);
-	return !good || n == 0;
+	return !good;
 }
