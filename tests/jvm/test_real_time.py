@@ -60,12 +60,14 @@ def test_a_restarted_query_loses_no_row(name: str, real_time: SparkSession, tmp_
         numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))
         writer.write(pa.record_batch([numbers], schema=SCHEMA))
 
-    def take(count: int) -> set[int]:
-        found: set[int] = set()
-        while len(found) < count:
-            found.add(int(consumer.pop(timeout=600)))
-        return found
+    def take(query: Any, seen: set[int], count: int) -> None:
+        while len(seen) < count:
+            try:
+                seen.add(int(consumer.pop(timeout=1)))
+            except shmring.Empty:
+                assert query.isActive, query.exception()
 
+    seen: set[int] = set()
     with (
         shmring.create(name, slots=65536, schema=SCHEMA, temporary=True) as ring,
         shmring.create(f"{name}-out", slots=65536, temporary=True) as out,
@@ -75,13 +77,12 @@ def test_a_restarted_query_loses_no_row(name: str, real_time: SparkSession, tmp_
         for k in range(50):
             write(k)
         query = start()
-        seen = take(50 * ROWS)
+        take(query, seen, 50 * ROWS)
         query.stop()
         query.awaitTermination(30)
         write(50)
         query = start()
-        while len(seen) < 51 * ROWS:  # what was not committed comes again
-            seen.add(int(consumer.pop(timeout=600)))
+        take(query, seen, 51 * ROWS)  # what was not committed comes again
         query.stop()
         query.awaitTermination(30)
         assert seen == set(range(51 * ROWS))
