@@ -10,7 +10,7 @@ import pytest
 from functions import for_udfs, numbers
 
 import shmring
-from shmring.sidecars.joint import combined
+from shmring.sidecars.joint import combined, joined
 from shmring.sidecars.slices import slices, together, welcome
 
 HOUR = 3_600_000.0  # ms
@@ -202,26 +202,54 @@ def test_batches_that_cannot_be_joined_stay_as_they_are():
     assert [x for b in together(words) for x in b["d"].to_pylist()] == ["a", "b", "a"]
 
 
+def without_offsets(kind):
+    """An array of no rows, as a function may answer with."""
+    if pa.types.is_map(kind):
+        entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
+        return pa.Array.from_buffers(kind, 0, [None, None], children=[entries])
+    return pa.Array.from_buffers(kind, 0, [None, None, pa.py_buffer(b"")])
+
+
 @pytest.mark.parametrize(
     "wrapped",
     [
-        lambda maps: maps,
-        lambda maps: pa.StructArray.from_arrays([maps], ["m"]),
-        lambda maps: pa.FixedSizeListArray.from_arrays(maps, 2),
-        lambda maps: pa.LargeListArray.from_arrays([0], maps),
-        lambda maps: pa.DictionaryArray.from_arrays(pa.array([], pa.int8()), maps),
-        lambda maps: pa.UnionArray.from_dense(
-            pa.array([], pa.int8()), pa.array([], pa.int32()), [maps]
+        lambda inner: inner,
+        lambda inner: pa.StructArray.from_arrays([inner], ["m"]),
+        lambda inner: pa.FixedSizeListArray.from_arrays(inner, 2),
+        lambda inner: pa.LargeListArray.from_arrays([0], inner),
+        lambda inner: pa.UnionArray.from_dense(
+            pa.array([], pa.int8()), pa.array([], pa.int32()), [inner]
         ),
     ],
-    ids=["map", "struct", "fixed", "large", "dictionary", "union"],
+    ids=["bare", "struct", "fixed", "large", "union"],
 )
-def test_arrays_without_offsets_are_found_in_whatever_holds_them(wrapped):
-    kind = pa.map_(pa.string(), pa.int32())
-    entries = pa.array([], pa.struct([kind.key_field, kind.item_field]))
-    maps = pa.Array.from_buffers(kind, 0, [None, None], children=[entries])
-    table = pa.table({"x": pa.chunked_array([wrapped(maps)] * 2)})
-    assert combined(table) == table
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.map_(pa.string(), pa.int32()),
+        pa.string(),
+        pa.large_string(),
+        pa.binary(),
+        pa.large_binary(),
+    ],
+    ids=str,
+)
+def test_inner_arrays_without_offsets_are_found_in_whatever_holds_them(wrapped, kind):
+    inner = wrapped(without_offsets(kind))
+    lists = pa.ListArray.from_arrays([0, 0], inner)
+    table = pa.table({"x": pa.chunked_array([lists] * 2)})
+    assert combined(table).column("x").to_pylist() == [[], []]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.list_(pa.string())], ids=str)
+def test_arrays_of_no_rows_without_offsets_are_left_out(kind):
+    none = without_offsets(pa.string())
+    if kind != none.type:
+        none = pa.Array.from_buffers(kind, 0, [None, None], children=[none])
+    good = pa.array([None, None], kind)
+    empty = pa.record_batch([none], ["x"])
+    assert joined([empty, pa.record_batch([good], ["x"]), empty]).column("x") == good
+    assert list(together([empty, empty])) == [empty, empty]
 
 
 def test_large_answers_wait_for_no_others():

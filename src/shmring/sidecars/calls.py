@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shmring.errors import Damaged, SchemaMismatch
 from shmring.sidecars.groups import is_group
-from shmring.sidecars.joint import combined
+from shmring.sidecars.joint import combined, with_rows
 
 __all__ = ["MOST", "Call", "Calls", "result_of"]
 
@@ -133,7 +133,7 @@ class Calls:
             columns = [parts[0] for parts in results]
             return [_arrow.RecordBatch.from_arrays(columns, schema=self.answer)]
         chunked = [
-            _arrow.chunked_array(list(parts), call.type)
+            _arrow.chunked_array(list(with_rows(parts)), call.type)
             for parts, call in zip(results, self.each, strict=True)
         ]
         return combined(_arrow.Table.from_arrays(chunked, schema=self.answer)).to_batches()
