@@ -19,7 +19,14 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 
 from shmring.durable.table_ring.schema import Layout, Tables
-from shmring.errors import BranchNotFound, Contended, NoSpace, PermissionRefused, RingNotFound
+from shmring.errors import (
+    BranchNotFound,
+    Contended,
+    NoSpace,
+    PermissionRefused,
+    RingNotFound,
+    ShmringError,
+)
 
 __all__ = ["ATTEMPTS", "Backend", "Durability", "Message", "Peek", "Which"]
 
@@ -252,7 +259,7 @@ class Backend(ABC):
                 self._run("COMMIT")
             except BaseException:
                 # After a lost connection there is nothing left to undo.
-                with contextlib.suppress(exc.DBAPIError):
+                with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
                     self._run("ROLLBACK")
                 raise
 

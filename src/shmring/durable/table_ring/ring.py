@@ -334,7 +334,7 @@ class TableRing(Closing):
         except BaseException:
             if begun:
                 # A connection that is lost has undone the transaction already.
-                with contextlib.suppress(ShmringError, exc.DBAPIError):
+                with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
                     self._end_claim([])
             raise
         self._end_claim(rows)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import exc
+from sqlalchemy import event, exc
 from sqlalchemy.pool import NullPool
 
 from shmring.durable.table_ring.backend import Backend, Message, Peek, Which
@@ -34,12 +34,14 @@ class SqliteBackend(Backend):
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
         # TableRing lets one thread in at a time, but not always the same.
-        return sa.create_engine(
+        engine = sa.create_engine(
             url,
             isolation_level="AUTOCOMMIT",
             poolclass=NullPool,
             connect_args={"check_same_thread": False, "timeout": self.lock_seconds},
         )
+        event.listen(engine, "handle_error", _stay_connected)
+        return engine
 
     def _prepare_session(self, connection: Any, _record: Any) -> None:
         # WAL is a property of the file; setting it again does nothing.
@@ -273,7 +275,15 @@ class SqliteBackend(Backend):
         self._run("BEGIN IMMEDIATE")
 
     def _run(self, sql: str) -> None:
-        self.connection.exec_driver_sql(sql)
+        with self._wrapped():
+            self._driver.execute(sql)
+
+
+def _stay_connected(context: sa.ExceptionContext) -> None:
+    # An interrupt makes SQLAlchemy drop a connection that a server's answer may be under way on.
+    # Here there is no server, and pushes and pops have the connection of the driver in hand.
+    if not isinstance(context.original_exception, Exception):
+        context.is_disconnect = False
 
 
 def _is_gone(error: BaseException | None) -> bool:
