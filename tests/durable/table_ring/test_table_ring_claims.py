@@ -15,7 +15,7 @@ from statements import execute
 
 from shmring.durable.table_ring import TableRing
 from shmring.durable.table_ring.postgresql import PostgresBackend
-from shmring.errors import BranchDropped, ClaimOpen, Empty, Full, MessageTooLarge
+from shmring.errors import BranchDropped, ClaimOpen, Contended, Empty, Full, MessageTooLarge
 
 
 @pytest.fixture
@@ -99,6 +99,32 @@ def test_handle_with_an_open_claim_refuses_everything_else(url: str) -> None:
                 with pytest.raises(ClaimOpen, match="open claim"):
                     call()
         assert ring.push(b"1") == 1
+
+
+def test_claim_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
+    url: str, thread: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TableRing(url, slots=5) as ring, contextlib.ExitStack() as claims:
+        ring.push(b"0")
+        end_claim = ring._end_claim
+
+        def refused(_limit: int) -> None:
+            monkeypatch.undo()
+            monkeypatch.setattr(ring, "_end_claim", behind_another)
+            raise Contended("refused")
+
+        def behind_another(taken: list[Any]) -> None:
+            monkeypatch.undo()
+            # The lock is free, and who waited for it goes on.
+            with pytest.raises(ClaimOpen):
+                thread(claims.enter_context, ring.claim(timeout=0)).outcome()
+            end_claim(taken)
+
+        monkeypatch.setattr(ring._backend, "begin_claim", refused)
+        with pytest.raises(Contended, match="refused"), ring.claim(timeout=0):
+            pass
+        with ring.claim(timeout=0) as claim:
+            assert list(claim) == [b"0"]
 
 
 def test_claim_of_a_closed_connection_returns(url: str) -> None:

@@ -323,7 +323,9 @@ class TableRing(Closing):
 
         def begin(backend: Backend) -> list[Message] | None:
             nonlocal begun
-            begun = True  # a signal's exception may come at any time from here on
+            # A signal's exception may come at any time from here on. Until the undoing, which takes
+            # the lock anew, no other thread may begin a claim that it would undo.
+            begun = self._claim_open = True
             found = backend.begin_claim(most)
             self._claim_open = begun = bool(found)
             return found or None
