@@ -202,6 +202,15 @@ def slow_rows_of_few(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return slow_rows(batch)
 
 
+def none_but_the_last(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """After the marker; each call takes longer than a client may be left without a sign of life."""
+    wait_for_marker(batch)
+    time.sleep(0.15)
+    if batch.column(0)[0].as_py() == 0:
+        raise ZeroDivisionError("not the last")
+    return batch
+
+
 def rows_around_marker(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The first row, then the others; says what it was given, and if nobody wants the others."""
     marker = Path(os.environ["SHMRING_TEST_MARKER"])

@@ -193,6 +193,18 @@ def test_requests_that_are_worked_on_one_by_one_have_signs_before_their_turn(ser
     assert max(signs()) > 0
 
 
+def test_requests_have_signs_where_the_work_for_all_and_for_others_raises(
+    two_ask, marker, answer_of
+):
+    _, inboxes = two_ask("none_but_the_last")
+    marker.touch()
+    first, last = (answer_of(inbox, 0) for inbox in inboxes)
+    assert "not the last" in first.error
+    assert first.pieces == 1
+    assert last.column("x") == [2, 3]
+    assert last.pieces == 3  # after the call for both, after that for the first, and the answer
+
+
 @pytest.fixture
 def two_ask(serve, name, until, marker):
     """Two clients ask for two rows each, of a function that waits for the marker."""

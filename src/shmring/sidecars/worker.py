@@ -230,9 +230,10 @@ class Worker:
         begun, spent = time.perf_counter_ns(), 0
         cut: list[list[pa.RecordBatch]] | None = None
         wrong: WrongRows | None = None
+        pulse = Pulse(requests, requests)
         try:
             if len(batches) > 1:
-                cut = self._worked_on_as_one(batches, Pulse(requests, requests))
+                cut = self._worked_on_as_one(batches, pulse)
                 spent = time.perf_counter_ns() - begun
         except WrongRows as error:
             wrong = error
@@ -240,6 +241,8 @@ class Worker:
             pass
         batches.clear()
         for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
+            with suppress(RingNotFound):  # work that raised had no beat at its end
+                pulse.beat()
             if cut is None and len(requests) > 1 and request.client.is_gone():
                 request.lease.release()
                 continue
