@@ -338,7 +338,7 @@ class Worker:
         try:
             yield from self._pieces(request.client, answers)
         except MessageTooLarge as error:
-            if calls is not None:
+            if calls is not None and len(calls.each) > 1:
                 error.add_note(calls.remedy)
             raise
 
