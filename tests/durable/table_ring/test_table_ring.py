@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from types import FrameType
@@ -24,6 +23,7 @@ from postgres import Postgres, PostgresMissing, postgres
 
 from shmring.durable.table_ring import TableRing, TableRingStats
 from shmring.durable.table_ring.schema import MAX_SLOTS, Layout, place, stride_for
+from shmring.durable.table_ring.sqlite import SqliteBackend
 from shmring.errors import (
     BranchDropped,
     BranchNotFound,
@@ -467,7 +467,7 @@ def test_a_new_sqlite_file_that_another_locks_is_waited_for(
     path = tmp_path / "ring.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        monkeypatch.setattr(time, "sleep", lambda _seconds: other.rollback())
+        monkeypatch.setattr(SqliteBackend, "sleep", lambda *_: other.rollback())
         with TableRing(f"sqlite:///{path}", slots=50) as ring:
             assert ring.push(b"x") == 0
 
