@@ -10,7 +10,7 @@ import pytest
 from functions import for_udfs, numbers
 
 import shmring
-from shmring.sidecars.joint import combined, joined
+from shmring.sidecars.combining import combined, joined
 from shmring.sidecars.slices import slices, together, welcome
 
 HOUR = 3_600_000.0  # ms

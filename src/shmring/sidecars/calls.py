@@ -15,8 +15,8 @@ from typing import Any, Self, cast
 import pyarrow as pa
 
 from shmring.errors import Damaged, SchemaMismatch
+from shmring.sidecars.combining import combined, with_rows
 from shmring.sidecars.groups import is_group
-from shmring.sidecars.joint import combined, with_rows
 
 __all__ = ["MOST", "Call", "Calls", "result_of"]
 

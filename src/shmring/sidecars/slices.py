@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from shmring.sidecars.joint import joined
+from shmring.sidecars.combining import joined
 from shmring.sidecars.pulse import SIGN
 
 __all__ = ["slices", "together", "welcome"]

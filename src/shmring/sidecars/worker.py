@@ -37,8 +37,9 @@ from shmring.errors import (
 )
 from shmring.names import REQUESTS
 from shmring.sidecars.calls import Calls
+from shmring.sidecars.combining import joined
 from shmring.sidecars.groups import arguments, is_group
-from shmring.sidecars.joint import Batching, Gathering, WrongRows, joined, split
+from shmring.sidecars.joint import Batching, Gathering, WrongRows, split
 from shmring.sidecars.outbox import Client, Job, Push
 from shmring.sidecars.pulse import LOOK, SIGN, Pulse, Request
 from shmring.sidecars.seats import LOADING
