@@ -6,6 +6,7 @@ import contextlib
 import os
 
 import pytest
+from closed_streams import LOG
 
 import shmring
 
@@ -85,19 +86,14 @@ def test_process_that_closes_all_descriptors_evicts_nobody(ring, child):
         assert inp.pop(timeout=120) == b"joined since"
 
 
-LOGGING = """
-    import os, sys, shmring
+LOGGING = f"""{LOG}
+    import shmring
     os.closerange(0, 3)
     with shmring.attach(sys.argv[1]) as ring, ring.producer() as out, ring.consumer("a") as inp:
         out.push(b"hello")
         inp.pop()
         with shmring.create(sys.argv[1] + ".made", slots=1024, temporary=True):
-            for number in range(3):
-                try:
-                    os.write(number, b"what a library has to say")
-                except OSError:
-                    continue
-                os._exit(1)
+            log()
     os._exit(0)
 """
 

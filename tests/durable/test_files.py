@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from closed_streams import LOG
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base.files import OsDisk
@@ -36,8 +37,7 @@ def test_a_write_arrives_whole_however_it_is_divided(sizes: list[int], tmp_path:
     file.close()
 
 
-LOGGING = """
-    import os, sys
+LOGGING = f"""{LOG}
     from shmring.durable import AppendOnlyQueue, PersistentQueue
     os.closerange(0, 3)
     with PersistentQueue(sys.argv[1]) as queue, AppendOnlyQueue(sys.argv[2]) as stack:
@@ -46,12 +46,7 @@ LOGGING = """
             session.flush()
         stack.enqueue(b"c")
         stack.flush()
-        for number in range(3):
-            try:
-                os.write(number, b"what a library has to say")
-            except OSError:
-                continue
-            os._exit(1)
+        log()
     os._exit(0)
 """
 
