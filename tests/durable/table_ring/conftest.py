@@ -1,8 +1,9 @@
-"""A server for the tests of a module, and a schema for each test."""
+"""A server for the tests of a module, and a schema or a file for each test."""
 
 from __future__ import annotations
 
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 from postgres import Postgres, postgres
@@ -16,6 +17,19 @@ def server() -> Generator[Postgres]:
 
 
 @pytest.fixture
-def url(server: Postgres) -> Generator[str]:
-    yield server.url
+def clean(server: Postgres) -> Generator[Postgres]:
+    """The server, which is as new again after the test."""
+    yield server
     execute(server.url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public")
+
+
+@pytest.fixture
+def url(clean: Postgres) -> str:
+    return clean.url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ring.db"
+    return request.getfixturevalue("clean").url

@@ -1,19 +1,23 @@
-"""Ctrl-C that comes while SQLite is at work on a statement."""
+"""Ctrl-C that comes behind any call, or while SQLite is at work on a statement."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import queue
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from shmring.durable.table_ring import TableRing
+from shmring.errors import Empty
 
 
 @pytest.mark.parametrize("change", ["subscribe", "unsubscribe"])
@@ -58,3 +62,59 @@ def test_interrupt_of_a_statement_in_a_claim(tmp_path: Path) -> None:
         assert ring.push(b"3", timeout=0) == 3
         with ring.claim(9, timeout=0) as claim:
             assert list(claim) == [b"0", b"1", b"2", b"3"]
+
+
+def claim_one(ring: TableRing) -> None:
+    with ring.claim():
+        pass
+
+
+OPERATIONS: dict[str, Callable[[TableRing], object]] = {
+    "push": lambda ring: ring.push(b"a"),
+    "push_many": lambda ring: ring.push_many([b"a", b"b"]),
+    "pop": lambda ring: ring.pop(),
+    "pop_many": lambda ring: ring.pop_many(),
+    "claim": claim_one,
+    "subscribe": lambda ring: ring.subscribe(f"s{ring.positions()[0]}"),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_interrupt_behind_any_call_leaves_no_transaction_open(either: str, operation: str) -> None:
+    """A transaction that is left open on SQLite keeps everybody else out until the handle ends."""
+    behind = 0
+    with TableRing(either, slots=100) as ring, TableRing(either) as other:
+        for behind in itertools.count(1):
+            other.push_many([b"x", b"y"], timeout=0)
+            if not interrupted(lambda: OPERATIONS[operation](ring), behind):
+                break
+            other.push(b"z", timeout=0)
+            ring.push(b"z", timeout=0)
+            with contextlib.suppress(Empty):
+                while other.pop_many(timeout=0):
+                    pass
+            for subscriber in other.positions()[1].keys() - {"main"}:
+                other.unsubscribe(subscriber)
+        assert behind > 1
+
+
+def interrupted(operation: Callable[[], object], behind: int) -> bool:
+    """Let Ctrl-C come when so many calls of C have returned."""
+    calls = 0
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        if event == "c_return" and "table_ring" in frame.f_code.co_filename:
+            calls += 1
+            if calls == behind:
+                sys.setprofile(None)
+                raise KeyboardInterrupt
+
+    sys.setprofile(profile)
+    try:
+        operation()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False

@@ -28,13 +28,6 @@ from shmring.errors import (
 )
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def either(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/ring.db"
-    return request.getfixturevalue("url")
-
-
 def run(server: Postgres, program: str, *arguments: str) -> None:
     subprocess.run(
         [str(find_bin() / program), "-h", str(server.directory), "-U", "postgres", *arguments],
