@@ -185,11 +185,9 @@ class Backend(ABC):
         """Whether the ring is there; asked before anything else of its tables."""
         return self.tables.exist(connection)
 
-    def create(
-        self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str], unlogged: bool
-    ) -> None:
+    def create(self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str]) -> None:
         """Create the ring within a transaction."""
-        self.tables.create(connection, layout, subscribers, self.free_message, unlogged=unlogged)
+        self.tables.create(connection, layout, subscribers, self.free_message)
 
     def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:  # noqa: B027
         """Check within a transaction what is there beside the tables."""
@@ -278,7 +276,7 @@ class Backend(ABC):
                 time.sleep(0.001 * 2**attempt)
         raise self._gave_up(last)
 
-    def _refuse_dropped(self, error: exc.DBAPIError) -> None:  # noqa: B027
+    def _refuse_dropped(self, error: exc.StatementError) -> None:  # noqa: B027
         """Raise RingNotFound if an error outside of any transaction says that the ring is gone."""
 
     def _gave_up(self, error: exc.DBAPIError | None) -> Contended:

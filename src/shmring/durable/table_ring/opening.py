@@ -34,7 +34,7 @@ def create_or_read(backend: Backend, making: Making | None) -> Layout:
             if making is None:
                 raise RingNotFound(not_found(url, tables.name))
             layout = Layout(making.slots, stride_for(making.slots, scattered=making.scattered))
-            backend.create(connection, layout, making.subscribers, making.unlogged)
+            backend.create(connection, layout, making.subscribers)
             return layout
         row = tables.read(connection)
         layout = tables.check(row)

@@ -1,40 +1,26 @@
-"""The table ring on PostgreSQL."""
+"""The table ring on PostgreSQL: pushes, pops, claims and looks."""
 
 from __future__ import annotations
 
 import contextlib
 import select
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
-from sqlalchemy.pool import NullPool
 
 from shmring.durable.table_ring import functions
-from shmring.durable.table_ring.backend import (
-    ATTEMPTS,
-    Backend,
-    Durability,
-    Message,
-    Peek,
-    Which,
-)
+from shmring.durable.table_ring.backend import ATTEMPTS, Message, Peek, Which
 from shmring.durable.table_ring.bytea_array import bytea_array
-from shmring.durable.table_ring.functions import Parts
-from shmring.durable.table_ring.postgres_errors import is_gone, is_renewed, said, sqlstate
-from shmring.durable.table_ring.presence import check_functions, find_schema, is_there
-from shmring.durable.table_ring.schema import MESSAGE_BYTES, Layout, Tables, mask
-from shmring.errors import Contended, Damaged, MissingExtra
-
-if TYPE_CHECKING:
-    import psycopg
-
-    from shmring.durable.table_ring.statement import Statement
+from shmring.durable.table_ring.postgres_errors import is_gone, sqlstate
+from shmring.durable.table_ring.postgres_ring import PostgresRing
+from shmring.durable.table_ring.postgres_session import Rows
+from shmring.durable.table_ring.schema import Layout, mask
+from shmring.errors import Contended, Damaged
 
 __all__ = ["PostgresBackend"]
 
-Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
 
 # Milliseconds that the server waits for a slot or a message that is about to come.
@@ -43,24 +29,11 @@ PATIENCE = 50
 # another session is the one that they see.
 TOLD_WAIT = 0.25
 UNTOLD_WAIT = 0.02
-# The plan must not depend on statistics, which may have been taken of an empty ring: every lookup
-# goes by key, and planning once is half the time of a push.
-_SESSION = (
-    b"SET synchronous_commit = off;"
-    b"SET default_transaction_isolation = 'read committed';"
-    b"SET default_transaction_read_only = off;"
-    b"SET lock_timeout = %d;"
-    b"SET plan_cache_mode = force_generic_plan;"
-    b"SET jit = off;"
-    b"SET enable_seqscan = off;"
-    b"SET enable_hashjoin = off;"
-    b"SET enable_mergejoin = off"
-)
 _AWAIT = {"push": functions.AWAIT_SLOT, "pop": functions.AWAIT_MESSAGE}
 
 
-class PostgresBackend(Backend):
-    """PostgreSQL through psycopg 3: a call of a function of the ring's own, a push or pop.
+class PostgresBackend(PostgresRing):
+    """A push or pop is a call of a function of the ring's own.
 
     A statement of its own holds no lock while the client computes, is stopped or killed: the
     server begins, runs and commits it alone.
@@ -70,52 +43,14 @@ class PostgresBackend(Backend):
     its execution and not for the length of a disk write: connections queue for the lock but share
     the sync. That is safe because the log has one order: when the second transaction is on disk, so
     is everything committed before it, and a crash keeps a prefix of the numbers.
-
-    SQLAlchemy reads the URL, opens the connection and changes tables; pushes, pops and looks go to
-    the driver's cursor, prepared and binary.
     """
 
-    driver = "postgresql+psycopg"
-    free_message = f"decode(repeat('00', {MESSAGE_BYTES}), 'hex')"
-    cursor_rows = False
     # The server has waited for IDLE before, and one is told besides.
     first_wait = functions.IDLE / 1000
 
-    def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
-        self._sync_level = "on"
-        self._waiters = 0
-        self._unlogged = unlogged
-        # Whether an error undid what others may have passed over since.
-        self._undone = False
-        # Whether one finds out why something of the ring is missing.
-        self._asking = False
-        super().__init__(url, name, durability, unlogged)
-
-    def _make_engine(self, url: sa.URL) -> sa.Engine:
-        try:
-            return sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=NullPool)
-        except ImportError as error:
-            raise MissingExtra(
-                f"a table ring on PostgreSQL needs psycopg 3, which cannot be imported here "
-                f"({error}): pip install 'shmring[postgresql]'"
-            ) from error
-
-    def _prepare_session(self, connection: psycopg.Connection[Any], _record: Any) -> None:
-        from shmring.durable.table_ring.statement import Statement
-
-        self._statement = Statement
-        connection.autocommit = True
-        connection.add_notify_handler(_ignore)
-        # Of a number that was taken before an error, or before a crash of the server.
-        self._untidy = True
-        self._driver = connection
-        self._cursor = connection.cursor(binary=True)
-        with connection.cursor() as cursor:
-            row = cursor.execute("SHOW synchronous_commit").fetchone()
-            # A site with stand-by servers may ask for more than "on": keep that.
-            level = str(row[0]) if row else "on"
-            self._sync_level = "on" if level == "off" else level
-            cursor.execute(_SESSION % int(self.lock_seconds * 1000))
+    _waiters = 0
+    # Whether an error undid what others may have passed over since.
+    _undone = False
 
     def use(self, layout: Layout) -> None:
         super().use(layout)
@@ -132,7 +67,6 @@ class PostgresBackend(Backend):
             "push_many", f"SELECT {named('_push_many')}($1, $2, {mark})"
         )
         self._look_push = f"SELECT * FROM {self._called('_look_push')}(%s::bigint, {mark})"
-        self._key = self._parts(layout).key
 
     def serve(self, subscriber: str, holder: int) -> None:
         named, called = self._named, self._called
@@ -299,173 +233,13 @@ class PostgresBackend(Backend):
         )
         return push, dict(rows)  # pyright: ignore[reportReturnType]
 
-    # -- the ring itself -------------------------------------------------------------------------
-
-    def lock_creation(self) -> None:
-        self._run("SELECT pg_advisory_xact_lock(hashtext('shmring.table_ring'))")
-
-    def exist(self, connection: sa.Connection) -> bool:
-        # The path of another session may lead elsewhere, and so may this one's, once somebody makes
-        # a table of this name: from now on everything of the ring is named with its schema.
-        schema, self._schema, found = find_schema(self._call, self.tables.name)
-        self.tables = Tables(
-            self.tables.name,
-            cursor_rows=self.cursor_rows,
-            unlogged=self._unlogged,
-            schema=schema,
-        )
-        return found
-
-    def create(
-        self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str], unlogged: bool
-    ) -> None:
-        super().create(connection, layout, subscribers, unlogged)
-        named = self._named
-        self._run(
-            f"CREATE {'UNLOGGED ' if unlogged else ''}TABLE {named('_claims')} ("
-            "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
-            " subscriber smallint NOT NULL, first bigint NOT NULL, count bigint NOT NULL)"
-        )
-        self._sequence("_push", 0)
-        for holder in range(len(subscribers)):
-            self._sequence(f"_pop_{holder}", 0)
-        self._create_functions(connection, layout)
-        self._run(f"ANALYZE {named()}")
-
-    def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:
-        named = self._named
-        check_functions(self._call, self._parts(layout))
-        empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
-        if unlogged and self._call(empty, ())[0][0]:
-            # A crash of the server empties unlogged tables. The numbers go on.
-            last = "SELECT pg_sequence_last_value(%s::regclass)"
-            push = self._call(last, (named("_push"),))[0][0]
-            self.tables.fill(connection, layout, self.free_message)
-            if push:
-                slots = self.tables.slots
-                connection.execute(
-                    slots.update()
-                    .where(slots.c.slot == layout.place(push - 1))
-                    .values(message_id=push - 1)
-                )
-            for (holder,) in connection.execute(sa.select(self.tables.subscribers.c.holder)):
-                self._run(f"SELECT setval('{named(f'_pop_{holder}')}'::regclass, {push})")
-
-    def renew(self, connection: sa.Connection, layout: Layout) -> None:
-        """Replace the functions, whatever their version, within a transaction."""
-        # Nobody subscribes meanwhile.
-        key = self._parts(layout).key
-        self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
-        self._drop_functions(connection)
-        self._create_functions(connection, layout)
-
-    def drop(self, connection: sa.Connection) -> None:
-        name = self.tables.name
-        self._drop_functions(connection)
-        sequences = connection.execute(
-            sa.text(
-                "SELECT relname FROM pg_class WHERE relkind = 'S'"
-                " AND relnamespace = CAST(:schema AS regnamespace)"
-                " AND (relname = :push OR relname ~ :pop)"
-            ),
-            {"schema": self._schema, "push": f"{name}_push", "pop": f"^{name}_pop_[0-9]+$"},
-        )
-        for (sequence,) in sequences.all():
-            self._run(f"DROP SEQUENCE {self._schema}.{sequence}")
-        self._run(f"DROP TABLE IF EXISTS {self._named('_claims')}")
-        super().drop(connection)
-
-    def _create_functions(self, connection: sa.Connection, layout: Layout) -> None:
-        for statement in functions.create(self._parts(layout), *self._subscribed(connection)):
-            self._run(statement)
-
-    def _parts(self, layout: Layout) -> Parts:
-        return Parts(self.tables.name, self._schema, layout)
-
-    def _named(self, suffix: str = "") -> str:
-        return f"{self._schema}.{self.tables.name}{suffix}"
-
-    def _called(self, suffix: str = "") -> str:
-        """Return a name for a statement in which the driver looks for parameters."""
-        return self._named(suffix).replace("%", "%%")
-
-    def _subscribed(self, connection: sa.Connection) -> tuple[int, int]:
-        """Return how many subscribers there are, and their bits."""
-        ring = self.tables.ring.c
-        row = connection.execute(sa.select(ring.subscribers, ring.holders)).one()
-        return row.subscribers, row.holders
-
-    def _refuse_missing(self) -> None:
-        """Raise where this handle's ring is not there any more, or not whole."""
-        if self._asking or not self._in_use:
-            return
-        if self._driver.closed or self._driver.info.transaction_status:
-            return
-        self._asking = True
-        try:
-            if not is_there(self._call, self._parts(self._layout)):
-                raise self.dropped()
-        finally:
-            self._asking = False
-
-    def _refuse_dropped(self, error: exc.DBAPIError) -> None:
-        if is_gone(error):
-            self._refuse_missing()
-
     def _is_removed(self, error: exc.DBAPIError) -> bool:
         """Whether something is missing because the handle's subscriber was removed."""
         # A sequence by its number alone, which only pops name.
         return is_gone(error) and not self._call(self._cursor_there, ())
 
-    def _drop_functions(self, connection: sa.Connection) -> None:
-        found = connection.execute(
-            sa.text(
-                "SELECT oid::regprocedure::text FROM pg_proc"
-                " WHERE pronamespace = CAST(:schema AS regnamespace) AND proname = ANY(:names)"
-            ),
-            {"schema": self._schema, "names": functions.names(self.tables.name)},
-        )
-        for (signature,) in found.all():
-            self._run(f"DROP FUNCTION {signature}")
-
     def _hold_pushes(self, connection: sa.Connection) -> int:
         return self._call(self._look_push, (0,))[0][0]
-
-    def unsubscribe(self, name: str) -> None:
-        for _ in range(ATTEMPTS):
-            with contextlib.suppress(_ClaimBegun):
-                return super().unsubscribe(name)
-        raise Contended(
-            f"subscriber {name!r} of table ring {self.tables.name!r} began {ATTEMPTS} claims while"
-            " it was being removed; nothing was done, let it end its work and try again"
-        )
-
-    def _await_claims(self, connection: sa.Connection, holder: int) -> None:
-        # A claim has its row's lock until its end. Who waits for it holds no other lock here.
-        self._run(f"SELECT FROM {self._named('_claims')} WHERE subscriber = {holder} FOR UPDATE")
-
-    def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
-        self._sequence(f"_pop_{holder}", position)
-
-    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
-        for lock in (functions.POP + holder + functions.RUNS, functions.POP + holder):
-            self._run(f"SELECT pg_advisory_xact_lock({self._key}, {lock})")
-        claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
-        closed = f"SELECT FROM {claims} FOR UPDATE SKIP LOCKED"
-        query = f"SELECT (SELECT count(*) FROM {claims}) > (SELECT count(*) FROM ({closed}) c)"
-        if self._call(query.replace("%", "%%"), ())[0][0]:
-            raise _ClaimBegun
-        self._run(f"DELETE FROM {claims}")
-        self._run(f"DROP SEQUENCE {self._named(f'_pop_{holder}')}")
-
-    def _tell(self, connection: sa.Connection) -> None:
-        for statement in functions.tell(self._parts(self._layout), *self._subscribed(connection)):
-            self._run(statement)
-
-    def _sequence(self, suffix: str, position: int) -> None:
-        name = self._named(suffix)
-        self._run(f"CREATE SEQUENCE {name} MINVALUE 0")
-        self._run(f"SELECT setval('{name}'::regclass, {position})")
 
     def _oid(self, relation: str) -> int:
         found = self._call("SELECT to_regclass(%s)::oid::bigint", (relation,))[0][0]
@@ -474,8 +248,6 @@ class PostgresBackend(Backend):
                 f"table ring {self.tables.name!r} lost {relation}; TableRing.drop, create again"
             )
         return found
-
-    # -- statements ------------------------------------------------------------------------------
 
     def _move(self, attempt: Callable[[], R | None]) -> R | None:
         """Run a statement that takes numbers, and sync; None where it took none."""
@@ -521,93 +293,6 @@ class PostgresBackend(Backend):
                 last = error
         raise self._gave_up(last)
 
-    def _value(self, statement: Statement, parameters: Sequence[bytes]) -> bytes | None:
-        return self._result(statement, parameters).get_value(0, 0)
-
-    def _columns(
-        self, statement: Statement, parameters: Sequence[bytes]
-    ) -> list[list[bytes]] | None:
-        """Run a statement, and return its two columns; None where there are no rows."""
-        result = self._result(statement, parameters)
-        rows, value = range(result.ntuples), result.get_value
-        return [[value(row, column) or b"" for row in rows] for column in (0, 1)] if rows else None
-
-    def _result(self, statement: Statement, parameters: Sequence[bytes]) -> psycopg.pq.abc.PGresult:
-        if self._driver.closed:
-            self._reconnect()
-        try:
-            return statement.run(self._driver, parameters)
-        except self._engine.dialect.loaded_dbapi.Error as error:
-            raise self._translate(error) from error
-
-    def _call(self, sql: str, parameters: Sequence[Any]) -> Rows:
-        if self._driver.closed:
-            self._reconnect()
-        try:
-            return self._cursor.execute(sql.encode(), parameters, prepare=True).fetchall()
-        except self._engine.dialect.loaded_dbapi.Error as error:
-            raise self._translate(error) from error
-
-    def _run(self, sql: str) -> None:
-        if self._driver.closed:
-            self._reconnect()
-        try:
-            self._driver.execute(sql.encode())
-        except self._engine.dialect.loaded_dbapi.Error as error:
-            raise self._translate(error) from error
-
-    def _reconnect(self) -> None:
-        with self.translated():
-            self.connection.rollback()
-            self.connection.invalidate()
-            # SQLAlchemy connects anew, and has the new session prepared.
-            assert self.connection.connection is not None
-
-    def _translate(self, error: Exception) -> Exception:
-        """Return the error as it comes through SQLAlchemy, or in our words."""
-        name = self.tables.name
-        wrapped = exc.DBAPIError.instance(
-            None,
-            None,
-            error,
-            self._engine.dialect.loaded_dbapi.Error,
-            connection_invalidated=self._driver.closed,
-        )
-        try:
-            with self.translated():
-                if sqlstate(wrapped) == functions.FOREIGN:
-                    raise Damaged(
-                        f"table ring {name!r}: {said(wrapped)}; somebody else wrote to the table"
-                    )
-                if is_gone(wrapped):
-                    self._refuse_missing()
-                raise wrapped
-        except Exception as translated:
-            return translated
-
-    def _begin(self) -> None:
-        self._run(f"BEGIN; SET LOCAL synchronous_commit = {self._sync_level}")
-
-    def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
-        return sqlstate(error) == "55P03"
-
-    def is_undone(self, error: exc.DBAPIError) -> bool:
-        return sqlstate(error) in ("40P01", "40001") or is_renewed(error)
-
-    def is_refusal(self, error: exc.DBAPIError) -> bool:
-        return sqlstate(error) == "42501"
-
-    def is_full(self, error: exc.DBAPIError) -> bool:
-        return sqlstate(error) == "53100"
-
-
-class _ClaimBegun(Exception):
-    """A subscriber that is being removed has begun another claim."""
-
 
 def _milliseconds(patience: float) -> int:
     return PATIENCE if patience >= 1 else min(PATIENCE, int(patience * 1000))
-
-
-def _ignore(_: object) -> None:
-    """Take a notification: that it has come is all one needs to know."""

@@ -148,6 +148,7 @@ class Tables:
         self, name: str, *, cursor_rows: bool, unlogged: bool = False, schema: str | None = None
     ) -> None:
         self.name = name
+        self.unlogged = unlogged
         self.metadata = sa.MetaData(schema=schema)
         self._cursor_rows = cursor_rows
 
@@ -199,8 +200,6 @@ class Tables:
         layout: Layout,
         subscribers: Sequence[str],
         free_message: str,
-        *,
-        unlogged: bool,
     ) -> None:
         """Create and fill the tables within the caller's transaction."""
         self.metadata.create_all(connection, checkfirst=False)
@@ -208,7 +207,7 @@ class Tables:
         start = {"position": 0} if self._cursor_rows else {}
         ring = {"id": 0, "layout": LAYOUT, "slots": layout.slots, "stride": layout.stride}
         held = {"subscribers": len(subscribers), "holders": signed((1 << len(subscribers)) - 1)}
-        connection.execute(self.ring.insert(), {**ring, **held, "unlogged": unlogged, **start})
+        connection.execute(self.ring.insert(), {**ring, **held, "unlogged": self.unlogged, **start})
         rows = [{"name": name, "holder": bit, **start} for bit, name in enumerate(subscribers)]
         connection.execute(self.subscribers.insert(), rows)
 

@@ -227,7 +227,7 @@ class SqliteBackend(Backend):
             raise self.dropped()
         return connection.execute(sa.select(self.tables.ring.c.position)).scalar_one()
 
-    def _refuse_dropped(self, error: exc.DBAPIError) -> None:
+    def _refuse_dropped(self, error: exc.StatementError) -> None:
         if _is_gone(error.orig):
             raise self.dropped() from error
 
