@@ -91,11 +91,12 @@ def test_claim_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
 ) -> None:
     with TableRing(url, slots=5) as ring, contextlib.ExitStack() as claims:
         ring.push(b"0")
-        end_claim = ring._end_claim
+        turns = ring._turns
+        end_claim = turns._end_claim
 
         def refused(_limit: int) -> None:
             monkeypatch.undo()
-            monkeypatch.setattr(ring, "_end_claim", behind_another)
+            monkeypatch.setattr(turns, "_end_claim", behind_another)
             raise Contended("refused")
 
         def behind_another(taken: list[Any]) -> None:
@@ -105,7 +106,7 @@ def test_claim_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
                 thread(claims.enter_context, ring.claim(timeout=0)).outcome()
             end_claim(taken)
 
-        monkeypatch.setattr(ring._backend, "begin_claim", refused)
+        monkeypatch.setattr(turns._backend, "begin_claim", refused)
         with pytest.raises(Contended, match="refused"), ring.claim(timeout=0):
             pass
         with ring.claim(timeout=0) as claim:
