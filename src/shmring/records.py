@@ -1,12 +1,15 @@
-"""Dicts with known keys: a new ring's options, and what is seen of a ring."""
+"""Dicts with known keys: a new ring's options, and what is seen of a ring that the core has."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, cast
+
+from shmring.choices import CLOCKS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from shmring._shmring import Ring, RingDict
     from shmring.choices import Clock
 
 __all__ = [
@@ -15,9 +18,17 @@ __all__ = [
     "Counters",
     "CreateOptions",
     "HolderRecord",
+    "RingInfo",
     "RingStats",
     "SeatRecord",
+    "branch_records",
+    "holder_record",
+    "ring_info",
+    "seat_records",
 ]
+
+_ROLES = {0: "attached", 1: "producer", 2: "member"}
+_HOLDERS = {1: "claim", 2: "lease", 3: "members", 4: "no member"}
 
 
 class CreateOptions(TypedDict, total=False):
@@ -38,11 +49,30 @@ class CreateOptions(TypedDict, total=False):
     temporary: bool
 
 
+class RingInfo(NamedTuple):
+    """What was fixed when the ring was made."""
+
+    slots: int
+    participants: int
+    layout: tuple[int, int]
+    single_producer: bool
+    scattered: bool
+    checksum: bool
+    clock: str
+    file_bytes: int
+    first_sequence: int
+    created_ns: int
+    uuid: str
+    owner_uid: int
+    mode: int
+
+
 class BranchRecord(TypedDict):
     """A branch as it stands; see :meth:`shmring.Ring.branches`.
 
     Attributes
     ----------
+    exclusive, ephemeral, lapse : as of :meth:`shmring.Ring.consumer`
     after : names of the branches it follows; none: the producers
     position : the next sequence to be taken
     released : all below has been released
@@ -88,9 +118,11 @@ class SeatRecord(Counters):
 
     Attributes
     ----------
+    role : "attached", "producer" or "member"
     branch : of a member; else None
     orphaned : the participant died, and what it held awaits redelivery
     claim, hold : first sequence that it has claimed, lowest that it holds, or None
+    messages, bytes, full_waits, empty_waits, contended, recovered, lapsed, dropped : its counters
     """
 
     seat: int
@@ -152,3 +184,55 @@ class RingStats(TypedDict):
     branches: list[BranchLag]
     participants: list[SeatRecord]
     totals: dict[Literal["producer", "member"], Counters]
+
+
+def ring_info(info: RingDict) -> RingInfo:
+    """What the core says of a ring that was made."""
+    return RingInfo(
+        slots=info["slots"],
+        participants=info["participants"],
+        layout=(info["layout_major"], info["layout_minor"]),
+        single_producer=info["single_producer"],
+        scattered=info["scattered"],
+        checksum=info["checksum"],
+        clock={number: name for name, number in CLOCKS.items()}[info["clock"]],
+        file_bytes=info["file_bytes"],
+        first_sequence=info["first_sequence"],
+        created_ns=info["created_ns"],
+        uuid=info["uuid"].hex(),
+        owner_uid=info["owner_uid"],
+        mode=info["mode"],
+    )
+
+
+def branch_records(core: Ring) -> list[BranchRecord]:
+    """The branches as they stand."""
+    found = core.branches()
+    names = {b["id"]: b["name"] for b in found}
+    branches: list[BranchRecord] = []
+    for each in found:
+        branch: dict[str, Any] = {**each}
+        upstream = branch.pop("upstream")
+        branch["after"] = [name for i, name in names.items() if upstream >> i & 1]
+        branches.append(cast("BranchRecord", branch))
+    return branches
+
+
+def seat_records(core: Ring) -> list[SeatRecord]:
+    """The participants as they stand."""
+    names = {b["id"]: b["name"] for b in core.branches()}
+    seats: list[SeatRecord] = []
+    for found in core.seats():
+        seat: dict[str, Any] = {**found}
+        role = _ROLES.get(found["role"], "unknown")
+        seat["role"] = role
+        seat["branch"] = names.get(found["branch"]) if role == "member" else None
+        seat["orphaned"] = seat.pop("state") == 2
+        seats.append(cast("SeatRecord", seat))
+    return seats
+
+
+def holder_record(core: Ring) -> HolderRecord | None:
+    """Whom the producers wait for when the ring is full."""
+    found = core.holder()
+    return cast("HolderRecord", {**found, "kind": _HOLDERS[found["kind"]]}) if found else None

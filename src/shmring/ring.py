@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import os
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, SupportsFloat, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack
 
 from shmring import _shmring
 from shmring._shmring import Consumer, Producer
+from shmring.arguments import branch_name, integer, patience_ns, schema_bytes, start_of
 from shmring.choices import (
     CLOCKS,
     DEFAULT_START,
-    STARTS,
     WAITS,
     WHEN_FULL,
     Clock,
@@ -27,6 +26,7 @@ from shmring.closing import Closing
 from shmring.errors import Closed, RingExists, RingNotFound, ShmringError
 from shmring.extras import need_pyarrow
 from shmring.names import Path, attach_core, is_name, locate, make_core, not_found, remove
+from shmring.records import RingInfo, branch_records, holder_record, ring_info, seat_records
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,47 +45,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["Consumer", "Producer", "Ring", "RingInfo", "attach", "create", "open_or_create"]
-
-_ROLES: dict[int, Literal["attached", "producer", "member"]] = {
-    0: "attached",
-    1: "producer",
-    2: "member",
-}
-_HOLDERS: dict[int, Literal["claim", "lease", "members", "no member"]] = {
-    1: "claim",
-    2: "lease",
-    3: "members",
-    4: "no member",
-}
-
-
-_LONGEST_HEAD_START = 60  # seconds
-
-
-class RingInfo(NamedTuple):
-    """What was fixed when the ring was made."""
-
-    slots: int
-    participants: int
-    layout: tuple[int, int]
-    single_producer: bool
-    scattered: bool
-    checksum: bool
-    clock: str
-    file_bytes: int
-    first_sequence: int
-    created_ns: int
-    uuid: str
-    owner_uid: int
-    mode: int
-
-
-def _integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{what} must be an int, not {value!r}")
-    if not least <= value <= most:
-        raise ValueError(f"{what} must be from {least} to {most}, not {value}")
-    return value
 
 
 def _unlink_own(path: str, uuid: bytes, owner: int) -> None:
@@ -113,7 +72,7 @@ class Ring(Closing):
         self._path = path
         self._flags = flags
         self._pid = os.getpid()
-        self._info = _ring_info(handle.info())
+        self._info = ring_info(handle.info())
         self._unlink = (
             weakref.finalize(self, _unlink_own, path, bytes.fromhex(self._info.uuid), self._pid)
             if temporary
@@ -279,9 +238,9 @@ class Ring(Closing):
             slots, or `head_start_timeout` no time up to 60 s
         """
         core = self.core
-        begin, sequence = _start(start)
+        begin, sequence = start_of(start)
         return core.join(
-            branch=_branch_name(branch),
+            branch=branch_name(branch),
             name=name,
             start=begin,
             sequence=sequence,
@@ -290,8 +249,8 @@ class Ring(Closing):
             lapse=lapse,
             upstream=_upstream(core, after),
             wait=choose(WAITS, "wait", wait),
-            head_start=_integer("head_start", head_start, most=self.slots // 2),
-            patience_ns=_patience(head_start_timeout),
+            head_start=integer("head_start", head_start, most=self.slots // 2),
+            patience_ns=patience_ns(head_start_timeout),
         )
 
     def subscribe(
@@ -308,9 +267,9 @@ class Ring(Closing):
         Parameters and errors as of consumer(). A branch that is there stays as it is.
         """
         core = self.core
-        begin, sequence = _start(start)
+        begin, sequence = start_of(start)
         core.subscribe(
-            branch=_branch_name(branch),
+            branch=branch_name(branch),
             start=begin,
             sequence=sequence,
             exclusive=exclusive,
@@ -325,7 +284,7 @@ class Ring(Closing):
         ------
         BranchNotFound : there is none of this name
         """
-        self.core.unsubscribe(_branch_name(branch))
+        self.core.unsubscribe(branch_name(branch))
 
     def sequence(
         self,
@@ -393,61 +352,22 @@ class Ring(Closing):
         return self.core.floor
 
     def branches(self) -> list[BranchRecord]:
-        """The branches as they stand.
-
-        Returns
-        -------
-        a dict each: id, name, exclusive, ephemeral, lapse (bool), after (names of the branches it
-        follows; none: the producers), position (next sequence to be taken), released (all below has
-        been), ends (of the stream, so many has it come to), members, orphans (members that died,
-        whose messages await redelivery)
-        """
-        found = self.core.branches()
-        names = {b["id"]: b["name"] for b in found}
-        branches: list[BranchRecord] = []
-        for core in found:
-            branch: dict[str, Any] = {**core}
-            upstream = branch.pop("upstream")
-            branch["after"] = [name for i, name in names.items() if upstream >> i & 1]
-            branches.append(cast("BranchRecord", branch))
-        return branches
+        """The branches as they stand, each a dict; see :class:`shmring.BranchRecord`."""
+        return branch_records(self.core)
 
     def seats(self) -> list[SeatRecord]:
         """The participants: who is attached, and what each has done so far.
 
-        Returns
-        -------
-        a dict each: seat, role ("attached", "producer" or "member"), branch (of a member, else
-        None), pid, alive, orphaned (it died, and what it held awaits redelivery), joined_ns, name,
-        claim and hold (first sequence it has claimed, lowest it holds, or None), and the counters
-        messages, bytes, full_waits, empty_waits, contended, recovered, lapsed, dropped
+        Each is a dict; see :class:`shmring.SeatRecord`.
         """
-        core = self.core
-        names = {b["id"]: b["name"] for b in core.branches()}
-        seats: list[SeatRecord] = []
-        for found in core.seats():
-            seat: dict[str, Any] = {**found}
-            role = _ROLES.get(found["role"], "unknown")
-            seat["role"] = role
-            seat["branch"] = names.get(found["branch"]) if role == "member" else None
-            seat["orphaned"] = seat.pop("state") == 2
-            seats.append(cast("SeatRecord", seat))
-        return seats
+        return seat_records(self.core)
 
     def holder(self) -> HolderRecord | None:
         """Whom producers wait for when the ring is full, as it stands.
 
-        Returns
-        -------
-        None if nobody holds anything; else a dict: kind ("claim": a producer has neither committed
-        nor aborted; "lease": a member has not released; "members": the branch's members have still
-        to take it; "no member"), branch (None for a claim), name, pid and alive of the participant
-        (None, None and False where there is none), sequence (the lowest held), slots (from there to
-        the producers), age_s (seconds since that message was published; None where the ring cannot
-        say), words (the same as a sentence, as :class:`Full` says it)
+        A dict, see :class:`shmring.HolderRecord`; None if nobody holds anything.
         """
-        found = self.core.holder()
-        return cast("HolderRecord", {**found, "kind": _HOLDERS[found["kind"]]}) if found else None
+        return holder_record(self.core)
 
     def rows(
         self, first: int = 0, end: int | None = None, capacity: int = 300
@@ -463,8 +383,8 @@ class Ring(Closing):
         -------
         (slot, message_id, time in ns, length, reference_count, kind, message) each
         """
-        end = self.slots if end is None else min(_integer("end", end), self.slots)
-        return self.core.rows(_integer("first", first), end, capacity)
+        end = self.slots if end is None else min(integer("end", end), self.slots)
+        return self.core.rows(integer("first", first), end, capacity)
 
     def table(self) -> pa.Table:
         """The queue table; see :func:`shmring.inspect.table`."""
@@ -510,70 +430,14 @@ def _received(label: str, path: str, flags: int, uuid: str) -> Ring:
     return Ring(handle, label, path, flags, temporary=False)
 
 
-def _start(start: object) -> tuple[int, int]:
-    if isinstance(start, int) and not isinstance(start, bool):
-        return _shmring.AT_SEQUENCE, _integer("start", start)
-    if isinstance(start, str) and start in STARTS:
-        return STARTS[start], 0
-    names = ", ".join(map(repr, STARTS))
-    raise ValueError(f"start must be one of {names}, or a sequence, not {start!r}")
-
-
-def _patience(seconds: object) -> int:
-    if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat):
-        raise TypeError(f"head_start_timeout must be a number of seconds, not {seconds!r}")
-    value = float(seconds)
-    if not 0 < value <= _LONGEST_HEAD_START:
-        raise ValueError(
-            f"head_start_timeout must be more than 0 and at most {_LONGEST_HEAD_START} seconds, "
-            f"not {seconds!r}"
-        )
-    return math.ceil(value * 1e9)
-
-
-def _branch_name(branch: object) -> str:
-    if not isinstance(branch, str):
-        raise TypeError(f"a branch's name must be a str, not {branch!r}")
-    if "\0" in branch:
-        raise ValueError(f"a branch's name cannot hold a null character: {branch!r}")
-    return branch
-
-
 def _upstream(core: _shmring.Ring, after: str | Iterable[str]) -> int:
     upstream = 0
     for name in (after,) if isinstance(after, str) else after:
-        upstream |= 1 << core.find_branch(_branch_name(name))
+        upstream |= 1 << core.find_branch(branch_name(name))
     return upstream
 
 
-def _ring_info(info: _shmring.RingDict) -> RingInfo:
-    return RingInfo(
-        slots=info["slots"],
-        participants=info["participants"],
-        layout=(info["layout_major"], info["layout_minor"]),
-        single_producer=info["single_producer"],
-        scattered=info["scattered"],
-        checksum=info["checksum"],
-        clock={number: name for name, number in CLOCKS.items()}[info["clock"]],
-        file_bytes=info["file_bytes"],
-        first_sequence=info["first_sequence"],
-        created_ns=info["created_ns"],
-        uuid=info["uuid"].hex(),
-        owner_uid=info["owner_uid"],
-        mode=info["mode"],
-    )
-
-
 # --- making and attaching -----------------------------------------------------------------------
-
-
-def _serialize(schema: object) -> bytes | None:
-    if schema is None:
-        return None
-    serialize = getattr(schema, "serialize", None)
-    if serialize is None:
-        raise TypeError(f"schema must be a pyarrow.Schema, not {schema!r}")
-    return bytes(serialize())
 
 
 def create(
@@ -624,10 +488,10 @@ def create(
     PermissionRefused : the folder is not writable
     """
     label, where = locate(name, path)
-    _integer("mode", mode, 0, 0o777)
+    integer("mode", mode, 0, 0o777)
     options: dict[str, Any] = {
-        "slots": _integer("slots", slots, 1),
-        "participants": _integer("participants", participants, 1, 2**31),
+        "slots": integer("slots", slots, 1),
+        "participants": integer("participants", participants, 1, 2**31),
         "single_producer": single_producer,
         "scattered": scattered,
         "checksum": checksum,
@@ -635,8 +499,8 @@ def create(
         "lock_memory": lock_memory,
         "huge_pages": huge_pages,
         "clock": choose(CLOCKS, "clock", clock),
-        "schema": _serialize(schema),
-        "first_sequence": _integer("first_sequence", first_sequence),
+        "schema": schema_bytes(schema),
+        "first_sequence": integer("first_sequence", first_sequence),
         "temporary": temporary,
     }
     core = make_core(label, where, mode=mode, **options)
