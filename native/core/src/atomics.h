@@ -67,7 +67,7 @@ static inline void fence_seq_cst(void)
  * membarrier(2); rings made where that call is not to be had use a full fence
  * on both sides. The C11 reading is a seq_cst fence in both places. A full
  * fence in the fast path instead drains the store buffer and costs up to 30 %
- * of the throughput (docs/protocol.md, "Measured"). */
+ * of the throughput (docs/performance.md, "Barriers"). */
 static inline void light_barrier(bool asymmetric)
 {
 	if (__builtin_expect(asymmetric, 1))
