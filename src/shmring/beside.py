@@ -26,6 +26,7 @@ __all__ = [
     "drafts",
     "is_dead",
     "kept_beside",
+    "left_by_drivers",
     "left_by_the_dead",
     "orphans",
     "place",
@@ -59,9 +60,15 @@ def place(ring: str, kind: str, owner: str) -> str:
     return os.path.join(folder, f".shmring-{kind}-{file}-{owner}")
 
 
-def kept_beside(ring: str, *kinds: str) -> list[str]:
-    """What is kept beside the ring at this path, of these kinds or any."""
-    return [kept.path for kept in _kept_beside(ring) if kept.kind in (kinds or _KINDS)]
+def kept_beside(ring: str) -> list[str]:
+    """What is kept beside the ring at this path."""
+    return [kept.path for kept in _kept_beside(ring)]
+
+
+def left_by_drivers(ring: str, *kinds: str) -> list[str]:
+    """What drivers that are dead have left of these kinds beside the ring at this path."""
+    kept = (kept for kept in _kept_beside(ring) if kept.kind in kinds)
+    return [kept.path for kept in kept if is_dead(kept.owner.rpartition(".")[0])]
 
 
 def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
@@ -73,10 +80,8 @@ def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
     living : names of the living participants of the ring at a path, asked after the folder: a
         driver takes part before it stages
     """
-    kept = _kept_beside(ring)
-    by_driver = (k for k in kept if k.kind in (READS, STAGED))
-    dead = [k.path for k in by_driver if is_dead(k.owner.rpartition(".")[0])]
-    staging = [k for k in kept if k.kind == STAGING]
+    dead = left_by_drivers(ring, READS, STAGED)
+    staging = [kept for kept in _kept_beside(ring) if kept.kind == STAGING]
     if staging:
         with suppress(ShmringError):  # of a ring that cannot be looked at nothing is removed
             names = living(ring)

@@ -41,9 +41,7 @@ class Read(NamedTuple):
 
 def open_notes(ring: Ring) -> str:
     """The path of this driver's notes, in the driver. Sweeps those of dead drivers."""
-    for path in beside.kept_beside(ring.path, beside.READS):
-        if beside.is_dead(path.rpartition("-")[2].rpartition(".")[0]):
-            beside.discard([path])
+    beside.discard(beside.left_by_drivers(ring.path, beside.READS))
     path = beside.place(ring.path, beside.READS, f"{driver_identity()}.{0:012x}")
     with suppress(FileNotFoundError):
         if os.stat(path).st_size > _MOST:

@@ -30,9 +30,8 @@ _TRIES = 10  # an attempt makes one file
 
 def new_folder(ring: Ring) -> str:
     """Make the folder of a new job. Sweeps what dead drivers have left."""
-    for folder in beside.kept_beside(ring.path, beside.STAGED):
-        if beside.is_dead(folder.rpartition("-")[2].rpartition(".")[0]):
-            discard(folder)
+    for folder in beside.left_by_drivers(ring.path, beside.STAGED):
+        discard(folder)
     owner = f"{driver_identity()}.{uuid.uuid4().hex[:12]}"
     made = beside.place(ring.path, beside.STAGED, owner)
     os.mkdir(made, mode=0o700)
