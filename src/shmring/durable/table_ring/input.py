@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -21,23 +22,19 @@ __all__ = [
 ]
 
 
+@dataclass
 class Making:
     """What a ring is created with."""
 
-    def __init__(
-        self,
-        slots: int,
-        subscribers: Sequence[str],
-        *,
-        scattered: bool,
-        unlogged: bool,
-        must_create: bool,
-    ) -> None:
-        self.unlogged = unlogged
-        self.slots = check_slots(slots)
-        self.subscribers = check_subscribers(subscribers)
-        self.scattered = scattered
-        self.must_create = must_create
+    slots: int
+    subscribers: Sequence[str]
+    scattered: bool
+    unlogged: bool
+    must_create: bool
+
+    def __post_init__(self) -> None:
+        check_slots(self.slots)
+        self.subscribers = check_subscribers(self.subscribers)
 
 
 def message(data: bytes | bytearray | memoryview, which: str = "message") -> bytes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import exc
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["PostgresSession", "Rows"]
 
 Rows = list[tuple[Any, ...]]
+R = TypeVar("R")
 
 # The plan must not depend on statistics, which may have been taken of an empty ring: every lookup
 # goes by key, and planning once is half the time of a push.
@@ -88,26 +89,21 @@ class PostgresSession(Backend):
         return [[value(row, column) or b"" for row in rows] for column in (0, 1)] if rows else None
 
     def _result(self, statement: Statement, parameters: Sequence[bytes]) -> psycopg.pq.abc.PGresult:
-        if self._driver.closed:
-            self._reconnect()
-        try:
-            return statement.run(self._driver, parameters)
-        except self._engine.dialect.loaded_dbapi.Error as error:
-            raise self._translate(error) from error
+        return self._sent(lambda: statement.run(self._driver, parameters))
 
     def _call(self, sql: str, parameters: Sequence[Any]) -> Rows:
-        if self._driver.closed:
-            self._reconnect()
-        try:
-            return self._cursor.execute(sql.encode(), parameters, prepare=True).fetchall()
-        except self._engine.dialect.loaded_dbapi.Error as error:
-            raise self._translate(error) from error
+        query = sql.encode()
+        return self._sent(lambda: self._cursor.execute(query, parameters, prepare=True).fetchall())
 
     def _run(self, sql: str) -> None:
+        self._sent(lambda: self._driver.execute(sql.encode()))
+
+    def _sent(self, send: Callable[[], R]) -> R:
+        """Send to a session that is there; errors come out as they come through SQLAlchemy."""
         if self._driver.closed:
             self._reconnect()
         try:
-            self._driver.execute(sql.encode())
+            return send()
         except self._engine.dialect.loaded_dbapi.Error as error:
             raise self._translate(error) from error
 

@@ -76,8 +76,9 @@ class TableRing(Closing):
         head_start: int = 0,
         durability: Durability = "sync",
     ) -> None:
-        options = {"scattered": scattered, "unlogged": unlogged, "must_create": False}
-        made = None if slots is None else Making(slots, subscribers, **options)
+        made = None
+        if slots is not None:
+            made = Making(slots, subscribers, scattered, unlogged, must_create=False)
         self._open(url, name, made, subscriber, head_start, durability)
 
     @classmethod
@@ -96,8 +97,7 @@ class TableRing(Closing):
     ) -> Self:
         """Create a ring and open it; RingExists if it is there already."""
         ring = cls.__new__(cls)
-        options = {"scattered": scattered, "unlogged": unlogged, "must_create": True}
-        made = Making(slots, subscribers, **options)
+        made = Making(slots, subscribers, scattered, unlogged, must_create=True)
         ring._open(url, name, made, subscriber, head_start, durability)
         return ring
 

@@ -90,13 +90,12 @@ def check_name(name: str) -> str:
     return name
 
 
-def check_slots(slots: int) -> int:
-    """Return the number of slots, or raise TypeError or ValueError."""
+def check_slots(slots: int) -> None:
+    """Raise TypeError or ValueError where a ring cannot have so many slots."""
     if isinstance(slots, bool) or not isinstance(slots, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"slots must be an int, not {type(slots).__name__}")
     if not 1 <= slots <= MAX_SLOTS:
         raise ValueError(f"slots must be 1 to {MAX_SLOTS}, not {slots}")
-    return slots
 
 
 def check_subscribers(names: Sequence[str]) -> list[str]:

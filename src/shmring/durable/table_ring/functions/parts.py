@@ -245,9 +245,10 @@ class Parts:
             f" AND NOT {self.claimed(number)})"
         )
 
-    def passed(self, number: str, held: str = "s.message_id") -> str:
+    def passed(self, number: str) -> str:
         """Whether a slot holds this number, or one of a later lap."""
-        return f"({held} >= {number} AND ({held} - {number}) % {self.layout.slots} = 0)"
+        ahead = f"s.message_id - {number}"
+        return f"(s.message_id >= {number} AND ({ahead}) % {self.layout.slots} = 0)"
 
     def await_message(self, nothing: str) -> str:
         """Wait a little for a message, and hold nothing meanwhile."""
