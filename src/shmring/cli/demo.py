@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from itertools import zip_longest
 from typing import IO
 
 import click
@@ -76,10 +77,7 @@ def side_by_side(left: str, right: str) -> list[str]:
     """Two programs, line by line."""
     one, two = left.splitlines(), right.splitlines()
     width = max(map(len, one)) + 4
-    rows = max(len(one), len(two))
-    one += [""] * (rows - len(one))
-    two += [""] * (rows - len(two))
-    return [f"{a:<{width}}{b}".rstrip() for a, b in zip(one, two, strict=True)]
+    return [f"{a:<{width}}{b}".rstrip() for a, b in zip_longest(one, two, fillvalue="")]
 
 
 def _on(program: str, name: str) -> str:

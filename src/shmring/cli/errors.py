@@ -11,6 +11,7 @@ from types import FrameType
 
 import click
 
+from shmring.cli.output import clean
 from shmring.errors import ShmringError
 
 __all__ = ["Terminated", "complain", "exit_on_error", "give_up_stdout", "status_of", "take_signals"]
@@ -37,10 +38,8 @@ def take_signals() -> None:
 
 def complain(text: object) -> None:
     """Print one line on stderr."""
-    line = " ".join(str(text).split())
-    shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
     with suppress(OSError):  # nobody reads it
-        print(f"shmring: {shown}", file=sys.stderr, flush=True)
+        print(f"shmring: {clean(' '.join(str(text).split()))}", file=sys.stderr, flush=True)
 
 
 def _is_foreseen(error: BaseException) -> bool:

@@ -12,11 +12,11 @@ import click
 from shmring.choices import KIND_END
 from shmring.cli.errors import Terminated, complain
 from shmring.cli.options import (
-    Place,
     binary_count,
     branch_names,
     creation_options,
     json_option,
+    place_of,
     ring_names,
 )
 from shmring.cli.output import as_time, emit, size, wants_json
@@ -28,11 +28,6 @@ _SLICE = 0.5  # seconds between looks at whether it still writes
 
 directory = click.argument("directory", metavar="DIR")
 sequence = click.IntRange(0)
-
-
-def place_of(ring: str) -> Place:
-    """A ring's name, or the path of its file if there is a / in it."""
-    return Place(None, ring) if "/" in ring else Place(ring, None)
 
 
 @click.group()

@@ -31,6 +31,7 @@ __all__ = [
     "count",
     "creation_options",
     "json_option",
+    "place_of",
     "positive",
     "ring_argument",
     "ring_names",
@@ -113,7 +114,8 @@ class Place:
         return attach_or_make(self.name, self.path, **options)
 
 
-def _place(ring: str | None, path: str | None) -> Place:
+def place_of(ring: str | None, path: str | None = None) -> Place:
+    """A ring's name, or the path of its file if there is a / in it; or that path."""
     if (ring is None) == (path is None):
         raise click.UsageError("say which ring: its name or its path (one of RING and --path)")
     if ring is not None and "/" in ring:
@@ -137,7 +139,7 @@ def branch_names(ctx: click.Context, param: click.Parameter, begun: str) -> list
     # Before a value that is missing click has not come to the arguments.
     ring = ctx.params.get("ring") or next(iter(ctx.args), None)
     try:
-        with _place(ring, path).attach(read_only=True) as attached:
+        with place_of(ring, path).attach(read_only=True) as attached:
             names = [branch["name"] for branch in attached.branches()]
     except (click.UsageError, ShmringError, OSError, ValueError):
         return []
@@ -158,7 +160,7 @@ def ring_argument(command: Command) -> Command:
     @click.option("--path", type=click.Path(), metavar="FILE", help="The ring is this file.")
     @functools.wraps(command)
     def wrapped(*, ring: str | None, path: str | None, **options: Any) -> Any:
-        return command(place=_place(ring, path), **options)
+        return command(place=place_of(ring, path), **options)
 
     return wrapped  # type: ignore[return-value]
 

@@ -62,10 +62,10 @@ def chunks(file: IO[bytes], nbytes: int) -> Iterator[list[bytes]]:
         yield [bytes(pending)]
 
 
-def generated(messages: int, nbytes: int, at_once: int = 1024) -> Iterator[list[bytes]]:
+def generated(messages: int, nbytes: int) -> Iterator[list[bytes]]:
     """Messages of a fixed size: their number, and dots."""
-    for first in range(0, messages, at_once):
-        numbers = range(first, min(first + at_once, messages))
+    for first in range(0, messages, 1024):
+        numbers = range(first, min(first + 1024, messages))
         yield [(b"%d" % number).ljust(nbytes, b".")[:nbytes] for number in numbers]
 
 
