@@ -15,7 +15,7 @@ from shmring.errors import Damaged, LimitReached, ShmringError
 from shmring.records import SeatRecord
 from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
-__all__ = ["LOADING", "SUPERVISOR", "Watch", "crowd", "enter", "functions"]
+__all__ = ["LOADING", "SUPERVISOR", "Watch", "crowd", "enter", "functions", "serving"]
 
 # A client takes a seat of the request ring, a worker too. Clients leave so many free, or an
 # eighth: a worker that is replaced must find its own, however many clients wait for some.
@@ -66,12 +66,16 @@ def crowd(sidecar: str) -> str:
     )
 
 
+def serving(sidecar: str) -> list[SeatRecord]:
+    """The seats of a sidecar's workers that serve."""
+    with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
+        return [seat for seat in ring.seats() if seat["alive"] and seat["role"] == "member"]
+    return []
+
+
 def functions(sidecar: str) -> str:
     """What a sidecar's workers serve, as their seats say."""
-    names: set[str] = set()
-    with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-        names = {s["name"] for s in ring.seats() if s["alive"] and s["role"] == "member"}
-    return " or ".join(sorted(names)) or "the function"
+    return " or ".join(sorted({seat["name"] for seat in serving(sidecar)})) or "the function"
 
 
 class _Task(NamedTuple):

@@ -31,7 +31,7 @@ from typing import Any
 import shmring
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER
-from shmring.sidecars.seats import SUPERVISOR
+from shmring.sidecars.seats import SUPERVISOR, serving
 from shmring.sidecars.server import leave_ring, open_ring
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
@@ -158,7 +158,7 @@ class _Sidecar:
     def look(self) -> None:
         """Start it, or start it again when its time has come."""
         now = time.monotonic()
-        if not self._serves and self._count_workers():
+        if not self._serves and serving(self.name):
             self._serves = True
             self._in_vain = 0
             self._close_door()
@@ -252,14 +252,6 @@ class _Sidecar:
                 with suppress(ShmringError):
                     shmring.gc(name)
 
-    def _count_workers(self) -> int:
-        with (
-            suppress(ShmringError),
-            shmring.attach(request_ring_name(self.name), read_only=True) as ring,
-        ):
-            return sum(s["alive"] and s["role"] == "member" for s in ring.seats())
-        return 0
-
     def metrics(self) -> dict[str, int]:
         waiting = 0
         with (
@@ -270,7 +262,7 @@ class _Sidecar:
         return {
             "running": int(self.is_running),
             "restarts": self.restarts,
-            "workers": self._count_workers(),
+            "workers": len(serving(self.name)),
             "waitingSlots": waiting,
         }
 
