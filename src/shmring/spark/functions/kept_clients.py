@@ -116,11 +116,4 @@ def borrow(options: Options, task: Task) -> SidecarClient:
             kept.begin(task)
             return kept
         kept.close()
-    return SidecarClient(
-        options.name,
-        in_flight=options.in_flight,
-        timeout=options.timeout,
-        patience=options.patience,
-        reply_slots=options.reply_slots,
-        task=task,
-    )
+    return SidecarClient(**options._asdict(), task=task)

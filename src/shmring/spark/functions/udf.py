@@ -60,7 +60,10 @@ def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
     sidecar sees types that pandas keeps (a long with nulls is a double).
     """
     run = through(name, **options)
-    return (_arrow_udf if _has_arrow_udf() else _pandas_udf)(run, return_type)
+    if _has_arrow_udf():
+        return _arrow_udf(run, return_type)
+    spark: Any = import_module("pyspark.sql.functions")
+    return _with_names(lambda names: spark.pandas_udf(_PandasFunction(run, names), return_type))
 
 
 def _has_arrow_udf() -> bool:
@@ -70,11 +73,6 @@ def _has_arrow_udf() -> bool:
 def _arrow_udf(run: Through, return_type: str | DataType) -> Any:
     spark: Any = import_module("pyspark.sql.functions")
     return _with_names(lambda names: spark.arrow_udf(_Function(run, names), return_type))
-
-
-def _pandas_udf(run: Through, return_type: str | DataType) -> Any:
-    spark: Any = import_module("pyspark.sql.functions")
-    return _with_names(lambda names: spark.pandas_udf(_PandasFunction(run, names), return_type))
 
 
 def _with_names(make: Maker) -> Any:
