@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shmring.errors import MissingExtra
 
-__all__ = ["need_pyarrow", "pyarrow"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["need_pyarrow", "pyarrow", "read_schema"]
 
 
 def need_pyarrow(what: str) -> None:
@@ -28,3 +31,11 @@ def pyarrow(module: str, what: str) -> Any:
     """A module of pyarrow's."""
     need_pyarrow(what)
     return import_module(f"pyarrow.{module}")
+
+
+def read_schema(serialized: bytes) -> pa.Schema:
+    """The Arrow schema that an IPC message holds."""
+    need_pyarrow("an Arrow schema")
+    import pyarrow as pa
+
+    return pa.ipc.read_schema(pa.py_buffer(serialized))

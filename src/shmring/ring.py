@@ -24,7 +24,7 @@ from shmring.choices import (
 )
 from shmring.closing import Closing
 from shmring.errors import Closed, RingExists, RingNotFound, ShmringError
-from shmring.extras import need_pyarrow
+from shmring.extras import read_schema
 from shmring.names import Path, attach_core, is_name, locate, make_core, not_found, remove
 from shmring.records import RingInfo, branch_records, holder_record, ring_info, seat_records
 
@@ -160,12 +160,7 @@ class Ring(Closing):
     def schema(self) -> pa.Schema | None:
         """The Arrow schema given at creation, or None."""
         serialized = self.schema_bytes
-        if serialized is None:
-            return None
-        need_pyarrow("an Arrow schema")
-        import pyarrow as pa
-
-        return pa.ipc.read_schema(pa.py_buffer(serialized))
+        return None if serialized is None else read_schema(serialized)
 
     # --- using it -----------------------------------------------------------------------------
 

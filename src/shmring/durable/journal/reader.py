@@ -25,7 +25,7 @@ from shmring.durable.journal.segments import (
     was_begun,
 )
 from shmring.errors import Damaged, JournalGap, RingNotFound
-from shmring.extras import need_pyarrow
+from shmring.extras import need_pyarrow, read_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,12 +73,7 @@ class Message(NamedTuple):
         )
 
 
-@functools.lru_cache(maxsize=16)
-def _read_schema(serialized: bytes) -> pa.Schema:
-    need_pyarrow("an Arrow schema")
-    import pyarrow as pa
-
-    return pa.ipc.read_schema(pa.py_buffer(serialized))
+_read_schema = functools.lru_cache(maxsize=16)(read_schema)
 
 
 @dataclass(slots=True)

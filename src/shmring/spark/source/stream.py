@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from shmring.choices import KIND_END
 from shmring.durable.journal.reader import replay
 from shmring.errors import ShmringError
+from shmring.extras import read_schema
 from shmring.spark.source.columns import Columns, Taken
 from shmring.spark.source.options import UNLIMITED, ReadOptions
 from shmring.spark.source.read import own_branch, taken_of, task_name
@@ -195,9 +196,7 @@ class RingStreamReader(DataSourceStreamReader, _AvailableNow):
                 yield from columns.batches(taken, ring)
 
     def _read_journal(self, partition: JournalPartition) -> Iterator[pa.RecordBatch]:
-        stored = None
-        if partition.schema is not None:
-            stored = pa.ipc.read_schema(pa.py_buffer(partition.schema))
+        stored = None if partition.schema is None else read_schema(partition.schema)
         columns = Columns(partition.journal, stored, self._schema)
         messages = (
             Taken(message.message_id, message.time, message.kind, bytes(message.data))
