@@ -212,7 +212,7 @@ class JournalLog:
             oldest = self._kept[0]
             if consumed is not None and oldest.end > consumed:
                 return
-            aged = time.time_ns() - self._ended_ns(0)
+            aged = time.time_ns() - self._ended_ns()
             if not (
                 (max_bytes is None and max_age is None)
                 or (max_bytes is not None and total > max_bytes)
@@ -225,14 +225,14 @@ class JournalLog:
             total -= oldest.nbytes
             del self._kept[0]
 
-    def _ended_ns(self, index: int) -> int:
-        """When the next segment was begun; read from its header once."""
-        kept = self._kept[index]
-        if not kept.ended_ns:
-            behind = self._kept[index + 1].path if index + 1 < len(self._kept) else self._path
+    def _ended_ns(self) -> int:
+        """When the segment behind the oldest was begun; read from its header once."""
+        oldest = self._kept[0]
+        if not oldest.ended_ns:
+            behind = self._kept[1].path if len(self._kept) > 1 else self._path
             with contextlib.closing(self._disk.open(behind, write=False)) as file:
-                kept.ended_ns = open_segment(file, behind).created_ns
-        return kept.ended_ns
+                oldest.ended_ns = open_segment(file, behind).created_ns
+        return oldest.ended_ns
 
     def close(self) -> None:
         """Give files and lock back; a second call does nothing."""

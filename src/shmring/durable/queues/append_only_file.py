@@ -209,22 +209,7 @@ class AppendOnlyFile:
     def _parse_commit(self, record: bytes, offset: int) -> Commit | None:
         if len(record) < _COMMIT.size:
             return None
-        (
-            magic,
-            crc,
-            flags,
-            salt,
-            position,
-            start,
-            region_crc,
-            _,
-            front,
-            front_count,
-            back,
-            back_count,
-            item_bytes,
-            _,
-        ) = _COMMIT.unpack(record)
+        magic, crc, flags, salt, position, start, region_crc, _, *state, _ = _COMMIT.unpack(record)
         if magic != _MAGIC or salt != self._salt or position != self.base + offset:
             return None
         if crc != zlib.crc32(record[12:]):
@@ -233,7 +218,7 @@ class AppendOnlyFile:
             region = self._file.read(position - start, start - self.base)
             if len(region) != position - start or self.checksum(region, 0) != region_crc:
                 return None
-        return Commit(position, front, front_count, back, back_count, item_bytes)
+        return Commit(position, *state)
 
     def walk(self, link: int, *, adjacent: bool = False) -> tuple[bytearray, int]:
         """Go down a stack from the node at ``link``.
