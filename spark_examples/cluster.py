@@ -47,7 +47,6 @@ class Cluster:
         workers: int = 2,
         *,
         cores: int = 2,
-        memory: str = "1g",
         hosts: Sequence[str] = (HOST,),
         apart: bool = False,
     ) -> None:
@@ -58,7 +57,7 @@ class Cluster:
             self.url = self._start("deploy.master.Master", sign, HOST)
             for i in range(workers):
                 work = Path(self._folder.name) / f"worker-{i}"
-                options = ("--cores", str(cores), "--memory", memory, "--work-dir", str(work))
+                options = ("--cores", str(cores), "--memory", "1g", "--work-dir", str(work))
                 sign, host = "(Successfully registered)", hosts[i % len(hosts)]
                 wrap = _APART if apart and host != hosts[0] else ()
                 self._start("deploy.worker.Worker", sign, host, *options, self.url, wrap=wrap)

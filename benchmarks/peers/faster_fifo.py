@@ -11,7 +11,10 @@ from typing import Any
 import faster_fifo
 
 from benchmarks.payload import BATCH, MESSAGE
+from benchmarks.peers.mp_queue import receive
 from benchmarks.processes import Gate
+
+__all__ = ["link", "receive", "receive_batches", "send", "send_batches"]
 
 
 @contextlib.contextmanager
@@ -31,17 +34,6 @@ def send(gate: Gate, queue: Any, count: int) -> float:
     for _ in repeat(None, count):
         queue.put(MESSAGE)
     return started
-
-
-def receive(gate: Gate, queue: Any, count: int) -> float:
-    """One message a call."""
-    data = b""
-    gate.wait()
-    for _ in repeat(None, count):
-        data = queue.get()
-    ended = time.monotonic()
-    assert data == MESSAGE
-    return ended
 
 
 def send_batches(gate: Gate, queue: Any, count: int) -> float:

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from itertools import repeat
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import shmring
 from benchmarks.payload import (
@@ -55,14 +55,14 @@ def link(
         yield Link(name, f"{name}-back", single, wait, nbytes)
 
 
-def send(gate: Gate, link: Link, count: int) -> float:
+def send(gate: Gate, link: Link, count: int, data: Any = MESSAGE) -> float:
     """Push one at a time."""
     with shmring.attach(link.there) as ring, ring.producer(wait=link.wait) as out:
         push = out.push
         gate.wait()
         started = time.monotonic()
         for _ in repeat(None, count):
-            push(MESSAGE)
+            push(data)
         return started
 
 
@@ -117,14 +117,7 @@ def receive_batches(gate: Gate, link: Link, count: int) -> float:
 
 def send_blocks(gate: Gate, link: Link, count: int) -> float:
     """Push large messages."""
-    data = block(link.nbytes)
-    with shmring.attach(link.there) as ring, ring.producer(wait=link.wait) as out:
-        push = out.push
-        gate.wait()
-        started = time.monotonic()
-        for _ in repeat(None, count):
-            push(data)
-        return started
+    return send(gate, link, count, block(link.nbytes))
 
 
 def receive_blocks(gate: Gate, link: Link, count: int) -> float:
