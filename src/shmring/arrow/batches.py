@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 import pyarrow as pa
-import pyarrow.compute
 
 from shmring._shmring import SLOT_BYTES, arrow_layout, push_batch
 from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
@@ -43,7 +42,6 @@ _MOST_BYTES = 2**32 - 1
 
 # The stubs leave the types of arrays open, which strict checking refuses.
 _pa: Any = pa
-_pc: Any = pyarrow.compute
 
 # Anything that speaks the Arrow PyCapsule interface.
 ArrowData: TypeAlias = Any
@@ -364,11 +362,14 @@ def _compact(array: Any) -> Any:
     if pa.types.is_binary_view(kind):
         return array.cast(pa.large_binary()).cast(kind)
     if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        import pyarrow.compute  # here: a sixth of what it takes to import shmring.sidecars
+
+        compute: Any = pyarrow.compute
         sizes = array.value_lengths().fill_null(0)
-        ends = _pc.cumulative_sum(sizes)
+        ends = compute.cumulative_sum(sizes)
         of_kind = _pa.ListViewArray if pa.types.is_list_view(kind) else _pa.LargeListViewArray
         return of_kind.from_arrays(
-            _pc.subtract(ends, sizes),
+            compute.subtract(ends, sizes),
             sizes,
             _compact(array.flatten()),
             type=kind,
