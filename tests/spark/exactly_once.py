@@ -1,13 +1,15 @@
-"""A driver for test_standalone.py: python exactly_once.py MASTER stream|batch IN OUT CHECKPOINT.
+"""A driver for test_standalone.py: python exactly_once.py MASTER stream|batch IN OUT FOLDER.
 
-Slow on purpose, so that what is killed is in the middle of it.
+Slow on purpose, so that what is killed is in the middle of it: a batch job until FOLDER/go is
+there. A stream has its checkpoint in FOLDER.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -21,8 +23,20 @@ def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
+def held_until(go: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """A function that gives nothing before there is this file."""
+
+    def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            while not go.exists():
+                time.sleep(0.01)
+            yield batch
+
+    return held
+
+
 def main() -> None:
-    master, kind, source, target, checkpoint = sys.argv[1:]
+    master, kind, source, target, folder = sys.argv[1:]
     spark = (
         SparkSession.builder.master(master)
         .config("spark.executor.memory", "512m")
@@ -36,7 +50,7 @@ def main() -> None:
     print("ready", flush=True)
     if kind == "batch":
         frame = spark.read.format("shmring_py").option("ring", source).option("branch", "b").load()
-        out = frame.mapInArrow(slowly, "x long, s string").write
+        out = frame.mapInArrow(held_until(Path(folder, "go")), "x long, s string").write
         out.format("shmring_py").mode("append").option("ring", target).save()
     else:
         frame = (
@@ -50,7 +64,7 @@ def main() -> None:
             frame.mapInArrow(slowly, "x long, s string")
             .writeStream.format("shmring_py")
             .option("ring", target)
-            .option("checkpointLocation", checkpoint)
+            .option("checkpointLocation", folder)
             .start()
         )
         query.awaitTermination()

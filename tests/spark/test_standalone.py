@@ -127,6 +127,7 @@ def test_job_is_exactly_once_when_its_executors_are_killed(cluster, drive, rings
         for executor in cluster.executors:
             os.kill(executor, signal.SIGKILL)
         until(lambda: not readers(source), "the task's end")
+    (tmp_path / "go").touch()
     driver.expect("done")
     check = Check(target)
     assert len(check) == 4000
