@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["environment"]
+__all__ = ["SHORT_LIVED", "environment"]
 
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 DEFAULTS = Path(__file__).with_name("spark-defaults.conf")
 # These JVMs live for seconds: what the second compiler and a collector with threads of its own
 # would win back, they cost; so does the verification of Spark's classes. A JVM that cannot use the
 # archive would say so where its program's output goes.
+SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 FLAGS = (
-    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *SHORT_LIVED,
     *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
     *("-Xlog:disable", "-Xlog:all=error:stderr"),
     "-Djdk.lang.Process.launchMechanism=VFORK",  # no jspawnhelper before each chmod of Hadoop's

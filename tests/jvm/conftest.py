@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from spark_start import SHORT_LIVED
 
 import shmring
 from shmring.spark import register
@@ -45,7 +46,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
     """The command that runs one of the Java programs of this folder."""
     classes = tmp_path_factory.mktemp("classes")
     sources = [str(source) for source in HERE.glob("*.java")]
-    quick = ["-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC"]  # as Spark's (spark_start.py)
+    quick = [f"-J{flag}" for flag in SHORT_LIVED]
     subprocess.run(
         ["javac", *quick, "--release", "17", "-cp", class_path(), "-d", str(classes), *sources],
         check=True,
@@ -53,7 +54,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
     path = f"{classes}{os.pathsep}{class_path()}"
 
     def command(program: str, *arguments: object) -> list[str]:
-        options = [OPENS, "-Xmx512m", "-Xcheck:jni"]
+        options = [OPENS, "-Xmx512m", "-Xcheck:jni", *SHORT_LIVED]
         return ["java", *options, "-cp", path, program, *map(str, arguments)]
 
     return command
