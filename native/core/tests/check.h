@@ -1,4 +1,4 @@
-/* A test program in three words: TEST defines, RUN runs, CHECK checks. */
+/* A test program in two words: TEST defines, CHECK checks. */
 #ifndef SHMRING_CHECK_H
 #define SHMRING_CHECK_H
 
@@ -24,11 +24,23 @@
 #include "floor.h"
 #include "seats.h"
 
-#define TEST(name) static void name(void)
-#define RUN(name) run_test(name, #name)
+/* By the lines where they stand: they run in that order. */
+static struct {
+	void (*run)(void);
+	const char *name;
+} check_tests[1000];
 
-/* One of each in a program, however many files include this. */
-__attribute__((weak)) int check_passed, check_failed, check_broken;
+#define TEST(test)                                                                                                \
+	static void test(void);                                                                                   \
+	__attribute__((constructor)) static void add_##test(void)                                                 \
+	{                                                                                                         \
+		check_tests[__LINE__].run = test;                                                                 \
+		check_tests[__LINE__].name = #test;                                                               \
+	}                                                                                                         \
+	static void test(void)
+
+/* One in a program, however many files include this. */
+__attribute__((weak)) int check_broken;
 
 #define CHECK(condition)                                                                                          \
 	do {                                                                                                      \
@@ -59,30 +71,6 @@ __attribute__((weak)) int check_passed, check_failed, check_broken;
 			_exit(99);                                                                                \
 		}                                                                                                 \
 	} while (0)
-
-static inline void run_test(void (*test)(void), const char *name)
-{
-	char words[128];
-
-	snprintf(words, sizeof words, "%s", name);
-	for (char *c = words; *c; c++)
-		if (*c == '_')
-			*c = ' ';
-	check_broken = 0;
-	test();
-	if (check_broken)
-		check_failed++;
-	else
-		check_passed++;
-	printf("%s %s\n", check_broken ? "FAILED" : "ok    ", words);
-	fflush(stdout);
-}
-
-static inline int check_summary(void)
-{
-	printf("%d passed, %d failed\n", check_passed, check_failed);
-	return check_failed != 0;
-}
 
 static inline unsigned stress(void)
 {
@@ -138,11 +126,33 @@ static inline void run_in_a_child(void)
 }
 
 /* A test that hangs is a failed test. */
-static inline void check_begin(void)
+static inline void set_alarm(void)
 {
-	run_in_a_child();
 	alarm(600 * stress());
+}
+
+/* All tests of the program; what main() returns. */
+static inline int run_tests(void)
+{
+	int passed = 0, failed = 0;
+
+	run_in_a_child();
+	set_alarm();
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	for (size_t line = 0; line < sizeof check_tests / sizeof *check_tests; line++) {
+		if (!check_tests[line].run)
+			continue;
+		check_broken = 0;
+		check_tests[line].run();
+		failed += check_broken != 0;
+		passed += check_broken == 0;
+		printf("%s ", check_broken ? "FAILED" : "ok    ");
+		for (const char *c = check_tests[line].name; *c; c++)
+			putchar(*c == '_' ? ' ' : *c);
+		putchar('\n');
+	}
+	printf("%d passed, %d failed\n", passed, failed);
+	return failed != 0;
 }
 
 /* --- rings ------------------------------------------------------------------ */

@@ -170,11 +170,5 @@ TEST(a_branch_that_may_lapse_begins_at_a_boundary)
 
 int main(void)
 {
-	check_begin();
-	RUN(what_is_available_is_one_message_a_slot);
-	RUN(a_claim_of_the_dead_is_not_available);
-	RUN(what_upstreams_hold_and_what_may_lapse_is_not_available);
-	RUN(a_start_behind_an_open_claim_delivers_nothing_before_it);
-	RUN(a_branch_that_may_lapse_begins_at_a_boundary);
-	return check_summary();
+	return run_tests();
 }

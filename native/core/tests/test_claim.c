@@ -393,21 +393,5 @@ TEST(the_counters_count)
 
 int main(void)
 {
-	check_begin();
-	RUN(numbers_follow_each_other_and_none_is_burned_when_full);
-	RUN(what_a_claim_refuses);
-	RUN(parts_of_a_claim_become_readable_at_once);
-	RUN(a_claim_is_filled_from_a_file);
-	RUN(a_claim_is_filled_from_a_file_of_another_file_system);
-	RUN(slots_for);
-	RUN(a_batch_is_one_run_and_what_was_claimed_beyond_it_is_aborted);
-	RUN(messages_run_over_the_end_of_the_slots);
-	RUN(a_single_producer_is_one);
-	RUN(a_single_producer_may_go_on_to_available);
-	RUN(several_producers_cannot_go_on_beyond_their_claim);
-	RUN(scattered_rings_carry_one_slot_messages_only);
-	RUN(without_branches_the_oldest_is_overwritten_but_no_open_claim);
-	RUN(close_to_the_last_sequence);
-	RUN(the_counters_count);
-	return check_summary();
+	return run_tests();
 }

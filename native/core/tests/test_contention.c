@@ -50,9 +50,5 @@ TEST(members_that_take_in_turn_do_not_keep_out)
 
 int main(void)
 {
-	check_begin();
-	RUN(pause_doubles_up_to_a_bound_while_little_is_got);
-	RUN(pause_is_short_again_after_many_messages);
-	RUN(members_that_take_in_turn_do_not_keep_out);
-	return check_summary();
+	return run_tests();
 }

@@ -348,7 +348,7 @@ TEST(a_large_ring_is_made_under_a_storm_of_signals)
 	shmring_close(make(at, &(struct shmring_options){.slots = 1 << 20}));
 	NEED(setitimer(ITIMER_REAL, &calm, NULL) == 0 && sigaction(SIGALRM, &old, NULL) == 0);
 	CHECK(alarms > 0);
-	check_begin(); /* the alarm that ends what hangs */
+	set_alarm();
 	folder_end();
 }
 
@@ -473,23 +473,5 @@ TEST(a_draft_that_is_swept_before_it_is_locked_is_made_again)
 
 int main(void)
 {
-	check_begin();
-	RUN(a_second_create_is_refused_and_the_first_stays);
-	RUN(a_ring_that_another_process_has_made_meanwhile_stays);
-	RUN(a_ring_that_is_being_made_is_not_there);
-	RUN(a_ring_appears_with_its_maker_in_it);
-	RUN(the_map_of_a_new_ring_has_its_name);
-	RUN(open_or_create_attaches_or_makes);
-	RUN(names_have_paths);
-	RUN(of_many_that_create_at_once_one_succeeds);
-	RUN(a_killed_maker_leaves_nothing);
-	RUN(a_full_file_system_is_an_error_at_creation_and_never_later);
-	RUN(more_than_the_memory_left_is_refused_before_a_page_is_taken);
-	RUN(an_interrupted_reservation_goes_on);
-	RUN(a_large_ring_is_made_under_a_storm_of_signals);
-	RUN(without_o_tmpfile_others_rings_stay_too);
-	RUN(without_an_exclusive_rename_the_draft_is_linked);
-	RUN(what_a_killed_maker_leaves_without_o_tmpfile_is_reaped);
-	RUN(a_draft_that_is_swept_before_it_is_locked_is_made_again);
-	return check_summary();
+	return run_tests();
 }

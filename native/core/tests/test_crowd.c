@@ -428,15 +428,5 @@ TEST(a_wake_up_that_never_came_is_made_good)
 
 int main(void)
 {
-	check_begin();
-	RUN(fresh_messages_are_taken_while_redelivery_has_to_wait);
-	RUN(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep);
-	RUN(what_the_dead_held_comes_before_fresh_messages);
-	RUN(a_push_wakes_one_of_those_who_share_a_branch);
-	RUN(threads_that_share_the_only_member_wake_each_other);
-	RUN(who_was_woken_wakes_the_next_if_it_leaves_work_behind);
-	RUN(of_many_who_sleep_one_looks_for_all);
-	RUN(a_death_is_noticed_while_many_sleep);
-	RUN(a_wake_up_that_never_came_is_made_good);
-	return check_summary();
+	return run_tests();
 }

@@ -377,13 +377,5 @@ TEST(on_a_branch_that_may_lapse_the_dead_hold_nobody)
 
 int main(void)
 {
-	check_begin();
-	RUN(what_a_dead_member_held_comes_again_and_nothing_else);
-	RUN(a_member_dies_at_each_step_of_a_take);
-	RUN(a_take_is_not_confirmed_for_another_branch);
-	RUN(a_member_dies_at_each_step_of_adopting_from_the_dead);
-	RUN(a_member_dies_while_it_splits_a_lease);
-	RUN(branches_without_a_living_member_keep_or_go_by_their_policy);
-	RUN(on_a_branch_that_may_lapse_the_dead_hold_nobody);
-	return check_summary();
+	return run_tests();
 }

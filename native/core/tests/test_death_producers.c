@@ -230,11 +230,5 @@ TEST(a_hole_is_found_soon_by_whoever_waits)
 
 int main(void)
 {
-	check_begin();
-	RUN(a_producer_dies_at_each_step_and_its_hole_is_stepped_over);
-	RUN(a_single_producer_that_died_makes_way_for_the_next_at_once);
-	RUN(among_several_dead_with_an_intent_at_one_place_the_owner_is_found);
-	RUN(a_living_producer_at_the_same_place_is_waited_for);
-	RUN(a_hole_is_found_soon_by_whoever_waits);
-	return check_summary();
+	return run_tests();
 }

@@ -479,22 +479,5 @@ TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)
 
 int main(void)
 {
-	check_begin();
-	RUN(one_marker_ends_every_member_of_every_branch_once);
-	RUN(a_member_ends_before_it_gets_what_lies_behind_the_marker);
-	RUN(a_follower_ends_when_its_upstream_has_released_all);
-	RUN(markers_with_nothing_between_them_are_one_end);
-	RUN(a_member_that_was_busy_for_some_runs_is_told_of_each);
-	RUN(a_newcomer_steps_over_what_is_left_of_the_end_before);
-	RUN(an_aborted_claim_behind_an_end_is_no_further_end);
-	RUN(a_branch_that_takes_a_number_again_has_no_end_yet);
-	RUN(who_passes_markers_on_gets_them_as_messages);
-	RUN(what_the_dead_held_comes_before_the_end);
-	RUN(an_end_that_was_found_and_not_passed);
-	RUN(the_end_on_exclusive_lapsing_and_ephemeral_branches);
-	RUN(an_end_that_waits_for_redelivery_holds_nothing_on_a_lapsing_branch);
-	RUN(members_that_wait_are_woken_by_the_end);
-	RUN(who_reads_on_for_another_hears_of_the_ends_since_then);
-	RUN(an_end_that_others_came_to_waits_for_what_the_dead_held);
-	return check_summary();
+	return run_tests();
 }

@@ -289,14 +289,6 @@ TEST(a_child_forked_while_a_ring_is_reaped_holds_no_lock)
 
 int main(void)
 {
-	check_begin();
 	no_wipe = !children_heed(MADV_WIPEONFORK); /* then the core is to know that it is not to be had */
-	RUN(a_child_forked_while_a_ring_is_reaped_holds_no_lock);
-	RUN(a_fork_in_the_middle_of_a_claim);
-	RUN(a_parent_is_dead_although_its_forked_child_lives);
-	RUN(a_parent_is_dead_although_its_cloned_child_lives);
-	RUN(a_cloned_child_has_no_part_in_the_ring_and_ends_none);
-	RUN(where_the_kernel_wipes_nothing_for_children_neither);
-	RUN(a_cloned_child_closes_what_it_has_whatever_lock_a_thread_of_its_parent_holds);
-	return check_summary();
+	return run_tests();
 }

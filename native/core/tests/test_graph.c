@@ -510,19 +510,5 @@ TEST(guests_come_and_go_while_traffic_flows)
 
 int main(void)
 {
-	check_begin();
-	RUN(every_branch_sees_every_message);
-	RUN(a_follower_sees_what_its_upstream_has_released);
-	RUN(a_diamond_joins_at_the_slower_side);
-	RUN(following_another_takes_effect_at_once);
-	RUN(upstreams_are_added_and_removed_one_by_one);
-	RUN(none_of_many_who_add_upstreams_is_lost);
-	RUN(cycles_and_strangers_are_refused);
-	RUN(the_65th_branch_is_refused_until_one_goes);
-	RUN(where_a_newcomer_starts);
-	RUN(dropping_a_branch_ends_its_members_but_not_their_leases);
-	RUN(dropping_a_branch_in_the_middle_reconnects_its_followers);
-	RUN(an_ephemeral_branch_goes_with_its_last_member);
-	RUN(guests_come_and_go_while_traffic_flows);
-	return check_summary();
+	return run_tests();
 }

@@ -533,32 +533,5 @@ TEST(a_forked_handle_gives_none)
 
 int main(void)
 {
-	check_begin();
-	RUN(what_can_never_be_is_refused);
-	RUN(a_wait_lasts_until_so_many_lie_ahead);
-	RUN(what_is_there_can_be_taken_at_once);
-	RUN(a_deadline_hands_out_what_is_there);
-	RUN(the_time_counts_from_the_first_wait);
-	RUN(a_member_that_has_waited_for_so_long_is_woken_by_one_message);
-	RUN(an_end_is_not_waited_for);
-	RUN(nobody_waits_for_producers_that_have_left);
-	RUN(nobody_waits_for_producers_that_have_died);
-	RUN(a_producer_that_waits_for_room_gets_no_further_ahead);
-	RUN(a_producer_that_is_refused_gets_no_further_ahead);
-	RUN(a_large_claim_that_is_refused_counts);
-	RUN(a_follower_whose_upstream_lags_ends_it_where_a_push_is_refused);
-	RUN(a_seat_of_one_that_died_waiting_does_not_wait_for_its_next_owner);
-	RUN(half_of_the_ring_is_far_enough);
-	RUN(aborted_claims_do_not_count);
-	RUN(a_follower_counts_what_has_been_released_for_it);
-	RUN(what_other_members_take_does_not_count);
-	RUN(what_others_take_during_a_wait_does_not_count);
-	RUN(a_wait_in_vain_is_forgotten_when_something_came);
-	RUN(who_was_woken_does_not_keep_away);
-	RUN(leases_of_the_dead_are_not_waited_for);
-	RUN(a_lapse_is_told_at_once);
-	RUN(a_dropped_branch_is_told_at_once);
-	RUN(who_is_interrupted_does_not_keep_away);
-	RUN(a_forked_handle_gives_none);
-	return check_summary();
+	return run_tests();
 }

@@ -82,10 +82,5 @@ TEST(words_are_cut_to_their_room_and_end_in_it)
 
 int main(void)
 {
-	check_begin();
-	RUN(nobody_holds_a_ring_without_branches_and_claims);
-	RUN(a_lease_holds_before_the_position_does);
-	RUN(an_open_claim_holds_with_a_branch_and_without);
-	RUN(words_are_cut_to_their_room_and_end_in_it);
-	return check_summary();
+	return run_tests();
 }

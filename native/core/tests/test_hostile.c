@@ -158,7 +158,7 @@ static void run_round(uint64_t round, uint64_t *seed)
 	scribble(regions[at], bytes, seed);
 	__atomic_store_n(&scene->stop, true, __ATOMIC_RELEASE);
 	for (size_t i = 0; i < 5; i++)
-		CHECK_IS(reap(children[i]), 0); /* by itself, and soon: check_begin() set an alarm */
+		CHECK_IS(reap(children[i]), 0); /* by itself, and soon: run_tests() set an alarm */
 	ring_end(r);
 }
 
@@ -194,8 +194,5 @@ TEST(a_read_only_handle_cannot_write)
 
 int main(void)
 {
-	check_begin();
-	RUN(whatever_a_peer_writes_the_others_get_answers);
-	RUN(a_read_only_handle_cannot_write);
-	return check_summary();
+	return run_tests();
 }

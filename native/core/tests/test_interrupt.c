@@ -160,9 +160,5 @@ TEST(a_signal_just_before_a_sleep_is_not_slept_over_for_longer_than_was_waited_b
 
 int main(void)
 {
-	check_begin();
-	RUN(a_wait_is_ended_by_another_thread_at_any_instant);
-	RUN(while_it_is_interrupted_a_wait_does_not_sleep);
-	RUN(a_signal_just_before_a_sleep_is_not_slept_over_for_longer_than_was_waited_before);
-	return check_summary();
+	return run_tests();
 }

@@ -172,7 +172,5 @@ TEST(random_kills_and_stops_lose_nothing)
 
 int main(void)
 {
-	check_begin();
-	RUN(random_kills_and_stops_lose_nothing);
-	return check_summary();
+	return run_tests();
 }

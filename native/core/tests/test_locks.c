@@ -551,16 +551,5 @@ TEST(a_thread_that_closes_everything_all_the_time_evicts_nobody)
 
 int main(void)
 {
-	check_begin();
-	RUN(who_has_lost_all_descriptors_lives_until_death);
-	RUN(who_has_lost_all_descriptors_joins_and_leaves);
-	RUN(nobody_is_evicted_and_no_file_touched_where_numbers_are_used_again);
-	RUN(of_two_handles_with_one_number_each_keeps_its_own);
-	RUN(nobody_is_evicted_where_nobody_can_be_asked);
-	RUN(the_dead_are_found_under_a_readers_lock);
-	RUN(a_seat_that_a_reader_has_locked_is_passed_over);
-	RUN(who_bars_the_admin_lock_by_reading_is_named);
-	RUN(who_cannot_leave_in_order_is_dead_to_others);
-	RUN(a_thread_that_closes_everything_all_the_time_evicts_nobody);
-	return check_summary();
+	return run_tests();
 }

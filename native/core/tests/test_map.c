@@ -305,19 +305,5 @@ TEST(read_only_takes_no_seat_and_cannot_disturb)
 
 int main(void)
 {
-	check_begin();
-	RUN(sizes_that_are_refused);
-	RUN(info_says_what_was_asked_for);
-	RUN(regions_begin_on_pages_and_memory_is_what_was_promised);
-	RUN(the_slots_are_mapped_twice_back_to_back);
-	RUN(scattered_order_is_a_bijection);
-	RUN(what_is_not_there_or_not_a_file);
-	RUN(rubbish_is_not_a_ring);
-	RUN(a_truncated_or_grown_file_is_refused);
-	RUN(every_flipped_header_byte_is_noticed);
-	RUN(a_forged_header_with_a_right_checksum_is_refused);
-	RUN(a_damaged_schema_is_noticed);
-	RUN(another_owner_is_refused_unless_asked_for);
-	RUN(read_only_takes_no_seat_and_cannot_disturb);
-	return check_summary();
+	return run_tests();
 }

@@ -143,11 +143,5 @@ TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
 
 int main(void)
 {
-	check_begin();
-	RUN(only_kinds_that_are_what_they_say_are_published);
-	RUN(a_number_that_is_not_wanted_may_be_null);
-	RUN(unknown_flags_and_wait_strategies_are_refused);
-	RUN(a_release_of_what_is_not_held_changes_nothing);
-	RUN(an_answer_says_what_it_means_and_not_what_an_earlier_error_was);
-	return check_summary();
+	return run_tests();
 }

@@ -252,13 +252,5 @@ TEST(a_member_dies_at_each_step_of_handing_back)
 
 int main(void)
 {
-	check_begin();
-	RUN(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next);
-	RUN(many_hand_back_into_few_seats);
-	RUN(without_a_seat_the_same_member_gets_it_again_and_others_once_it_has_left);
-	RUN(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused);
-	RUN(on_exclusive_lapsing_and_dropped_branches);
-	RUN(while_the_admin_lock_is_not_to_be_had_the_lease_stays);
-	RUN(a_member_dies_at_each_step_of_handing_back);
-	return check_summary();
+	return run_tests();
 }

@@ -107,13 +107,5 @@ TEST(full_fences_where_there_is_no_membarrier)
 
 int main(void)
 {
-	check_begin();
-	RUN(one_producer_one_member);
-	RUN(four_producers_four_members);
-	RUN(three_producers_three_branches_of_two);
-	RUN(a_chain_of_three_branches);
-	RUN(scattered_with_small_messages);
-	RUN(every_way_of_waiting);
-	RUN(full_fences_where_there_is_no_membarrier);
-	return check_summary();
+	return run_tests();
 }

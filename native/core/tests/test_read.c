@@ -506,24 +506,5 @@ TEST(time_is_kept_as_asked)
 
 int main(void)
 {
-	check_begin();
-	RUN(leases_are_released_in_any_order_and_the_lowest_one_holds);
-	RUN(a_lease_is_split_and_joined_by_releases);
-	RUN(the_limit_of_separate_leases_and_releases_that_are_deferred);
-	RUN(releases_in_any_order_cost_the_same);
-	RUN(neighbouring_leases_need_one_entry);
-	RUN(one_message_is_taken_and_read_in_one_step);
-	RUN(aborted_runs_are_stepped_over);
-	RUN(an_end_marker_ends_a_batch);
-	RUN(a_take_stays_inside_its_bounds);
-	RUN(members_share_the_work_and_none_sees_what_the_other_has);
-	RUN(an_exclusive_branch_has_one_member);
-	RUN(lapse_loses_the_oldest_and_says_exactly_which);
-	RUN(what_a_member_of_a_lapsing_branch_holds_is_not_overwritten);
-	RUN(one_slot_messages_side_by_side_are_rows);
-	RUN(what_a_member_abandons_is_delivered_again);
-	RUN(a_checksum_is_the_same_in_one_and_in_parts);
-	RUN(checksums_are_checked);
-	RUN(time_is_kept_as_asked);
-	return check_summary();
+	return run_tests();
 }

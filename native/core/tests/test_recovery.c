@@ -321,13 +321,5 @@ TEST(branches_run_out_and_come_back)
 
 int main(void)
 {
-	check_begin();
-	RUN(a_recovery_that_was_killed_is_finished_by_the_next);
-	RUN(the_admin_lock_falls_with_its_holder);
-	RUN(a_stopped_process_is_not_dead);
-	RUN(seats_run_out_and_come_back);
-	RUN(branches_run_out_and_come_back);
-	RUN(a_handle_lends_its_seat_to_one_at_a_time);
-	RUN(what_a_handle_leaves_open_is_like_the_dead_ones);
-	return check_summary();
+	return run_tests();
 }

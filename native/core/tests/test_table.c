@@ -199,13 +199,5 @@ TEST(a_row_is_never_torn_while_its_slot_is_overwritten)
 
 int main(void)
 {
-	check_begin();
-	RUN(a_row_says_what_was_pushed_and_who_still_has_to_release_it);
-	RUN(messages_of_several_slots_are_one_row_and_cut_to_what_was_asked_for);
-	RUN(what_is_not_committed_or_was_given_up_is_no_row);
-	RUN(what_may_be_overwritten_is_no_row);
-	RUN(a_read_only_handle_sees_the_rows_of_a_ring_whose_users_are_dead);
-	RUN(a_damaged_entry_is_said_and_the_others_are_shown);
-	RUN(a_row_is_never_torn_while_its_slot_is_overwritten);
-	return check_summary();
+	return run_tests();
 }

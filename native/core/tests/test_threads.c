@@ -160,12 +160,5 @@ TEST(joins_and_leaves_from_all_sides)
 
 int main(void)
 {
-	check_begin();
-	RUN(one_producer_one_member);
-	RUN(three_producers_three_members_messages_of_several_slots);
-	RUN(three_producers_two_branches_of_two_batches);
-	RUN(a_chain_of_three_branches_on_a_scattered_ring);
-	RUN(waiting_by_yielding);
-	RUN(joins_and_leaves_from_all_sides);
-	return check_summary();
+	return run_tests();
 }

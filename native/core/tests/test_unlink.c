@@ -152,12 +152,5 @@ TEST(a_draft_is_known_by_its_name_and_its_header)
 
 int main(void)
 {
-	check_begin();
-	RUN(a_draft_is_known_by_its_name_and_its_header);
-	RUN(only_the_ring_that_is_meant_is_unlinked);
-	RUN(the_lock_is_held_while_a_name_is_taken_away);
-	RUN(other_files_are_left_alone);
-	RUN(reap_unlinks_the_rings_of_the_dead_and_no_others);
-	RUN(a_temporary_ring_is_reaped_when_nobody_living_is_attached);
-	return check_summary();
+	return run_tests();
 }

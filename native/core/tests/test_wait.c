@@ -576,18 +576,5 @@ TEST(a_forked_handle_does_not_wait)
 
 int main(void)
 {
-	check_begin();
-	RUN(timeouts_are_kept);
-	RUN(no_wake_up_is_lost_between_two_who_sleep_for_each_other);
-	RUN(no_wake_up_is_lost_between_producers_and_readers_of_a_full_ring);
-	RUN(no_wake_up_is_lost_along_a_chain);
-	RUN(no_wake_up_is_lost_by_who_waits_for_a_release);
-	RUN(a_branch_made_behind_a_message_never_counts_as_having_released_it);
-	RUN(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish);
-	RUN(a_release_wakes_who_waits_for_more_than_a_branch_that_gates_by_its_holds_only_has_taken);
-	RUN(a_signal_ends_a_sleep);
-	RUN(an_idle_reader_costs_next_to_nothing);
-	RUN(who_keeps_away_for_a_trial_gets_each_message);
-	RUN(a_forked_handle_does_not_wait);
-	return check_summary();
+	return run_tests();
 }
