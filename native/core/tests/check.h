@@ -186,6 +186,19 @@ static inline void ring_end(shmring *r)
 	unlink(ring_path());
 }
 
+/* With what was opened on it. */
+static inline void end_all(shmring *r, shmring_producer *p, shmring_member *const *members, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		shmring_member_close(members[i]);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
+#define END(ring, producer, ...)                                                                                  \
+	end_all(ring, producer, (shmring_member *[]){__VA_ARGS__},                                                \
+		sizeof (shmring_member *[]){__VA_ARGS__} / sizeof(shmring_member *))
+
 static inline shmring *ring_again(const char *path)
 {
 	shmring *r = NULL;

@@ -69,6 +69,7 @@ static inline void puppet_die(struct puppet *c)
 	puppet_kill(c, pid);
 }
 
+/* Stays until the program ends. */
 static inline struct puppet *puppet_new(int (*act)(struct puppet *))
 {
 	struct puppet *c = shared_memory(sizeof *c);

@@ -44,9 +44,7 @@ TEST(what_is_available_is_one_message_a_slot)
 			NEED(shmring_take(m, 1, 1, &lease) == SHMRING_OK);
 		}
 	}
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(a_claim_of_the_dead_is_not_available)
@@ -97,11 +95,7 @@ TEST(what_upstreams_hold_and_what_may_lapse_is_not_available)
 	NEED(pop_number(up) > 0 && pop_number(up) > 0);
 	CHECK_IS(shmring_member_available(m), 2); /* in the middle of a run of rows */
 	CHECK_IS(shmring_member_available(lapsing), 0);
-	shmring_member_close(lapsing);
-	shmring_member_close(m);
-	shmring_member_close(up);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, lapsing, m, up);
 }
 
 TEST(a_start_behind_an_open_claim_delivers_nothing_before_it)
@@ -162,10 +156,7 @@ TEST(a_branch_that_may_lapse_begins_at_a_boundary)
 	CHECK(first == 899 && end % 3 == 0 && end <= shmring_floor(r));
 	CHECK_IS(shmring_take(late, 1, 1024, &lease), SHMRING_OK);
 	CHECK(lease.first == end && lease.end == end + 3);
-	shmring_member_close(late);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, late, m);
 }
 
 int main(void)

@@ -20,9 +20,7 @@ TEST(numbers_follow_each_other_and_none_is_burned_when_full)
 	CHECK_IS(shmring_next(p, 1), 2024);
 	CHECK_IS(shmring_abort(p), SHMRING_OK);
 	CHECK_IS(shmring_next(p, 1), SHMRING_UNAVAILABLE);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(what_a_claim_refuses)
@@ -98,9 +96,7 @@ TEST(parts_of_a_claim_become_readable_at_once)
 	CHECK_IS(shmring_publish_parts(p, &(struct shmring_part){3, 900, 1, 0}, 1), SHMRING_E_TOO_LARGE);
 	CHECK_IS(shmring_publish_parts(p, &(struct shmring_part){0, 0, 0, 0}, 1), SHMRING_E_INVALID);
 	CHECK_IS(shmring_publish_parts(p, &(struct shmring_part){3, 900, 0, 0}, 1), SHMRING_OK);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 /* A file of numbers, removed already. */
@@ -154,9 +150,7 @@ static void fill_from(const char *where)
 		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
 	}
 	CHECK_IS(shmring_fill(p, 0, fd, 0, 1), SHMRING_E_INVALID); /* no claim is open */
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 	close(fd);
 }
 
@@ -210,9 +204,7 @@ TEST(a_batch_is_one_run_and_what_was_claimed_beyond_it_is_aborted)
 	}
 	CHECK_IS(n, 8);
 	CHECK_IS(at, 11);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(messages_run_over_the_end_of_the_slots)
@@ -239,9 +231,7 @@ TEST(messages_run_over_the_end_of_the_slots)
 	}
 	CHECK_IS(shmring_push(p, bytes, 1024 * SLOT_BYTES, 0, &id), SHMRING_OK); /* all of the ring */
 	CHECK_IS(shmring_next(p, 1), SHMRING_UNAVAILABLE);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(a_single_producer_is_one)
@@ -281,9 +271,7 @@ TEST(a_single_producer_may_go_on_to_available)
 	CHECK_IS(shmring_next(p, 1), 100);
 	CHECK_IS(shmring_publish_ones(p, 99, NULL, 8), SHMRING_E_INVALID);
 	CHECK_IS(shmring_publish_ones(p, 100, NULL, 8), SHMRING_OK);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(several_producers_cannot_go_on_beyond_their_claim)
@@ -327,9 +315,7 @@ TEST(scattered_rings_carry_one_slot_messages_only)
 		CHECK_IS(want, 200);
 		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
 	}
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(without_branches_the_oldest_is_overwritten_but_no_open_claim)
@@ -361,9 +347,7 @@ TEST(close_to_the_last_sequence)
 		CHECK_IS(push_number(p, (uint64_t)i), SHMRING_OK);
 		CHECK_IS(pop_number(m), i);
 	}
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(the_counters_count)
@@ -386,9 +370,7 @@ TEST(the_counters_count)
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(shmring_seat_info(r, m->seat_index, &seat), SHMRING_OK);
 	CHECK(seat.messages == 1 && seat.role == ROLE_MEMBER && seat.hold == UINT64_MAX);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 int main(void)

@@ -42,10 +42,7 @@ TEST(members_that_take_in_turn_do_not_keep_out)
 	NEED(shmring_take(a, 1, 1, &lease) == SHMRING_OK);
 	NEED(shmring_take(b, 1, 1, &lease) == SHMRING_OK);
 	CHECK(a->contention.ns == 0 && b->contention.ns == 0);
-	shmring_member_close(a);
-	shmring_member_close(b);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, a, b);
 }
 
 int main(void)

@@ -72,11 +72,7 @@ static void check_with_the_lock_held(bool exclusive)
 	}
 	CHECK_IS(m->branch->d.orphans, 0);
 	check_works(r, m);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	munmap(c, sizeof *c);
-	munmap(d, sizeof *d);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(fresh_messages_are_taken_while_redelivery_has_to_wait)
@@ -126,11 +122,7 @@ TEST(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep)
 		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	}
 	check_works(r, m);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	munmap(c, sizeof *c);
-	munmap(d, sizeof *d);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(what_the_dead_held_comes_before_fresh_messages)
@@ -146,10 +138,7 @@ TEST(what_the_dead_held_comes_before_fresh_messages)
 	CHECK_IS(recover(r), 1);
 	for (int64_t i = 0; i < 8; i++)
 		CHECK_IS(pop_number(m), i);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	munmap(d, sizeof *d);
-	ring_end(r);
+	END(r, p, m);
 }
 
 /* --- many sleep ------------------------------------------------------------------------ */
@@ -256,9 +245,7 @@ TEST(threads_that_share_the_only_member_wake_each_other)
 	}
 	CHECK_IS(pop_number(m), 2);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
@@ -283,9 +270,7 @@ TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 	CHECK(!other.m->woken && !m->woken);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	shmring_member_close(other.m);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 struct waiter_thread {
@@ -398,7 +383,6 @@ TEST(a_death_is_noticed_while_many_sleep)
 	}
 	stop_waiting(w, &over);
 	shmring_producer_close(p);
-	munmap(c, sizeof *c);
 	ring_end(r);
 }
 

@@ -34,7 +34,6 @@ TEST(what_a_dead_member_held_comes_again_and_nothing_else)
 			CHECK_IS(branch_released(r, m->branch, false), 10);
 			end_working(r, p, m);
 		}
-	munmap(c, sizeof *c);
 }
 
 /* A take of [0, 2) word by word, as shmring_take() does it. */
@@ -96,7 +95,6 @@ TEST(a_member_dies_at_each_step_of_a_take)
 			CHECK_IS(again, c->step >= TAKE_MOVED ? 3 : 0);
 			end_working(r, p, m);
 		}
-	munmap(c, sizeof *c);
 }
 
 /* The same seat may serve another branch by the time its former owner's take
@@ -151,11 +149,7 @@ TEST(a_take_is_not_confirmed_for_another_branch)
 	CHECK_IS(recover(r), 2);
 	CHECK_IS(drain(y, &again), 0x3f);
 	CHECK_IS(again, 0);
-	shmring_member_close(x);
-	shmring_member_close(y);
-	shmring_producer_close(p);
-	munmap(c, sizeof *c);
-	ring_end(r);
+	END(r, p, x, y);
 }
 
 /* Adopting [0, 4) of an orphan, word by word. */
@@ -227,8 +221,6 @@ TEST(a_member_dies_at_each_step_of_adopting_from_the_dead)
 				CHECK_IS(branch_released(r, m->branch, false), 8);
 				end_working(r, p, m);
 			}
-	munmap(c, sizeof *c);
-	munmap(d, sizeof *d);
 }
 
 static int split_by_halves(struct puppet *c)
@@ -265,7 +257,6 @@ TEST(a_member_dies_while_it_splits_a_lease)
 		CHECK_IS(again, c->step ? 0xf3 : 0xff);
 		end_working(r, p, m);
 	}
-	munmap(c, sizeof *c);
 }
 
 static int join_and_die(struct puppet *c)
@@ -303,11 +294,8 @@ TEST(branches_without_a_living_member_keep_or_go_by_their_policy)
 		m = member_with(r, "b", &o);
 		CHECK_IS(drain(m, &again), 0x3f);
 		CHECK_IS(again, c->step == 2 ? 0 : 7);
-		shmring_member_close(m);
-		shmring_producer_close(p);
-		ring_end(r);
+		END(r, p, m);
 	}
-	munmap(c, sizeof *c);
 }
 
 /* Everything that the member is told: messages as they are, what it lost as -1. */
@@ -372,7 +360,6 @@ TEST(on_a_branch_that_may_lapse_the_dead_hold_nobody)
 			CHECK(held || (told[0] == -1 && told[5] == -1));
 			end_working(r, p, m);
 		}
-	munmap(c, sizeof *c);
 }
 
 int main(void)

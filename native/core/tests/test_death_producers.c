@@ -35,7 +35,6 @@ TEST(a_producer_dies_at_each_step_and_its_hole_is_stepped_over)
 				CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 				end_working(r, p, m);
 			}
-	munmap(c, sizeof *c);
 }
 
 TEST(a_single_producer_that_died_makes_way_for_the_next_at_once)
@@ -51,10 +50,7 @@ TEST(a_single_producer_that_died_makes_way_for_the_next_at_once)
 	p = producer_of(r); /* nobody has called recover */
 	CHECK_IS(push_number(p, 5), SHMRING_OK);
 	CHECK_IS(pop_number(m), 5);
-	shmring_producer_close(p);
-	shmring_member_close(m);
-	munmap(c, sizeof *c);
-	ring_end(r);
+	END(r, p, m);
 }
 
 /* Several dead producers with an intent at the same place; one of them owns
@@ -134,7 +130,6 @@ TEST(among_several_dead_with_an_intent_at_one_place_the_owner_is_found)
 					d->n = 4;
 					puppet_die(d);
 					CHECK_IS(d->lo, end);
-					munmap(d, sizeof *d);
 					CHECK_IS(push_number(p, 5000), SHMRING_OK);
 				}
 				CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
@@ -155,7 +150,6 @@ TEST(among_several_dead_with_an_intent_at_one_place_the_owner_is_found)
 				CHECK_IS(seats_in_use(r), 2);
 				end_working(r, p, m);
 			}
-	munmap(c, sizeof *c);
 }
 
 TEST(a_living_producer_at_the_same_place_is_waited_for)
@@ -181,7 +175,6 @@ TEST(a_living_producer_at_the_same_place_is_waited_for)
 	shmring_producer_close(p);
 	check_works(r, m);
 	shmring_member_close(m);
-	munmap(c, sizeof *c);
 	ring_end(r);
 }
 
@@ -209,10 +202,7 @@ static int wait_behind_a_hole(uint8_t strategy, int64_t slice_ns, bool traffic)
 		}
 		(void)shmring_wait_message(m, slice_ns ? clock_ns() + slice_ns : INT64_MAX, strategy);
 	}
-	shmring_producer_close(p);
-	shmring_member_close(m);
-	munmap(c, sizeof *c);
-	ring_end(r);
+	END(r, p, m);
 	return waits;
 }
 

@@ -26,9 +26,7 @@ TEST(one_marker_ends_every_member_of_every_branch_once)
 	}
 	for (int i = 0; i < MEMBERS; i++)
 		shmring_member_close(a[i]);
-	shmring_member_close(b);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, b);
 }
 
 TEST(a_member_ends_before_it_gets_what_lies_behind_the_marker)
@@ -55,11 +53,7 @@ TEST(a_member_ends_before_it_gets_what_lies_behind_the_marker)
 	CHECK_IS(pop_number(late), SHMRING_ENDED);
 	CHECK_IS(pop_number(quick), SHMRING_ENDED);
 	CHECK_IS(pop_number(busy), SHMRING_ENDED);
-	shmring_member_close(quick);
-	shmring_member_close(busy);
-	shmring_member_close(late);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, quick, busy, late);
 }
 
 TEST(a_follower_ends_when_its_upstream_has_released_all)
@@ -82,11 +76,7 @@ TEST(a_follower_ends_when_its_upstream_has_released_all)
 	CHECK_IS(pop_number(mb), 0);
 	CHECK_IS(pop_number(mb), SHMRING_ENDED);
 	CHECK_IS(pop_number(mc), SHMRING_ENDED);
-	shmring_member_close(ma);
-	shmring_member_close(mb);
-	shmring_member_close(mc);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, ma, mb, mc);
 }
 
 TEST(markers_with_nothing_between_them_are_one_end)
@@ -117,11 +107,7 @@ TEST(markers_with_nothing_between_them_are_one_end)
 	CHECK_IS(pop_number(late), SHMRING_ENDED);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
 	CHECK_IS(pop_number(other), SHMRING_UNAVAILABLE);
-	shmring_member_close(m);
-	shmring_member_close(other);
-	shmring_member_close(late);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m, other, late);
 }
 
 TEST(a_member_that_was_busy_for_some_runs_is_told_of_each)
@@ -139,10 +125,7 @@ TEST(a_member_that_was_busy_for_some_runs_is_told_of_each)
 	for (uint64_t run = 0; run < 700; run++)
 		CHECK_IS(pop_number(busy), SHMRING_ENDED);
 	CHECK_IS(pop_number(busy), SHMRING_UNAVAILABLE);
-	shmring_member_close(m);
-	shmring_member_close(busy);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m, busy);
 }
 
 TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
@@ -164,9 +147,7 @@ TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 	push_end(p);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(an_aborted_claim_behind_an_end_is_no_further_end)
@@ -185,10 +166,7 @@ TEST(an_aborted_claim_behind_an_end_is_no_further_end)
 	push_n(p, 1, 1);
 	CHECK_IS(pop_number(m), 1); /* what the newcomer stepped over ended nobody */
 	CHECK_IS(pop_number(late), SHMRING_UNAVAILABLE);
-	shmring_member_close(late);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, late, m);
 }
 
 TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
@@ -209,10 +187,7 @@ TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
 	push_end(p);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	CHECK_IS(pop_number(again), SHMRING_ENDED);
-	shmring_member_close(m);
-	shmring_member_close(again);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m, again);
 }
 
 TEST(who_passes_markers_on_gets_them_as_messages)
@@ -244,10 +219,7 @@ TEST(who_passes_markers_on_gets_them_as_messages)
 	push_end(p);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
 	CHECK_IS(pop_number(passing), SHMRING_ENDED); /* the other one came to it first */
-	shmring_member_close(passing);
-	shmring_member_close(other);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, passing, other);
 }
 
 static int die_with_one(void *path)
@@ -274,10 +246,7 @@ TEST(what_the_dead_held_comes_before_the_end)
 	CHECK_IS(pop_number(m), 0); /* nobody had noticed the death yet */
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
-	shmring_member_close(m);
-	shmring_member_close(other);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m, other);
 }
 
 /* Who found the marker died before it had moved the branch past it. */
@@ -295,11 +264,7 @@ TEST(an_end_that_was_found_and_not_passed)
 	CHECK_IS(m->branch->taken.v >> 8, 1);
 	CHECK_IS(pop_number(late), 1);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
-	shmring_member_close(m);
-	shmring_member_close(other);
-	shmring_member_close(late);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m, other, late);
 }
 
 TEST(the_end_on_exclusive_lapsing_and_ephemeral_branches)
@@ -320,9 +285,7 @@ TEST(the_end_on_exclusive_lapsing_and_ephemeral_branches)
 			CHECK_IS(shmring_member_hold(m), NONE);
 			CHECK_IS(m->seat->lease.hold, NONE);
 		}
-		shmring_member_close(m);
-		shmring_producer_close(p);
-		ring_end(r);
+		END(r, p, m);
 	}
 }
 
@@ -442,10 +405,7 @@ TEST(who_reads_on_for_another_hears_of_the_ends_since_then)
 	again = member_of(r, "b");
 	shmring_member_hear_ends(again, 7); /* of a branch that had the name before */
 	CHECK_IS(pop_number(again), SHMRING_UNAVAILABLE);
-	shmring_member_close(again);
-	shmring_member_close(other);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, again, other);
 }
 
 TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)

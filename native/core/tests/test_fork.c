@@ -127,7 +127,6 @@ static void check_parent_is_dead(uint64_t unseen)
 	CHECK(is_published(r, 0));
 	check_works(r, m);
 	shmring_member_close(m);
-	munmap(c, sizeof *c);
 	ring_end(r);
 }
 

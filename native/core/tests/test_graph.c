@@ -58,10 +58,7 @@ TEST(a_follower_sees_what_its_upstream_has_released)
 	CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE);
 	CHECK_IS(shmring_branch_info(r, b, &info), SHMRING_OK);
 	CHECK(info.position == 5 && info.released == 5 && info.upstream == UINT64_C(1) << a && info.members == 1);
-	shmring_member_close(ma);
-	shmring_member_close(mb);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, ma, mb);
 }
 
 TEST(a_diamond_joins_at_the_slower_side)
@@ -83,12 +80,7 @@ TEST(a_diamond_joins_at_the_slower_side)
 		CHECK_IS(pop_number(i % 2 ? mc : mb), i);
 		CHECK_IS(pop_number(md), i);
 	}
-	shmring_member_close(ma);
-	shmring_member_close(mb);
-	shmring_member_close(mc);
-	shmring_member_close(md);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, ma, mb, mc, md);
 }
 
 TEST(following_another_takes_effect_at_once)
@@ -120,10 +112,7 @@ TEST(following_another_takes_effect_at_once)
 	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
 	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << b), SHMRING_OK);
 	CHECK_IS(pop_number(mc), 3);
-	shmring_member_close(ma);
-	shmring_member_close(mc);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, ma, mc);
 }
 
 static uint64_t upstreams(const shmring *r, uint32_t id)
@@ -158,11 +147,7 @@ TEST(upstreams_are_added_and_removed_one_by_one)
 	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << a), SHMRING_OK);
 	CHECK_IS(shmring_unfollow(r, c, UINT64_C(1) << a), SHMRING_OK); /* gone already */
 	CHECK_IS(upstreams(r, c), UINT64_C(1) << b);
-	shmring_member_close(ma);
-	shmring_member_close(mb);
-	shmring_member_close(mc);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, ma, mb, mc);
 }
 
 struct builder {
@@ -308,10 +293,7 @@ TEST(where_a_newcomer_starts)
 	o.sequence = 105;
 	m = member_with(r, "at 105", &o);
 	CHECK_IS(pop_number(m), 111);
-	shmring_member_close(m);
-	shmring_member_close(keep);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m, keep);
 }
 
 TEST(dropping_a_branch_ends_its_members_but_not_their_leases)
@@ -366,10 +348,7 @@ TEST(dropping_a_branch_in_the_middle_reconnects_its_followers)
 	CHECK_IS(info.upstream, UINT64_C(1) << a);
 	CHECK_IS(pop_number(mc), 0);
 	CHECK_IS(pop_number(mc), SHMRING_UNAVAILABLE);
-	shmring_member_close(ma);
-	shmring_member_close(mc);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, ma, mc);
 }
 
 TEST(an_ephemeral_branch_goes_with_its_last_member)

@@ -59,9 +59,7 @@ TEST(an_open_claim_holds_with_a_branch_and_without)
 	a = member_of(r, "a");
 	CHECK_IS(shmring_find_holder(r, &h), SHMRING_OK);
 	CHECK(h.kind == SHMRING_HELD_BY_CLAIM && h.sequence == 0 && h.age_ns < 0);
-	shmring_member_close(a);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, a);
 }
 
 TEST(words_are_cut_to_their_room_and_end_in_it)

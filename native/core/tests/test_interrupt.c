@@ -95,9 +95,7 @@ TEST(a_wait_is_ended_by_another_thread_at_any_instant)
 	without_end = false;
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(shmring_wait_space(p, 1, INT64_MAX, SHMRING_WAIT_FUTEX), SHMRING_OK);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(while_it_is_interrupted_a_wait_does_not_sleep)
@@ -114,9 +112,7 @@ TEST(while_it_is_interrupted_a_wait_does_not_sleep)
 	NEED(push_number(p, 1) == SHMRING_OK);
 	CHECK_IS(shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_FUTEX), SHMRING_OK); /* there is one */
 	without_end = false;
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 /* --- a signal --------------------------------------------------------------------------- */

@@ -89,9 +89,7 @@ TEST(who_has_lost_all_descriptors_lives_until_death)
 	CHECK_IS(drain(m, &redelivered), 1 << 1);
 	CHECK_IS(redelivered, 1 << 1);
 	check_works(r, m);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 static int go_on_without(struct puppet *c)
@@ -139,10 +137,7 @@ TEST(who_has_lost_all_descriptors_joins_and_leaves)
 	puppet_kill(c, pid);
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(pop_number(m), 2);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	munmap(c, sizeof *c);
-	ring_end(r);
+	END(r, p, m);
 }
 
 /* --- a number that is used again -------------------------------------------------------- */
@@ -213,7 +208,6 @@ TEST(of_two_handles_with_one_number_each_keeps_its_own)
 	CHECK_IS(recover(r), 1);
 	check_works(r, m);
 	shmring_member_close(m);
-	munmap(c, sizeof *c);
 	ring_end(r);
 }
 
@@ -347,10 +341,7 @@ TEST(the_dead_are_found_under_a_readers_lock)
 	CHECK_IS(recover(r), 2);
 	CHECK_IS(drain(m, &redelivered), 1 << 1);
 	reader_end(reader);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	munmap(c, sizeof *c);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(a_seat_that_a_reader_has_locked_is_passed_over)
@@ -448,7 +439,6 @@ TEST(who_cannot_leave_in_order_is_dead_to_others)
 	CHECK_IS(shmring_unsubscribe(r, "alone"), SHMRING_OK);
 	check_works(r, m);
 	shmring_member_close(m);
-	munmap(c, sizeof *c);
 	ring_end(r);
 }
 
@@ -544,9 +534,7 @@ TEST(a_thread_that_closes_everything_all_the_time_evicts_nobody)
 	while (pop_number(m) >= 0)
 		;
 	check_works(r, m);
-	shmring_producer_close(p);
-	shmring_member_close(m);
-	ring_end(r);
+	END(r, p, m);
 }
 
 int main(void)

@@ -28,9 +28,7 @@ TEST(only_kinds_that_are_what_they_say_are_published)
 	CHECK_IS(shmring_push(p, batch, 23, SHMRING_KIND_ARROW_STREAM, NULL), SHMRING_E_INVALID);
 	CHECK_IS(shmring_push(p, batch, sizeof batch, SHMRING_KIND_ARROW_BATCH, NULL), SHMRING_E_INVALID);
 	CHECK_IS(shmring_claimed(r), 3);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 
 	r = ring_with(&(struct shmring_options){.slots = 1024, .schema = "schema", .schema_bytes = 6});
 	p = producer_of(r);
@@ -51,9 +49,7 @@ TEST(a_number_that_is_not_wanted_may_be_null)
 	CHECK_IS(shmring_push_many(p, rows, 8, 2, NULL, 8, NULL), SHMRING_OK);
 	for (int64_t i = 0; i < 3; i++)
 		CHECK_IS(pop_number(m), i);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(unknown_flags_and_wait_strategies_are_refused)
@@ -69,9 +65,7 @@ TEST(unknown_flags_and_wait_strategies_are_refused)
 	CHECK_IS(shmring_wait_message(m, 0, SHMRING_WAIT_STRATEGIES), SHMRING_E_INVALID);
 	CHECK_IS(shmring_wait_space(p, 1, 0, 255), SHMRING_E_INVALID);
 	CHECK_IS(shmring_wait_released(r, 0, 1, 0, SHMRING_WAIT_STRATEGIES), SHMRING_E_INVALID);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(a_release_of_what_is_not_held_changes_nothing)
@@ -105,10 +99,7 @@ TEST(a_release_of_what_is_not_held_changes_nothing)
 	newcomer = member_of(r, "late");
 	CHECK_IS(shmring_take(newcomer, 10, 1024, &lease), SHMRING_OK);
 	CHECK(lease.first == 11 && lease.end == 13);
-	shmring_member_close(newcomer);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, newcomer, m);
 }
 
 TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
@@ -136,9 +127,7 @@ TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
 	CHECK_IS(shmring_release(m, 0, 1), SHMRING_E_INVALID);
 	CHECK_IS(shmring_push(p, "x", 1, 0, NULL), SHMRING_UNAVAILABLE);
 	CHECK(!strstr(shmring_error_message(), "not held"));
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 int main(void)

@@ -41,10 +41,7 @@ TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 	shmring_member_close(follower);
 	NEED(shmring_unsubscribe(r, "f") == SHMRING_OK);
 	check_works(r, m);
-	shmring_member_close(other);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, other, m);
 }
 
 TEST(many_hand_back_into_few_seats)
@@ -67,9 +64,7 @@ TEST(many_hand_back_into_few_seats)
 	CHECK_IS(drain(m, &again), (UINT64_C(1) << 60) - 1);
 	CHECK_IS(again, (UINT64_C(1) << 60) - 1);
 	CHECK_IS(seats_in_use(r), 2);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(without_a_seat_the_same_member_gets_it_again_and_others_once_it_has_left)
@@ -101,9 +96,7 @@ TEST(without_a_seat_the_same_member_gets_it_again_and_others_once_it_has_left)
 	CHECK_IS(drain(other, &again), 0x14);
 	CHECK_IS(again, 0x14);
 	CHECK_IS(branch_released(r, other->branch, false), 6);
-	shmring_member_close(other);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, other);
 }
 
 TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused)
@@ -123,9 +116,7 @@ TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused)
 	CHECK_IS(shmring_nack(m, 109, 194), SHMRING_E_INVALID);
 	CHECK_IS(shmring_nack(m, 110, 194), SHMRING_OK);
 	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_OK);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(on_exclusive_lapsing_and_dropped_branches)
@@ -166,9 +157,7 @@ TEST(on_exclusive_lapsing_and_dropped_branches)
 	CHECK_IS(shmring_take(lapsing, 1, 1, &l), SHMRING_LAPSED);
 	shmring_member_lapsed(lapsing, &first, &end);
 	CHECK(first == 6);
-	shmring_member_close(lapsing);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, lapsing);
 }
 
 TEST(while_the_admin_lock_is_not_to_be_had_the_lease_stays)
@@ -247,7 +236,6 @@ TEST(a_member_dies_at_each_step_of_handing_back)
 			CHECK_IS(branch_released(r, m->branch, false), 8);
 			end_working(r, p, m);
 		}
-	munmap(c, sizeof *c);
 }
 
 int main(void)

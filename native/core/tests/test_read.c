@@ -33,9 +33,7 @@ TEST(leases_are_released_in_any_order_and_the_lowest_one_holds)
 			CHECK_IS(shmring_member_hold(m), left ? base + low : UINT64_MAX);
 		}
 	}
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(a_lease_is_split_and_joined_by_releases)
@@ -58,9 +56,7 @@ TEST(a_lease_is_split_and_joined_by_releases)
 	CHECK_IS(shmring_release(m, 80, 90), SHMRING_OK);
 	CHECK_IS(shmring_member_hold(m), UINT64_MAX);
 	CHECK_IS(branch_released(r, m->branch, false), 100);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(the_limit_of_separate_leases_and_releases_that_are_deferred)
@@ -99,9 +95,7 @@ TEST(the_limit_of_separate_leases_and_releases_that_are_deferred)
 	CHECK_IS(shmring_member_hold(m), 130);
 	CHECK_IS(shmring_release(m, 130, 140), SHMRING_OK);
 	CHECK_IS(branch_released(r, m->branch, false), 196);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 /* One lease, released one by one. If a release looked at all that wait, this
@@ -130,9 +124,7 @@ TEST(releases_in_any_order_cost_the_same)
 		CHECK_IS(m->deferred.used, 0);
 		CHECK_IS(shmring_member_hold(m), UINT64_MAX);
 	}
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(neighbouring_leases_need_one_entry)
@@ -172,9 +164,7 @@ TEST(one_message_is_taken_and_read_in_one_step)
 	CHECK_IS(message.message_id, 3);
 	CHECK_IS(shmring_release(m, 3, 4), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 0, 2), SHMRING_OK);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(aborted_runs_are_stepped_over)
@@ -197,9 +187,7 @@ TEST(aborted_runs_are_stepped_over)
 	CHECK_IS(pop_number(m), 4);
 	CHECK_IS(pop_number(m), 5);
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(an_end_marker_ends_a_batch)
@@ -218,9 +206,7 @@ TEST(an_end_marker_ends_a_batch)
 	CHECK(strstr(shmring_error_message(), "ended") != NULL);
 	l = lease_of(m, 100);
 	CHECK(l.first == 3 && l.end == 4);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(a_take_stays_inside_its_bounds)
@@ -247,9 +233,7 @@ TEST(a_take_stays_inside_its_bounds)
 	CHECK_IS(shmring_take(m, 100, 9, &l), SHMRING_OK);
 	CHECK(l.first == 30 && l.end == 33 && l.messages == 1);
 	CHECK_IS(shmring_take(m, 100, 9, &l), SHMRING_UNAVAILABLE);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(members_share_the_work_and_none_sees_what_the_other_has)
@@ -271,9 +255,7 @@ TEST(members_share_the_work_and_none_sees_what_the_other_has)
 	CHECK_IS(branch_released(r, a->branch, false), 10); /* a holds it */
 	shmring_member_close(a);
 	CHECK_IS(branch_released(r, b->branch, false), 12);
-	shmring_member_close(b);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, b);
 }
 
 TEST(an_exclusive_branch_has_one_member)
@@ -289,9 +271,7 @@ TEST(an_exclusive_branch_has_one_member)
 	shmring_member_close(a);
 	b = member_with(r, "b", &o);
 	CHECK_IS(pop_number(b), 1); /* where the branch stood */
-	shmring_member_close(b);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, b);
 }
 
 TEST(lapse_loses_the_oldest_and_says_exactly_which)
@@ -332,9 +312,7 @@ TEST(lapse_loses_the_oldest_and_says_exactly_which)
 	CHECK(lost > 0 && got > 0 && lost + got == expected);
 	CHECK_IS(shmring_seat_info(r, m->seat_index, &seat), SHMRING_OK);
 	CHECK_IS(seat.lapsed, lost);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(what_a_member_of_a_lapsing_branch_holds_is_not_overwritten)
@@ -360,9 +338,7 @@ TEST(what_a_member_of_a_lapsing_branch_holds_is_not_overwritten)
 	CHECK_IS(n, 11);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	CHECK_IS(push_number(p, 1), SHMRING_OK);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(one_slot_messages_side_by_side_are_rows)
@@ -392,9 +368,7 @@ TEST(one_slot_messages_side_by_side_are_rows)
 	CHECK(shmring_rows(r, 6, 8) == NULL);
 	CHECK(shmring_rows(r, 7, 8) == shmring_slot(r, 7));
 	CHECK(shmring_rows(r, 7, 9) == NULL); /* nothing is published there */
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(what_a_member_abandons_is_delivered_again)
@@ -417,9 +391,7 @@ TEST(what_a_member_abandons_is_delivered_again)
 	CHECK(l.redelivered && l.first == 3 && l.end == 4);
 	CHECK_IS(shmring_release(other, l.first, l.end), SHMRING_OK);
 	CHECK_IS(pop_number(other), 4);
-	shmring_member_close(other);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, other);
 }
 
 /* Long ones are computed in three places at once. */
@@ -471,9 +443,7 @@ TEST(checksums_are_checked)
 	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_OK); /* one may go on behind it */
 	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_E_DAMAGED);
 	CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_UNAVAILABLE);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(time_is_kept_as_asked)
@@ -498,9 +468,7 @@ TEST(time_is_kept_as_asked)
 			CHECK_IS(message.time, 0);
 		else
 			CHECK(before <= message.time && message.time <= after);
-		shmring_member_close(m);
-		shmring_producer_close(p);
-		ring_end(r);
+		END(r, p, m);
 	}
 }
 

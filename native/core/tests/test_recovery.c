@@ -119,9 +119,6 @@ TEST(a_recovery_that_was_killed_is_finished_by_the_next)
 			CHECK_IS(seats_in_use(r), 1);
 			ring_end(r);
 		}
-	munmap(c, sizeof *c);
-	munmap(dead_producer, sizeof *c);
-	munmap(dead_member, sizeof *c);
 }
 
 static int hold_the_admin_lock(struct puppet *c)
@@ -144,7 +141,6 @@ TEST(the_admin_lock_falls_with_its_holder)
 	m = member_of(r, "b");
 	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
 	shmring_member_close(m);
-	munmap(c, sizeof *c);
 	ring_end(r);
 }
 
@@ -179,7 +175,6 @@ TEST(a_stopped_process_is_not_dead)
 	CHECK(is_published(r, 0));
 	check_works(r, m);
 	shmring_member_close(m);
-	munmap(c, sizeof *c);
 	ring_end(r);
 }
 
@@ -212,7 +207,6 @@ TEST(seats_run_out_and_come_back)
 		r = ring_again(ring_path()); /* finds no free seat and clears the dead away */
 		shmring_close(r);
 	}
-	munmap(c, sizeof *c);
 	unlink(ring_path());
 }
 
@@ -282,7 +276,6 @@ TEST(what_a_handle_leaves_open_is_like_the_dead_ones)
 	puppet_kill(c, pid);
 	CHECK_IS(recover(r), 0);
 	end_working(r, p, m);
-	munmap(c, sizeof *c);
 }
 
 static int make_all_branches(struct puppet *c)
@@ -315,7 +308,6 @@ TEST(branches_run_out_and_come_back)
 		CHECK_IS(load_relaxed(&r->cursors->graph.active), 0);
 		CHECK_IS(seats_in_use(r), 1);
 	}
-	munmap(c, sizeof *c);
 	ring_end(r);
 }
 

@@ -55,10 +55,7 @@ TEST(a_row_says_what_was_pushed_and_who_still_has_to_release_it)
 	rows(r, 0, &row, text);
 	CHECK_IS(row.reference_count, 2);
 	NEED(shmring_release(a, 0, 1) == SHMRING_OK);
-	shmring_member_close(a);
-	shmring_member_close(b);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, a, b);
 }
 
 TEST(messages_of_several_slots_are_one_row_and_cut_to_what_was_asked_for)
@@ -114,9 +111,7 @@ TEST(what_may_be_overwritten_is_no_row)
 		CHECK(push_number(p, i) == SHMRING_OK && (i < 500 || pop_number(m) == (int64_t)(i - 500)));
 	CHECK_IS(rows(r, 1499, &row, text), shmring_claimed(r) - shmring_floor(r));
 	CHECK_IS(row.message_id, 1499);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(a_read_only_handle_sees_the_rows_of_a_ring_whose_users_are_dead)
@@ -133,7 +128,6 @@ TEST(a_read_only_handle_sees_the_rows_of_a_ring_whose_users_are_dead)
 	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY, &r) == SHMRING_OK);
 	CHECK_IS(rows(r, 0, &row, text), 1);
 	CHECK_IS(row.reference_count, 0);
-	munmap(c, sizeof *c);
 	ring_end(r);
 }
 
@@ -193,7 +187,6 @@ TEST(a_row_is_never_torn_while_its_slot_is_overwritten)
 	puppet_kill(c, pid);
 	CHECK(filled > 0);
 	CHECK_IS(torn, 0);
-	munmap(c, sizeof *c);
 	ring_end(r);
 }
 

@@ -65,9 +65,7 @@ TEST(timeouts_are_kept)
 	CHECK_IS(pop_number(m), 1);
 	CHECK_IS(shmring_wait_space(p, 1, 0, 0), SHMRING_OK);
 	CHECK_IS(shmring_wait_space(p, 2, 0, 0), SHMRING_TIMEOUT);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 /* --- ping-pong: each side sleeps for the other in every round -------------------- */
@@ -298,9 +296,7 @@ TEST(no_wake_up_is_lost_along_a_chain)
 	for (int i = 0; i < 3; i++)
 		pthread_join(threads[i], NULL);
 	store_relaxed(&endless, false);
-	shmring_member_close(end);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, end);
 }
 
 /* --- a smaller wish is not forgotten for a bigger one -------------------------------- */
@@ -420,9 +416,7 @@ TEST(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish)
 		while (pop_number(m) >= 0)
 			;
 		pthread_join(threads[1], NULL);
-		shmring_member_close(m);
-		shmring_producer_close(p);
-		ring_end(r);
+		END(r, p, m);
 	}
 	store_relaxed(&endless, false);
 }
@@ -445,9 +439,7 @@ TEST(a_release_wakes_who_waits_for_more_than_a_branch_that_gates_by_its_holds_on
 		r->cursors->producers.futex = 1;
 		CHECK_IS(shmring_release(m, lease.first, lease.end), SHMRING_OK);
 		CHECK_IS(r->cursors->producers.futex, 2);
-		shmring_member_close(m);
-		shmring_producer_close(p);
-		ring_end(r);
+		END(r, p, m);
 	}
 }
 
@@ -511,9 +503,7 @@ TEST(a_signal_ends_a_sleep)
 		}
 	}
 	store_relaxed(&endless, false);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 TEST(an_idle_reader_costs_next_to_nothing)
@@ -552,9 +542,7 @@ TEST(who_keeps_away_for_a_trial_gets_each_message)
 		CHECK_IS(pop_number(m), i);
 	}
 	CHECK_IS(trials, 2);
-	shmring_member_close(m);
-	shmring_producer_close(p);
-	ring_end(r);
+	END(r, p, m);
 }
 
 static int wait_in_the_child(void *argument)
