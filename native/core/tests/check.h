@@ -21,6 +21,7 @@
 #include "claims.h"
 #include "clock.h"
 #include "deferred.h"
+#include "file.h"
 #include "floor.h"
 #include "seats.h"
 
@@ -165,6 +166,14 @@ static inline const char *ring_path(void)
 	return path;
 }
 
+static inline void write_file(const char *path, const void *data, size_t n)
+{
+	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+
+	NEED(fd >= 0 && write(fd, data, n) == (ssize_t)n);
+	close(fd);
+}
+
 /* A new ring; `path` stays good until the next. */
 static inline shmring *ring_with(const struct shmring_options *options)
 {
@@ -214,10 +223,7 @@ static inline shmring *ring_without_membarrier(shmring *r)
 	int fd = open(ring_path(), O_RDWR);
 
 	h.options |= OPT_FENCES;
-	h.magic = 0;
-	h.crc = 0;
-	h.crc = shmring_crc32c(0, &h, sizeof h);
-	h.magic = LAYOUT_MAGIC;
+	h.crc = header_crc(&h);
 	NEED(fd >= 0 && pwrite(fd, &h, sizeof h, 0) == sizeof h);
 	close(fd);
 	shmring_close(r);

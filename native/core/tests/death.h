@@ -190,6 +190,11 @@ static inline int take_and_die(struct puppet *c)
 	return 0;
 }
 
+static inline int hold_the_admin_lock(struct puppet *c)
+{
+	return admin_try(c->r) ? 0 : 1;
+}
+
 /* Takes one at a time; returns a bit for each number, and of which was redelivered. */
 static inline uint64_t drain(shmring_member *m, uint64_t *redelivered)
 {

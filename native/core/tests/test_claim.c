@@ -289,12 +289,11 @@ TEST(several_producers_cannot_go_on_beyond_their_claim)
 
 TEST(scattered_rings_carry_one_slot_messages_only)
 {
-	uint64_t id;
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .scattered = true});
 	shmring_producer *p = producer_of(r);
 	shmring_member *m = member_of(r, "b");
 
-	CHECK_IS(shmring_push(p, bytes, 301, 0, &id), SHMRING_E_TOO_LARGE);
+	CHECK_IS(shmring_push(p, bytes, 301, 0, NULL), SHMRING_E_TOO_LARGE);
 	CHECK_IS(shmring_next(p, 2), 0);
 	CHECK_IS(shmring_publish(p, 300, 0, 0), SHMRING_E_TOO_LARGE);
 	CHECK_IS(shmring_publish_ones(p, 0, NULL, 4), SHMRING_OK);
@@ -308,7 +307,7 @@ TEST(scattered_rings_carry_one_slot_messages_only)
 			;
 		for (uint64_t i = 0; i < 200; i++)
 			rows[i] = lap << 32 | i;
-		CHECK_IS(shmring_push_many(p, rows, 8, 200, NULL, 8, &id), SHMRING_OK);
+		CHECK_IS(shmring_push_many(p, rows, 8, 200, NULL, 8, NULL), SHMRING_OK);
 		CHECK_IS(shmring_take(m, 200, 1024, &lease), SHMRING_OK);
 		for (at = lease.first; shmring_read(r, &at, lease.end, &message) == SHMRING_OK; want++)
 			CHECK(memcmp(message.data, &rows[want], 8) == 0);
@@ -353,14 +352,13 @@ TEST(close_to_the_last_sequence)
 TEST(the_counters_count)
 {
 	struct shmring_seat_info seat;
-	uint64_t id;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_member *m = member_of(r, "b");
 
 	memset(bytes, 0, 100);
-	CHECK_IS(shmring_push(p, bytes, 100, 0, &id), SHMRING_OK);
-	CHECK_IS(shmring_push_many(p, bytes, 300, 10, NULL, 20, &id), SHMRING_OK);
+	CHECK_IS(shmring_push(p, bytes, 100, 0, NULL), SHMRING_OK);
+	CHECK_IS(shmring_push_many(p, bytes, 300, 10, NULL, 20, NULL), SHMRING_OK);
 	shmring_count_dropped(p);
 	CHECK_IS(shmring_next(p, 1024), SHMRING_UNAVAILABLE);
 	CHECK_IS(shmring_seat_info(r, p->seat_index, &seat), SHMRING_OK);

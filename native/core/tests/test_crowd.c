@@ -7,11 +7,6 @@
 
 /* --- the admin lock is held for good ------------------------------------------------- */
 
-static int hold_the_admin_lock(struct puppet *c)
-{
-	return admin_try(c->r) ? 0 : 1;
-}
-
 static uint64_t number_of(shmring *r, const struct shmring_lease *l)
 {
 	struct shmring_message message;
@@ -22,54 +17,89 @@ static uint64_t number_of(shmring *r, const struct shmring_lease *l)
 	return number;
 }
 
-/* One died with [0, 6); fresh messages follow; then somebody holds the admin lock. */
+/* One dies with [0, 6). */
+static void die_with_six(void)
+{
+	struct puppet *d = puppet_new(take_and_die);
+
+	d->n = 3;
+	puppet_die(d);
+}
+
+static pid_t stop_with_the_lock(struct puppet *c)
+{
+	pid_t pid;
+
+	c->stays = true;
+	pid = puppet_start(c);
+	kill(pid, SIGSTOP);
+	return pid;
+}
+
+/* Nothing but what the dead one held: a wait ends in time, and does not spin. */
+static void wait_in_vain(shmring_member *m)
+{
+	struct shmring_lease l;
+	unsigned vain = 0;
+
+	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++) {
+		int64_t deadline = clock_ns() + 100 * MS;
+
+		do {
+			CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
+			vain++;
+		} while (shmring_wait_message(m, deadline, strategy) != SHMRING_TIMEOUT);
+	}
+	CHECK(vain < 5 * 30);
+}
+
+static int wait_and_take(shmring_member *m, struct shmring_lease *l)
+{
+	int status;
+
+	while ((status = shmring_take(m, 1, 1, l)) == SHMRING_UNAVAILABLE)
+		(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_DEFAULT);
+	return status;
+}
+
+static void take_the_six(shmring_member *m)
+{
+	struct shmring_lease l;
+
+	for (uint64_t i = 0; i < 6; i++) {
+		NEED(wait_and_take(m, &l) == SHMRING_OK);
+		CHECK(l.redelivered);
+		CHECK_IS(number_of(m->ring, &l), i);
+		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
+	}
+}
+
+/* Fresh messages follow; then somebody holds the admin lock. */
 static void check_with_the_lock_held(bool exclusive)
 {
-	struct puppet *d = puppet_new(take_and_die), *c = puppet_new(hold_the_admin_lock);
+	struct puppet *c = puppet_new(hold_the_admin_lock);
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = exclusive};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_member *m;
 	struct shmring_lease l;
-	int64_t deadline;
-	unsigned vain = 0;
-	uint32_t id;
 	pid_t pid;
-	int status;
 
-	NEED(shmring_subscribe(r, "b", &o, &id) == SHMRING_OK);
+	NEED(shmring_subscribe(r, "b", &o, NULL) == SHMRING_OK);
 	push_n(p, 0, 500);
-	d->n = 3;
-	puppet_die(d);
+	die_with_six();
 	CHECK_IS(recover(r), 1);
 	m = member_of(r, "b");
-	c->stays = true;
-	pid = puppet_start(c);
-	kill(pid, SIGSTOP);
+	pid = stop_with_the_lock(c);
 	for (uint64_t i = 6; i < 500; i++) {
 		CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
 		CHECK(!l.redelivered);
 		CHECK_IS(number_of(r, &l), i);
 		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	}
-	/* Nothing but what the dead one held: a wait ends in time, and does not spin. */
-	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++) {
-		deadline = clock_ns() + 100 * MS;
-		while ((status = shmring_wait_message(m, deadline, strategy)) != SHMRING_TIMEOUT) {
-			CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
-			vain++;
-		}
-	}
-	CHECK(vain < 5 * 30);
+	wait_in_vain(m);
 	puppet_kill(c, pid);
-	for (uint64_t i = 0; i < 6; i++) {
-		while ((status = shmring_take(m, 1, 1, &l)) == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_DEFAULT);
-		CHECK_IS(status, SHMRING_OK);
-		CHECK(l.redelivered);
-		CHECK_IS(number_of(r, &l), i);
-		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
-	}
+	take_the_six(m);
 	CHECK_IS(m->branch->d.orphans, 0);
 	check_works(r, m);
 	END(r, p, m);
@@ -84,43 +114,22 @@ TEST(fresh_messages_are_taken_while_redelivery_has_to_wait)
 /* The end does not overtake what the dead held, and whoever waits for it sleeps. */
 TEST(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep)
 {
-	struct puppet *d = puppet_new(take_and_die), *c = puppet_new(hold_the_admin_lock);
+	struct puppet *c = puppet_new(hold_the_admin_lock);
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_member *m = member_of(r, "b");
 	struct shmring_lease l;
-	unsigned vain = 0;
 	pid_t pid;
-	int status;
 
-	for (uint64_t i = 0; i < 6; i++)
-		NEED(push_number(p, i) == SHMRING_OK);
-	NEED(shmring_push(p, NULL, 0, KIND_END, NULL) == SHMRING_OK);
-	d->n = 3;
-	puppet_die(d);
+	push_n(p, 0, 6);
+	push_end(p);
+	die_with_six();
 	CHECK_IS(recover(r), 1);
-	c->stays = true;
-	pid = puppet_start(c);
-	kill(pid, SIGSTOP);
-	for (uint8_t strategy = SHMRING_WAIT_DEFAULT; strategy <= SHMRING_WAIT_FUTEX; strategy++) {
-		int64_t deadline = clock_ns() + 100 * MS;
-
-		do {
-			CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
-			vain++;
-		} while (shmring_wait_message(m, deadline, strategy) != SHMRING_TIMEOUT);
-	}
-	CHECK(vain < 5 * 30);
+	pid = stop_with_the_lock(c);
+	wait_in_vain(m);
 	puppet_kill(c, pid);
-	for (uint64_t i = 0; i < 7; i++) {
-		while ((status = shmring_take(m, 1, 1, &l)) == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_DEFAULT);
-		CHECK_IS(status, i < 6 ? SHMRING_OK : SHMRING_ENDED);
-		if (status)
-			break;
-		CHECK(l.redelivered && number_of(r, &l) == i);
-		CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
-	}
+	take_the_six(m);
+	CHECK_IS(wait_and_take(m, &l), SHMRING_ENDED);
 	check_works(r, m);
 	END(r, p, m);
 }

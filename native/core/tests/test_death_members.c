@@ -13,9 +13,8 @@ TEST(what_a_dead_member_held_comes_again_and_nothing_else)
 			shmring_producer *p = producer_of(r);
 			shmring_member *m = NULL;
 			uint64_t got, again;
-			uint32_t id;
 
-			NEED(shmring_subscribe(r, "b", &earliest, &id) == SHMRING_OK);
+			NEED(shmring_subscribe(r, "b", &earliest, NULL) == SHMRING_OK);
 			push_n(p, 0, 10);
 			if (early)
 				m = member_of(r, "b");
@@ -341,9 +340,8 @@ TEST(on_a_branch_that_may_lapse_the_dead_hold_nobody)
 			shmring_member *m = NULL;
 			uint64_t again, end = 10 + more;
 			bool held = end <= 1024;
-			uint32_t id;
 
-			NEED(shmring_subscribe(r, "b", &o, &id) == SHMRING_OK);
+			NEED(shmring_subscribe(r, "b", &o, NULL) == SHMRING_OK);
 			push_n(p, 0, 10);
 			if (early)
 				m = member_of(r, "b");

@@ -31,20 +31,20 @@ static int use_and_attach_again(void *argument)
 		struct shmring_lease l;
 		shmring_producer *q;
 		shmring_member *m;
-		uint64_t id;
 		uint32_t branch;
 
 		CHECK_IS(shmring_publish(copy.p, 8, 0, 0), SHMRING_E_FORKED);
 		CHECK_IS(shmring_publish_ones(copy.p, 0, NULL, 8), SHMRING_E_FORKED);
 		CHECK_IS(shmring_abort(copy.p), SHMRING_E_FORKED);
 		CHECK_IS(shmring_next(copy.p, 1), SHMRING_E_FORKED);
-		CHECK_IS(shmring_push(copy.p, "", 0, 0, &id), SHMRING_E_FORKED);
-		CHECK_IS(shmring_push_many(copy.p, "x", 1, 1, NULL, 1, &id), SHMRING_E_FORKED);
+		CHECK_IS(shmring_push(copy.p, "", 0, 0, NULL), SHMRING_E_FORKED);
+		CHECK_IS(shmring_push_many(copy.p, "x", 1, 1, NULL, 1, NULL), SHMRING_E_FORKED);
 		CHECK_IS(shmring_producer_available(copy.p), SHMRING_E_FORKED);
 		CHECK_IS(shmring_take(copy.m, 1, 1, &l), SHMRING_E_FORKED);
 		CHECK_IS(shmring_release(copy.m, 0, 1), SHMRING_E_FORKED);
-		CHECK_IS(shmring_wait_space(copy.p, 1, 0, 0), SHMRING_E_FORKED);
-		CHECK_IS(shmring_wait_message(copy.m, 0, 0), SHMRING_E_FORKED);
+		CHECK_IS(shmring_wait_space(copy.p, 1, INT64_MAX, 0), SHMRING_E_FORKED);
+		CHECK_IS(shmring_wait_message(copy.m, INT64_MAX, 0), SHMRING_E_FORKED);
+		CHECK_IS(shmring_member_head_start(copy.m, 1, 1), SHMRING_E_FORKED);
 		CHECK_IS(shmring_producer_open(copy.r, "x", &q), SHMRING_E_FORKED);
 		CHECK_IS(shmring_join(copy.r, "b", NULL, "x", &m), SHMRING_E_FORKED);
 		CHECK_IS(shmring_subscribe(copy.r, "c", NULL, &branch), SHMRING_E_FORKED);

@@ -258,7 +258,6 @@ TEST(where_a_newcomer_starts)
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_member *keep = member_of(r, "keep"), *m;
-	uint32_t id;
 
 	push_n(p, 0, 100);
 	for (int i = 0; i < 50; i++)
@@ -284,7 +283,7 @@ TEST(where_a_newcomer_starts)
 	CHECK_IS(pop_number(m), 100);
 	shmring_member_close(m);
 	o.sequence = 102;
-	CHECK_IS(shmring_subscribe(r, "ahead", &o, &id), SHMRING_E_INVALID);
+	CHECK_IS(shmring_subscribe(r, "ahead", &o, NULL), SHMRING_E_INVALID);
 	CHECK_IS(load_relaxed(&r->cursors->graph.active) >> 6, 0); /* nothing of it stayed */
 	/* Inside a message of several slots: the first after it. */
 	CHECK(shmring_next(p, 10) == 101);
@@ -472,9 +471,8 @@ TEST(guests_come_and_go_while_traffic_flows)
 	pthread_t threads[4];
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024});
 	struct traffic t = {.r = r, .target = 60000 * (uint64_t)stress()};
-	uint32_t id;
 
-	NEED(shmring_subscribe(r, "steady", &earliest, &id) == SHMRING_OK);
+	NEED(shmring_subscribe(r, "steady", &earliest, NULL) == SHMRING_OK);
 	pthread_create(&threads[0], NULL, produce, &t);
 	pthread_create(&threads[1], NULL, consume, &t);
 	pthread_create(&threads[2], NULL, come_and_go, &t);

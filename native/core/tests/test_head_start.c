@@ -518,19 +518,6 @@ TEST(who_is_interrupted_does_not_keep_away)
 	scene_end(&s);
 }
 
-static int set_in_the_child(void *argument)
-{
-	return shmring_member_head_start(argument, 1, 1) == SHMRING_E_FORKED ? 0 : 1;
-}
-
-TEST(a_forked_handle_gives_none)
-{
-	struct scene s = scene_new(0);
-
-	CHECK_IS(reap(spawn(set_in_the_child, s.m)), 0);
-	scene_end(&s);
-}
-
 int main(void)
 {
 	return run_tests();

@@ -1,5 +1,5 @@
 /* Who holds up whom, found and said, on live rings and on those of the dead. */
-#include "death.h"
+#include "check.h"
 
 static void fill(shmring *r)
 {

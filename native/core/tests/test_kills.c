@@ -8,7 +8,6 @@ static const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST
 struct soak {
 	char path[64];
 	uint64_t committed[MAX_PRODUCERS]; /* by child: numbers below were published */
-	uint64_t alive;
 	uint64_t torn, twice, got;
 	uint8_t seen[MAX_PRODUCERS][1 << 20];
 };
@@ -102,11 +101,10 @@ TEST(random_kills_and_stops_lose_nothing)
 	pid_t pids[CHILDREN];
 	struct soaker workers[CHILDREN];
 	uint64_t seed = 5, kills = 0, lost = 0, committed = 0;
-	uint32_t id;
 	shmring_member *m;
 
 	snprintf(s->path, sizeof s->path, "%s", ring_path());
-	NEED(shmring_subscribe(r, "b", &earliest, &id) == SHMRING_OK);
+	NEED(shmring_subscribe(r, "b", &earliest, NULL) == SHMRING_OK);
 	for (uint32_t i = 0; i < CHILDREN; i++) {
 		workers[i] = (struct soaker){s, i};
 		pids[i] = spawn(i < 3 ? soak_produce : soak_consume, &workers[i]);

@@ -38,20 +38,6 @@ TEST(only_kinds_that_are_what_they_say_are_published)
 	ring_end(r);
 }
 
-TEST(a_number_that_is_not_wanted_may_be_null)
-{
-	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
-	uint64_t rows[2] = {1, 2}, zero = 0;
-
-	CHECK_IS(shmring_push(p, &zero, 8, SHMRING_KIND_BYTES, NULL), SHMRING_OK);
-	CHECK_IS(shmring_push_many(p, rows, 8, 2, NULL, 8, NULL), SHMRING_OK);
-	for (int64_t i = 0; i < 3; i++)
-		CHECK_IS(pop_number(m), i);
-	END(r, p, m);
-}
-
 TEST(unknown_flags_and_wait_strategies_are_refused)
 {
 	shmring *r = ring_new();

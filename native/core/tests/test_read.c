@@ -198,7 +198,7 @@ TEST(an_end_marker_ends_a_batch)
 	shmring_member *m = member_of(r, "b");
 
 	push_n(p, 0, 2);
-	CHECK_IS(shmring_push(p, "", 0, KIND_END, NULL), SHMRING_OK);
+	push_end(p);
 	push_n(p, 0, 1);
 	l = lease_of(m, 100);
 	CHECK(l.first == 0 && l.end == 2 && l.messages == 2);
@@ -211,7 +211,6 @@ TEST(an_end_marker_ends_a_batch)
 
 TEST(a_take_stays_inside_its_bounds)
 {
-	uint64_t id;
 	struct shmring_lease l;
 	char big[3000] = {0};
 	shmring *r = ring_new();
@@ -219,9 +218,9 @@ TEST(a_take_stays_inside_its_bounds)
 	shmring_member *m = member_of(r, "b");
 
 	CHECK_IS(shmring_take(m, 0, 10, &l), SHMRING_E_INVALID);
-	CHECK_IS(shmring_push(p, big, 3000, 0, &id), SHMRING_OK);
-	CHECK_IS(shmring_push_many(p, big, 0, 20, NULL, 4, &id), SHMRING_OK);
-	CHECK_IS(shmring_push(p, big, 900, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_push(p, big, 3000, 0, NULL), SHMRING_OK);
+	CHECK_IS(shmring_push_many(p, big, 0, 20, NULL, 4, NULL), SHMRING_OK);
+	CHECK_IS(shmring_push(p, big, 900, 0, NULL), SHMRING_OK);
 	CHECK_IS(shmring_take(m, 5, 0, &l), SHMRING_OK);
 	CHECK(l.first == 0 && l.end == 10 && l.messages == 1); /* one is taken whatever its size */
 	CHECK_IS(shmring_take(m, 5, 100, &l), SHMRING_OK);
@@ -345,23 +344,22 @@ TEST(one_slot_messages_side_by_side_are_rows)
 {
 	char rows[900] = "row";
 	struct shmring_lease l;
-	uint64_t id;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_member *m = member_of(r, "b");
 
-	CHECK_IS(shmring_push_many(p, rows, 300, 3, NULL, 7, &id), SHMRING_OK);
-	CHECK_IS(shmring_push(p, rows, 300, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_push_many(p, rows, 300, 3, NULL, 7, NULL), SHMRING_OK);
+	CHECK_IS(shmring_push(p, rows, 300, 0, NULL), SHMRING_OK);
 	l = lease_of(m, 4);
 	CHECK(shmring_rows(r, l.first, l.end) == shmring_slot(r, 0));
 	CHECK(shmring_rows(r, 1, 2) == shmring_slot(r, 1)); /* from within a run, and to */
 	CHECK(shmring_rows(r, l.first, l.first) == NULL);
 	CHECK(shmring_rows(r, l.first, l.first + 1025) == NULL);
 
-	CHECK_IS(shmring_push(p, rows, 301, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_push(p, rows, 301, 0, NULL), SHMRING_OK);
 	CHECK_IS(shmring_next(p, 1), 6);
 	CHECK_IS(shmring_abort(p), SHMRING_OK);
-	CHECK_IS(shmring_push(p, rows, 1, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_push(p, rows, 1, 0, NULL), SHMRING_OK);
 	l = lease_of(m, 2);
 	CHECK_IS(l.end, 8);
 	CHECK(shmring_rows(r, 4, 6) == NULL);
@@ -416,7 +414,7 @@ TEST(a_checksum_is_the_same_in_one_and_in_parts)
 
 TEST(checksums_are_checked)
 {
-	uint64_t id, at;
+	uint64_t at;
 	uint32_t lengths[3] = {0, 17, 300};
 	char rows[900];
 	struct shmring_lease l;
@@ -428,8 +426,8 @@ TEST(checksums_are_checked)
 	CHECK_IS(shmring_crc32c(0, "123456789", 9), 0xe3069283);
 	CHECK_IS(shmring_crc32c(shmring_crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
 	memset(rows, 'r', sizeof rows);
-	CHECK_IS(shmring_push_many(p, rows, 300, 3, lengths, 0, &id), SHMRING_OK);
-	CHECK_IS(shmring_push(p, rows, 900, 0, &id), SHMRING_OK);
+	CHECK_IS(shmring_push_many(p, rows, 300, 3, lengths, 0, NULL), SHMRING_OK);
+	CHECK_IS(shmring_push(p, rows, 900, 0, NULL), SHMRING_OK);
 	l = lease_of(m, 4);
 	for (at = l.first; at < l.end;) {
 		CHECK_IS(shmring_read(r, &at, l.end, &message), SHMRING_OK);

@@ -88,9 +88,8 @@ TEST(a_recovery_that_was_killed_is_finished_by_the_next)
 			shmring_producer *p = producer_of(r);
 			shmring_member *m;
 			uint64_t got, again;
-			uint32_t id;
 
-			NEED(shmring_subscribe(r, "b", &earliest, &id) == SHMRING_OK);
+			NEED(shmring_subscribe(r, "b", &earliest, NULL) == SHMRING_OK);
 			push_n(p, 0, 6);
 			dead_member->n = 2;
 			puppet_die(dead_member);
@@ -119,11 +118,6 @@ TEST(a_recovery_that_was_killed_is_finished_by_the_next)
 			CHECK_IS(seats_in_use(r), 1);
 			ring_end(r);
 		}
-}
-
-static int hold_the_admin_lock(struct puppet *c)
-{
-	return admin_try(c->r) ? 0 : 1;
 }
 
 TEST(the_admin_lock_falls_with_its_holder)
@@ -294,15 +288,14 @@ TEST(branches_run_out_and_come_back)
 {
 	struct puppet *c = puppet_new(make_all_branches);
 	shmring *r = ring_new();
-	uint32_t id;
 	pid_t pid;
 
 	for (int round = 0; round < 2; round++) {
 		c->stays = true;
 		pid = puppet_start(c);
-		CHECK_IS(shmring_subscribe(r, "mine", NULL, &id), SHMRING_E_LIMIT);
+		CHECK_IS(shmring_subscribe(r, "mine", NULL, NULL), SHMRING_E_LIMIT);
 		puppet_kill(c, pid);
-		CHECK_IS(shmring_subscribe(r, "mine", NULL, &id), SHMRING_OK);
+		CHECK_IS(shmring_subscribe(r, "mine", NULL, NULL), SHMRING_OK);
 		CHECK_IS(shmring_unsubscribe(r, "mine"), SHMRING_OK);
 		recover(r);
 		CHECK_IS(load_relaxed(&r->cursors->graph.active), 0);

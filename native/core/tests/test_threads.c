@@ -125,11 +125,10 @@ static void *churn(void *argument)
 
 	snprintf(name, sizeof name, "%lx", (unsigned long)pthread_self());
 	for (unsigned i = 0; i < 150 * stress(); i++) {
-		uint64_t id;
 		shmring_producer *p = producer_of(r);
 		shmring_member *m = member_with(r, i % 2 ? name : "shared", NULL);
 
-		(void)shmring_push(p, name, sizeof name, KIND_BYTES, &id);
+		(void)shmring_push(p, name, sizeof name, KIND_BYTES, NULL);
 		(void)pop_number(m);
 		shmring_member_close(m);
 		shmring_producer_close(p);

@@ -1,14 +1,6 @@
 /* Removing rings, and those of the dead. */
 #include "folder.h"
 
-static void write_file(const char *path, const void *data, size_t n)
-{
-	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-
-	NEED(fd >= 0 && write(fd, data, n) == (ssize_t)n);
-	close(fd);
-}
-
 TEST(only_the_ring_that_is_meant_is_unlinked)
 {
 	shmring *first, *second;

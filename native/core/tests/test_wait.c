@@ -1,7 +1,6 @@
 /* Waiting: every strategy, time-outs, signals, and no wake-up lost. */
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 
 #include "check.h"
 #include "syscalls.h"
@@ -118,14 +117,13 @@ TEST(no_wake_up_is_lost_between_two_who_sleep_for_each_other)
 		struct side ping = {.ring = NULL, .in = "b", .begins = true}, pong = {.in = "b"};
 		pthread_t threads[2];
 		int64_t start = clock_ns(), took;
-		uint32_t id;
 		struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
 
 		snprintf(path, sizeof path, "%s.back", ring_path());
 		unlink(path);
 		NEED(shmring_create(path, &(struct shmring_options){.slots = 1024}, NULL) == SHMRING_OK);
 		back = ring_again(path);
-		NEED(shmring_subscribe(there, "b", &o, &id) == 0 && shmring_subscribe(back, "b", &o, &id) == 0);
+		NEED(shmring_subscribe(there, "b", &o, NULL) == 0 && shmring_subscribe(back, "b", &o, NULL) == 0);
 		ping.ring = back, ping.out = producer_of(there);
 		pong.ring = there, pong.out = producer_of(back);
 		ping.strategy = pong.strategy = strategy;
@@ -204,15 +202,13 @@ static void *drain(void *argument)
 
 static void end_when_there_is_room(shmring_producer *p, uint8_t strategy)
 {
-	uint64_t id;
 
-	while (shmring_push(p, NULL, 0, SHMRING_KIND_END, &id) != SHMRING_OK)
+	while (shmring_push(p, NULL, 0, SHMRING_KIND_END, NULL) != SHMRING_OK)
 		(void)shmring_wait_space(p, 1, INT64_MAX, strategy);
 }
 
 TEST(no_wake_up_is_lost_between_producers_and_readers_of_a_full_ring)
 {
-	uint32_t id;
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
 
 	store_relaxed(&endless, true);
@@ -227,7 +223,7 @@ TEST(no_wake_up_is_lost_between_producers_and_readers_of_a_full_ring)
 		if (c.strategy == SHMRING_WAIT_SPIN)
 			c.each /= 10;
 		c.total = 2 * c.each;
-		NEED(shmring_subscribe(r, "b", &o, &id) == SHMRING_OK);
+		NEED(shmring_subscribe(r, "b", &o, NULL) == SHMRING_OK);
 		for (int k = 0; k < 2; k++)
 			drains[k] = (struct drain){&c, member_of(r, "b")};
 		pthread_create(&threads[0], NULL, push_through_a_full_ring, &c);
@@ -543,23 +539,6 @@ TEST(who_keeps_away_for_a_trial_gets_each_message)
 	}
 	CHECK_IS(trials, 2);
 	END(r, p, m);
-}
-
-static int wait_in_the_child(void *argument)
-{
-	shmring_member *m = argument;
-
-	return shmring_wait_message(m, INT64_MAX, 0) == SHMRING_E_FORKED ? 0 : 1;
-}
-
-TEST(a_forked_handle_does_not_wait)
-{
-	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
-
-	CHECK_IS(reap(spawn(wait_in_the_child, m)), 0);
-	shmring_member_close(m);
-	ring_end(r);
 }
 
 int main(void)
