@@ -155,6 +155,14 @@ static inline int check_usable(const shmring *ring)
 	return is_owned(ring) ? SHMRING_OK : fail_forked(ring->name);
 }
 
+/* For what takes a seat, or may clear those of the dead away. */
+static inline int check_writable(const shmring *ring)
+{
+	if (is_owned(ring) && ring->read_only)
+		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", ring->name);
+	return check_usable(ring);
+}
+
 /* A seat's counter: its owner is the only writer. */
 static inline void count(uint64_t *counter, uint64_t n)
 {

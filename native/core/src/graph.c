@@ -180,12 +180,10 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 
 static int admin_enter_writable(shmring *r)
 {
-	int status = check_usable(r);
+	int status = check_writable(r);
 
 	if (status)
 		return status;
-	if (r->read_only)
-		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
 	status = admin_enter(r);
 	/* Whoever dies over the graph must leave a dead seat behind. */
 	if (!status && load_relaxed(&r->seat) == NOBODY) {
@@ -239,7 +237,7 @@ static bool reaches(const shmring *r, uint64_t from, uint32_t target)
 
 /* Gives branch `id` other upstreams: those it has and `more`, without `less`.
  * One at a time, so that none of several who build a graph is lost. */
-static int change_upstreams(shmring *r, uint32_t id, uint64_t more, uint64_t less)
+static int change_locked(shmring *r, uint32_t id, uint64_t more, uint64_t less)
 {
 	uint64_t before, after;
 	int status;
@@ -262,26 +260,25 @@ static int change_upstreams(shmring *r, uint32_t id, uint64_t more, uint64_t les
 	return SHMRING_OK;
 }
 
-int shmring_follow(shmring *r, uint32_t id, uint64_t upstream)
+static int change_upstreams(shmring *r, uint32_t id, uint64_t more, uint64_t less)
 {
 	int status = admin_enter_writable(r);
 
 	if (status)
 		return status;
-	status = change_upstreams(r, id, upstream, 0);
+	status = change_locked(r, id, more, less);
 	admin_leave(r);
 	return status;
 }
 
+int shmring_follow(shmring *r, uint32_t id, uint64_t upstream)
+{
+	return change_upstreams(r, id, upstream, 0);
+}
+
 int shmring_unfollow(shmring *r, uint32_t id, uint64_t upstream)
 {
-	int status = admin_enter_writable(r);
-
-	if (status)
-		return status;
-	status = change_upstreams(r, id, 0, upstream);
-	admin_leave(r);
-	return status;
+	return change_upstreams(r, id, 0, upstream);
 }
 
 int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_info *info)

@@ -18,11 +18,6 @@ static void name_of_seat(const shmring *r, uint32_t seat, char *name)
 	name_load(name, r->seats[seat].id.name, SHMRING_NAME_BYTES);
 }
 
-static void name_of_branch(const shmring *r, uint32_t id, char *name)
-{
-	name_load(name, r->cursors->branch[id].d.name, sizeof r->cursors->branch[id].d.name);
-}
-
 /* Since when the message at `sequence` is there; -1 where nobody can say. */
 static int64_t age_of(const shmring *r, uint64_t sequence)
 {
@@ -67,7 +62,7 @@ static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struc
 	h->branch = (int32_t)id;
 	h->sequence = released;
 	h->age_ns = age_of(r, released);
-	name_of_branch(r, id, h->branch_name);
+	name_load(h->branch_name, b->d.name, sizeof b->d.name);
 	h->kind = SHMRING_HELD_BY_NO_MEMBER;
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		if (load_acquire(&r->seats[i].id.state) != SEAT_ACTIVE ||

@@ -121,7 +121,7 @@ static int number_of(uint64_t descriptor)
 	return (int)(uint32_t)descriptor;
 }
 
-static bool same_file(const struct lock_file *f, int fd)
+bool lock_file_is(const struct lock_file *f, int fd)
 {
 	struct stat st;
 
@@ -132,7 +132,7 @@ static bool is_ours(const struct lock_file *f, uint64_t descriptor)
 {
 	int fd = number_of(descriptor);
 
-	return lseek(fd, 0, SEEK_CUR) == (off_t)(descriptor >> 32) && same_file(f, fd);
+	return lseek(fd, 0, SEEK_CUR) == (off_t)(descriptor >> 32) && lock_file_is(f, fd);
 }
 
 static void unmap_page(void *page)
@@ -189,14 +189,14 @@ static bool open_again(const struct lock_file *f, uint64_t *descriptor, void **p
 		fd = open_above_standard(f->path, f->flags);
 	if (fd < 0)
 		return false;
-	if (!same_file(f, fd)) {
+	if (!lock_file_is(f, fd)) {
 		close(fd);
 		errno = ENOENT;
 		return false;
 	}
 	if (describe(f, fd, descriptor, page))
 		return true;
-	if (same_file(f, fd))
+	if (lock_file_is(f, fd))
 		close(fd);
 	return false;
 }
@@ -281,7 +281,7 @@ struct lock_file *lock_file_open(shmring *ring, const char *path, int flags)
 		}
 	}
 	error = errno;
-	if (fd >= 0 && same_file(f, fd))
+	if (fd >= 0 && lock_file_is(f, fd))
 		close(fd);
 	pthread_mutex_unlock(&files_lock);
 	free(f->path);
@@ -323,11 +323,6 @@ int lock_file_number(const struct lock_file *f)
 	uint64_t descriptor = load_acquire(&f->descriptor);
 
 	return is_ours(f, descriptor) ? number_of(descriptor) : -1;
-}
-
-bool lock_file_is(const struct lock_file *f, int fd)
-{
-	return same_file(f, fd);
 }
 
 /* By which name the file can be opened again. */

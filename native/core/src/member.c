@@ -7,7 +7,6 @@
  * The state of takes and what recovery makes of it: takes.c. docs/protocol.md, P5.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "adopt.h"
 #include "branches.h"
@@ -29,14 +28,12 @@
 int shmring_join(shmring *r, const char *branch, const struct shmring_branch_options *options, const char *name,
 		 shmring_member **out)
 {
-	int status = check_usable(r);
+	int status = check_writable(r);
 	shmring_member *m;
 	uint32_t id = 0;
 
 	if (status)
 		return status;
-	if (r->read_only)
-		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
 	m = calloc(1, sizeof *m);
 	if (!m)
 		return fail(SHMRING_E_NO_MEMORY, "out of memory");
@@ -434,14 +431,6 @@ int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 	return SHMRING_OK;
 }
 
-static bool has_free_entry(const shmring_member *m)
-{
-	for (uint32_t k = 0; k < m->ranges_used; k++)
-		if (load_relaxed(&m->seat->range[k].lo) == NONE)
-			return true;
-	return m->ranges_used < LEASES;
-}
-
 static int release_any(shmring_member *m, uint64_t first, uint64_t end)
 {
 	struct seat *s = m->seat;
@@ -463,7 +452,8 @@ static int release_any(shmring_member *m, uint64_t first, uint64_t end)
 		deferred_put(&m->deferred, first, end);
 		return SHMRING_OK;
 	}
-	while (m->deferred.used && has_free_entry(m) && deferred_take_any(&m->deferred, &first, &end))
+	while (m->deferred.used && ranges_free_entry(s, &(uint32_t){m->ranges_used}) >= 0 &&
+	       deferred_take_any(&m->deferred, &first, &end))
 		(void)ranges_remove(s, &m->ranges_used, first, end);
 	member_raise_hold(m);
 	return SHMRING_OK;

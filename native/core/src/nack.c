@@ -94,7 +94,7 @@ static void hand_over(shmring_member *m, uint32_t to, uint64_t lo, uint64_t hi)
 	store_relaxed(&s->lease.adopt_from, (to + 1) | ADOPT_AWAY);
 	crash_order();
 	if (is_new)
-		seat_prepare(orphan, ROLE_MEMBER, m->branch_index);
+		seat_prepare(orphan, m->branch_index);
 	orphan_record(orphan, lo, hi);
 	crash_order();
 	if (is_new) {

@@ -7,7 +7,6 @@
  * The full check stands before the CAS: a number that was taken is always
  * published, as a message or as an aborted run.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -33,14 +32,12 @@ static inline uint64_t message_time(uint32_t options)
 
 int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
 {
-	int status = check_usable(r);
+	int status = check_writable(r);
 	uint32_t *single = &r->cursors->graph.single_producer;
 	shmring_producer *p;
 
 	if (status)
 		return status;
-	if (r->read_only)
-		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
 	p = aligned_alloc(CELL, sizeof *p + CELL - sizeof *p % CELL);
 	if (!p)
 		return fail(SHMRING_E_NO_MEMORY, "out of memory");
@@ -346,6 +343,15 @@ static int extend_claim(shmring_producer *p, uint64_t last)
 	return SHMRING_OK;
 }
 
+static int check_rows(const shmring *r, uint32_t n, const uint32_t *lengths, uint32_t length)
+{
+	for (uint32_t i = 0; i < (lengths ? n : 1); i++)
+		if ((lengths ? lengths[i] : length) > SLOT_BYTES)
+			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": row %u has %u bytes, a slot has %d",
+				    r->name, i, lengths ? lengths[i] : length, SLOT_BYTES);
+	return SHMRING_OK;
+}
+
 int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *lengths, uint32_t length)
 {
 	shmring *r = p->ring;
@@ -363,10 +369,9 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 	if (last - lo >= p->claim_n && (status = extend_claim(p, last)))
 		return status;
 	n = (uint32_t)(last - lo + 1);
-	for (uint32_t i = 0; i < n; i++)
-		if ((lengths ? lengths[i] : length) > SLOT_BYTES)
-			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": row %u has %u bytes, a slot has %d",
-				    r->name, i, lengths ? lengths[i] : length, SLOT_BYTES);
+	status = check_rows(r, n, lengths, length);
+	if (status)
+		return status;
 	time = message_time(r->options);
 	if (n < p->claim_n) /* visible only once the run before it is */
 		publish_aborted(r, last + 1, p->claim_n - n, (uint8_t)p->seat_index);
@@ -501,15 +506,11 @@ int shmring_push_many(shmring_producer *p, const void *rows, size_t stride, uint
 {
 	shmring *r = p->ring;
 	const uint8_t *row = rows;
+	int status = check_rows(r, n, lengths, length);
 	int64_t lo;
 
-	if (!lengths && length > SLOT_BYTES)
-		return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": rows have %u bytes, a slot has %d", r->name, length,
-			    SLOT_BYTES);
-	for (uint32_t i = 0; lengths && i < n; i++)
-		if (lengths[i] > SLOT_BYTES)
-			return fail(SHMRING_E_TOO_LARGE, "ring \"%s\": row %u has %u bytes, a slot has %d",
-				    r->name, i, lengths[i], SLOT_BYTES);
+	if (status)
+		return status;
 	lo = shmring_next(p, n);
 	if (lo < 0)
 		return (int)lo;

@@ -116,7 +116,7 @@ unsigned recover_dead_seats(shmring *r)
 
 int shmring_recover(shmring *r, unsigned *count)
 {
-	int status = check_usable(r);
+	int status = check_writable(r);
 	uint64_t dead[4];
 	unsigned n;
 
@@ -124,8 +124,6 @@ int shmring_recover(shmring *r, unsigned *count)
 		*count = 0;
 	if (status)
 		return status;
-	if (r->read_only)
-		return fail(SHMRING_E_PERMISSION, "ring \"%s\" was attached read-only", r->name);
 	/* Asking needs no lock; most of the time nobody is dead. */
 	if (!find_the_dead(r, dead))
 		return SHMRING_OK;

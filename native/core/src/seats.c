@@ -41,11 +41,11 @@ bool admin_try(shmring *r)
 
 int admin_enter(shmring *r)
 {
-	uint64_t deadline = now_ns(CLOCK_MONOTONIC) + ADMIN_PATIENCE_NS;
+	int64_t deadline = monotonic() + ADMIN_PATIENCE_NS;
 	int status;
 
 	while ((status = lock_file_enter(r->locks)) == SHMRING_CONTENDED) {
-		if (now_ns(CLOCK_MONOTONIC) > deadline)
+		if (monotonic() > deadline)
 			return fail_admin_taken(lock_file_number(r->locks), r->name);
 		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 	}
@@ -97,10 +97,10 @@ static void seat_reset(struct seat *s)
 }
 
 /* A seat without an owner: for an orphan that nobody has died for. */
-void seat_prepare(struct seat *s, uint32_t role, uint32_t branch)
+void seat_prepare(struct seat *s, uint32_t branch)
 {
 	seat_reset(s);
-	store_relaxed(&s->id.role, role);
+	store_relaxed(&s->id.role, ROLE_MEMBER);
 	store_relaxed(&s->id.branch, branch);
 	store_relaxed(&s->id.pid, 0);
 	store_relaxed(&s->id.start_time, 0);

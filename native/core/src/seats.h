@@ -12,7 +12,7 @@ bool admin_try(shmring *ring);
 void admin_leave(shmring *ring);
 int seat_try(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred);
 bool seat_lend(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index);
-void seat_prepare(struct seat *seat, uint32_t role, uint32_t branch);
+void seat_prepare(struct seat *seat, uint32_t branch);
 bool handle_seatless(const shmring *ring);
 void handle_seated(shmring *ring, uint32_t index, bool lent);
 void seat_abandon(shmring *ring, uint32_t index);

@@ -28,7 +28,8 @@ uint64_t ranges_lowest(const struct seat *s, uint32_t used)
 	return low;
 }
 
-static int ranges_free_entry(const struct seat *s, uint32_t *used)
+/* Raises *used if it has to; -1: all are in use. */
+int ranges_free_entry(const struct seat *s, uint32_t *used)
 {
 	for (uint32_t k = 0; k < *used; k++)
 		if (load_relaxed(&s->range[k].lo) == NONE)

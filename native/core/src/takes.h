@@ -6,6 +6,7 @@
 #include "wake.h"
 
 void confirm(shmring_member *member, uint32_t last, uint64_t t);
+int ranges_free_entry(const struct seat *seat, uint32_t *used);
 bool ranges_remove(struct seat *seat, uint32_t *used, uint64_t lo, uint64_t hi);
 uint64_t ranges_lowest(const struct seat *seat, uint32_t used);
 int scan_messages(const shmring *ring, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,

@@ -83,10 +83,10 @@ static int fail_not_found(const char *path)
 
 static int await_admin_lock(int fd, const char *path)
 {
-	uint64_t deadline = now_ns(CLOCK_MONOTONIC) + PATIENCE_NS;
+	int64_t deadline = monotonic() + PATIENCE_NS;
 
 	while (!lock_byte(fd, ADMIN_LOCK_OFFSET)) {
-		if (now_ns(CLOCK_MONOTONIC) > deadline)
+		if (monotonic() > deadline)
 			return fail_admin_taken(fd, base_name(path));
 		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 	}

@@ -24,7 +24,7 @@ void wake(struct branch *b, int members)
 }
 
 /* One member of each: there is work. Who is woken sees to the others (below). */
-void wake_one(shmring *r, uint64_t mask)
+static void wake_one(shmring *r, uint64_t mask)
 {
 	uint64_t woken = fetch_and_seq_cst(&r->cursors->asleep.v, ~mask) & mask;
 

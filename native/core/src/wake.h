@@ -8,7 +8,6 @@
 
 long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout);
 void wake(struct branch *branch, int members);
-void wake_one(shmring *ring, uint64_t mask);
 void wake_followers(shmring *ring, uint64_t followers);
 void wake_roots(shmring *ring);
 void wake_branches(shmring *ring, uint64_t mask);

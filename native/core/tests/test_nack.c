@@ -199,7 +199,7 @@ static int hand_back_by_halves(struct puppet *c)
 	s->lease.adopt_hi = 4;
 	s->lease.adopt_from = (to + 1) | ADOPT_AWAY;
 	if (c->step >= BACK_RECORDED) {
-		seat_prepare(orphan, ROLE_MEMBER, c->m->branch_index);
+		seat_prepare(orphan, c->m->branch_index);
 		orphan->lease.hold = 2;
 		orphan->range[0] = (struct range){2, 4};
 	}
