@@ -360,6 +360,7 @@ void explore_wake(const uint32_t *word, uint32_t threads)
 
 void explore_kill_handle(int handle)
 {
+	world.deaths++;
 	for (size_t i = 0; i < SMALL_SEATS + 1; i++)
 		if (memory.lock[i] == (uint64_t)handle + 1) {
 			if (handle < THREADS)
@@ -374,7 +375,6 @@ void thread_die(int i)
 	const struct actor *a = &exploring->actor[i];
 
 	world.thread[i] = (struct thread){.status = DEAD};
-	world.deaths++;
 	if (world.member[i])
 		world.ghost.member_died[a->branch] = 1;
 	explore_kill_handle(i);

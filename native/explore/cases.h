@@ -15,13 +15,15 @@
 /* scenes.c */
 uint32_t branch(const char *name, struct shmring_branch_options o);
 void open_producer(int i);
-void push_before(uint64_t from, uint64_t to);
+void push_before(uint64_t count);
 void take_and_die(uint32_t messages); /* one that was there before */
 void seat_actors(void);
 void a_hole(void);
 void recover(int me);
 void hold_the_admin_lock(int me); /* for a moment */
 void one_branch(void);
+void two_waiting(void);
+void a_full_ring(void);
 void an_exclusive_branch(void);
 void two_branches(void);
 void a_chain(void);

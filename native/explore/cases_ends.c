@@ -44,21 +44,13 @@ static void two_runs(void)
 	world.producer[BEFORE] = NULL;
 }
 
-/* The end will lie where the first number does. */
-static void two_numbers(void)
-{
-	(void)branch("a", (struct shmring_branch_options){0});
-	push_before(0, 2);
-	seat_actors();
-}
-
 /* One who died before holds the first number; the end comes behind it. */
 static void an_end_behind_an_orphan(void)
 {
 	shmring_producer *p;
 
 	(void)branch("a", (struct shmring_branch_options){0});
-	push_before(0, 1);
+	push_before(1);
 	take_and_die(1);
 	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);
 	push_end(p);
@@ -88,7 +80,6 @@ static const struct exploration cases[] = {
     {.name = "the end of a stream: two members; one may die",
      .weak = true,
      .slots = 4,
-     .deaths = 1,
      .before = two_runs,
      .keeps = 1,
      .after = check_ends,
@@ -102,7 +93,7 @@ static const struct exploration cases[] = {
      .actor = {{PRODUCER(produce_two_runs)}, {ENDS}, {ENDS}}},
     {.name = "the end of a stream: it overwrites what two look at",
      .slots = 2,
-     .before = two_numbers,
+     .before = two_waiting, /* the end will lie where the first number does */
      .keeps = 1,
      .after = check_ends,
      .actor = {{PRODUCER(produce_the_end_when_there_is_room)},
@@ -118,15 +109,11 @@ static const struct exploration cases[] = {
     {.name = "asleep: the end waits for what the dead held",
      .weak = true,
      .slots = 4,
-     .deaths = 1,
-     .dead_before = 1,
      .before = an_end_behind_an_orphan,
      .keeps = 1,
      .actor = {{ENDS_ASLEEP}, {.body = hold_the_admin_lock}}},
     {.name = "asleep: the end waits for what the dead held: two members",
      .slots = 4,
-     .deaths = 1,
-     .dead_before = 1,
      .whole_entries = true,
      .before = an_end_behind_an_orphan,
      .keeps = 1,

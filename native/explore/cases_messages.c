@@ -68,14 +68,7 @@ static void interrupt_the_second_member(int me)
 static void three_waiting(void)
 {
 	(void)branch("a", (struct shmring_branch_options){0});
-	push_before(0, 3);
-	seat_actors();
-}
-
-static void two_waiting(void)
-{
-	(void)branch("a", (struct shmring_branch_options){0});
-	push_before(0, 2);
+	push_before(3);
 	seat_actors();
 }
 
@@ -92,7 +85,7 @@ static void no_seat_left(void)
 static void orphan_of(struct shmring_branch_options o)
 {
 	(void)branch("a", o);
-	push_before(0, 3);
+	push_before(3);
 	take_and_die(2);
 	seat_actors();
 }
@@ -119,10 +112,9 @@ void a_hole(void)
 	MUST(shmring_next(p, 2) == 0);
 	memory.control[1].published = 2;
 	memory.control[1].seat = (uint8_t)p->seat_index;
-	push_before(0, 1);
+	push_before(1);
 	seat_actors();
 	explore_kill_handle(THREADS - 1);
-	world.deaths = exploring->dead_before;
 }
 
 /* Dead before: a producer with a claim of two slots, and one that wanted three there and
@@ -140,7 +132,6 @@ static void a_hole_of_two_or_three(void)
 	seat_actors();
 	explore_kill_handle(THREADS - 1);
 	explore_kill_handle(THREADS - 2);
-	world.deaths = exploring->dead_before;
 }
 
 static void a_lapsing_branch(void)
@@ -176,7 +167,6 @@ static const struct exploration cases[] = {
      .actor = {{PUSHES(0, 3)}, {SERVES}}},
     {.name = "two producers and a member; a producer may die",
      .slots = 2,
-     .deaths = 1,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 0), .mortal = true}, {PUSHES(1, 1)}, {SERVES}}},
@@ -187,31 +177,26 @@ static const struct exploration cases[] = {
      .actor = {{PUSHES(2, 2)}, {PUSHES(3, 3)}, {MEMBER(take_what_is_there)}}},
     {.name = "two producers lap a member; a producer may die",
      .slots = 2,
-     .deaths = 1,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 1), .mortal = true}, {PUSHES(2, 2)}, {SERVES}}},
     {.name = "producers of two sizes and a member; both may die",
      .slots = 4,
-     .deaths = 2,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 0), .slots = 2, .mortal = true}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
     {.name = "a run of two, a message of two slots; both may die",
      .slots = 4,
-     .deaths = 2,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES_RUN(0, 1), .mortal = true}, {PUSHES(2, 2), .slots = 2, .mortal = true}, {SERVES}}},
     {.name = "a run shorter than its claim; its producer may die",
      .slots = 4,
-     .deaths = 1,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES_RUN(0, 1), .slots = 3, .mortal = true}, {PUSHES(2, 2)}, {SERVES}}},
     {.name = "messages of two and of one slot by one store; both producers may die",
      .slots = 4,
-     .deaths = 2,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PRODUCER(produce_parts), .from = 0, .to = 2, .slots = 2, .mortal = true},
@@ -220,20 +205,17 @@ static const struct exploration cases[] = {
     {.name = "two members share; one may die",
      .weak = true,
      .slots = 4,
-     .deaths = 1,
      .before = three_waiting,
      .keeps = 1,
      .actor = {{SERVES, .mortal = true}, {SERVES}}},
     {.name = "two members share; both may die",
      .weak = true,
      .slots = 4,
-     .deaths = 2,
      .before = three_waiting,
      .keeps = 1,
      .actor = {{SERVES, .mortal = true}, {SERVES, .mortal = true}}},
     {.name = "three members share; one may die",
      .slots = 4,
-     .deaths = 1,
      .whole_entries = true,
      .before = two_waiting,
      .keeps = 1,
@@ -245,13 +227,11 @@ static const struct exploration cases[] = {
      .actor = {{PUSHES(0, 0)}, {PUSHES(1, 1)}, {SERVES}, {SERVES}}},
     {.name = "a producer and two members; a member may die",
      .slots = 2,
-     .deaths = 1,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 1)}, {SERVES, .mortal = true}, {SERVES}}},
     {.name = "a producer laps two members, one of which may die",
      .slots = 2,
-     .deaths = 1,
      .before = two_waiting,
      .keeps = 1,
      .actor = {{PUSHES(2, 2)}, {SERVES, .mortal = true}, {SERVES}}},
@@ -268,38 +248,29 @@ static const struct exploration cases[] = {
     {.name = "a chain whose first member may die",
      .weak = true,
      .slots = 2,
-     .deaths = 1,
      .before = a_chain,
      .keeps = 2,
      .actor = {{PUSHES(0, 1)}, {SERVES_BRANCH(0), .mortal = true}, {SERVES_BRANCH(1)}}},
     {.name = "leases of the dead: two adopt, one may die",
      .weak = true,
      .slots = 4,
-     .deaths = 2,
-     .dead_before = 1,
      .before = an_orphan,
      .keeps = 1,
      .actor = {{SERVES, .mortal = true}, {SERVES}}},
     {.name = "leases of the dead while a producer laps; an adopter may die",
      .slots = 4,
-     .deaths = 2,
-     .dead_before = 1,
      .before = an_orphan,
      .keeps = 1,
      .actor = {{PUSHES(3, 3)}, {SERVES, .mortal = true}, {SERVES}}},
     {.name = "a hole: two recover, one may die; a producer goes on",
      .weak = true,
      .slots = 4,
-     .deaths = 2,
-     .dead_before = 1,
      .before = a_hole,
      .keeps = 1,
      .actor = {{.body = recover, .mortal = true}, {PUSHES(1, 1)}, {SERVES}}},
     {.name = "a hole whose length is told by who claims behind it",
      .weak = true,
      .slots = 4,
-     .deaths = 2,
-     .dead_before = 2,
      .before = a_hole_of_two_or_three,
      .keeps = 1,
      .actor = {{.body = recover}, {PUSHES(0, 1)}}},
@@ -312,14 +283,12 @@ static const struct exploration cases[] = {
     {.name = "one hands back to the other, and may die",
      .weak = true,
      .slots = 4,
-     .deaths = 1,
      .before = two_waiting,
      .keeps = 1,
      .actor = {{MEMBER(hand_back_and_consume), .stays = true, .slots = 2, .mortal = true}, {SERVES}}},
     {.name = "one hands back where no seat is free, and may die",
      .weak = true,
      .slots = 4,
-     .deaths = 1,
      .before = no_seat_left,
      .keeps = 1,
      .actor = {{MEMBER(hand_back_without_a_seat), .stays = true, .mortal = true}, {SERVES}}},
@@ -335,31 +304,25 @@ static const struct exploration cases[] = {
      .actor = {{PUSHES(0, 1)}, {PUSHES(2, 2)}, {SERVES}}},
     {.name = "a branch that lapses, whose only member may die",
      .slots = 2,
-     .deaths = 1,
      .before = a_lapsing_branch,
      .actor = {{PUSHES(0, 3)}, {SERVES, .mortal = true}}},
     {.name = "leases of the dead on a branch that lapses: a producer laps; the adopter may die",
      .slots = 4,
-     .deaths = 2,
-     .dead_before = 1,
      .before = a_lapsing_orphan,
      .actor = {{PUSHES(3, 4)}, {SERVES, .mortal = true}}},
     {.name = "a producer leaves while another one recovers",
      .slots = 2,
-     .deaths = 1,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PRODUCER(produce_and_leave), .from = 0, .to = 1}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
     {.name = "a member's seat is a producer's next; its owner may die",
      .weak = true,
      .slots = 2,
-     .deaths = 1,
      .before = two_waiting,
      .keeps = 1,
      .actor = {{MEMBER(take_turns_in_a_seat), .from = 2, .to = 3, .mortal = true}, {SERVES}}},
     {.name = "a producer leaves without the admin lock while another one recovers",
      .slots = 2,
-     .deaths = 1,
      .before = one_branch,
      .keeps = 1,
      .after = the_first_holds_nothing,
@@ -438,8 +401,6 @@ static const struct exploration cases[] = {
 	       {.body = interrupt_both_producers}}},
     {.name = "asleep: a message comes while leases of the dead cannot be adopted",
      .slots = 4,
-     .deaths = 1,
-     .dead_before = 1,
      .before = an_orphan,
      .keeps = 1,
      .actor = {{MEMBER(consume_asleep), .stays = true}, {PUSHES(3, 3)}, {.body = hold_the_admin_lock}}},

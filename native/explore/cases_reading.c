@@ -1,11 +1,6 @@
 /* Reading what is not taken: ahead on a branch of one's own, and the table; writing ahead of a claim. */
 #include "cases.h"
 
-static void nobody_reads(void)
-{
-	seat_actors();
-}
-
 /* All numbers, as far as there is room, behind a claim of one slot. */
 static void produce_ahead(int me)
 {
@@ -57,7 +52,7 @@ static void produce_a_long_one(int me)
 static void two_short_ones(void)
 {
 	(void)branch("a", (struct shmring_branch_options){0});
-	push_before(0, 2);
+	push_before(2);
 	memset(world.ghost.committed, 0, sizeof world.ghost.committed);
 	seat_actors();
 }
@@ -80,13 +75,6 @@ static void consume_any_length(int me)
 		if (status == SHMRING_UNAVAILABLE)
 			explore_wait();
 	}
-}
-
-static void full_of_what_nobody_reads(void)
-{
-	push_before(0, 2);
-	memset(world.ghost.committed, 0, sizeof world.ghost.committed);
-	seat_actors();
 }
 
 /* The table has no right to a slot, and looks at the entry twice: what it reads must
@@ -161,25 +149,23 @@ static const struct exploration cases[] = {
     {.name = "a long message overwrites what nobody reads",
      .weak = true,
      .slots = 2,
-     .before = full_of_what_nobody_reads,
+     .before = a_full_ring,
      .actor = {{PRODUCER(produce_a_long_one)}, {PUSHES(0, 1)}}},
     {.name = "the table is read while a producer laps",
      .weak = true,
      .slots = 2,
-     .before = nobody_reads,
+     .before = seat_actors,
      .actor = {{PRODUCER(produce_lengths), .from = 0, .to = 4}, {.body = read_table}}},
     {.name = "the table is read while a hole is recovered",
      .weak = true,
      .slots = 4,
-     .deaths = 1,
-     .dead_before = 1,
      .before = a_hole,
      .keeps = 1,
      .actor = {{.body = recover}, {.body = read_the_second_row}}},
     {.name = "the table is read while a run comes",
      .weak = true,
      .slots = 2,
-     .before = nobody_reads,
+     .before = seat_actors,
      .actor = {{PUSHES_RUN(0, 1)}, {.body = read_table_backwards}}},
 };
 

@@ -74,7 +74,7 @@ static uint64_t choices(void)
 
 		if (t->status == READY)
 			set |= options(i) << i * WEAK_OPTIONS;
-		if (thread_has_stack(i) && exploring->actor[i].mortal && world.deaths < exploring->deaths)
+		if (thread_has_stack(i) && exploring->actor[i].mortal)
 			set |= UINT64_C(1) << (i + DEATH);
 	}
 	return set;

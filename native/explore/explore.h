@@ -102,8 +102,6 @@ struct exploration {
 	const char *name;
 	uint32_t slots;
 	uint32_t options;
-	uint32_t deaths; /* at most, those of before included */
-	uint32_t dead_before;
 	bool whole_entries; /* the filling and the reading of a control entry are not interleaved */
 	void (*before)(void); /* makes branches, members and producers */
 	uint32_t keeps; /* branches below this stood from the beginning: nothing is lost there */
@@ -138,7 +136,7 @@ bool explore_is_on(void); /* false before and after: nothing is interleaved then
 int explore_thread(void); /* who runs */
 void explore_wake(const uint32_t *word, uint32_t threads);
 void explore_sleep_on(const uint32_t *word);
-void explore_kill_handle(int handle); /* its locks fall */
+void explore_kill_handle(int handle); /* who has it dies: its locks fall */
 bool explore_spins(void); /* it has looked, and nothing of that has changed since */
 void explore_violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 void explore_no_room(const char *what) __attribute__((noreturn)); /* says nothing about the core */

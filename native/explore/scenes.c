@@ -20,15 +20,14 @@ static void join(int i, const char *name)
 	MUST(shmring_join(&handles[i], name, NULL, "m", &world.member[i]) == SHMRING_OK);
 }
 
-/* What is there before is marked as known to the checks. */
-void push_before(uint64_t from, uint64_t to)
+/* The first numbers, which the checks know. */
+void push_before(uint64_t count)
 {
 	shmring_producer *p;
-	uint64_t id;
 
 	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);
-	for (uint64_t number = from; number < to; number++) {
-		MUST(shmring_push(p, &number, 8, KIND_BYTES, &id) == SHMRING_OK);
+	for (uint64_t number = 0; number < count; number++) {
+		MUST(shmring_push(p, &number, 8, KIND_BYTES, NULL) == SHMRING_OK);
 		world.ghost.committed[number] = 1;
 	}
 	shmring_producer_close(p);
@@ -45,7 +44,6 @@ void take_and_die(uint32_t messages)
 		world.ghost.delivered[0][at] = 1;
 	world.ghost.member_died[0] = 1;
 	explore_kill_handle(THREADS - 1);
-	world.deaths = exploring->dead_before;
 }
 
 void hold_the_admin_lock(int me)
@@ -71,6 +69,21 @@ void seat_actors(void)
 void one_branch(void)
 {
 	(void)branch("a", (struct shmring_branch_options){0});
+	seat_actors();
+}
+
+void two_waiting(void)
+{
+	(void)branch("a", (struct shmring_branch_options){0});
+	push_before(2);
+	seat_actors();
+}
+
+/* Nothing gates: the ring is full of what nobody reads. */
+void a_full_ring(void)
+{
+	push_before(exploring->slots);
+	memset(world.ghost.committed, 0, sizeof world.ghost.committed);
 	seat_actors();
 }
 
