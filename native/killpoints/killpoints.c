@@ -175,16 +175,6 @@ static void check_graph(const shmring *r)
 			 followers[__builtin_ctzll(m)]);
 }
 
-static unsigned seats_in_use(const shmring *r)
-{
-	struct shmring_seat_info seat;
-	unsigned n = 0;
-
-	for (uint32_t i = 0; i < r->seat_count; i++)
-		n += shmring_seat_info(r, i, &seat) == SHMRING_OK;
-	return n;
-}
-
 static void check(struct survivors *s, const struct operation *o, bool recover_first, bool arrive_late)
 {
 	const struct progress *v = s->victim;

@@ -59,6 +59,10 @@ struct operation {
 	uint64_t behind; /* what "w" has still to see */
 };
 
+/* What acts on the six, as designated initializers. */
+#define PRODUCER(function) .build = build_six, .enter = enter_producer, .act = function
+#define MEMBER(function) .build = build_six, .enter = enter_member, .act = function
+
 /* The operations on one subject, a file each. */
 struct subject {
 	const struct operation *operations;

@@ -10,9 +10,7 @@ static void enter_with_claim(struct victim *v)
 
 static void act_subscribe(struct victim *v)
 {
-	uint32_t id;
-
-	NEED(shmring_subscribe(v->r, "n", &earliest, &id) == SHMRING_OK);
+	NEED(shmring_subscribe(v->r, "n", &earliest, NULL) == SHMRING_OK);
 }
 
 /* The new branch's own release of the message that it begins with. */
@@ -39,20 +37,22 @@ static void act_unsubscribe(struct victim *v)
 	NEED(shmring_unsubscribe(v->r, "b") == SHMRING_OK);
 }
 
+static uint32_t number_of(const shmring *r, const char *branch)
+{
+	uint32_t id;
+
+	NEED(shmring_find_branch(r, branch, &id) == SHMRING_OK);
+	return id;
+}
+
 static void act_follow(struct victim *v)
 {
-	uint32_t b, w;
-
-	NEED(shmring_find_branch(v->r, "b", &b) == SHMRING_OK && shmring_find_branch(v->r, "w", &w) == SHMRING_OK);
-	NEED(shmring_follow(v->r, w, BIT(b)) == SHMRING_OK);
+	NEED(shmring_follow(v->r, number_of(v->r, "w"), BIT(number_of(v->r, "b"))) == SHMRING_OK);
 }
 
 static void act_unfollow(struct victim *v)
 {
-	uint32_t b, w;
-
-	NEED(shmring_find_branch(v->r, "b", &b) == SHMRING_OK && shmring_find_branch(v->r, "w", &w) == SHMRING_OK);
-	NEED(shmring_unfollow(v->r, w, BIT(b)) == SHMRING_OK);
+	NEED(shmring_unfollow(v->r, number_of(v->r, "w"), BIT(number_of(v->r, "b"))) == SHMRING_OK);
 }
 
 /* Whether the child made it or we do: it sees all that "b" still holds. */
@@ -72,10 +72,7 @@ static void check_subscribed(struct survivors *s)
 
 static bool follows(const shmring *r)
 {
-	uint32_t b, w;
-
-	NEED(shmring_find_branch(r, "b", &b) == SHMRING_OK && shmring_find_branch(r, "w", &w) == SHMRING_OK);
-	return load_relaxed(&r->cursors->branch[w].d.upstream) == BIT(b);
+	return load_relaxed(&r->cursors->branch[number_of(r, "w")].d.upstream) == BIT(number_of(r, "b"));
 }
 
 static void check_followed(struct survivors *s)

@@ -8,26 +8,27 @@ static void act_push(struct victim *v)
 
 static void act_push_slots(struct victim *v)
 {
-	uint64_t words[100], id;
+	uint64_t words[100];
 
 	for (int i = 0; i < 100; i++)
 		words[i] = 10;
-	NEED(shmring_push(v->p, words, sizeof words, KIND_BYTES, &id) == SHMRING_OK);
+	NEED(shmring_push(v->p, words, sizeof words, KIND_BYTES, NULL) == SHMRING_OK);
 }
 
 static void act_push_many(struct victim *v)
 {
-	uint64_t rows[4] = {10, 11, 12, 13}, id;
+	uint64_t rows[4] = {10, 11, 12, 13};
 
-	NEED(shmring_push_many(v->p, rows, 8, 4, NULL, 8, &id) == SHMRING_OK);
+	NEED(shmring_push_many(v->p, rows, 8, 4, NULL, 8, NULL) == SHMRING_OK);
 }
 
-static int64_t claim_and_fill(struct victim *v, uint32_t claimed, uint32_t filled)
+/* Fills four rows. */
+static int64_t claim_and_fill(struct victim *v, uint32_t claimed)
 {
 	int64_t lo = shmring_next(v->p, claimed);
 
 	NEED(lo >= 0);
-	for (uint32_t i = 0; i < filled; i++) {
+	for (uint32_t i = 0; i < 4; i++) {
 		uint64_t number = 10 + i;
 
 		memcpy(shmring_slot(v->r, (uint64_t)lo + i), &number, 8);
@@ -37,7 +38,7 @@ static int64_t claim_and_fill(struct victim *v, uint32_t claimed, uint32_t fille
 
 static void act_claim_commit(struct victim *v)
 {
-	int64_t lo = claim_and_fill(v, 6, 4);
+	int64_t lo = claim_and_fill(v, 6);
 
 	NEED(shmring_publish_ones(v->p, (uint64_t)lo + 3, NULL, 8) == SHMRING_OK);
 }
@@ -58,14 +59,14 @@ static void act_publish_parts(struct victim *v)
 
 static void act_claim_abort(struct victim *v)
 {
-	(void)claim_and_fill(v, 6, 4);
+	(void)claim_and_fill(v, 6);
 	NEED(shmring_abort(v->p) == SHMRING_OK);
 }
 
 static void act_go_on(struct victim *v)
 {
 	int64_t end = shmring_producer_available(v->p);
-	int64_t lo = claim_and_fill(v, 1, 4);
+	int64_t lo = claim_and_fill(v, 1);
 
 	NEED(end > lo + 3 && shmring_publish_ones(v->p, (uint64_t)lo + 3, NULL, 8) == SHMRING_OK);
 }
@@ -81,60 +82,33 @@ static void act_push_end(struct victim *v)
 #define WRAPS (BIT(20) - 8)
 
 static const struct operation operations[] = {
-    {.name = "push", .build = build_six, .enter = enter_producer, .act = act_push, .pushes = BIT(10)},
+    {.name = "push", PRODUCER(act_push), .pushes = BIT(10)},
     {.name = "push of three slots",
-     .build = build_six,
-     .enter = enter_producer,
-     .act = act_push_slots,
+     PRODUCER(act_push_slots),
      .options = {.first_sequence = WRAPS},
      .pushes = BIT(10)},
-    {.name = "push with a checksum",
-     .build = build_six,
-     .enter = enter_producer,
-     .act = act_push,
-     .options = {.checksum = true},
-     .pushes = BIT(10)},
+    {.name = "push with a checksum", PRODUCER(act_push), .options = {.checksum = true}, .pushes = BIT(10)},
     {.name = "push by a single producer",
-     .build = build_six,
-     .enter = enter_producer,
-     .act = act_push,
+     PRODUCER(act_push),
      .options = {.single_producer = true},
      .alone = true,
      .pushes = BIT(10)},
-    {.name = "batched push",
-     .build = build_six,
-     .enter = enter_producer,
-     .act = act_push_many,
-     .pushes = FOUR_ROWS},
+    {.name = "batched push", PRODUCER(act_push_many), .pushes = FOUR_ROWS},
     {.name = "batched push, scattered",
-     .build = build_six,
-     .enter = enter_producer,
-     .act = act_push_many,
+     PRODUCER(act_push_many),
      .options = {.scattered = true},
      .pushes = FOUR_ROWS},
-    {.name = "claim of six, commit of four",
-     .build = build_six,
-     .enter = enter_producer,
-     .act = act_claim_commit,
-     .pushes = FOUR_ROWS},
+    {.name = "claim of six, commit of four", PRODUCER(act_claim_commit), .pushes = FOUR_ROWS},
     {.name = "claim, publication of three parts",
-     .build = build_six,
-     .enter = enter_producer,
-     .act = act_publish_parts,
+     PRODUCER(act_publish_parts),
      .pushes = BIT(10) | BIT(11) | BIT(12)},
-    {.name = "claim and abort", .build = build_six, .enter = enter_producer, .act = act_claim_abort},
+    {.name = "claim and abort", PRODUCER(act_claim_abort)},
     {.name = "claim that goes on",
-     .build = build_six,
-     .enter = enter_producer,
-     .act = act_go_on,
+     PRODUCER(act_go_on),
      .options = {.single_producer = true},
      .alone = true,
      .pushes = FOUR_ROWS},
-    {.name = "push of an end marker",
-     .build = build_six,
-     .enter = enter_producer,
-     .act = act_push_end,
-     .ends = MAY_END},
+    {.name = "push of an end marker", PRODUCER(act_push_end), .ends = MAY_END},
 };
 
 const struct subject pushing = {operations, sizeof operations / sizeof *operations};

@@ -13,10 +13,8 @@ void push_numbers(shmring *r, uint64_t from, uint64_t to)
 
 void subscribe(shmring *r, const char *name, struct shmring_branch_options o)
 {
-	uint32_t id;
-
 	o.start = SHMRING_EARLIEST;
-	NEED(shmring_subscribe(r, name, &o, &id) == SHMRING_OK);
+	NEED(shmring_subscribe(r, name, &o, NULL) == SHMRING_OK);
 }
 
 /* A branch "w" whose members all sleep, so that every wake-up has work to do. */

@@ -303,6 +303,16 @@ static inline int64_t pop_number(shmring_member *m)
 	return status ? status : (int64_t)number;
 }
 
+static inline unsigned seats_in_use(const shmring *r)
+{
+	struct shmring_seat_info seat;
+	unsigned n = 0;
+
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		n += shmring_seat_info(r, i, &seat) == SHMRING_OK;
+	return n;
+}
+
 /* --- processes --------------------------------------------------------------- */
 
 /* Runs `job` in a child; whatever it returns is its exit code. */

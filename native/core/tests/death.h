@@ -101,16 +101,6 @@ static inline void check_works(shmring *r, shmring_member *m)
 	shmring_producer_close(p);
 }
 
-static inline unsigned seats_in_use(const shmring *r)
-{
-	struct shmring_seat_info seat;
-	unsigned n = 0;
-
-	for (uint32_t i = 0; i < r->seat_count; i++)
-		n += shmring_seat_info(r, i, &seat) == SHMRING_OK;
-	return n;
-}
-
 /* Nothing is left of the dead, and the ring works. */
 static inline void end_working(shmring *r, shmring_producer *p, shmring_member *m)
 {
