@@ -1,6 +1,5 @@
 /* Arrays of the Arrow C data interface. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "arrow.h"
 

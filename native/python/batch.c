@@ -318,7 +318,7 @@ GUARDED_INDEX(batch_item, member_of(op));
 static PyMethodDef methods[] = {
     {"release", GUARDED(lease_release), METH_NOARGS,
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
-    {"nack", (PyCFunction)(void (*)(void))GUARDED(batch_nack), METH_VARARGS | METH_KEYWORDS,
+    {"nack", FASTCALL(GUARDED(batch_nack)), METH_VARARGS | METH_KEYWORDS,
      "nack($self, first=0, count=None)\n--\n\n"
      "Hand messages back: they are delivered again, marked as redelivered, to whoever takes next on the "
      "branch.\n\n"
@@ -371,9 +371,4 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-PyType_Spec batch_spec = {
-    .name = "shmring.Batch",
-    .basicsize = sizeof(struct lease),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
-};
+PyType_Spec batch_spec = MADE_HERE("shmring.Batch", struct lease, slots);

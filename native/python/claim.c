@@ -271,9 +271,4 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-PyType_Spec claim_spec = {
-    .name = "shmring.Claim",
-    .basicsize = sizeof(struct claim),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
-};
+PyType_Spec claim_spec = MADE_HERE("shmring.Claim", struct claim, slots);

@@ -105,9 +105,4 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ipc_layout_spec = {
-    .name = "shmring._shmring.ArrowLayout",
-    .basicsize = sizeof(struct arrow_layout),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
-};
+PyType_Spec ipc_layout_spec = MADE_HERE("shmring._shmring.ArrowLayout", struct arrow_layout, slots);

@@ -272,7 +272,7 @@ static PyMethodDef methods[] = {
      "and so does a lease that is collected without release().\n\n"
      "Raises\n------\n"
      "Contended, TooManyLeases : it could not be handed back now; closing the consumer does it"},
-    {"__arrow_c_array__", (PyCFunction)(void (*)(void))get_arrow_array, METH_VARARGS | METH_KEYWORDS,
+    {"__arrow_c_array__", FASTCALL(get_arrow_array), METH_VARARGS | METH_KEYWORDS,
      "__arrow_c_array__($self, requested_schema=None)\n--\n\n"
      "The Arrow record batch that this message is, where it lies: for polars, DuckDB, pyarrow, nanoarrow and all\n"
      "that take Arrow's capsules. The message stays leased while one of its arrays lives.\n\n"
@@ -310,9 +310,4 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-PyType_Spec lease_spec = {
-    .name = "shmring.Lease",
-    .basicsize = sizeof(struct lease),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
-};
+PyType_Spec lease_spec = MADE_HERE("shmring.Lease", struct lease, slots);

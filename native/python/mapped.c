@@ -190,25 +190,13 @@ static void drop_schema(PyObject *capsule)
 	PyMem_Free(schema);
 }
 
-static PyObject *schema_capsule(struct ArrowSchema *schema)
+static PyObject *capsule_of(const void *from, size_t bytes, const char *name, PyCapsule_Destructor drop)
 {
-	struct ArrowSchema *moved = PyMem_Malloc(sizeof *moved);
-	PyObject *capsule = moved ? PyCapsule_New(moved, "arrow_schema", drop_schema) : PyErr_NoMemory();
+	void *moved = PyMem_Malloc(bytes);
+	PyObject *capsule = moved ? PyCapsule_New(moved, name, drop) : PyErr_NoMemory();
 
 	if (capsule)
-		*moved = *schema;
-	else
-		PyMem_Free(moved);
-	return capsule;
-}
-
-static PyObject *array_capsule(struct ArrowArray *array)
-{
-	struct ArrowArray *moved = PyMem_Malloc(sizeof *moved);
-	PyObject *capsule = moved ? PyCapsule_New(moved, "arrow_array", drop_array) : PyErr_NoMemory();
-
-	if (capsule)
-		*moved = *array;
+		memcpy(moved, from, bytes);
 	else
 		PyMem_Free(moved);
 	return capsule;
@@ -233,10 +221,10 @@ static enum ipc_read map_of_schema(struct mapping *m, struct ArrowSchema *schema
 	ipc_layout_free(&layout);
 	if (read != IPC_READ)
 		return read;
-	pair[1] = array_capsule(&array);
+	pair[1] = capsule_of(&array, sizeof array, "arrow_array", drop_array);
 	if (!pair[1])
 		array.release(&array);
-	pair[0] = pair[1] ? schema_capsule(schema) : NULL;
+	pair[0] = pair[1] ? capsule_of(schema, sizeof *schema, "arrow_schema", drop_schema) : NULL;
 	if (pair[0]) {
 		schema->release = NULL;
 		*capsules = PyTuple_Pack(2, pair[0], pair[1]);

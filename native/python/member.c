@@ -267,9 +267,4 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-PyType_Spec member_spec = {
-    .name = "shmring.Consumer",
-    .basicsize = sizeof(struct member),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
-};
+PyType_Spec member_spec = MADE_HERE("shmring.Consumer", struct member, slots);

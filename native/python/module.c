@@ -177,10 +177,8 @@ static PyObject *slots_for(PyObject *Py_UNUSED(module), PyObject *args)
 
 static PyMethodDef functions[] = {
     {"path_of", path_of, METH_VARARGS, "path_of(name): the path of the ring with this name"},
-    {"make", (PyCFunction)(void (*)(void))make, METH_VARARGS | METH_KEYWORDS,
-     "make(path, label, ...) -> Ring, a new one"},
-    {"attach", (PyCFunction)(void (*)(void))attach, METH_VARARGS | METH_KEYWORDS,
-     "attach(path, label, flags=0) -> Ring"},
+    {"make", FASTCALL(make), METH_VARARGS | METH_KEYWORDS, "make(path, label, ...) -> Ring, a new one"},
+    {"attach", FASTCALL(attach), METH_VARARGS | METH_KEYWORDS, "attach(path, label, flags=0) -> Ring"},
     {"unlink", unlink_ring, METH_VARARGS,
      "unlink(path, uuid, remove): the ring, or only that one; `remove`, or unlink(2), takes the name away"},
     {"reap", reap, METH_O, "reap(path): unlink the ring if every participant is dead; whether it was unlinked"},

@@ -54,19 +54,8 @@ static bool from_array(struct packing *p, PyObject *object)
 {
 	Py_buffer *b = &p->buffer;
 
-	if (PyObject_GetBuffer(object, b, PyBUF_STRIDED_RO | PyBUF_FORMAT))
-		return false;
-	if (b->ndim != 2 || b->itemsize != 1 || (b->format && strcmp(b->format, "B") != 0)) {
-		PyErr_Format(PyExc_TypeError,
-			     "an array of items must be a two-dimensional uint8 array, not %d-dimensional '%s'",
-			     b->ndim, b->format ? b->format : "B");
-		return false;
-	}
-	if (b->shape[1] > 1 && b->strides[1] != 1) {
-		PyErr_SetString(PyExc_TypeError, "each row must be contiguous; use numpy.ascontiguousarray(rows)");
-		return false;
-	}
-	return from_rows(p, b->buf, (uint64_t)b->shape[0], b->strides[0], (uint64_t)b->shape[1]);
+	return get_rows(object, "an array of items", b) &&
+	       from_rows(p, b->buf, (uint64_t)b->shape[0], b->strides[0], (uint64_t)b->shape[1]);
 }
 
 #define FROM_OFFSETS(name, type)                                                                                  \

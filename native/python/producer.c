@@ -152,9 +152,4 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-PyType_Spec producer_spec = {
-    .name = "shmring.Producer",
-    .basicsize = sizeof(struct producer),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
-};
+PyType_Spec producer_spec = MADE_HERE("shmring.Producer", struct producer, slots);

@@ -452,9 +452,4 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-PyType_Spec ring_spec = {
-    .name = "shmring._shmring.Ring",
-    .basicsize = sizeof(struct ring),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
-};
+PyType_Spec ring_spec = MADE_HERE("shmring._shmring.Ring", struct ring, slots);

@@ -35,19 +35,12 @@ static bool rows_from_buffer(struct producer *self, PyObject *object, struct row
 {
 	Py_buffer *b = &rows->buffer;
 
-	if (PyObject_GetBuffer(object, b, PyBUF_STRIDED_RO | PyBUF_FORMAT))
+	if (!get_rows(object, "rows", b))
 		return false;
-	if (b->ndim != 2 || b->itemsize != 1 || (b->format && strcmp(b->format, "B") != 0)) {
-		PyErr_Format(PyExc_TypeError,
-			     "rows must be a two-dimensional uint8 array, not %d-dimensional '%s'", b->ndim,
-			     b->format ? b->format : "B");
-		return false;
-	}
 	rows->count = (uint64_t)b->shape[0];
-	if ((b->shape[1] > 1 && b->strides[1] != 1) || (rows->count > 1 && b->strides[0] < 0)) {
+	if (rows->count > 1 && b->strides[0] < 0) {
 		PyErr_SetString(PyExc_TypeError,
-				"each row must be contiguous and they must go forward in memory; use "
-				"numpy.ascontiguousarray(rows)");
+				"rows must go forward in memory; use numpy.ascontiguousarray(rows)");
 		return false;
 	}
 	if (b->shape[1] > SHMRING_SLOT_BYTES)

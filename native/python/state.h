@@ -50,8 +50,15 @@ struct state {
 	struct names names;
 };
 
-/* METH_FASTCALL functions have another type than PyCFunction. */
+/* Functions with keywords, or METH_FASTCALL, have another type than PyCFunction. */
 #define FASTCALL(function) ((PyCFunction)(void (*)(void))(function))
+
+/* A type of which only this module makes instances. */
+#define MADE_HERE(type_name, type, type_slots)                                                                    \
+	{.name = type_name,                                                                                       \
+	 .basicsize = sizeof(type),                                                                               \
+	 .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,                                         \
+	 .slots = type_slots}
 
 /* status.c */
 int errors_load(struct state *state);
@@ -68,6 +75,7 @@ bool parse_kind(PyObject *number, uint8_t *kind);
 bool parse_align(PyObject *number, int64_t *align);
 bool parse_flag(PyObject *value, bool *flag);
 bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *count);
+bool get_rows(PyObject *object, const char *what, Py_buffer *buffer);
 PyObject *seconds_text(int64_t timeout);
 
 #endif

@@ -238,12 +238,7 @@ static PyType_Slot iterator_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec member_iterator_spec = {
-    .name = "shmring.ConsumerIterator",
-    .basicsize = sizeof(struct member_iterator),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = iterator_slots,
-};
+PyType_Spec member_iterator_spec = MADE_HERE("shmring.ConsumerIterator", struct member_iterator, iterator_slots);
 
 /* A lease of one message, or of up to `messages`, that a batch reads. */
 static PyObject *take_lease(struct member *self, PyTypeObject *type, uint32_t messages, int64_t timeout)

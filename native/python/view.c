@@ -56,9 +56,4 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-PyType_Spec view_spec = {
-    .name = "shmring._shmring.View",
-    .basicsize = sizeof(struct view),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = slots,
-};
+PyType_Spec view_spec = MADE_HERE("shmring._shmring.View", struct view, slots);
