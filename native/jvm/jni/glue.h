@@ -21,6 +21,12 @@ static inline jlong to_handle(const void *pointer)
 	return (jlong)(intptr_t)pointer;
 }
 
+/* How far into the slots something lies; sequence 0 has slot 0 in every order. */
+static inline uint64_t offset_of(const shmring *ring, const void *address)
+{
+	return (uint64_t)((const char *)address - (const char *)shmring_slot(ring, 0));
+}
+
 /* A Java byte[] of UTF-8 as a C string. */
 struct text {
 	char chars[4096];

@@ -47,12 +47,6 @@ struct described {
 	uint64_t slots;
 };
 
-static uint64_t offset_of(const shmring *ring, const struct shmring_message *message)
-{
-	/* sequence 0 has slot 0 in every order */
-	return (uint64_t)((const char *)message->data - (const char *)shmring_slot(ring, 0));
-}
-
 static int describe(const shmring *ring, uint64_t at, uint64_t end, struct described *described)
 {
 	struct shmring_message message;
@@ -63,7 +57,7 @@ static int describe(const shmring *ring, uint64_t at, uint64_t end, struct descr
 		    .behind = at,
 		    .message_id = message.message_id,
 		    .time = message.time,
-		    .offset = offset_of(ring, &message),
+		    .offset = offset_of(ring, message.data),
 		    .length = message.length,
 		    .kind = message.kind,
 		    .slots = message.slots,
@@ -181,7 +175,7 @@ NATIVE(jint, drain)
 		drained->messages[count].behind = drained->read = at;
 		drained->messages[count].message_id = message.message_id;
 		drained->messages[count].time = message.time;
-		drained->messages[count].offset = offset_of(from_handle(ring), &message);
+		drained->messages[count].offset = offset_of(from_handle(ring), message.data);
 		drained->messages[count].length_and_kind = message.length | (uint64_t)message.kind << 32;
 		count++;
 	}

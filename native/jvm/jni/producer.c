@@ -114,7 +114,7 @@ NATIVE(jlong, pushLarge)
 NATIVE(jlong, claimMany)
 (JNIEnv *env, jclass class UNUSED, jlong ring, jlong producer, jint count, jlong result)
 {
-	const char *slots = shmring_slot(from_handle(ring), 0); /* sequence 0 has slot 0 in every order */
+	const char *slots = shmring_slot(from_handle(ring), 0);
 	int64_t sequence = shmring_next(from_handle(producer), (uint32_t)count);
 	uint64_t *offsets = from_handle(result);
 

@@ -146,10 +146,9 @@ NATIVE(void, subscribe)
 {
 	struct shmring_branch_options options = branch_options(start, sequence, flags);
 	struct text text;
-	uint32_t id;
 
 	if (text_load(env, branch, &text))
-		(void)answer(env, shmring_subscribe(from_handle(ring), text.chars, &options, &id));
+		(void)answer(env, shmring_subscribe(from_handle(ring), text.chars, &options, NULL));
 }
 
 NATIVE(void, unsubscribe)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch)
@@ -247,10 +246,7 @@ NATIVE(jbyteArray, seat)(JNIEnv *env, jclass class UNUSED, jlong ring, jint inde
 
 static uint64_t slot_index(const shmring *ring, uint64_t sequence)
 {
-	const uint8_t *first = shmring_slot(ring, 0); /* sequence 0 has slot 0 in every order */
-	const uint8_t *slot = shmring_slot(ring, sequence);
-
-	return (uint64_t)(slot - first) / SHMRING_SLOT_BYTES;
+	return offset_of(ring, shmring_slot(ring, sequence)) / SHMRING_SLOT_BYTES;
 }
 
 /* Whether a living participant has this name. */
