@@ -7,6 +7,7 @@ import java.time.Duration;
 import java.util.Objects;
 import java.util.Optional;
 import java.util.OptionalLong;
+import java.util.function.LongFunction;
 
 /** Puts messages into a ring. An open {@link Claim} must be committed or aborted before the next. */
 public final class Producer implements AutoCloseable {
@@ -193,13 +194,24 @@ public final class Producer implements AutoCloseable {
 
   private Optional<Claim> claim(long length, long align, long deadline)
       throws InterruptedException {
-    long slots = checkedSlots(length, align >= 0);
+    return claim(
+        checkedSlots(length, align >= 0),
+        deadline,
+        sequence -> {
+          long slot = Native.slotAddress(ringHandle, sequence);
+          int shift = align < 0 ? 0 : (int) (-(slot + align) & 63);
+          return new Claim(this, sequence, slot + shift, length, shift);
+        });
+  }
+
+  private <C extends OpenClaim> Optional<C> claim(long slots, long deadline, LongFunction<C> make)
+      throws InterruptedException {
     while (true) {
       long sequence;
       synchronized (this) {
         sequence = Native.next(handle(), (int) slots);
         if (sequence >= 0) {
-          return claimOf(sequence, length, align);
+          return claimOf(sequence, make);
         }
       }
       if (!retry(sequence, slots, deadline)) {
@@ -209,34 +221,14 @@ public final class Producer implements AutoCloseable {
   }
 
   /** Without memory for one, what was claimed is aborted: nobody else knows of it. */
-  private Optional<Claim> claimOf(long sequence, long length, long align) {
+  private <C extends OpenClaim> Optional<C> claimOf(long sequence, LongFunction<C> make) {
     boolean made = false;
     try {
-      long slot = Native.slotAddress(ringHandle, sequence);
-      int shift = align < 0 ? 0 : (int) (-(slot + align) & 63);
-      Optional<Claim> claim =
-          Optional.of(new Claim(this, sequence, slot + shift, length, shift));
+      Optional<C> claim = Optional.of(make.apply(sequence));
       open = Optional.of(claim.get());
       made = true;
       return claim;
     } finally { // a catch could have to load a class
-      if (!made) {
-        Native.abort(handle());
-      }
-    }
-  }
-
-  private Optional<BulkClaim> claimOfAll(
-      long sequence, int[] slots, int[] lengths, int[] aligns) {
-    boolean made = false;
-    try {
-      long slot = Native.slotAddress(ringHandle, sequence);
-      Optional<BulkClaim> claim =
-          Optional.of(new BulkClaim(this, handle(), sequence, slot, slots, lengths, aligns));
-      open = Optional.of(claim.get());
-      made = true;
-      return claim;
-    } finally {
       if (!made) {
         Native.abort(handle());
       }
@@ -258,19 +250,13 @@ public final class Producer implements AutoCloseable {
       sum += slots[i];
     }
     checkRoom(sum);
-    long deadline = Deadline.in(timeout);
-    while (true) {
-      long sequence;
-      synchronized (this) {
-        sequence = Native.next(handle(), (int) sum);
-        if (sequence >= 0) {
-          return claimOfAll(sequence, slots, lengths, aligns);
-        }
-      }
-      if (!retry(sequence, sum, deadline)) {
-        return Optional.empty();
-      }
-    }
+    return claim(
+        sum,
+        Deadline.in(timeout),
+        sequence -> {
+          long slot = Native.slotAddress(ringHandle, sequence);
+          return new BulkClaim(this, handle(), sequence, slot, slots, lengths, aligns);
+        });
   }
 
   private void checkRoom(long slots) {

@@ -9,7 +9,6 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import java.time.Duration;
 import java.util.Optional;
-import java.util.stream.IntStream;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
@@ -32,8 +31,7 @@ public final class ArrowConsumer implements AutoCloseable {
                     new RingException(
                         Status.INVALID,
                         String.format("ring \"%s\" has no Arrow schema", ring.name())));
-    int columns = schema.plain().getFields().size();
-    this.decoder = new BatchDecoder(schema, IntStream.range(0, columns).toArray(), allocator);
+    this.decoder = new BatchDecoder(schema, allocator);
     this.consumer = ring.consumer(branch, options);
   }
 

@@ -13,6 +13,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Optional;
 import java.util.function.Supplier;
+import java.util.stream.IntStream;
 import org.apache.arrow.flatbuf.FieldNode;
 import org.apache.arrow.flatbuf.MessageHeader;
 import org.apache.arrow.flatbuf.RecordBatch;
@@ -46,6 +47,11 @@ public final class BatchDecoder {
   private final Schema pruned;
   private final BufferAllocator allocator;
   private final BlockPool pool = new BlockPool();
+
+  /** Of all columns. */
+  BatchDecoder(RingSchema schema, BufferAllocator allocator) {
+    this(schema, IntStream.range(0, schema.plain().getFields().size()).toArray(), allocator);
+  }
 
   /**
    * @param columns numbers of the wanted columns, in the schema's order
@@ -89,7 +95,7 @@ public final class BatchDecoder {
    * @throws RingException if the message is not the Arrow data it should be
    */
   public VectorSchemaRoot copy(Message message) {
-    return guarded(message, () -> decode(message, Optional.empty()));
+    return guarded(message, Optional.empty());
   }
 
   /**
@@ -99,12 +105,12 @@ public final class BatchDecoder {
    *     the caller sees to it that nobody overwrites it
    */
   public VectorSchemaRoot map(Message message, Runnable whenUnused) {
-    return guarded(message, () -> decode(message, Optional.of(whenUnused)));
+    return guarded(message, Optional.of(whenUnused));
   }
 
-  private VectorSchemaRoot guarded(Message message, Decoding decoding) {
+  private VectorSchemaRoot guarded(Message message, Optional<Runnable> whenUnused) {
     try {
-      return decoding.run();
+      return decode(message, whenUnused);
     } catch (RingException error) {
       throw error;
     } catch (Exception error) {
@@ -114,10 +120,6 @@ public final class BatchDecoder {
               "message %d holds no readable Arrow batch of the ring's schema: %s",
               message.id(), error.getMessage()));
     }
-  }
-
-  private interface Decoding {
-    VectorSchemaRoot run() throws Exception;
   }
 
   private VectorSchemaRoot decode(Message message, Optional<Runnable> whenUnused)

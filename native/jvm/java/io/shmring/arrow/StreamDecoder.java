@@ -8,7 +8,6 @@ import java.nio.ByteBuffer;
 import java.util.Arrays;
 import java.util.Optional;
 import java.util.function.Consumer;
-import java.util.stream.IntStream;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -78,9 +77,7 @@ public final class StreamDecoder {
       return Optional.empty();
     }
     RingSchema schema = RingSchema.of(bytes);
-    int columns = schema.plain().getFields().size();
-    decoder =
-        Optional.of(new BatchDecoder(schema, IntStream.range(0, columns).toArray(), allocator));
+    decoder = Optional.of(new BatchDecoder(schema, allocator));
     last = bytes;
     return Optional.of(schema.stored());
   }

@@ -8,7 +8,7 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 /**
  * The messages that one task has written, one behind the other in a file.
  *
- * @param path empty if there are none
+ * @param path of the file
  * @param rows in these messages
  * @param lengths of the messages
  * @param aligns for each the byte that shall lie on a 64-byte boundary, or -1
