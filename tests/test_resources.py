@@ -102,6 +102,38 @@ def test_without_file_descriptors_attach_is_an_error_and_nothing_leaks(name, chi
         assert len(ring.seats()) == 1
 
 
+def test_without_addresses_create_is_an_error_and_nothing_stays(name, child):
+    code = """
+        import os, resource, sys
+        import shmring
+        def have():
+            return sorted(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
+        page = os.sysconf("SC_PAGESIZE")
+        limits = resource.getrlimit(resource.RLIMIT_AS)
+        def make(room):  # addresses for so many pages are left
+            used = int(open("/proc/self/statm").read().split()[0])
+            resource.setrlimit(resource.RLIMIT_AS, ((used + room) * page, limits[1]))
+            try:
+                shmring.create(sys.argv[1], slots=1024).close()
+            except MemoryError as error:
+                return str(error)
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, limits)
+        before = have()
+        failures = []
+        for room in range(0, 4096, 8):
+            failure = make(room)
+            if failure is None:
+                break
+            failures.append(failure)
+            assert have() == before, (room, failure, have())
+        shmring.unlink(sys.argv[1])
+        assert have() == before
+        print(any("cannot make the file" in failure for failure in failures))
+    """
+    assert child(code, name).end().splitlines() == ["True"]
+
+
 # --- users ------------------------------------------------------------------------------------
 
 

@@ -122,6 +122,14 @@ static bool open_nameless(const char *path, struct draft *d)
 	return false;
 }
 
+static void unlink_keeping_errno(const char *path)
+{
+	int error = errno;
+
+	unlink(path);
+	errno = error;
+}
+
 static void draft_close(struct draft *d)
 {
 	int error = errno;
@@ -148,8 +156,11 @@ static bool open_named(const char *path, const struct header *h, struct draft *d
 		int fd;
 
 		d->file = lock_file_open(NULL, d->path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW);
-		if (!d->file)
+		if (!d->file) {
+			if (errno != EEXIST)
+				unlink_keeping_errno(d->path); /* made, and then its page was not mapped */
 			return false;
+		}
 		fd = lock_file_number(d->file);
 		if (!lock_byte(fd, DRAFT_LOCK_OFFSET)) {
 			if (errno != EAGAIN)
