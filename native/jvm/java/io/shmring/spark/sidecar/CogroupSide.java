@@ -28,9 +28,16 @@ record CogroupSide(Seq<Attribute> keys, Seq<Attribute> output) implements Serial
 
   /** The types of the columns that go. */
   StructType sent() {
+    return types(columns());
+  }
+
+  /**
+   * @param columns all of which are attributes
+   */
+  static StructType types(List<? extends Expression> columns) {
     StructType types = new StructType();
-    for (Attribute column : columns()) {
-      types = types.add(column.name(), column.dataType(), column.nullable());
+    for (Expression column : columns) {
+      types = types.add(((Attribute) column).name(), column.dataType(), column.nullable());
     }
     return types;
   }

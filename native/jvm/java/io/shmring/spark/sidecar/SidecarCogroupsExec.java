@@ -6,7 +6,6 @@ import java.util.List;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.catalyst.plans.physical.Distribution;
@@ -25,7 +24,6 @@ import scala.runtime.AbstractFunction2;
 public final class SidecarCogroupsExec extends SidecarNode {
   private static final long serialVersionUID = 1L;
 
-  private final SidecarCall call;
   private final String method;
   private final Seq<Attribute> leftKeys;
   private final Seq<Attribute> rightKeys;
@@ -47,7 +45,6 @@ public final class SidecarCogroupsExec extends SidecarNode {
       SparkPlan left,
       SparkPlan right) {
     super(call);
-    this.call = call;
     this.method = method;
     this.leftKeys = leftKeys;
     this.rightKeys = rightKeys;
@@ -121,11 +118,6 @@ public final class SidecarCogroupsExec extends SidecarNode {
   @Override
   public Seq<Attribute> output() {
     return output;
-  }
-
-  @Override
-  List<? extends Expression> produced() {
-    return CollectionConverters.asJava(output);
   }
 
   @Override

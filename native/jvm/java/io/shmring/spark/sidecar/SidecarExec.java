@@ -3,7 +3,6 @@ package io.shmring.spark.sidecar;
 import io.shmring.spark.columns.SparkTypes;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.SparkPlan;
 import scala.collection.Iterator;
 import scala.collection.immutable.IndexedSeq;
@@ -14,7 +13,6 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class SidecarExec extends SidecarUnaryNode {
   private static final long serialVersionUID = 1L;
 
-  private final SidecarCall call;
   private final String method;
   private final Seq<Attribute> output;
   private final boolean isBarrier;
@@ -29,7 +27,6 @@ public final class SidecarExec extends SidecarUnaryNode {
       boolean isBarrier,
       SparkPlan child) {
     super(call, child);
-    this.call = call;
     this.method = method;
     this.output = output;
     this.isBarrier = isBarrier;
@@ -43,11 +40,6 @@ public final class SidecarExec extends SidecarUnaryNode {
   @Override
   public Seq<Attribute> output() {
     return output;
-  }
-
-  @Override
-  List<? extends Expression> produced() {
-    return CollectionConverters.asJava(output);
   }
 
   @Override

@@ -21,7 +21,6 @@ import scala.jdk.javaapi.CollectionConverters;
 public final class SidecarGroupsExec extends SidecarUnaryNode {
   private static final long serialVersionUID = 1L;
 
-  private final SidecarCall call;
   private final String method;
   private final Seq<Attribute> keys;
   private final PythonUDF function;
@@ -39,7 +38,6 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
       Seq<Attribute> output,
       SparkPlan child) {
     super(call, child);
-    this.call = call;
     this.method = method;
     this.keys = keys;
     this.function = function;
@@ -48,12 +46,7 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
 
   /** The types of the columns that go; a column of the frame keeps its name. */
   static StructType sent(PythonUDF function) {
-    StructType columns = new StructType();
-    for (Expression value : CollectionConverters.asJava(function.children())) {
-      Attribute column = (Attribute) value;
-      columns = columns.add(column.name(), column.dataType(), column.nullable());
-    }
-    return columns;
+    return CogroupSide.types(CollectionConverters.asJava(function.children()));
   }
 
   @Override
@@ -91,16 +84,6 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
   @Override
   public Seq<Attribute> output() {
     return output;
-  }
-
-  @Override
-  List<? extends Expression> produced() {
-    return CollectionConverters.asJava(output);
-  }
-
-  @Override
-  boolean sendsColumns() {
-    return false;
   }
 
   @Override

@@ -2,9 +2,9 @@ package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
 import java.util.List;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
-import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.execution.ExplainUtils;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
@@ -20,7 +20,7 @@ import scala.jdk.javaapi.CollectionConverters;
 abstract class SidecarNode extends SparkPlan {
   private static final long serialVersionUID = 1L;
 
-  private final SidecarCall call;
+  final SidecarCall call;
   private transient SidecarMetrics metrics;
 
   SidecarNode(SidecarCall call) {
@@ -34,7 +34,9 @@ abstract class SidecarNode extends SparkPlan {
   abstract List<Object> elements();
 
   /** Columns that are not the children's. */
-  abstract List<? extends Expression> produced();
+  List<Attribute> produced() {
+    return CollectionConverters.asJava(output());
+  }
 
   /** What each task is to do with what the children give. */
   final <T> SidecarTask<T> task(Input.Kind<T> kind) {

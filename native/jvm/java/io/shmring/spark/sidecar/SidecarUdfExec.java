@@ -20,7 +20,6 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
 
   private static final Integer ABSENT = -1; // computed from them
 
-  private final SidecarCall call;
   private final List<UdfUse> uses;
   private final Seq<Expression> arguments;
   private final Seq<Attribute> results;
@@ -32,7 +31,6 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
       Seq<Attribute> results,
       SparkPlan child) {
     super(call, child);
-    this.call = call;
     this.uses = uses;
     this.arguments = arguments;
     this.results = results;
@@ -51,9 +49,9 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
   }
 
   /** Of columns, by their places: two may have one name. */
-  private static StructType types(Seq<Attribute> columns) {
+  static StructType types(Seq<? extends Expression> columns) {
     StructType types = new StructType();
-    for (Attribute column : CollectionConverters.asJava(columns)) {
+    for (Expression column : CollectionConverters.asJava(columns)) {
       types = types.add("_" + types.size(), column.dataType());
     }
     return types;

@@ -33,7 +33,9 @@ abstract class SidecarUnaryNode extends SidecarNode {
   }
 
   /** Whether the child's columns are what is sent, so that they need not become rows. */
-  abstract boolean sendsColumns();
+  boolean sendsColumns() {
+    return false;
+  }
 
   /** The node over a child's columns instead of the rows that Spark would make of them. */
   final SparkPlan overColumns() {

@@ -13,7 +13,6 @@ import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.types.StructType;
 import scala.collection.immutable.Seq;
-import scala.jdk.javaapi.CollectionConverters;
 
 /**
  * UDFs beside each other: their arguments go, each of them once, and the results come beside the row,
@@ -61,11 +60,7 @@ record UdfSignature(
   }
 
   private Schema schema(Seq<? extends Expression> written) {
-    StructType columns = new StructType();
-    for (Expression column : CollectionConverters.asJava(written)) {
-      columns = columns.add("_" + columns.size(), column.dataType());
-    }
-    return types.schema(columns);
+    return types.schema(SidecarUdfExec.types(written));
   }
 
   private String calls() {
