@@ -44,8 +44,8 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
   <T> AnsweredRows(SidecarTask<T> task, Iterator<T> child, TaskContext context) {
     this.task = task;
     this.context = context;
-    this.passage = task.signature().begin(context.partitionId());
-    this.input = task.kind().of(child, passage);
+    this.passage = task.signature.begin(context.partitionId());
+    this.input = task.kind.of(child, passage);
     this.allocator = // last: nobody closes what a constructor that throws has made
         ArrowUtils.rootAllocator().newChildAllocator("shmring sidecar", 0, Long.MAX_VALUE);
   }
@@ -93,7 +93,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     }
     SidecarClient sidecar = entered();
     boolean wanted = true; // one before each answer that is there, so that the sidecar has work
-    while (wanted && sidecar.underWay() < task.call().inFlight() && batches.hasNext()) {
+    while (wanted && sidecar.underWay() < task.call.inFlight() && batches.hasNext()) {
       Batches.Vectors vectors = batches.next(sidecar.welcome());
       passage.sent(vectors);
       sidecar.send(
@@ -125,7 +125,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
 
   private SidecarClient entered() throws InterruptedException {
     if (client.isEmpty()) {
-      SidecarCall call = task.call();
+      SidecarCall call = task.call;
       SidecarClient borrowed = Clients.borrow(call, this::checkTask);
       client = Optional.of(borrowed);
       borrowed.begin(
@@ -138,10 +138,10 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
       batches =
           new Batches(
               input,
-              task.signature(),
+              task.signature,
               allocator,
               new VectorMemory(context.taskMemoryManager()),
-              task.rowsPerBatch(),
+              task.rowsPerBatch,
               borrowed.requestRingBytes() / PART);
     }
     return client.get();
@@ -167,7 +167,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
 
   /** Lets Spark's UI show what the task has done so far: its end may be far. */
   private void tell() {
-    SidecarMetrics metrics = task.metrics();
+    SidecarMetrics metrics = task.metrics;
     metrics.add(client.orElseThrow().takeCounters());
     metrics.outputRows().add(given);
     given = 0;
@@ -194,7 +194,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     client.ifPresent(
         sidecar -> {
           tell();
-          Clients.giveBack(task.call(), sidecar);
+          Clients.giveBack(task.call, sidecar);
         });
     if (batches != null) {
       batches.close();

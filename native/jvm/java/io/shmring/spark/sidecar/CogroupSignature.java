@@ -35,6 +35,6 @@ record CogroupSignature(
 
   @Override
   public Passage begin(int partition) {
-    return MapSignature.answers(method, output);
+    return new MapSignature.Answers(method, output);
   }
 }

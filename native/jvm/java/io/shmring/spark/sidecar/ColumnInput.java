@@ -56,9 +56,4 @@ final class ColumnInput implements Input {
   public long bytes() {
     return bytes;
   }
-
-  @Override
-  public boolean isJoined() {
-    return true;
-  }
 }

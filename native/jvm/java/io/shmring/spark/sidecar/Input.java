@@ -29,5 +29,7 @@ interface Input {
   long bytes();
 
   /** Whether what several calls write may be sent as one request. */
-  boolean isJoined();
+  default boolean isJoined() {
+    return true;
+  }
 }

@@ -1,7 +1,6 @@
 package io.shmring.spark.sidecar;
 
 import org.apache.spark.sql.catalyst.expressions.SpecializedGetters;
-import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.MapData;
 import org.apache.spark.sql.types.ArrayType;
@@ -19,11 +18,7 @@ final class LeastBits {
 
   private LeastBits() {}
 
-  static long of(StructType types, UnsafeRow row) {
-    return fields(types, row);
-  }
-
-  private static long fields(StructType types, SpecializedGetters values) {
+  static long of(StructType types, SpecializedGetters values) {
     StructField[] fields = types.fields();
     long bits = 0;
     for (int i = 0; i < fields.length; i++) {
@@ -42,7 +37,7 @@ final class LeastBits {
 
   private static long value(DataType type, SpecializedGetters values, int at) {
     if (type instanceof StructType struct) {
-      return values.isNullAt(at) ? 0 : fields(struct, values.getStruct(at, struct.size()));
+      return values.isNullAt(at) ? 0 : of(struct, values.getStruct(at, struct.size()));
     }
     if (type instanceof ArrayType array) {
       return OFFSET

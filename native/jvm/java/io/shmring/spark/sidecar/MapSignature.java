@@ -41,12 +41,8 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
     return new Rows(this, send);
   }
 
-  /** What comes of the answers, for one that sends something else. */
-  static Passage answers(String method, StructType output) {
-    return new Answers(method, output);
-  }
-
-  private static class Answers implements Passage {
+  /** What comes of the answers, also for one that sends something else. */
+  static class Answers implements Passage {
     private final String method;
     private final StructType output;
     private final ColumnRows answers;

@@ -52,9 +52,4 @@ final class RowInput implements Input {
   public long bytes() {
     return bytes;
   }
-
-  @Override
-  public boolean isJoined() {
-    return true;
-  }
 }

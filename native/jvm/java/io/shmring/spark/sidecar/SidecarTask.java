@@ -17,11 +17,11 @@ final class SidecarTask<T> extends AbstractFunction1<Iterator<T>, Iterator<Inter
     implements Serializable {
   private static final long serialVersionUID = 1L;
 
-  private final SidecarCall call;
-  private final Signature signature;
-  private final Input.Kind<T> kind;
-  private final int rowsPerBatch;
-  private final SidecarMetrics metrics;
+  final SidecarCall call;
+  final Signature signature;
+  final Input.Kind<T> kind;
+  final int rowsPerBatch;
+  final SidecarMetrics metrics;
 
   /**
    * @param rowsPerBatch 0 or less: as many as the ring takes
@@ -46,25 +46,5 @@ final class SidecarTask<T> extends AbstractFunction1<Iterator<T>, Iterator<Inter
         new AnsweredRows(this, CollectionConverters.asJava(child), context);
     context.addTaskCompletionListener((TaskCompletionListener) ended -> answered.close());
     return CollectionConverters.asScala(answered);
-  }
-
-  SidecarCall call() {
-    return call;
-  }
-
-  Signature signature() {
-    return signature;
-  }
-
-  Input.Kind<T> kind() {
-    return kind;
-  }
-
-  int rowsPerBatch() {
-    return rowsPerBatch;
-  }
-
-  SidecarMetrics metrics() {
-    return metrics;
   }
 }

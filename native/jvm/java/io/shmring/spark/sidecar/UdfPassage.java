@@ -41,7 +41,18 @@ abstract class UdfPassage implements Passage {
 
   @Override
   public final Iterator<UnsafeRow> receive(ColumnarBatch piece) {
-    return Iterators.map(piece.rowIterator(), this::joined);
+    Iterator<InternalRow> rows = piece.rowIterator();
+    return new Iterator<>() {
+      @Override
+      public boolean hasNext() {
+        return rows.hasNext();
+      }
+
+      @Override
+      public UnsafeRow next() {
+        return joined(rows.next());
+      }
+    };
   }
 
   @Override
