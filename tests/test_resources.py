@@ -134,6 +134,25 @@ def test_without_addresses_create_is_an_error_and_nothing_stays(name, child):
     assert child(code, name).end().splitlines() == ["True"]
 
 
+def test_ring_larger_than_a_file_may_be_names_the_limit_and_not_the_memory(name, child):
+    code = """
+        import os, resource, sys
+        import shmring
+        from shmring.sidecars import Sidecar
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+        before = os.listdir("/dev/shm")
+        for make in (lambda: shmring.create(sys.argv[1], slots=1024),
+                     lambda: Sidecar("functions:identity", name=sys.argv[1]).start()):
+            try:
+                make()
+            except shmring.NoSpace as error:
+                print("100000 (ulimit -f)" in str(error),
+                      any(w in str(error) for w in ("rings now", "other ring", "shm-size")))
+        assert os.listdir("/dev/shm") == before
+    """
+    assert child(code, name).end().splitlines() == ["True False"] * 2
+
+
 # --- users ------------------------------------------------------------------------------------
 
 

@@ -94,9 +94,14 @@ def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
             f'or remove it with shmring.unlink("{label}") or `shmring unlink {label}`'
         ) from None
     except NoSpace as error:
-        if label == path:
+        if label == path or is_own_limit(error):
             raise
         raise NoSpace(f"{error}. {_largest_rings()}") from None
+
+
+def is_own_limit(error: NoSpace) -> bool:
+    """Whether it is this process that may not have so much, however much there is."""
+    return "(ulimit -f)" in str(error)
 
 
 def _largest_rings() -> str:

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
@@ -314,6 +315,19 @@ static int check_space(int fd, const struct header *h, const char *name)
 	return h->file_bytes > left ? no_space(fd, h, name) : SHMRING_OK;
 }
 
+/* Told before the file is there: a program that does not ignore SIGXFSZ would be killed. */
+static int check_limit(const struct header *h, const char *name)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_FSIZE, &limit) || h->file_bytes <= limit.rlim_cur)
+		return SHMRING_OK;
+	return fail(SHMRING_E_NO_SPACE,
+		    "ring \"%s\" takes %llu bytes, and no file that this process writes may have more than %llu "
+		    "(ulimit -f); use fewer slots or raise the limit",
+		    name, (unsigned long long)h->file_bytes, (unsigned long long)limit.rlim_cur);
+}
+
 static int draft_fill(int fd, const char *name, const void *schema, const struct header *h)
 {
 	uint8_t *file;
@@ -365,6 +379,8 @@ int shmring_create(const char *path, const struct shmring_options *options, shmr
 			    "ring \"%s\": a temporary ring lasts while somebody is attached: attach as it is made",
 			    name);
 	status = make_header(name, options, &h);
+	if (!status)
+		status = check_limit(&h, name);
 	if (!status)
 		status = draft_open(path, &h, &d);
 	if (status)

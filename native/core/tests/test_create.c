@@ -3,6 +3,7 @@
 #include <linux/fs.h>
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 
 #include "folder.h"
@@ -300,6 +301,23 @@ static int on_a_small_tmpfs(void *unused)
 TEST(a_full_file_system_is_an_error_at_creation_and_never_later)
 {
 	CHECK_IS(reap(spawn(on_a_small_tmpfs, NULL)), 0);
+}
+
+static int with_a_limit(void *unused)
+{
+	(void)unused;
+	NEED(setrlimit(RLIMIT_FSIZE, &(struct rlimit){100000, RLIM_INFINITY}) == 0);
+	CHECK_IS(shmring_create(at, &small, NULL), SHMRING_E_NO_SPACE);
+	CHECK(strstr(shmring_error_message(), "no file that this process writes may have more than 100000"));
+	CHECK_IS(files_in_folder(NULL, 0), 0);
+	return 0;
+}
+
+TEST(more_than_a_file_may_have_is_refused_and_no_signal_kills)
+{
+	folder_begin();
+	CHECK_IS(reap(spawn(with_a_limit, NULL)), 0);
+	folder_end();
 }
 
 TEST(more_than_the_memory_left_is_refused_before_a_page_is_taken)

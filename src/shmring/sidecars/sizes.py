@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shmring.errors import NoSpace
-from shmring.names import SHM_FOLDER, memory
+from shmring.names import SHM_FOLDER, is_own_limit, memory
 from shmring.ring import Ring
 
 __all__ = ["REPLY", "REQUEST", "Size"]
@@ -53,6 +53,8 @@ class Size:
         try:
             return make(slots)
         except NoSpace as error:
+            if is_own_limit(error):
+                raise
             total, free = memory()
             raise NoSpace(
                 f"{SHM_FOLDER} has {free >> 20} of {total >> 20} MB left, and a ring of {slots} "
