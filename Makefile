@@ -169,13 +169,14 @@ sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer, UBSan and ThreadSa
 	done
 
 .PHONY: lint
-lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format, the floors
+lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format, the floors; that breaks fit the core
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	PYTHONPATH=src $(BIN)/lint-imports --no-cache
 	git ls-files '*.c' '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
 	@$(PYTHON) scripts/arrows.py --check
+	@PYTHONPATH=native $(PYTHON) -m explore.broken && PYTHONPATH=native $(PYTHON) -m killpoints.broken
 
 .PHONY: arrows
 arrows: ## who uses whom, floor by floor, read from the code

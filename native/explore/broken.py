@@ -177,11 +177,11 @@ BREAKS = [
         "graph.c",
         "\tint status = admin_enter_writable(r);\n\n"
         "\tif (status)\n\t\treturn status;\n"
-        "\tstatus = change_upstreams(r, id, upstream, 0);",
-        "\tuint64_t before = load_relaxed(&branch_at(r, id)->d.upstream);\n"
+        "\tstatus = change_locked(r, id, more, less);",
+        "\tuint64_t after = (load_relaxed(&branch_at(r, id)->d.upstream) | more) & ~less;\n"
         "\tint status = admin_enter_writable(r);\n\n"
         "\tif (status)\n\t\treturn status;\n"
-        "\tstatus = change_upstreams(r, id, before | upstream, ~(before | upstream));",
+        "\tstatus = change_locked(r, id, after, ~after);",
         "two give a branch an upstream each; one may die",
     ),
     Break(
@@ -364,4 +364,4 @@ if __name__ == "__main__":
     harness = Harness(
         "explore", ("-DSHMRING_EXPLORE",), replaces=("atomics.c", "contention.c", "locks.c")
     )
-    sys.exit(run_all(harness, BREAKS, sys.argv[1]))
+    sys.exit(run_all(harness, BREAKS, *sys.argv[1:]))

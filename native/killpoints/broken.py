@@ -78,4 +78,4 @@ BREAKS = [
 
 if __name__ == "__main__":
     harness = Harness("killpoints", ("-Wl,-z,now",), ("--stride", "7"))
-    sys.exit(run_all(harness, BREAKS, sys.argv[1]))
+    sys.exit(run_all(harness, BREAKS, *sys.argv[1:]))
