@@ -67,7 +67,7 @@ def ending(status: int) -> str:
 
 
 def run_all(harness: Harness, breaks: list[Break], where: str = "") -> int:
-    """Run every break, 0 if all of them were noticed; without a folder see that each can be made."""
+    """Run every break, 0 if all are noticed; without a folder see that each can be made."""
     missed = 0
     for broken in breaks:
         changed(harness, broken)  # all of them before the first is built
