@@ -102,20 +102,20 @@ def test_without_file_descriptors_attach_is_an_error_and_nothing_leaks(name, chi
         assert len(ring.seats()) == 1
 
 
-def test_without_addresses_create_is_an_error_and_nothing_stays(name, child):
+def test_without_addresses_create_is_an_error_and_nothing_stays(tmp_path, child):
     code = """
         import os, resource, sys
         import shmring
         def have():
-            files = sorted(f for f in os.listdir("/dev/shm") if sys.argv[1] in f)
-            return files, len(os.listdir("/proc/self/fd"))
+            return os.listdir(sys.argv[1]), len(os.listdir("/proc/self/fd"))
+        path = f"{sys.argv[1]}/ring"
         page = os.sysconf("SC_PAGESIZE")
         limits = resource.getrlimit(resource.RLIMIT_AS)
         def make(room):  # addresses for so many pages are left
             used = int(open("/proc/self/statm").read().split()[0])
             resource.setrlimit(resource.RLIMIT_AS, ((used + room) * page, limits[1]))
             try:
-                shmring.create(sys.argv[1], slots=1024).close()
+                shmring.create(path=path, slots=1024).close()
             except MemoryError as error:
                 return str(error)
             finally:
@@ -128,11 +128,11 @@ def test_without_addresses_create_is_an_error_and_nothing_stays(name, child):
                 break
             failures.append(failure)
             assert have() == before, (room, failure, have())
-        shmring.unlink(sys.argv[1])
+        os.unlink(path)
         assert have() == before
         print(any("cannot make the file" in failure for failure in failures))
     """
-    assert child(code, name).end().splitlines() == ["True"]
+    assert child(code, tmp_path).end().splitlines() == ["True"]
 
 
 def test_ring_larger_than_a_file_may_be_names_the_limit_and_not_the_memory(name, child):
