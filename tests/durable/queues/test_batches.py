@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from shmring import _shmring
 from shmring.durable import AppendOnlyQueue, PersistentQueue
 from shmring.durable.base import items as items_module
 from shmring.durable.queues import intake
-from shmring.errors import Damaged, MessageTooLarge, NoSpace
+from shmring.errors import Closed, Damaged, MessageTooLarge, NoSpace
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "durable"
 ITEMS = [b"first", b"", b"x" * 300, b"y" * 70_000, b"last"]
@@ -95,6 +96,59 @@ def test_what_is_no_batch_of_items_is_refused_and_stores_nothing(
         queue.enqueue_many(items)
     queue.flush()
     assert queue.dequeue_many(10) == [b"before"]
+
+
+@pytest.mark.parametrize("use", ["flush", "dequeue", "enqueue", "rollback"])
+def test_items_from_a_generator_that_uses_the_queue_are_all_there(queue: Any, use: str) -> None:
+    queue.enqueue(b"0")
+    queue.flush()
+    queue.enqueue(b"1")
+
+    def items() -> Iterator[bytes]:
+        yield b"2"
+        getattr(queue, use)(*([b"3"] if use == "enqueue" else []))
+        yield b"4"
+
+    assert queue.enqueue_many(items()) == 2
+    queue.flush()
+    before = {"dequeue": [b"1"], "rollback": [b"0"], "enqueue": [b"0", b"1", b"3"]}
+    assert queue.dequeue_many(10) == [*before.get(use, [b"0", b"1"]), b"2", b"4"]
+
+
+def test_items_moved_from_the_front_to_the_back_are_all_there(queue: Any) -> None:
+    queue.enqueue_many(ITEMS)
+    queue.flush()
+    assert queue.enqueue_many(b"moved " + item for item in iter(queue.dequeue, None)) == len(ITEMS)
+    queue.flush()
+    assert queue.dequeue_many(10) == [b"moved " + item for item in ITEMS]
+
+
+@pytest.mark.parametrize("kind", ["persistent", "append_only"])
+def test_items_from_a_generator_that_closes_the_queue_are_refused(
+    kind: str, tmp_path: Path
+) -> None:
+    both = Ends(kind, tmp_path / "q")
+
+    def items() -> Iterator[bytes]:
+        yield b"never"
+        both.queue.close()
+
+    with pytest.raises(Closed):
+        both.ends.enqueue_many(items())
+
+
+def test_items_from_a_generator_that_waits_for_another_thread_which_uses_the_queue(
+    queue: Any,
+) -> None:
+    def items() -> Iterator[bytes]:
+        other = threading.Thread(target=queue.enqueue, args=(b"other",), daemon=True)
+        other.start()
+        other.join(120)
+        yield b"own"
+
+    assert queue.enqueue_many(items()) == 1
+    queue.flush()
+    assert queue.dequeue_many(10) == [b"other", b"own"]
 
 
 def test_an_item_of_4_gib_is_refused_before_it_is_touched(queue: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shmring.closing import Closing
 from shmring.durable.base.files import Buffer
-from shmring.durable.base.items import Packing
+from shmring.durable.base.items import Packing, listed
 
 if TYPE_CHECKING:
     from shmring._shmring import Rows
@@ -56,8 +56,9 @@ class Intake(Closing):
 
         Parameters
         ----------
-        items : bytes-like objects, a list of them or any other iterable; or a uint8 array of shape
-            (n, k); or an Arrow array of binary, large binary or fixed-size binary without nulls
+        items : bytes-like objects, a list of them or any other iterable, which may use this queue
+            itself; or a uint8 array of shape (n, k); or an Arrow array of binary, large binary or
+            fixed-size binary without nulls
 
         Returns
         -------
@@ -72,4 +73,7 @@ class Intake(Closing):
             self._check_writable()
             if self._packing.nbytes > BUFFER_BYTES:
                 self._write_early()
-            return self._packing.add_many(items)
+        rows = listed(items)  # it may be code that asks this queue, or waits for who does
+        with self._lock:
+            self._check_writable()
+            return self._packing.add_many(rows)
