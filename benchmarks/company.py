@@ -100,7 +100,6 @@ class Mark:
 
 
 def mark() -> Mark:
-    """Now."""
     processes = _processes()
     ours = sum(p.seconds for pid, p in processes.items() if _is_ours(pid, processes))
     kernel = {pid: p for pid, p in processes.items() if p.kernel}

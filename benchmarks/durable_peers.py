@@ -65,7 +65,6 @@ def number_key(number: int) -> bytes:
 
 
 def open_diskcache(path: Path) -> Any:
-    """A deque."""
     try:
         import diskcache
     except ImportError as error:

@@ -178,7 +178,6 @@ class Question:
     line: Callable[[], float] | None = None
 
     def row(self, name: str) -> Row | None:
-        """The row of this name."""
         return next((row for row in self.rows if row.name == name), None)
 
 

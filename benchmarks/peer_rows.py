@@ -77,7 +77,6 @@ class Rows:
         self._ours.append((f"shmring, {language}", run))
 
     def theirs(self, name: str, run: Run) -> None:
-        """A row of a peer."""
         self._theirs.append((name, run))
 
     def cannot(self, name: str, reason: str) -> None:

@@ -232,7 +232,6 @@ def machine() -> dict[str, Any]:
 def write_json(
     path: Path, where: dict[str, Any], settings: Settings, questions: Sequence[Question]
 ) -> None:
-    """Everything that was measured."""
     document = {
         "machine": where,
         "settings": vars(settings),

@@ -50,6 +50,5 @@ def command(peer: str, yields: bool) -> list[str]:
 
 
 def version() -> str:
-    """Of the crate."""
     plan = tomllib.loads((SOURCES / "Cargo.toml").read_text())
     return str(plan["dependencies"]["iceoryx2"]).lstrip("=")

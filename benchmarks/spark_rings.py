@@ -63,7 +63,6 @@ def _generated(session: Any, rows: int) -> Any:
 
 
 def schema() -> Any:
-    """Of these rows."""
     import pyarrow as pa
 
     kinds = [pa.float64() if name == "price" else pa.int64() for name in NUMBERS]

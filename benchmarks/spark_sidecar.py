@@ -229,7 +229,6 @@ def _by_socket(job: _Job) -> Callable[..., Any]:
 
 
 def _sidecar(job: _Job, function: str) -> str:
-    """Its name."""
     try:
         from shmring.sidecars import Sidecar
     except ImportError as error:

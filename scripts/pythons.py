@@ -49,7 +49,6 @@ def test(version: str, python: Path, wheel: Path, work: Path) -> str:
 
 
 def main() -> None:
-    """Test them all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dist", type=Path, help="folder with the wheels")
     parser.add_argument("work", type=Path, help="folder for environments and logs")

@@ -191,7 +191,6 @@ spark.stop()
 
 
 def main() -> None:
-    """Check all of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dist", type=Path, help="folder with what is published")
     parser.add_argument("work", type=Path, help="folder for what is made on the way")

@@ -118,7 +118,6 @@ def check_glibc(wheel: Path, machine: str) -> None:
 
 
 def main() -> None:
-    """Make all of it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dist", type=Path, help="folder for what is made")
     parser.add_argument("work", type=Path, help="folder for what is made on the way")

@@ -114,7 +114,6 @@ class Cluster:
         return sorted(found)
 
     def stop(self) -> None:
-        """End everything."""
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:

@@ -28,7 +28,6 @@ def need_pyarrow(what: str) -> None:
 
 
 def pyarrow(module: str, what: str) -> Any:
-    """A module of pyarrow's."""
     need_pyarrow(what)
     return import_module(f"pyarrow.{module}")
 

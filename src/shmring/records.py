@@ -206,7 +206,6 @@ def ring_info(info: RingDict) -> RingInfo:
 
 
 def branch_records(core: Ring) -> list[BranchRecord]:
-    """The branches as they stand."""
     found = core.branches()
     names = {b["id"]: b["name"] for b in found}
     branches: list[BranchRecord] = []
@@ -219,7 +218,6 @@ def branch_records(core: Ring) -> list[BranchRecord]:
 
 
 def seat_records(core: Ring) -> list[SeatRecord]:
-    """The participants as they stand."""
     names = {b["id"]: b["name"] for b in core.branches()}
     seats: list[SeatRecord] = []
     for found in core.seats():

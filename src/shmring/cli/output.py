@@ -136,7 +136,6 @@ def print_lines(text: str) -> None:
 def show_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
 ) -> None:
-    """Print a table."""
     out = console()
     with out.capture() as captured:
         out.print(make_table(columns, rows, title=title))
@@ -189,7 +188,6 @@ class Meter:
         self._task: TaskID | None = None
 
     def add(self, passed: int, nbytes: int) -> None:
-        """Count some."""
         self._last = time.monotonic()
         if not self.passed:
             self._begun = self._last  # waiting for the first does not count

@@ -78,7 +78,6 @@ class Batches(NamedTuple):
 
 
 def parquet_batches(file: str, batch_rows: int | None) -> Batches:
-    """The batches of a Parquet file."""
     source: Any = pyarrow("parquet", "Parquet").ParquetFile(file)
     batches = source.iter_batches(batch_size=batch_rows or 65_536)
     return Batches(source.schema_arrow, source.metadata.num_rows, batches)

@@ -31,7 +31,6 @@ class Waiting:
         return self.done and self.error is None
 
     def finish(self, error: BaseException | None) -> None:
-        """Record the outcome."""
         self.error = error
         self.done = True
         self.wake()

@@ -175,7 +175,6 @@ class AppendOnlyFile:
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
         return self._end
 
     def _last_commit(self, size: int) -> Commit:
@@ -374,5 +373,4 @@ class AppendOnlyFile:
             self.sync()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()

@@ -60,7 +60,6 @@ class DataFile:
         self._handle = self._disk.open(self.path, create=True)
 
     def size(self) -> int:
-        """Return the size on disk."""
         with self._open() as file:
             return file.size()
 
@@ -191,14 +190,12 @@ class DataFiles:
             self._disk.sync_directory(self._directory)
 
     def find(self, number: int) -> DataFile:
-        """Return the file of this number."""
         file = self._files.get(number)
         if file is None:
             raise Damaged(f"{self._directory}: the data file {_PREFIX}{number:010d} is missing")
         return file
 
     def has(self, file: DataFile) -> bool:
-        """Whether the file is there."""
         return self._files.get(file.number) is file
 
     def expect(self, number: int) -> DataFile:
@@ -263,7 +260,6 @@ class DataFiles:
         return file
 
     def read(self, file: DataFile, nbytes: int, offset: int) -> bytes:
-        """Return an item's bytes."""
         data = file.read(nbytes, offset)
         if file.number not in self._recent:
             self._note_open(file)

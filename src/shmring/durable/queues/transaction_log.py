@@ -150,7 +150,6 @@ class Body:
 
 
 def parse_operations(frame: Frame, body: memoryview) -> list[Put | Take]:
-    """Return a valid frame's operations."""
     found: list[Put | Take] = []
     at = 0
     for _ in range(frame.operations):
@@ -398,7 +397,6 @@ class TransactionLog:
         self.frames = []
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

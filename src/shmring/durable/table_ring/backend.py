@@ -91,7 +91,6 @@ class Backend(ABC):
             self.connection = self._engine.connect()
 
     def close(self) -> None:
-        """Give the connection up."""
         with contextlib.suppress(exc.DBAPIError):
             self.connection.close()
         self._engine.dispose()

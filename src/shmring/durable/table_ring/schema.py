@@ -122,7 +122,6 @@ class Layout:
     stride: int
 
     def place(self, number: int) -> int:
-        """Return the slot of a number."""
         return place(number, self.slots, self.stride)
 
     def place_sql(self, number: str) -> str:

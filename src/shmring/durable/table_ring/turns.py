@@ -58,7 +58,6 @@ class Turns:
         self._searches = Searches()
 
     def stats(self) -> TableRingStats:
-        """Return what was done so far."""
         with self._lock:
             return self._counters.stats()
 

@@ -68,7 +68,6 @@ class ReadOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Read them from Spark's."""
         if options.get("hosts"):
             raise ValueError(
                 "option hosts needs the jar: Spark asks Python data sources not where their "
@@ -118,7 +117,6 @@ class WriteOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> WriteOptions:
-        """Read them from Spark's."""
         rings = _ring_names(options)
         if len(rings) != 1:
             raise ValueError(f"a write goes into one ring, not into {', '.join(rings)}")

@@ -114,7 +114,6 @@ class Publication:
                     self._publish(producer, self._encode(piece))
 
     def publish_end(self) -> None:
-        """Publish the end marker."""
         with self._ring.producer("spark write") as producer:
             producer.push_end(timeout=self._options.timeout)
 
