@@ -36,13 +36,7 @@ if TYPE_CHECKING:
     from shmring.arrow.writer import WriterOptions
     from shmring.durable import Journal, Retention
     from shmring.graph import Sequence
-    from shmring.records import (
-        BranchRecord,
-        CreateOptions,
-        HolderRecord,
-        RingStats,
-        SeatRecord,
-    )
+    from shmring.records import BranchRecord, CreateOptions, HolderRecord, RingStats, SeatRecord
 
 __all__ = ["Consumer", "Producer", "Ring", "RingInfo", "attach", "create", "open_or_create"]
 
@@ -483,22 +477,23 @@ def create(
     PermissionRefused : the folder is not writable
     """
     label, where = locate(name, path)
-    integer("mode", mode, 0, 0o777)
-    options: dict[str, Any] = {
-        "slots": integer("slots", slots, 1),
-        "participants": integer("participants", participants, 1, 2**31),
-        "single_producer": single_producer,
-        "scattered": scattered,
-        "checksum": checksum,
-        "prefault": prefault,
-        "lock_memory": lock_memory,
-        "huge_pages": huge_pages,
-        "clock": choose(CLOCKS, "clock", clock),
-        "schema": schema_bytes(schema),
-        "first_sequence": integer("first_sequence", first_sequence),
-        "temporary": temporary,
-    }
-    core = make_core(label, where, mode=mode, **options)
+    core = make_core(
+        label,
+        where,
+        mode=integer("mode", mode, 0, 0o777),
+        slots=integer("slots", slots, 1),
+        participants=integer("participants", participants, 1, 2**31),
+        single_producer=single_producer,
+        scattered=scattered,
+        checksum=checksum,
+        prefault=prefault,
+        lock_memory=lock_memory,
+        huge_pages=huge_pages,
+        clock=choose(CLOCKS, "clock", clock),
+        schema=schema_bytes(schema),
+        first_sequence=integer("first_sequence", first_sequence),
+        temporary=temporary,
+    )
     return Ring(core, label, where, 0, temporary=temporary)
 
 
