@@ -19,14 +19,7 @@ from typing import Any, NamedTuple
 
 import iceoryx2 as iox2
 
-from benchmarks.payload import (
-    BATCH,
-    MESSAGE,
-    MESSAGE_BYTES,
-    read_every_byte,
-    rows,
-    unique_name,
-)
+from benchmarks.payload import BATCH, MESSAGE, MESSAGE_BYTES, read_every_byte, rows, unique_name
 from benchmarks.processes import Gate
 
 _BUFFER = 1_024

@@ -8,12 +8,7 @@ from functions import numbers
 
 import shmring
 from shmring.sidecars import client as module
-from shmring.sidecars.wire import (
-    FLAG_LAST,
-    KIND_REPLY,
-    Head,
-    request_ring_name,
-)
+from shmring.sidecars.wire import FLAG_LAST, KIND_REPLY, Head, request_ring_name
 
 FILLING = b"\0" * 100_000
 

@@ -14,15 +14,7 @@ import pytest
 from simulated_disk import SimulatedDisk
 
 import shmring
-from shmring.durable import (
-    Journal,
-    Retention,
-    replay,
-    replay_batches,
-    restore,
-    truncate,
-    verify,
-)
+from shmring.durable import Journal, Retention, replay, replay_batches, restore, truncate, verify
 from shmring.errors import (
     BranchNotFound,
     JournalGap,

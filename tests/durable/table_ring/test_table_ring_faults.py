@@ -17,14 +17,7 @@ from table_workers import by_worker, drain, pusher
 
 from shmring.durable.table_ring import TableRing
 from shmring.durable.table_ring.postgresql import PostgresBackend
-from shmring.errors import (
-    Contended,
-    Damaged,
-    Empty,
-    NoSpace,
-    PermissionRefused,
-    VersionMismatch,
-)
+from shmring.errors import Contended, Damaged, Empty, NoSpace, PermissionRefused, VersionMismatch
 
 
 @pytest.fixture(scope="module")

@@ -16,14 +16,7 @@ import pytest
 
 from shmring.durable.table_ring import TableRing
 from shmring.durable.table_ring.sqlite import SqliteBackend
-from shmring.errors import (
-    Closed,
-    Empty,
-    ForkedHandle,
-    MessageTooLarge,
-    RingExists,
-    RingNotFound,
-)
+from shmring.errors import Closed, Empty, ForkedHandle, MessageTooLarge, RingExists, RingNotFound
 
 
 @pytest.fixture

@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from shmring._shmring import SLOT_BYTES, slots_for
-from shmring.arrow.batches import (
-    BatchEncoder,
-    has_dictionaries,
-    metadata_bytes,
-)
+from shmring.arrow.batches import BatchEncoder, has_dictionaries, metadata_bytes
 from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.errors import MessageTooLarge
 

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.durable.table_ring.functions.parts import (
-    AWAIT_MESSAGE,
-    FREE,
-    FULL_WITHIN,
-    PUSH,
-    Parts,
-)
+from shmring.durable.table_ring.functions.parts import AWAIT_MESSAGE, FREE, FULL_WITHIN, PUSH, Parts
 
 __all__ = ["push_many", "push_one"]
 
