@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from blocks import ROOT, Page, blocks_of
 
+pytestmark = pytest.mark.slow
+
 
 def pages() -> list[Path]:
     """README and all pages that are kept in docs/."""

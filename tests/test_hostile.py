@@ -82,6 +82,7 @@ MUTATE = """
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["-", "lz4", "plain"])
 @pytest.mark.parametrize("schema", ["stored", "in each message"])
 def test_arrow_reader_survives_any_bytes(name, child, schema, compression):

@@ -337,6 +337,7 @@ def test_the_files_have_the_mode_of_the_ring(ring: shmring.Ring, tmp_path: Path)
     assert modes == {0o600}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nbytes", [300, 100_000])
 def test_a_reader_keeps_up_with_a_journal_that_forgets(
     ring: shmring.Ring, tmp_path: Path, thread: Callable[..., Any], nbytes: int
