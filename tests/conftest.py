@@ -188,6 +188,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _sort(items)
 
 
+def pytest_collection_finish() -> None:
+    """Let gc.collect() look at what tests leave, not at all that pytest has imported."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """What libraries count at Python's end has to be collected before."""
+    gc.unfreeze()
+
+
 def _sort(items: list[pytest.Item]) -> None:
     """The files that take longest first, so that a divided run's workers end at about one time.
 
