@@ -59,3 +59,55 @@ def test_what_is_written_to_closed_standard_streams_is_not_written_into_a_queue(
         assert session.dequeue_many(3) == [b"a", b"b" * 5000]
     with AppendOnlyQueue(tmp_path / "stack") as stack:
         assert stack.dequeue() == b"c"
+
+
+LIMITED = """
+    import resource, sys, threading
+    import shmring
+    from shmring.durable import AppendOnlyQueue, PersistentQueue, replay
+
+    def limit(nbytes):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))
+
+    def filled(enqueue, flush):
+        for n in range(1000):
+            enqueue(b"%d" % n + bytes(1000))
+            try:
+                flush()
+            except shmring.NoSpace as error:
+                assert "ulimit -f" in str(error), error
+                return n
+
+    path = sys.argv[1]
+    with (
+        PersistentQueue(path + "/p") as queue,
+        queue.session() as session,
+        AppendOnlyQueue(path + "/a") as stack,
+    ):
+        for ends in session, stack:
+            limit(200_000)
+            count = filled(ends.enqueue, ends.flush)
+            limit(resource.RLIM_INFINITY)
+            ends.flush()
+            taken = ends.dequeue_many(2000)
+            assert [int(item[:-1000]) for item in taken] == list(range(count + 1))
+            ends.flush()
+    with shmring.create(sys.argv[2], slots=1024, temporary=True) as ring, ring.producer() as out:
+        limit(30_000)
+        with ring.journal(path + "/j") as journal:
+            for n in range(100):
+                out.push(bytes(1000))
+            while journal.error is None:
+                assert journal.running
+            assert "ulimit -f" in str(journal.error)
+            limit(resource.RLIM_INFINITY)
+            out.wait_durable(ring.claimed - 1)
+            assert journal.error is None
+        assert len(list(replay(path + "/j"))) == 100
+"""
+
+
+def test_a_file_that_may_not_grow_is_a_full_disk_and_nothing_is_lost(
+    child: Callable[..., Any], tmp_path: Path, name: str
+) -> None:
+    child(LIMITED, tmp_path, name).end()

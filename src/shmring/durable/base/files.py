@@ -115,12 +115,16 @@ class Disk(Protocol):
 
 
 def _is_full(error: OSError) -> bool:
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def _no_space(error: OSError, path: str) -> NoSpace:
+    if error.errno == errno.EFBIG:
+        reason, remedy = "a file may not be larger (ulimit -f)", "raise the limit"
+    else:
+        reason, remedy = "the disk is full", "free space"
     return NoSpace(
-        error.errno, "the disk is full; nothing committed is lost: free space, then try again", path
+        error.errno, f"{reason}; nothing committed is lost: {remedy}, then try again", path
     )
 
 
