@@ -424,6 +424,11 @@ def test_errors_say_what_is_wrong(
             assert option in failure(lambda o=option, v=value: read(name, **{o: v}).count())
 
 
+@pytest.mark.parametrize("bad", ["a b", "-a", "a" * 201])
+def test_what_cannot_name_a_ring_is_refused_in_the_cores_words(read, bad):
+    assert "cannot name a ring: a name has 1 to 200" in failure(lambda: read(bad))
+
+
 def test_a_ring_of_another_layout_version_is_refused(
     name: str, read: Callable[..., DataFrame], tmp_path: Path
 ) -> None:

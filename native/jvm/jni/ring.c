@@ -4,6 +4,16 @@
 
 #include "glue.h"
 
+NATIVE(jbyteArray, pathOf)(JNIEnv *env, jclass class UNUSED, jbyteArray name)
+{
+	struct text text, path;
+
+	if (!text_load(env, name, &text) ||
+	    answer(env, shmring_path_of(text.chars, path.chars, sizeof path.chars)))
+		return NULL;
+	return text_bytes(env, &path);
+}
+
 NATIVE(jlong, attach)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jint flags)
 {
 	shmring *ring = NULL;

@@ -13,6 +13,8 @@ final class Native {
 
   private Native() {}
 
+  static native byte[] pathOf(byte[] name);
+
   static native long attach(byte[] path, int flags);
 
   static native void create(byte[] path, long slots, byte[] schema, boolean singleProducer);

@@ -8,7 +8,6 @@ import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.function.Supplier;
-import java.util.regex.Pattern;
 
 /**
  * A ring of this host. Threads may share it; a {@link Producer} or {@link Consumer} serves one
@@ -24,7 +23,6 @@ public final class Ring implements AutoCloseable {
   /** What stands before a ring's name in the path of its file. */
   public static final String PREFIX = "/dev/shm/shmring.";
 
-  private static final Pattern NAME = Pattern.compile("[A-Za-z0-9_][A-Za-z0-9._-]{0,199}");
   private static final int READ_ONLY = 1;
 
   private final String label;
@@ -151,15 +149,7 @@ public final class Ring implements AutoCloseable {
     if (name.contains("/")) {
       return Path.of(name).toAbsolutePath().normalize();
     }
-    if (!NAME.matcher(name).matches()) {
-      throw new RingException(
-          Status.INVALID,
-          String.format(
-              "\"%s\" cannot name a ring: a name has 1 to 200 of the characters A-Z a-z 0-9 . _ -"
-                  + " and begins with none of . and -; the path of a file has a slash",
-              name));
-    }
-    return Path.of(PREFIX + name);
+    return Path.of(new String(Native.pathOf(utf8(name)), StandardCharsets.UTF_8));
   }
 
   public String name() {
