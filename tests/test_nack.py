@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 import shmring
@@ -212,3 +215,29 @@ def test_gc_leaves_a_ring_that_has_only_handed_back_messages(name):
             assert pop_all(inp) == [(b"one", True)]
     finally:
         shmring.unlink(name)
+
+
+@pytest.mark.parametrize("take", ["lease", "lease_many"])
+def test_what_a_cancelled_task_of_asyncio_does_not_get_is_delivered_again(ring, take):
+    taken = threading.Event()
+
+    def wait_for_it(inp):
+        lease = inp.lease(timeout=120) if take == "lease" else inp.lease_many(5, timeout=120)
+        taken.set()
+        return lease
+
+    async def main():
+        with ring.consumer("a") as inp, ring.producer() as out:
+            task = asyncio.create_task(asyncio.to_thread(wait_for_it, inp))
+            await asyncio.sleep(0)
+            out.push(b"x")
+            taken.wait()  # and so the loop has not seen the lease yet
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            del task
+            with inp.lease(timeout=120) as again:
+                assert bytes(again.data) == b"x"
+                assert again.redelivered
+
+    asyncio.run(main())
