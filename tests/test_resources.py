@@ -153,6 +153,55 @@ def test_ring_larger_than_a_file_may_be_names_the_limit_and_not_the_memory(name,
     assert child(code, name).end().splitlines() == ["True False"] * 2
 
 
+def test_sidecar_goes_on_when_it_had_no_file_descriptors_or_processes_for_a_while(name, child):
+    code = """
+        import io, os, resource, signal, subprocess, sys, threading
+        import pyarrow as pa
+        from shmring.sidecars import Sidecar, SidecarClient
+
+        class Said(io.StringIO):
+            def __init__(self):
+                super().__init__()
+                self.line = threading.Event()
+            def write(self, text):
+                super().write(text)
+                if text.endswith("\\n"):
+                    self.line.set()
+
+        def kill_worker():
+            seats = client._requests.seats()
+            (pid,) = {s["pid"] for s in seats if s["alive"] and s["name"] == "functions:identity"}
+            os.kill(pid, signal.SIGKILL)
+
+        sys.stderr = said = Said()
+        batch = pa.record_batch({"x": [1, 2]})
+        name = sys.argv[1]
+        sidecar = Sidecar("functions:identity", name=name)
+        with sidecar, SidecarClient(name, timeout=60) as client:
+            limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+            used = len(os.listdir("/proc/self/fd")) - 1
+            resource.setrlimit(resource.RLIMIT_NOFILE, (used, limits[1]))
+            assert said.line.wait(120)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            print(name in said.getvalue() and "Too many open files" in said.getvalue())
+            kill_worker()
+            assert list(client.map([batch])) == [batch]
+
+            start, refused = subprocess.Popen, threading.Semaphore(0)
+            def refuse(*_, **__):
+                refused.release()
+                raise BlockingIOError(11, "Resource temporarily unavailable")
+            subprocess.Popen = refuse
+            kill_worker()
+            refused.acquire(timeout=120)
+            subprocess.Popen = start
+            assert list(client.map([batch])) == [batch]
+            told = [line for line in said.getvalue().splitlines() if "temporarily" in line]
+            print(all(name in line and "tried again in" in line for line in told))
+    """
+    assert child(code, name).end().splitlines() == ["True"] * 2
+
+
 # --- users ------------------------------------------------------------------------------------
 
 

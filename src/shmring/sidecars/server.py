@@ -177,7 +177,19 @@ class _Place:
             )
         if now < self._due:
             return False
-        self.process = _Process(self._target, self._name, self._options)
+        try:
+            self.process = _Process(self._target, self._name, self._options)
+        except OSError as error:
+            self._failures += 1
+            pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+            self._due = now + pause
+            print(
+                f'shmring: sidecar "{self._name}": no process for a worker: {error}; tried again '
+                f"in {pause:g} s",
+                file=sys.stderr,
+                flush=True,
+            )
+            return False
         self._due = None
         process.end(now)
         return True
@@ -324,13 +336,17 @@ class Sidecar:
 
     def _watch(self, ring: shmring.Ring) -> None:
         """Replace dead workers and sweep what killed clients left."""
+        trouble = None
         while not self._stop.wait(_LOOK_EVERY):
-            for place in self._places:
-                try:
+            before, trouble = trouble, None
+            try:
+                for place in self._places:
                     self._restarts += place.look(self._patience)
-                except OSError as error:  # no memory for a process, say: later perhaps
-                    print(f"shmring: {error}", file=sys.stderr, flush=True)
-            self._sweep(ring)
+                self._sweep(ring)
+            except (OSError, ShmringError) as error:  # no descriptors, say: later perhaps
+                trouble = f'shmring: sidecar "{self.name}": cannot look for the dead: {error}'
+                if trouble != before:
+                    print(trouble, file=sys.stderr, flush=True)
 
     def _sweep(self, ring: shmring.Ring) -> None:
         with contextlib.suppress(Contended):  # somebody else is at it
