@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import SupportsFloat
+from operator import index
+from typing import SupportsFloat, SupportsIndex
 
 from shmring._shmring import AT_SEQUENCE
 from shmring.choices import STARTS
 
-__all__ = ["branch_name", "integer", "patience_ns", "schema_bytes", "start_of"]
+__all__ = ["at_least_one", "branch_name", "integer", "patience_ns", "schema_bytes", "start_of"]
 
 _LONGEST_HEAD_START = 60  # seconds
 
@@ -19,6 +20,15 @@ def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> 
     if not least <= value <= most:
         raise ValueError(f"{what} must be from {least} to {most}, not {value}")
     return value
+
+
+def at_least_one(what: str, value: object) -> int:
+    """An integer, also numpy's integers."""
+    if not isinstance(value, SupportsIndex):
+        raise TypeError(f"{what} must be an int, not {value!r}")
+    if index(value) < 1:
+        raise ValueError(f"{what} must be at least 1, not {value}")
+    return int(index(value))  # True is one
 
 
 def start_of(start: object) -> tuple[int, int]:

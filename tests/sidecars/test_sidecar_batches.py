@@ -344,7 +344,15 @@ def test_numbers_that_make_no_sense_are_refused(options, text):
         shmring.sidecar("a", **options)
 
 
+@pytest.mark.parametrize("what", ["workers", "max_batch_rows"])
+@pytest.mark.parametrize("value", [1.5, "2", float("nan")])
+def test_a_number_that_is_none_is_refused_before_a_worker_starts(what, value):
+    with pytest.raises(TypeError, match=f"{what} must be an int, not {value!r}"):
+        Sidecar("a:b", **{what: value})
+
+
 def test_options_survive_the_workers_command_line():
+    assert Batching.of(True, None).as_arguments()[0] == "1"
     batching = Batching.of(1000, 2.5)
     assert Batching.from_arguments(*batching.as_arguments()) == batching
     assert Batching.of(None, None) is None

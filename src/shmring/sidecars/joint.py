@@ -9,6 +9,8 @@ from typing import Generic, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
+from shmring.arguments import at_least_one
+
 __all__ = ["Batching", "Gathering", "WrongRows", "split"]
 
 _USUAL_WAIT = 5.0  # ms
@@ -37,18 +39,17 @@ class Batching:
 
         Raises
         ------
-        ValueError : a number is too small, or only the second one was given
+        TypeError, ValueError : a number is none, or too small, or only the second one was given
         """
         if max_batch_rows is None:
             if max_wait_ms is not None:
                 raise ValueError("max_wait_ms is how long requests wait for max_batch_rows")
             return None
-        if max_batch_rows < 1:
-            raise ValueError(f"max_batch_rows must be at least 1, not {max_batch_rows}")
+        rows = at_least_one("max_batch_rows", max_batch_rows)
         wait = _USUAL_WAIT if max_wait_ms is None else max_wait_ms
         if not 0 <= wait < float("inf"):
             raise ValueError(f"max_wait_ms must be a time of 0 or more, not {wait:g}")
-        return cls(max_batch_rows, wait / 1000)
+        return cls(rows, wait / 1000)
 
     def as_arguments(self) -> list[str]:
         """For a worker's command line."""

@@ -15,6 +15,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 import shmring
 from shmring._shmring import MAX_SEATS
+from shmring.arguments import at_least_one
 from shmring.errors import (
     Contended,
     NotARing,
@@ -234,8 +235,7 @@ class Sidecar:
             raise ValueError("slots are for a ring that the sidecar makes; this one is there")
         if workers is None:
             workers = int(getattr(target, "__sidecar_workers__", 1))
-        if workers < 1:
-            raise ValueError(f"workers must be at least 1, not {workers}")
+        workers = at_least_one("workers", workers)
         self._target = target if isinstance(target, str) else _target_of(target)
         self.name = name or str(getattr(target, "__sidecar_name__", "")) or _bare(self._target)
         self._workers = workers
