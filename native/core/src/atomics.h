@@ -1,5 +1,5 @@
 /* Every access to a shared word goes through this header, so that tests can
- * put an exploring scheduler (tests/explore) in its place.
+ * put an exploring scheduler (native/explore) in its place.
  *
  * Shared words are plain integers in a mapped file; the __atomic builtins give
  * them C11 semantics on every compiler we support. Ordering lives on the
