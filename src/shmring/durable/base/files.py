@@ -12,6 +12,7 @@ import errno
 import fcntl
 import mmap
 import os
+import resource
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -20,7 +21,7 @@ from shmring.durable.base.descriptors import open_above_standard
 from shmring.durable.base.lockfile import LockFile
 from shmring.errors import NoSpace, NotARing
 
-__all__ = ["Buffer", "Disk", "File", "Lock", "OsDisk", "replace_file"]
+__all__ = ["Buffer", "Disk", "File", "Lock", "OsDisk", "check_size", "replace_file"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -120,12 +121,25 @@ def _is_full(error: OSError) -> bool:
 
 def _no_space(error: OSError, path: str) -> NoSpace:
     if error.errno == errno.EFBIG:
-        reason, remedy = "a file may not be larger (ulimit -f)", "raise the limit"
+        reason = "a file may not be larger (ulimit -f, or the file system's most)"
+        remedy = "raise the limit"
     else:
         reason, remedy = "the disk is full", "free space"
     return NoSpace(
         error.errno, f"{reason}; nothing committed is lost: {remedy}, then try again", path
     )
+
+
+def check_size(path: str, nbytes: int) -> None:
+    """Refuse a file that is to be larger than this process may write.
+
+    Raises
+    ------
+    NoSpace : nothing was written
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if limit != resource.RLIM_INFINITY and nbytes > limit:
+        raise _no_space(OSError(errno.EFBIG, ""), path)
 
 
 def _no_directory(path: str) -> NotARing:

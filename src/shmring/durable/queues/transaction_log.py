@@ -47,7 +47,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shmring.durable.base.checksums import VERSION, Checksum, checksum_of
-from shmring.durable.base.files import Buffer, Disk, File, replace_file
+from shmring.durable.base.files import Buffer, Disk, File, check_size, replace_file
 from shmring.durable.base.items import TABLE_ENTRY_BYTES, items_length
 from shmring.errors import Damaged, NoSpace
 
@@ -349,6 +349,7 @@ class TransactionLog:
         frame, parts = _frame(
             body, self.checksum, number, self.synced, self.end, self._salt, deferred=deferred
         )
+        check_size(self.path, frame.end)  # what is allocated may have come before the limit
         if frame.end + self._reserve > self.allocated:
             try:
                 self._extend(frame.end + self._reserve + _CHUNK)
