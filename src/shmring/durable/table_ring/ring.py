@@ -11,7 +11,7 @@ time-outs and exceptions of the ring in memory. docs/table-ring.md explains the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import sqlalchemy as sa
@@ -259,8 +259,9 @@ class TableRing(Closing):
         )
         return to_batch(found)
 
-    @contextlib.contextmanager
-    def claim(self, limit: int = 1, *, timeout: float | None = None) -> Generator[Claim]:
+    def claim(
+        self, limit: int = 1, *, timeout: float | None = None
+    ) -> contextlib.AbstractContextManager[Claim]:
         """Pop messages for good when the block ends; if it raises or the process dies, they return.
 
             with ring.claim(10) as claim:
@@ -281,8 +282,7 @@ class TableRing(Closing):
         BranchDropped : the subscriber was removed
         ClaimOpen : within the block, by every other use of this handle
         """
-        with self._turns.claim(self._limit(limit), Deadline(timeout)) as claim:
-            yield claim
+        return self._turns.claim(self._limit(limit), Deadline(timeout))
 
     def _limit(self, limit: int) -> int:
         if limit < 1:
