@@ -387,7 +387,7 @@ def test_full_disk_refuses_a_ring_and_leaves_one_that_is_there_at_work(
     os.chown(small_disk, owner.st_uid, owner.st_gid)
     for above in small_disk.parents:
         # The server's user has to pass through pytest's folders, which are its maker's alone.
-        if Path(os.environ["PYTEST_DEBUG_TEMPROOT"]) in above.parents:
+        if Path(os.environ["PYTEST_DEBUG_TEMPROOT"]).resolve() in above.parents:
             above.chmod(above.stat().st_mode | 0o011)
     execute(url, f"CREATE TABLESPACE small LOCATION '{small_disk}'")
     there = f"{url}&options=-c default_tablespace=small".replace(" ", "%20")
