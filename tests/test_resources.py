@@ -153,6 +153,7 @@ def test_ring_larger_than_a_file_may_be_names_the_limit_and_not_the_memory(name,
     assert child(code, name).end().splitlines() == ["True False"] * 2
 
 
+@pytest.mark.kill
 def test_sidecar_goes_on_when_it_had_no_file_descriptors_or_processes_for_a_while(name, child):
     code = """
         import io, os, resource, signal, subprocess, sys, threading

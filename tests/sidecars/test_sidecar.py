@@ -220,6 +220,7 @@ def test_answers_may_be_larger_than_the_reply_ring(serve, client, keep):
         assert len(kept) == 120
 
 
+@pytest.mark.slow
 def test_worker_makes_the_pieces_of_an_answer_only_as_there_is_room(serve, client):
     (pid,) = serve("many").pids
 

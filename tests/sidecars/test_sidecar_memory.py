@@ -48,6 +48,7 @@ def in_64_mb():
     return run
 
 
+@pytest.mark.slow
 def test_clients_work_side_by_side_in_64_mb(in_64_mb):
     said = in_64_mb(
         """

@@ -21,6 +21,7 @@ def _large(size: int) -> bytes:
 ITEM: st.SearchStrategy[bytes] = st.one_of(
     st.binary(max_size=40), st.integers(30_000, 40_000).map(_large)
 )
+pytestmark = pytest.mark.slow
 SETTINGS = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
