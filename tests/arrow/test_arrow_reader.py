@@ -114,6 +114,7 @@ def test_reader_that_maps_batches_allocates_nothing_that_grows_with_them(name):
     assert allocated[100_000] == allocated[100] < 1024
 
 
+@pytest.mark.slow
 def test_reader_that_fills_the_ring_with_what_it_keeps_is_told_so(arrow_ring, child):
     writer = child(
         """
