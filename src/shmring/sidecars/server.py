@@ -168,32 +168,29 @@ class _Place:
         if self._due is None:
             soon = now - process.started < _SOON
             self._failures = self._failures + 1 if soon else 0
-            pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
-            self._due = now + pause
-            print(
-                f'shmring: sidecar "{self._name}": worker {process.popen.pid} has ended with '
-                f"status {process.popen.returncode}; another one starts in {pause:g} s",
-                file=sys.stderr,
-                flush=True,
+            self._pause(
+                now,
+                f"worker {process.popen.pid} has ended with status {process.popen.returncode}; "
+                "another one starts",
             )
-        if now < self._due:
+        if self._due is not None and now < self._due:
             return False
         try:
             self.process = _Process(self._target, self._name, self._options)
         except OSError as error:
             self._failures += 1
-            pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
-            self._due = now + pause
-            print(
-                f'shmring: sidecar "{self._name}": no process for a worker: {error}; tried again '
-                f"in {pause:g} s",
-                file=sys.stderr,
-                flush=True,
-            )
+            self._pause(now, f"no process for a worker: {error}; tried again")
             return False
         self._due = None
         process.end(now)
         return True
+
+    def _pause(self, now: float, what: str) -> None:
+        """Be due after a pause that grows with each failure, and say so."""
+        pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        self._due = now + pause  # first: a stderr that is gone keeps no worker from starting
+        said = f'shmring: sidecar "{self._name}": {what} in {pause:g} s'
+        print(said, file=sys.stderr, flush=True)
 
 
 class Sidecar:
