@@ -20,12 +20,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks import company, rust
-from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
+from benchmarks.harness import Question, Row, Settings, Target
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["machine", "print_question", "print_summary", "read_json", "write_json", "write_plot"]
+__all__ = ["as_document", "machine", "print_question", "print_summary", "write_json", "write_plot"]
 
 PACKAGES = ("numpy", "pyarrow", "pyspark", "pyzmq", "faster-fifo", "iceoryx2", "posix_ipc")
 
@@ -229,10 +229,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def write_json(
-    path: Path, where: dict[str, Any], settings: Settings, questions: Sequence[Question]
-) -> None:
-    document = {
+def as_document(
+    where: dict[str, Any], settings: Settings, questions: Sequence[Question]
+) -> dict[str, Any]:
+    """A run as plain values: what is written as JSON, and drawn."""
+    return {
         "machine": where,
         "settings": vars(settings),
         "questions": [
@@ -244,7 +245,20 @@ def write_json(
             for question in questions
         ],
     }
-    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def write_json(path: Path, document: dict[str, Any]) -> None:
+    """One line a row, so that two runs can be compared line by line."""
+    questions = [
+        f'{{"name": {json.dumps(question["name"])}, "title": {json.dumps(question["title"])}, '
+        '"rows": [\n' + ",\n".join(map(json.dumps, question["rows"])) + "\n]}"
+        for question in document["questions"]
+    ]
+    path.write_text(
+        f'{{"machine": {json.dumps(document["machine"])},\n'
+        f'"settings": {json.dumps(document["settings"])},\n'
+        '"questions": [\n' + ",\n".join(questions) + "\n]}\n"
+    )
 
 
 def _row_as_dict(question: Question, row: Row) -> dict[str, Any]:
@@ -255,9 +269,7 @@ def _row_as_dict(question: Question, row: Row) -> dict[str, Any]:
         "median": row.median if row.samples else None,
         "min": min(row.values, default=None),
         "max": max(row.values, default=None),
-        "values": row.values,
         "also": row.also(),
-        "ns_a_line": [sample.line for sample in row.samples],
         "repeated": row.repeated,
         "disturbed": row.disturbed,
         "ratios": dict(_comparisons(question, row)),
@@ -267,44 +279,25 @@ def _row_as_dict(question: Question, row: Row) -> dict[str, Any]:
     }
 
 
-def read_json(path: Path) -> tuple[dict[str, Any], list[Question]]:
-    """A run that was written by write_json, to be drawn again: its machine and its questions."""
-    document = json.loads(path.read_text())
-    questions = [
-        Question(found["name"], found["title"], [_row_of(row) for row in found["rows"]])
-        for found in document["questions"]
-    ]
-    return document["machine"], questions
+def write_plot(path: Path, document: dict[str, Any], only: str | None = None) -> None:
+    """A panel of bars for each question and unit; whiskers from the least to the most.
 
-
-def _row_of(found: dict[str, Any]) -> Row:
-    return Row(
-        found["name"],
-        found["unit"],
-        _over,
-        targets=tuple(Target(target["limit"], target["of"]) for target in found["targets"]),
-        lower_is_better=found["lower_is_better"],
-        samples=[Sample(value) for value in found["values"]],
-        problem=found["problem"],
-    )
-
-
-def _over(seconds: float) -> Sample:
-    raise Unavailable("this was measured in another run")
-
-
-def write_plot(path: Path, where: dict[str, Any], questions: Sequence[Question]) -> None:
-    """A panel of bars for each question and unit; whiskers from the least to the most."""
+    Parameters
+    ----------
+    document : as `as_document` gives it
+    only : the name of the one question to draw; None draws all
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
     panels = [
-        (question, unit, rows)
-        for question in questions
-        for unit in dict.fromkeys(row.unit for row in question.rows)
-        if (rows := [r for r in question.rows if r.unit == unit and r.samples])
+        (question["title"], unit, rows)
+        for question in document["questions"]
+        if only in (None, question["name"])
+        for unit in dict.fromkeys(row["unit"] for row in question["rows"])
+        if (rows := [r for r in question["rows"] if r["unit"] == unit and r["median"] is not None])
     ]
     if not panels:
         return
@@ -317,8 +310,9 @@ def write_plot(path: Path, where: dict[str, Any], questions: Sequence[Question])
         squeeze=False,
         layout="constrained",
     )
-    for axis, (question, unit, rows) in zip(axes[:, 0], panels, strict=True):
-        _panel(axis, question, unit, rows)
+    for axis, (title, unit, rows) in zip(axes[:, 0], panels, strict=True):
+        _panel(axis, title, unit, rows)
+    where = document["machine"]
     figure.suptitle(
         f"shmring {where['commit'] or ''}: {where['cpu']}, {where['cores']} cores, "
         f"Linux {where['kernel']}, Python {where['python']}",
@@ -328,29 +322,30 @@ def write_plot(path: Path, where: dict[str, Any], questions: Sequence[Question])
     plt.close(figure)
 
 
-def _colour(row: Row, reached: list[Verdict]) -> str:
-    if any(verdict.met is False for verdict in reached):
+def _colour(row: dict[str, Any]) -> str:
+    reached = [target["met"] for target in row["targets"]]
+    if False in reached:
         return "tab:red"
-    if any(verdict.met for verdict in reached):
+    if True in reached:
         return "tab:green"
     return "tab:gray"
 
 
-def _panel(axis: Axes, question: Question, unit: str, rows: list[Row]) -> None:
+def _panel(axis: Axes, title: str, unit: str, rows: list[dict[str, Any]]) -> None:
     places = range(len(rows))
-    middles = [row.median for row in rows]
+    middles = [row["median"] for row in rows]
     axis.barh(
         places,
         middles,
         xerr=[
-            [row.median - min(row.values) for row in rows],
-            [max(row.values) - row.median for row in rows],
+            [row["median"] - row["min"] for row in rows],
+            [row["max"] - row["median"] for row in rows],
         ],
-        color=[_colour(row, verdicts(question, row)) for row in rows],
+        color=[_colour(row) for row in rows],
         height=0.7,
         error_kw={"elinewidth": 1, "capsize": 2},
     )
-    axis.set_yticks(places, [row.name for row in rows], fontsize=7)
+    axis.set_yticks(places, [row["name"] for row in rows], fontsize=7)
     axis.invert_yaxis()
     positive = [value for value in middles if value > 0]
     if positive and max(positive) / min(positive) > 20:
@@ -365,6 +360,6 @@ def _panel(axis: Axes, question: Question, unit: str, rows: list[Row]) -> None:
             va="center",
         )
     axis.margins(x=0.12)
-    better = "less is better" if rows[0].lower_is_better else "more is better"
-    axis.set_title(f"{question.title} {unit}, {better}", fontsize=8, loc="left")
+    better = "less is better" if rows[0]["lower_is_better"] else "more is better"
+    axis.set_title(f"{title} {unit}, {better}", fontsize=8, loc="left")
     axis.tick_params(axis="x", labelsize=7)

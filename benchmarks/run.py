@@ -130,10 +130,11 @@ def main(
         left = _sweep()
     report.print_summary(console, questions)
     where["load_after"] = os.getloadavg()[0]
+    document = report.as_document(where, settings, questions)
     if json_path:
-        report.write_json(json_path, where, settings, questions)
+        report.write_json(json_path, document)
     if plot_path:
-        report.write_plot(plot_path, where, questions)
+        report.write_plot(plot_path, document)
     if left:
         console.print(f"[red]Left in /dev/shm and removed: {', '.join(left)}[/]")
     if left or any(row.failed for question in questions for row in question.rows):

@@ -45,8 +45,7 @@ def _plot(app: Sphinx, name: str) -> None:
     path = _paths(app, name)
     newest = max(RUN.stat().st_mtime, Path(report.__file__).stat().st_mtime)
     if not path.exists() or path.stat().st_mtime < newest:
-        machine, questions = report.read_json(RUN)
-        report.write_plot(path, machine, [q for q in questions if q.name == name])
+        report.write_plot(path, run(), name)
 
 
 class Figures(SphinxDirective):
