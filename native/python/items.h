@@ -12,16 +12,13 @@ struct place {
 };
 
 /* places.c */
-void crc32_prepare(void);
-uint32_t crc32_of(uint32_t crc, const void *data, size_t length);
-uint32_t item_crc(unsigned version, const void *data, size_t length);
 bool get_places(PyObject *object, Py_buffer *buffer, uint64_t begin, uint64_t end);
 PyObject *places_of(PyObject *module, PyObject *args);
 PyObject *runs_of(PyObject *module, PyObject *args);
 PyObject *reverse_places(PyObject *module, PyObject *places);
 
 /* pack.c, unpack.c, stacks.c: functions of the module */
-PyObject *pack_items(PyObject *module, PyObject *args);
+PyObject *pack_items(PyObject *module, PyObject *items);
 PyObject *unpack_items(PyObject *module, PyObject *args);
 PyObject *unpack_item(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *stack_nodes(PyObject *module, PyObject *args);

@@ -195,18 +195,18 @@ static PyMethodDef functions[] = {
      "map_batch(lease, layout, head, copy, every_offset, import_batch, schema): what import_batch(address, "
      "schema) makes of the ArrowArray over a message, or None where that is not `head` and one batch of the "
      "layout, or is damaged"},
-    {"pack", pack_items, METH_VARARGS,
-     "pack(items, version) -> (buffers to be written, table): of bytes, a uint8 array of shape (n, k) or "
+    {"pack", pack_items, METH_O,
+     "pack(items) -> (buffers to be written, table): of bytes, a uint8 array of shape (n, k) or "
      "Arrow binary"},
     {"places_of", places_of, METH_VARARGS, "places_of(table, offset): where the items of a table stand"},
     {"runs_of", runs_of, METH_VARARGS,
      "runs_of(places, begin, end) -> [(offset, end, table)]: the items that stand side by side"},
     {"reverse_places", reverse_places, METH_O, "reverse_places(places): the last first"},
     {"unpack", unpack_items, METH_VARARGS,
-     "unpack(into, block, start, places, begin, end, version): append the items of a block to a list while "
+     "unpack(into, block, start, places, begin, end): append the items of a block to a list while "
      "they match their checksums; how many"},
     {"unpack_one", FASTCALL(unpack_item), METH_FASTCALL,
-     "unpack_one(block, start, places, index, version): one item, or None"},
+     "unpack_one(block, start, places, index): one item, or None"},
     {"stack_nodes", stack_nodes, METH_VARARGS,
      "stack_nodes(places, begin, end, position, below, salt, backwards): the nodes of a stack, to be written"},
     {"stack_walk", stack_walk, METH_VARARGS,
@@ -282,7 +282,6 @@ static int module_exec(PyObject *module)
 
 	if (errors_load(state) || intern_names(&state->names) || !mapped_prepare())
 		return -1;
-	crc32_prepare();
 	for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
 		PyObject *type = PyType_FromModuleAndSpec(module, types[i].spec, NULL);
 

@@ -166,7 +166,7 @@ static bool measure(const struct packing *p, uint64_t *nbytes)
 	return true;
 }
 
-static void write_items(const struct packing *p, unsigned version, uint8_t *to, uint32_t *table)
+static void write_items(const struct packing *p, uint8_t *to, uint32_t *table)
 {
 	for (uint64_t i = 0; i < p->count; i++) {
 		const struct source *item = &p->items[i];
@@ -178,7 +178,7 @@ static void write_items(const struct packing *p, unsigned version, uint8_t *to, 
 			to += item->length;
 		}
 		*table++ = (uint32_t)item->length;
-		*table++ = item_crc(version, data, item->length);
+		*table++ = shmring_crc32c(0, data, item->length);
 	}
 }
 
@@ -190,27 +190,23 @@ static PyObject *parts_of(const struct packing *p, uint64_t nbytes)
 	return PySequence_List(p->objects);
 }
 
-/* pack(items, version): what is to be written, one buffer after the other, and the table of it. */
-PyObject *pack_items(PyObject *module, PyObject *args)
+/* pack(items): what is to be written, one buffer after the other, and the table of it. */
+PyObject *pack_items(PyObject *module, PyObject *items)
 {
 	struct packing p = {.state = PyModule_GetState(module)};
 	PyObject *parts = NULL;
 	PyObject *table = NULL;
-	PyObject *items;
-	unsigned version;
 	uint64_t nbytes;
 
-	if (!PyArg_ParseTuple(args, "OI", &items, &version))
-		return NULL;
 	if (from_any(&p, items) && measure(&p, &nbytes) && (parts = parts_of(&p, nbytes)) &&
 	    (table = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)p.count * 8))) {
 		uint8_t *to = gathers(&p, nbytes) ? (uint8_t *)PyBytes_AsString(PyList_GetItem(parts, 0)) : NULL;
 		uint32_t *into = (uint32_t *)PyBytes_AsString(table);
 
 		if (nbytes < GIL_FREE_BYTES)
-			write_items(&p, version, to, into);
+			write_items(&p, to, into);
 		else {
-			Py_BEGIN_ALLOW_THREADS write_items(&p, version, to, into);
+			Py_BEGIN_ALLOW_THREADS write_items(&p, to, into);
 			Py_END_ALLOW_THREADS
 		}
 	}

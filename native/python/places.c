@@ -7,42 +7,6 @@
 #error "the queues' files are little-endian, and so must the machine be"
 #endif
 
-/* --- checksums ------------------------------------------------------------------------ */
-
-#define CRC32_POLYNOMIAL 0xedb88320
-
-static uint32_t crc32_table[256];
-
-void crc32_prepare(void)
-{
-	for (int byte = 0; byte < 256; byte++) {
-		uint32_t crc = (uint32_t)byte;
-
-		for (int bit = 0; bit < 8; bit++)
-			crc = crc >> 1 ^ (CRC32_POLYNOMIAL & -(crc & 1));
-		crc32_table[byte] = crc;
-	}
-}
-
-/* zlib's. */
-uint32_t crc32_of(uint32_t crc, const void *data, size_t length)
-{
-	const uint8_t *p = data;
-
-	crc = ~crc;
-	for (const uint8_t *end = p + length; p < end; p++)
-		crc = crc >> 8 ^ crc32_table[(uint8_t)(crc ^ *p)];
-	return ~crc;
-}
-
-/* As the version of a queue's file has it: base/checksums.py. */
-uint32_t item_crc(unsigned version, const void *data, size_t length)
-{
-	return version == 1 ? crc32_of(0, data, length) : shmring_crc32c(0, data, length);
-}
-
-/* --- places --------------------------------------------------------------------------- */
-
 /* A buffer that holds the places [begin, end). */
 bool get_places(PyObject *object, Py_buffer *buffer, uint64_t begin, uint64_t end)
 {

@@ -17,7 +17,7 @@ _Static_assert(sizeof(struct node) == 32, "as the file has it");
 
 static uint32_t check_of(const struct node *node, uint32_t salt)
 {
-	return crc32_of(salt, node, offsetof(struct node, check));
+	return shmring_crc32c(salt, node, offsetof(struct node, check));
 }
 
 /* stack_nodes(places, begin, end, position, below, salt, backwards): the nodes of these items, which are to

@@ -5,17 +5,16 @@ struct block {
 	const uint8_t *data;
 	uint64_t start; /* where in the file it was read */
 	uint64_t length;
-	unsigned version;
 };
 
-static bool get_block(PyObject *data, uint64_t start, unsigned version, struct block *block)
+static bool get_block(PyObject *data, uint64_t start, struct block *block)
 {
 	char *bytes;
 	Py_ssize_t length;
 
 	if (PyBytes_AsStringAndSize(data, &bytes, &length))
 		return false;
-	*block = (struct block){(const uint8_t *)bytes, start, (uint64_t)length, version};
+	*block = (struct block){(const uint8_t *)bytes, start, (uint64_t)length};
 	return true;
 }
 
@@ -26,17 +25,16 @@ static const uint8_t *find(const struct block *block, const struct place *place)
 
 	if (place->offset < block->start || at > block->length || place->length > block->length - at)
 		return NULL;
-	return item_crc(block->version, block->data + at, place->length) == place->crc ? block->data + at : NULL;
+	return shmring_crc32c(0, block->data + at, place->length) == place->crc ? block->data + at : NULL;
 }
 
-/* unpack(into, block, start, places, begin, end, version): append items to a list while they are good. */
+/* unpack(into, block, start, places, begin, end): append items to a list while they are good. */
 PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long start;
 	unsigned long long begin;
 	unsigned long long end;
 	unsigned long long at;
-	unsigned version;
 	PyObject *into;
 	PyObject *data;
 	PyObject *object;
@@ -44,9 +42,8 @@ PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
 	Py_buffer places;
 	bool good = true;
 
-	if (!PyArg_ParseTuple(args, "O!SKOKKI", &PyList_Type, &into, &data, &start, &object, &begin, &end,
-			      &version) ||
-	    !get_block(data, start, version, &block) || !get_places(object, &places, begin, end))
+	if (!PyArg_ParseTuple(args, "O!SKOKK", &PyList_Type, &into, &data, &start, &object, &begin, &end) ||
+	    !get_block(data, start, &block) || !get_places(object, &places, begin, end))
 		return NULL;
 	for (at = begin; at < end; at++) {
 		const struct place *place = (const struct place *)places.buf + at;
@@ -65,7 +62,7 @@ PyObject *unpack_items(PyObject *Py_UNUSED(module), PyObject *args)
 	return good ? PyLong_FromUnsignedLongLong(at - begin) : NULL;
 }
 
-/* unpack_one(block, start, places, index, version): bytes, or None where unpack() would stop. */
+/* unpack_one(block, start, places, index): bytes, or None where unpack() would stop. */
 PyObject *unpack_item(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
 {
 	unsigned long long start;
@@ -74,11 +71,11 @@ PyObject *unpack_item(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssi
 	Py_buffer places;
 	PyObject *item;
 
-	if (nargs != 5)
-		return PyErr_Format(PyExc_TypeError, "unpack_one() takes 5 arguments (%zd given)", nargs);
+	if (nargs != 4)
+		return PyErr_Format(PyExc_TypeError, "unpack_one() takes 4 arguments (%zd given)", nargs);
 	start = PyLong_AsUnsignedLongLong(args[1]);
 	index = PyLong_AsUnsignedLongLong(args[3]);
-	if (!get_block(args[0], start, (unsigned)PyLong_AsUnsignedLong(args[4]), &block) || PyErr_Occurred() ||
+	if (!get_block(args[0], start, &block) || PyErr_Occurred() ||
 	    !get_places(args[2], &places, index, index + 1))
 		return NULL;
 	{

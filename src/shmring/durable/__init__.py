@@ -2,7 +2,7 @@
 
     journal    queues    table_ring    three rooms that know nothing of each other
        |          |
-       +-- base --+                    files, locks, checksums, framing, group commit
+       +-- base --+                    files, locks, items, group commit
 
 Each name is imported when it is first asked for.
 """

@@ -323,11 +323,9 @@ def test_what_was_read_ahead_does_not_hide_what_is_written_since(
         assert other.dequeue_many(1000) == expected
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_older_files_take_and_give_batches(tmp_path: Path, version: int) -> None:
-    suffix = "" if version == 1 else f"-{version}"
-    shutil.copytree(GOLDEN / f"persistent{suffix}", tmp_path / "p")
-    shutil.copy(GOLDEN / f"append_only{suffix}", tmp_path / "a")
+def test_golden_files_take_and_give_batches(tmp_path: Path) -> None:
+    shutil.copytree(GOLDEN / "persistent", tmp_path / "p")
+    shutil.copy(GOLDEN / "append_only", tmp_path / "a")
     more = [b"more" * 20_000, b"and", b""]
     for _ in range(2):
         with PersistentQueue(tmp_path / "p") as q, q.session() as s:
@@ -377,9 +375,9 @@ def test_a_short_life_costs_the_sync_of_its_flush_and_two_for_opening() -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: _shmring.unpack([], b"", 0, bytes(16), 0, 2, 2),
-        lambda: _shmring.unpack([], b"", 0, bytes(16), 1, 0, 2),
-        lambda: _shmring.unpack_one(b"", 0, bytes(31), 1, 2),
+        lambda: _shmring.unpack([], b"", 0, bytes(16), 0, 2),
+        lambda: _shmring.unpack([], b"", 0, bytes(16), 1, 0),
+        lambda: _shmring.unpack_one(b"", 0, bytes(31), 1),
         lambda: _shmring.runs_of(bytes(16), 0, 2),
         lambda: _shmring.stack_nodes(bytes(16), 0, 2, 0, 0, 0, False),
     ],

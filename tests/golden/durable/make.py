@@ -1,6 +1,6 @@
-"""Writes the golden files beside this script; to be run only when a format gets a new version.
+"""Writes the golden files that are not beside this script.
 
-Those of older versions stay: those without a number here are of version 1.
+A format that gets a new version gets new files, and those of the older ones stay.
 
 python tests/golden/durable/make.py
 """
@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 def persistent() -> None:
     """Items in the log and in a data file, two of them taken; the log was not trimmed."""
     transaction_log._CHUNK = 64
-    q = PersistentQueue(HERE / "persistent-2", log_reserve=64, file_size=20_000)
+    q = PersistentQueue(HERE / "persistent", log_reserve=64, file_size=20_000)
     with q.session() as s:
         for item in (b"first", b"", bytes(40_000), b"second"):
             s.enqueue(item)
@@ -37,7 +37,7 @@ def persistent() -> None:
 
 def append_only() -> None:
     """Three flushes; the middle one's position is 'a' and 'b' less 'a'."""
-    with AppendOnlyQueue(HERE / "append_only-2") as q:
+    with AppendOnlyQueue(HERE / "append_only") as q:
         for item in (b"a", b"b"):
             q.enqueue(item)
         q.flush()
@@ -45,7 +45,7 @@ def append_only() -> None:
         position = q.flush()
         q.enqueue(b"c")
         q.flush()
-    (HERE / "append_only-2.position").write_text(f"{position}\n")
+    (HERE / "append_only.position").write_text(f"{position}\n")
 
 
 def journal() -> None:
@@ -63,7 +63,9 @@ def journal() -> None:
 
 
 if __name__ == "__main__":
-    persistent()
-    append_only()
+    if not (HERE / "persistent").exists():
+        persistent()
+    if not (HERE / "append_only").exists():
+        append_only()
     if not (HERE / "journal").exists():
         journal()

@@ -11,8 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from shmring._shmring import pack, places_of, unpack, unpack_one
-from shmring.durable.base.checksums import checksum_of
+from shmring._shmring import crc32c, pack, places_of, unpack, unpack_one
 from shmring.durable.base.files import Buffer
 from shmring.errors import MessageTooLarge
 
@@ -109,10 +108,9 @@ class Packing:
     parts, table : what is to be written, and what says what it is; whole after :meth:`settle`
     """
 
-    __slots__ = ("_loose", "_version", "nbytes", "parts", "table")
+    __slots__ = ("_loose", "nbytes", "parts", "table")
 
-    def __init__(self, version: int) -> None:
-        self._version = version
+    def __init__(self) -> None:
         self._loose: list[bytes] = []
         self.nbytes = 0
         self.parts: list[Buffer] = []
@@ -136,7 +134,7 @@ class Packing:
 
     def add_many(self, items: Rows) -> int:
         """Take many, or none if one is refused; return how many."""
-        packed = pack(items, self._version)
+        packed = pack(items)
         self.settle()
         self.nbytes += sum(map(len, packed[0])) + len(packed[1])
         self._append(*packed)
@@ -149,7 +147,7 @@ class Packing:
     def settle(self) -> None:
         """Make parts and table whole."""
         if self._loose:
-            self._append(*pack(self._loose, self._version))
+            self._append(*pack(self._loose))
             self._loose = []
 
     def _append(self, parts: Sequence[Buffer], table: bytes) -> None:
@@ -166,13 +164,10 @@ class ReadAhead(Generic[S]):
     Parameters
     ----------
     read : (source, nbytes, offset): what is there; shorter than asked only at the end of the file
-    version : of the file, which says how items are checked
     """
 
-    def __init__(self, read: Callable[[S, int, int], bytes], version: int) -> None:
+    def __init__(self, read: Callable[[S, int, int], bytes]) -> None:
         self._read_from = read
-        self._version = version
-        self._checksum = checksum_of(version, "")
         self._source: S | None = None
         self._start = 0
         self._block = b""
@@ -180,12 +175,12 @@ class ReadAhead(Generic[S]):
     def one(self, source: S, places: bytearray, index: int) -> bytes | None:
         """Return an item; None if its bytes do not match their checksum."""
         if source is self._source:
-            data = unpack_one(self._block, self._start, places, index, self._version)
+            data = unpack_one(self._block, self._start, places, index)
             if data is not None:
                 return data
         data = self._read(source, places, index, len(places) // PLACE.size)
         if data is None:
-            return unpack_one(self._block, self._start, places, index, self._version)
+            return unpack_one(self._block, self._start, places, index)
         return data
 
     def some(self, into: list[bytes], source: S, places: bytearray, begin: int, end: int) -> int:
@@ -219,14 +214,14 @@ class ReadAhead(Generic[S]):
         return at - begin
 
     def _unpack(self, into: list[bytes], places: bytearray, begin: int, end: int) -> int:
-        return unpack(into, self._block, self._start, places, begin, end, self._version)
+        return unpack(into, self._block, self._start, places, begin, end)
 
     def _read(self, source: S, places: bytearray, begin: int, end: int) -> bytes | None:
         """Read a block that begins with an item; or a long item alone, which is returned."""
         offset, length, crc = PLACE.unpack_from(places, begin * PLACE.size)
         if length > _AHEAD_BYTES // 4:
             data = self._read_from(source, length, offset)
-            if len(data) == length and self._checksum(data, 0) == crc:
+            if len(data) == length and crc32c(data) == crc:
                 return data
             nbytes = 0
         else:

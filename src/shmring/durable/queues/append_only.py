@@ -120,7 +120,7 @@ class AppendOnlyQueue(intake.Intake):
             self._release()
             raise
         self.recovered = self._file.torn if not self.readonly else None
-        self._ahead = ReadAhead(_read, self._file.version)
+        self._ahead = ReadAhead(_read)
         self._settle(commit)
 
     def _settle(self, commit: Commit) -> None:
@@ -135,7 +135,7 @@ class AppendOnlyQueue(intake.Intake):
         # Of the back stack: its top in the file, and what is still to be written upon that.
         self._back = commit.back
         self._written_count = commit.back_count
-        self._packing = Packing(self._file.version)
+        self._packing = Packing()
 
     def _check(self, *, write: bool) -> None:
         if self._closed:
@@ -172,7 +172,7 @@ class AppendOnlyQueue(intake.Intake):
             with self._writing():
                 self._back = self._file.append_back(self._packing, self._back)
             self._written_count += len(self._packing)
-            self._packing = Packing(self._file.version)
+            self._packing = Packing()
             self._changed = True
 
     @contextmanager
@@ -269,7 +269,7 @@ class AppendOnlyQueue(intake.Intake):
             self._front_count = self._written_count + len(self._packing)
             self._changed |= len(self._packing) > 0
             self._back, self._written_count = 0, 0
-            self._packing = Packing(self._file.version)
+            self._packing = Packing()
         return bool(self._front)
 
     def _reversed_back(self) -> list[Piece]:
@@ -301,7 +301,7 @@ class AppendOnlyQueue(intake.Intake):
                 Piece(p.source if isinstance(p.source, Held) else view, p.places, p.link, p.begin)
                 for p in self._in_order()
             ]
-        ahead = ReadAhead(_read, self._file.version)
+        ahead = ReadAhead(_read)
         with closing(view):
             for piece in pieces:
                 while len(piece):
@@ -395,10 +395,10 @@ class AppendOnlyQueue(intake.Intake):
         return self.position
 
     def _copy(self, pieces: Iterable[Piece], path: str, base: int) -> tuple[Commit, AppendOnlyFile]:
-        AppendOnlyFile.create(self._disk, path, base, self._file.version)
+        AppendOnlyFile.create(self._disk, path, base)
         new = AppendOnlyFile(self._disk, path, write=True)
         top = count = 0
-        packing = Packing(new.version)
+        packing = Packing()
         for piece in pieces:
             at, end = piece.begin, piece.begin + len(piece)
             count += len(piece)
@@ -410,7 +410,7 @@ class AppendOnlyQueue(intake.Intake):
                 packing.add_many(items)
                 at += got
                 if packing.nbytes > intake.BUFFER_BYTES:
-                    top, packing = new.append_back(packing, top), Packing(new.version)
+                    top, packing = new.append_back(packing, top), Packing()
         if len(packing):
             top = new.append_back(packing, top)
         return new.append_commit(0, 0, top, count), new

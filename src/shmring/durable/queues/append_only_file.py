@@ -5,23 +5,21 @@ that positions go on rising when a compaction starts a new file::
 
     file header, 64 bytes                   commit record, 96 bytes
      0  8  b"SHMRAOQ1"                       0  8  b"\\xabAOQCMT1"
-     8  4  CRC-32 of bytes 12 to 64          8  4  CRC-32 of bytes 12 to 96
-    12  4  version, 2                       12  4  flags: 1 = the region was synced before
+     8  4  CRC32C of bytes 12 to 64          8  4  CRC32C of bytes 12 to 96
+    12  4  version, 1                       12  4  flags: 1 = the region was synced before
     16  8  salt, random                     16  8  salt of the file header
     24  8  base, the position of byte 0     24  8  this record's own position
     32 32  zero                             32  8  position of its region, which ends here
-                                            40  4  checksum of the region
+                                            40  4  CRC32C of the region
     node, 32 bytes                          44  4  zero
      0  8  position of the item             48  8  front stack: position of its top, 0 if empty
      8  8  position of the node below,      56  8  front stack: count of items
            0 at the bottom                  64  8  back stack: position of its top, 0 if empty
     16  4  length of the item               72  8  back stack: count of items
-    20  4  checksum of the item             80  8  bytes of all items written to this file
-    24  4  CRC-32 of bytes 0 to 24,         88  8  position of the commit before, 0 if none
+    20  4  CRC32C of the item             80  8  bytes of all items written to this file
+    24  4  CRC32C of bytes 0 to 24,         88  8  position of the commit before, 0 if none
            begun with the salt's low half
     28  4  zero
-
-Checksums are CRC32C.  In a file of version 1, which stays one, they are CRC-32 as the others.
 
 Behind the header stand regions: items and nodes in any order, and the commit record that makes
 them count.  A commit record is valid when its CRC, salt and position agree and its region matches
@@ -34,19 +32,18 @@ from __future__ import annotations
 import os
 import struct
 import threading
-import zlib
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from shmring._shmring import places_of, runs_of, stack_nodes, stack_walk
-from shmring.durable.base.checksums import VERSION, checksum_of
+from shmring._shmring import crc32c, places_of, runs_of, stack_nodes, stack_walk
 from shmring.durable.base.files import Buffer, Disk, File, replace_file
 from shmring.durable.base.items import PLACE, Packing
-from shmring.errors import Damaged, PositionNotFound
+from shmring.errors import Damaged, PositionNotFound, VersionMismatch
 
 __all__ = ["AppendOnlyFile", "Commit", "Held", "Piece", "View"]
 
 _FILE_MAGIC = b"SHMRAOQ1"
+_VERSION = 1
 _HEADER = struct.Struct("<8sIIQQ32x")
 _MAGIC = b"\xabAOQCMT1"
 _COMMIT = struct.Struct("<8sIIQQQIIQQQQQQ")
@@ -135,7 +132,6 @@ class AppendOnlyFile:
 
     Attributes
     ----------
-    version, checksum : of the file; compaction keeps them, with the items' checksums
     commit : the last valid commit when the file was opened, or the last one written since
     torn : what was found behind it, in words
     """
@@ -147,10 +143,10 @@ class AppendOnlyFile:
         if len(header) < _HEADER.size or header[:8] != _FILE_MAGIC:
             raise Damaged(f"{path} is no append-only queue: no header of 64 bytes at byte 0")
         _, crc, version, self._salt, self.base = _HEADER.unpack(header)
-        if crc != zlib.crc32(header[12:]):
+        if crc != crc32c(header[12:]):
             raise Damaged(f"{path}: the header at byte 0 does not match its checksum")
-        self.version = version
-        self.checksum = checksum_of(version, path)
+        if version != _VERSION:
+            raise VersionMismatch(f"{path} has version {version}; this shmring reads {_VERSION}")
         self.torn: str | None = None
         size = self._file.size()
         self.commit = self._last_commit(size)
@@ -167,11 +163,11 @@ class AppendOnlyFile:
         self.item_bytes = self.commit.item_bytes
 
     @staticmethod
-    def create(disk: Disk, path: str, base: int, version: int = VERSION) -> None:
+    def create(disk: Disk, path: str, base: int) -> None:
         """Make an empty file, or replace the one there, in one step, durably."""
         salt = int.from_bytes(os.urandom(8), "little")
-        rest = _HEADER.pack(_FILE_MAGIC, 0, version, salt, base)[12:]
-        replace_file(disk, path, [_FILE_MAGIC, struct.pack("<I", zlib.crc32(rest)), rest])
+        rest = _HEADER.pack(_FILE_MAGIC, 0, _VERSION, salt, base)[12:]
+        replace_file(disk, path, [_FILE_MAGIC, struct.pack("<I", crc32c(rest)), rest])
 
     @property
     def size(self) -> int:
@@ -211,11 +207,11 @@ class AppendOnlyFile:
         magic, crc, flags, salt, position, start, region_crc, _, *state, _ = _COMMIT.unpack(record)
         if magic != _MAGIC or salt != self._salt or position != self.base + offset:
             return None
-        if crc != zlib.crc32(record[12:]):
+        if crc != crc32c(record[12:]):
             return None
         if not flags & _SYNCED:
             region = self._file.read(position - start, start - self.base)
-            if len(region) != position - start or self.checksum(region, 0) != region_crc:
+            if len(region) != position - start or crc32c(region) != region_crc:
                 return None
         return Commit(position, *state)
 
@@ -318,7 +314,7 @@ class AppendOnlyFile:
             threading.Thread(target=self._sync_ahead, name="shmring-sync", daemon=True).start()
         if self._end - self._region_start <= _CHECKED_REGION:
             for part in parts:
-                self._region_crc = self.checksum(part, self._region_crc)
+                self._region_crc = crc32c(part, self._region_crc)
 
     def append_commit(self, front: int, front_count: int, back: int, back_count: int) -> Commit:
         """Make this the state of the file; it is on disk when this returns.
@@ -349,7 +345,7 @@ class AppendOnlyFile:
             self.item_bytes,
             self.commit.position,
         )[12:]
-        self._append([_MAGIC, struct.pack("<I", zlib.crc32(rest)), rest])
+        self._append([_MAGIC, struct.pack("<I", crc32c(rest)), rest])
         self.sync()
         self._region_start = self._end
         self._region_crc = 0

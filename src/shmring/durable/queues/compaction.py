@@ -81,7 +81,6 @@ def _replace(disk: Disk, log: TransactionLog, body: Body, next_item: int, reserv
             number=log.next_number,
             next_item=next_item,
             reserve=reserve,
-            version=log.version,
         )
 
     try:

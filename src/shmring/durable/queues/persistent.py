@@ -134,9 +134,8 @@ class PersistentQueue(Closing):
         self.files: DataFiles = state.files
         self.recovered: str | None = state.recovered
         self._journal: TransactionLog = state.log
-        self.version = state.log.version
         self._line: Line = state.line
-        self._ahead: ReadAhead[Source] = ReadAhead(self._read, self.version)
+        self._ahead: ReadAhead[Source] = ReadAhead(self._read)
         self._next_item = state.next_item
         self._rewritten_size = 0
         self.is_open = True
@@ -411,11 +410,11 @@ class PersistentQueue(Closing):
         number = self._next_item
         # What is put, in the order of its numbers; the log's offsets count from the body.
         put: list[Placed] = []
-        small = Packing(self.version)
+        small = Packing()
         for transaction in group:
             if transaction.extents:
                 number = _put_inline(body, put, number, small)
-                small = Packing(self.version)
+                small = Packing()
             for extent in transaction.extents:
                 body.put(number, extent.file.number, extent.offset, extent.table)
                 put.append((number, extent.file, extent.offset, extent.table))

@@ -126,7 +126,7 @@ def _replay(
     for frame in log.frames:
         operations = parse_operations(frame, log.raw[frame.body : frame.end])
         if frame.deferred and frame.number > log.synced:
-            problem = _unwritten(operations, files, log.version)
+            problem = _unwritten(operations, files)
             if problem is not None:
                 findings.notes.append(
                     f"{log.path}: transaction {frame.number} at byte {frame.position} and those "
@@ -166,9 +166,9 @@ def _read(file: DataFile, nbytes: int, offset: int) -> bytes:
     return file.read(nbytes, offset)
 
 
-def _unwritten(operations: list[Put | Take], files: DataFiles, version: int) -> str | None:
+def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
     """What is wrong with the items of a transaction that was not synced; None if nothing is."""
-    ahead = ReadAhead(_read, version)
+    ahead = ReadAhead(_read)
     for operation in operations:
         if not isinstance(operation, Put) or operation.file is None:
             continue

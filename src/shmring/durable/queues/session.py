@@ -54,7 +54,7 @@ class Session(Intake):
     def __init__(self, queue: PersistentQueue) -> None:
         super().__init__()
         self._queue = queue
-        self._packing = Packing(queue.version)
+        self._packing = Packing()
         self._extents: list[Extent] = []
         self._taken: list[Span] = []
 
@@ -72,7 +72,7 @@ class Session(Intake):
                 raise
             file, offset = files.write(packing.parts, len(packing))
         self._extents.append(Extent(file, offset, packing.table))
-        self._packing = Packing(self._queue.version)
+        self._packing = Packing()
 
     def dequeue(self) -> bytes | None:
         """Take the item at the front; None if no committed item is there.
@@ -144,7 +144,7 @@ class Session(Intake):
     close = rollback
 
     def _forget(self) -> None:
-        self._packing = Packing(self._queue.version)
+        self._packing = Packing()
         self._extents = []
         self._taken = []
 

@@ -4,8 +4,8 @@ The file ``transaction.log``, every number little-endian::
 
     file header, 64 bytes                   frame header, 56 bytes
      0  8  b"SHMRQLG1"                       0  4  b"\\xabTX\\x01"
-     8  4  CRC-32 of bytes 12 to 64          4  4  CRC-32 of bytes 8 to 56
-    12  4  version, 2                        8  8  salt of the file header
+     8  4  CRC32C of bytes 12 to 64          4  4  CRC32C of bytes 8 to 56
+    12  4  version, 1                        8  8  salt of the file header
     16  8  salt, random                     16  8  number: one more than the frame before
     24  8  number of the first frame        24  8  every frame up to this number was on disk
     32  8  number of the next item                 when this one was written
@@ -13,7 +13,7 @@ The file ``transaction.log``, every number little-endian::
                                             40  4  bytes in the body
                                             44  4  operations in the body
                                             48  4  flags: 1 = data was not synced before
-                                            52  4  checksum of the body
+                                            52  4  CRC32C of the body
 
 Frames follow the file header without a gap; behind the last come zeros to the end of the file.
 A frame's body is its operations, each with a header of 32 bytes::
@@ -25,10 +25,8 @@ A frame's body is its operations, each with a header of 32 bytes::
     24  4  put: number of the data file
     28  4  zero
 
-Behind a put or put-inline stand ``count`` pairs (length, checksum) of 4 bytes each, and behind a
+Behind a put or put-inline stand ``count`` pairs (length, CRC32C) of 4 bytes each, and behind a
 put-inline's pairs the items themselves.
-
-Checksums are CRC32C.  In a file of version 1, which stays one, they are CRC-32 as in the headers.
 
 A frame is valid when both CRCs, the salt, the number and the place agree; so neither a copy of
 a frame inside an item nor a frame of an older log is taken for one.  Reading stops at the first
@@ -41,19 +39,19 @@ from __future__ import annotations
 
 import os
 import struct
-import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from shmring.durable.base.checksums import VERSION, Checksum, checksum_of
+from shmring._shmring import crc32c
 from shmring.durable.base.files import Buffer, Disk, File, check_size, replace_file
 from shmring.durable.base.items import TABLE_ENTRY_BYTES, items_length
-from shmring.errors import Damaged, NoSpace
+from shmring.errors import Damaged, NoSpace, VersionMismatch
 
 __all__ = ["Body", "Frame", "Put", "Take", "TransactionLog", "parse_operations"]
 
 _FILE_MAGIC = b"SHMRQLG1"
+_VERSION = 1
 _FILE_HEADER = struct.Struct("<8sIIQQQ24x")
 _MAGIC = b"\xabTX\x01"
 _HEADER = struct.Struct("<4sIQQQQIIII")
@@ -170,9 +168,9 @@ def parse_operations(frame: Frame, body: memoryview) -> list[Put | Take]:
     return found
 
 
-def _file_header(version: int, salt: int, first: int, next_item: int) -> bytes:
-    header = _FILE_HEADER.pack(_FILE_MAGIC, 0, version, salt, first, next_item)
-    return _FILE_MAGIC + struct.pack("<I", zlib.crc32(header[12:])) + header[12:]
+def _file_header(salt: int, first: int, next_item: int) -> bytes:
+    header = _FILE_HEADER.pack(_FILE_MAGIC, 0, _VERSION, salt, first, next_item)
+    return _FILE_MAGIC + struct.pack("<I", crc32c(header[12:])) + header[12:]
 
 
 def _frame_header(frame: Frame, salt: int) -> bytes:
@@ -188,7 +186,7 @@ def _frame_header(frame: Frame, salt: int) -> bytes:
         _DEFERRED if frame.deferred else 0,
         frame.body_crc,
     )
-    return _MAGIC + struct.pack("<I", zlib.crc32(header[8:])) + header[8:]
+    return _MAGIC + struct.pack("<I", crc32c(header[8:])) + header[8:]
 
 
 def _parse_header(raw: memoryview, position: int, salt: int) -> Frame | None:
@@ -200,7 +198,7 @@ def _parse_header(raw: memoryview, position: int, salt: int) -> Frame | None:
     )
     if magic != _MAGIC or found_salt != salt or place != position:
         return None
-    if crc != zlib.crc32(header[8:]):
+    if crc != crc32c(header[8:]):
         return None
     deferred = bool(flags & _DEFERRED)
     return Frame(number, synced, position, deferred, operations, length, body_crc)
@@ -224,7 +222,6 @@ class TransactionLog:
     allocated : bytes of the file, with the reserve
     next_number : the next frame's number
     synced : the last frame known to be on disk
-    version, checksum : of the file; a rewritten log keeps them, with the items' checksums
     """
 
     def __init__(self, disk: Disk, path: str, *, reserve: int) -> None:
@@ -270,14 +267,12 @@ class TransactionLog:
         number: int,
         next_item: int,
         reserve: int,
-        version: int = VERSION,
     ) -> None:
         """Replace the log by one that holds a single transaction, in one step, durably."""
         salt = int.from_bytes(os.urandom(8), "little")
-        parts: list[Buffer] = [_file_header(version, salt, number, next_item)]
+        parts: list[Buffer] = [_file_header(salt, number, next_item)]
         if body.operations:
-            checksum = checksum_of(version, path)
-            parts += _frame(body, checksum, number, number - 1, _FILE_HEADER.size, salt)[1]
+            parts += _frame(body, number, number - 1, _FILE_HEADER.size, salt)[1]
         parts.append(bytes(reserve and reserve + _CHUNK))
         replace_file(disk, path, parts)
 
@@ -286,10 +281,12 @@ class TransactionLog:
         if len(raw) < _FILE_HEADER.size:
             raise Damaged(f"{self.path} is {len(raw)} bytes long, shorter than its header of 64")
         magic, crc, version, salt, first, next_item = _FILE_HEADER.unpack_from(raw)
-        if magic != _FILE_MAGIC or crc != zlib.crc32(raw[12 : _FILE_HEADER.size]):
+        if magic != _FILE_MAGIC or crc != crc32c(raw[12 : _FILE_HEADER.size]):
             raise Damaged(f"{self.path}: the header at byte 0 is damaged, or this is no queue")
-        self.version = version
-        self.checksum = checksum_of(version, self.path)
+        if version != _VERSION:
+            raise VersionMismatch(
+                f"{self.path} has version {version}; this shmring reads {_VERSION}"
+            )
         return salt, first, next_item
 
     def _scan(self) -> None:
@@ -298,7 +295,7 @@ class TransactionLog:
             if frame is None or frame.number != self.next_number:
                 break
             body = self.raw[frame.body : frame.end]
-            if len(body) != frame.body_length or self.checksum(body, 0) != frame.body_crc:
+            if len(body) != frame.body_length or crc32c(body) != frame.body_crc:
                 break
             self.frames.append(frame)
             self.end = frame.end
@@ -346,9 +343,7 @@ class TransactionLog:
         NoSpace : nothing was written
         """
         number = self.next_number
-        frame, parts = _frame(
-            body, self.checksum, number, self.synced, self.end, self._salt, deferred=deferred
-        )
+        frame, parts = _frame(body, number, self.synced, self.end, self._salt, deferred=deferred)
         check_size(self.path, frame.end)  # what is allocated may have come before the limit
         if frame.end + self._reserve > self.allocated:
             try:
@@ -403,7 +398,6 @@ class TransactionLog:
 
 def _frame(
     body: Body,
-    checksum: Checksum,
     number: int,
     synced: int,
     position: int,
@@ -413,6 +407,6 @@ def _frame(
 ) -> tuple[Frame, list[Buffer]]:
     crc = 0
     for part in body.parts:
-        crc = checksum(part, crc)
+        crc = crc32c(part, crc)
     frame = Frame(number, synced, position, deferred, body.operations, body.length, crc)
     return frame, [_frame_header(frame, salt), *body.parts]
