@@ -14,9 +14,9 @@ from shmring.durable.base.files import Disk, OsDisk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import (
     ENTRY,
+    FORMAT,
     encode_record,
     encode_segment,
-    salt_of,
     segment_names,
     segment_path,
 )
@@ -287,7 +287,7 @@ def test_a_journal_inside_a_message_is_no_record_of_this_one(tmp_path: Path) -> 
     other = encode_segment(bytes(16), 0, 1, b"")
     parts, _ = encode_record(
         0,
-        salt=salt_of(other),
+        salt=FORMAT.salt_of(other),
         first=90,
         end=91,
         synced=90,

@@ -11,6 +11,7 @@ import pytest
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import AppendOnlyQueue
+from shmring.durable.base import frames
 from shmring.durable.base.files import Disk
 from shmring.durable.queues import append_only_file, intake
 from shmring.errors import (
@@ -302,7 +303,7 @@ def test_every_crash_leaves_the_state_before_or_after_a_flush(
     seed: int, checked_region: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(append_only_file, "_CHECKED_REGION", checked_region)
-    monkeypatch.setattr(append_only_file, "_SCAN_BYTES", 150)
+    monkeypatch.setattr(frames, "_SEARCH_BYTES", 150)
     monkeypatch.setattr(intake, "BUFFER_BYTES", 400)
     rng = random.Random(seed)
     disk = SimulatedDisk()

@@ -3,7 +3,8 @@
 =================  ===========================================================
 ``files``          the one door to the disk, and replacing a file in one step
 ``lockfile``       one owner at a time, whose death the kernel notices
-``items``          framing: items packed for a file, found in it, read ahead
+``frames``         headers of files and of their parts: written, checked, found
+``items``          items packed for a file, found in it, read ahead
 ``group_commit``   threads that flush at the same time share one sync
 =================  ===========================================================
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from shmring.durable.base.files import Buffer, Disk, File
 from shmring.durable.journal.segments import (
+    FORMAT,
     Segment,
     encode_record,
     encode_segment,
+    next_record,
     open_segment,
-    salt_of,
     segment_names,
     segment_path,
     walk,
@@ -120,7 +121,7 @@ class JournalLog:
         self.same_ring = segment.uuid == self._uuid
         end, self._offset = segment.first, segment.records
         for record in walk(file, segment, last=True):
-            end, self._offset = record.end, record.next
+            end, self._offset = record.end, next_record(record)
         if end == segment.first and not self.same_ring:
             self._remove(segment.path)
             return False
@@ -195,7 +196,7 @@ class JournalLog:
                 self._file.close()
                 self._kept.append(_Kept(self._path, first, self._offset, time.time_ns()))
             self._file, self._path, self._offset = file, path, len(header)
-            self._salt = salt_of(header)
+            self._salt = FORMAT.salt_of(header)
 
     def sync(self) -> None:
         """Return when every record written so far is on disk; for any thread."""

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from shmring._shmring import SLOT_BYTES, crc32c
 from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM, KIND_END
 from shmring.durable.base.files import Disk, File, OsDisk, replace_file
+from shmring.durable.base.frames import Frame
 from shmring.durable.journal.segments import (
     ENTRY,
-    Record,
+    next_record,
     open_segment,
     segment_names,
     segment_path,
@@ -113,27 +114,25 @@ class _OpenSegment:
     def close(self) -> None:
         self.file.close()
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[Frame]:
         # The next writer cuts a torn end off, and mapped memory behind an end may not be touched:
         # there, look before mapping.
         if self.last:
             return walk(self.file, self.segment, last=True)
         return walk(self.file, self.segment, last=False, is_whole=self._is_whole)
 
-    def _is_whole(self, file: File, record: Record) -> bool:
+    def _is_whole(self, file: File, record: Frame) -> bool:
         return crc32c(self._payload(record)) == record.payload_crc
 
-    def _payload(self, record: Record) -> memoryview:
-        end = record.payload + record.payload_bytes
-        if end > len(self._map):
+    def _payload(self, record: Frame) -> memoryview:
+        if record.payload_end > len(self._map):
             self._map = self.file.map()
-        return self._map[record.payload : end]
+        return self._map[record.payload : record.payload_end]
 
-    def messages(self, record: Record) -> Iterator[Message]:
+    def messages(self, record: Frame) -> Iterator[Message]:
         payload = self._payload(record)
-        entries = self.file.read(record.messages * ENTRY.size, record.entries)
         first, schema = record.first, self.segment.schema
-        for time_ns, slot, length, kind, shift in ENTRY.iter_unpack(entries):
+        for time_ns, slot, length, kind, shift in ENTRY.iter_unpack(record.table):
             begin = slot * SLOT_BYTES + shift
             if begin + length > len(payload):
                 raise Damaged(
@@ -256,10 +255,10 @@ def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verifie
         found.end = segment.first
         for record in opened.records():
             found.end = record.end
-            found.oldest_ns = found.oldest_ns or record.written_ns
-            found.newest_ns = record.written_ns
+            found.oldest_ns = found.oldest_ns or record.own
+            found.newest_ns = record.own
             found.records += 1
-            found.messages += record.messages
+            found.messages += record.entries
     return found
 
 
@@ -307,7 +306,7 @@ def _good_part(disk: Disk, path: str, end: int, at: int | None) -> tuple[int, in
             for record in walk(file, segment, last=False):
                 if at is not None and record.end > at:
                     return offset, end, False
-                offset, end = record.next, record.end
+                offset, end = next_record(record), record.end
         except Damaged:
             return offset, end, False
         return offset, end, True

@@ -1,30 +1,27 @@
-"""The file of the append-only queue: two stacks in which nothing is ever edited.
+"""The file of the append-only queue: two stacks in one file in which nothing is ever edited.
 
-Every number is little-endian.  A *position* is the header's base plus an offset in the file, so
-that positions go on rising when a compaction starts a new file::
+It is a file of frames (base/frames.py), each a commit.  Numbers are *positions*: the header's base
+plus an offset in the file, so that positions go on rising when a compaction starts a new file.
+Every number is little-endian::
 
-    file header, 64 bytes                   commit record, 96 bytes
-     0  8  b"SHMRAOQ1"                       0  8  b"\\xabAOQCMT1"
-     8  4  CRC32C of bytes 12 to 64          8  4  CRC32C of bytes 12 to 96
-    12  4  version, 1                       12  4  flags: 1 = the region was synced before
-    16  8  salt, random                     16  8  salt of the file header
-    24  8  base, the position of byte 0     24  8  this record's own position
-    32 32  zero                             32  8  position of its region, which ends here
-                                            40  4  CRC32C of the region
-    node, 32 bytes                          44  4  zero
-     0  8  position of the item             48  8  front stack: position of its top, 0 if empty
-     8  8  position of the node below,      56  8  front stack: count of items
-           0 at the bottom                  64  8  back stack: position of its top, 0 if empty
-    16  4  length of the item               72  8  back stack: count of items
-    20  4  CRC32C of the item             80  8  bytes of all items written to this file
-    24  4  CRC32C of bytes 0 to 24,         88  8  position of the commit before, 0 if none
-           begun with the salt's low half
+    file header, the queue's own            commit, a frame with one entry of 48 bytes
+    24  8  random                           64  8  front stack: position of its top, 0 if empty
+    32  8  base, the position of byte 0     72  8  front stack: count of items
+                                            80  8  back stack: position of its top, 0 if empty
+    node, 32 bytes                          88  8  back stack: count of items
+     0  8  position of the item             96  8  bytes of all items written to this file
+     8  8  position of the node below,     104  8  position of the commit before, 0 if none
+           0 at the bottom
+    16  4  length of the item
+    20  4  CRC32C of the item
+    24  4  CRC32C of bytes 0 to 24, begun with that of the file's header
     28  4  zero
 
-Behind the header stand regions: items and nodes in any order, and the commit record that makes
-them count.  A commit record is valid when its CRC, salt and position agree and its region matches
-its CRC; that of a region which was synced before means nothing and is not looked at.  The state
-of the file is its last valid commit record; what stands behind it means nothing and is left alone.
+Behind the header stand regions: items and nodes in any order, and the commit that makes them
+count.  A commit's payload is its region, which stands *before* it: its numbers are the position of
+the region and its own.  Flag 1 says that the region was synced before the commit was written; then
+the payload's CRC means nothing and is not looked at.  The state of the file is its last valid
+commit; what stands behind it means nothing and is left alone.
 """
 
 from __future__ import annotations
@@ -37,20 +34,17 @@ from dataclasses import dataclass, field
 
 from shmring._shmring import crc32c, places_of, runs_of, stack_nodes, stack_walk
 from shmring.durable.base.files import Buffer, Disk, File, replace_file
+from shmring.durable.base.frames import HEADER_BYTES, FileFormat, places_of_frames
 from shmring.durable.base.items import PLACE, Packing
-from shmring.errors import Damaged, PositionNotFound, VersionMismatch
+from shmring.errors import Damaged, PositionNotFound
 
 __all__ = ["AppendOnlyFile", "Commit", "Held", "Piece", "View"]
 
-_FILE_MAGIC = b"SHMRAOQ1"
-_VERSION = 1
-_HEADER = struct.Struct("<8sIIQQ32x")
-_MAGIC = b"\xabAOQCMT1"
-_COMMIT = struct.Struct("<8sIIQQQIIQQQQQQ")
+_STATE = struct.Struct("<QQQQQQ")
+_FORMAT = FileFormat(b"SHMRAOQ1", 1, "<8sQ", "an append-only queue", entry_bytes=_STATE.size)
 _SYNCED = 1
 # A region up to this size is checked on opening rather than synced before its commit.
 _CHECKED_REGION = 1 << 20
-_SCAN_BYTES = 1 << 20
 # Of so much that is written for one commit the sync begins before the rest is there.
 _SYNC_BYTES = 32 << 20
 _WALK_BYTES = 64 << 10
@@ -139,19 +133,14 @@ class AppendOnlyFile:
     def __init__(self, disk: Disk, path: str, *, write: bool) -> None:
         self.path = path
         self._file: File = disk.open(path, write=write)
-        header = self._file.read(_HEADER.size, 0)
-        if len(header) < _HEADER.size or header[:8] != _FILE_MAGIC:
-            raise Damaged(f"{path} is no append-only queue: no header of 64 bytes at byte 0")
-        _, crc, version, self._salt, self.base = _HEADER.unpack(header)
-        if crc != crc32c(header[12:]):
-            raise Damaged(f"{path}: the header at byte 0 does not match its checksum")
-        if version != _VERSION:
-            raise VersionMismatch(f"{path} has version {version}; this shmring reads {_VERSION}")
+        header = _FORMAT.decode_header(self._file.read, path)
+        _, self.base = header.fields
+        self._salt = header.salt
         self.torn: str | None = None
         size = self._file.size()
         self.commit = self._last_commit(size)
-        committed = self.commit.position + _COMMIT.size - self.base
-        if size > (committed if self.commit.position else _HEADER.size):
+        committed = self.commit.position + HEADER_BYTES + _STATE.size - self.base
+        if size > (committed if self.commit.position else HEADER_BYTES):
             self.torn = f"{path}: what stands behind position {self.commit.position} was ignored"
         self._end = size
         self._sync_begun = 0
@@ -165,55 +154,38 @@ class AppendOnlyFile:
     @staticmethod
     def create(disk: Disk, path: str, base: int) -> None:
         """Make an empty file, or replace the one there, in one step, durably."""
-        salt = int.from_bytes(os.urandom(8), "little")
-        rest = _HEADER.pack(_FILE_MAGIC, 0, _VERSION, salt, base)[12:]
-        replace_file(disk, path, [_FILE_MAGIC, struct.pack("<I", crc32c(rest)), rest])
+        replace_file(disk, path, [_FORMAT.encode_header(os.urandom(8), base)])
 
     @property
     def size(self) -> int:
         return self._end
 
     def _last_commit(self, size: int) -> Commit:
-        high = size
-        while high > _HEADER.size:
-            low = max(_HEADER.size, high - _SCAN_BYTES)
-            chunk = self._file.read(high - low + _COMMIT.size, low)
-            at = chunk.rfind(_MAGIC, 0, high - low + len(_MAGIC) - 1)
-            while at >= 0:
-                commit = self._parse_commit(chunk[at : at + _COMMIT.size], low + at)
-                if commit is None and at + _COMMIT.size > len(chunk):
-                    # A writer has made the file longer since its size was read.
-                    commit = self._parse_commit(self._file.read(_COMMIT.size, low + at), low + at)
-                if commit is not None:
-                    return commit
-                at = chunk.rfind(_MAGIC, 0, at + len(_MAGIC) - 1)
-            high = low
+        for place in places_of_frames(self._file.read, HEADER_BYTES, size, backwards=True):
+            commit = self._commit_at(place)
+            if commit is not None:
+                return commit
         return Commit()
 
     def commit_at(self, position: int) -> Commit:
         """Return the state that a flush left at this position."""
-        record = b""
-        if position >= self.base + _HEADER.size:
-            record = self._file.read(_COMMIT.size, position - self.base)
-        commit = self._parse_commit(record, position - self.base)
+        place = position - self.base
+        commit = self._commit_at(place) if place >= HEADER_BYTES else None
         if commit is None:
             why = "a compaction dropped it" if position < self.base else "no flush returned it"
             raise PositionNotFound(f"{self.path} has no state at position {position}: {why}")
         return commit
 
-    def _parse_commit(self, record: bytes, offset: int) -> Commit | None:
-        if len(record) < _COMMIT.size:
+    def _commit_at(self, place: int) -> Commit | None:
+        frame = _FORMAT.decode_frame(self._file.read, place, self._file.size(), self._salt)
+        if frame is None or frame.end != self.base + place:
             return None
-        magic, crc, flags, salt, position, start, region_crc, _, *state, _ = _COMMIT.unpack(record)
-        if magic != _MAGIC or salt != self._salt or position != self.base + offset:
-            return None
-        if crc != crc32c(record[12:]):
-            return None
-        if not flags & _SYNCED:
-            region = self._file.read(position - start, start - self.base)
-            if len(region) != position - start or crc32c(region) != region_crc:
+        if not frame.flags & _SYNCED:
+            region = self._file.read(frame.payload_bytes, frame.first - self.base)
+            if len(region) != frame.payload_bytes or crc32c(region) != frame.payload_crc:
                 return None
-        return Commit(position, *state)
+        *state, _ = _STATE.unpack(frame.table)
+        return Commit(frame.end, *state)
 
     def walk(self, link: int, *, adjacent: bool = False) -> tuple[bytearray, int]:
         """Go down a stack from the node at ``link``.
@@ -234,9 +206,7 @@ class AppendOnlyFile:
         end = link - self.base + NODE_BYTES
         start = max(0, end - _WALK_BYTES)
         block = self._file.read(end - start, start)
-        places, below = stack_walk(
-            block, self.base + start, link, self._salt & 0xFFFFFFFF, adjacent
-        )
+        places, below = stack_walk(block, self.base + start, link, self._salt, adjacent)
         if not places:
             raise Damaged(f"{self.path}: the node at position {link} does not match its checksum")
         return places, below
@@ -261,7 +231,7 @@ class AppendOnlyFile:
         count = len(packing)
         item_bytes = packing.nbytes - len(packing.table)
         first = items + item_bytes
-        nodes = stack_nodes(places, 0, count, first, below, self._salt & 0xFFFFFFFF, False)
+        nodes = stack_nodes(places, 0, count, first, below, self._salt, False)
         self._append([*packing.parts, nodes])
         self.item_bytes += item_bytes
         return first + (count - 1) * NODE_BYTES
@@ -293,8 +263,7 @@ class AppendOnlyFile:
         below = 0
         for piece in reversed(written):
             count = len(piece)
-            salt = self._salt & 0xFFFFFFFF
-            parts.append(stack_nodes(piece.places, 0, count, position, below, salt, True))
+            parts.append(stack_nodes(piece.places, 0, count, position, below, self._salt, True))
             below = piece.link = position + (count - 1) * NODE_BYTES
             position += count * NODE_BYTES
         self._append(parts)
@@ -329,23 +298,23 @@ class AppendOnlyFile:
         if self._end - self._region_start > _CHECKED_REGION:
             self.sync()
             flags = _SYNCED
-        rest = _COMMIT.pack(
-            _MAGIC,
-            0,
-            flags,
+        state = _STATE.pack(
+            front, front_count, back, back_count, self.item_bytes, self.commit.position
+        )
+        header = _FORMAT.encode_frame(
             self._salt,
-            position,
-            self.base + self._region_start,
-            self._region_crc,
-            0,
-            front,
-            front_count,
-            back,
-            back_count,
-            self.item_bytes,
-            self.commit.position,
-        )[12:]
-        self._append([_MAGIC, struct.pack("<I", crc32c(rest)), rest])
+            self._end,
+            first=self.base + self._region_start,
+            end=position,
+            synced=position if flags else 0,
+            payload_bytes=self._end - self._region_start,
+            payload_crc=self._region_crc,
+            table=state,
+            entries=1,
+            payload_offset=0,
+            flags=flags,
+        )
+        self._append([header, state])
         self.sync()
         self._region_start = self._end
         self._region_crc = 0

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 
 from shmring._shmring import places_of, runs_of
 from shmring.durable.base.files import Disk
+from shmring.durable.base.frames import Frame
 from shmring.durable.base.items import PLACE, TABLE_ENTRY_BYTES, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Line, Run, Source, Span
 from shmring.durable.queues.transaction_log import (
+    DEFERRED,
     Body,
-    Frame,
     Put,
     Take,
     TransactionLog,
@@ -124,20 +125,20 @@ def _replay(
     line = Line()
     next_item = log.next_item
     for frame in log.frames:
-        operations = parse_operations(frame, log.raw[frame.body : frame.end])
-        if frame.deferred and frame.number > log.synced:
+        operations = parse_operations(frame, log.raw[frame.payload : frame.payload_end])
+        if frame.flags & DEFERRED and frame.first > log.synced:
             problem = _unwritten(operations, files)
             if problem is not None:
                 findings.notes.append(
-                    f"{log.path}: transaction {frame.number} at byte {frame.position} and those "
+                    f"{log.path}: transaction {frame.first} at byte {frame.place} and those "
                     f"after it were dropped: they had not been synced ({problem})"
                 )
-                log.cut(frame.position, frame.number)
+                log.cut(frame.place, frame.first)
                 return line, next_item
         try:
             next_item = _apply(operations, log, files, line, next_item)
         except Damaged as error:
-            where = f"{log.path}: transaction {frame.number} at byte {frame.position}: {error}"
+            where = f"{log.path}: transaction {frame.first} at byte {frame.place}: {error}"
             if not cut:
                 raise Damaged(where) from error
             _cut_damage(disk, log, frame, where, findings)
@@ -157,7 +158,7 @@ def _cut_damage(
     if frame is None:
         log.cut(log.end, log.next_number)
     else:
-        log.cut(frame.position, frame.number)
+        log.cut(frame.place, frame.first)
     findings.notes.append(f"{text}; it was cut there")
     findings.damaged = True
 

@@ -1,22 +1,14 @@
 """The transaction log of the persistent queue.
 
-The file ``transaction.log``, every number little-endian::
+The file ``transaction.log`` is a file of frames (base/frames.py), each a transaction, one behind
+the other; behind the last come zeros to the end of the file::
 
-    file header, 64 bytes                   frame header, 56 bytes
-     0  8  b"SHMRQLG1"                       0  4  b"\\xabTX\\x01"
-     8  4  CRC32C of bytes 12 to 64          4  4  CRC32C of bytes 8 to 56
-    12  4  version, 1                        8  8  salt of the file header
-    16  8  salt, random                     16  8  number: one more than the frame before
-    24  8  number of the first frame        24  8  every frame up to this number was on disk
-    32  8  number of the next item                 when this one was written
-    40 24  zero                             32  8  where this frame starts in the file
-                                            40  4  bytes in the body
-                                            44  4  operations in the body
-                                            48  4  flags: 1 = data was not synced before
-                                            52  4  CRC32C of the body
+    file header, the log's own                frame header, the log's own
+    24  8  random                             52  4  flags: 1 = data was not synced before
+    32  8  number of the first frame          there is no table; the payload is the transaction's
+    40  8  number of the next item            operations
 
-Frames follow the file header without a gap; behind the last come zeros to the end of the file.
-A frame's body is its operations, each with a header of 32 bytes::
+An operation has a header of 32 bytes::
 
      0  4  kind: 1 put, 2 put inline, 3 take
      4  4  count of items
@@ -27,12 +19,6 @@ A frame's body is its operations, each with a header of 32 bytes::
 
 Behind a put or put-inline stand ``count`` pairs (length, CRC32C) of 4 bytes each, and behind a
 put-inline's pairs the items themselves.
-
-A frame is valid when both CRCs, the salt, the number and the place agree; so neither a copy of
-a frame inside an item nor a frame of an older log is taken for one.  Reading stops at the first
-place without a valid frame.  Zeros to the end of the file there are the clean end.  Otherwise,
-if any later frame header is valid and says that the missing frame had been on disk, the file is
-damaged in its middle; if none does, the rest was never synced and is a torn end.
 """
 
 from __future__ import annotations
@@ -45,19 +31,17 @@ from dataclasses import dataclass
 
 from shmring._shmring import crc32c
 from shmring.durable.base.files import Buffer, Disk, File, check_size, replace_file
+from shmring.durable.base.frames import HEADER_BYTES, FileFormat, Frame
 from shmring.durable.base.items import TABLE_ENTRY_BYTES, items_length
-from shmring.errors import Damaged, NoSpace, VersionMismatch
+from shmring.errors import Damaged, NoSpace
 
-__all__ = ["Body", "Frame", "Put", "Take", "TransactionLog", "parse_operations"]
+__all__ = ["DEFERRED", "Body", "Put", "Take", "TransactionLog", "parse_operations"]
 
-_FILE_MAGIC = b"SHMRQLG1"
-_VERSION = 1
-_FILE_HEADER = struct.Struct("<8sIIQQQ24x")
-_MAGIC = b"\xabTX\x01"
-_HEADER = struct.Struct("<4sIQQQQIIII")
+FORMAT = FileFormat(b"SHMRQLG1", 1, "<8sQQ", "the log of a persistent queue")
+# A frame's flag: the data that it names was not synced before it was written.
+DEFERRED = 1
 _OPERATION = struct.Struct("<IIQQII")
 _PUT, _PUT_INLINE, _TAKE = 1, 2, 3
-_DEFERRED = 1
 # The reserve is renewed in steps of this.
 _CHUNK = 64 << 10
 
@@ -78,29 +62,6 @@ class Take:
 
     first: int
     count: int
-
-
-@dataclass(slots=True)
-class Frame:
-    """One transaction as found in the log."""
-
-    number: int
-    synced: int
-    position: int
-    deferred: bool
-    operations: int
-    body_length: int
-    body_crc: int
-
-    @property
-    def body(self) -> int:
-        """Where the body starts."""
-        return self.position + _HEADER.size
-
-    @property
-    def end(self) -> int:
-        """Where the next frame starts."""
-        return self.body + self.body_length
 
 
 class Body:
@@ -150,58 +111,22 @@ class Body:
 def parse_operations(frame: Frame, body: memoryview) -> list[Put | Take]:
     found: list[Put | Take] = []
     at = 0
-    for _ in range(frame.operations):
+    for _ in range(frame.entries):
         kind, count, first, offset, file, _ = _OPERATION.unpack_from(body, at)
         at += _OPERATION.size
         if kind == _TAKE:
             found.append(Take(first, count))
             continue
         if kind not in (_PUT, _PUT_INLINE):
-            raise Damaged(f"transaction {frame.number} has an operation of unknown kind {kind}")
+            raise Damaged(f"transaction {frame.first} has an operation of unknown kind {kind}")
         table = body[at : at + count * TABLE_ENTRY_BYTES]
         at += len(table)
         if kind == _PUT:
             found.append(Put(first, file, offset, table))
         else:
-            found.append(Put(first, None, frame.body + at, table))
+            found.append(Put(first, None, frame.payload + at, table))
             at += items_length(table)
     return found
-
-
-def _file_header(salt: int, first: int, next_item: int) -> bytes:
-    header = _FILE_HEADER.pack(_FILE_MAGIC, 0, _VERSION, salt, first, next_item)
-    return _FILE_MAGIC + struct.pack("<I", crc32c(header[12:])) + header[12:]
-
-
-def _frame_header(frame: Frame, salt: int) -> bytes:
-    header = _HEADER.pack(
-        _MAGIC,
-        0,
-        salt,
-        frame.number,
-        frame.synced,
-        frame.position,
-        frame.body_length,
-        frame.operations,
-        _DEFERRED if frame.deferred else 0,
-        frame.body_crc,
-    )
-    return _MAGIC + struct.pack("<I", crc32c(header[8:])) + header[8:]
-
-
-def _parse_header(raw: memoryview, position: int, salt: int) -> Frame | None:
-    if position + _HEADER.size > len(raw):
-        return None
-    header = raw[position : position + _HEADER.size]
-    magic, crc, found_salt, number, synced, place, length, operations, flags, body_crc = (
-        _HEADER.unpack(header)
-    )
-    if magic != _MAGIC or found_salt != salt or place != position:
-        return None
-    if crc != crc32c(header[8:]):
-        return None
-    deferred = bool(flags & _DEFERRED)
-    return Frame(number, synced, position, deferred, operations, length, body_crc)
 
 
 class TransactionLog:
@@ -230,10 +155,12 @@ class TransactionLog:
         self._file: File = disk.open(path)
         self.raw = memoryview(self._file.read(self._file.size(), 0))
         self.allocated = len(self.raw)
-        self._salt, self.next_number, self.next_item = self._read_header()
+        header = FORMAT.decode_header(self._read, path)
+        _, self.next_number, self.next_item = header.fields
+        self._salt = header.salt
         self._first_number = self.next_number
         self.synced = self.next_number - 1
-        self.end = _FILE_HEADER.size
+        self.end = HEADER_BYTES
         self.torn: str | None = None
         self.damage: str | None = None
         self.frames: list[Frame] = []
@@ -241,7 +168,7 @@ class TransactionLog:
         self._last_deferred = self._last_deferred_frame()
 
     def _last_deferred_frame(self) -> int:
-        return max((frame.number for frame in self.frames if frame.deferred), default=0)
+        return max((frame.first for frame in self.frames if frame.flags & DEFERRED), default=0)
 
     @property
     def unchecked(self) -> bool:
@@ -269,68 +196,48 @@ class TransactionLog:
         reserve: int,
     ) -> None:
         """Replace the log by one that holds a single transaction, in one step, durably."""
-        salt = int.from_bytes(os.urandom(8), "little")
-        parts: list[Buffer] = [_file_header(salt, number, next_item)]
+        header = FORMAT.encode_header(os.urandom(8), number, next_item)
+        parts: list[Buffer] = [header]
         if body.operations:
-            parts += _frame(body, number, number - 1, _FILE_HEADER.size, salt)[1]
+            parts += _encode(body, number, number - 1, HEADER_BYTES, FORMAT.salt_of(header))
         parts.append(bytes(reserve and reserve + _CHUNK))
         replace_file(disk, path, parts)
 
-    def _read_header(self) -> tuple[int, int, int]:
-        raw = self.raw
-        if len(raw) < _FILE_HEADER.size:
-            raise Damaged(f"{self.path} is {len(raw)} bytes long, shorter than its header of 64")
-        magic, crc, version, salt, first, next_item = _FILE_HEADER.unpack_from(raw)
-        if magic != _FILE_MAGIC or crc != crc32c(raw[12 : _FILE_HEADER.size]):
-            raise Damaged(f"{self.path}: the header at byte 0 is damaged, or this is no queue")
-        if version != _VERSION:
-            raise VersionMismatch(
-                f"{self.path} has version {version}; this shmring reads {_VERSION}"
-            )
-        return salt, first, next_item
+    def _read(self, nbytes: int, offset: int) -> memoryview:
+        return self.raw[offset : offset + nbytes]
 
     def _scan(self) -> None:
+        size = len(self.raw)
         while True:
-            frame = _parse_header(self.raw, self.end, self._salt)
-            if frame is None or frame.number != self.next_number:
+            frame = FORMAT.decode_frame(self._read, self.end, size, self._salt)
+            if frame is None or frame.first != self.next_number or frame.payload_end > size:
                 break
-            body = self.raw[frame.body : frame.end]
-            if len(body) != frame.body_length or crc32c(body) != frame.body_crc:
+            if crc32c(self.raw[frame.payload : frame.payload_end]) != frame.payload_crc:
                 break
             self.frames.append(frame)
-            self.end = frame.end
-            self.synced = max(self.synced, frame.synced)
+            self.end = frame.payload_end
+            self.synced = max(self.synced, frame.synced - 1)
             self.next_number += 1
         self._witnessed = self.synced
-        rest = self.raw[self.end :].tobytes()
-        if rest.strip(b"\0") == b"":
+        if self.raw[self.end :].tobytes().strip(b"\0") == b"":
             return
         where = f"{self.path}: transaction {self.next_number} at byte {self.end}"
-        witness = self._later_frame(rest)
+        witness = FORMAT.find_witness(self._read, self.end, size, self._salt, self.next_number)
         if witness is None:
             self.torn = f"{where} was torn by a crash before it was committed"
             return
         self.synced = max(self.synced, self.next_number - 1)
         self.damage = (
-            f"{where} is damaged, and transaction {witness.number} at byte {witness.position} "
+            f"{where} is damaged, and transaction {witness.first} at byte {witness.place} "
             f'follows it; open with damage="cut" to keep what stands before it '
             f"(a copy goes to {os.path.basename(self.path)}.broken)"
         )
-
-    def _later_frame(self, rest: bytes) -> Frame | None:
-        at = rest.find(_MAGIC)
-        while at >= 0:
-            frame = _parse_header(self.raw, self.end + at, self._salt)
-            if frame is not None and frame.synced >= self.next_number:
-                return frame
-            at = rest.find(_MAGIC, at + 1)
-        return None
 
     def cut(self, position: int, number: int) -> None:
         """Forget everything from this frame on, durably; the space stays as reserve."""
         self._file.write([bytes(self.allocated - position)], position)
         self._file.sync()
-        self.frames = [frame for frame in self.frames if frame.number < number]
+        self.frames = [frame for frame in self.frames if frame.first < number]
         self._last_deferred = self._last_deferred_frame()
         self.end = position
         self.next_number = number
@@ -343,13 +250,15 @@ class TransactionLog:
         NoSpace : nothing was written
         """
         number = self.next_number
-        frame, parts = _frame(body, number, self.synced, self.end, self._salt, deferred=deferred)
-        check_size(self.path, frame.end)  # what is allocated may have come before the limit
-        if frame.end + self._reserve > self.allocated:
+        parts = _encode(body, number, self.synced, self.end, self._salt, deferred=deferred)
+        start = self.end + HEADER_BYTES
+        end = start + body.length
+        check_size(self.path, end)  # what is allocated may have come before the limit
+        if end + self._reserve > self.allocated:
             try:
-                self._extend(frame.end + self._reserve + _CHUNK)
+                self._extend(end + self._reserve + _CHUNK)
             except NoSpace:
-                if not may_use_reserve or frame.end > self.allocated:
+                if not may_use_reserve or end > self.allocated:
                     raise
         try:
             self._file.write(parts, self.end)
@@ -357,12 +266,12 @@ class TransactionLog:
             # Only where overwriting takes space.  Part of the frame may stand there now, so this
             # must not pass for the harmless kind.
             raise OSError(error.errno, "the disk is full inside the reserve", self.path) from error
-        self.end = frame.end
+        self.end = end
         self.next_number += 1
         self._witnessed = self.synced
         if deferred:
             self._last_deferred = number
-        return frame.body
+        return start
 
     def _extend(self, size: int) -> None:
         try:
@@ -396,17 +305,21 @@ class TransactionLog:
         self._file.close()
 
 
-def _frame(
-    body: Body,
-    number: int,
-    synced: int,
-    position: int,
-    salt: int,
-    *,
-    deferred: bool = False,
-) -> tuple[Frame, list[Buffer]]:
+def _encode(
+    body: Body, number: int, synced: int, place: int, salt: int, *, deferred: bool = False
+) -> list[Buffer]:
     crc = 0
     for part in body.parts:
         crc = crc32c(part, crc)
-    frame = Frame(number, synced, position, deferred, body.operations, body.length, crc)
-    return frame, [_frame_header(frame, salt), *body.parts]
+    header = FORMAT.encode_frame(
+        salt,
+        place,
+        first=number,
+        end=number + 1,
+        synced=synced + 1,
+        payload_bytes=body.length,
+        payload_crc=crc,
+        entries=body.operations,
+        flags=DEFERRED if deferred else 0,
+    )
+    return [header, *body.parts]

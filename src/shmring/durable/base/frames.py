@@ -1,0 +1,229 @@
+"""The framing of the journal, the transaction log and the append-only queue.
+
+Every number is little-endian.  A file begins with a header, and frames follow::
+
+    file header, 64 bytes                     frame header, 64 bytes
+     0  8  magic of the format                 0  4  b"\\xabSF\\x01"
+     8  4  CRC32C of bytes 12 to 64 and of     4  4  CRC32C of the frame's place in the file
+           what belongs to the header                (8 bytes), of bytes 8 to 64 and of the
+    12  4  version of the format                     table, begun with the file header's
+    16  4  bytes behind the header that        8  8  number of the first thing in the frame
+           belong to it                       16  8  number behind the last
+    20  4  zero                               24  8  everything below this number was on disk
+    24 40  the format's own                          when this frame was written
+                                              32  8  bytes of payload
+                                              40  4  CRC32C of the payload
+                                              44  4  entries in the table
+                                              48  4  where the payload begins in the frame
+                                              52  4  flags, the format's own
+                                              56  8  the format's own
+                                              64  .  the table: entries of one size
+
+What is numbered, what the table holds and where the next frame begins, each format says.
+
+The CRC of a file's header differs from that of any other file, so a frame that was copied, within
+its file or from another one (a message may hold such a file), never counts as one.  What stands
+behind the last good frame was torn by a crash and counts as never written, unless a later frame
+says that it had been on disk: then it is damage.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from shmring._shmring import crc32c
+from shmring.durable.base.files import Buffer
+from shmring.errors import Damaged, VersionMismatch
+
+__all__ = ["HEADER_BYTES", "FileFormat", "FileHeader", "Frame", "Read", "places_of_frames"]
+
+HEADER_BYTES = 64
+MAGIC = b"\xabSF\x01"
+_MAGIC_AT = re.compile(re.escape(MAGIC))
+_FILE = struct.Struct("<8sIIII40s")
+_FRAME = struct.Struct("<4sIQQQQIIIIQ")
+_PLACE = struct.Struct("<Q")
+_LARGEST_EXTRA = 1 << 28
+# Bytes read at a time in search of a frame.
+_SEARCH_BYTES = 1 << 20
+
+# (nbytes, offset): what is there, shorter than asked only at the end of the file.
+Read = Callable[[int, int], Buffer]
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """What a file's header says.
+
+    Attributes
+    ----------
+    fields : the format's own
+    extra : the bytes behind the header that belong to it
+    salt : with which the checksums of the file's frames begin
+    """
+
+    fields: tuple[Any, ...]
+    extra: bytes
+    salt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a frame's header says, and its table."""
+
+    place: int
+    first: int
+    end: int
+    synced: int
+    payload_bytes: int
+    payload_crc: int
+    entries: int
+    payload_offset: int
+    flags: int
+    own: int
+    table: bytes
+
+    @property
+    def payload(self) -> int:
+        """Where in the file the payload begins."""
+        return self.place + self.payload_offset
+
+    @property
+    def payload_end(self) -> int:
+        """Where in the file the payload ends."""
+        return self.payload + self.payload_bytes
+
+
+class FileFormat:
+    """One kind of file.
+
+    Parameters
+    ----------
+    magic : 8 bytes
+    version : the one that is written and read
+    fields : of the file header, as `struct` names them; 40 bytes at most
+    what : "a journal segment", for errors
+    entry_bytes : size of an entry of the frames' tables
+    """
+
+    def __init__(
+        self, magic: bytes, version: int, fields: str, what: str, *, entry_bytes: int = 0
+    ) -> None:
+        self._magic = magic
+        self._version = version
+        self._fields = struct.Struct(fields)
+        self._what = what
+        self._entry_bytes = entry_bytes
+
+    def encode_header(self, *fields: Any, extra: bytes = b"") -> bytes:
+        """The beginning of a file."""
+        own = self._fields.pack(*fields)
+        header = _FILE.pack(self._magic, 0, self._version, len(extra), 0, own)
+        crc = crc32c(extra, crc32c(header[12:]))
+        return header[:8] + crc.to_bytes(4, "little") + header[12:] + extra
+
+    def decode_header(self, read: Read, path: str) -> FileHeader:
+        """Read and check the beginning of a file.
+
+        Raises
+        ------
+        Damaged : the file is of another kind, or its header does not match its checksum
+        VersionMismatch : another version wrote it
+        """
+        header = bytes(read(HEADER_BYTES, 0))
+        if len(header) < HEADER_BYTES or header[:8] != self._magic:
+            raise Damaged(f"{path} is not {self._what}: no header of 64 bytes at byte 0")
+        _, crc, version, extra_bytes, _, own = _FILE.unpack(header)
+        if version != self._version:
+            raise VersionMismatch(
+                f"{path} has version {version}; this shmring reads {self._version}"
+            )
+        extra = bytes(read(extra_bytes, HEADER_BYTES)) if extra_bytes <= _LARGEST_EXTRA else b""
+        if crc != crc32c(extra, crc32c(header[12:])):
+            raise Damaged(f"{path}: the header at byte 0 does not match its checksum")
+        return FileHeader(self._fields.unpack_from(own), extra, crc)
+
+    @staticmethod
+    def salt_of(header: bytes) -> int:
+        """The salt of a file that begins with what `encode_header` gave."""
+        return int.from_bytes(header[8:12], "little")
+
+    @staticmethod
+    def encode_frame(
+        salt: int,
+        place: int,
+        *,
+        first: int,
+        end: int,
+        synced: int,
+        payload_bytes: int,
+        payload_crc: int,
+        table: Buffer = b"",
+        entries: int = 0,
+        payload_offset: int = HEADER_BYTES,
+        flags: int = 0,
+        own: int = 0,
+    ) -> bytes:
+        """The header of a frame that is to stand at `place`; its table goes behind it."""
+        header = _FRAME.pack(
+            MAGIC,
+            0,
+            first,
+            end,
+            synced,
+            payload_bytes,
+            payload_crc,
+            entries,
+            payload_offset,
+            flags,
+            own,
+        )
+        return MAGIC + _frame_crc(salt, place, header, table).to_bytes(4, "little") + header[8:]
+
+    def decode_frame(self, read: Read, place: int, size: int, salt: int) -> Frame | None:
+        """The frame at a place of a file of this size, if a good header and table stand there."""
+        header = bytes(read(HEADER_BYTES, place))
+        if len(header) < HEADER_BYTES or header[:4] != MAGIC:
+            return None
+        _, crc, first, end, synced, nbytes, payload_crc, entries, offset, flags, own = (
+            _FRAME.unpack(header)
+        )
+        table_bytes = entries * self._entry_bytes
+        if place + HEADER_BYTES + table_bytes > size or end < first:
+            return None
+        table = bytes(read(table_bytes, place + HEADER_BYTES)) if table_bytes else b""
+        if crc != _frame_crc(salt, place, header, table):
+            return None
+        return Frame(
+            place, first, end, synced, nbytes, payload_crc, entries, offset, flags, own, table
+        )
+
+    def find_witness(
+        self, read: Read, start: int, size: int, salt: int, number: int
+    ) -> Frame | None:
+        """A frame behind `start` which says that the one with this number had been on disk."""
+        for place in places_of_frames(read, start, size):
+            frame = self.decode_frame(read, place, size, salt)
+            if frame is not None and frame.synced > number:
+                return frame
+        return None
+
+
+def _frame_crc(salt: int, place: int, header: bytes, table: Buffer) -> int:
+    return crc32c(table, crc32c(header[8:], crc32c(_PLACE.pack(place), salt)))
+
+
+def places_of_frames(
+    read: Read, start: int, size: int, *, backwards: bool = False
+) -> Iterator[int]:
+    """Every place from `start` on where a frame may begin; the last first if `backwards`."""
+    lows = range(start, size, _SEARCH_BYTES)
+    for low in reversed(lows) if backwards else lows:
+        # What begins in this piece may end in the next.
+        piece = bytes(read(min(_SEARCH_BYTES, size - low) + len(MAGIC) - 1, low))
+        found = [low + match.start() for match in _MAGIC_AT.finditer(piece)]
+        yield from reversed(found) if backwards else found
