@@ -104,7 +104,7 @@ check: $(VENV)/installed ## in under a minute: those without Spark, other JVMs, 
 .PHONY: quick
 quick:
 	$(BIN)/pytest $(DIVIDED) --quiet -m 'not (spark or java or kill or crash or database or slow)' \
-		--ignore tests/jvm --ignore tests/spark --ignore tests/durable/table_ring
+		--ignore tests/jvm --ignore tests/spark --ignore tests/table_ring
 
 .PHONY: versions
 versions: ## the Spark tests with Spark 4.0 to 4.3, and Java 21 if it is here; an hour: SPARK='4.0 4.3'

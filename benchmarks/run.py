@@ -44,7 +44,7 @@ QUESTIONS = {
     "bulk": "benchmarks.durable:bulk",
     "large": "benchmarks.durable:large",
     "commits": "benchmarks.durable:commits",
-    "table": "benchmarks.table_ring",
+    "table": "benchmarks.table_ring.question",
 }
 
 

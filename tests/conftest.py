@@ -552,3 +552,21 @@ def forge() -> Callable[[shmring.Ring, bytes, int], int]:
         return claim.message_id
 
     return publish
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of 2 MB."""
+    mount = tmp_path / "small"
+    mount.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mount)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.fail(
+            f"this test mounts a tmpfs of 2 MB to fill it, and may not: {mounted.stderr.strip()}; "
+            f"run it as root, or under `unshare --map-root-user --mount`"
+        )
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "-l", str(mount)], check=True)

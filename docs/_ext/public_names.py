@@ -13,7 +13,7 @@ MODULES = (
     "shmring",
     "shmring.arrow",
     "shmring.durable",
-    "shmring.durable.table_ring",
+    "shmring.table_ring",
     "shmring.errors",
     "shmring.graph",
     "shmring.inspect",

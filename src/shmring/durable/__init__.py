@@ -1,6 +1,6 @@
-"""What outlives its process: queues, a ring's journal, a ring in a database.
+"""What outlives its process: queues, and a ring's journal.
 
-    journal    queues    table_ring    three rooms that know nothing of each other
+    journal    queues                  neither knows of the other
        |          |
        +-- base --+                    files, locks, items, group commit
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         verify,
     )
     from shmring.durable.queues import AppendOnlyQueue, Items, PersistentQueue, Session
-    from shmring.durable.table_ring import TableRing
 
 __all__ = [
     "AppendOnlyQueue",
@@ -31,7 +30,6 @@ __all__ = [
     "PersistentQueue",
     "Retention",
     "Session",
-    "TableRing",
     "replay",
     "replay_batches",
     "restore",
@@ -39,9 +37,7 @@ __all__ = [
     "verify",
 ]
 
-_ROOM = {"TableRing": "table_ring"} | dict.fromkeys(
-    ("AppendOnlyQueue", "Items", "PersistentQueue", "Session"), "queues"
-)
+_QUEUES = ("AppendOnlyQueue", "Items", "PersistentQueue", "Session")
 
 
 def __getattr__(name: str) -> Any:
@@ -49,4 +45,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_ROOM.get(name, 'journal')}"), name)
+    folder = "queues" if name in _QUEUES else "journal"
+    return getattr(import_module(f"{__name__}.{folder}"), name)

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from shmring._shmring import places_of, reverse_places
 from shmring.durable.base.files import Disk, OsDisk
-from shmring.durable.base.forks import lineage
 from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
 from shmring.durable.queues import intake
 from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece, View
@@ -29,6 +28,7 @@ from shmring.errors import (
     PermissionRefused,
     RingNotFound,
 )
+from shmring.forks import lineage
 
 __all__ = ["AppendOnlyQueue", "Overhead"]
 

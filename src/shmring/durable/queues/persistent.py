@@ -31,7 +31,6 @@ from typing import Literal
 from shmring._shmring import places_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Disk, OsDisk
-from shmring.durable.base.forks import lineage
 from shmring.durable.base.group_commit import GroupCommit
 from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
 from shmring.durable.queues.compaction import snapshot
@@ -41,6 +40,7 @@ from shmring.durable.queues.recovery import recover
 from shmring.durable.queues.session import Extent, Session, Transaction
 from shmring.durable.queues.transaction_log import Body, TransactionLog
 from shmring.errors import Closed, Damaged, ForkedHandle, NoSpace
+from shmring.forks import lineage
 
 __all__ = ["PersistentQueue"]
 

@@ -1,0 +1,23 @@
+"""A ring made of database rows: what one has in a database instead of in memory.
+
+``ring`` is the ring, ``schema`` its tables, ``backend`` what it asks of a database; a file for each
+database that answers, and ``databases`` tells them apart. ``functions`` is the part of the ring
+that runs within PostgreSQL.
+"""
+
+try:
+    import sqlalchemy as _  # noqa: F401
+except ModuleNotFoundError as error:
+    from shmring.errors import MissingExtra
+
+    raise MissingExtra(
+        "TableRing needs SQLAlchemy, which is not installed here: pip install 'shmring[sql]', or "
+        "'shmring[postgresql]' for its driver too"
+    ) from error
+
+from shmring.table_ring.claim import Claim
+from shmring.table_ring.errors import SubscriberDropped, SubscriberNotFound
+from shmring.table_ring.ring import TableRing
+from shmring.table_ring.stats import TableRingStats
+
+__all__ = ["Claim", "SubscriberDropped", "SubscriberNotFound", "TableRing", "TableRingStats"]

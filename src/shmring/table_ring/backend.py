@@ -1,0 +1,356 @@
+"""What a :class:`~shmring.table_ring.TableRing` asks of its database.
+
+The rule all of them follow: whoever takes numbers keeps the others from that cursor, makes the
+guarded UPDATE of the slots, and moves the cursor only where each slot met the guard. Full, empty,
+killed or cut off: nothing was written and the number is still the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+
+from shmring.errors import (
+    Contended,
+    NoSpace,
+    PermissionRefused,
+    RingNotFound,
+    ShmringError,
+)
+from shmring.table_ring.errors import SubscriberNotFound
+from shmring.table_ring.schema import Layout, Tables
+
+__all__ = ["ATTEMPTS", "Backend", "Durability", "Message", "Peek", "Which"]
+
+Durability = Literal["sync", "delayed"]
+Which = Literal["push", "pop"]
+Message = tuple[int, int, bytes]  # number, time, data
+R = TypeVar("R")
+
+# Of two transactions that wait for each other the database undoes one, which tries again.
+ATTEMPTS = 10
+
+
+@dataclass(frozen=True)
+class Peek:
+    """Where a ring stands, all of it at one moment.
+
+    Attributes
+    ----------
+    push : number of the next push
+    number : of the message whose slot was looked at; None where there is no such subscriber
+    message_id, reference_count, holders : of that slot; None where the table has no such row
+    known : the bits of all subscribers
+    returned : a claim was given up, and its messages wait
+    """
+
+    push: int
+    number: int | None
+    message_id: int | None = None
+    reference_count: int | None = None
+    holders: int | None = None
+    known: int = 0
+    returned: bool = False
+
+
+class Backend(ABC):
+    """One connection to one ring's tables; made from a URL, its tables and a durability.
+
+    A method with an empty body is for databases that have something to do there.
+
+    Attributes
+    ----------
+    driver : SQLAlchemy's name of the one driver it works with
+    free_message : SQL for the 300 zero bytes of a slot that never held a message
+    cursor_rows : whether the next numbers are columns of the tables
+    first_wait : seconds of the first wait; each later one is twice as long as the one before
+    """
+
+    driver: ClassVar[str]
+    free_message: ClassVar[str]
+    cursor_rows: ClassVar[bool]
+    first_wait: ClassVar[float]
+    # No statement of ours holds a lock longer than itself. Whoever does is a stranger, or stopped.
+    lock_seconds: ClassVar[float] = 10.0
+
+    def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
+        self.tables = Tables(name, cursor_rows=self.cursor_rows, unlogged=unlogged)
+        self.sync = durability == "sync"
+        self._in_use = False
+        self._engine = self._make_engine(url)
+        event.listen(self._engine, "connect", self._prepare_session)
+        with self.translated():
+            self.connection = self._engine.connect()
+
+    def close(self) -> None:
+        with contextlib.suppress(exc.DBAPIError):
+            self.connection.close()
+        self._engine.dispose()
+
+    def use(self, layout: Layout) -> None:
+        """Prepare for a ring's layout; before any push, pop or peek."""
+        self._layout = layout
+        self._in_use = True
+
+    @abstractmethod
+    def serve(self, subscriber: str, holder: int) -> None:
+        """Pop as this subscriber, whose bit of `holders` is the given one."""
+
+    @classmethod
+    def address(cls, url: sa.URL) -> sa.URL:
+        """Return the URL with the driver's name; ValueError where no ring can be there."""
+        return url.set(drivername=cls.driver)
+
+    @classmethod
+    def may_exist(cls, url: sa.URL) -> bool:
+        """Whether the database may be there; where it must not be made by looking for it."""
+        return True
+
+    # -- messages --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
+        """Publish all rows and return the first one's number, or do nothing and return None.
+
+        `patience`: seconds that the database may wait, where it can do so better than we.
+        """
+
+    @abstractmethod
+    def pop_one(self, patience: float) -> bytes | None:
+        """Take the subscriber's next message, if there is one."""
+
+    @abstractmethod
+    def pop_many(self, limit: int, patience: float) -> list[bytes]:
+        """Take the subscriber's next messages, in order, up to `limit` of them; or none."""
+
+    @abstractmethod
+    def pop_rows(self, limit: int, patience: float) -> list[Message]:
+        """Take messages as :meth:`pop_many` does, with their numbers and times."""
+
+    @abstractmethod
+    def begin_claim(self, limit: int) -> list[Message]:
+        """Take messages in a transaction that stays open; none: it is not open."""
+
+    def end_claim(self, keep: bool) -> None:
+        """End that transaction: the messages are taken for good, or are back."""
+        with self.translated():
+            self._run("COMMIT" if keep else "ROLLBACK")
+
+    @abstractmethod
+    def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
+        """Look where push or pop stands, and at the slot `ahead` of that.
+
+        Of several slots ahead of push: at the first one that is not free. `whole`: look through
+        all slots for messages that somebody took a number for and did not pop.
+        """
+
+    def waiting(self, peek: Peek) -> int:
+        """Return how many messages wait from a peek's number on, which is not None."""
+        return peek.push - (peek.number or 0)
+
+    def listen(self, which: Which) -> float:
+        """Begin to be told when a slot comes free (push) or a message comes (pop).
+
+        Returns the seconds after which one should look by oneself.
+        """
+        return 0.02
+
+    def unlisten(self, which: Which, announced: float) -> None:  # noqa: B027
+        """End that; `announced` is what :meth:`listen` returned."""
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, at most so long; returns early where one is told."""
+        time.sleep(seconds)
+
+    # -- the ring itself -------------------------------------------------------------------------
+
+    @abstractmethod
+    def positions(self) -> tuple[int, dict[str, int]]:
+        """Return the number of the next push, and of each subscriber's next pop."""
+
+    @abstractmethod
+    def lock_creation(self) -> None:
+        """Within a transaction: keep others from creating or dropping rings meanwhile."""
+
+    def exist(self, connection: sa.Connection) -> bool:
+        """Whether the ring is there; asked before anything else of its tables."""
+        return self.tables.exist(connection)
+
+    def create(self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str]) -> None:
+        """Create the ring within a transaction."""
+        self.tables.create(connection, layout, subscribers, self.free_message)
+
+    def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:  # noqa: B027
+        """Check within a transaction what is there beside the tables."""
+
+    def renew(self, connection: sa.Connection, layout: Layout) -> None:  # noqa: B027
+        """Replace within a transaction what is there beside the tables."""
+
+    def drop(self, connection: sa.Connection) -> None:
+        """Drop the ring within a transaction."""
+        self.tables.metadata.drop_all(connection)
+
+    def subscribe(self, name: str) -> None:
+        """Add a subscriber at the push position."""
+
+        def change(connection: sa.Connection) -> None:
+            position = self._hold_pushes(connection)
+            holder = self.tables.add(connection, name, position)
+            self._add_cursor(connection, holder, position)
+            self._tell(connection)
+
+        self.transact(change)
+
+    def unsubscribe(self, name: str) -> None:
+        """Remove a subscriber and count down what it had before it."""
+
+        def holder_of(connection: sa.Connection) -> int:
+            holder = self.tables.bit(connection, name)
+            if holder is None:
+                raise SubscriberNotFound(
+                    f"table ring {self.tables.name!r} has no subscriber {name!r}"
+                )
+            return holder
+
+        def change(connection: sa.Connection) -> None:
+            self._await_claims(connection, holder_of(connection))
+            self._hold_pushes(connection)
+            holder = holder_of(connection)
+            self._drop_cursor(connection, holder)
+            self.tables.remove(connection, name, holder)
+            self._tell(connection)
+
+        self.transact(change)
+
+    @abstractmethod
+    def _hold_pushes(self, connection: sa.Connection) -> int:
+        """Let nobody push until the transaction ends; return the number of the next push."""
+
+    def _await_claims(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
+        """Wait for the ends of a subscriber's open claims, while others push and pop."""
+
+    def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:  # noqa: B027
+        """Make what gives out a new subscriber's numbers."""
+
+    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
+        """Let nobody pop for a subscriber any more, and remove what gave out its numbers."""
+
+    def _tell(self, connection: sa.Connection) -> None:  # noqa: B027
+        """Let messages wait for the subscribers that the ring's row names now."""
+
+    # -- transactions ----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def transaction(self) -> Generator[sa.Connection]:
+        """Several statements in one transaction, synced whatever `durability` says."""
+        with self.translated():
+            try:
+                self._begin()
+                yield self.connection
+                self._run("COMMIT")
+            except BaseException:
+                # After a lost connection there is nothing left to undo.
+                with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
+                    self._run("ROLLBACK")
+                raise
+
+    def transact(self, change: Callable[[sa.Connection], R]) -> R:
+        """Run a change of the tables themselves in a transaction; again, if it was a deadlock."""
+        last: exc.DBAPIError | None = None
+        for attempt in range(ATTEMPTS):
+            try:
+                with self.transaction() as connection:
+                    return change(connection)
+            except exc.DBAPIError as error:
+                self._refuse_dropped(error)
+                if not self.is_undone(error):
+                    raise
+                last = error
+                time.sleep(0.001 * 2**attempt)
+        raise self._gave_up(last)
+
+    def _refuse_dropped(self, error: exc.StatementError) -> None:  # noqa: B027
+        """Raise RingNotFound if an error outside of any transaction says that the ring is gone."""
+
+    def _gave_up(self, error: exc.DBAPIError | None) -> Contended:
+        return Contended(
+            f"the database undid {ATTEMPTS} attempts at ring {self.tables.name!r}, the last one"
+            f" because: {error and error.orig}; nothing was done, try again"
+        )
+
+    @contextlib.contextmanager
+    def translated(self) -> Generator[None]:
+        """Say in our words what a user can act on, and survive a lost connection."""
+        try:
+            yield
+        except exc.DBAPIError as error:
+            if error.connection_invalidated:
+                # SQLAlchemy then connects anew for the next statement; this one stays an error,
+                # for nobody knows whether it was committed.
+                self.connection.rollback()
+            if self.is_lock_timeout(error):
+                raise Contended(
+                    f"the tables of ring {self.tables.name!r} were locked by another"
+                    f" connection for {self.lock_seconds:g} s; nothing was pushed or popped, try"
+                    " again"
+                ) from error
+            if self.is_refusal(error):
+                raise PermissionRefused(
+                    f"the database refuses ring {self.tables.name!r} to this user: {error.orig};"
+                    " docs/table-ring.md lists the grants that using a ring needs, and creating,"
+                    " subscribing and dropping want the right to create in its schema"
+                ) from error
+            if self.is_full(error):
+                raise NoSpace(
+                    errno.ENOSPC,
+                    f"the disk of the database of ring {self.tables.name!r} is full:"
+                    f" {error.orig}; nothing was done, make room and try again",
+                ) from error
+            raise
+
+    def dropped(self) -> RingNotFound:
+        """Return what a handle raises whose ring is gone, or another in its place."""
+        return RingNotFound(
+            f"table ring {self.tables.name!r} was dropped since this handle attached to it; if"
+            " there is one of this name again, attach anew"
+        )
+
+    @abstractmethod
+    def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
+        """Whether another connection has kept a lock for all of `lock_seconds`."""
+
+    def is_undone(self, error: exc.DBAPIError) -> bool:
+        """Whether the database has undone one of two transactions that were in each other's way."""
+        return False
+
+    def is_refusal(self, error: exc.DBAPIError) -> bool:
+        """Whether the user may not do this."""
+        return False
+
+    def is_full(self, error: exc.DBAPIError) -> bool:
+        """Whether the database's disk is full."""
+        return False
+
+    @abstractmethod
+    def _make_engine(self, url: sa.URL) -> sa.Engine:
+        """An engine that begins and ends no transaction by itself."""
+
+    @abstractmethod
+    def _prepare_session(self, connection: Any, _record: Any) -> None:
+        """Set up a connection of the driver's that is new."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """Open a transaction whose commit waits for the disk."""
+
+    @abstractmethod
+    def _run(self, sql: str) -> None:
+        """Execute SQL that has no parameters and no result."""

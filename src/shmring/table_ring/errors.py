@@ -1,0 +1,15 @@
+"""What a table ring raises that no other part of shmring does."""
+
+from __future__ import annotations
+
+from shmring.errors import ShmringError
+
+__all__ = ["SubscriberDropped", "SubscriberNotFound"]
+
+
+class SubscriberNotFound(ShmringError, LookupError):
+    """The ring has no subscriber of this name."""
+
+
+class SubscriberDropped(ShmringError):
+    """The subscriber was removed while this handle read for it."""

@@ -1,0 +1,287 @@
+"""What the bodies of the functions are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from zlib import crc32
+
+from shmring.table_ring.schema import Layout
+
+__all__ = [
+    "AWAIT_MESSAGE",
+    "AWAIT_SLOT",
+    "BIT",
+    "CLAIMS",
+    "FOREIGN",
+    "FREE",
+    "FULL_WITHIN",
+    "IDLE",
+    "NEAR",
+    "POP",
+    "PUSH",
+    "RUNS",
+    "VERSION",
+    "Parts",
+]
+
+# Raised whenever a body changes.
+VERSION = 9
+
+# SQLSTATEs: a run of slots is free at its end and not before; a slot holds what is none of its own;
+# and what ends the part of a transaction that holds a cursor's lock.
+FULL_WITHIN = "SR001"
+FOREIGN = "SR002"
+TAKEN = "SR003"
+
+# Advisory locks of a ring: the second key. Subscribers' numbers are below 64. The lock of those who
+# have runs of a subscriber's numbers is RUNS above its cursor's. Who adds a claim shares CLAIMS.
+PUSH, POP, AWAIT_MESSAGE, AWAIT_SLOT, RUNS, CLAIMS = 0, 1, 100, 200, 300, 400
+
+# How far below a cursor one looks for numbers that somebody took and did not use: more than there
+# are connections. What lies further back is found by the look that reads the whole table.
+NEAR = 300
+
+# Milliseconds that a pop waits within the database for a message.
+IDLE = 5
+
+FREE = "s.reference_count = 0 AND s.holders = 0"
+# Of the subscriber who pops. A variable would cost each call a step of its own.
+BIT = "(1::bigint << holder)"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """One ring, as SQL.
+
+    Parameters
+    ----------
+    name : of the ring
+    schema : that its tables are in, quoted as SQL wants it
+    """
+
+    name: str
+    schema: str
+    layout: Layout
+
+    @cached_property
+    def key(self) -> int:
+        """First key of the ring's advisory locks, the same after a restored dump."""
+        return int.from_bytes(crc32(self.named().encode()).to_bytes(4), signed=True)
+
+    @property
+    def made(self) -> str:
+        """What the functions know of the ring: where it is, and how it was made."""
+        return f"{self.named()}, {self.layout.slots} slots, stride {self.layout.stride}"
+
+    @property
+    def marked(self) -> str:
+        """The parameter that only functions of this version and layout have, as they declare it."""
+        return f"{self._mark} boolean DEFAULT NULL"
+
+    @property
+    def mark(self) -> str:
+        """That parameter in a call."""
+        return f"{self._mark} => NULL"
+
+    @property
+    def _mark(self) -> str:
+        return f"v{VERSION}_{self.layout.slots}_{self.layout.stride}"
+
+    def named(self, suffix: str = "") -> str:
+        return f"{self.schema}.{self.name}{suffix}"
+
+    def lock(self, which: str, shared: str = "") -> str:
+        # The attempt is a plain expression, a fraction of the statement that waits.
+        return (
+            f"IF NOT pg_try_advisory_xact_lock{shared}({self.key}, {which}) THEN"
+            f" PERFORM pg_advisory_xact_lock{shared}({self.key}, {which}); END IF;"
+        )
+
+    def share(self, which: str) -> str:
+        """Try to share a lock: an expression, a fraction of the statement that waits."""
+        return f"pg_try_advisory_xact_lock_shared({self.key}, {which})"
+
+    def share_at_last(self, which: str) -> str:
+        return f"pg_advisory_xact_lock_shared({self.key}, {which})"
+
+    def alone(self, which: str) -> str:
+        """Wait until nobody is between a number of this cursor and its UPDATE, and keep it so."""
+        return f"{self.lock(f'{which} + {RUNS}')} {self.lock(which)}"
+
+    def briefly(self, body: str) -> str:
+        """Hold these statements' locks while they run, and not until the transaction ends.
+
+        What undoes a part of a transaction gives its locks back; a sequence is not undone.
+        """
+        return f"""
+                BEGIN
+                    {body}
+                    RAISE SQLSTATE '{TAKEN}';
+                EXCEPTION WHEN SQLSTATE '{TAKEN}' THEN
+                    NULL;
+                END;"""
+
+    def wake(self, which: int) -> str:
+        # A session that waits holds this lock alone. Where none does, none is told: a NOTIFY lets
+        # only one transaction of the whole server commit at a time. Held until the commit, our
+        # share keeps a session that begins to wait meanwhile from sleeping before it has looked.
+        return f"IF NOT {self.share(str(which))} THEN {self.notify} END IF;"
+
+    @property
+    def notify(self) -> str:
+        return f"PERFORM pg_notify('{self.name}', '');"
+
+    def take(self, sequence: str) -> str:
+        return f"(nextval('{self.named(sequence)}'::regclass) - 1)"
+
+    @property
+    def held_by_all(self) -> str:
+        """Let a slot wait for all subscribers.
+
+        The two functions are constants, which subscribing and unsubscribing replace: PostgreSQL
+        then makes the plans anew in which they are. To read the ring's row costs more than the
+        rest of what is not the UPDATE.
+        """
+        return (
+            f"reference_count = {self.named('_subscribed')}(), holders = {self.named('_holders')}()"
+        )
+
+    @property
+    def noticed(self) -> str:
+        """Take notice of a subscription that was committed before a lock was got: always true.
+
+        A session learns of plans that are none any more when it locks a table that it has not
+        locked in its transaction. This call locks the table 0, finds that there is none, and
+        unlocks it: a table that is there could be locked already.
+        """
+        return "pg_relation_is_updatable(0::oid::regclass, false) IS NOT NULL"
+
+    def last(self, sequence: str) -> str:
+        return f"pg_sequence_last_value('{self.named(sequence)}'::regclass)"
+
+    def slot(self, number: str) -> str:
+        return self.layout.place_sql(number)
+
+    def run(self, first: str, after: str) -> tuple[str, str, str]:
+        """Return the slots `s` of a run: what to join, the condition, and a slot's number.
+
+        Within a lap they lie in a row, unless they are scattered.
+        """
+        if self.layout.stride == 1:
+            place = self.slot(first)
+            where = f"s.slot >= {place} AND s.slot < {place} + ({after} - {first})"
+            # A SELECT is computed once, what stands there without one for each row.
+            return "", where, f"(s.slot + (SELECT {first} - {place}))"
+        return (
+            f"generate_series({first}, {after} - 1) g(k)",
+            f"s.slot = {self.slot('g.k')}",
+            "g.k",
+        )
+
+    def lap(self, first: str, after: str) -> str:
+        """Return where the lap of a run's first number ends, or the run."""
+        slots = self.layout.slots
+        return f"least({after}, {first} - {first} % {slots} + {slots})"
+
+    def count(self, first: str, after: str, guard: Callable[[str], str]) -> str:
+        """Return how many slots of a run pass a guard, which gets the slot's number."""
+        lap = self.lap(first, after)
+
+        def count(first: str, after: str) -> str:
+            join, where, number = self.run(first, after)
+            join = join and f", {join}"
+            return (
+                f"(SELECT count(*) FROM {self.named()} s{join} WHERE {where} AND {guard(number)})"
+            )
+
+        return f"({count(first, lap)} + {count(lap, after)})"
+
+    @property
+    def may_have_claims(self) -> str:
+        """Whether somebody added a claim since all of them were seen to be gone."""
+        return f"{self.last('_claims_id_seq')} IS NOT NULL"
+
+    @property
+    def add_claims(self) -> str:
+        """Keep the claims' sequence from being put back until those that one adds are seen."""
+        return self.lock(str(CLAIMS), "_shared")
+
+    @property
+    def forget_claims(self) -> str:
+        """Put the claims' sequence back where there are none: pops then ask it, and not the table.
+
+        Alone with its lock one sees each claim that somebody added. An older snapshot has not all,
+        and what this transaction deleted may come back.
+        """
+        none = f"NOT EXISTS (SELECT FROM {self.named('_claims')})"
+        sequence = self.named("_claims_id_seq")
+        put_back = f"""
+                    IF current_setting('transaction_isolation') = 'read committed'
+                        AND pg_try_advisory_xact_lock({self.key}, {CLAIMS})
+                    THEN
+                        IF {none} THEN
+                            PERFORM setval('{sequence}'::regclass, c.last + 1, false)
+                            FROM {self.last("_claims_id_seq")} AS c (last)
+                            WHERE c.last IS NOT NULL;
+                        END IF;
+                    END IF;"""
+        return f"""IF txid_current_if_assigned() IS NULL AND {none} THEN
+                {self.briefly(put_back)}
+                END IF;"""
+
+    def claimed(self, number: str) -> str:
+        return (
+            f"EXISTS (SELECT FROM {self.named('_claims')} c WHERE c.subscriber = holder"
+            f" AND {number} BETWEEN c.first AND c.first + c.count - 1)"
+        )
+
+    def left(self, number: str) -> str:
+        """Whether this number waits for the subscriber, and nobody claimed it."""
+        return (
+            f"EXISTS (SELECT FROM {self.named()} p WHERE p.slot = {self.slot(number)}"
+            f" AND p.message_id = {number} AND p.holders & {BIT} <> 0"
+            f" AND NOT {self.claimed(number)})"
+        )
+
+    def passed(self, number: str) -> str:
+        """Whether a slot holds this number, or one of a later lap."""
+        ahead = f"s.message_id - {number}"
+        return f"(s.message_id >= {number} AND ({ahead}) % {self.layout.slots} = 0)"
+
+    def await_message(self, nothing: str) -> str:
+        """Wait a little for a message, and hold nothing meanwhile."""
+        return f"""
+                idle := least({IDLE}, patience);
+                WHILE pg_sequence_last_value(pops) >= {self.last("_push")} LOOP
+                    IF idle <= 0 THEN
+                        {nothing}
+                    END IF;
+                    idle := idle - 1;
+                    PERFORM pg_sleep(0.001);
+                END LOOP;"""
+
+    @property
+    def count_down(self) -> str:
+        """Clear the subscriber's bit, which is set: it is guarded."""
+        return (
+            f"UPDATE {self.named()} s SET reference_count = s.reference_count - 1,"
+            f" holders = s.holders # {BIT}"
+        )
+
+    def waits(self, number: str) -> str:
+        """Find a slot by its number, and guard it."""
+        return f"s.slot = {self.slot(number)} AND {self.unpopped(number)}"
+
+    def unpopped(self, number: str) -> str:
+        """Guard a slot: the message in it has this number and waits for the subscriber."""
+        return f"s.message_id = {number} AND s.holders & {BIT} <> 0 AND s.reference_count > 0"
+
+    def end(self, first: str, after: str) -> str:
+        """Return the first number of a run that is not pushed yet, or the run's end."""
+        return (
+            f"(SELECT coalesce(min(g.k), {after}) FROM generate_series({first}, {after} - 1) g(k)"
+            f" LEFT JOIN {self.named()} s ON s.slot = {self.slot('g.k')}"
+            f" WHERE {self.passed('g.k')} IS NOT TRUE)"
+        )

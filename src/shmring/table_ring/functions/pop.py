@@ -1,0 +1,134 @@
+"""The functions that pop."""
+
+from __future__ import annotations
+
+from shmring.table_ring.functions.parts import AWAIT_SLOT, FOREIGN, POP, RUNS, Parts
+
+__all__ = ["pop_many", "pop_one"]
+
+
+def pop_one(ring: Parts) -> str:
+    """Return the function that pops a message.
+
+    As a rule each statement of its first round runs once, and no other does.
+    """
+    cursor = f"{POP} + holder"
+    return f"""
+        CREATE OR REPLACE FUNCTION {ring.named("_pop_one")}(
+            holder integer, pops regclass, patience integer, {ring.marked})
+        RETURNS bytea LANGUAGE plpgsql AS $$
+        DECLARE
+            number bigint;
+            alone boolean;
+            held bigint;
+            idle integer;
+            found_data bytea;
+        BEGIN
+            number := CASE WHEN NOT {ring.may_have_claims}
+                AND pg_sequence_last_value(pops) < {ring.last("_push")}
+                AND {ring.share(cursor)} THEN nextval(pops) - 1 END;
+            LOOP
+                {ring.count_down} WHERE {ring.waits("number")}
+                RETURNING {ring.share(str(AWAIT_SLOT))}, s.message INTO alone, found_data;
+                IF alone THEN
+                    RETURN found_data;
+                END IF;
+                IF FOUND THEN
+                    {ring.notify}
+                    RETURN found_data;
+                END IF;
+                IF number IS NULL THEN -- there are claims, or no messages, or somebody looks
+                    IF {ring.may_have_claims} THEN
+                        SELECT r.message INTO found_data FROM {ring.named("_resume")}(holder, 1) r;
+                        IF FOUND THEN
+                            RETURN found_data;
+                        END IF;
+                    END IF;
+                    {ring.await_message("RETURN NULL;")}
+                    PERFORM {ring.share_at_last(cursor)};
+                ELSE
+                    SELECT s.message_id INTO held FROM {ring.named()} s
+                    WHERE s.slot = {ring.slot("number")};
+                    IF NOT FOUND OR (held - number) % {ring.layout.slots} <> 0 THEN
+                        RAISE 'message % should be in slot %, which holds %', number,
+                            {ring.slot("number")}, coalesce(held::text, 'nothing')
+                            USING ERRCODE = '{FOREIGN}';
+                    END IF;
+                    IF (held >= number) IS NOT TRUE THEN -- a push is in its transaction
+                        IF patience <= 0 THEN
+                            RETURN NULL; -- look_pop takes the number back
+                        END IF;
+                        patience := patience - 1;
+                        PERFORM pg_sleep(0.001);
+                        CONTINUE;
+                    END IF;
+                END IF;
+                IF pg_sequence_last_value(pops) >= {ring.last("_push")} THEN
+                    RETURN NULL;
+                END IF;
+                number := nextval(pops) - 1;
+            END LOOP;
+        END $$"""
+
+
+def pop_many(ring: Parts) -> str:
+    """Return the function that pops a run."""
+    join, where, number = ring.run("first", "lap")
+    cursor = f"{POP} + holder"
+    waiting = ring.count("number", "after", ring.unpopped)
+    take = f"""{ring.lock(cursor)}
+                number := pg_sequence_last_value(pops);
+                after := least(number + most, {ring.last("_push")});
+                -- While others have runs, what they have not popped yet is not left.
+                left_over := number < after
+                    AND pg_try_advisory_xact_lock({ring.key}, {cursor} + {RUNS})
+                    AND {ring.left("(number - 1)")};
+                IF number < after AND NOT left_over THEN
+                    IF {waiting} < after - number THEN
+                        after := {ring.end("number", "after")};
+                    END IF;
+                    IF after > number THEN
+                        PERFORM setval(pops, after);
+                    END IF;
+                END IF;"""
+    return f"""
+        CREATE OR REPLACE FUNCTION {ring.named("_pop_many")}(
+            holder integer, pops regclass, most bigint, patience integer, {ring.marked})
+        RETURNS TABLE (message_id bigint, "time" bigint, message bytea) LANGUAGE plpgsql AS $$
+        #variable_conflict use_column
+        DECLARE
+            number bigint;
+            after bigint;
+            left_over boolean;
+            first bigint;
+            lap bigint;
+            idle integer;
+        BEGIN
+            IF {ring.may_have_claims} THEN
+                RETURN QUERY SELECT * FROM {ring.named("_resume")}(holder, most);
+                IF FOUND THEN
+                    RETURN;
+                END IF;
+            END IF;
+            {ring.await_message("RETURN;")}
+            {ring.lock(f"{cursor} + {RUNS}", "_shared")}
+            LOOP
+                {ring.briefly(take)}
+                EXIT WHEN after > number AND NOT left_over;
+                IF left_over OR patience <= 0 OR number >= {ring.last("_push")} THEN
+                    RETURN;
+                END IF;
+                -- A push is in the middle of its transaction.
+                patience := patience - 1;
+                PERFORM pg_sleep(0.001);
+            END LOOP;
+            first := number;
+            WHILE first < after LOOP
+                lap := {ring.lap("first", "after")};
+                RETURN QUERY {ring.count_down} {join and f"FROM {join}"}
+                WHERE {where} AND {ring.unpopped(number)}
+                RETURNING s.message_id, s.time, s.message;
+                first := lap;
+            END LOOP;
+            {ring.wake(AWAIT_SLOT)}
+        END $$"""

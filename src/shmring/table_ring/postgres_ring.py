@@ -1,0 +1,189 @@
+"""A table ring on PostgreSQL as a whole: making, checking, renewing and dropping it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from shmring.errors import Contended
+from shmring.table_ring import functions
+from shmring.table_ring.backend import ATTEMPTS
+from shmring.table_ring.functions import Parts
+from shmring.table_ring.postgres_errors import is_gone
+from shmring.table_ring.postgres_session import PostgresSession
+from shmring.table_ring.presence import check_functions, find_schema, is_there
+from shmring.table_ring.schema import MESSAGE_BYTES, Layout, Tables
+
+__all__ = ["PostgresRing"]
+
+
+class PostgresRing(PostgresSession):
+    """Has sequences, functions and claims beside its tables; `functions` says what they are for."""
+
+    free_message = f"decode(repeat('00', {MESSAGE_BYTES}), 'hex')"
+    cursor_rows = False
+
+    # Whether one finds out why something of the ring is missing.
+    _asking = False
+
+    def use(self, layout: Layout) -> None:
+        super().use(layout)
+        self._key = self._parts(layout).key
+
+    def lock_creation(self) -> None:
+        self._run("SELECT pg_advisory_xact_lock(hashtext('shmring.table_ring'))")
+
+    def exist(self, connection: sa.Connection) -> bool:
+        # The path of another session may lead elsewhere, and so may this one's, once somebody makes
+        # a table of this name: from now on everything of the ring is named with its schema.
+        schema, self._schema, found = find_schema(self._call, self.tables.name)
+        self.tables = Tables(
+            self.tables.name,
+            cursor_rows=self.cursor_rows,
+            unlogged=self.tables.unlogged,
+            schema=schema,
+        )
+        return found
+
+    def create(self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str]) -> None:
+        super().create(connection, layout, subscribers)
+        named = self._named
+        self._run(
+            f"CREATE {'UNLOGGED ' if self.tables.unlogged else ''}TABLE {named('_claims')} ("
+            "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
+            " subscriber smallint NOT NULL, first bigint NOT NULL, count bigint NOT NULL)"
+        )
+        self._sequence("_push", 0)
+        for holder in range(len(subscribers)):
+            self._sequence(f"_pop_{holder}", 0)
+        self._create_functions(connection, layout)
+        self._run(f"ANALYZE {named()}")
+
+    def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:
+        named = self._named
+        check_functions(self._call, self._parts(layout))
+        empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
+        if unlogged and self._call(empty, ())[0][0]:
+            # A crash of the server empties unlogged tables. The numbers go on.
+            last = "SELECT pg_sequence_last_value(%s::regclass)"
+            push = self._call(last, (named("_push"),))[0][0]
+            self.tables.fill(connection, layout, self.free_message)
+            if push:
+                slots = self.tables.slots
+                connection.execute(
+                    slots.update()
+                    .where(slots.c.slot == layout.place(push - 1))
+                    .values(message_id=push - 1)
+                )
+            for (holder,) in connection.execute(sa.select(self.tables.subscribers.c.holder)):
+                self._run(f"SELECT setval('{named(f'_pop_{holder}')}'::regclass, {push})")
+
+    def renew(self, connection: sa.Connection, layout: Layout) -> None:
+        """Replace the functions, whatever their version, within a transaction."""
+        # Nobody subscribes meanwhile.
+        key = self._parts(layout).key
+        self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
+        self._drop_functions(connection)
+        self._create_functions(connection, layout)
+
+    def drop(self, connection: sa.Connection) -> None:
+        name = self.tables.name
+        self._drop_functions(connection)
+        sequences = connection.execute(
+            sa.text(
+                "SELECT relname FROM pg_class WHERE relkind = 'S'"
+                " AND relnamespace = CAST(:schema AS regnamespace)"
+                " AND (relname = :push OR relname ~ :pop)"
+            ),
+            {"schema": self._schema, "push": f"{name}_push", "pop": f"^{name}_pop_[0-9]+$"},
+        )
+        for (sequence,) in sequences.all():
+            self._run(f"DROP SEQUENCE {self._schema}.{sequence}")
+        self._run(f"DROP TABLE IF EXISTS {self._named('_claims')}")
+        super().drop(connection)
+
+    def unsubscribe(self, name: str) -> None:
+        for _ in range(ATTEMPTS):
+            with contextlib.suppress(_ClaimBegun):
+                return super().unsubscribe(name)
+        raise Contended(
+            f"subscriber {name!r} of table ring {self.tables.name!r} began {ATTEMPTS} claims while"
+            " it was being removed; nothing was done, let it end its work and try again"
+        )
+
+    def _await_claims(self, connection: sa.Connection, holder: int) -> None:
+        # A claim has its row's lock until its end. Who waits for it holds no other lock here.
+        self._run(f"SELECT FROM {self._named('_claims')} WHERE subscriber = {holder} FOR UPDATE")
+
+    def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
+        self._sequence(f"_pop_{holder}", position)
+
+    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
+        for lock in (functions.POP + holder + functions.RUNS, functions.POP + holder):
+            self._run(f"SELECT pg_advisory_xact_lock({self._key}, {lock})")
+        claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
+        closed = f"SELECT FROM {claims} FOR UPDATE SKIP LOCKED"
+        query = f"SELECT (SELECT count(*) FROM {claims}) > (SELECT count(*) FROM ({closed}) c)"
+        if self._call(query.replace("%", "%%"), ())[0][0]:
+            raise _ClaimBegun
+        self._run(f"DELETE FROM {claims}")
+        self._run(f"DROP SEQUENCE {self._named(f'_pop_{holder}')}")
+
+    def _tell(self, connection: sa.Connection) -> None:
+        for statement in functions.tell(self._parts(self._layout), *self._subscribed(connection)):
+            self._run(statement)
+
+    def _refuse_dropped(self, error: exc.StatementError) -> None:
+        if not is_gone(error) or self._asking or not self._in_use:
+            return
+        if self._driver.closed or self._driver.info.transaction_status:
+            return
+        self._asking = True
+        try:
+            if not is_there(self._call, self._parts(self._layout)):
+                raise self.dropped()
+        finally:
+            self._asking = False
+
+    def _subscribed(self, connection: sa.Connection) -> tuple[int, int]:
+        """Return how many subscribers there are, and their bits."""
+        ring = self.tables.ring.c
+        row = connection.execute(sa.select(ring.subscribers, ring.holders)).one()
+        return row.subscribers, row.holders
+
+    def _create_functions(self, connection: sa.Connection, layout: Layout) -> None:
+        for statement in functions.create(self._parts(layout), *self._subscribed(connection)):
+            self._run(statement)
+
+    def _drop_functions(self, connection: sa.Connection) -> None:
+        found = connection.execute(
+            sa.text(
+                "SELECT oid::regprocedure::text FROM pg_proc"
+                " WHERE pronamespace = CAST(:schema AS regnamespace) AND proname = ANY(:names)"
+            ),
+            {"schema": self._schema, "names": functions.names(self.tables.name)},
+        )
+        for (signature,) in found.all():
+            self._run(f"DROP FUNCTION {signature}")
+
+    def _sequence(self, suffix: str, position: int) -> None:
+        name = self._named(suffix)
+        self._run(f"CREATE SEQUENCE {name} MINVALUE 0")
+        self._run(f"SELECT setval('{name}'::regclass, {position})")
+
+    def _parts(self, layout: Layout) -> Parts:
+        return Parts(self.tables.name, self._schema, layout)
+
+    def _named(self, suffix: str = "") -> str:
+        return f"{self._schema}.{self.tables.name}{suffix}"
+
+    def _called(self, suffix: str = "") -> str:
+        """Return a name for a statement in which the driver looks for parameters."""
+        return self._named(suffix).replace("%", "%%")
+
+
+class _ClaimBegun(Exception):
+    """A subscriber that is being removed has begun another claim."""

@@ -1,0 +1,298 @@
+"""The table ring on PostgreSQL: pushes, pops, claims and looks."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import exc
+
+from shmring.errors import Contended, Damaged
+from shmring.table_ring import functions
+from shmring.table_ring.backend import ATTEMPTS, Message, Peek, Which
+from shmring.table_ring.bytea_array import bytea_array
+from shmring.table_ring.postgres_errors import is_gone, sqlstate
+from shmring.table_ring.postgres_ring import PostgresRing
+from shmring.table_ring.postgres_session import Rows
+from shmring.table_ring.schema import Layout, mask
+
+__all__ = ["PostgresBackend"]
+
+R = TypeVar("R")
+
+# Milliseconds that the server waits for a slot or a message that is about to come.
+PATIENCE = 50
+# Seconds until a session that waits looks by itself: where pushes and pops tell it, and where
+# another session is the one that they see.
+TOLD_WAIT = 0.25
+UNTOLD_WAIT = 0.02
+_AWAIT = {"push": functions.AWAIT_SLOT, "pop": functions.AWAIT_MESSAGE}
+
+
+class PostgresBackend(PostgresRing):
+    """A push or pop is a call of a function of the ring's own.
+
+    A statement of its own holds no lock while the client computes, is stopped or killed: the
+    server begins, runs and commits it alone.
+
+    With ``durability="sync"`` a second, empty transaction follows and waits for the disk. The
+    statement itself commits without waiting, so the cursor's lock is held for the microseconds of
+    its execution and not for the length of a disk write: connections queue for the lock but share
+    the sync. That is safe because the log has one order: when the second transaction is on disk, so
+    is everything committed before it, and a crash keeps a prefix of the numbers.
+    """
+
+    # The server has waited for IDLE before, and one is told besides.
+    first_wait = functions.IDLE / 1000
+
+    _waiters = 0
+    # Whether an error undid what others may have passed over since.
+    _undone = False
+
+    def use(self, layout: Layout) -> None:
+        super().use(layout)
+        named, mark = self._named, self._parts(layout).mark
+        self._push_one = self._statement(
+            "push_one", f"SELECT {named('_push_one')}($1, $2, $3, {mark})"
+        )
+        self._sync = self._statement(
+            "sync",
+            f"SELECT set_config('synchronous_commit', '{self._sync_level}', true),"
+            " pg_logical_emit_message(true, '', '')",
+        )
+        self._push_many = self._statement(
+            "push_many", f"SELECT {named('_push_many')}($1, $2, {mark})"
+        )
+        self._look_push = f"SELECT * FROM {self._called('_look_push')}(%s::bigint, {mark})"
+
+    def serve(self, subscriber: str, holder: int) -> None:
+        named, called = self._named, self._called
+        mark = self._mark = self._parts(self._layout).mark
+        cursor = self._oid(named(f"_pop_{holder}"))
+        # Of a subscriber that is removed the sequence is gone, also where another gets its bit.
+        me = f"{holder}, {cursor}::oid::regclass"
+        self._subscriber, self._holder = subscriber, holder
+        self._cursor_there = f"SELECT 1 FROM pg_class WHERE oid = {cursor}::oid"
+        self._pop_one = self._statement("pop_one", f"SELECT {named('_pop_one')}({me}, $1, {mark})")
+        self._pop_many = self._statement(
+            "pop_many",
+            f"SELECT message_id, message FROM {named('_pop_many')}({me}, $1, $2, {mark})",
+        )
+        self._pop_rows = f"SELECT * FROM {called('_pop_many')}({me}, %s::bigint, %s, {mark})"
+        self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
+        self._open = f"SELECT * FROM {called('_open')}({holder}, %s::bigint, {mark})"
+        self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s, {mark})"
+        # A dump has the claims of its snapshot, and the sequences as they were later.
+        claims = f"'{called('_claims_id_seq')}'::regclass"
+        self._call(
+            f"SELECT nextval({claims}) WHERE pg_sequence_last_value({claims}) IS NULL"
+            f" AND EXISTS (SELECT FROM {called('_claims')})",
+            (),
+        )
+
+    def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
+        written = time_ns.to_bytes(8)
+        if len(rows) == 1:
+            statement = self._push_one
+            parameters = (rows[0], written, _milliseconds(patience).to_bytes(4))
+        else:
+            statement, parameters = self._push_many, (bytea_array(rows), written)
+        number = self._move(lambda: self._value(statement, parameters))
+        return None if number is None else int.from_bytes(number)
+
+    def pop_one(self, patience: float) -> bytes | None:
+        parameters = (_milliseconds(patience).to_bytes(4),)
+        return self._move(lambda: self._value(self._pop_one, parameters))
+
+    def pop_many(self, limit: int, patience: float) -> list[bytes]:
+        parameters = (limit.to_bytes(8), _milliseconds(patience).to_bytes(4))
+        found = self._move(lambda: self._columns(self._pop_many, parameters))
+        if found is None:
+            return []
+        # An UPDATE returns them in order as a rule, and promises none. Numbers sort as their bytes.
+        numbers, data = found
+        if numbers != sorted(numbers):
+            data = [row for _, row in sorted(zip(numbers, data, strict=True))]
+        return data
+
+    def pop_rows(self, limit: int, patience: float) -> list[Message]:
+        values = (limit, _milliseconds(patience))
+        found = self._move(lambda: self._call(self._pop_rows, values) or None)
+        return sorted(found or [])  # pyright: ignore[reportReturnType]
+
+    def begin_claim(self, limit: int) -> list[Message]:
+        # Nothing is popped yet: the commit that does that waits for the disk.
+        undone = 0
+        while self._try(lambda: self._call(self._claim, (limit,))[0][0]):
+            self._begin()
+            try:
+                found = self._call(self._open, (limit,))
+            except BaseException as error:
+                with contextlib.suppress(exc.DBAPIError):
+                    self._run("ROLLBACK")
+                undone += 1
+                if not isinstance(error, exc.DBAPIError) or not self.is_undone(error):
+                    raise
+                if undone == ATTEMPTS:
+                    raise self._gave_up(error) from error
+                continue
+            if found:
+                claim, last = found[0][0], found[-1][1]
+                me = f"{self._holder}, {claim}, {last}, {self._mark}"
+                self._settle = f"SELECT {self._named('_settle')}({me})"
+                return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
+            self._run("COMMIT")  # somebody else was faster
+        return []
+
+    def end_claim(self, keep: bool) -> None:
+        if keep:
+            try:
+                # On a connection made anew, or after a COMMIT or ROLLBACK of the user's own,
+                # somebody else may have the claim by now.
+                if self._driver.closed or not self._driver.info.transaction_status:
+                    raise Contended(
+                        f"the transaction of a claim on table ring {self.tables.name!r} ended"
+                        " within its block: its connection was lost, or it was committed or rolled"
+                        " back by hand; the messages are back, claim them again"
+                    )
+                self._run(f"{self._settle}; COMMIT")
+                return
+            except BaseException as error:
+                with contextlib.suppress(exc.DBAPIError):
+                    self.end_claim(keep=False)
+                if isinstance(error, exc.DBAPIError) and self.is_undone(error):
+                    raise Contended(
+                        f"the database undid a claim on table ring {self.tables.name!r} because:"
+                        f" {error.orig}; the messages are back, claim them again"
+                    ) from error
+                raise
+        if not self._driver.closed:
+            super().end_claim(keep=False)
+        self._call("SELECT pg_notify(%s, '')", (self.tables.name,))
+
+    def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
+        if which == "push":
+            return Peek(*self._look(self._look_push, (ahead,))[0])
+        try:
+            row = self._look(self._look_pop, (self._subscriber, whole))[0]
+        except exc.DBAPIError as error:
+            if not self._is_removed(error):
+                raise
+            return Peek(push=0, number=None)
+        push, number, message_id, reference_count, holders, known, returned = row
+        return Peek(push or 0, number, message_id, reference_count, holders, known or 0, returned)
+
+    def waiting(self, peek: Peek) -> int:
+        # Some of the numbers between may be none that a message has.
+        slots = self.tables.slots.c
+        query = (
+            sa.select(sa.func.count())
+            .select_from(self.tables.slots)
+            .where(slots.message_id >= peek.number)
+            .where(slots.holders.bitwise_and(mask(self._holder)) != 0)
+        )
+        with self.translated():
+            return self.connection.execute(query).scalar_one()
+
+    def listen(self, which: Which) -> float:
+        # Who pushes or pops meets this lock and then notifies; see Parts.wake.
+        self._run(f'LISTEN "{self.tables.name}"')
+        self._waiters += 1
+        lock = f"pg_try_advisory_lock({self._key}, {_AWAIT[which]})"
+        return TOLD_WAIT if self._call(f"SELECT {lock}", ())[0][0] else UNTOLD_WAIT
+
+    def unlisten(self, which: Which, announced: float) -> None:
+        self._waiters -= 1
+        if announced == TOLD_WAIT:
+            self._call(f"SELECT pg_advisory_unlock({self._key}, {_AWAIT[which]})", ())
+        if not self._waiters:
+            self._run(f'UNLISTEN "{self.tables.name}"')
+
+    def sleep(self, seconds: float) -> None:
+        # Returns early also when another thread's answer arrives: then one looks once more.
+        try:
+            socket = self._driver.fileno()
+        except self._engine.dialect.loaded_dbapi.Error:  # it is closed
+            super().sleep(seconds)
+            return
+        ready = select.poll()
+        ready.register(socket, select.POLLIN)
+        ready.poll(seconds * 1000)
+
+    def positions(self) -> tuple[int, dict[str, int]]:
+        called = self._called
+        push = self._look(self._look_push, (0,))[0][0]
+        rows = self._look(
+            f"SELECT u.name, (SELECT l.number FROM {called('_look_pop')}(u.name, u.holder,"
+            f" to_regclass('{called('_pop_')}' || u.holder), false, {self._mark}) l)"
+            f" FROM {called('_subscribers')} u",
+            (),
+        )
+        return push, dict(rows)  # pyright: ignore[reportReturnType]
+
+    def _is_removed(self, error: exc.DBAPIError) -> bool:
+        """Whether something is missing because the handle's subscriber was removed."""
+        # A sequence by its number alone, which only pops name.
+        return is_gone(error) and not self._call(self._cursor_there, ())
+
+    def _hold_pushes(self, connection: sa.Connection) -> int:
+        return self._call(self._look_push, (0,))[0][0]
+
+    def _oid(self, relation: str) -> int:
+        found = self._call("SELECT to_regclass(%s)::oid::bigint", (relation,))[0][0]
+        if found is None:
+            raise Damaged(
+                f"table ring {self.tables.name!r} lost {relation}; TableRing.drop, create again"
+            )
+        return found
+
+    def _move(self, attempt: Callable[[], R | None]) -> R | None:
+        """Run a statement that takes numbers, and sync; None where it took none."""
+        found = self._try(attempt)
+        if found is not None and self.sync:
+            self._value(self._sync, ())
+        return found
+
+    def _try(self, attempt: Callable[[], R | None]) -> R | None:
+        """Run a statement that takes numbers; None where it took none.
+
+        A number that an error cut off from its slot is taken back before the next call.
+        """
+        last: exc.DBAPIError | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                if self._untidy:
+                    self.peek("push")
+                    self.peek("pop", whole=self._undone)
+                self._untidy = self._undone = True
+                found = attempt()
+                self._untidy = self._undone = False
+            except exc.DBAPIError as error:
+                if self.is_undone(error):
+                    last = error
+                    continue
+                if sqlstate(error) == functions.FULL_WITHIN or self._is_removed(error):
+                    self._untidy = self._undone = False
+                    return None  # a look says which slot, or that the subscriber was removed
+                raise
+            return found
+        raise self._gave_up(last)
+
+    def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:
+        """Run a statement that tells where the ring stands."""
+        last: exc.DBAPIError | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                return self._call(sql, parameters)
+            except exc.DBAPIError as error:
+                if not self.is_undone(error):
+                    raise
+                last = error
+        raise self._gave_up(last)
+
+
+def _milliseconds(patience: float) -> int:
+    return PATIENCE if patience >= 1 else min(PATIENCE, int(patience * 1000))

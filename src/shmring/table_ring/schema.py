@@ -1,0 +1,308 @@
+"""Tables of a :class:`~shmring.table_ring.TableRing`: columns, places, creation.
+
+A ring called ``orders`` has three tables, whatever the database:
+
+``orders``
+    the queue table, a row a slot, all of them there from the start:
+    ``slot, message_id, time, reference_count, holders, message``
+``orders_ring``
+    one row: how the ring was made, how many subscribers there are and which bits are theirs
+``orders_subscribers``
+    a row a subscriber: ``name`` and ``holder``: which bit
+
+A slot keeps the number of the last message it got, so that the slots alone tell which number is
+next. `holders` has a bit for each subscriber who has not popped the message, `reference_count`
+their number: a slot is free when both are 0. What else a database needs to hand out the next
+numbers is its backend's.
+
+The number n lives in slot ``place(n, ...)``. That function is the only mapping there is: the
+statements of both databases are built from it, and it also runs on plain integers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from shmring.errors import Damaged, LimitReached, VersionMismatch
+
+__all__ = [
+    "LAYOUT",
+    "MAX_SLOTS",
+    "MAX_SUBSCRIBERS",
+    "MESSAGE_BYTES",
+    "Layout",
+    "Tables",
+    "check_name",
+    "check_slots",
+    "check_subscribers",
+    "mask",
+    "place",
+    "signed",
+    "stride_for",
+]
+
+LAYOUT = 2
+MESSAGE_BYTES = 300
+# place() multiplies two numbers below `slots`: their product must stay below 2**63.
+MAX_SLOTS = 2**31 - 1
+# reference_count is a smallint; the ring in memory has the same limit.
+MAX_SUBSCRIBERS = 64
+# The last decimal digit of the number picks one of so many distant ranges.
+SCATTER_RANGES = 10
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+Number = TypeVar("Number", int, sa.ColumnElement[int])
+
+
+def place(number: Number, slots: int, stride: int) -> Number:
+    """Return the slot that holds a number; on an SQL expression, the SQL that computes it.
+
+    Multiplying by a stride that shares no factor with `slots` permutes 0..slots-1, whatever
+    `slots` is: ``a * stride == b * stride (mod slots)`` only if ``a == b (mod slots)``.
+    """
+    # In a row there is nothing to multiply, and each step costs the database a little.
+    return number % slots if stride == 1 else number % slots * stride % slots
+
+
+def stride_for(slots: int, *, scattered: bool) -> int:
+    """Return the stride of a ring: 1, or a tenth of the ring so that neighbours lie far apart.
+
+    Ten numbers in a row fall into ten ranges of the table, the eleventh lies near the first.
+    """
+    if not scattered:
+        return 1
+    return next(n for n in itertools.count(slots // SCATTER_RANGES + 1) if math.gcd(n, slots) == 1)
+
+
+def check_name(name: str) -> str:
+    """Return the ring's name, or raise ValueError where it cannot be a table's name."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"ring name {name!r} is no table name: use 1 to 40 of a-z, 0-9 and _, no digit first"
+        )
+    return name
+
+
+def check_slots(slots: int) -> None:
+    """Raise TypeError or ValueError where a ring cannot have so many slots."""
+    if isinstance(slots, bool) or not isinstance(slots, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"slots must be an int, not {type(slots).__name__}")
+    if not 1 <= slots <= MAX_SLOTS:
+        raise ValueError(f"slots must be 1 to {MAX_SLOTS}, not {slots}")
+
+
+def check_subscribers(names: Sequence[str]) -> list[str]:
+    """Return the subscribers' names, or raise TypeError or ValueError."""
+    if isinstance(names, str):
+        raise TypeError(f"subscribers must be a sequence of names, not the str {names!r}")
+    if len(set(names)) != len(names):
+        raise ValueError(f"subscribers must differ from each other: {list(names)}")
+    if not 1 <= len(names) <= MAX_SUBSCRIBERS:
+        raise ValueError(f"a ring has 1 to {MAX_SUBSCRIBERS} subscribers, not {len(names)}")
+    for name in names:
+        if not name or len(name) > 100 or "\0" in name:
+            raise ValueError(
+                f"a subscriber's name has 1 to 100 characters, none of them NUL: {name!r}"
+            )
+    return list(names)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a ring was made; never changes afterwards."""
+
+    slots: int
+    stride: int
+
+    def place(self, number: int) -> int:
+        return place(number, self.slots, self.stride)
+
+    def place_sql(self, number: str) -> str:
+        """Return the SQL for the slot of a number given as SQL."""
+        column: sa.ColumnElement[int] = sa.literal_column(number, sa.BigInteger())
+        expression = place(column, self.slots, self.stride)
+        return f"({expression.compile(compile_kwargs={'literal_binds': True})})"
+
+
+class Tables:
+    """The tables of one ring.
+
+    Parameters
+    ----------
+    name : of the ring and of the queue table
+    cursor_rows : the next numbers are columns; a database with sequences keeps them there instead
+    unlogged : the queue table is written to no log, and empty after a crash of the server
+    schema : of the database, that the tables are in; None: the database decides
+    """
+
+    def __init__(
+        self, name: str, *, cursor_rows: bool, unlogged: bool = False, schema: str | None = None
+    ) -> None:
+        self.name = name
+        self.unlogged = unlogged
+        self.metadata = sa.MetaData(schema=schema)
+        self._cursor_rows = cursor_rows
+
+        def position() -> list[sa.Column[int]]:
+            return [sa.Column("position", sa.BigInteger, nullable=False)] if cursor_rows else []
+
+        # INTEGER PRIMARY KEY is SQLite's own row key; BIGINT would get an index beside it.
+        key = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+        # Half of each page stays free for the next version of its rows: PostgreSQL then updates
+        # within the page, touches no index, and clears the old versions without a vacuum. The
+        # message is last: a pop changes what is before it, and the log skips an equal tail.
+        self.slots = sa.Table(
+            name,
+            self.metadata,
+            sa.Column("slot", key, primary_key=True, autoincrement=False),
+            sa.Column("message_id", sa.BigInteger),
+            sa.Column("time", sa.BigInteger),
+            sa.Column("reference_count", sa.SmallInteger, nullable=False),
+            sa.Column("holders", sa.BigInteger, nullable=False),
+            sa.Column("message", sa.LargeBinary, nullable=False),
+            # No CHECK: PostgreSQL reads each anew at every UPDATE, which costs as much again.
+            prefixes=["UNLOGGED"] if unlogged else [],
+            postgresql_with={"fillfactor": 45},
+        )
+        self.ring = sa.Table(
+            f"{name}_ring",
+            self.metadata,
+            sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+            sa.Column("layout", sa.Integer, nullable=False),
+            sa.Column("slots", sa.BigInteger, nullable=False),
+            sa.Column("stride", sa.BigInteger, nullable=False),
+            sa.Column("unlogged", sa.Boolean, nullable=False),
+            sa.Column("subscribers", sa.SmallInteger, nullable=False),
+            sa.Column("holders", sa.BigInteger, nullable=False),
+            *position(),
+            sa.CheckConstraint("id = 0"),
+        )
+        self.subscribers = sa.Table(
+            f"{name}_subscribers",
+            self.metadata,
+            sa.Column("name", sa.String(100), primary_key=True),
+            sa.Column("holder", sa.SmallInteger, nullable=False, unique=True),
+            *position(),
+        )
+
+    def create(
+        self,
+        connection: sa.Connection,
+        layout: Layout,
+        subscribers: Sequence[str],
+        free_message: str,
+    ) -> None:
+        """Create and fill the tables within the caller's transaction."""
+        self.metadata.create_all(connection, checkfirst=False)
+        self.fill(connection, layout, free_message)
+        start = {"position": 0} if self._cursor_rows else {}
+        ring = {"id": 0, "layout": LAYOUT, "slots": layout.slots, "stride": layout.stride}
+        held = {"subscribers": len(subscribers), "holders": signed((1 << len(subscribers)) - 1)}
+        connection.execute(self.ring.insert(), {**ring, **held, "unlogged": self.unlogged, **start})
+        rows = [{"name": name, "holder": bit, **start} for bit, name in enumerate(subscribers)]
+        connection.execute(self.subscribers.insert(), rows)
+
+    def fill(self, connection: sa.Connection, layout: Layout, free_message: str) -> None:
+        """Insert the slots, all of them free."""
+        # Rows are stored in slot order, so scattered neighbours really lie on different pages, and
+        # at full width, so that no page is fuller than it will be with messages.
+        first = sa.select(sa.cast(0, sa.BigInteger).label("n"))
+        numbers = first.cte("numbers", recursive=True)
+        numbers = numbers.union_all(
+            sa.select(numbers.c.n + 1).where(numbers.c.n + 1 < layout.slots)
+        )
+        rows = sa.select(numbers.c.n, sa.text(f"0, 0, {free_message}"))
+        columns = ["slot", "reference_count", "holders", "message"]
+        connection.execute(self.slots.insert().from_select(columns, rows))
+
+    def exist(self, connection: sa.Connection) -> bool:
+        """Whether the ring is there; its one-row table is created with the others or not at all."""
+        return sa.inspect(connection).has_table(self.ring.name)
+
+    def read(self, connection: sa.Connection) -> sa.Row[*tuple[Any, ...]] | None:
+        """Return the ring's one row, or None where somebody emptied the table."""
+        # The layout decides which other columns there are.
+        row = connection.execute(sa.select(self.ring.c.layout)).one_or_none()
+        if row is None or row.layout != LAYOUT:
+            return row
+        return connection.execute(self.ring.select()).one()
+
+    def check(self, row: sa.Row[*tuple[Any, ...]] | None) -> Layout:
+        """Return the layout that the ring's row tells, or raise where no ring is made so."""
+        if row is None:
+            raise Damaged(f"table {self.ring.name} lost its row; TableRing.drop, create again")
+        if row.layout != LAYOUT:
+            raise VersionMismatch(
+                f"table ring {self.slots.name!r} has layout {row.layout}, this version"
+                f" knows {LAYOUT}; empty the ring with the version that made it, then"
+                " TableRing.drop and create it again"
+            )
+        # Both go into every statement: trust nothing that place() could not have been made with.
+        if not 1 <= row.slots <= MAX_SLOTS or math.gcd(row.slots, row.stride) != 1:
+            raise Damaged(
+                f"table {self.ring.name} says slots {row.slots}, stride {row.stride}: no ring is"
+                " made so; TableRing.drop, create again"
+            )
+        return Layout(row.slots, row.stride)
+
+    def bit(self, connection: sa.Connection, subscriber: str) -> int | None:
+        """Return which bit of `holders` is a subscriber's, or None where there is none such."""
+        query = sa.select(self.subscribers.c.holder).where(self.subscribers.c.name == subscriber)
+        return connection.execute(query).scalar_one_or_none()
+
+    def add(self, connection: sa.Connection, name: str, start: int) -> int:
+        """Add a subscriber within a transaction that nobody pushes in, and return its bit."""
+        taken = {bit for (bit,) in connection.execute(sa.select(self.subscribers.c.holder))}
+        if self.bit(connection, name) is not None:
+            raise ValueError(f"table ring {self.slots.name!r} has a subscriber {name!r} already")
+        if len(taken) >= MAX_SUBSCRIBERS:
+            raise LimitReached(
+                f"table ring {self.slots.name!r} has {len(taken)} subscribers, the most there can"
+                " be; remove one with ring.unsubscribe(name)"
+            )
+        bit = min(set(range(MAX_SUBSCRIBERS)) - taken)
+        position = {"position": start} if self._cursor_rows else {}
+        connection.execute(self.subscribers.insert(), {"name": name, "holder": bit, **position})
+        self._tell(connection, taken | {bit})
+        return bit
+
+    def remove(self, connection: sa.Connection, name: str, holder: int) -> None:
+        """Remove a subscriber and count down what it had before it, within such a transaction."""
+        taken = {bit for (bit,) in connection.execute(sa.select(self.subscribers.c.holder))}
+        if len(taken) == 1:
+            raise ValueError(
+                f"{name!r} is the last subscriber of table ring {self.slots.name!r}; drop the"
+                " ring, or subscribe another first"
+            )
+        held = self.slots.c.holders
+        connection.execute(
+            self.slots.update()
+            .where(held.bitwise_and(mask(holder)) != 0)
+            .values(
+                reference_count=self.slots.c.reference_count - 1,
+                holders=held.bitwise_and(~mask(holder)),
+            )
+        )
+        connection.execute(self.subscribers.delete().where(self.subscribers.c.name == name))
+        self._tell(connection, taken - {holder})
+
+    def _tell(self, connection: sa.Connection, bits: set[int]) -> None:
+        holders = signed(sum(1 << bit for bit in bits))
+        connection.execute(self.ring.update(), {"subscribers": len(bits), "holders": holders})
+
+
+def signed(bits: int) -> int:
+    """Return 64 bits as the databases' signed number."""
+    return bits - (1 << 64) if bits >> 63 else bits
+
+
+def mask(bit: int) -> int:
+    """Return the value of one bit of `holders`."""
+    return signed(1 << bit)

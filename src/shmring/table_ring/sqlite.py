@@ -1,0 +1,294 @@
+"""The table ring on SQLite."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event, exc
+from sqlalchemy.pool import NullPool
+
+from shmring.table_ring.backend import Backend, Message, Peek, Which
+from shmring.table_ring.deadline import Deadline
+from shmring.table_ring.schema import MESSAGE_BYTES, Layout, mask
+
+__all__ = ["SqliteBackend"]
+
+
+class SqliteBackend(Backend):
+    """SQLite through the standard library's driver: an IMMEDIATE transaction a push or pop.
+
+    SQLite has one writer at a time, so the transaction sees the newest rows and needs no further
+    locks, and the next numbers are rows. The write-ahead log is synced at each commit (sync), or at
+    checkpoints only (delayed). SQLAlchemy opens the connection; pushes and pops go past it.
+    """
+
+    driver = "sqlite+pysqlite"
+    free_message = f"zeroblob({MESSAGE_BYTES})"
+    cursor_rows = True
+    first_wait = 0.0002
+
+    def _make_engine(self, url: sa.URL) -> sa.Engine:
+        # TableRing lets one thread in at a time, but not always the same.
+        engine = sa.create_engine(
+            url,
+            isolation_level="AUTOCOMMIT",
+            poolclass=NullPool,
+            connect_args={"check_same_thread": False, "timeout": self.lock_seconds},
+        )
+        event.listen(engine, "handle_error", _stay_connected)
+        return engine
+
+    def _prepare_session(self, connection: Any, _record: Any) -> None:
+        # WAL is a property of the file; setting it again does nothing.
+        deadline = Deadline(self.lock_seconds)
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode = WAL")
+                break
+            except sqlite3.OperationalError as error:
+                # Of two that set it at a time SQLite refuses one at once, whatever its time-out.
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not deadline.wait(
+                    self.sleep, self.first_wait, 0.02
+                ):
+                    raise
+        connection.execute(f"PRAGMA synchronous = {'FULL' if self.sync else 'NORMAL'}")
+        self._driver: sqlite3.Connection = connection
+
+    def use(self, layout: Layout) -> None:
+        super().use(layout)
+        slots, ring, users = self.tables.slots.name, self.tables.ring.name, self._users
+        ours = f"r.slots = {layout.slots} AND r.stride = {layout.stride}"
+        self._head_push = (
+            f"SELECT position, subscribers, holders, {ours} FROM {ring} r WHERE id = 0"
+        )
+        self._fill = (
+            f"UPDATE {slots} SET message_id = ?, time = ?, reference_count = ?, holders = ?,"
+            " message = ? WHERE slot = ? AND reference_count = 0 AND holders = 0"
+        )
+        self._move_push = f"UPDATE {ring} SET position = ? WHERE id = 0"
+        self._head_pop = (
+            f"SELECT u.position, r.position, {ours} FROM {ring} r, {users} u"
+            " WHERE u.name = ? AND u.holder = ?"
+        )
+        self._message = f"SELECT message_id, time, message FROM {slots} WHERE slot = ?"
+        # CROSS JOIN is SQLite's way to say: in this order.
+        self._messages = (
+            "WITH RECURSIVE numbers(n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM numbers"
+            f" WHERE n < ?2) SELECT message_id, time, message FROM numbers CROSS JOIN {slots}"
+            f" ON slot = {layout.place_sql('n')} AND message_id = n ORDER BY n"
+        )
+        self._count_down = (
+            f"UPDATE {slots} SET reference_count = reference_count - 1, holders = holders & ~?1"
+            " WHERE slot = ?2 AND message_id = ?3 AND holders & ?1 <> 0 AND reference_count > 0"
+        )
+        self._move_pop = f"UPDATE {users} SET position = ? WHERE name = ?"
+        columns = "s.message_id, s.reference_count, s.holders, r.holders"
+        self._peek_push = (
+            f"SELECT r.position, r.position + ?1, {columns} FROM {ring} r"
+            f" LEFT JOIN {slots} s ON s.slot = {layout.place_sql('(r.position + ?1)')}"
+        )
+        self._peek_pop = (
+            f"SELECT r.position, u.position, {columns} FROM {ring} r"
+            f" LEFT JOIN {users} u ON u.name = ? AND u.holder = ?"
+            f" LEFT JOIN {slots} s ON s.slot = {layout.place_sql('u.position')}"
+        )
+        self._positions = f"SELECT r.position, u.name, u.position FROM {ring} r, {users} u"
+
+    def serve(self, subscriber: str, holder: int) -> None:
+        # Of a subscriber that is removed nothing is popped, also where it comes again.
+        self._me, self._mask = (subscriber, holder), mask(holder)
+
+    @property
+    def _users(self) -> str:
+        return self.tables.subscribers.name
+
+    @classmethod
+    def address(cls, url: sa.URL) -> sa.URL:
+        if url.database in (None, "", ":memory:") or "mode=memory" in str(url):
+            raise ValueError(
+                "a SQLite database in memory is seen by one connection only; name a file, or use"
+                " shmring.create for a ring in memory"
+            )
+        return super().address(url)
+
+    @classmethod
+    def may_exist(cls, url: sa.URL) -> bool:
+        # SQLite would create it; `file:` URIs are left to SQLite's own mode=.
+        path = url.database or ""
+        return path.startswith("file:") or Path(path).exists()
+
+    def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
+        with self._attempt() as database:
+            head = database.execute(self._head_push).fetchone()
+            if head is None:
+                raise _Miss
+            first, subscribers, holders, ours = head
+            if not ours:
+                raise self.dropped()
+            place = self._layout.place
+            values = [
+                (n, time_ns, subscribers, holders, message, place(n))
+                for n, message in enumerate(rows, first)
+            ]
+            if len(values) == 1:
+                moved = database.execute(self._fill, values[0]).rowcount
+            else:
+                moved = database.executemany(self._fill, values).rowcount
+            if moved != len(values):
+                raise _Miss
+            database.execute(self._move_push, (first + len(values),))
+            return first
+        return None
+
+    def pop_one(self, patience: float) -> bytes | None:
+        found = self.pop_rows(1, patience)
+        return found[0][2] if found else None
+
+    def pop_many(self, limit: int, patience: float) -> list[bytes]:
+        return [data for _, _, data in self.pop_rows(limit, patience)]
+
+    def pop_rows(self, limit: int, patience: float) -> list[Message]:
+        with self._attempt() as database:
+            return self._take(database, limit)
+        return []
+
+    def _take(self, database: sqlite3.Connection, limit: int) -> list[Message]:
+        head = database.execute(self._head_pop, self._me).fetchone()
+        if head is None:
+            raise _Miss
+        if not head[2]:
+            raise self.dropped()
+        if head[0] >= head[1]:
+            raise _Miss
+        first, after = head[0], min(head[1], head[0] + limit)
+        place = self._layout.place
+        if after == first + 1:
+            found = database.execute(self._message, (place(first),)).fetchall()
+            guard = (self._mask, place(first), first)
+            moved = database.execute(self._count_down, guard).rowcount
+        else:
+            found = database.execute(self._messages, (first, after - 1)).fetchall()
+            guards = [(self._mask, place(n), n) for n in range(first, after)]
+            moved = database.executemany(self._count_down, guards).rowcount
+        if moved != after - first:
+            raise _Miss
+        database.execute(self._move_pop, (after, self._me[0]))
+        return found
+
+    def begin_claim(self, limit: int) -> list[Message]:
+        with self._wrapped():
+            try:
+                self._driver.execute("BEGIN IMMEDIATE")
+                return self._take(self._driver, limit)
+            except BaseException as error:
+                self._undo()
+                if not isinstance(error, _Miss):
+                    raise
+                return []
+
+    def end_claim(self, keep: bool) -> None:
+        try:
+            super().end_claim(keep)
+        except BaseException:
+            with self._wrapped():
+                self._undo()
+            raise
+
+    def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
+        with self._wrapped():
+            if which == "pop":
+                row = self._driver.execute(self._peek_pop, self._me).fetchone()
+                return Peek(*row) if row else Peek(push=0, number=None)
+            # Slots come free in the order of their numbers here: the last one answers for all,
+            # unless somebody else wrote to the table.
+            row = self._driver.execute(self._peek_push, (ahead,)).fetchone()
+            for nearer in range(ahead if row and row[3] == row[4] == 0 else 0):
+                other = self._driver.execute(self._peek_push, (nearer,)).fetchone()
+                if (other[3], other[4]) != (0, 0):
+                    return Peek(*other)
+        return Peek(*row) if row else Peek(push=0, number=0)
+
+    def positions(self) -> tuple[int, dict[str, int]]:
+        with self._wrapped():
+            rows = self._driver.execute(self._positions).fetchall()
+        return (rows[0][0] if rows else 0), {name: position for _, name, position in rows}
+
+    def lock_creation(self) -> None:
+        """BEGIN IMMEDIATE has excluded everybody already."""
+
+    def _hold_pushes(self, connection: sa.Connection) -> int:
+        layout = self.tables.check(self.tables.read(connection))
+        if layout != self._layout:
+            raise self.dropped()
+        return connection.execute(sa.select(self.tables.ring.c.position)).scalar_one()
+
+    def _refuse_dropped(self, error: exc.StatementError) -> None:
+        if _is_gone(error.orig):
+            raise self.dropped() from error
+
+    def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
+        code = getattr(error.orig, "sqlite_errorcode", 0)
+        return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+    def is_refusal(self, error: exc.DBAPIError) -> bool:
+        code = getattr(error.orig, "sqlite_errorcode", 0)
+        return code & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM)
+
+    def is_full(self, error: exc.DBAPIError) -> bool:
+        return getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
+
+    @contextlib.contextmanager
+    def _wrapped(self) -> Generator[None]:
+        """Let errors of the driver come out as they come through SQLAlchemy."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            if _is_gone(error):
+                raise self.dropped() from error
+            with self.translated():
+                raise exc.DBAPIError.instance(None, None, error, sqlite3.Error) from error
+
+    @contextlib.contextmanager
+    def _attempt(self) -> Generator[sqlite3.Connection]:
+        """Run a transaction that is undone as a whole where a guarded UPDATE met no row."""
+        with self._wrapped():
+            try:  # a signal's exception may come as soon as there is a transaction
+                self._driver.execute("BEGIN IMMEDIATE")
+                yield self._driver
+                self._driver.execute("COMMIT")
+            except BaseException as error:
+                self._undo()
+                if not isinstance(error, _Miss):
+                    raise
+
+    def _undo(self) -> None:
+        # Of some errors SQLite has undone the transaction already.
+        if self._driver.in_transaction:
+            self._driver.execute("ROLLBACK")
+
+    def _begin(self) -> None:
+        self._run("BEGIN IMMEDIATE")
+
+    def _run(self, sql: str) -> None:
+        with self._wrapped():
+            self._driver.execute(sql)
+
+
+def _stay_connected(context: sa.ExceptionContext) -> None:
+    # An interrupt makes SQLAlchemy drop a connection that a server's answer may be under way on.
+    # Here there is no server, and pushes and pops have the connection of the driver in hand.
+    if not isinstance(context.original_exception, Exception):
+        context.is_disconnect = False
+
+
+def _is_gone(error: BaseException | None) -> bool:
+    return isinstance(error, sqlite3.OperationalError) and str(error).startswith("no such table")
+
+
+class _Miss(Exception):
+    """A guarded UPDATE met no row."""

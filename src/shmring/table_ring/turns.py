@@ -1,0 +1,253 @@
+"""Calls that share one connection of a table ring: whose turn it is, how they try and wait."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Generator
+from typing import TypeVar
+
+from sqlalchemy import exc
+
+from shmring.errors import (
+    ClaimOpen,
+    Closed,
+    Empty,
+    ForkedHandle,
+    Full,
+    MessageTooLarge,
+    ShmringError,
+)
+from shmring.forks import lineage
+from shmring.table_ring.backend import Backend, Message, Peek, Which
+from shmring.table_ring.claim import Claim
+from shmring.table_ring.deadline import Deadline, Searches
+from shmring.table_ring.errors import SubscriberDropped
+from shmring.table_ring.look import check_message, check_slot
+from shmring.table_ring.schema import Layout
+from shmring.table_ring.stats import Counters, TableRingStats, count_none, count_rows
+
+__all__ = ["Turns"]
+
+R = TypeVar("R")
+
+
+class Turns:
+    """Lends a connection to one thread at a time; who waits keeps nobody from using it.
+
+    Attributes
+    ----------
+    closed : whether close() was called
+    """
+
+    def __init__(self, backend: Backend, layout: Layout, subscriber: str, head_start: int) -> None:
+        self.closed = False
+        self._backend = backend
+        self._name = backend.tables.name
+        self._layout = layout
+        self._subscriber = subscriber
+        self._head_start = head_start
+        self._pid, self._forks = os.getpid(), lineage.forks
+        self._lock = threading.Lock()
+        self._claim_open = False
+        # Waits of other threads that ended while a claim was open.
+        self._waited: list[tuple[Which, float]] = []
+        self._counters = Counters()
+        self._searches = Searches()
+
+    def stats(self) -> TableRingStats:
+        with self._lock:
+            return self._counters.stats()
+
+    def close(self) -> None:
+        """Close the connection, unless it is a parent's."""
+        if self._forks != lineage.forks:
+            return
+        with self._lock:
+            if not self.closed:
+                self.closed = True
+                self._backend.close()
+
+    @contextlib.contextmanager
+    def use(self, *, claiming: bool = False) -> Generator[Backend]:
+        """Lend the connection to one thread."""
+        self._refuse_child()
+        with self._lock:
+            yield self._usable(claiming)
+
+    def _refuse_child(self) -> None:
+        # Before the lock, which a thread of the parent may have held.
+        if self._forks != lineage.forks:
+            raise ForkedHandle(
+                f"this handle of table ring {self._name!r} was opened by process {self._pid};"
+                " a database connection does not survive a fork, attach again in the child"
+            )
+
+    def _usable(self, claiming: bool = False) -> Backend:
+        """Return the connection to whoever holds the lock; refuse a closed handle."""
+        if self.closed:
+            raise Closed(f"this handle of table ring {self._name!r} was closed; attach again")
+        if self._claim_open and not claiming:
+            raise ClaimOpen(
+                f"this handle of table ring {self._name!r} has an open claim, a transaction of"
+                " its connection; end the claim first, or attach another handle"
+            )
+        return self._backend
+
+    def push(self, rows: list[bytes], timeout: float | None) -> int:
+        """Publish all rows, or raise Full."""
+        deadline = Deadline(timeout)
+        if len(rows) > self._layout.slots:
+            raise MessageTooLarge(
+                f"{len(rows)} rows can never fit table ring {self._name!r} of"
+                f" {self._layout.slots} slots; push fewer at a time"
+            )
+        while (first := self._try_push(rows, deadline.remaining)) is None:
+            # A miss may also mean that another connection was faster: look before waiting.
+            if not self._wait("push", lambda: self._has_room(len(rows)), deadline):
+                raise Full(
+                    f"table ring {self._name!r}: {len(rows)} of {self._layout.slots} slots did not"
+                    f" become free within {timeout} s; the slowest subscriber holds them"
+                )
+        return first
+
+    def _try_push(self, rows: list[bytes], patience: float) -> int | None:
+        self._refuse_child()
+        with self._lock:
+            first = self._usable().push(rows, time.time_ns(), patience)
+            if first is not None:
+                self._counters.pushed += len(rows)
+                self._counters.pushed_bytes += sum(map(len, rows))
+            return first
+
+    def _has_room(self, count: int) -> bool:
+        with self.use() as backend:
+            peek = backend.peek("push", count - 1)
+        check_slot(peek, "push", self._name)
+        return peek.reference_count == 0
+
+    def pop(
+        self,
+        attempt: Callable[[Backend], R | None],
+        deadline: Deadline,
+        measure: Callable[[R], tuple[int, int]],
+    ) -> R:
+        """Return what an attempt takes, or raise Empty; `measure` counts it and its bytes."""
+        while (found := self._try_pop(attempt, measure)) is None:
+            if not self._wait("pop", self._has_messages, deadline):
+                needed = f", or fewer than head_start {self._head_start}"
+                raise Empty(
+                    f"table ring {self._name!r}: no message for subscriber"
+                    f" {self._subscriber!r}{needed if self._head_start else ''} in time"
+                )
+            self._head_start = 0
+        return found
+
+    def _try_pop(
+        self, attempt: Callable[[Backend], R | None], measure: Callable[[R], tuple[int, int]]
+    ) -> R | None:
+        if self._head_start:
+            return None
+        self._refuse_child()
+        with self._lock:
+            found = attempt(self._usable())
+            if found is not None:
+                self._searches.found()
+                self._count(measure(found))
+            return found
+
+    @contextlib.contextmanager
+    def claim(self, limit: int, deadline: Deadline) -> Generator[Claim]:
+        """Take messages that are popped when the block ends, or are back."""
+        begun = False
+
+        def begin(backend: Backend) -> list[Message] | None:
+            nonlocal begun
+            # A signal's exception may come at any time from here on. Until the undoing, which takes
+            # the lock anew, no other thread may begin a claim that it would undo.
+            begun = self._claim_open = True
+            found = backend.begin_claim(limit)
+            self._claim_open = begun = bool(found)
+            return found or None
+
+        try:
+            rows = self.pop(begin, deadline, count_none)
+            yield Claim(self._backend.connection, rows)
+        except BaseException:
+            if begun:
+                # A connection that is lost has undone the transaction already.
+                with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
+                    self._end_claim([])
+            raise
+        self._end_claim(rows)
+
+    def _end_claim(self, taken: list[Message]) -> None:
+        with self.use(claiming=True) as backend:
+            try:
+                backend.end_claim(keep=bool(taken))
+                self._count(count_rows(taken))
+            finally:
+                # Not before: what another thread pushes now would go with the claim.
+                self._claim_open = False
+                while self._waited:
+                    backend.unlisten(*self._waited.pop())
+
+    def _count(self, taken: tuple[int, int]) -> None:
+        self._counters.popped += taken[0]
+        self._counters.popped_bytes += taken[1]
+
+    def _has_messages(self) -> bool:
+        with self.use() as backend:
+            peek = backend.peek("pop", whole=self._searches.due())
+        if peek.number is None:
+            raise SubscriberDropped(
+                f"subscriber {self._subscriber!r} of table ring {self._name!r} was removed;"
+                " subscribe it again and attach"
+            )
+        check_slot(peek, "pop", self._name)
+        waiting = peek.push - peek.number
+        if waiting > 0:
+            check_message(peek, self._name, self._layout)
+        return peek.returned or self._has_head_start(peek, waiting)
+
+    def _has_head_start(self, peek: Peek, numbers: int) -> bool:
+        if not self._head_start or not self._head_start <= numbers < self._layout.slots:
+            # After a whole lap of numbers nobody pushes any more, however few messages they have.
+            return numbers >= max(1, self._head_start)
+        with self.use() as backend:
+            return backend.waiting(peek) >= self._head_start
+
+    def _wait(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
+        """Return True as soon as it is ready, False when the time is over."""
+        if not ready():
+            if not deadline.waits:
+                with self._lock:
+                    self._counters.full_waits += which == "push"
+                    self._counters.empty_waits += which == "pop"
+            if not self._wait_told(which, ready, deadline):
+                return False
+        with self._lock:
+            self._counters.retries += 1
+        return deadline.again()
+
+    def _wait_told(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
+        with self.use() as backend:
+            longest = backend.listen(which)
+        try:
+            # Whoever pushed or popped before we listened told nobody.
+            while not ready():
+                if not deadline.wait(backend.sleep, backend.first_wait, longest):
+                    return False
+            return True
+        finally:
+            # Of a connection that is lost or closed nothing is left to end.
+            with (
+                contextlib.suppress(ShmringError, exc.DBAPIError),
+                self.use(claiming=True),
+            ):
+                if self._claim_open:
+                    self._waited.append((which, longest))
+                else:
+                    backend.unlisten(which, longest)

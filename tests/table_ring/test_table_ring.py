@@ -1,0 +1,235 @@
+"""TableRing: what it promises, on SQLite and on a PostgreSQL of our own."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
+import pytest
+from postgres import Postgres, postgres
+
+from shmring.errors import Empty, Full, LimitReached
+from shmring.table_ring import TableRing, TableRingStats
+from shmring.table_ring.errors import SubscriberDropped, SubscriberNotFound
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[Postgres]:
+    with postgres() as running:
+        yield running
+
+
+@pytest.fixture
+def url(either: str) -> str:
+    return either
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+@pytest.mark.parametrize("durability", ["sync", "delayed"])
+def test_messages_come_out_in_order_over_many_laps(
+    url: str, scattered: bool, durability: Any
+) -> None:
+    with TableRing(url, slots=7, scattered=scattered, durability=durability) as ring:
+        for n in range(30):
+            assert ring.push(b"%d" % n, timeout=0) == n
+            if n % 5 == 4:
+                assert [ring.pop(timeout=0) for _ in range(5)] == [
+                    b"%d" % k for k in range(n - 4, n + 1)
+                ]
+
+
+def test_batches_wrap_around_the_end(url: str) -> None:
+    with TableRing(url, slots=10, scattered=True) as ring:
+        for first in range(0, 70, 7):
+            rows = [b"%d" % n for n in range(first, first + 7)]
+            assert ring.push_many(rows, timeout=0) == first
+            assert ring.pop_many(3, timeout=0) + ring.pop_many(timeout=0) == rows
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", bytes(range(256)), b"x" * 300, b"\\x00'%s:n"])
+def test_bytes_come_back_as_they_were(url: str, data: bytes) -> None:
+    with TableRing(url, slots=2) as ring:
+        ring.push(data)
+        ring.push_many([bytearray(data), memoryview(data)][:1])
+        assert ring.pop() == data
+        assert ring.pop_many() == [data]
+
+
+def test_push_many_takes_arrays(url: str) -> None:
+    array = np.arange(12, dtype=np.uint8).reshape(3, 4)
+    fixed = pa.array([b"abcd", b"efgh"], pa.binary(4))
+    with TableRing(url, slots=10) as ring:
+        ring.push_many(array)
+        ring.push_many(fixed)
+        ring.push_many(row for row in (b"1", b"2"))
+        assert ring.pop_many() == [*(row.tobytes() for row in array), b"abcd", b"efgh", b"1", b"2"]
+
+
+def test_full_ring_raises_full_and_burns_no_number(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        for _ in range(5):
+            with pytest.raises(Full, match="1 of 3 slots"):
+                ring.push(b"lost", timeout=0)
+        with pytest.raises(queue.Full):
+            ring.push_many([b"a", b"b"], timeout=0.001)
+        assert ring.pop() == b"0"
+        assert ring.push(b"3", timeout=0) == 3
+        assert ring.pop_many() == [b"1", b"2", b"3"]
+
+
+def test_push_many_that_fits_only_in_part_publishes_nothing(url: str) -> None:
+    with TableRing(url, slots=5) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        with pytest.raises(Full):
+            ring.push_many([b"3", b"4", b"5"], timeout=0)
+        assert ring.positions() == (3, {"main": 0})
+        assert ring.pop_many() == [b"0", b"1", b"2"]
+        assert ring.push_many([b"3", b"4", b"5"], timeout=0) == 3
+
+
+def test_empty_ring_raises_empty(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        for _ in range(3):
+            with pytest.raises(Empty, match="'main'"):
+                ring.pop(timeout=0)
+        with pytest.raises(queue.Empty):
+            ring.pop_many(timeout=0.001)
+        ring.push(b"a")
+        assert ring.pop(timeout=0) == b"a"
+
+
+def test_waiting_push_uses_the_slot_as_soon_as_it_is_free(url: str) -> None:
+    with TableRing(url, slots=1) as ring, TableRing.attach(url) as other:
+        ring.push(b"0")
+        pushed: list[int] = []
+        thread = threading.Thread(target=lambda: pushed.append(ring.push(b"1")))
+        thread.start()
+        while not ring.stats().full_waits:
+            os.sched_yield()
+        assert other.pop(timeout=0) == b"0"
+        assert other.pop() == b"1"
+        thread.join()
+        assert pushed == [1]
+
+
+def test_one_handle_may_push_in_one_thread_and_pop_in_another(url: str) -> None:
+    with TableRing(url, slots=2, durability="delayed") as ring:
+        thread = threading.Thread(
+            target=lambda: [ring.push(b"%d" % n, timeout=120) for n in range(50)]
+        )
+        thread.start()
+        assert [ring.pop(timeout=120) for _ in range(50)] == [b"%d" % n for n in range(50)]
+        thread.join()
+
+
+def test_every_subscriber_sees_every_message(url: str) -> None:
+    with (
+        TableRing(url, slots=4, subscribers=["a", "b"], subscriber="a") as a,
+        TableRing.attach(url, subscriber="b") as b,
+    ):
+        a.push_many([b"0", b"1", b"2", b"3"])
+        assert a.pop_many() == [b"0", b"1", b"2", b"3"]
+        with pytest.raises(Full):
+            a.push(b"4", timeout=0)  # b holds all of them
+        assert b.pop() == b"0"
+        assert a.push(b"4", timeout=0) == 4
+        assert b.pop_many() == [b"1", b"2", b"3", b"4"]
+        assert a.pop() == b"4"
+
+
+def test_connections_of_one_subscriber_share_its_messages(url: str) -> None:
+    with TableRing(url, slots=10) as one, TableRing.attach(url) as two:
+        one.push_many([b"%d" % n for n in range(6)])
+        got = [handle.pop(timeout=0) for _ in range(3) for handle in (one, two)]
+        assert got == [b"%d" % n for n in range(6)]
+
+
+def test_new_subscriber_sees_what_comes_later(url: str) -> None:
+    with TableRing(url, slots=4) as ring:
+        ring.push(b"before")
+        ring.subscribe("late")
+        with TableRing.attach(url, subscriber="late") as late:
+            ring.push(b"after")
+            assert late.pop_many() == [b"after"]
+        assert ring.pop_many() == [b"before", b"after"]
+        assert set(ring.table()["reference_count"].to_pylist()) == {0}
+
+
+def test_unsubscribe_frees_what_only_that_one_held(url: str) -> None:
+    with TableRing(url, slots=3, subscribers=["a", "b"]) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        assert ring.pop_many(2) == [b"0", b"1"]
+        with TableRing.attach(url, subscriber="b") as gone:
+            assert gone.pop() == b"0"
+            ring.unsubscribe("b")
+            with pytest.raises(SubscriberDropped, match="'b'"):
+                gone.pop(timeout=0)
+        assert ring.table()["message_id"].to_pylist() == [None, None, 2]
+        assert ring.push_many([b"3", b"4"], timeout=0) == 3
+        assert ring.pop_many() == [b"2", b"3", b"4"]
+
+
+def test_subscriber_errors(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        with pytest.raises(SubscriberNotFound, match="no subscriber 'x'"):
+            TableRing.attach(url, subscriber="x")
+        with pytest.raises(SubscriberNotFound):
+            ring.unsubscribe("x")
+        with pytest.raises(ValueError, match="already"):
+            ring.subscribe("main")
+        with pytest.raises(ValueError, match="none of them NUL"):
+            ring.subscribe("a\0b")
+        ring.subscribe('o\'brien "$1" %s')
+        with TableRing.attach(url, subscriber='o\'brien "$1" %s') as quoted:
+            assert quoted.positions()[1]['o\'brien "$1" %s'] == 0
+        ring.unsubscribe('o\'brien "$1" %s')
+        with pytest.raises(ValueError, match="last subscriber"):
+            ring.unsubscribe("main")
+        for n in range(63):
+            ring.subscribe(f"s{n}")
+        with pytest.raises(LimitReached, match="64"):
+            ring.subscribe("one too many")
+        ring.push(b"x")
+        assert ring.table()["reference_count"].to_pylist() == [64, 0, 0]
+
+
+def test_head_start_delays_only_the_beginning(url: str) -> None:
+    with TableRing(url, slots=5, head_start=3) as ring:
+        ring.push_many([b"0", b"1"])
+        with pytest.raises(Empty, match="head_start 3"):
+            ring.pop(timeout=0)
+        ring.push(b"2")
+        assert [ring.pop(timeout=0) for _ in range(3)] == [b"0", b"1", b"2"]
+        ring.push(b"3")
+        assert ring.pop(timeout=0) == b"3"
+
+
+def test_table_shows_every_slot(url: str) -> None:
+    with TableRing(url, slots=3, subscribers=["a", "b"]) as ring:
+        ring.push_many([b"0", b"1"])
+        ring.pop()
+        with TableRing.attach(url, subscriber="b") as b:
+            b.pop()
+        table = ring.table()
+    assert table.schema.names == ["slot", "message_id", "time", "message", "reference_count"]
+    assert table["slot"].to_pylist() == [0, 1, 2]
+    assert table["message_id"].to_pylist() == [None, 1, None]
+    assert table["message"].to_pylist() == [None, b"1", None]
+    assert table["reference_count"].to_pylist() == [0, 2, 0]
+    assert [value is None for value in table["time"].to_pylist()] == [False, False, True]
+
+
+def test_stats_count_per_connection(url: str) -> None:
+    with TableRing(url, slots=2) as one, TableRing.attach(url) as two:
+        one.push_many([b"abc", b"d"])
+        with pytest.raises(Full):
+            one.push(b"x", timeout=0)
+        two.pop()
+        assert one.stats() == TableRingStats(pushed=2, pushed_bytes=4, full_waits=1)
+        assert two.stats() == TableRingStats(popped=1, popped_bytes=3)

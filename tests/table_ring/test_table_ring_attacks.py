@@ -1,0 +1,284 @@
+"""A TableRing whose sessions end, whose threads and processes mix, whose users may not."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import resource
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from statements import execute
+
+from shmring.errors import ClaimOpen, Contended, Empty, ForkedHandle, PermissionRefused
+from shmring.table_ring import Claim, TableRing
+
+
+def named(url: str, name: str) -> str:
+    return f"{url}&application_name={name}"
+
+
+def terminate(url: str, name: str) -> None:
+    """End a session, and return when it is gone."""
+    named = f"FROM pg_stat_activity WHERE application_name = '{name}'"
+    assert execute(url, f"SELECT pg_terminate_backend(pid, 60000) {named}") == [True]
+
+
+def waiting(url: str) -> list[Any]:
+    """The advisory locks that say that somebody waits."""
+    held = "SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND objid >= 100"
+    return execute(url, held)
+
+
+def claiming(ring: TableRing, limit: int, work: Callable[[Claim], None]) -> None:
+    with ring.claim(limit) as claim:
+        work(claim)
+
+
+def both(first: TableRing, second: TableRing, work: Callable[[], None]) -> None:
+    with first.claim(2) as one, second.claim(2) as two:
+        assert (list(one), list(two)) == ([b"0", b"1"], [b"2", b"3"])
+        work()
+
+
+class Failed(Exception):
+    """What the tests' work ends with."""
+
+
+def test_claim_of_a_session_that_is_terminated_comes_back(url: str) -> None:
+    with (
+        TableRing(url, slots=8) as ring,
+        TableRing.attach(named(url, "first")) as first,
+        TableRing.attach(named(url, "second")) as second,
+    ):
+        ring.push_many([b"%d" % n for n in range(6)])
+        with pytest.raises(sa.exc.OperationalError):
+            both(first, second, lambda: terminate(url, "first"))
+        assert second.pop_many(timeout=0) == [b"0", b"1"]
+        # The handle has connected anew.
+        assert first.pop_many(timeout=0) == [b"4", b"5"]
+        assert ring.positions() == (6, {"main": 6})
+
+
+def test_claim_that_hides_the_loss_of_its_session_pops_nothing(url: str) -> None:
+    with (
+        TableRing(url, slots=8) as ring,
+        TableRing.attach(named(url, "first")) as first,
+    ):
+        ring.push_many([b"0", b"1"])
+
+        def hiding(claim: Claim) -> None:
+            terminate(url, "first")
+            with contextlib.suppress(sa.exc.OperationalError):
+                claim.connection.execute(sa.text("SELECT 1"))
+
+        with pytest.raises(Contended, match="connection was lost"):
+            claiming(first, 2, hiding)
+        assert ring.pop_many(timeout=0) == [b"0", b"1"]
+        assert first.push(b"2") == 2
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_claim_whose_transaction_the_block_ends_pops_nothing(url: str, end: str) -> None:
+    with TableRing(url, slots=8) as ring, TableRing.attach(url) as other:
+        ring.push_many([b"0", b"1"])
+
+        def ending(claim: Claim) -> None:
+            claim.connection.exec_driver_sql(end)
+            assert other.pop(timeout=0) == b"0"
+
+        with pytest.raises(Contended, match="by hand"):
+            claiming(ring, 2, ending)
+        assert ring.pop_many(timeout=0) == [b"1"]
+
+
+def test_claim_whose_own_statement_failed_comes_back(url: str) -> None:
+    with TableRing(url, slots=8) as ring:
+        ring.push(b"0")
+
+        def failing(claim: Claim) -> None:
+            with contextlib.suppress(sa.exc.DBAPIError):
+                claim.connection.execute(sa.text("SELECT 1 / 0"))
+
+        with pytest.raises(sa.exc.DBAPIError, match="aborted"):
+            claiming(ring, 1, failing)
+        assert ring.pop(timeout=0) == b"0"
+
+
+def test_session_that_is_terminated_while_a_pop_waits(url: str) -> None:
+    with TableRing(url, slots=8) as ring, TableRing.attach(named(url, "waits")) as waits:
+        found: list[object] = []
+
+        def wait() -> None:
+            try:
+                waits.pop(timeout=60)
+            except Exception as error:
+                found.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while not waiting(url):
+            os.sched_yield()
+        terminate(url, "waits")
+        thread.join()
+        assert isinstance(found[0], sa.exc.OperationalError)
+        assert waiting(url) == []
+        ring.push(b"0")
+        assert waits.pop(timeout=60) == b"0"
+
+
+def test_thread_that_waits_while_another_claims_leaves_no_lock(url: str) -> None:
+    with TableRing(url, slots=8) as ring, TableRing.attach(url) as other:
+        found: list[object] = []
+
+        def wait() -> None:
+            try:
+                ring.push_many([b"x"] * 8, timeout=60)
+            except Exception as error:
+                found.append(error)
+
+        ring.push(b"0")
+        thread = threading.Thread(target=wait)
+        thread.start()
+        while not waiting(url):
+            os.sched_yield()
+        with ring.claim():
+            thread.join()
+            assert isinstance(found[0], ClaimOpen)
+        assert waiting(url) == []
+        assert other.push(b"1") == 1
+
+
+def test_threads_that_share_a_handle_lose_and_double_nothing(url: str) -> None:
+    # Claims of one thread meet pushes, pops and claims of others at every moment.
+    count, group = 60, 3
+    popped: list[bytes] = []
+    with TableRing(url, slots=16, durability="delayed") as ring:
+
+        def retry(call: Callable[[], Any]) -> Any:
+            while True:
+                try:
+                    return call()
+                except ClaimOpen:
+                    os.sched_yield()
+
+        def push(worker: int) -> None:
+            for n in range(count):
+                retry(partial(ring.push, b"%d %d" % (worker, n)))
+
+        def pop() -> None:
+            while len(popped) < count * group:
+                with contextlib.suppress(Empty):
+                    popped.append(retry(lambda: ring.pop(timeout=0.01)))
+
+        def claim() -> None:
+            while len(popped) < count * group:
+                with contextlib.suppress(Empty, ClaimOpen, Failed), ring.claim(3, timeout=0) as got:
+                    if len(got) == 2:
+                        raise Failed
+                    popped.extend(got)
+
+        work = [threading.Thread(target=push, args=(n,)) for n in range(group)]
+        work += [threading.Thread(target=call) for call in (pop, claim, claim)]
+        for thread in work:
+            thread.start()
+        for thread in work:
+            thread.join()
+        expected = sorted(b"%d %d" % (w, n) for w in range(group) for n in range(count))
+        assert sorted(popped) == expected
+        assert waiting(url) == []
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Run something in a forked child that ends as a program does; return its exit status."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            gc.collect()
+            status = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_child_that_closes_and_collects_a_handle_leaves_the_parents_alone(url: str) -> None:
+    handles = [TableRing(named(url, "parent"), slots=8)]
+    handles[0].push_many([b"0", b"1"])
+    (session,) = execute(url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'parent'")
+
+    def child() -> None:
+        with pytest.raises(ForkedHandle):
+            handles[0].pop(timeout=0)
+        handles.pop().close()
+
+    with handles[0].claim() as claim:
+        claim.connection.execute(sa.text("CREATE TABLE written (n int)"))
+        assert in_child(child) == 0
+        assert list(claim) == [b"0"]
+    assert handles[0].pop(timeout=0) == b"1"
+    assert execute(url, "SELECT count(*) FROM written") == [0]
+    there = "SELECT pid FROM pg_stat_activity WHERE application_name = 'parent'"
+    assert execute(url, there) == [session]
+    handles.pop().close()
+
+
+def test_user_who_may_only_read_is_refused_in_words_and_may_look(url: str) -> None:
+    reader = url.replace("postgres@", "reader@", 1)
+    with TableRing(url, slots=3) as ring:
+        ring.push(b"0")
+        execute(
+            url,
+            "CREATE ROLE reader LOGIN",
+            "GRANT USAGE ON SCHEMA public TO reader",
+            "GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader",
+            "GRANT SELECT ON ALL SEQUENCES IN SCHEMA public TO reader",
+        )
+        with TableRing.attach(reader) as other:
+            assert other.table()["message"].to_pylist() == [b"0", None, None]
+            for call in (
+                other.positions,
+                lambda: other.push(b"1", timeout=0),
+                lambda: other.push_many([b"1", b"2"], timeout=0),
+                lambda: other.pop(timeout=0),
+                lambda: other.pop_many(timeout=0),
+                lambda: other.claim(timeout=0).__enter__(),
+                lambda: other.subscribe("more"),
+            ):
+                with pytest.raises(PermissionRefused, match="lists the grants"):
+                    call()
+        assert ring.positions() == (1, {"main": 0})
+        assert ring.pop(timeout=0) == b"0"
+    execute(url, "DROP OWNED BY reader", "DROP ROLE reader")
+
+
+def test_wait_in_a_process_with_thousands_of_files(url: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, before[1]), before[1]))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with TableRing(url, slots=3) as ring, TableRing.attach(url) as other:
+            thread = threading.Thread(target=lambda: other.push(b"0"))
+
+            def late() -> None:
+                while not waiting(url):
+                    os.sched_yield()
+                thread.start()
+
+            starter = threading.Thread(target=late)
+            starter.start()
+            assert ring.pop(timeout=60) == b"0"
+            starter.join()
+            thread.join()
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)

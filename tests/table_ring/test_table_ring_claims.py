@@ -1,0 +1,382 @@
+"""Claims of a TableRing, its Arrow batches, and numbers that nobody used."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pyarrow as pa  # pyright: ignore[reportMissingTypeStubs]
+import pytest
+import sqlalchemy as sa
+from postgres import Postgres
+from statements import execute
+
+from shmring.errors import ClaimOpen, Contended, Empty, Full, MessageTooLarge
+from shmring.table_ring import TableRing
+from shmring.table_ring.errors import SubscriberDropped
+from shmring.table_ring.postgresql import PostgresBackend
+
+
+@pytest.fixture
+def url(either: str) -> str:
+    return either
+
+
+class Failed(Exception):
+    """What the tests' work ends with."""
+
+
+@contextlib.contextmanager
+def failing() -> Generator[None]:
+    with pytest.raises(Failed):
+        yield
+
+
+def test_claim_that_ends_well_has_popped(url: str) -> None:
+    with TableRing(url, slots=5) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        with ring.claim(2, timeout=0) as claim:
+            assert (list(claim), claim.message_ids, len(claim)) == ([b"0", b"1"], [0, 1], 2)
+        assert ring.pop_many(timeout=0) == [b"2"]
+        assert ring.stats().popped == 3
+        with pytest.raises(Empty), ring.claim(timeout=0):
+            pass
+
+
+@pytest.mark.parametrize("scattered", [False, True])
+def test_claim_that_fails_returns_before_later_messages(url: str, scattered: bool) -> None:
+    with TableRing(url, slots=5, scattered=scattered) as ring:
+        ring.push_many([b"0", b"1", b"2", b"3"])
+        with failing(), ring.claim(2) as claim:
+            assert claim[0] == b"0"
+            raise Failed
+        with ring.claim(1) as claim:
+            assert list(claim) == [b"0"]
+        assert [ring.pop(timeout=0) for _ in range(3)] == [b"1", b"2", b"3"]
+        assert ring.push_many([b"4"] * 5, timeout=0) == 4
+        assert ring.positions() == (9, {"main": 4})
+
+
+def test_what_the_claim_writes_is_committed_or_undone_with_it(url: str) -> None:
+    with TableRing(url, slots=5) as ring, TableRing.attach(url) as other:
+        engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+        with engine.begin() as connection:
+            connection.execute(sa.text("CREATE TABLE done (message_id BIGINT)"))
+        insert = sa.text("INSERT INTO done VALUES (:number)")
+        ring.push_many([b"0", b"1"])
+        with failing(), ring.claim() as claim:
+            claim.connection.execute(insert, {"number": claim.message_ids[0]})
+            raise Failed
+        with ring.claim() as claim:
+            claim.connection.execute(insert, {"number": claim.message_ids[0]})
+        with engine.connect() as connection:
+            assert connection.execute(sa.text("SELECT message_id FROM done")).all() == [(0,)]
+        assert other.pop(timeout=0) == b"1"
+        with engine.begin() as connection:
+            connection.execute(sa.text("DROP TABLE done"))
+
+
+def test_handle_with_an_open_claim_refuses_everything_else(url: str) -> None:
+    with TableRing(url, slots=5) as ring:
+        ring.push(b"0")
+        with ring.claim():
+            for call in (lambda: ring.push(b"x"), ring.pop, ring.positions, ring.table):
+                with pytest.raises(ClaimOpen, match="open claim"):
+                    call()
+        assert ring.push(b"1") == 1
+
+
+def test_claim_that_cannot_begin_lets_no_other_begin_that_it_would_undo(
+    url: str, thread: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TableRing(url, slots=5) as ring, contextlib.ExitStack() as claims:
+        ring.push(b"0")
+        turns = ring._turns
+        end_claim = turns._end_claim
+
+        def refused(_limit: int) -> None:
+            monkeypatch.undo()
+            monkeypatch.setattr(turns, "_end_claim", behind_another)
+            raise Contended("refused")
+
+        def behind_another(taken: list[Any]) -> None:
+            monkeypatch.undo()
+            # The lock is free, and who waited for it goes on.
+            with pytest.raises(ClaimOpen):
+                thread(claims.enter_context, ring.claim(timeout=0)).outcome()
+            end_claim(taken)
+
+        monkeypatch.setattr(turns._backend, "begin_claim", refused)
+        with pytest.raises(Contended, match="refused"), ring.claim(timeout=0):
+            pass
+        with ring.claim(timeout=0) as claim:
+            assert list(claim) == [b"0"]
+
+
+def test_claim_of_a_closed_connection_returns(url: str) -> None:
+    ring = TableRing(url, slots=5)
+    ring.push(b"0")
+    with TableRing.attach(url) as other:
+        with failing(), ring.claim():
+            ring.close()
+            raise Failed
+        assert other.pop() == b"0"
+
+
+def test_open_claims_let_others_go_on(clean: Postgres) -> None:
+    with (
+        TableRing(clean.url, name="work", slots=6, subscribers=["main", "audit"]) as first,
+        TableRing.attach(clean.url, name="work") as second,
+        TableRing.attach(clean.url, name="work", subscriber="audit") as audit,
+    ):
+        first.push_many([b"%d" % n for n in range(6)])
+        with failing(), first.claim(2) as one, second.claim(2) as two:
+            assert (list(one), list(two)) == ([b"0", b"1"], [b"2", b"3"])
+            assert audit.pop_many(2) == [b"0", b"1"]
+            with pytest.raises(Full):
+                audit.push(b"6", timeout=0)  # a claim holds its slot
+            with TableRing.attach(clean.url, name="work") as third:
+                assert third.pop_many(1) == [b"4"]
+                assert third.pop() == b"5"
+                with pytest.raises(Empty):
+                    third.pop(timeout=0)
+            raise Failed
+        assert [first.pop(timeout=0) for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+        audit.pop_many()
+        assert set(first.table()["reference_count"].to_pylist()) == {0}
+
+
+# -- Arrow ---------------------------------------------------------------------------------------
+
+
+def test_arrow_goes_in_and_comes_out(url: str) -> None:
+    batch = pa.record_batch({"key": [1, 2, 3], "message": pa.array([b"a", b"b", b"c"])})
+    with TableRing(url, slots=10) as ring:
+        assert ring.push_many(batch) == 0
+        assert ring.push_many(pa.Table.from_batches([batch])) == 3
+        found = ring.pop_batch(4)
+        assert found.schema.names == ["message_id", "time", "message"]
+        assert found["message_id"].to_pylist() == [0, 1, 2, 3]
+        assert found["message"].to_pylist() == [b"a", b"b", b"c", b"a"]
+        with ring.claim(5) as claim:
+            assert claim.batch()["message"].to_pylist() == [b"b", b"c"]
+        assert ring.push_many(found) == 6
+
+
+def test_arrow_that_does_not_fit_is_refused_by_name(url: str) -> None:
+    with TableRing(url, slots=10) as ring:
+        with pytest.raises(TypeError, match="no column 'message' among key"):
+            ring.push_many(pa.record_batch({"key": [1]}))
+        with pytest.raises(MessageTooLarge, match="row 1 of 301 bytes"):
+            ring.push_many(pa.array([b"fits", b"x" * 301]))
+        assert ring.positions() == (0, {"main": 0})
+
+
+# -- numbers that nobody used --------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def transaction(server: Postgres) -> Generator[sa.Connection]:
+    engine = sa.create_engine(server.url, poolclass=sa.pool.NullPool)
+    with engine.connect() as connection:
+        yield connection
+        connection.rollback()
+
+
+def run(connection: sa.Connection, call: str) -> Any:
+    return connection.execute(sa.text(f"SELECT {call}")).scalar_one()
+
+
+PUSH = "lost_push_one('never', 0, 0)"
+POP = "lost_pop_one(0, 'lost_pop_0'::regclass, 0)"
+
+
+def test_number_of_a_push_that_was_undone_is_used_again(clean: Postgres) -> None:
+    with TableRing(clean.url, name="lost", slots=3) as ring:
+        ring.push(b"0")
+        with transaction(clean) as dying:
+            assert run(dying, PUSH) == 1
+            assert ring.pop(timeout=0) == b"0"
+        assert ring.positions() == (1, {"main": 1})
+        assert ring.push(b"1") == 1
+
+
+def test_number_that_later_pushes_have_passed_is_passed_over(clean: Postgres) -> None:
+    subscribers = ["main", "audit"]
+    with (
+        TableRing(clean.url, name="lost", slots=3, subscribers=subscribers) as ring,
+        TableRing.attach(clean.url, name="lost", subscriber="audit") as audit,
+    ):
+        with pytest.raises(Empty):
+            audit.pop(timeout=0)
+        with pytest.raises(Empty):
+            ring.pop(timeout=0)
+        for lap in range(3):
+            with transaction(clean) as dying:
+                number = run(dying, PUSH)
+                assert ring.push(b"%d" % lap) == number + 1
+            assert ring.pop(timeout=0) == b"%d" % lap
+            assert audit.pop_many(timeout=0) == [b"%d" % lap]
+            with pytest.raises(Empty):
+                ring.pop(timeout=0)
+        assert ring.push_many([b"a", b"b", b"c"], timeout=0) == 6
+        assert ring.pop_many() == [b"a", b"b", b"c"]
+
+
+def test_message_of_a_pop_that_was_undone_comes_back(clean: Postgres) -> None:
+    with TableRing(clean.url, name="lost", slots=5) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        with transaction(clean) as dying:
+            assert bytes(run(dying, POP)) == b"0"
+            assert ring.pop(timeout=0) == b"1"
+        assert [ring.pop(timeout=0), ring.pop(timeout=60)] == [b"2", b"0"]
+        with pytest.raises(Empty):
+            ring.pop(timeout=0)
+
+
+def test_message_left_far_behind_is_found_by_whoever_waits(clean: Postgres) -> None:
+    with TableRing(clean.url, name="lost", slots=1000) as ring:
+        ring.push_many([b"%d" % n for n in range(900)])
+        with transaction(clean) as dying:
+            assert bytes(run(dying, POP)) == b"0"
+            assert [ring.pop(timeout=0) for _ in range(400)] == [b"%d" % n for n in range(1, 401)]
+        assert ring.pop_batch(10_000)["message_id"].to_pylist() == list(range(401, 900))
+        assert ring.pop(timeout=60) == b"0"
+
+
+def test_unsubscribing_waits_for_open_claims_and_keeps_nobody_from_pushing(
+    clean: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    url = clean.url
+    with (
+        TableRing(url, slots=8, subscribers=["main", "gone"]) as ring,
+        TableRing.attach(url, subscriber="gone") as claimer,
+        TableRing.attach(url) as other,
+    ):
+        ring.push_many([b"0", b"1"])
+        with claimer.claim(1) as claim:
+            leaving = thread(other.unsubscribe, "gone")
+            until(lambda: execute(url, "SELECT pid FROM pg_locks WHERE NOT granted"), "the wait")
+            assert ring.push(b"2", timeout=0) == 2
+            assert list(claim) == [b"0"]
+        leaving.outcome()
+        with pytest.raises(SubscriberDropped):
+            claimer.pop(timeout=0)
+        assert ring.pop_many(timeout=0) == [b"0", b"1", b"2"]
+        assert execute(url, "SELECT sum(reference_count) FROM shmring") == [0]
+
+
+def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
+    clean: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = clean.url
+    with (
+        TableRing(url, slots=8, subscribers=["main", "gone"]) as ring,
+        TableRing.attach(url, subscriber="gone") as claimer,
+    ):
+        ring.push_many([b"0", b"1"])
+        await_claims = PostgresBackend._await_claims
+        claims = contextlib.ExitStack()
+        begun: list[int] = []
+
+        def late(self: PostgresBackend, *arguments: Any) -> None:
+            claims.close()
+            await_claims(self, *arguments)
+            if not begun:
+                begun.extend(claims.enter_context(claimer.claim(1)).message_ids)
+
+        monkeypatch.setattr(PostgresBackend, "_await_claims", late)
+        ring.unsubscribe("gone")
+        assert begun == [0]
+        assert ring.pop_many(timeout=0) == [b"0", b"1"]
+
+
+def test_pops_ask_for_claims_only_until_all_are_gone(clean: Postgres) -> None:
+    claims = "SELECT pg_sequence_last_value('shmring_claims_id_seq')"
+    with TableRing(clean.url, slots=8) as ring, TableRing.attach(clean.url) as claimer:
+        ring.push_many([b"0", b"1", b"2", b"3"])
+        with failing(), claimer.claim(1):
+            assert ring.pop(timeout=0) == b"1"
+            assert execute(clean.url, claims) == [1]
+            raise Failed
+        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"2"]
+        assert execute(clean.url, claims) == [None]
+        with failing(), claimer.claim(1):
+            raise Failed
+        assert execute(clean.url, claims) == [2]
+        assert ring.pop_many(timeout=0) == [b"3"]
+        with pytest.raises(Empty):
+            ring.pop_many(timeout=0)
+        assert execute(clean.url, claims) == [None]
+
+
+def test_claim_that_is_not_committed_yet_is_asked_for_later(clean: Postgres) -> None:
+    with (
+        TableRing(clean.url, name="lost", slots=8, subscribers=["main", "audit"]) as ring,
+        TableRing.attach(clean.url, name="lost", subscriber="audit") as audit,
+        transaction(clean) as claiming,
+    ):
+        ring.push_many([b"0", b"1"])
+        assert run(claiming, "lost_claim(0, 'lost_pop_0', 1)") is True
+        assert [audit.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
+        claiming.commit()
+        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
+
+
+def test_claim_that_a_transaction_popped_and_undid_comes_back(clean: Postgres) -> None:
+    with TableRing(clean.url, name="lost", slots=8) as ring:
+        ring.push(b"0")
+        with failing(), ring.claim(1):
+            raise Failed
+        with transaction(clean) as dying:
+            assert bytes(run(dying, POP)) == b"0"
+            assert run(dying, POP) is None
+        ring.push(b"1")
+        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
+
+
+def test_claims_of_a_dump_are_asked_for_by_whoever_attaches(clean: Postgres) -> None:
+    with TableRing(clean.url, slots=8) as ring, failing():
+        ring.push_many([b"0", b"1"])
+        with ring.claim(1):
+            raise Failed
+    execute(clean.url, "SELECT setval('shmring_claims_id_seq', 2, false)")
+    with TableRing.attach(clean.url) as ring:
+        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
+
+
+def test_subscription_is_noticed_by_a_transaction_that_has_read_the_ring(clean: Postgres) -> None:
+    with TableRing(clean.url, name="lost", slots=8) as ring, transaction(clean) as mine:
+        run(mine, "lost_push_one('0', 0, 0)")
+        mine.commit()
+        assert run(mine, "slots FROM lost_ring") == 8
+        assert bytes(run(mine, POP)) == b"0"
+        ring.subscribe("late")
+        run(mine, "lost_push_one('1', 0, 0)")
+        run(mine, "lost_push_many(ARRAY['2'::bytea], 0)")
+        mine.commit()
+        assert ring.pop_many(timeout=0) == [b"1", b"2"]
+        with TableRing.attach(clean.url, name="lost", subscriber="late") as late:
+            assert late.pop_many(timeout=0) == [b"1", b"2"]
+
+
+def test_head_start_counts_messages_and_not_numbers(clean: Postgres) -> None:
+    with TableRing(clean.url, slots=9) as ring, TableRing.attach(clean.url, head_start=3) as late:
+        ring.push(b"0")
+        execute(clean.url, "SELECT nextval('shmring_push')")
+        ring.push(b"1")
+        with pytest.raises(Empty, match="head_start 3"):
+            late.pop(timeout=0)
+        ring.push(b"2")
+        assert [late.pop(timeout=0) for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+def test_head_start_ends_when_no_more_messages_fit(clean: Postgres) -> None:
+    with TableRing(clean.url, slots=4) as ring, TableRing.attach(clean.url, head_start=4) as late:
+        ring.push(b"0")
+        execute(clean.url, "SELECT nextval('shmring_push')")
+        ring.push_many([b"1", b"2"])
+        with pytest.raises(Full):
+            ring.push(b"3", timeout=0)
+        assert late.pop(timeout=0) == b"0"

@@ -1,0 +1,470 @@
+"""What a TableRing says when the database refuses, fails or was changed by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import sqlalchemy as sa
+from postgres import Postgres, postgres
+from statements import execute
+from table_workers import by_worker, drain, pusher
+
+from shmring.errors import Contended, Damaged, Empty, NoSpace, PermissionRefused, VersionMismatch
+from shmring.table_ring import TableRing
+from shmring.table_ring.postgresql import PostgresBackend
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[Postgres]:
+    with postgres() as running:
+        yield running
+
+
+def fill(path: Path) -> None:
+    """Write to a new file until its disk is full."""
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while file.write(bytes(512)):
+            pass
+
+
+def until_it_fails(ring: TableRing) -> None:
+    while True:
+        ring.push_many([b"x"] * 400)
+        ring.pop_many(400)
+
+
+def test_server_gone_within_a_batch_leaves_it_whole_or_not_there(
+    server: Postgres, url: str
+) -> None:
+    with TableRing(url, slots=20_000) as ring:
+        workers = [pusher(url, n, 50 << 40, batch=50) for n in range(2)]
+        for worker in workers:
+            worker.take(150)
+        server.kill()
+        reports = [record for worker in workers for record in worker.kill()]
+        for worker in workers:
+            worker.__exit__()
+        server.start()
+        with pytest.raises(sa.exc.OperationalError):
+            ring.push_many([b"x"] * 50)
+        for worker, numbers in by_worker(drain(url)).items():
+            confirmed = 150 + sum(1 for who, _ in reports if who == worker)
+            assert numbers == list(range(len(numbers)))
+            assert len(numbers) % 50 == 0
+            assert confirmed <= len(numbers) <= confirmed + 100
+        assert ring.push_many([b"x"] * 50) == ring.positions()[0] - 50
+
+
+FAILING = """
+    CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF nextval('failures') <= {times} THEN
+            RAISE 'could not serialize access' USING ERRCODE = '{state}';
+        END IF;
+        RETURN NEW;
+    END $$"""
+TRIGGER = "CREATE TRIGGER fail BEFORE UPDATE ON shmring FOR EACH ROW EXECUTE FUNCTION fail()"
+
+
+MISSING = """
+    CREATE FUNCTION miss() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO missing VALUES (1);
+        RETURN NEW;
+    END $$"""
+BROKEN = """
+    CREATE FUNCTION miss() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        RAISE 'missing is broken' USING ERRCODE = 'XX000';
+    END $$"""
+
+
+@pytest.mark.parametrize("look", ["push(0)", "pop('main', 0, 'shmring_pop_0'::regclass, true)"])
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_look_with_an_older_snapshot_is_refused_and_sets_nothing_back(
+    url: str, look: str, level: str
+) -> None:
+    address = url.replace("postgresql+psycopg://", "postgresql://")
+    with (
+        TableRing(url, slots=3) as ring,
+        contextlib.closing(psycopg.connect(address)) as other,
+    ):
+        other.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
+        other.execute("SELECT FROM shmring")
+        ring.push_many([b"0", b"1"])
+        with pytest.raises(psycopg.Error, match="wants a transaction that is read committed"):
+            other.execute(f"SELECT * FROM shmring_look_{look}".encode())
+        other.rollback()
+        assert ring.push(b"2") == 2
+        assert ring.pop_many() == [b"0", b"1", b"2"]
+
+
+def test_number_is_pushed_once_also_where_the_cursor_was_set_back(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push(b"0")
+        ring.push(b"1")
+        assert ring.pop_many() == [b"0", b"1"]
+        execute(url, "SELECT setval('shmring_push', 1)")
+        assert ring.push(b"2", timeout=0) == 2
+        assert ring.pop(timeout=0) == b"2"
+
+
+@pytest.mark.parametrize("trigger", [MISSING, BROKEN])
+def test_error_of_a_trigger_that_somebody_added_comes_out(url: str, trigger: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push(b"0")
+        execute(url, trigger, TRIGGER.replace("fail", "miss"))
+        for call in (
+            lambda: ring.push(b"1", timeout=0),
+            lambda: ring.push_many([b"1", b"2"], timeout=0),
+            lambda: ring.pop(timeout=0),
+            lambda: ring.pop_many(timeout=0),
+            lambda: ring.pop_batch(timeout=0),
+        ):
+            with pytest.raises(sa.exc.DBAPIError, match="missing"):
+                call()
+        execute(url, "DROP TRIGGER miss ON shmring")
+        assert ring.push(b"1") == 1
+        assert ring.pop_many() == [b"0", b"1"]
+
+
+def test_error_within_a_look_is_no_removed_subscriber(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+        with engine.connect() as connection:
+            query = "SELECT pg_get_functiondef('shmring_look_pop'::regproc)"
+            look = connection.execute(sa.text(query)).scalar_one()
+        failing = look.replace("BEGIN", "BEGIN RAISE 'broken' USING ERRCODE = 'XX000';", 1)
+        execute(url, failing.replace(":", r"\:"))
+        with pytest.raises(sa.exc.DBAPIError, match="broken"):
+            ring.pop(timeout=0)
+
+
+@pytest.mark.parametrize("state", ["40001", "40P01"])
+def test_transaction_that_the_server_undoes_is_tried_again(url: str, state: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        failing = FAILING.format(times=3, state=state)
+        execute(url, "CREATE SEQUENCE failures", failing, TRIGGER)
+        assert ring.push_many([b"0", b"1"]) == 0
+        execute(url, "SELECT setval('failures', 1)")
+        assert ring.pop_many() == [b"0", b"1"]
+        execute(url, "SELECT setval('failures', 1)")
+        ring.subscribe("late")
+        ring.push(b"2")
+        assert ring.pop() == b"2"
+
+
+def test_claim_that_the_server_undoes_says_so_and_comes_back(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push(b"0")
+        failing = FAILING.format(times=1, state="40001")
+        execute(url, "CREATE SEQUENCE failures", failing, TRIGGER)
+        with pytest.raises(Contended, match=r"undid a claim .* could not serialize"), ring.claim():
+            pass
+        with ring.claim(timeout=0) as claim:
+            assert list(claim) == [b"0"]
+
+
+GATE = 77
+GATED = f"""
+    CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        PERFORM pg_advisory_xact_lock_shared({GATE});
+        RETURN NEW;
+    END $$"""
+
+
+def test_run_that_ends_in_a_deadlock_is_tried_again(
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+) -> None:
+    monkeypatch.setattr(PostgresBackend, "lock_seconds", 3600.0)
+    # Of the two only the ring's session looks for deadlocks, so it is the one that is undone.
+    ours = f"{url}&options=-cdeadlock_timeout%3D1ms"
+    address = url.replace("postgresql+psycopg://", "postgresql://")
+    with (
+        TableRing(ours, slots=2) as ring,
+        contextlib.closing(psycopg.connect(address, autocommit=True)) as gate,
+        contextlib.closing(psycopg.connect(address)) as other,
+    ):
+
+        def waiting(kind: str) -> bool:
+            query = f"SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = '{kind}'"
+            return gate.execute(query.encode()).fetchone() == (1,)
+
+        with pytest.raises(Empty):
+            ring.pop(timeout=0)
+        execute(
+            url,
+            GATED,
+            "CREATE TRIGGER wait BEFORE UPDATE ON shmring FOR EACH ROW WHEN (OLD.slot = 0"
+            " AND NEW.message_id IS NOT NULL) EXECUTE FUNCTION wait()",
+        )
+        gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)
+        other.execute("SET deadlock_timeout = '1h'")
+        other.execute("UPDATE shmring SET time = 7 WHERE slot = 1")
+        pushing = thread(ring.push_many, [b"0", b"1"])
+        until(lambda: waiting("advisory"))
+        updating = thread(other.execute, "UPDATE shmring SET time = 7 WHERE slot = 0")
+        until(lambda: waiting("transactionid"))
+        gate.execute(b"SELECT pg_advisory_unlock(%d)" % GATE)
+        # The other session could not go on before the run was undone.
+        updating.outcome()
+        other.commit()
+        assert pushing.outcome() == 0
+        assert ring.pop_many() == [b"0", b"1"]
+
+
+def test_transaction_that_is_undone_again_and_again_ends(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        failing = FAILING.format(times=1 << 40, state="40001")
+        execute(url, "CREATE SEQUENCE failures", failing, TRIGGER)
+        with pytest.raises(Contended, match=r"undid 10 attempts .* could not serialize"):
+            ring.push(b"0")
+        execute(url, "DROP TRIGGER fail ON shmring")
+        assert ring.push(b"0") == 0
+        assert ring.pop() == b"0"
+
+
+def test_functions_of_another_version_are_refused_and_renewed(url: str) -> None:
+    with TableRing(url, slots=3) as ring:
+        ring.push(b"kept")
+    other = (
+        "CREATE OR REPLACE FUNCTION shmring_version() RETURNS integer LANGUAGE sql AS 'SELECT 77'"
+    )
+    execute(url, other, "DROP FUNCTION shmring_pop_one")
+    with pytest.raises(VersionMismatch, match="are version 77, this shmring knows"):
+        TableRing.attach(url)
+    TableRing.renew(url)
+    with TableRing.attach(url) as ring:
+        assert ring.pop(timeout=0) == b"kept"
+    execute(url, "DROP FUNCTION shmring_version")
+    with pytest.raises(VersionMismatch, match="are missing"):
+        TableRing.attach(url)
+    TableRing.drop(url)
+
+
+KNOWN = {
+    "subscribers": "shmring_subscribed() RETURNS smallint LANGUAGE sql AS 'SELECT (1)::smallint'",
+    "holders": "shmring_holders() RETURNS bigint LANGUAGE sql AS 'SELECT (1)::bigint'",
+}
+
+
+@pytest.mark.parametrize("column", KNOWN)
+def test_functions_that_know_other_subscribers_are_refused_and_renewed(
+    url: str, column: str
+) -> None:
+    with TableRing(url, slots=3, subscribers=["main", "b"]) as ring:
+        ring.push(b"kept")
+    execute(url, f"CREATE OR REPLACE FUNCTION {KNOWN[column]}")
+    with pytest.raises(Damaged, match=r"know other subscribers than table shmring_ring; .*renew"):
+        TableRing.attach(url)
+    TableRing.renew(url)
+    with TableRing.attach(url, subscriber="b") as ring:
+        ring.push(b"after")
+        assert ring.pop_many(timeout=0) == [b"kept", b"after"]
+
+
+@pytest.fixture
+def elsewhere(url: str) -> Generator[str]:
+    """The server's address for sessions whose path begins with a schema that is not the ring's."""
+    execute(url, 'CREATE SCHEMA "an app: 5%"')
+    yield f'{url}&options=-csearch_path%3D"an\\ app:\\ 5%25",public'
+    execute(url, 'DROP SCHEMA "an app: 5%" CASCADE')
+
+
+def made_in(url: str, schema: str) -> int:
+    query = (
+        "SELECT (SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace(:schema))"
+        " + (SELECT count(*) FROM pg_proc WHERE pronamespace = to_regnamespace(:schema))"
+    )
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.connect() as connection:
+        return connection.execute(sa.text(query), {"schema": schema}).scalar_one()
+
+
+def test_session_with_another_path_subscribes_and_unsubscribes_in_the_schema_of_the_ring(
+    url: str, elsewhere: str
+) -> None:
+    with TableRing.create(url, slots=4) as ring, TableRing.attach(elsewhere) as other:
+        ring.push(b"0")
+        other.subscribe("late")
+        ring.push(b"1")
+        ring.push_many([b"2", b"3"])
+        with TableRing.attach(elsewhere, subscriber="late") as late:
+            assert late.pop_many(timeout=0) == [b"1", b"2", b"3"]
+        assert ring.pop_many(timeout=0) == [b"0", b"1", b"2", b"3"]
+        other.unsubscribe("late")
+        for n in range(12):
+            assert ring.push(b"again", timeout=0) == 4 + n
+            assert other.pop(timeout=0) == b"again"
+        assert other.positions() == (16, {"main": 16})
+        assert made_in(url, '"an app: 5%"') == 0
+
+
+def test_session_with_another_path_renews_and_drops_in_the_schema_of_the_ring(
+    url: str, elsewhere: str
+) -> None:
+    before = made_in(url, "public")
+    with TableRing.create(url, slots=4) as ring:
+        made = made_in(url, "public")
+        TableRing.renew(elsewhere)
+        assert (made_in(url, "public"), made_in(url, '"an app: 5%"')) == (made, 0)
+        ring.push(b"kept")
+        assert ring.pop(timeout=0) == b"kept"
+    TableRing.drop(elsewhere)
+    assert made_in(url, "public") == before
+
+
+def test_handle_stays_with_its_ring_when_another_is_made_before_it_on_the_path(
+    url: str, elsewhere: str
+) -> None:
+    only_there = elsewhere.removesuffix(",public")
+    with (
+        TableRing.create(url, slots=4) as ring,
+        TableRing.attach(elsewhere) as other,
+        TableRing.create(only_there, slots=4) as near,
+    ):
+        assert near.push(b"near") == 0
+        assert other.push(b"far") == 0
+        assert ring.pop(timeout=0) == b"far"
+        other.subscribe("late")
+        assert [*ring.positions()[1]] == ["main", "late"]
+        assert [*near.positions()[1]] == ["main"]
+        assert other.table().column("reference_count").to_pylist() == [0, 0, 0, 0]
+        assert near.pop(timeout=0) == b"near"
+
+
+GRANTS = (
+    "CREATE ROLE worker LOGIN",
+    "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+    "GRANT USAGE ON SCHEMA public TO worker",
+    "GRANT SELECT, UPDATE ON shmring TO worker",
+    "GRANT SELECT ON shmring_ring, shmring_subscribers TO worker",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON shmring_claims TO worker",
+    "GRANT SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO worker",
+)
+
+
+def test_user_who_may_call_and_not_create(url: str) -> None:
+    worker = url.replace("postgres@", "worker@", 1)
+    with TableRing(url, slots=3, subscribers=["main", "b"]) as ring:
+        execute(url, *GRANTS[:3])
+        with pytest.raises(PermissionRefused, match=r"refuses ring 'shmring' .* lists the grants"):
+            TableRing.attach(worker)
+        execute(url, *GRANTS[3:])
+        with TableRing.attach(worker) as other:
+            assert other.push(b"0") == 0
+            assert other.push_many([b"1", b"2"]) == 1
+            assert other.pop() == b"0"
+            with other.claim() as claim:
+                assert list(claim) == [b"1"]
+            assert other.pop_many() == [b"2"]
+            assert other.positions() == (3, {"main": 3, "b": 0})
+            for change in (lambda: other.subscribe("c"), lambda: other.unsubscribe("b")):
+                with pytest.raises(PermissionRefused):
+                    change()
+        with pytest.raises(PermissionRefused):
+            TableRing(worker, name="another", slots=3)
+        with pytest.raises(PermissionRefused):
+            TableRing.drop(worker)
+        assert ring.positions()[0] == 3
+    execute(url, "DROP OWNED BY worker", "DROP ROLE worker")
+
+
+def test_full_disk_refuses_a_ring_and_leaves_one_that_is_there_at_work(
+    url: str, small_disk: Path
+) -> None:
+    owner = os.stat(url.partition("host=")[2])
+    os.chown(small_disk, owner.st_uid, owner.st_gid)
+    for above in small_disk.parents:
+        # The server's user has to pass through pytest's folders, which are its maker's alone.
+        if Path(os.environ["PYTEST_DEBUG_TEMPROOT"]).resolve() in above.parents:
+            above.chmod(above.stat().st_mode | 0o011)
+    execute(url, f"CREATE TABLESPACE small LOCATION '{small_disk}'")
+    there = f"{url}&options=-c default_tablespace=small".replace(" ", "%20")
+    with TableRing(there, name="fits", slots=200) as ring:
+        with pytest.raises(NoSpace, match="disk of the database of ring 'large' is full"):
+            TableRing(there, name="large", slots=100_000)
+        filler = Path(next(small_disk.iterdir())) / "filler"
+        fill(filler)
+        # All its rows are there, and each page has room for their next versions.
+        for lap in range(5):
+            ring.push_many([b"%d" % lap * 100] * 200)
+            assert ring.pop_many() == [b"%d" % lap * 100] * 200
+        filler.unlink()
+    execute(url, "DROP SCHEMA public CASCADE", "CREATE SCHEMA public", "DROP TABLESPACE small")
+
+
+def test_full_disk_on_sqlite_undoes_the_call(small_disk: Path) -> None:
+    url = f"sqlite:///{small_disk}/ring.db"
+    with TableRing(url, slots=500) as ring:
+        ring.push_many([b"%d" % n for n in range(10)])
+        filler = small_disk / "filler"
+        fill(filler)
+        with pytest.raises(NoSpace, match="nothing was done"):
+            until_it_fails(ring)
+        filler.unlink()
+        first = ring.pop_many(timeout=0)
+        assert first[:10] == [b"%d" % n for n in range(10)] or set(first) == {b"x"}
+        assert ring.push(b"after") == ring.positions()[0] - 1
+
+
+def test_unlogged_ring_is_empty_after_a_crash_and_its_numbers_go_on(
+    server: Postgres, url: str
+) -> None:
+    with TableRing(url, slots=5, unlogged=True) as ring:
+        ring.push_many([b"0", b"1", b"2"])
+        execute(url, "CHECKPOINT")
+        server.kill()
+        server.start()
+        with pytest.raises(sa.exc.OperationalError):
+            ring.push(b"3")
+        with pytest.raises(Damaged, match="its server crashed, attach again"):
+            ring.push(b"3")
+        with TableRing.attach(url) as again:
+            number = again.push(b"3")
+            assert number >= 3
+            assert again.pop(timeout=0) == b"3"
+        assert ring.push(b"4") == number + 1
+        assert ring.pop() == b"4"
+        assert ring.positions() == (number + 2, {"main": number + 2})
+
+
+def test_drop_leaves_nothing_in_the_database(url: str) -> None:
+    TableRing(url, name="gone", slots=3, subscribers=["a", "b"]).close()
+    TableRing.drop(url, name="gone")
+    engine = sa.create_engine(url, poolclass=sa.pool.NullPool)
+    with engine.connect() as connection:
+        left = connection.execute(
+            sa.text(
+                "SELECT relname FROM pg_class WHERE relname LIKE 'gone%'"
+                " UNION ALL SELECT proname FROM pg_proc WHERE proname LIKE 'gone%'"
+            )
+        )
+        assert left.all() == []
+
+
+def test_full_disk_on_sqlite_undoes_a_claim(small_disk: Path) -> None:
+    with TableRing(f"sqlite:///{small_disk}/ring.db", slots=500) as ring:
+        ring.push_many([b"%d" % n for n in range(10)])
+        filler = small_disk / "filler"
+        fill(filler)
+        with pytest.raises(NoSpace):
+            until_it_fails(ring)
+        before = ring.positions()
+        for _ in range(2):
+            with pytest.raises(NoSpace, match="nothing was done"), ring.claim(500, timeout=0):
+                pass
+        assert ring.positions() == before
+        filler.unlink()
+        with ring.claim(500, timeout=0) as claim:
+            assert len(claim) == before[0] - before[1]["main"]

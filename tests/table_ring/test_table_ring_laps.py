@@ -1,0 +1,164 @@
+"""A push whose session stalls between its number and its slot, in a ring that others go round."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator
+from typing import Any
+
+import psycopg
+import pytest
+from postgres import Postgres, postgres
+
+from shmring.errors import Empty, Full
+from shmring.table_ring import TableRing
+
+SLOTS = 3
+GATE = 77
+# A session whose path begins with `stalling` gets a number, and no further until the gate opens.
+STALLING = f"""
+    CREATE SCHEMA stalling;
+    CREATE FUNCTION stalling.nextval(sequence regclass) RETURNS bigint LANGUAGE plpgsql AS $$
+    DECLARE
+        number bigint := pg_catalog.nextval(sequence);
+    BEGIN
+        PERFORM pg_catalog.pg_advisory_lock({GATE}), pg_catalog.pg_advisory_unlock({GATE});
+        RETURN number;
+    END $$"""
+STALLED = f"SELECT count(*) FROM pg_locks WHERE objid = {GATE} AND NOT granted"
+
+
+@pytest.fixture(scope="module")
+def server() -> Generator[Postgres]:
+    with postgres({"fsync": "off"}) as running, connect(running) as session:  # no crash here
+        session.execute(STALLING.encode())
+        yield running
+
+
+@pytest.fixture
+def ring(server: Postgres) -> Generator[TableRing]:
+    with TableRing.create(server.url, slots=SLOTS) as made:
+        # The next message has number 0 again; and the handle has looked, which a stalled push bars.
+        with pytest.raises(Empty):
+            made.pop(timeout=0)
+        yield made
+    TableRing.drop(server.url)
+
+
+@contextlib.contextmanager
+def connect(server: Postgres) -> Generator[psycopg.Connection[Any]]:
+    address = server.url.replace("postgresql+psycopg://", "postgresql://")
+    with contextlib.closing(psycopg.connect(address, autocommit=True)) as connection:
+        yield connection
+
+
+@pytest.fixture
+def stalled(
+    server: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+) -> Generator[Callable[[int], Callable[[], int | None]]]:
+    """Begin a push that stalls with its number; what is returned lets it go on and ends it."""
+    with connect(server) as gate, connect(server) as session:
+        gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)
+        session.execute("SET search_path = stalling, pg_catalog, public")
+
+        def push(patience: int) -> int | None:
+            query = b"SELECT public.shmring_push_one('late', 0, %d)" % patience
+            found = session.execute(query).fetchone()
+            assert found is not None
+            return found[0]
+
+        def begin(patience: int) -> Callable[[], int | None]:
+            running = thread(push, patience)
+            until(lambda: gate.execute(STALLED.encode()).fetchone() == (1,))
+
+            def end() -> int | None:
+                gate.execute(b"SELECT pg_advisory_unlock(%d)" % GATE)
+                return running.outcome()
+
+            return end
+
+        yield begin
+
+
+def pop_all(ring: TableRing) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    with contextlib.suppress(Empty):
+        while True:
+            batch = ring.pop_batch(timeout=0)
+            found += zip(batch["message_id"].to_pylist(), batch["message"].to_pylist(), strict=True)
+    return found
+
+
+def test_push_whose_slot_a_later_lap_has_filled_and_emptied_takes_another_number(
+    server: Postgres, ring: TableRing, stalled: Any
+) -> None:
+    ring.subscribe("audit")
+    with TableRing.attach(server.url, subscriber="audit") as audit:
+        with pytest.raises(Empty):
+            audit.pop(timeout=0)
+        end = stalled(0)
+        for n in range(1, SLOTS + 1):
+            assert ring.push(b"%d" % n, timeout=0) == n
+        passed = [b"%d" % n for n in range(1, SLOTS + 1)]
+        assert [ring.pop(timeout=0) for _ in passed] == passed
+        assert [audit.pop(timeout=0) for _ in passed] == passed
+        assert end() == SLOTS + 1
+        assert ring.push(b"last", timeout=0) == SLOTS + 2
+        rest = [(SLOTS + 1, b"late"), (SLOTS + 2, b"last")]
+        assert pop_all(ring) == pop_all(audit) == rest
+        assert ring.positions() == (SLOTS + 3, {"main": SLOTS + 3, "audit": SLOTS + 3})
+
+
+def test_push_whose_slot_a_later_lap_holds_does_not_wait_for_it(
+    ring: TableRing, stalled: Any
+) -> None:
+    end = stalled(1 << 30)
+    for n in range(1, SLOTS + 1):
+        assert ring.push(b"%d" % n, timeout=0) == n
+    # The slots of the next two numbers come free, that of the first never does.
+    assert [ring.pop(timeout=0) for _ in range(2)] == [b"1", b"2"]
+    assert end() == SLOTS + 1
+    assert pop_all(ring) == [(SLOTS, b"3"), (SLOTS + 1, b"late")]
+
+
+def test_push_that_was_lapped_in_a_full_ring_burns_no_more_numbers(
+    ring: TableRing, stalled: Any
+) -> None:
+    end = stalled(0)
+    for n in range(1, SLOTS + 1):
+        assert ring.push(b"%d" % n, timeout=0) == n
+    assert end() is None
+    with pytest.raises(Full):
+        ring.push(b"more", timeout=0)
+    assert ring.positions()[0] == SLOTS + 1
+
+
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_pushes_of_many_sessions_into_few_slots_use_no_number_twice(
+    server: Postgres, thread: Callable[..., Any], slots: int
+) -> None:
+    each, everybody = 100, 6
+    sent: list[int] = []
+    found: list[tuple[int, bytes]] = []
+
+    def push(who: int) -> None:
+        with TableRing.attach(server.url, name="few", durability="delayed") as mine:
+            sent.extend(mine.push(b"%d %d" % (who, n)) for n in range(each))
+
+    def pop() -> None:
+        with TableRing.attach(server.url, name="few", durability="delayed") as mine:
+            while len(found) < each * everybody:
+                with contextlib.suppress(Empty):
+                    batch = mine.pop_batch(1, timeout=1.5)
+                    (row,) = batch.to_pylist()
+                    found.append((row["message_id"], row["message"]))
+
+    with TableRing.create(server.url, name="few", slots=slots):
+        threads = [thread(push, who) for who in range(everybody)]
+        threads += [thread(pop) for _ in range(3)]
+        for one in threads:
+            one.outcome()
+    TableRing.drop(server.url, name="few")
+    assert sorted(number for number, _ in found) == sorted(sent)
+    assert len(set(sent)) == len(sent) == each * everybody
+    assert len({data for _, data in found}) == each * everybody

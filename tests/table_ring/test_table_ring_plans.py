@@ -1,0 +1,105 @@
+"""Subscribers that come and go beside sessions whose plans were made before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from typing import Any
+
+import psycopg
+import pytest
+from postgres import Postgres
+
+from shmring.table_ring import TableRing
+
+POP = b"SELECT shmring_pop_one(0, 'shmring_pop_0'::regclass, 0)"
+PUSHES = {
+    "one": b"SELECT shmring_push_one('m', 0, 0)",
+    "run": b"SELECT shmring_push_many(ARRAY['m', 'm']::bytea[], 0)",
+}
+# What a transaction has called before somebody subscribes: each locks other tables.
+BEFORE = {
+    "nothing": [],
+    "read the table": [b"SELECT count(*) FROM shmring, shmring_ring, shmring_claims"],
+    "popped": [POP],
+    "popped and found nothing": [POP, POP],
+    "looked": [b"SELECT shmring_look_pop('main', 0, 'shmring_pop_0'::regclass, false)"],
+}
+
+
+@pytest.fixture
+def ring(server: Postgres) -> Generator[TableRing]:
+    with TableRing.create(server.url, slots=20) as made:
+        yield made
+    TableRing.drop(server.url)
+
+
+@pytest.fixture
+def session(server: Postgres) -> Generator[psycopg.Connection[Any]]:
+    """A session that keeps its plans, as those of handles do."""
+    address = server.url.replace("postgresql+psycopg://", "postgresql://")
+    with contextlib.closing(psycopg.connect(address)) as connection:
+        connection.execute("SET plan_cache_mode = force_generic_plan")
+        connection.commit()
+        yield connection
+
+
+def warm(session: psycopg.Connection[Any], ring: TableRing) -> None:
+    """Make the plans of all these calls, and leave one message."""
+    for statement in [*PUSHES.values(), POP, *BEFORE["read the table"], *BEFORE["looked"]]:
+        session.execute(statement)
+        session.commit()
+    ring.pop_many()
+    ring.push(b"first")
+
+
+def holders(session: psycopg.Connection[Any], number: int) -> tuple[int, int]:
+    query = b"SELECT reference_count, holders FROM shmring WHERE message_id = %d" % number
+    found = session.execute(query).fetchone()
+    assert found is not None
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("push", PUSHES)
+def test_message_waits_for_who_subscribed_before_the_push_within_its_transaction(
+    ring: TableRing, session: psycopg.Connection[Any], push: str, before: str
+) -> None:
+    warm(session, ring)
+    for statement in BEFORE[before]:
+        session.execute(statement)
+    ring.subscribe("late")
+    number = session.execute(PUSHES[push]).fetchone()
+    assert number is not None
+    assert holders(session, number[0]) == (2, 3)
+    session.commit()
+    with TableRing.attach(ring.url, subscriber="late") as late:
+        assert late.pop(timeout=0) == b"m"
+
+
+@pytest.mark.parametrize("push", PUSHES)
+def test_message_waits_for_nobody_who_unsubscribed_before_the_push(
+    ring: TableRing, session: psycopg.Connection[Any], push: str
+) -> None:
+    ring.subscribe("early")
+    warm(session, ring)
+    with TableRing.attach(ring.url, subscriber="early") as early:
+        early.pop_many()
+    session.execute(POP)
+    ring.unsubscribe("early")
+    number = session.execute(PUSHES[push]).fetchone()
+    assert number is not None
+    assert holders(session, number[0]) == (1, 1)
+    session.commit()
+    assert ring.pop(timeout=0) == b"m"
+
+
+def test_subscription_that_is_undone_changes_nothing(
+    ring: TableRing, session: psycopg.Connection[Any]
+) -> None:
+    warm(session, ring)
+    with pytest.raises(ValueError, match="has a subscriber 'main' already"):
+        ring.subscribe("main")
+    number = session.execute(PUSHES["one"]).fetchone()
+    assert number is not None
+    assert holders(session, number[0]) == (1, 1)

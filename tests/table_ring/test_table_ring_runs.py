@@ -1,0 +1,199 @@
+"""Runs of numbers on PostgreSQL while another transaction is in the middle of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Generator
+from typing import Any
+
+import psycopg
+import pytest
+from postgres import Postgres
+
+from shmring.errors import Damaged, Empty, Full
+from shmring.table_ring import TableRing
+
+POPS = "0, 'shmring_pop_0'::regclass"
+
+
+@pytest.fixture(params=[False, True], ids=["in a row", "scattered"])
+def ring(request: pytest.FixtureRequest, server: Postgres) -> Generator[TableRing]:
+    with TableRing.create(server.url, slots=20, scattered=request.param) as made:
+        yield made
+    TableRing.drop(server.url)
+
+
+@contextlib.contextmanager
+def transaction(server: Postgres) -> Generator[psycopg.Connection[Any]]:
+    """Somebody's transaction, undone at the end unless it was committed before."""
+    address = server.url.replace("postgresql+psycopg://", "postgresql://")
+    with contextlib.closing(psycopg.connect(address)) as connection:
+        yield connection
+
+
+def rows(first: int, after: int) -> list[bytes]:
+    return [b"%d" % n for n in range(first, after)]
+
+
+def push(connection: psycopg.Connection[Any], messages: list[bytes]) -> int:
+    found = connection.execute("SELECT shmring_push_many(%b::bytea[], 0)", [messages]).fetchone()
+    assert found is not None
+    return found[0]
+
+
+def pop(connection: psycopg.Connection[Any], most: int) -> list[bytes]:
+    query = f"SELECT message FROM shmring_pop_many({POPS}, {most}, 0) ORDER BY message_id"
+    return [data for (data,) in connection.execute(query.encode())]
+
+
+def test_run_that_is_popped_ends_before_a_push_that_is_not_committed(
+    server: Postgres, ring: TableRing
+) -> None:
+    ring.push_many(rows(0, 2))
+    with transaction(server) as other, transaction(server) as popper:
+        other.execute("SELECT shmring_push_one('2', 0, 0)")
+        ring.push(b"3")
+        assert pop(popper, 10) == rows(0, 2)
+        assert pop(popper, 10) == []
+        popper.commit()
+        other.commit()
+    assert ring.pop_many(timeout=0) == rows(2, 4)
+
+
+def test_runs_are_popped_beside_one_that_is_not_committed(
+    server: Postgres, ring: TableRing
+) -> None:
+    ring.push_many(rows(0, 9))
+    with transaction(server) as other, transaction(server) as popper:
+        assert pop(other, 3) == rows(0, 3)
+        assert pop(popper, 3) == rows(3, 6)
+        popper.commit()
+        other.commit()
+    assert ring.pop_many(timeout=0) == rows(6, 9)
+
+
+def test_run_whose_popper_is_undone_comes_back(server: Postgres, ring: TableRing) -> None:
+    ring.push_many(rows(0, 9))
+    with transaction(server) as other, transaction(server) as popper:
+        assert pop(other, 3) == rows(0, 3)
+        assert pop(popper, 3) == rows(3, 6)
+        popper.commit()
+        other.rollback()
+    assert ring.pop_many(timeout=0) == rows(6, 9)
+    # Whoever waits for long enough looks for what others left.
+    assert [ring.pop(timeout=600) for _ in range(3)] == rows(0, 3)
+    with pytest.raises(Empty):
+        ring.pop(timeout=0)
+
+
+def undo_below(server: Postgres, first: int, middle: int, after: int) -> None:
+    """Pop all of a ring in two transactions, and undo the earlier one."""
+    with transaction(server) as other, transaction(server) as popper:
+        assert pop(other, middle - first) == rows(first, middle)
+        assert pop(popper, 100) == rows(middle, after)
+        popper.commit()
+        other.rollback()
+
+
+def test_run_that_is_undone_below_others_comes_to_who_attaches_and_does_not_wait(
+    server: Postgres, ring: TableRing
+) -> None:
+    ring.push_many(rows(0, 20))
+    undo_below(server, 0, 5, 20)
+    with pytest.raises(Full):
+        ring.push(b"20", timeout=0)
+    with TableRing.attach(server.url) as late:
+        assert [late.pop(timeout=0) for _ in range(5)] == rows(0, 5)
+    assert ring.push_many(rows(20, 40), timeout=0) == 20
+
+
+def test_run_that_is_undone_below_others_comes_to_who_calls_often_and_does_not_wait(
+    server: Postgres, ring: TableRing, until: Callable[..., None]
+) -> None:
+    found: list[bytes] = []
+
+    def pop_now() -> bool:
+        with contextlib.suppress(Empty):
+            found.extend(ring.pop_many(timeout=0))
+        return len(found) == 6
+
+    ring.push_many(rows(0, 20))
+    assert ring.pop(timeout=0) == b"0"
+    undo_below(server, 1, 7, 20)
+    until(pop_now)
+    assert found == rows(1, 7)
+    assert ring.push_many(rows(20, 40), timeout=0) == 20
+
+
+def test_last_run_whose_popper_is_undone_is_the_next_again(
+    server: Postgres, ring: TableRing
+) -> None:
+    ring.push_many(rows(0, 9))
+    with transaction(server) as other:
+        assert pop(other, 3) == rows(0, 3)
+        other.rollback()
+    assert ring.pop_many(timeout=0) == rows(0, 9)
+
+
+def test_last_run_whose_pusher_is_undone_burns_no_number(server: Postgres, ring: TableRing) -> None:
+    with transaction(server) as other:
+        assert push(other, rows(0, 3)) == 0
+        other.rollback()
+    assert ring.positions()[0] == 0
+    assert ring.push_many(rows(0, 3)) == 0
+
+
+def test_runs_around_the_end_of_the_table_keep_their_order(ring: TableRing) -> None:
+    for first in range(0, 200, 13):
+        assert ring.push_many(rows(first, first + 13), timeout=0) == first
+        assert ring.pop_many(timeout=0) == rows(first, first + 13)
+
+
+def test_run_that_does_not_fit_takes_no_number(ring: TableRing) -> None:
+    ring.push_many(rows(0, 15))
+    for _ in range(2):
+        with pytest.raises(Full):
+            ring.push_many(rows(15, 21), timeout=0)
+    assert ring.push_many(rows(15, 20), timeout=0) == 15
+
+
+def test_run_over_a_slot_that_somebody_filled_by_hand_is_refused(
+    server: Postgres, ring: TableRing
+) -> None:
+    slot = ring.layout.place(1)
+    with transaction(server) as stranger:
+        stranger.execute(b"UPDATE shmring SET holders = 2 WHERE slot = %d" % slot)
+        stranger.commit()
+    with pytest.raises(Damaged, match="somebody else wrote"):
+        ring.push_many(rows(0, 3), timeout=0)
+    assert ring.push(b"0", timeout=0) == 0
+
+
+def test_runs_of_many_sessions_lose_and_double_nothing(
+    server: Postgres, ring: TableRing, thread: Callable[..., Any]
+) -> None:
+    each, everybody = 3000, 4
+    total = each * everybody
+    found: list[bytes] = []
+
+    def pusher(who: int) -> None:
+        rng, sent = random.Random(who), 0
+        with TableRing.attach(server.url, durability="delayed") as mine:
+            while sent < each:
+                count = min(rng.choice((2, 4, 14)), each - sent)
+                mine.push_many([b"%d %d" % (who, n) for n in range(sent, sent + count)])
+                sent += count
+
+    def popper(who: int) -> None:
+        rng = random.Random(who)
+        with TableRing.attach(server.url, durability="delayed") as mine:
+            while len(found) < total:
+                with contextlib.suppress(Empty):
+                    # For a second: then one looks for what others left.
+                    found.extend(mine.pop_many(rng.choice((1, 1, 3, 15)), timeout=1.5))
+
+    threads = [thread(work, who) for who in range(everybody) for work in (pusher, popper)]
+    for one in threads:
+        one.outcome()
+    assert sorted(found) == sorted(b"%d %d" % (w, n) for w in range(everybody) for n in range(each))
