@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 QUESTIONS = {
     "limits": "benchmarks.limits",
     "native": "benchmarks.ring_native",
-    "head-start": "benchmarks.head_start",
     "instructions": "benchmarks.instructions",
     "messages": "benchmarks.messages",
     "peers": "benchmarks.peer_rings",

@@ -2,7 +2,6 @@
  *
  *   ring stream path=FILE slots=N batch=N take=N bytes=N read=message|array single=0|1
  *               producers=N members=N each=0|1 wait=STRATEGY seconds=S
- *   ring distance path=FILE slots=N head_start=N patience_us=N rate=N wait=STRATEGY seconds=S
  *   ring pingpong path=FILE bytes=N wait=STRATEGY seconds=S
  *   ring idle path=FILE wait=STRATEGY seconds=S
  *
@@ -41,14 +40,9 @@ struct stream {
 	bool as_array;
 	uint8_t wait;
 	double seconds;
-	bool aged; /* one message in AGED_EACH says when it was due */
-	double rate; /* messages a second; 0: as many as go */
-	uint32_t head_start; /* that each member gives */
-	int64_t patience_ns;
 };
 
 #define MAX_PROCESSES 64
-#define AGED_EACH 61 /* a prime, so that every place within a head start has its turn */
 
 struct tally {
 	_Atomic uint32_t ready;
@@ -58,7 +52,6 @@ struct tally {
 	uint64_t sent[MAX_PROCESSES];
 	uint64_t received[MAX_PROCESSES];
 	uint64_t sums[MAX_PROCESSES];
-	double age_ns[2]; /* the median, and the 99th percentile, of the messages that the last member read */
 };
 
 /* All begin together. */
@@ -89,25 +82,6 @@ static void push(const struct stream *s, shmring_producer *producer, const char 
 	must(status, "push");
 }
 
-/* In its time, and with that in its first bytes, or zero. The age of what is pushed late counts from
- * when it was due. */
-static void put_age(const struct stream *s, char *row, uint64_t i, double started)
-{
-	bool aged = i % AGED_EACH == 0;
-	double due = 0;
-
-	if (s->rate > 0) {
-		due = started + (double)i / s->rate;
-		while (now() < due)
-			relax();
-	} else if (aged) {
-		due = now();
-	}
-	if (!aged)
-		due = 0;
-	memcpy(row, &due, sizeof due);
-}
-
 /* What is sent in a push. */
 static char *make_rows(const struct stream *s)
 {
@@ -135,11 +109,8 @@ static void produce(const struct stream *s, struct tally *tally, uint32_t me)
 	line_up(tally, s->producers + s->members);
 	tally->started[me] = now();
 	do {
-		for (uint32_t i = 0; i < step; i++) {
-			if (s->aged)
-				put_age(s, rows, sent + i, tally->started[me]);
+		for (uint32_t i = 0; i < step; i++)
 			push(s, producer, rows, s->batch);
-		}
 		sent += (uint64_t)step * s->batch;
 	} while (now() - tally->started[me] < s->seconds);
 	tally->sent[me] = sent;
@@ -170,34 +141,18 @@ static void read_array(shmring *ring, const struct shmring_lease *lease, uint64_
 		read_messages(ring, lease, total);
 }
 
-static void note_ages(shmring *ring, const struct shmring_lease *lease, struct times *ages)
-{
-	uint64_t at = lease->first;
-	struct shmring_message message;
-	double pushed;
-
-	while (shmring_read(ring, &at, lease->end, &message) == SHMRING_OK) {
-		memcpy(&pushed, message.data, sizeof pushed);
-		if (pushed > 0)
-			times_add(ages, now() - pushed);
-	}
-}
-
 static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 {
 	struct shmring_branch_options options = {.start = SHMRING_EARLIEST, .exclusive = s->single};
 	shmring *ring = attach(s->path);
 	shmring_member *member;
 	uint64_t received = 0, total = 0;
-	struct times ages;
 	char branch[32];
 
 	if (s->producers + s->members == 2)
 		pin(1);
 	snprintf(branch, sizeof branch, "bench %u", s->each ? me : 0);
-	times_init(&ages, s->aged ? 1 << 22 : 1);
 	must(shmring_join(ring, branch, &options, "member", &member), "join");
-	must(shmring_member_head_start(member, s->head_start, s->patience_ns), "head start");
 	line_up(tally, s->producers + s->members);
 	for (;;) {
 		struct shmring_lease lease;
@@ -212,8 +167,6 @@ static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 		if (status == SHMRING_ENDED)
 			break;
 		must(status, "take");
-		if (s->aged)
-			note_ages(ring, &lease, &ages);
 		if (s->as_array)
 			read_array(ring, &lease, &total);
 		else
@@ -224,11 +177,6 @@ static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 	tally->ended[me] = now();
 	tally->received[me] = received;
 	tally->sums[me] = total;
-	if (ages.count) {
-		times_sort(&ages);
-		tally->age_ns[0] = ages.ns[ages.count / 2];
-		tally->age_ns[1] = ages.ns[ages.count - 1 - ages.count / 100];
-	}
 	shmring_member_close(member);
 	shmring_close(ring);
 }
@@ -248,16 +196,13 @@ static struct stream stream_of(char **argv)
 	    .as_array = !strcmp(option(argv, "read", "message"), "array"),
 	    .wait = (uint8_t)number(argv, "wait", SHMRING_WAIT_DEFAULT),
 	    .seconds = atof(option(argv, "seconds", "0.5")),
-	    .head_start = (uint32_t)number(argv, "head_start", 0),
-	    .patience_ns = (int64_t)number(argv, "patience_us", 1000) * 1000,
-	    .rate = atof(option(argv, "rate", "0")),
 	};
 }
 
 /* Messages must have arrived as they were sent; batches differ in their rows. */
 static void check_received(const struct stream *s, uint64_t sent, uint64_t received, uint64_t total)
 {
-	bool alike = s->batch == 1 && !s->aged && !s->as_array;
+	bool alike = s->batch == 1 && !s->as_array;
 	char *row = make_rows(s);
 
 	if (sent != received) {
@@ -309,25 +254,16 @@ static void run_stream(struct stream s, struct tally *tally)
 	else
 		check_received(&s, sent, received, total);
 	cpu = cpu_seconds(RUSAGE_CHILDREN, &sleeps);
-	printf("{\"m_s\": %.4f, \"gb_s\": %.4f, \"messages\": %llu, \"age_ns\": %.0f, \"age_p99_ns\": %.0f, "
+	printf("{\"m_s\": %.4f, \"gb_s\": %.4f, \"messages\": %llu, "
 	       "\"cpu_ns\": %.1f, \"sleeps\": %.3f}\n",
 	       (double)received / (end - start) / 1e6, (double)received * s.bytes / (end - start) / 1e9,
-	       (unsigned long long)received, tally->age_ns[0], tally->age_ns[1], cpu / (double)received * 1e9,
+	       (unsigned long long)received, cpu / (double)received * 1e9,
 	       (double)sleeps / (double)received * 1e3);
 }
 
 static void measure_stream(char **argv)
 {
 	run_stream(stream_of(argv), shared(sizeof(struct tally)));
-}
-
-/* Single messages, and how old they are when they are read. */
-static void measure_distance(char **argv)
-{
-	struct stream s = stream_of(argv);
-
-	s.aged = true;
-	run_stream(s, shared(sizeof(struct tally)));
 }
 
 /* --- to and fro ---------------------------------------------------------------- */
@@ -482,7 +418,6 @@ int main(int argc, char **argv)
 {
 	static const struct measurement known[] = {
 	    {"stream", measure_stream},
-	    {"distance", measure_distance},
 	    {"pingpong", measure_pingpong},
 	    {"idle", measure_idle},
 	    {0},

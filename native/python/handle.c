@@ -280,7 +280,5 @@ enum retry handle_retry(struct handle *handle, int status, struct patience *pati
 	}
 	if (patience->deadline == 0)
 		patience->deadline = deadline_after(patience->timeout);
-	status = handle_wait(handle, wait, wanted, patience->deadline);
-	patience->waits = status == SHMRING_AGAIN;
-	return handle_waited(handle, status);
+	return handle_waited(handle, handle_wait(handle, wait, wanted, patience->deadline));
 }

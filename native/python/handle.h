@@ -115,7 +115,6 @@ struct patience {
 	int64_t deadline; /* 0: not needed yet */
 	int64_t grace; /* lost races are no reason to give up before */
 	unsigned contended;
-	bool waits; /* the core's wait was cut short and goes on */
 };
 
 enum retry {

@@ -21,7 +21,7 @@ static void member_interrupt(struct handle *handle)
 }
 
 PyObject *member_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
-		      const char *name, int wait, uint32_t head_start, int64_t patience_ns)
+		      const char *name, int wait)
 {
 	struct handle *handle = handle_new(ring->state->member, sizeof(struct member), ring, member_finish);
 	struct member *self = (struct member *)handle;
@@ -39,13 +39,6 @@ PyObject *member_open(struct ring *ring, const char *branch, const struct shmrin
 		    shmring_branch_info(ring->core, self->branch_id, &info) == SHMRING_OK && info.exclusive;
 	}
 	Py_END_ALLOW_THREADS if (!handle_opened(handle, status)) return NULL;
-	WITH_GUARD(self, status = handle->closed ? SHMRING_OK
-						 : shmring_member_head_start(self->core, head_start, patience_ns));
-	if (status) {
-		raise_status(ring, status);
-		Py_DECREF((PyObject *)self);
-		return NULL;
-	}
 	self->branch = PyUnicode_FromString(branch);
 	if (!self->branch)
 		Py_CLEAR(self);

@@ -91,7 +91,7 @@ PyObject *member_slot(PyObject *self, PyObject *sequence);
 
 /* member.c */
 PyObject *member_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
-		      const char *name, int wait, uint32_t head_start, int64_t patience_ns);
+		      const char *name, int wait);
 extern PyType_Spec member_spec;
 
 #endif

@@ -66,8 +66,8 @@ static PyObject *ring_producer(PyObject *self, PyObject *args)
 
 static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 {
-	static char *names[] = {"branch", "name",     "start", "sequence",   "exclusive",   "ephemeral",
-				"lapse",  "upstream", "wait",  "head_start", "patience_ns", NULL};
+	static char *names[] = {"branch",    "name",  "start",    "sequence", "exclusive",
+				"ephemeral", "lapse", "upstream", "wait",     NULL};
 	struct ring *ring = (struct ring *)self;
 	struct shmring_branch_options options = {0};
 	const char *branch;
@@ -79,12 +79,9 @@ static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 	int ephemeral;
 	int lapse;
 	int wait;
-	unsigned head_start;
-	long long patience_ns;
 
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "sziKpppKiIL", names, &branch, &name, &start, &sequence,
-					 &exclusive, &ephemeral, &lapse, &upstream, &wait, &head_start,
-					 &patience_ns) ||
+	if (!PyArg_ParseTupleAndKeywords(args, keywords, "sziKpppKi", names, &branch, &name, &start, &sequence,
+					 &exclusive, &ephemeral, &lapse, &upstream, &wait) ||
 	    !ring_hold(ring))
 		return NULL;
 	options.start = (uint8_t)start;
@@ -93,7 +90,7 @@ static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 	options.ephemeral = ephemeral;
 	options.lapse = lapse;
 	options.upstream = upstream;
-	return let_go_with(ring, member_open(ring, branch, &options, name, wait, head_start, patience_ns));
+	return let_go_with(ring, member_open(ring, branch, &options, name, wait));
 }
 
 static PyObject *number_or_error(struct ring *ring, int status, unsigned long number)
@@ -418,8 +415,7 @@ static PyObject *get_floor(PyObject *self, void *Py_UNUSED(closure))
 static PyMethodDef methods[] = {
     {"producer", ring_producer, METH_VARARGS, "producer(name, when_full, wait) -> Producer"},
     {"join", FASTCALL(ring_join), METH_VARARGS | METH_KEYWORDS,
-     "join(branch, name, start, sequence, exclusive, ephemeral, lapse, upstream, wait, head_start, "
-     "patience_ns) -> Member"},
+     "join(branch, name, start, sequence, exclusive, ephemeral, lapse, upstream, wait) -> Member"},
     {"subscribe", FASTCALL(ring_subscribe), METH_VARARGS | METH_KEYWORDS,
      "subscribe(branch, start, sequence, exclusive, lapse, upstream) -> the branch's number"},
     {"unsubscribe", ring_unsubscribe, METH_VARARGS, "unsubscribe(branch)"},

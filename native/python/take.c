@@ -106,8 +106,7 @@ static enum taking take_on(struct member *self, uint32_t messages, int64_t timeo
 			return TAKING_RAISED;
 		if (self->ends != ends)
 			return TAKING_END;
-		if (!patience.waits) /* else a take would cut a head start short */
-			status = take_now(self, messages, lease, message);
+		status = take_now(self, messages, lease, message);
 	}
 	return TAKING_DONE;
 }

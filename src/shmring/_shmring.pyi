@@ -204,8 +204,6 @@ class Ring:
         lapse: bool,
         upstream: int,
         wait: int,
-        head_start: int,
-        patience_ns: int,
     ) -> Consumer: ...
     def subscribe(
         self,

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from operator import index
-from typing import SupportsFloat, SupportsIndex
+from typing import SupportsIndex
 
 from shmring._shmring import AT_SEQUENCE
 from shmring.choices import STARTS
 
-__all__ = ["at_least_one", "branch_name", "integer", "patience_ns", "schema_bytes", "start_of"]
-
-_LONGEST_HEAD_START = 60  # seconds
+__all__ = ["at_least_one", "branch_name", "integer", "schema_bytes", "start_of"]
 
 
 def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
@@ -38,18 +35,6 @@ def start_of(start: object) -> tuple[int, int]:
         return STARTS[start], 0
     names = ", ".join(map(repr, STARTS))
     raise ValueError(f"start must be one of {names}, or a sequence, not {start!r}")
-
-
-def patience_ns(seconds: object) -> int:
-    if isinstance(seconds, bool) or not isinstance(seconds, SupportsFloat):
-        raise TypeError(f"head_start_timeout must be a number of seconds, not {seconds!r}")
-    value = float(seconds)
-    if not 0 < value <= _LONGEST_HEAD_START:
-        raise ValueError(
-            f"head_start_timeout must be more than 0 and at most {_LONGEST_HEAD_START} seconds, "
-            f"not {seconds!r}"
-        )
-    return math.ceil(value * 1e9)
 
 
 def branch_name(branch: object) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from shmring import _shmring
 from shmring._shmring import Consumer, Producer
-from shmring.arguments import branch_name, integer, patience_ns, schema_bytes, start_of
+from shmring.arguments import branch_name, integer, schema_bytes, start_of
 from shmring.choices import (
     CLOCKS,
     DEFAULT_START,
@@ -190,8 +190,6 @@ class Ring(Closing):
         after: str | Iterable[str] = (),
         wait: Wait = "default",
         name: str | None = None,
-        head_start: int = 0,
-        head_start_timeout: float = 0.001,
     ) -> Consumer:
         """Join a branch, made first unless it is there; its members share its messages.
 
@@ -208,13 +206,6 @@ class Ring(Closing):
         after : names of branches it follows: it sees a message when all of them have released it
         wait : as of producer()
         name : what this participant is called in statistics
-        head_start : whenever this consumer finds nothing to take (not once, as a TableRing's), it
-            waits until so many messages lie ahead of it, at most half of the ring's slots, and not
-            just one: more messages a second, each of them later. timeout=0 still takes what is
-            there, and an end of the stream, a producer that finds no room or the absence of any
-            are not waited for
-        head_start_timeout : seconds, counted from where it found nothing, after which one message
-            is enough; at most 60
 
         A branch that is there stays as it was made, whatever the options say.
 
@@ -223,8 +214,7 @@ class Ring(Closing):
         SecondMember : the branch is exclusive and its member lives
         LimitReached : 64 branches or every seat are taken
         BranchNotFound : a name in `after` is no branch
-        ValueError : the start lies ahead of the producers; or `head_start` is more than half of the
-            slots, or `head_start_timeout` no time up to 60 s
+        ValueError : the start lies ahead of the producers
         """
         core = self.core
         begin, sequence = start_of(start)
@@ -238,8 +228,6 @@ class Ring(Closing):
             lapse=lapse,
             upstream=_upstream(core, after),
             wait=choose(WAITS, "wait", wait),
-            head_start=integer("head_start", head_start, most=self.slots // 2),
-            patience_ns=patience_ns(head_start_timeout),
         )
 
     def subscribe(

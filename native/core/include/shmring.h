@@ -434,24 +434,9 @@ SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, i
 				   uint8_t strategy);
 SHMRING_API int shmring_wait_message(shmring_member *member, int64_t deadline_ns, uint8_t strategy);
 
-/* Gives the producers (or the branches that this one follows) a head start: a
- * shmring_wait_message() that finds less waits until `messages` lie ahead or `patience_ns`
- * have passed since this member found nothing to take; 0 messages: no longer. A reader that
- * keeps close behind a writer fights it for the lines that it writes. Takes are what they
- * were: what is there can be had at once, and a wait whose deadline has come says so. The
- * wait is over before its time when nobody can get further ahead: at an end of the stream,
- * where no producer is attached, where one waits for room or has been refused a claim for
- * want of it since this member found nothing, with half of the ring ahead; and when
- * something else is to be seen to. It looks for all this now and then: after at most
- * 10 ms, or an eighth of what it has waited. Nobody wakes it for messages meanwhile. It
- * goes on through SHMRING_AGAIN: whoever takes then has what is there, and no head start.
- * SHMRING_E_INVALID for more messages than half of the ring's slots, or more than 60 s. */
-SHMRING_API int shmring_member_head_start(shmring_member *member, uint32_t messages, int64_t patience_ns);
-
 /* While `on`, waits of this producer or member return SHMRING_AGAIN at once, and those
- * under way do, one that gives a head start at its next look. From any thread and from
- * signal handlers: for a thread that closes what another one waits in, or that wants that
- * one to look at something. */
+ * under way do. From any thread and from signal handlers: for a thread that closes what
+ * another one waits in, or that wants that one to look at something. */
 SHMRING_API void shmring_producer_interrupt(shmring_producer *producer, bool on);
 SHMRING_API void shmring_member_interrupt(shmring_member *member, bool on);
 

@@ -7,7 +7,6 @@
 
 bool stays_away(shmring_member *member);
 void keep_away(void);
-bool give_head_start(shmring_member *member, int64_t deadline, int64_t slice_ns, uint8_t strategy);
 
 /* Is there something for a member to do that is no new message? */
 static inline bool has_news(const shmring_member *m)

@@ -55,15 +55,6 @@ struct distance {
 	uint64_t near_ns;
 };
 
-/* How far the producers are to get ahead, and for how long a member waits for that. */
-struct head_start {
-	uint32_t messages; /* 0: no matter */
-	int64_t patience_ns;
-	uint64_t taken; /* by this member in all, when it began to wait */
-	int64_t since_ns;
-	uint64_t refused; /* claims of producers in all, at the first look; NONE: not looked yet */
-};
-
 /* When a claim or a take was last lost to another one: contention.c. */
 struct contention {
 	uint64_t messages; /* that this one had got by then */
@@ -116,7 +107,6 @@ struct shmring_member {
 	bool interrupted; /* waits are not to sleep */
 	struct wait_memory wait;
 	struct distance distance;
-	struct head_start head_start;
 	struct contention contention;
 	int64_t adopt_after_ns; /* no try to adopt before that */
 	int64_t adopt_pause_ns;

@@ -176,7 +176,6 @@ enum seat_role {
 enum seat_wait {
 	WAIT_NONE = 0,
 	WAIT_ASLEEP = 1, /* on a futex */
-	WAIT_POLLING = 2,
 };
 
 struct range {

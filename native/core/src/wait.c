@@ -296,15 +296,9 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (strategy >= SHMRING_WAIT_STRATEGIES)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no wait strategy %u", w->ring->name,
 			    strategy);
-	if (w->member && load_relaxed(&w->member->head_start.messages)) {
-		if (!give_head_start(w->member, deadline, SLICE_NS, strategy)) {
-			look_for_all(w, SLICE_NS);
-			return not_now(SHMRING_AGAIN);
-		}
-	} else if (w->member && (strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_SPIN) &&
-		   stays_away(w->member)) {
+	if (w->member && (strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_SPIN) &&
+	    stays_away(w->member))
 		keep_away();
-	}
 	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin_clockless(w))) {
 		if (load_relaxed(&w->memory->took_ns) == IN_VAIN) /* what came ended that */
 			store_relaxed(&w->memory->took_ns, HOPEFUL_NS);
@@ -319,11 +313,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (deadline < until)
 		until = deadline;
 	if (strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP) {
-		if (w->seat)
-			store_relaxed(&w->seat->waits, WAIT_POLLING);
 		done = poll_until(w, strategy, until);
-		if (w->seat)
-			store_relaxed(&w->seat->waits, WAIT_NONE);
 	} else {
 		/* A full ring and a steady reader: a producer waits for a sixteenth
 		 * of the ring, not for each slot; but it does not insist for long. */

@@ -31,11 +31,6 @@ NATIVE(void, hearEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member, jl
 	shmring_member_hear_ends(from_handle(member), (uint64_t)since);
 }
 
-NATIVE(void, headStart)(JNIEnv *env, jclass class UNUSED, jlong member, jint messages, jlong patience_ns)
-{
-	(void)answer(env, shmring_member_head_start(from_handle(member), (uint32_t)messages, patience_ns));
-}
-
 /* A message as Message.java reads it. */
 struct described {
 	uint64_t behind;

@@ -8,9 +8,6 @@ final class Answer {
   /** Another process was first: try again. */
   static final int CONTENDED = -2;
 
-  /** A wait was cut short: look at what else there is, and go on waiting. */
-  static final int AGAIN = -3;
-
   static final int TIMEOUT = -4;
 
   /** The branch lost messages. */

@@ -43,23 +43,6 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
-   * Gives the producers a head start: a call that waits and finds nothing waits until so many
-   * messages lie ahead, and not just one, or until `patience` has passed since this consumer found
-   * nothing; zero messages: no longer. What is there can still be taken at once with a timeout of
-   * zero. An end of the stream, a producer that finds no room, or the absence of any are not waited
-   * for.
-   *
-   * @param messages at most half of the ring's slots
-   * @param patience at most 60 seconds
-   */
-  public synchronized void headStart(int messages, Duration patience) {
-    if (messages < 0) {
-      throw new RingException(Status.INVALID, "a head start has no " + messages + " messages");
-    }
-    Native.headStart(handle(), messages, Deadline.nanos(patience));
-  }
-
-  /**
    * Takes the next message, waiting for it.
    *
    * @throws EndOfStreamException if the stream has ended
@@ -93,23 +76,19 @@ public final class Consumer implements AutoCloseable {
   private Optional<Lease> poll(int maxMessages, long maxSlots, long deadline)
       throws InterruptedException {
     long before = ends;
-    int answer = 0;
     while (true) {
       Deadline.checkInterrupt();
       synchronized (this) {
         if (ends != before) { // another thread was told of it
           throw new EndOfStreamException(ring.name());
         }
-        if (answer != Answer.AGAIN) { // else a take would cut a head start short
-          answer = Native.take(ringHandle, handle(), maxMessages, maxSlots, takenAddress);
-          Reference.reachabilityFence(taken); // of which the call has the address only
-          if (answer == 0) {
-            return leaseOfTaken();
-          }
-          checkAnswer(answer);
+        int answer = Native.take(ringHandle, handle(), maxMessages, maxSlots, takenAddress);
+        Reference.reachabilityFence(taken); // of which the call has the address only
+        if (answer == 0) {
+          return leaseOfTaken();
         }
-        answer = waitWhereEmpty(answer, deadline);
-        if (answer == Answer.TIMEOUT) {
+        checkAnswer(answer);
+        if (waitWhereEmpty(answer, deadline) == Answer.TIMEOUT) {
           return Optional.empty();
         }
       }
@@ -131,9 +110,7 @@ public final class Consumer implements AutoCloseable {
   }
 
   private int waitWhereEmpty(int answer, long deadline) {
-    return answer == Answer.UNAVAILABLE || answer == Answer.AGAIN
-        ? Native.waitMessage(handle(), deadline)
-        : answer;
+    return answer == Answer.UNAVAILABLE ? Native.waitMessage(handle(), deadline) : answer;
   }
 
   private void checkAnswer(int status) {
@@ -182,22 +159,18 @@ public final class Consumer implements AutoCloseable {
       throws InterruptedException {
     long deadline = Deadline.in(timeout);
     long before = ends;
-    int answer = 0;
     while (true) {
       Deadline.checkInterrupt();
       synchronized (this) {
         if (ends != before) { // another thread was told of it
           throw new EndOfStreamException(ring.name());
         }
-        if (answer != Answer.AGAIN) {
-          answer = drainNow(handler, limit);
-          if (answer > 0) {
-            return answer;
-          }
-          checkAnswer(answer);
+        int answer = drainNow(handler, limit);
+        if (answer > 0) {
+          return answer;
         }
-        answer = waitWhereEmpty(answer, deadline);
-        if (answer == Answer.TIMEOUT) {
+        checkAnswer(answer);
+        if (waitWhereEmpty(answer, deadline) == Answer.TIMEOUT) {
           return 0;
         }
       }

@@ -92,7 +92,6 @@ final class Native {
 
   static native int nack(long member, long first, long end);
 
-  static native void headStart(long member, int messages, long patienceNanos);
 
   static native int waitMessage(long member, long deadline);
 
