@@ -336,16 +336,38 @@ void explore_wait_for(const void *address)
 	explore_wait();
 }
 
-void explore_sleep_on(const uint32_t *word)
+bool explore_sleep_on(const uint32_t *word)
 {
 	struct thread *t = &world.thread[running];
+	bool was_late = t->late;
 
 	t->stale |= t->looking; /* who wakes looks again, whatever for */
 	t->status = SLEEPING;
+	t->slept = true;
 	t->sleeps_on = word;
 	t->function = __func__;
 	t->line = 0;
 	give_way();
+	return t->late == was_late;
+}
+
+bool explore_is_late(void)
+{
+	struct thread *t;
+
+	if (running < 0 || !exploring->actor[running].in_time)
+		return false;
+	t = &world.thread[running];
+	if (t->slept && !t->late) {
+		t->access = CLOCK;
+		t->function = __func__;
+		t->line = 0;
+		give_way();
+		t->access = NO_ACCESS;
+		t->stale |= t->looking; /* it need not be for ever that it finds nothing */
+		t->late = option != 0;
+	}
+	return t->late;
 }
 
 /* Those who sleep on one word do the same: which of them is woken makes no difference. */

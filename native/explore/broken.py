@@ -327,6 +327,14 @@ BREAKS = [
         "asleep: of two members one is interrupted while a message comes",
     ),
     Break(
+        "who was woken and stops waiting does not pass its wake-up on",
+        "wait.c",
+        "\tif (w->member)\n"
+        "\t\tpass_wake_up_on(w->member); /* the caller may leave it at this */\n",
+        "",
+        "asleep: of two members one stops waiting at its deadline",
+    ),
+    Break(
         "a producer is interrupted before the flag says so",
         "wait.c",
         "\tstore_relaxed(&p->interrupted, on);\n"

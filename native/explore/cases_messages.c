@@ -40,6 +40,25 @@ static void the_first_holds_nothing(void)
 		MUST(memory.lock[i] != 1);
 }
 
+static void one_who_pushes_and_takes(void)
+{
+	one_branch();
+	open_producer(0);
+}
+
+/* Is faster than who is woken for the first message; of the second it wants nothing. */
+static void push_take_and_push(int me)
+{
+	shmring_producer *p = world.producer[me];
+
+	for (uint64_t number = 0; number < 2; number++) {
+		MUST(shmring_push(p, &number, 8, KIND_BYTES, NULL) == SHMRING_OK);
+		world.ghost.committed[number] = 1;
+		if (number == 0)
+			take_what_is_there(me);
+	}
+}
+
 static void interrupt_the_first_producer(int me)
 {
 	(void)me;
@@ -385,6 +404,14 @@ static const struct exploration cases[] = {
      .actor = {{MEMBER(consume_asleep), .stays = true},
 	       {MEMBER(consume_until_interrupted)},
 	       {.body = interrupt_the_second_member}}},
+    {.name = "asleep: of two members one stops waiting at its deadline",
+     .slots = 2,
+     .whole_entries = true,
+     .before = one_who_pushes_and_takes,
+     .keeps = 1,
+     .actor = {{MEMBER(push_take_and_push)},
+	       {MEMBER(consume_until_late), .in_time = true},
+	       {MEMBER(consume_one_asleep), .stays = true}}},
     {.name = "asleep: a producer that waits is interrupted",
      .weak = true,
      .slots = 2,

@@ -328,6 +328,20 @@ void consume_one_asleep(int me)
 		(void)shmring_wait_message(world.member[me], INT64_MAX, SHMRING_WAIT_FUTEX);
 }
 
+void consume_until_late(int me)
+{
+	int status;
+
+	do {
+		explore_look();
+		status = take_one(world.member[me], 1, &ghost()->last_seen[me]);
+		if (status == SHMRING_UNAVAILABLE)
+			status = shmring_wait_message(world.member[me], EXPLORE_DEADLINE_NS, SHMRING_WAIT_FUTEX);
+		MUST(status == SHMRING_TIMEOUT || !explore_spins());
+	} while (status != SHMRING_TIMEOUT);
+	explore_found();
+}
+
 /* Leaves when it is told to, as who closes a handle tells who waits in it. */
 void consume_until_interrupted(int me)
 {

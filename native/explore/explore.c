@@ -20,7 +20,7 @@ static bool prints_accesses;
 enum { ALL_IS_WELL, VIOLATED, UNFINISHED };
 
 /* Choice c: thread c / WEAK_OPTIONS goes on with option c % WEAK_OPTIONS of its access, or thread c - DEATH dies.
- */
+ * Option 1 of who sleeps, or looks at the clock, is that its deadline passes. */
 enum { DEATH = THREADS * WEAK_OPTIONS };
 static_assert(DEATH + THREADS <= 64, "a set of choices is a word");
 
@@ -28,6 +28,7 @@ struct node {
 	uint8_t *state;
 	uint64_t choices;
 	int chosen;
+	bool in_time; /* the option is one of time, not of memory */
 	const char *function;
 	int line;
 };
@@ -44,12 +45,17 @@ static int thread_of(int choice)
 
 static void take_choice(struct node *n, int c)
 {
-	const struct thread *t = &world.thread[thread_of(c)];
+	struct thread *t = &world.thread[thread_of(c)];
 
 	n->chosen = c;
+	n->in_time = t->status == SLEEPING || t->access == CLOCK;
 	n->function = t->function;
 	n->line = t->line;
 	option = (uint32_t)(c % WEAK_OPTIONS);
+	if (c < DEATH && t->status == SLEEPING) {
+		t->status = READY;
+		t->late = true;
+	}
 	if (c < DEATH)
 		thread_run(thread_of(c));
 	else
@@ -60,6 +66,8 @@ static uint64_t options(int i)
 {
 	const struct thread *t = &world.thread[i];
 
+	if (t->access == CLOCK)
+		return 3;
 	if (!t->address || !weak_has(t->address) || t->access == OTHER)
 		return 1;
 	return t->access == LOAD ? weak_load_options(i, t->address) : weak_store_options(i, t->address);
@@ -74,6 +82,8 @@ static uint64_t choices(void)
 
 		if (t->status == READY)
 			set |= options(i) << i * WEAK_OPTIONS;
+		if (t->status == SLEEPING && exploring->actor[i].in_time && !t->late)
+			set |= UINT64_C(2) << i * WEAK_OPTIONS;
 		if (thread_has_stack(i) && exploring->actor[i].mortal)
 			set |= UINT64_C(1) << (i + DEATH);
 	}
@@ -92,7 +102,9 @@ static void print_path(void)
 		else
 			printf("  thread %d %s:%d", thread_of(n->chosen), n->function ? n->function : "begins",
 			       n->line);
-		if (n->chosen < DEATH && n->chosen % WEAK_OPTIONS)
+		if (n->chosen < DEATH && n->chosen % WEAK_OPTIONS && n->in_time)
+			printf(" (its deadline has passed)");
+		else if (n->chosen < DEATH && n->chosen % WEAK_OPTIONS)
 			printf(" (%d back)", n->chosen % WEAK_OPTIONS);
 		if (n->chosen < DEATH)
 			printf("\n");

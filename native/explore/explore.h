@@ -44,6 +44,10 @@ struct memory {
 	_Alignas(CELL) uint8_t heap[HANDLES][HEAP]; /* threads share what is in a handle, too */
 };
 
+/* The one deadline that there is: before anybody would look for the dead, and for sleepers that were
+ * forgotten. */
+enum { EXPLORE_DEADLINE_NS = 1000000 };
+
 enum thread_status { READY, PARKED, SLEEPING, FINISHED, DEAD };
 
 #define MEMORY_WORDS (sizeof(struct memory) / 8)
@@ -53,9 +57,11 @@ struct thread {
 	enum thread_status status;
 	bool looking; /* between explore_look() and explore_found() */
 	bool stale; /* something that it has read since explore_look() has changed */
+	bool slept; /* and may come too late since */
+	bool late; /* its deadline has passed */
 	const uint32_t *sleeps_on;
 	/* The access it stands before. */
-	enum { NO_ACCESS, LOAD, STORE, OTHER } access;
+	enum { NO_ACCESS, LOAD, STORE, OTHER, CLOCK } access;
 	const volatile void *address;
 	const char *function;
 	int line;
@@ -93,6 +99,7 @@ struct actor {
 	enum actor_seat seat;
 	bool mortal;
 	bool stays; /* serves for ever: it is no error if it waits at the end */
+	bool in_time; /* its waits have a deadline, which passes when the explorer chooses */
 	uint32_t branch;
 	uint8_t from, to; /* numbers that it pushes */
 	uint8_t slots; /* of each push */
@@ -135,7 +142,8 @@ void explore_wait_for(const void *address); /* until this word changes */
 bool explore_is_on(void); /* false before and after: nothing is interleaved then */
 int explore_thread(void); /* who runs */
 void explore_wake(const uint32_t *word, uint32_t threads);
-void explore_sleep_on(const uint32_t *word);
+bool explore_sleep_on(const uint32_t *word); /* false: its deadline passed meanwhile */
+bool explore_is_late(void); /* the deadline of who runs has passed, or does now */
 void explore_kill_handle(int handle); /* who has it dies: its locks fall */
 bool explore_spins(void); /* it has looked, and nothing of that has changed since */
 void explore_violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
@@ -215,6 +223,7 @@ void consume_asleep(int me); /* waits by shmring_wait_message() */
 void consume_runs(int me); /* numbers below `from` are before the end, the others behind it */
 void consume_runs_asleep(int me);
 void consume_one_asleep(int me); /* and is then busy for ever */
+void consume_until_late(int me); /* the same, once its deadline has passed */
 void take_what_is_there(int me);
 void take_and_abandon(int me);
 void hand_back_and_consume(int me);

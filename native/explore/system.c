@@ -174,7 +174,7 @@ int fail_admin_taken(int fd, const char *name)
 
 /* --- sleep and time ------------------------------------------------------------------------ */
 
-/* Sleeps have no end: a wake-up that is lost leaves its thread waiting. */
+/* A sleep without a deadline has no end: a wake-up that is lost leaves its thread waiting. */
 long explore_syscall(long number, ...)
 {
 	va_list args;
@@ -195,8 +195,10 @@ long explore_syscall(long number, ...)
 		return 0;
 	}
 	if (explore_kernel_load(word, sizeof *word, &explore_here) == value) {
-		explore_sleep_on(word);
-		return 0;
+		if (explore_sleep_on(word))
+			return 0;
+		errno = ETIMEDOUT;
+		return -1;
 	}
 	errno = EAGAIN;
 	return -1;
@@ -219,7 +221,7 @@ int explore_sleep(const struct timespec *time, struct timespec *left)
 int explore_clock(int clock, struct timespec *time)
 {
 	(void)clock;
-	*time = (struct timespec){0};
+	*time = (struct timespec){.tv_nsec = explore_is_late() ? EXPLORE_DEADLINE_NS : 0};
 	return 0;
 }
 

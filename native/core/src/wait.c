@@ -335,6 +335,8 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (done)
 		return SHMRING_OK;
 	look_for_all(w, SLICE_NS);
+	if (w->member)
+		pass_wake_up_on(w->member); /* the caller may leave it at this */
 	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
 }
 

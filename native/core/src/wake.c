@@ -106,7 +106,7 @@ bool has_work(const shmring *r, const struct branch *b)
 
 /* A wake-up for work goes to one member, and the word of sleepers no longer shows
  * the others of its branch. So whoever was woken shows them again, and once it has
- * taken its own share it looks whether there is more. Pairs with the light
+ * taken its own share, or gives up, it looks whether there is more. Pairs with the light
  * barrier in wake_readers() and wake_after_release(), as a sleeper does. */
 void pass_wake_up_on(shmring_member *m)
 {
