@@ -166,3 +166,33 @@ def test_arrow_readers_of_one_branch_all_end(name, thread):
         del found
         for reader in readers:
             reader.close()
+
+
+@pytest.mark.parametrize("reader_first", [False, True])
+def test_run_without_messages_ends_its_reader_in_either_order(ring, reader_first):
+    ring.subscribe("a")
+    for run in range(4):
+        inp = ring.consumer("a") if reader_first else None
+        with ring.producer() as out:
+            if run == 1:
+                out.push(b"x")
+            out.push_end()
+        with inp or ring.consumer("a") as reader:
+            assert list(reader) == [b"x"] * (run == 1)
+            with pytest.raises(shmring.Empty):
+                reader.pop(timeout=0)
+
+
+def test_each_of_several_readers_has_one_end_for_each_run_that_waits(ring):
+    for branch in ("a", "b"):
+        ring.subscribe(branch)
+    for run in (b"1", b"", b"2", b"", b""):
+        with ring.producer() as out:
+            if run:
+                out.push(run)
+            out.push_end()
+    for branch in ("a", "b"):
+        with ring.consumer(branch) as one, ring.consumer(branch) as other:
+            for run in ([b"1"], [], [b"2"], [], []):
+                assert list(one) == run
+                assert list(other) == []

@@ -152,6 +152,13 @@ BREAKS = [
         "the end of a stream: two members",
     ),
     Break(
+        "who joins passes every marker that follows the last end",
+        "end.c",
+        "\t\t\tif (at - e.crc >= ended)\n\t\t\t\tbreak;\n",
+        "",
+        "the end of a stream: of a run without messages, for which one joins",
+    ),
+    Break(
         "an end is counted by each who finds it",
         "end.c",
         "\t\tbool first = ENDED_AT(before) <= seen >> 8;",

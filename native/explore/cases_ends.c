@@ -44,6 +44,30 @@ static void two_runs(void)
 	world.producer[BEFORE] = NULL;
 }
 
+/* A run that has been read. The actors' producers begin theirs behind it. */
+static void a_run_before(void)
+{
+	struct shmring_lease l;
+	shmring_producer *p;
+	shmring_member *m;
+
+	(void)branch("a", (struct shmring_branch_options){0});
+	MUST(shmring_join(&handles[BEFORE], "a", NULL, "before", &m) == SHMRING_OK);
+	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);
+	push_end(p);
+	MUST(shmring_take(m, 1, 1, &l) == SHMRING_ENDED);
+	shmring_producer_close(p);
+	shmring_member_close(m);
+	seat_actors();
+}
+
+/* Joins for the run that is to come, or has come. */
+static void join_and_consume_runs(int me)
+{
+	MUST(shmring_join(&handles[me], "a", NULL, "late", &world.member[me]) == SHMRING_OK);
+	consume_runs(me);
+}
+
 /* One who died before holds the first number; the end comes behind it. */
 static void an_end_behind_an_orphan(void)
 {
@@ -91,6 +115,12 @@ static const struct exploration cases[] = {
      .keeps = 1,
      .after = check_ends,
      .actor = {{PRODUCER(produce_two_runs)}, {ENDS}, {ENDS}}},
+    {.name = "the end of a stream: of a run without messages, for which one joins",
+     .slots = 4,
+     .before = a_run_before,
+     .keeps = 1,
+     .after = check_ends,
+     .actor = {{PRODUCER(produce_the_end)}, {.body = join_and_consume_runs, .from = 1, .stays = true}}},
     {.name = "the end of a stream: it overwrites what two look at",
      .slots = 2,
      .before = two_waiting, /* the end will lie where the first number does */

@@ -119,7 +119,8 @@ static PyMethodDef methods[] = {
     {"push_end", FASTCALL(GUARDED(producer_push_end)), METH_FASTCALL | METH_KEYWORDS,
      "push_end($self, *, timeout=None)\n--\n\nPublish an end marker: it ends the iteration of every consumer of "
      "every branch.\n"
-     "Members of a branch share its messages, so each marker ends one of them."},
+     "Markers of producers that were open at the same time, with no message between them, are one end; a "
+     "producer that has\npushed nothing since the last end ends a run without messages."},
     {"claim", FASTCALL(GUARDED(producer_claim)), METH_FASTCALL | METH_KEYWORDS, claim_doc},
     {"wait_durable", FASTCALL(GUARDED(producer_wait_durable)), METH_FASTCALL | METH_KEYWORDS, wait_durable_doc},
     {"next", FASTCALL(GUARDED(producer_next)), METH_FASTCALL,

@@ -112,6 +112,13 @@ def test_a_consumer_that_comes_first_gets_all(
     assert consumer.returncode == 0
 
 
+def test_a_run_without_messages_ends_its_consumer_too(name: str) -> None:
+    good("create", name)
+    for lines in (b"hello\n", b"", b"", b"again\n", b""):
+        good("produce", name, "--end", input=lines)
+        assert good("consume", name, "--branch", "b") == lines.decode()
+
+
 def test_one_end_marker_ends_all_consumers_run_after_run(
     name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
 ) -> None:

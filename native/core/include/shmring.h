@@ -192,7 +192,7 @@ SHMRING_API void shmring_producer_close(shmring_producer *producer);
  * published, each only by what it names. SHMRING_E_INVALID for any other. */
 enum shmring_kind {
 	SHMRING_KIND_BYTES = 0,
-	SHMRING_KIND_END = 2, /* ends the stream for every member of every branch; length 0 */
+	SHMRING_KIND_END = 2, /* ends a run of the stream for every member of every branch; length 0 */
 	SHMRING_KIND_ARROW_BATCH = 3, /* one encapsulated IPC record batch message of the ring's schema */
 	SHMRING_KIND_ARROW_STREAM = 4, /* encapsulated IPC messages: schema, dictionaries, batch */
 	SHMRING_KIND_USER = 16,

@@ -13,19 +13,26 @@
 #include "takes.h"
 #include "wake.h"
 
-/* Markers with nothing but aborted claims between them are one end. *marker: there is one. */
-static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, bool *marker)
+/* Markers of runs that overlap, with nothing but aborted claims between them, are one end:
+ * those whose producers had begun before the marker that comes before theirs. A producer
+ * that began behind it has ended a run of its own, without messages. From `from` on, for an
+ * end whose last marker so far ends at `ended`: behind the last of them, or `from`. */
+static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, uint64_t ended)
 {
-	uint64_t at = from;
+	uint64_t at = from, end = from;
 	struct entry e;
 
 	while (at - from < r->capacity && at < limit && is_published(r, at) &&
 	       entry_read(r, at, &e) == SHMRING_OK && e.next <= limit &&
 	       (e.kind == KIND_END || e.kind == KIND_ABORTED)) {
-		*marker |= e.kind == KIND_END;
+		if (e.kind == KIND_END) {
+			if (at - e.crc >= ended)
+				break;
+			end = ended = e.next;
+		}
 		at = e.next;
 	}
-	return at;
+	return end;
 }
 
 /* The branch stands at `seen` before a marker and what follows it, up to `end`.
@@ -70,11 +77,9 @@ bool member_pass_over(shmring_member *m, uint64_t seen, uint64_t end, bool marke
  * still before it, and *as_message is true. */
 bool member_at_end(shmring_member *m, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message)
 {
-	bool marker = true;
-
 	*as_message = m->takes_ends;
 	if (!m->takes_ends)
-		end = behind_markers(m->ring, end, limit, &marker);
+		end = behind_markers(m->ring, end, limit, end);
 	if (!announce(m, seen, end)) {
 		member_raise_hold(m);
 		return false;
@@ -125,25 +130,22 @@ bool end_has_to_wait(const shmring_member *m)
 						      load_relaxed(&m->ring->cursors->floor_next.v) > seen >> 8);
 }
 
-/* A new member has heard of all ends so far. Markers that directly follow an end
- * which the branch has passed belong to that one. */
+/* A new member has heard of all ends so far. Markers that follow an end which the branch
+ * has passed, and belong to it, are passed too. */
 void member_begins(shmring_member *m)
 {
 	struct branch *b = m->branch;
 	uint64_t seen, t, end, word;
-	bool marker;
 
 	do {
-		marker = false;
 		word = load_acquire(&b->taken.ended);
 		seen = load_acquire(&b->taken.v);
 		end = t = seen >> 8;
 		if (load_relaxed(&b->d.options) & BRANCH_LAPSE && member_stake(m, t) != t)
 			break;
 		if (word && t <= ENDED_AT(word))
-			end = behind_markers(m->ring, t, member_limit(m, t), &marker);
-		/* Aborted claims alone are no end: whoever was there is not to be told. */
-	} while (end > t && !((!marker || announce(m, seen, end)) && member_pass_over(m, seen, end, marker)));
+			end = behind_markers(m->ring, t, member_limit(m, t), ENDED_AT(word));
+	} while (end > t && !(announce(m, seen, end) && member_pass_over(m, seen, end, true)));
 	member_raise_hold(m);
 	store_relaxed(&m->heard, load_relaxed(&b->taken.ends));
 }

@@ -273,7 +273,7 @@ struct control {
 	union { /* written and read in one piece */
 		struct {
 			uint32_t length; /* bytes of payload */
-			uint32_t crc; /* CRC32C of the payload */
+			uint32_t crc; /* CRC32C of the payload; of an end marker: how far back its run began */
 		};
 		uint64_t payload;
 	};

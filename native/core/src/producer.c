@@ -72,6 +72,7 @@ int shmring_producer_open(shmring *r, const char *name, shmring_producer **out)
 	}
 	p->seat = &r->seats[p->seat_index];
 	p->floor = 0; /* the first claim asks */
+	p->began = load_relaxed(&r->cursors->claim.v);
 	*out = p;
 	return SHMRING_OK;
 }
@@ -295,6 +296,13 @@ static int no_claim(const shmring *r)
 	return fail(SHMRING_E_INVALID, "this producer of ring \"%s\" has no open claim", r->name);
 }
 
+/* What the entry of an end marker at `at` says in place of a checksum, which no bytes need:
+ * how far back the run began that it ends. docs/protocol.md, P11. */
+static uint32_t run_behind(uint64_t began, uint64_t at)
+{
+	return at - began < UINT32_MAX ? (uint32_t)(at - began) : UINT32_MAX;
+}
+
 int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t shift)
 {
 	shmring *r = p->ring;
@@ -316,7 +324,10 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 	status = kind_check(r, kind, slot_at(r, lo) + shift, length);
 	if (status)
 		return status;
-	if (r->options & OPT_CHECKSUM) {
+	if (kind == KIND_END) {
+		crc = run_behind(p->began, lo);
+		p->began = lo + p->claim_n;
+	} else if (r->options & OPT_CHECKSUM) {
 		flags |= FLAG_CHECKSUM;
 		crc = shmring_crc32c(0, slot_at(r, lo) + shift, length);
 	}
@@ -424,12 +435,26 @@ static int check_parts(const shmring_producer *p, const struct shmring_part *par
 	return SHMRING_OK;
 }
 
+/* Where the run began to which part `i` belongs. */
+static uint64_t began_before(const shmring_producer *p, const struct shmring_part *parts, uint32_t i)
+{
+	uint64_t at = p->claim_lo, began = p->began;
+
+	for (uint32_t k = 0; k < i; k++) {
+		at += parts[k].slots;
+		if (parts[k].kind == KIND_END)
+			began = at;
+	}
+	return began;
+}
+
 int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts, uint32_t n)
 {
 	shmring *r = p->ring;
 	int status = check_usable(r);
-	uint8_t flags = r->options & OPT_CHECKSUM ? FLAG_CHECKSUM : 0;
+	uint8_t checksum = r->options & OPT_CHECKSUM ? FLAG_CHECKSUM : 0;
 	uint64_t seq = p->claim_lo + p->claim_n;
+	uint64_t began = p->began;
 	uint64_t bytes = 0;
 	uint64_t time;
 
@@ -443,11 +468,17 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 	time = message_time(r->options);
 	for (uint32_t i = n; i-- > 0;) {
 		const struct shmring_part *part = &parts[i];
+		uint8_t flags = part->kind == KIND_END ? 0 : checksum;
 		uint32_t crc = 0;
 
 		seq -= part->slots;
 		if (flags)
 			crc = shmring_crc32c(0, slot_at(r, seq) + part->shift, part->length);
+		if (part->kind == KIND_END) {
+			crc = run_behind(began_before(p, parts, i), seq);
+			if (began == p->began) /* the last of them */
+				began = seq + part->slots;
+		}
 		bytes += part->length;
 		entry_fill(control_at(r, seq), time, part->length, part->slots, (uint8_t)p->seat_index, part->kind,
 			   flags, part->shift, crc);
@@ -457,6 +488,7 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 		}
 	}
 	p->claim_n = 0;
+	p->began = began;
 	publish_run(r, p->seat, r->options, control_at(r, seq), seq, n, bytes);
 	return SHMRING_OK;
 }

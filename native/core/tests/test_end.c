@@ -79,17 +79,17 @@ TEST(a_follower_ends_when_its_upstream_has_released_all)
 	END(r, p, ma, mb, mc);
 }
 
-TEST(markers_with_nothing_between_them_are_one_end)
+TEST(markers_of_runs_that_overlap_are_one_end)
 {
 	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
+	shmring_producer *p = producer_of(r), *q = producer_of(r), *s = producer_of(r);
 	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b"), *late;
 
 	push_n(p, 0, 1);
 	push_end(p);
-	push_end(p);
+	push_end(q);
 	NEED(shmring_next(p, 3) >= 0 && shmring_abort(p) == SHMRING_OK);
-	push_end(p);
+	push_end(s);
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	late = member_of(r, "b");
@@ -107,7 +107,85 @@ TEST(markers_with_nothing_between_them_are_one_end)
 	CHECK_IS(pop_number(late), SHMRING_ENDED);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
 	CHECK_IS(pop_number(other), SHMRING_UNAVAILABLE);
+	shmring_producer_close(q);
+	shmring_producer_close(s);
 	END(r, p, m, other, late);
+}
+
+/* What a program writes that finds nothing to send, before its reader or after it. */
+TEST(a_run_without_messages_ends_once_for_each_reader_that_comes_for_it)
+{
+	shmring *r = ring_new();
+
+	for (int run = 0; run < 5; run++) {
+		bool reader_first = run & 1;
+		shmring_member *m = reader_first ? member_of(r, "b") : NULL;
+		shmring_producer *p = producer_of(r);
+
+		if (run == 0)
+			push_n(p, 0, 1);
+		push_end(p);
+		shmring_producer_close(p);
+		if (!m)
+			m = member_of(r, "b");
+		if (run == 0)
+			CHECK_IS(pop_number(m), 0);
+		CHECK_IS(pop_number(m), SHMRING_ENDED);
+		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+		shmring_member_close(m);
+	}
+	shmring_close(r);
+}
+
+TEST(runs_without_messages_that_nobody_has_read_yet_are_an_end_each)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r), *next;
+	shmring_member *m;
+
+	push_n(p, 0, 1);
+	push_end(p);
+	push_end(p);
+	shmring_producer_close(p);
+	next = producer_of(r);
+	NEED(shmring_next(next, 3) >= 0 && shmring_abort(next) == SHMRING_OK);
+	push_end(next);
+	m = member_of(r, "b");
+	CHECK_IS(pop_number(m), 0);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	shmring_member_close(m);
+	m = member_of(r, "b"); /* the third one is still to be read */
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+	END(r, next, m);
+}
+
+TEST(ends_among_the_parts_of_one_publication_know_their_runs)
+{
+	const struct shmring_part parts[] = {
+	    {.slots = 1, .kind = SHMRING_KIND_END},
+	    {.slots = 2, .length = 8, .kind = SHMRING_KIND_BYTES},
+	    {.slots = 1, .kind = SHMRING_KIND_END},
+	    {.slots = 1, .kind = SHMRING_KIND_END},
+	};
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r);
+	shmring_member *m = member_of(r, "b");
+	uint64_t number = 7;
+
+	NEED(shmring_next(p, 5) == 0);
+	memcpy(shmring_slot(r, 1), &number, sizeof number);
+	NEED(shmring_publish_parts(p, parts, 4) == SHMRING_OK);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK_IS(pop_number(m), 7);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+	push_end(p);
+	CHECK_IS(control_at(r, 5)->crc, 0);
+	CHECK_IS(control_at(r, 3)->crc, 3 - 1);
+	END(r, p, m);
 }
 
 TEST(a_member_that_was_busy_for_some_runs_is_told_of_each)
@@ -131,7 +209,7 @@ TEST(a_member_that_was_busy_for_some_runs_is_told_of_each)
 TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
 {
 	shmring *r = ring_new();
-	shmring_producer *p = producer_of(r);
+	shmring_producer *p = producer_of(r), *q = producer_of(r), *s = producer_of(r);
 	shmring_member *m = member_of(r, "b");
 
 	push_n(p, 0, 1);
@@ -139,14 +217,16 @@ TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	shmring_member_close(m);
-	push_end(p); /* too late for that one */
-	push_end(p);
+	push_end(q); /* too late for that one */
+	push_end(s);
 	push_n(p, 1, 1);
 	m = member_of(r, "b");
 	CHECK_IS(pop_number(m), 1);
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 	push_end(p);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
+	shmring_producer_close(q);
+	shmring_producer_close(s);
 	END(r, p, m);
 }
 
