@@ -61,13 +61,21 @@ BREAKS = [
     Break(
         "a take that failed is done before its range is struck",
         "member.c",
-        "\t(void)ranges_remove(m->seat, &m->ranges_used, t, end); "
-        "/* a suffix or the whole: needs no entry */\n"
+        "\t(void)ranges_remove(m->seat, m->range, &m->ranges_used, t, end); "
+        "/* a suffix: needs no entry */\n"
         "\tcrash_order();\n"
         "\tstore_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));",
         "\tstore_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));\n"
-        "\t(void)ranges_remove(m->seat, &m->ranges_used, t, end);",
+        "\t(void)ranges_remove(m->seat, m->range, &m->ranges_used, t, end);",
         "two members share; one may die",
+    ),
+    Break(
+        "a member believes what its seat says that it holds",
+        "member.c",
+        "\tstruct seat *s = m->seat;\n\tint status = check_usable(m->ring);\n",
+        "\tstruct seat *s = m->seat;\n\tint status = check_usable(m->ring);\n"
+        "\tseat_read_ranges(s, m->range);\n",
+        "a stray write falls into what a member's seat records",
     ),
     Break(
         "the hold is stored after the take",
@@ -86,8 +94,8 @@ BREAKS = [
     Break(
         "the hold is raised before the range is struck",
         "member.c",
-        "\tstore_relaxed(&only->lo, NONE);\n\tm->ranges_used = 0;\n\traise_hold(m, NONE);\n",
-        "\traise_hold(m, NONE);\n\tstore_relaxed(&only->lo, NONE);\n\tm->ranges_used = 0;\n",
+        "\tstore_relaxed(&m->seat->range[0].lo, NONE);\n\tm->ranges_used = 0;\n\traise_hold(m, NONE);\n",
+        "\traise_hold(m, NONE);\n\tstore_relaxed(&m->seat->range[0].lo, NONE);\n\tm->ranges_used = 0;\n",
         "a producer laps two members, one of which may die",
     ),
     Break(
@@ -269,7 +277,7 @@ BREAKS = [
         "a lease is struck before an orphan records it",
         "nack.c",
         "\tif (is_new)\n\t\tseat_prepare(",
-        "\t(void)ranges_remove(s, &m->ranges_used, lo, hi);\n\tif (is_new)\n\t\tseat_prepare(",
+        "\t(void)ranges_remove(s, m->range, &m->ranges_used, lo, hi);\n\tif (is_new)\n\t\tseat_prepare(",
         "one hands back to the other, and may die",
     ),
     Break(
@@ -296,8 +304,10 @@ BREAKS = [
     Break(
         "what is handed back while no seat is free may be released the short way",
         "nack.c",
-        "\tif (m->ranges_used < 2) /* releases go the long way, which asks what is handed back */\n"
-        "\t\tm->ranges_used = 2;\n",
+        "\tif (m->ranges_used < 2) { /* releases go the long way, which asks what is handed back */\n"
+        "\t\tm->range[m->ranges_used].lo = NONE;\n"
+        "\t\tm->ranges_used = 2;\n"
+        "\t}\n",
         "",
         "one hands back where no seat is free, and may die",
     ),

@@ -243,6 +243,36 @@ void take_or_wait(int me, uint32_t messages)
 		wait_for_others(me);
 }
 
+/* Three messages in one lease, which is split, and what is left. */
+void consume_out_of_order(int me)
+{
+	shmring_member *m = world.member[me];
+	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
+	struct shmring_lease l;
+
+	MUST(shmring_take(m, 3, SMALL_SLOTS, &l) == SHMRING_OK);
+	MUST(deliver(m, &l, &ghost()->last_seen[me], sequences, numbers) == 3);
+	for (uint32_t i = 0; i < 3; i++) {
+		uint32_t k = (i + 1) % 3;
+		struct shmring_lease one = {.first = sequences[k], .end = sequences[k] + 1};
+
+		give_back(m, &one, &sequences[k], &numbers[k], 1);
+	}
+	MUST(shmring_member_hold(m) == NONE);
+}
+
+/* Somebody writes over what the first member's seat records. */
+void scribble_over_ranges(int me)
+{
+	struct range *ranges = world.member[0]->seat->range;
+
+	(void)me;
+	store_relaxed(&ranges[0].lo, NONE);
+	store_relaxed(&ranges[1].hi, 3);
+	store_relaxed(&ranges[1].lo, 0);
+	store_relaxed(&ranges[0].hi, 0);
+}
+
 static void sleep_for_message(shmring_member *m)
 {
 	(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_FUTEX);

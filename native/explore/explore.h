@@ -31,7 +31,7 @@ enum {
 	HANDLES = THREADS + 2, /* one for what is there before, one for what comes after */
 	BEFORE = THREADS,
 	AFTER = THREADS + 1,
-	HEAP = 1536, /* bytes for each handle's producers and members */
+	HEAP = 2048, /* bytes for each handle's producers and members */
 };
 
 struct memory {
@@ -227,6 +227,8 @@ void consume_until_late(int me); /* the same, once its deadline has passed */
 void take_what_is_there(int me);
 void take_and_abandon(int me);
 void hand_back_and_consume(int me);
+void consume_out_of_order(int me);
+void scribble_over_ranges(int me);
 void hand_back_without_a_seat(int me);
 void consume_until_interrupted(int me); /* and leaves */
 void produce_until_interrupted(int me); /* what there is room for */

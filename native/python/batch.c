@@ -29,7 +29,7 @@ static const struct shmring_message *batch_messages(struct lease *self)
 
 		if (status) {
 			PyMem_Free(messages);
-			raise_status(ring, status);
+			raise_not_read(ring, status, position);
 			return NULL;
 		}
 	}

@@ -75,6 +75,7 @@ extern PyType_Spec batch_spec;
 
 /* take.c */
 void raise_lapsed(struct member *member);
+void raise_not_read(struct ring *ring, int status, uint64_t position);
 PyObject *raise_end(struct member *member);
 PyObject *member_pop(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *member_lease(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);

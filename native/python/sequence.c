@@ -115,7 +115,7 @@ static bool keep(struct member *self, const struct shmring_lease *lease, int64_t
 	if (kept) {
 		*sequence = (int64_t)message.message_id;
 	} else if (status) {
-		raise_status(ring, status);
+		raise_not_read(ring, status, position);
 		(void)shmring_release(self->core, lease->first, lease->end);
 	} else {
 		(void)member_hand_back(self, lease->first, lease->end);

@@ -23,6 +23,19 @@ void raise_lapsed(struct member *self)
 	Py_XDECREF(error);
 }
 
+/* A message that was counted when it was taken cannot be read: none is there any more, too. */
+void raise_not_read(struct ring *ring, int status, uint64_t position)
+{
+	if (status == SHMRING_UNAVAILABLE)
+		PyErr_Format(
+		    error_class(ring->state, SHMRING_E_DAMAGED),
+		    "ring \"%U\": a message at or before %llu was there when it was taken, and is not any "
+		    "more; something has written over the ring",
+		    ring->label, (unsigned long long)position);
+	else
+		raise_status(ring, status);
+}
+
 static int wait_message(struct handle *handle, uint64_t Py_UNUSED(wanted), int64_t deadline)
 {
 	struct member *self = (struct member *)handle;

@@ -22,6 +22,16 @@
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 
+/* Damaged: it cannot be delivered; saying so once is enough. */
+static bool undeliverable(shmring_member *m, struct seat *dead, struct range *known, uint32_t k, int status)
+{
+	known[k].lo = NONE;
+	store_relaxed(&dead->range[k].lo, NONE);
+	store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
+	member_raise_hold(m);
+	return status != SHMRING_OK;
+}
+
 /* Moves the oldest messages that the dead member in seat `from` held into this
  * member's seat. The lease is recorded here before it is struck there, and
  * adopt_from says so in between: should this member die too, recovery keeps
@@ -32,23 +42,25 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	shmring *r = m->ring;
 	struct seat *s = m->seat;
 	struct seat *dead = &r->seats[from];
-	uint64_t lo = ranges_lowest(dead, LEASES);
+	struct range known[LEASES]; /* by the dead member */
 	uint32_t all = LEASES;
 	uint32_t k = 0;
 	uint32_t messages;
-	uint64_t hi, end;
+	uint64_t lo, hi, end;
 	bool marker = false;
 
-	while (k < LEASES - 1 && load_relaxed(&dead->range[k].lo) != lo)
+	seat_read_ranges(dead, known);
+	lo = ranges_lowest(known, LEASES);
+	while (k < LEASES - 1 && known[k].lo != lo)
 		k++;
-	hi = load_relaxed(&dead->range[k].hi);
+	hi = known[k].hi;
 	if (load_relaxed(&m->branch->d.options) & BRANCH_LAPSE) {
 		uint64_t from_here = member_stake(m, lo);
 
 		if (from_here > lo && hi > lo) {
 			end = from_here < hi ? from_here : hi;
-			(void)ranges_remove(dead, &all, lo, end); /* a prefix: needs no entry */
-			store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
+			(void)ranges_remove(dead, known, &all, lo, end); /* a prefix: needs no entry */
+			store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
 			member_raise_hold(m);
 			*status = member_lapsed(m, lo, end);
 			return true;
@@ -60,13 +72,8 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	if (lo < MAX_SEQUENCE)
 		*status = scan_messages(r, lo, hi, max_messages, max_slots, &end, &messages, &marker);
 	messages += marker && m->takes_ends;
-	if (*status || end == lo) {
-		/* Damaged: it cannot be delivered; saying so once is enough. */
-		store_relaxed(&dead->range[k].lo, NONE);
-		store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
-		member_raise_hold(m);
-		return *status != SHMRING_OK;
-	}
+	if (*status || end == lo)
+		return undeliverable(m, dead, known, k, *status);
 	store_relaxed(&s->lease.adopt_lo, lo);
 	store_relaxed(&s->lease.adopt_hi, end);
 	crash_order();
@@ -75,18 +82,20 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	*status = member_record(m, lo, end);
 	if (*status) {
 		store_relaxed(&s->lease.adopt_from, 0);
+		if (*status == SHMRING_E_DAMAGED)
+			return undeliverable(m, dead, known, k, *status);
 		member_raise_hold(m);
 		return true;
 	}
 	if (lo < load_relaxed(&s->lease.hold))
 		store_release(&s->lease.hold, lo);
 	fetch_add_seq_cst(&m->branch->d.moves, 1); /* see branch_released() */
-	(void)ranges_remove(dead, &all, lo, end); /* a prefix: needs no entry */
-	store_release(&dead->lease.hold, ranges_lowest(dead, LEASES));
+	(void)ranges_remove(dead, known, &all, lo, end); /* a prefix: needs no entry */
+	store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, 0);
 	if (messages == 0) {
-		(void)ranges_remove(s, &m->ranges_used, lo, end);
+		(void)ranges_remove(s, m->range, &m->ranges_used, lo, end);
 		member_raise_hold(m);
 		return false;
 	}
@@ -154,7 +163,7 @@ static bool free_if_empty(shmring_member *m, uint32_t index)
 {
 	struct seat *dead = &m->ring->seats[index];
 
-	if (ranges_lowest(dead, LEASES) != NONE)
+	if (seat_lowest(dead) != NONE)
 		return false;
 	fetch_and_seq_cst(&m->branch->d.members[index / 64], ~(UINT64_C(1) << (index % 64)));
 	store_release(&dead->lease.hold, NONE);
@@ -188,7 +197,7 @@ bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_slots, 
 		    load_relaxed(&dead->id.branch) != m->branch_index)
 			continue;
 		m->adopt_seat = i;
-		for (int k = 0; k < LEASES && !answered && ranges_lowest(dead, LEASES) != NONE; k++) {
+		for (int k = 0; k < LEASES && !answered && seat_lowest(dead) != NONE; k++) {
 			answered = adopt_from(m, i, max_messages, max_slots, lease, status);
 			undelivered |= !answered || *status;
 		}
@@ -223,7 +232,7 @@ bool member_take_again(shmring_member *m, uint32_t max_messages, uint64_t max_sl
 		if (*status || end == lo) /* damaged, as in adopt_from() */
 			end = hi;
 		if (*status || !messages) { /* without a free entry to split with it stays recorded */
-			(void)ranges_remove(m->seat, &m->ranges_used, lo, end);
+			(void)ranges_remove(m->seat, m->range, &m->ranges_used, lo, end);
 			member_raise_hold(m);
 		} else {
 			*lease = (struct shmring_lease){lo, end, messages, true};

@@ -92,7 +92,7 @@ struct shmring_member {
 	struct branch *branch;
 	uint32_t seat_index;
 	uint32_t branch_index;
-	uint32_t ranges_used; /* entries of seat->range below this may be in use */
+	uint32_t ranges_used; /* entries of `range` below this may be in use */
 	uint32_t graph_changes; /* upstream_released was computed in this state of the graph */
 	uint64_t upstream_released; /* cached */
 	uint64_t heard; /* of so many ends of the stream */
@@ -112,6 +112,7 @@ struct shmring_member {
 	int64_t adopt_after_ns; /* no try to adopt before that */
 	int64_t adopt_pause_ns;
 	uint32_t adopt_seat; /* the orphan from which this member adopted last */
+	struct range range[LEASES]; /* what is held; the seat's ranges say it to others, see takes.c */
 };
 
 #endif

@@ -79,7 +79,9 @@ uint64_t shmring_member_available(shmring_member *m)
 
 	if (load_relaxed(&m->branch->d.options) & BRANCH_LAPSE)
 		return from;
-	while (at < limit && at - from < r->capacity && is_published(r, at)) {
+	if (limit > from + r->capacity) /* no more lies in the ring */
+		limit = from + r->capacity;
+	while (at < limit && is_published(r, at)) {
 		struct entry e;
 
 		if (entry_read(r, at, &e) || e.next != at + 1 || e.kind == KIND_ABORTED || e.kind == KIND_END)

@@ -26,7 +26,11 @@ enum {
 	SLOT_BYTES = 300,
 	CONTROL_BYTES = 32,
 	BRANCHES = 64,
+#ifdef SHMRING_EXPLORE /* where each look at one of them is a step */
+	LEASES = 8,
+#else
 	LEASES = 48, /* separate ranges one member can hold */
+#endif
 	NAME_BYTES = 56,
 	MIN_SLOTS = 1024,
 	MAX_SEATS = 248, /* a seat's number fits 8 bits of `taken`; 255 is nobody */
@@ -299,7 +303,7 @@ static_assert(sizeof(struct branch) == 3 * CELL, "branch");
 static_assert(offsetof(struct cursors, branch) == 8 * CELL, "cursors");
 static_assert(sizeof(struct cursors) == 8 * CELL + BRANCHES * 3 * CELL, "cursors");
 static_assert(offsetof(struct seat, range) == 4 * CELL, "seat");
-static_assert(sizeof(struct seat) == 10 * CELL, "seat");
+static_assert(sizeof(struct seat) == 4 * CELL + LEASES * sizeof(struct range), "seat");
 static_assert(sizeof(struct control) == CONTROL_BYTES, "control");
 
 #endif

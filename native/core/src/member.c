@@ -125,7 +125,7 @@ uint32_t shmring_member_branch(const shmring_member *m)
 
 uint64_t shmring_member_hold(const shmring_member *m)
 {
-	return ranges_lowest(m->seat, m->ranges_used);
+	return ranges_lowest(m->range, m->ranges_used);
 }
 
 /* --- what is rare in a take ---------------------------------------------------- */
@@ -206,7 +206,7 @@ static inline void take_begins(struct seat *s, uint64_t t, uint64_t word)
 
 __attribute__((cold, noinline)) static int take_undone(shmring_member *m, uint64_t t, uint64_t end, int status)
 {
-	(void)ranges_remove(m->seat, &m->ranges_used, t, end); /* a suffix or the whole: needs no entry */
+	(void)ranges_remove(m->seat, m->range, &m->ranges_used, t, end); /* a suffix: needs no entry */
 	crash_order();
 	store_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));
 	member_raise_hold(m);
@@ -266,6 +266,7 @@ static inline int take_plain(shmring_member *m, uint64_t seen, const struct entr
 	store_relaxed(&s->range[0].hi, e->next);
 	crash_order();
 	store_relaxed(&s->range[0].lo, t);
+	m->range[0] = (struct range){t, e->next};
 	m->ranges_used = 1;
 	/* Relaxed: the CAS that follows releases it, and whoever sees the moved `taken`
 	 * (acquire) sees the hold. */
@@ -295,6 +296,10 @@ __attribute__((cold, noinline)) static int take_and_read(shmring_member *m, stru
 		return status;
 	position = lease->first;
 	status = shmring_read(m->ring, &position, lease->end, message);
+	if (status == SHMRING_UNAVAILABLE)
+		status = fail(SHMRING_E_DAMAGED,
+			      "ring \"%s\": message %llu was there when it was taken, and is not any more",
+			      m->ring->name, (unsigned long long)lease->first);
 	if (status)
 		(void)shmring_release(m, lease->first, lease->end);
 	return status;
@@ -418,14 +423,14 @@ __attribute__((noinline)) static int release_any(shmring_member *m, uint64_t fir
 
 int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 {
-	struct range *only = &m->seat->range[0];
+	const struct range *only = &m->range[0];
 
 	/* Here: one lease at a time, and all of it. */
-	if (__builtin_expect(!m->ring->owned || m->ranges_used != 1 || m->deferred.used ||
-				 load_relaxed(&only->lo) != first || load_relaxed(&only->hi) != end,
+	if (__builtin_expect(!m->ring->owned || m->ranges_used != 1 || m->deferred.used || only->lo != first ||
+				 only->hi != end,
 			     0))
 		return release_any(m, first, end);
-	store_relaxed(&only->lo, NONE);
+	store_relaxed(&m->seat->range[0].lo, NONE);
 	m->ranges_used = 0;
 	raise_hold(m, NONE);
 	return SHMRING_OK;
@@ -447,14 +452,14 @@ static int release_any(shmring_member *m, uint64_t first, uint64_t end)
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; release it again later");
 	if (m->deferred.used)
 		deferred_join(&m->deferred, &first, &end);
-	if (!ranges_remove(s, &m->ranges_used, first, end)) {
+	if (!ranges_remove(s, m->range, &m->ranges_used, first, end)) {
 		/* No entry to split with: keep holding it until one is free, or it is an end. */
 		deferred_put(&m->deferred, first, end);
 		return SHMRING_OK;
 	}
-	while (m->deferred.used && ranges_free_entry(s, &(uint32_t){m->ranges_used}) >= 0 &&
+	while (m->deferred.used && ranges_free_entry(m->range, &(uint32_t){m->ranges_used}) >= 0 &&
 	       deferred_take_any(&m->deferred, &first, &end))
-		(void)ranges_remove(s, &m->ranges_used, first, end);
+		(void)ranges_remove(s, m->range, &m->ranges_used, first, end);
 	member_raise_hold(m);
 	return SHMRING_OK;
 }

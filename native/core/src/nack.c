@@ -15,78 +15,84 @@
 #include "takes.h"
 #include "wake.h"
 
+/* Where a lease goes: decided once, whatever is scribbled over the seat meanwhile. */
+struct place {
+	uint32_t seat; /* NOBODY: there is none */
+	uint32_t entry;
+	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
+};
+
 /* Grows a range that ends or begins there, or takes a free entry. */
-static struct range *room_for(struct seat *orphan, uint64_t lo, uint64_t hi)
+static bool has_room(const struct seat *orphan, uint64_t lo, uint64_t hi, struct place *place)
 {
-	struct range *free_entry = NULL;
+	struct range known[LEASES];
 
+	seat_read_ranges(orphan, known);
+	place->entry = LEASES;
+	place->how = NEW_RANGE;
 	for (uint32_t k = 0; k < LEASES; k++) {
-		struct range *range = &orphan->range[k];
-
-		if (load_relaxed(&range->lo) == NONE)
-			free_entry = free_entry ? free_entry : range;
-		else if (load_relaxed(&range->hi) == lo || load_relaxed(&range->lo) == hi)
-			return range;
+		if (known[k].lo == NONE) {
+			place->entry = place->entry < LEASES ? place->entry : k;
+		} else if (known[k].hi == lo || known[k].lo == hi) {
+			place->entry = k;
+			place->how = known[k].lo == hi ? GROW_DOWN : GROW_UP;
+			break;
+		}
 	}
-	return free_entry;
+	return place->entry < LEASES;
 }
 
-static void orphan_record(struct seat *orphan, uint64_t lo, uint64_t hi)
+static void orphan_record(struct seat *orphan, const struct place *place, uint64_t lo, uint64_t hi)
 {
-	struct range *range = room_for(orphan, lo, hi);
+	struct range *range = &orphan->range[place->entry];
 
 	/* Not above the lowest range at any time. */
 	if (lo < load_relaxed(&orphan->lease.hold))
 		store_release(&orphan->lease.hold, lo);
 	crash_order();
-	if (load_relaxed(&range->lo) == hi) {
-		store_relaxed(&range->lo, lo);
-	} else {
+	if (place->how != GROW_DOWN)
 		store_relaxed(&range->hi, hi);
-		crash_order();
-		if (load_relaxed(&range->lo) == NONE)
-			store_relaxed(&range->lo, lo);
-	}
+	crash_order();
+	if (place->how != GROW_UP)
+		store_relaxed(&range->lo, lo);
 }
 
 /* An orphan that has room, so that many who hand back do not take all seats; or
  * a free seat; or NOBODY. */
-static uint32_t find_orphan(shmring *r, uint32_t branch, uint64_t lo, uint64_t hi)
+static struct place find_orphan(shmring *r, uint32_t branch, uint64_t lo, uint64_t hi)
 {
-	uint32_t found = NOBODY;
+	struct place found = {.seat = NOBODY, .how = NEW_ORPHAN}, orphan;
 
 	for (uint32_t i = r->seat_count; i-- > 0;) {
 		uint32_t state = load_relaxed(&r->seats[i].id.state);
 
+		orphan.seat = i;
 		if (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.branch) == branch &&
-		    room_for(&r->seats[i], lo, hi))
-			return i;
+		    has_room(&r->seats[i], lo, hi, &orphan))
+			return orphan;
 		if (state == SEAT_FREE && !seat_is_own(r, i))
-			found = i;
+			found.seat = i;
 	}
 	return found;
 }
 
 /* Strikes what an entry has on both sides of [lo, hi) only if there is another entry for the tail. */
-static bool can_strike(const struct seat *s, uint64_t lo, uint64_t hi)
+static bool can_strike(const shmring_member *m, uint64_t lo, uint64_t hi)
 {
-	bool inside = false, free_entry = false;
+	bool inside = false;
 
-	for (uint32_t k = 0; k < LEASES; k++) {
-		uint64_t a = load_relaxed(&s->range[k].lo);
-
-		free_entry |= a == NONE;
-		inside |= a < lo && load_relaxed(&s->range[k].hi) > hi;
-	}
-	return !inside || free_entry;
+	for (uint32_t k = 0; k < m->ranges_used; k++)
+		inside |= m->range[k].lo < lo && m->range[k].hi > hi;
+	return !inside || ranges_free_entry(m->range, &(uint32_t){m->ranges_used}) >= 0;
 }
 
-static void hand_over(shmring_member *m, uint32_t to, uint64_t lo, uint64_t hi)
+static void hand_over(shmring_member *m, const struct place *place, uint64_t lo, uint64_t hi)
 {
 	shmring *r = m->ring;
 	struct seat *s = m->seat;
+	uint32_t to = place->seat;
 	struct seat *orphan = &r->seats[to];
-	bool is_new = load_relaxed(&orphan->id.state) == SEAT_FREE;
+	bool is_new = place->how == NEW_ORPHAN;
 
 	store_relaxed(&s->lease.adopt_lo, lo);
 	store_relaxed(&s->lease.adopt_hi, hi);
@@ -95,7 +101,7 @@ static void hand_over(shmring_member *m, uint32_t to, uint64_t lo, uint64_t hi)
 	crash_order();
 	if (is_new)
 		seat_prepare(orphan, m->branch_index);
-	orphan_record(orphan, lo, hi);
+	orphan_record(orphan, place, lo, hi);
 	crash_order();
 	if (is_new) {
 		store_release(&orphan->id.state, SEAT_ORPHAN);
@@ -103,7 +109,7 @@ static void hand_over(shmring_member *m, uint32_t to, uint64_t lo, uint64_t hi)
 		fetch_or_seq_cst(&m->branch->d.members[to / 64], UINT64_C(1) << (to % 64));
 	}
 	fetch_add_seq_cst(&m->branch->d.moves, 1); /* see branch_released() */
-	(void)ranges_remove(s, &m->ranges_used, lo, hi);
+	(void)ranges_remove(s, m->range, &m->ranges_used, lo, hi);
 	member_raise_hold(m);
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, 0);
@@ -119,8 +125,10 @@ static int keep_to_give_again(shmring_member *m, uint64_t first, uint64_t end)
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; hand it back again later");
 	deferred_join(&m->returned, &first, &end);
 	deferred_put(&m->returned, first, end);
-	if (m->ranges_used < 2) /* releases go the long way, which asks what is handed back */
+	if (m->ranges_used < 2) { /* releases go the long way, which asks what is handed back */
+		m->range[m->ranges_used].lo = NONE;
 		m->ranges_used = 2;
+	}
 	store_relaxed(&m->gives_again, true);
 	wake(m->branch, INT_MAX); /* threads that wait in this member */
 	return SHMRING_OK;
@@ -130,7 +138,7 @@ static int hand_back(shmring_member *m, uint64_t first, uint64_t end)
 {
 	shmring *r = m->ring;
 	int status = SHMRING_OK;
-	uint32_t to;
+	struct place to;
 
 	/* Who died between two seats is settled before either of them changes. */
 	if (!leases_move(m))
@@ -138,14 +146,14 @@ static int hand_back(shmring_member *m, uint64_t first, uint64_t end)
 			    "ring \"%s\": a member that died moving a lease cannot be cleared away now; try again",
 			    r->name);
 	to = find_orphan(r, m->branch_index, first, end);
-	if (to == NOBODY && recover_dead_seats(r))
+	if (to.seat == NOBODY && recover_dead_seats(r))
 		to = find_orphan(r, m->branch_index, first, end);
 	if (load_relaxed(&m->branch->d.state) != BRANCH_ACTIVE)
 		status = shmring_release(m, first, end); /* dropped: it is delivered to nobody any more */
-	else if (to == NOBODY)
+	else if (to.seat == NOBODY)
 		status = keep_to_give_again(m, first, end);
 	else
-		hand_over(m, to, first, end);
+		hand_over(m, &to, first, end);
 	leases_moved(m);
 	return status;
 }
@@ -164,7 +172,7 @@ int shmring_nack(shmring_member *m, uint64_t first, uint64_t end)
 			    (unsigned long long)first, (unsigned long long)end);
 	if (m->gives_again && deferred_overlaps(&m->returned, first, end))
 		return fail_returned(m, first, end);
-	if (!can_strike(m->seat, first, end))
+	if (!can_strike(m, first, end))
 		return fail(
 		    SHMRING_E_LEASES,
 		    "ring \"%s\": this member holds %d separate leases, and has no room for another piece; "

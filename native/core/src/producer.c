@@ -284,9 +284,9 @@ int64_t shmring_producer_available(shmring_producer *p)
 	p->floor = load_acquire(&r->cursors->floor.v);
 	if (p->floor + r->capacity / 2 < claim)
 		p->floor = floor_advance(r, claim - r->capacity / 2);
-	if (p->floor >= MAX_SEQUENCE)
-		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its floor is damaged (%llu)", r->name,
-			    (unsigned long long)p->floor);
+	if (p->floor > claim || claim >= MAX_SEQUENCE)
+		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its cursors are damaged (claim %llu, floor %llu)",
+			    r->name, (unsigned long long)claim, (unsigned long long)p->floor);
 	order_before_filling();
 	return (int64_t)(p->floor + r->capacity);
 }
@@ -344,7 +344,8 @@ static int extend_claim(shmring_producer *p, uint64_t last)
 	shmring *r = p->ring;
 	uint64_t n = last + 1 - p->claim_lo;
 
-	if (!(r->options & OPT_SINGLE_PRODUCER) || last < p->claim_lo || last >= p->floor + r->capacity)
+	if (!(r->options & OPT_SINGLE_PRODUCER) || last < p->claim_lo || n > r->capacity ||
+	    last >= p->floor + r->capacity)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": done(%llu) is outside the claim", r->name,
 			    (unsigned long long)last);
 	store_relaxed(&p->seat->intent.n, n);

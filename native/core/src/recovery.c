@@ -27,7 +27,7 @@ static void settle_member(shmring *r, struct seat *s, uint32_t index)
 	}
 	b = &r->cursors->branch[id];
 	settle_take(r, s, index, b);
-	low = ranges_lowest(s, LEASES);
+	low = seat_lowest(s);
 	/* Its number may be another branch's by now. */
 	is_member = load_relaxed(&b->d.members[index / 64]) >> (index % 64) & 1;
 	branch_member_left(r, id);

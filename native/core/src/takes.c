@@ -13,84 +13,140 @@
 
 /* --- the ranges of one seat ------------------------------------------------- */
 
-/* `used` bounds the entries that may be in use, so that the common case (one
- * lease at a time) looks at one of them. */
-uint64_t ranges_lowest(const struct seat *s, uint32_t used)
+/* What a seat records is written there for those who come after its owner's death. The
+ * owner knows it himself and never reads it again, and a recoverer reads it once: whatever
+ * somebody scribbles over the seat, `known` says the same from one look to the next.
+ *
+ * `used` bounds the entries that may be in use, so that the common case (one
+ * lease at a time) looks at one of them. Those beyond it say nothing. */
+uint64_t ranges_lowest(const struct range *known, uint32_t used)
 {
 	uint64_t low = NONE;
 
-	for (uint32_t k = 0; k < used; k++) {
-		uint64_t lo = load_relaxed(&s->range[k].lo);
-
-		if (lo < low)
-			low = lo;
-	}
+	for (uint32_t k = 0; k < used; k++)
+		if (known[k].lo < low)
+			low = known[k].lo;
 	return low;
 }
 
 /* Raises *used if it has to; -1: all are in use. */
-int ranges_free_entry(const struct seat *s, uint32_t *used)
+int ranges_free_entry(const struct range *known, uint32_t *used)
 {
 	for (uint32_t k = 0; k < *used; k++)
-		if (load_relaxed(&s->range[k].lo) == NONE)
+		if (known[k].lo == NONE)
 			return (int)k;
 	return *used < LEASES ? (int)(*used)++ : -1;
 }
 
+static void set_lo(struct seat *s, struct range *known, uint32_t k, uint64_t lo)
+{
+	known[k].lo = lo;
+	store_relaxed(&s->range[k].lo, lo);
+}
+
+static void set_hi(struct seat *s, struct range *known, uint32_t k, uint64_t hi)
+{
+	known[k].hi = hi;
+	store_relaxed(&s->range[k].hi, hi);
+}
+
+/* In a free entry. */
+static void set_range(struct seat *s, struct range *known, uint32_t k, uint64_t lo, uint64_t hi)
+{
+	set_hi(s, known, k, hi);
+	crash_order();
+	set_lo(s, known, k, lo);
+}
+
 /* Strikes [lo, hi) wherever it is recorded. False if that would need one more
- * entry than there is; nothing is changed then. */
-bool ranges_remove(struct seat *s, uint32_t *used, uint64_t lo, uint64_t hi)
+ * entry than there is; nothing is changed then, as a member's ranges do not overlap. */
+bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t lo, uint64_t hi)
 {
 	for (uint32_t k = 0; k < *used; k++) {
-		uint64_t a = load_relaxed(&s->range[k].lo);
-		uint64_t b = load_relaxed(&s->range[k].hi);
+		uint64_t a = known[k].lo, b = known[k].hi;
 
 		if (a == NONE || a >= hi || b <= lo)
 			continue;
 		if (a >= lo && b <= hi) {
-			store_relaxed(&s->range[k].lo, NONE);
+			set_lo(s, known, k, NONE);
 		} else if (a >= lo) {
-			store_relaxed(&s->range[k].lo, hi);
+			set_lo(s, known, k, hi);
 		} else if (b <= hi) {
-			store_relaxed(&s->range[k].hi, lo);
+			set_hi(s, known, k, lo);
 		} else {
-			int other = ranges_free_entry(s, used);
+			int other = ranges_free_entry(known, used);
 
 			if (other < 0)
 				return false;
 			/* Killed between the two, the tail is recorded twice
 			 * and nothing is struck yet: recovery sees one range. */
-			store_relaxed(&s->range[other].hi, b);
+			set_range(s, known, (uint32_t)other, hi, b);
 			crash_order();
-			store_relaxed(&s->range[other].lo, hi);
-			crash_order();
-			store_relaxed(&s->range[k].hi, lo);
+			set_hi(s, known, k, lo);
 		}
 	}
 	return true;
 }
 
-/* Records [lo, hi): grows the range that ends at lo, or takes a free entry. */
+/* Of an orphan, or of somebody dead. */
+void seat_read_ranges(const struct seat *s, struct range known[LEASES])
+{
+	for (int k = 0; k < LEASES; k++) {
+		known[k].lo = load_relaxed(&s->range[k].lo);
+		known[k].hi = known[k].lo == NONE ? 0 : load_relaxed(&s->range[k].hi);
+	}
+}
+
+uint64_t seat_lowest(const struct seat *s)
+{
+	struct range known[LEASES];
+
+	seat_read_ranges(s, known);
+	return ranges_lowest(known, LEASES);
+}
+
+/* What would need one more entry than there is stays recorded, and is delivered again. */
+static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
+{
+	struct range known[LEASES];
+
+	seat_read_ranges(s, known);
+	(void)ranges_remove(s, known, &(uint32_t){LEASES}, lo, hi);
+}
+
+/* Records [lo, hi): grows the range that ends at lo, or takes a free entry. What a member
+ * holds is not delivered to it again, so that its ranges never overlap. */
 int member_record(shmring_member *m, uint64_t lo, uint64_t hi)
 {
 	struct seat *s = m->seat;
+	struct range *known = m->range;
+	uint32_t grows = LEASES;
 	int entry;
 
-	for (uint32_t k = 0; k < m->ranges_used; k++)
-		if (load_relaxed(&s->range[k].hi) == lo && load_relaxed(&s->range[k].lo) != NONE) {
-			store_relaxed(&s->range[k].hi, hi);
-			return SHMRING_OK;
-		}
-	entry = ranges_free_entry(s, &m->ranges_used);
+	for (uint32_t k = 0; k < m->ranges_used; k++) {
+		if (known[k].lo == NONE)
+			continue;
+		if (known[k].lo < hi && known[k].hi > lo)
+			return fail(
+			    SHMRING_E_DAMAGED,
+			    "ring \"%s\": its cursors are damaged: [%llu, %llu) is to be taken by a member "
+			    "that holds some of it already",
+			    m->ring->name, (unsigned long long)lo, (unsigned long long)hi);
+		if (known[k].hi == lo)
+			grows = k;
+	}
+	if (grows < LEASES) {
+		set_hi(s, known, grows, hi);
+		return SHMRING_OK;
+	}
+	entry = ranges_free_entry(known, &m->ranges_used);
 	if (entry < 0)
 		return fail(
 		    SHMRING_E_LEASES,
 		    "this member of ring \"%s\" holds %d separate leases already; release some, or copy what "
 		    "you keep",
 		    m->ring->name, LEASES);
-	store_relaxed(&s->range[entry].hi, hi);
-	crash_order();
-	store_relaxed(&s->range[entry].lo, lo);
+	set_range(s, known, (uint32_t)entry, lo, hi);
 	return SHMRING_OK;
 }
 
@@ -105,6 +161,8 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 	uint32_t n = 0;
 
 	*marker = false;
+	if (max_slots > r->capacity)
+		max_slots = r->capacity;
 	while (n < max_messages && at < limit && at - from < r->capacity && is_published(r, at)) {
 		struct entry e;
 		int status = entry_read(r, at, &e);
@@ -128,7 +186,7 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 			n += (uint32_t)ones;
 			continue;
 		}
-		if ((n && e.next - from > max_slots) || e.next > limit)
+		if (e.next > limit || (e.next - from > max_slots && (n || e.next - from > r->capacity)))
 			break;
 		at = e.next;
 		if (__builtin_expect(e.kind == KIND_END, 0)) {
@@ -181,7 +239,7 @@ void confirm(shmring_member *m, uint32_t last, uint64_t t)
 
 void member_raise_hold(shmring_member *m)
 {
-	uint64_t low = ranges_lowest(m->seat, m->ranges_used);
+	uint64_t low = ranges_lowest(m->range, m->ranges_used);
 
 	if (low == NONE)
 		m->ranges_used = 0;
@@ -218,29 +276,38 @@ int member_lapsed(shmring_member *m, uint64_t first, uint64_t end)
 static bool is_boundary(const shmring_member *m, uint64_t at)
 {
 	for (uint32_t k = 0; k < m->ranges_used; k++)
-		if (load_relaxed(&m->seat->range[k].lo) != NONE &&
-		    (load_relaxed(&m->seat->range[k].lo) == at || load_relaxed(&m->seat->range[k].hi) == at))
+		if (m->range[k].lo != NONE && (m->range[k].lo == at || m->range[k].hi == at))
 			return true;
 	return is_published(m->ring, at);
 }
 
 static bool is_held(const shmring_member *m, uint64_t first, uint64_t end)
 {
-	const struct seat *s = m->seat;
 	uint64_t at = first;
 	uint32_t k = 0;
 
 	while (at < end && k < m->ranges_used) {
-		uint64_t lo = load_relaxed(&s->range[k].lo);
-
-		if (lo <= at && load_relaxed(&s->range[k].hi) > at) {
-			at = load_relaxed(&s->range[k].hi);
+		if (m->range[k].lo <= at && m->range[k].hi > at) {
+			at = m->range[k].hi;
 			k = 0; /* neighbours may be recorded in any order */
 		} else {
 			k++;
 		}
 	}
 	return first < end && at >= end;
+}
+
+static int fail_boundary(const shmring_member *m, uint64_t at, uint64_t first, uint64_t end)
+{
+	const shmring *r = m->ring;
+	uint64_t published = load_relaxed(&control_at(r, at)->published);
+
+	if (published && (published > at || (published - 1 - at) & r->mask)) /* not of a lap before */
+		return fail(SHMRING_E_DAMAGED,
+			    "ring \"%s\": the control entry of message %llu is damaged (published as %llu)",
+			    r->name, (unsigned long long)at, (unsigned long long)(published - 1));
+	return fail(SHMRING_E_INVALID, "ring \"%s\": [%llu, %llu) begins or ends inside a message", r->name,
+		    (unsigned long long)first, (unsigned long long)end);
 }
 
 /* A hold that began inside a message would stop the floor there, where no branch can begin. */
@@ -250,10 +317,9 @@ int member_check_held(const shmring_member *m, uint64_t first, uint64_t end)
 		return fail(SHMRING_E_INVALID,
 			    "ring \"%s\": [%llu, %llu) is not held by this member, or not all of it",
 			    m->ring->name, (unsigned long long)first, (unsigned long long)end);
-	if (!is_boundary(m, first) || !is_boundary(m, end))
-		return fail(SHMRING_E_INVALID, "ring \"%s\": [%llu, %llu) begins or ends inside a message",
-			    m->ring->name, (unsigned long long)first, (unsigned long long)end);
-	return SHMRING_OK;
+	if (!is_boundary(m, first))
+		return fail_boundary(m, first, first, end);
+	return is_boundary(m, end) ? SHMRING_OK : fail_boundary(m, end, first, end);
 }
 
 int fail_returned(const shmring_member *m, uint64_t first, uint64_t end)
@@ -267,21 +333,18 @@ int fail_returned(const shmring_member *m, uint64_t first, uint64_t end)
 /* A split that was interrupted recorded the tail twice. */
 static void join_split(struct seat *s)
 {
-	for (int k = 0; k < LEASES; k++) {
-		uint64_t lo = load_relaxed(&s->range[k].lo);
+	struct range known[LEASES];
 
-		for (int j = 0; lo != NONE && j < LEASES; j++) {
-			uint64_t hi = load_relaxed(&s->range[k].hi);
-			uint64_t tail = load_relaxed(&s->range[j].lo), tail_hi = load_relaxed(&s->range[j].hi);
-
-			if (tail == NONE || tail <= lo || tail >= hi)
+	seat_read_ranges(s, known);
+	for (uint32_t k = 0; k < LEASES; k++)
+		for (uint32_t j = 0; known[k].lo != NONE && j < LEASES; j++) {
+			if (known[j].lo == NONE || known[j].lo <= known[k].lo || known[j].lo >= known[k].hi)
 				continue;
-			if (tail_hi > hi)
-				store_relaxed(&s->range[k].hi, tail_hi);
+			if (known[j].hi > known[k].hi)
+				set_hi(s, known, k, known[j].hi);
 			crash_order();
-			store_relaxed(&s->range[j].lo, NONE);
+			set_lo(s, known, j, NONE);
 		}
-	}
 }
 
 /* A lease that was on its way between this seat and another is kept in one of
@@ -291,7 +354,6 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 	uint64_t from = load_relaxed(&s->lease.adopt_from) & ~ADOPT_AWAY;
 	bool away = load_relaxed(&s->lease.adopt_from) & ADOPT_AWAY;
 	uint64_t lo = load_relaxed(&s->lease.adopt_lo), hi = load_relaxed(&s->lease.adopt_hi);
-	uint32_t all = LEASES;
 
 	if (from && from <= r->seat_count) {
 		const struct seat *other = &r->seats[from - 1];
@@ -305,7 +367,7 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 				continue;
 			if (away)
 				fetch_or_seq_cst(&b->d.members[(from - 1) / 64], UINT64_C(1) << ((from - 1) % 64));
-			(void)ranges_remove(s, &all, lo, hi);
+			seat_strike(s, lo, hi);
 		}
 	}
 	crash_order();
@@ -317,14 +379,13 @@ void settle_take(shmring *r, struct seat *s, uint32_t index, struct branch *b)
 	uint64_t taken = load_acquire(&b->taken.v); /* before take_end: who moved it on has confirmed */
 	uint64_t take_end = load_relaxed(&s->lease.take_end);
 	uint64_t end = TAKE_END(take_end);
-	uint32_t all = LEASES;
 
 	join_split(s);
 	settle_move(r, s, b);
 	crash_order();
 	if (take_end & TAKE_PENDING) {
 		if (taken != (end << 8 | index))
-			(void)ranges_remove(s, &all, load_relaxed(&s->lease.take_lo), end);
+			seat_strike(s, load_relaxed(&s->lease.take_lo), end);
 		crash_order();
 		store_release(&s->lease.take_end, take_end & ~TAKE_PENDING);
 	}

@@ -6,9 +6,11 @@
 #include "wake.h"
 
 void confirm(shmring_member *member, uint32_t last, uint64_t t);
-int ranges_free_entry(const struct seat *seat, uint32_t *used);
-bool ranges_remove(struct seat *seat, uint32_t *used, uint64_t lo, uint64_t hi);
-uint64_t ranges_lowest(const struct seat *seat, uint32_t used);
+int ranges_free_entry(const struct range *known, uint32_t *used);
+bool ranges_remove(struct seat *seat, struct range *known, uint32_t *used, uint64_t lo, uint64_t hi);
+uint64_t ranges_lowest(const struct range *known, uint32_t used);
+void seat_read_ranges(const struct seat *seat, struct range known[LEASES]);
+uint64_t seat_lowest(const struct seat *seat);
 int scan_messages(const shmring *ring, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
 		  uint64_t *end, uint32_t *messages, bool *marker);
 int member_check_held(const shmring_member *member, uint64_t first, uint64_t end);

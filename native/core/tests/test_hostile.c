@@ -52,18 +52,32 @@ static int take_on(void *name)
 {
 	shmring *r;
 	shmring_member *m;
-	struct shmring_lease l;
+	struct shmring_lease held[40], l;
 	struct shmring_message message;
+	uint64_t seed = (uint64_t)getpid();
+	size_t n = 0;
 	volatile uint32_t sum = 0;
 
 	if (shmring_attach(scene->path, 0, &r) || shmring_join(r, name, NULL, "m", &m))
 		return 0;
 	while (!over()) {
 		(void)shmring_wait_message(m, soon(), SHMRING_WAIT_DEFAULT);
-		if (shmring_take(m, 10, 100, &l) == SHMRING_OK) {
+		if (n < sizeof held / sizeof *held && shmring_take(m, 10, 100, &held[n]) == SHMRING_OK) {
+			l = held[n++];
 			for (uint64_t at = l.first; shmring_read(r, &at, l.end, &message) == SHMRING_OK;)
 				sum += shmring_crc32c(0, message.data, message.length);
-			(void)shmring_release(m, l.first, l.end);
+		}
+		while (n && random_next(&seed) % 40 < n) { /* from the middle of what is held, too */
+			size_t k = seed % n;
+
+			l = held[k];
+			if (seed >> 32 & 1 && l.end - l.first > 2)
+				(void)shmring_release(m, l.first + 1, l.first + 2);
+			held[k] = held[--n];
+			if (seed >> 33 & 7)
+				(void)shmring_release(m, l.first, l.end);
+			else
+				(void)shmring_nack(m, l.first, l.end);
 		}
 		(void)shmring_recover(r, NULL);
 		answered();
