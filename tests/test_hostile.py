@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
+
 import pytest
+
+import shmring
 
 # In a child, which a crash would end.
 MUTATE = """
@@ -113,3 +117,103 @@ def test_reader_goes_on_behind_control_entries_that_a_peer_has_changed(name, chi
         print("survived")
     """
     assert child(code, name).end() == "survived\n"
+
+
+# As native/core/tests/test_scribble.c, through the binding.
+SCRIBBLE = """
+    import mmap, random, struct, sys
+    import shmring
+
+    name, seed, rounds = sys.argv[1:]
+    EDGES = [0, 1, 2, 1023, 1024, 1025, 2**32 - 1, 2**56 - 1, 2**56, 2**63 - 1, 2**63, 2**64 - 1]
+
+    def some(rng, claim):
+        how = rng.randrange(5)
+        if how == 0:
+            return rng.choice(EDGES)
+        if how == 1:
+            return rng.randrange(2**64)
+        sequence = max(claim + 20 - rng.randrange(1500), 0)
+        if how == 2:
+            return sequence
+        bits = rng.choice([7, 8])  # as `taken` and a take have it
+        return sequence << bits | rng.randrange(2**bits)
+
+    def act(rng, out, many, one, exclusive, batches, taken):
+        how = rng.randrange(12)
+        if how < 3:
+            out.push_many([b"x" * rng.randrange(300)] * (1 + rng.randrange(20)), timeout=0)
+        elif how == 3:
+            out.push(b"y" * rng.randrange(2000), timeout=0)
+        elif how == 4:
+            with out.claim(rng.randrange(1, 2000), timeout=0) as claim:
+                claim.commit() if rng.randrange(2) else claim.abort()
+        elif how == 5:
+            batches.append(many.lease_many(1 + rng.randrange(40), timeout=0))
+        elif how == 6 and batches:
+            batch = rng.choice(batches)
+            look = rng.choice(["array", "lengths", "message_ids", "slots", "offsets", "kinds"])
+            sum(bytes(getattr(batch, look)))
+            len(list(batch))
+        elif how == 7 and batches:
+            batch = batches.pop(rng.randrange(len(batches)))
+            if rng.randrange(3) == 0:
+                batch.nack(rng.randrange(len(batch)), 1)
+            batch.release()
+        elif how == 8:
+            many.pop(timeout=0)
+        elif how == 9:
+            sequence = one.next()
+            if sequence >= 0:
+                taken.append(sequence)
+        elif how == 10 and taken:
+            one.done(taken.pop(rng.randrange(len(taken))))
+        elif how == 11 and exclusive:
+            one.available()
+
+    for number in range(int(seed), int(seed) + int(rounds)):
+        rng = random.Random(number)
+        with shmring.create(name, slots=1024, participants=6, temporary=True) as ring:
+            with open(ring.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+                exclusive = rng.randrange(2) == 1
+                seats = len(memory) - 1024 * 332 - 8192
+                with (
+                    ring.producer() as out,
+                    ring.consumer("a") as many,
+                    ring.consumer("b", exclusive=exclusive) as one,
+                ):
+                    batches, taken, claim = [], [], 0
+                    for _ in range(150):
+                        try:
+                            act(rng, out, many, one, exclusive, batches, taken)
+                            claim = ring.claimed
+                        except (shmring.ShmringError, BufferError):
+                            pass
+                        except ValueError as error:
+                            assert "not taken by" in str(error) or "not fit" in str(error), error
+                        if rng.randrange(15) == 0:
+                            at = rng.randrange(4096, len(memory) - 1024 * 300) // 8 * 8
+                            if rng.randrange(2):
+                                at = seats + rng.randrange(3 * 1280) // 8 * 8
+                            memory[at : at + 8] = struct.pack("<Q", some(rng, claim) % 2**64)
+                    batches.clear()
+    print("survived")
+"""
+
+
+def test_what_a_peer_writes_anywhere_crashes_nobody(name, child):
+    assert child(SCRIBBLE, name, 1, 60).end() == "survived\n"
+
+
+def test_a_batch_whose_messages_are_gone_is_damaged(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for _ in range(3):
+            out.push(b"x")
+        batch = inp.lease_many(3)
+        with open(ring.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
+            control = len(memory) - ring.slots * 332
+            for slot in range(3):
+                memory[control + slot * 32 + 29] = 1  # aborted
+        with pytest.raises(shmring.Damaged, match="was there when it was taken"):
+            _ = batch.lengths
+        batch.release()

@@ -6,23 +6,25 @@
 /* Joining and recovering take microseconds; who takes longer is stopped. */
 #define NACK_PATIENCE_NS (5 * INT64_C(1000000000))
 
-/* For as long as others may well be at it; what stays held then is handed back by closing. */
+/* For as long as others may well be at it, once for all leases; what stays held then is handed back by
+ * closing. */
 int member_hand_back(struct member *self, uint64_t first, uint64_t end)
 {
+	int64_t patience = self->kept ? NACK_PATIENCE_NS / 100 : NACK_PATIENCE_NS;
 	int64_t deadline = 0;
 	int status;
 
 	handle_pin(&self->handle);
 	while ((status = shmring_nack(self->core, first, end)) == SHMRING_CONTENDED) {
 		if (deadline == 0)
-			deadline = deadline_after(NACK_PATIENCE_NS);
+			deadline = deadline_after(patience);
 		else if (deadline_after(0) > deadline)
 			break;
 		handle_pause(&self->handle);
 	}
 	self->kept |= status != SHMRING_OK;
 	(void)handle_unpin(&self->handle);
-	return status;
+	return status_of_taken(status);
 }
 
 /* Some messages of a batch are handed back, the others released. Lowest first: a
@@ -41,7 +43,8 @@ static int settle_parts(struct lease *self)
 		while (i < n && self->parts[i] == back)
 			i++;
 		end = i < n ? self->messages[i].message_id : self->range.end;
-		status = back ? member_hand_back(member, first, end) : shmring_release(member->core, first, end);
+		status = back ? member_hand_back(member, first, end)
+			      : status_of_taken(shmring_release(member->core, first, end));
 		failed = failed ? failed : status;
 		first = end;
 	}
@@ -62,7 +65,7 @@ static int lease_finish(struct handle *handle)
 		return member_hand_back(member, self->range.first, self->range.end);
 	if (self->parts)
 		return settle_parts(self);
-	return shmring_release(member->core, self->range.first, self->range.end);
+	return status_of_taken(shmring_release(member->core, self->range.first, self->range.end));
 }
 
 PyObject *lease_new(struct member *member, PyTypeObject *type, const struct shmring_lease *range)

@@ -43,6 +43,12 @@ static inline bool member_usable(struct member *self)
 	return !self->handle.closed || raise_closed(&self->handle, "consumer");
 }
 
+/* What a take has given can be given back: if not, something has written over the ring since. */
+static inline int status_of_taken(int status)
+{
+	return status == SHMRING_E_INVALID ? SHMRING_E_DAMAGED : status;
+}
+
 /* Whose guard a lease or a batch is under. */
 static inline struct handle *member_of(PyObject *lease)
 {

@@ -168,7 +168,7 @@ static bool release(struct member *self, size_t i)
 	int status;
 
 	self->taken[i] = self->taken[--self->taken_count];
-	status = shmring_release(self->core, t.first, t.end);
+	status = status_of_taken(shmring_release(self->core, t.first, t.end));
 	if (status)
 		raise_status(ring_of(&self->handle), status);
 	return status == SHMRING_OK;
