@@ -56,6 +56,17 @@ struct lock_file {
 
 static struct lock_file lock_files[HANDLES];
 
+bool lock_file_given_up(const struct lock_file *f)
+{
+	(void)f;
+	return false;
+}
+
+void lock_file_give_up(const struct lock_file *f)
+{
+	(void)f;
+}
+
 int lock_file_enter(struct lock_file *f)
 {
 	uint64_t nobody = 0;

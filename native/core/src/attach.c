@@ -167,7 +167,7 @@ void shmring_close(shmring *r)
 		return;
 	if (is_owned(r)) {
 		/* Lent, it is left like the others that were not closed. */
-		if (load_relaxed(&r->seat) != NOBODY && !r->lent && admin_enter(r) == SHMRING_OK) {
+		if (load_relaxed(&r->seat) != NOBODY && !r->lent && admin_enter_to_leave(r) == SHMRING_OK) {
 			seat_give_back(r, load_relaxed(&r->seat));
 			admin_leave(r);
 		}

@@ -46,6 +46,7 @@ struct lock_file {
 	int flags;
 	char *path; /* absolute */
 	shmring *ring; /* whose it is; NULL: nobody's for long */
+	bool given_up; /* this process has waited for the admin byte in vain, and not had it since */
 	struct lock_file *next;
 };
 
@@ -371,6 +372,26 @@ static int lock_in_section(struct lock_file *f)
 	return SHMRING_CONTENDED;
 }
 
+/* What one handle of this process learns of the byte, all that have the file know. */
+static void set_given_up(const struct lock_file *of, bool given_up)
+{
+	pthread_mutex_lock(&files_lock);
+	for (struct lock_file *f = files; f; f = f->next)
+		if (f->device == of->device && f->inode == of->inode)
+			store_relaxed(&f->given_up, given_up);
+	pthread_mutex_unlock(&files_lock);
+}
+
+bool lock_file_given_up(const struct lock_file *f)
+{
+	return load_relaxed(&f->given_up);
+}
+
+void lock_file_give_up(const struct lock_file *f)
+{
+	set_given_up(f, true);
+}
+
 int lock_file_enter(struct lock_file *f)
 {
 	int status;
@@ -380,6 +401,8 @@ int lock_file_enter(struct lock_file *f)
 	status = lock_in_section(f);
 	if (status)
 		pthread_mutex_unlock(&f->section);
+	else if (load_relaxed(&f->given_up))
+		set_given_up(f, false);
 	return status;
 }
 

@@ -85,7 +85,7 @@ void shmring_member_close(shmring_member *m)
 	store_release(&m->seat->lease.hold, NONE);
 	wake_after_release(r, m->branch, NONE);
 	pass_wake_up_on(m);
-	if (admin_enter(r) == SHMRING_OK) {
+	if (admin_enter_to_leave(r) == SHMRING_OK) {
 		fetch_and_seq_cst(&m->branch->d.members[m->seat_index / 64],
 				  ~(UINT64_C(1) << (m->seat_index % 64)));
 		seat_give_back(r, m->seat_index);
@@ -105,7 +105,7 @@ void shmring_member_abandon(shmring_member *m)
 
 	if (!m || !is_owned(m->ring))
 		return;
-	entered = admin_enter(m->ring) == SHMRING_OK;
+	entered = admin_enter_to_leave(m->ring) == SHMRING_OK;
 	seat_abandon(m->ring, m->seat_index);
 	if (entered) {
 		(void)recover_seat(m->ring, m->seat_index);

@@ -86,7 +86,7 @@ void shmring_producer_close(shmring_producer *p)
 	r = p->ring;
 	if (p->claim_n)
 		(void)shmring_abort(p);
-	if (admin_enter(r) == SHMRING_OK) {
+	if (admin_enter_to_leave(r) == SHMRING_OK) {
 		if (load_relaxed(&r->cursors->graph.single_producer) == p->seat_index + 1)
 			store_relaxed(&r->cursors->graph.single_producer, 0);
 		seat_give_back(r, p->seat_index);

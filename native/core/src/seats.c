@@ -15,6 +15,9 @@
 /* Joins, leaves and recovery take microseconds; who holds the admin lock for
  * longer is stopped (SIGSTOP, a debugger), not dead. */
 #define ADMIN_PATIENCE_NS (5 * 1000 * 1000 * 1000LL)
+/* Who closes where his process has waited that long in vain: as if it were free now. */
+#define LEAVING_PATIENCE_NS (1000 * 1000LL)
+#define NAP_NS 50000
 
 static off_t seat_offset(const shmring *r, uint32_t index)
 {
@@ -39,17 +42,33 @@ bool admin_try(shmring *r)
 	return lock_file_enter(r->locks) == SHMRING_OK;
 }
 
-int admin_enter(shmring *r)
+static int enter(shmring *r, bool leaving)
 {
-	int64_t deadline = monotonic() + ADMIN_PATIENCE_NS;
+	int64_t start = monotonic();
 	int status;
 
 	while ((status = lock_file_enter(r->locks)) == SHMRING_CONTENDED) {
-		if (monotonic() > deadline)
+		bool briefly = leaving && lock_file_given_up(r->locks);
+
+		if (monotonic() - start > (briefly ? LEAVING_PATIENCE_NS : ADMIN_PATIENCE_NS)) {
+			lock_file_give_up(r->locks);
 			return fail_admin_taken(lock_file_number(r->locks), r->name);
-		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+		}
+		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 	}
 	return status;
+}
+
+int admin_enter(shmring *r)
+{
+	return enter(r, false);
+}
+
+/* For who can leave without it, as if he had died: once for all handles of a process, not
+ * for each, it is worth a wait while somebody who is stopped has the lock. */
+int admin_enter_to_leave(shmring *r)
+{
+	return enter(r, true);
 }
 
 void admin_leave(shmring *r)

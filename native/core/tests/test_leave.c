@@ -1,0 +1,180 @@
+/* Leaving while somebody who is stopped has the admin lock: one wait for all handles of a
+ * process. Time passes by naps alone. */
+#include "check.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+
+#include "locks.h"
+
+enum { HANDLES = 10 };
+#define SECOND INT64_C(1000000000)
+
+static _Atomic int64_t slept;
+
+/* In place of libc's. */
+int nanosleep(const struct timespec *time, struct timespec *left)
+{
+	(void)left;
+	slept += time->tv_sec * SECOND + time->tv_nsec;
+	return 0;
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now)
+{
+	int64_t ns = slept;
+
+	if (clock != CLOCK_MONOTONIC)
+		return (int)syscall(SYS_clock_gettime, clock, now);
+	*now = (struct timespec){.tv_sec = 1000 + ns / SECOND, .tv_nsec = ns % SECOND};
+	return 0;
+}
+
+struct handle {
+	shmring *r;
+	shmring_producer *p;
+	shmring_member *m;
+};
+
+static int lock_admin(void)
+{
+	int fd = open(ring_path(), O_RDWR);
+
+	NEED(fd >= 0 && lock_byte(fd, ADMIN_LOCK_OFFSET));
+	return fd;
+}
+
+static void open_handles(struct handle *h, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		h[i].r = ring_again(ring_path());
+		h[i].p = producer_of(h[i].r);
+		h[i].m = member_of(h[i].r, "b");
+	}
+}
+
+static void close_handle(struct handle *h)
+{
+	shmring_member_close(h->m);
+	shmring_producer_close(h->p);
+	shmring_close(h->r);
+}
+
+static void *close_in_thread(void *h)
+{
+	close_handle(h);
+	return NULL;
+}
+
+TEST(ten_handles_that_close_wait_once)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
+	struct handle h[HANDLES];
+	unsigned found = 0;
+	int fd;
+
+	open_handles(h, HANDLES);
+	fd = lock_admin();
+	slept = 0;
+	for (int i = 0; i < HANDLES; i++)
+		close_handle(&h[i]);
+	CHECK(slept >= 5 * SECOND);
+	CHECK(slept < 6 * SECOND);
+	close(fd);
+	CHECK_IS(shmring_recover(r, &found), SHMRING_OK); /* they have left as if dead */
+	CHECK(found >= HANDLES);
+	CHECK_IS(seats_in_use(r), 1);
+	ring_end(r);
+}
+
+TEST(threads_that_close_at_once_wait_together)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
+	struct handle h[HANDLES];
+	pthread_t thread[HANDLES];
+	int fd;
+
+	open_handles(h, HANDLES);
+	fd = lock_admin();
+	slept = 0;
+	for (int i = 0; i < HANDLES; i++)
+		NEED(pthread_create(&thread[i], NULL, close_in_thread, &h[i]) == 0);
+	for (int i = 0; i < HANDLES; i++)
+		pthread_join(thread[i], NULL);
+	CHECK(slept < 6 * SECOND);
+	close(fd);
+	ring_end(r);
+}
+
+TEST(who_could_not_join_does_not_wait_again_to_close)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
+	struct handle h[2];
+	shmring_producer *p;
+	int fd;
+
+	open_handles(h, 2);
+	fd = lock_admin();
+	slept = 0;
+	CHECK_IS(shmring_producer_open(h[1].r, "late", &p), SHMRING_CONTENDED);
+	CHECK_IS(shmring_producer_open(h[1].r, "late", &p), SHMRING_CONTENDED);
+	CHECK(slept >= 10 * SECOND); /* who wants in waits each time: its holder may go on */
+	close_handle(&h[0]);
+	close_handle(&h[1]);
+	CHECK(slept < 11 * SECOND);
+	close(fd);
+	ring_end(r);
+}
+
+TEST(once_the_lock_was_had_a_close_waits_again)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
+	struct handle h[3];
+	int fd;
+
+	open_handles(h, 3);
+	fd = lock_admin();
+	close_handle(&h[0]);
+	close(fd);
+	close_handle(&h[1]); /* in order */
+	fd = lock_admin();
+	slept = 0;
+	close_handle(&h[2]);
+	CHECK(slept >= 5 * SECOND);
+	CHECK(slept < 6 * SECOND);
+	close(fd);
+	ring_end(r);
+}
+
+TEST(another_ring_is_another_matter)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
+	char other[80];
+	shmring *another = NULL;
+	shmring_producer *p;
+	struct handle h;
+	int fd, other_fd;
+
+	snprintf(other, sizeof other, "%s.other", ring_path());
+	NEED(shmring_create(other, &(struct shmring_options){.slots = 1024}, &another) == SHMRING_OK);
+	p = producer_of(another);
+	open_handles(&h, 1);
+	fd = lock_admin();
+	close_handle(&h);
+	other_fd = open(other, O_RDWR);
+	NEED(other_fd >= 0 && lock_byte(other_fd, ADMIN_LOCK_OFFSET));
+	slept = 0;
+	shmring_producer_close(p);
+	CHECK(slept >= 5 * SECOND);
+	close(other_fd);
+	close(fd);
+	shmring_close(another);
+	unlink(other);
+	ring_end(r);
+}
+
+int main(void)
+{
+	return run_tests();
+}
