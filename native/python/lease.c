@@ -3,22 +3,15 @@
 #include "mapped.h"
 #include "members.h"
 
-/* Joining and recovering take microseconds; who takes longer is stopped. */
-#define NACK_PATIENCE_NS (5 * INT64_C(1000000000))
-
-/* For as long as others may well be at it, once for all leases; what stays held then is handed back by
- * closing. */
+/* For as long as others may well be at it; what stays held then is handed back by closing. */
 int member_hand_back(struct member *self, uint64_t first, uint64_t end)
 {
-	int64_t patience = self->kept ? NACK_PATIENCE_NS / 100 : NACK_PATIENCE_NS;
-	int64_t deadline = 0;
+	int64_t since = deadline_after(0);
 	int status;
 
 	handle_pin(&self->handle);
 	while ((status = shmring_nack(self->core, first, end)) == SHMRING_CONTENDED) {
-		if (deadline == 0)
-			deadline = deadline_after(patience);
-		else if (deadline_after(0) > deadline)
+		if (!shmring_nack_again(self->core, since))
 			break;
 		handle_pause(&self->handle);
 	}

@@ -401,6 +401,11 @@ SHMRING_API int shmring_release(shmring_member *member, uint64_t first, uint64_t
  * SHMRING_E_LEASES: no room to keep a piece on each side of it. */
 SHMRING_API int shmring_nack(shmring_member *member, uint64_t first, uint64_t end);
 
+/* Whether to try that again, which has been SHMRING_CONTENDED since `since_ns` (CLOCK_MONOTONIC):
+ * for 5 s, but only for a moment where this process has waited that long for the same ring in
+ * vain and has not had its turn since. */
+SHMRING_API bool shmring_nack_again(const shmring_member *member, int64_t since_ns);
+
 /* Exclusive: the branch's next slots up to this sequence are one message each,
  * and stay so until the branch has released them. Ends before the first aborted
  * claim, end marker or message of several slots, and where the branches that this

@@ -184,3 +184,8 @@ int shmring_nack(shmring_member *m, uint64_t first, uint64_t end)
 	admin_leave(r);
 	return status;
 }
+
+bool shmring_nack_again(const shmring_member *m, int64_t since_ns)
+{
+	return admin_is_worth_waiting(m->ring, since_ns, true);
+}

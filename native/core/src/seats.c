@@ -42,18 +42,26 @@ bool admin_try(shmring *r)
 	return lock_file_enter(r->locks) == SHMRING_OK;
 }
 
+/* For who can leave without it, as if he had died: once for all handles of a process, not
+ * for each, it is worth a wait while somebody who is stopped has the lock. */
+bool admin_is_worth_waiting(const shmring *r, int64_t since_ns, bool leaving)
+{
+	bool briefly = leaving && lock_file_given_up(r->locks);
+
+	if (monotonic() - since_ns <= (briefly ? LEAVING_PATIENCE_NS : ADMIN_PATIENCE_NS))
+		return true;
+	lock_file_give_up(r->locks);
+	return false;
+}
+
 static int enter(shmring *r, bool leaving)
 {
 	int64_t start = monotonic();
 	int status;
 
 	while ((status = lock_file_enter(r->locks)) == SHMRING_CONTENDED) {
-		bool briefly = leaving && lock_file_given_up(r->locks);
-
-		if (monotonic() - start > (briefly ? LEAVING_PATIENCE_NS : ADMIN_PATIENCE_NS)) {
-			lock_file_give_up(r->locks);
+		if (!admin_is_worth_waiting(r, start, leaving))
 			return fail_admin_taken(lock_file_number(r->locks), r->name);
-		}
 		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
 	}
 	return status;
@@ -64,8 +72,6 @@ int admin_enter(shmring *r)
 	return enter(r, false);
 }
 
-/* For who can leave without it, as if he had died: once for all handles of a process, not
- * for each, it is worth a wait while somebody who is stopped has the lock. */
 int admin_enter_to_leave(shmring *r)
 {
 	return enter(r, true);

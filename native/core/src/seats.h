@@ -9,6 +9,7 @@
 
 int admin_enter(shmring *ring);
 int admin_enter_to_leave(shmring *ring);
+bool admin_is_worth_waiting(const shmring *ring, int64_t since_ns, bool leaving);
 bool admin_try(shmring *ring);
 void admin_leave(shmring *ring);
 int seat_try(shmring *ring, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred);

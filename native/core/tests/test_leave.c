@@ -88,6 +88,38 @@ TEST(ten_handles_that_close_wait_once)
 	ring_end(r);
 }
 
+/* As a binding does whose users have dropped leases. */
+TEST(who_hands_back_waits_no_more_than_once)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});
+	shmring_producer *p = producer_of(r);
+	struct handle h[HANDLES];
+	struct shmring_lease l[HANDLES];
+	int fd;
+
+	open_handles(h, HANDLES);
+	push_n(p, 0, HANDLES);
+	for (int i = 0; i < HANDLES; i++)
+		l[i] = lease_of(h[i].m, 1);
+	fd = lock_admin();
+	slept = 0;
+	for (int i = 0; i < HANDLES; i++) {
+		int64_t since = clock_ns();
+
+		while (shmring_nack(h[i].m, l[i].first, l[i].end) == SHMRING_CONTENDED &&
+		       shmring_nack_again(h[i].m, since))
+			nap_ms(1);
+		shmring_member_abandon(h[i].m);
+		h[i].m = NULL;
+		close_handle(&h[i]);
+	}
+	CHECK(slept >= 5 * SECOND);
+	CHECK(slept < 6 * SECOND);
+	close(fd);
+	shmring_producer_close(p);
+	ring_end(r);
+}
+
 TEST(threads_that_close_at_once_wait_together)
 {
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 60});

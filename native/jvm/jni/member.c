@@ -4,8 +4,6 @@
 
 #include "glue.h"
 
-#define NACK_TRIES 50000 /* of 50 us and more */
-
 NATIVE(void, closeMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
 {
 	shmring_member_close(from_handle(member));
@@ -109,14 +107,15 @@ NATIVE(jint, release)(JNIEnv *env, jclass class UNUSED, jlong member, jlong firs
 /* For as long as others may well be joining or recovering. */
 static int hand_back(shmring_member *member, uint64_t first, uint64_t end)
 {
-	struct timespec moment = {.tv_nsec = 50000};
-	int status = SHMRING_CONTENDED;
+	struct timespec moment = {.tv_nsec = 50000}, now;
+	int64_t since;
+	int status;
 
-	for (int i = 0; i < NACK_TRIES && status == SHMRING_CONTENDED; i++) {
-		if (i)
-			nanosleep(&moment, NULL);
-		status = shmring_nack(member, first, end);
-	}
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	since = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	while ((status = shmring_nack(member, first, end)) == SHMRING_CONTENDED &&
+	       shmring_nack_again(member, since))
+		nanosleep(&moment, NULL);
 	return status;
 }
 
