@@ -1,5 +1,6 @@
 /* A forked child has no part in the ring until it attaches. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <sys/syscall.h>
 
@@ -149,6 +150,44 @@ int madvise(void *address, size_t length, int advice)
 		return -1;
 	}
 	return (int)syscall(SYS_madvise, address, length, advice);
+}
+
+static int hang(void *unused)
+{
+	(void)unused;
+	for (;;)
+		pause();
+	return 0;
+}
+
+static int clone_sharing_memory(struct puppet *c)
+{
+	static char stack[65536] __attribute__((aligned(16)));
+
+	(void)producer_of(c->r);
+	c->lo = (uint64_t)clone(hang, stack + sizeof stack, CLONE_VM | SIGCHLD, NULL);
+	return 0;
+}
+
+/* As a child of vfork or posix_spawn that hangs before it executes its program: the pages that
+ * hold the locks are its own, too (docs/protocol.md, "Who holds the lock bytes"). */
+TEST(a_child_that_shares_its_parents_memory_keeps_its_seats_until_it_ends)
+{
+	struct puppet *c = puppet_new(clone_sharing_memory);
+	shmring *r;
+
+	if (!children_heed(MADV_DONTFORK)) /* nor is there such a child */
+		return;
+	r = ring_new();
+	NEED(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0); /* the child is ours to wait for */
+	puppet_die(c);
+	NEED((pid_t)c->lo > 0);
+	CHECK_IS(recover(r), 0);
+	NEED(kill((pid_t)c->lo, SIGKILL) == 0);
+	CHECK_IS(reap((pid_t)c->lo), -SIGKILL);
+	CHECK_IS(recover(r), 1);
+	NEED(prctl(PR_SET_CHILD_SUBREAPER, 0) == 0);
+	ring_end(r);
 }
 
 static void check_cloned_child(void)
