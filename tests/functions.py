@@ -339,3 +339,94 @@ def through_and_worker(name: str) -> object:
             yield with_pid(batch)
 
     return run
+
+
+_ANSWERS: dict[str, dict[str, float]] = {
+    "same": {"id": 2, "risk": 0.5, "score": -2.0},
+    "swapped": {"id": 2, "score": -2.0, "risk": 0.5},
+    "reordered": {"score": -2.0, "id": 2, "risk": 0.5},
+    "renamed": {"id": 2, "score_v2": -2.0, "risk_v2": 0.5},
+    "missing": {"id": 2, "risk": 0.5},
+    "extra": {"id": 2, "risk": 0.5, "score": -2.0, "more": 1.0},
+    "extra first": {"more": 1.0, "id": 2, "risk": 0.5, "score": -2.0},
+    "other case": {"ID": 2, "Risk": 0.5, "Score": -2.0},
+    "no rows": {"id": 2, "a": 0.5, "b": -2.0},
+    "no rows, swapped": {"id": 2, "score": -2.0, "risk": 0.5},
+    "numbered": {"0": 2, "1": 0.5, "2": -2.0},
+    "numbered and more": {"0": 2, "1": 0.5, "2": -2.0, "3": 1.0},
+    "nothing": {},
+}
+ANSWERS = (*_ANSWERS, "twice")
+
+
+def answer_named(kind: str) -> pa.RecordBatch:
+    """An answer where id long, risk double, score double may be declared."""
+    if kind == "twice":
+        values: list[list[float]] = [[2], [0.5], [0.5], [-2.0]]
+        return pa.RecordBatch.from_arrays(
+            [pa.array(each) for each in values], names=["id", "risk", "risk", "score"]
+        )
+    columns = {name: pa.array([value]) for name, value in _ANSWERS[kind].items()}
+    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    return batch.slice(0, 0) if kind.startswith("no rows") else batch
+
+
+def names(batch: pa.RecordBatch) -> object:
+    """The answer that its rows ask for."""
+    kind = batch["kind"][0].as_py()
+    answer = answer_named(kind)
+    if kind.startswith("numbered"):  # as a frame without names has it
+        frame = answer.to_pandas()
+        frame.columns = range(len(frame.columns))
+        return frame
+    return answer
+
+
+def names_of_both(left: pa.RecordBatch, right: pa.RecordBatch) -> object:
+    return names(left)
+
+
+def two_orders(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    for kind in ("same", "swapped", "reordered", "same"):
+        yield answer_named(kind)
+
+
+def nested(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.record_batch({"s": pa.array([{"risk_v2": 0.5, "score": -2.0}])})
+
+
+def rows_without_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch.select([])
+
+
+def fail_with_a_cause(batch: pa.RecordBatch) -> None:
+    try:
+        raise KeyError("the cause")
+    except KeyError as error:
+        raise ValueError("of a cause") from error
+
+
+def fail_with_several(batch: pa.RecordBatch) -> None:
+    errors: list[Exception] = []
+    for text in ("the first", "the second"):
+        try:
+            raise ValueError(text)
+        except ValueError as error:
+            errors.append(error)
+    raise ExceptionGroup("several", errors)
+
+
+def fail_within_shmring(batch: pa.RecordBatch) -> None:
+    shmring.attach("there-is-no-such-ring")
+
+
+def fail_while_pyarrow_asks(batch: pa.RecordBatch) -> pa.RecordBatchReader:
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch
+        raise ValueError("asked by pyarrow")
+
+    return pa.RecordBatchReader.from_batches(batch.schema, batches())
+
+
+def recurse(batch: pa.RecordBatch) -> None:
+    recurse(batch)

@@ -42,6 +42,7 @@ from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.joint import Batching, Gathering, WrongRows, split
 from shmring.sidecars.outbox import Client, Job, Push
 from shmring.sidecars.pulse import LOOK, SIGN, Pulse, Request
+from shmring.sidecars.raised import raised
 from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.slices import slices, together, welcome
@@ -166,16 +167,17 @@ class Worker:
         wait = 0.001 if behind else LOOK
         if self._gathering:
             wait = min(wait, self._gathering.left)
+        is_due = False
         try:
             return self._inbox.lease(timeout=wait)
         except Empty:
-            if self._gathering and self._gathering.left == 0:
-                self._serve_together()
+            is_due = bool(self._gathering) and self._gathering.left == 0
         except TooManyLeases:
-            if self._gathering:
-                self._serve_together()
-            else:  # clients that do not keep up: answers first
+            is_due = bool(self._gathering)
+            if not is_due:  # clients that do not keep up: answers first
                 time.sleep(0.001)
+        if is_due:  # not within the handlers: what the user's function raises has no such context
+            self._serve_together()
         return None
 
     def _sweep(self) -> None:
@@ -312,8 +314,8 @@ class Worker:
             yield push(last) if before is None else self._push_batch(client, last, *before)
         except GeneratorExit:
             raise
-        except BaseException:  # sys.exit() in the user's function too
-            text = traceback.format_exc().encode(errors="backslashreplace")[-_TRACEBACK_BYTES:]
+        except BaseException as error:  # sys.exit() in the user's function too
+            text = raised(error).encode(errors="backslashreplace")[-_TRACEBACK_BYTES:]
             if held is not None and before is None:  # what came before the error goes before it
                 with suppress(ShmringError):
                     yield self._push_batch(client, head.answer(number, 0), *held)
@@ -514,7 +516,11 @@ def main(arguments: list[str]) -> int:
     # have two seats: a handle that already has a role takes another seat for the next.
     waiting = _await_seat(lambda: shmring.attach(request_ring_name(name)))
     loading = _await_seat(lambda: waiting.producer(LOADING + target))
-    function = load_function(target)
+    try:
+        function = load_function(target)
+    except Exception as error:
+        sys.stderr.write(raised(error))
+        return 1
     ring = _await_seat(lambda: shmring.attach(request_ring_name(name)))
     worker = Worker(function, target, ring, parent, _batching(function, arguments[4:]))
     loading.close()
