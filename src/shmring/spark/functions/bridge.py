@@ -10,9 +10,10 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from shmring.errors import SchemaMismatch
+from shmring.spark.functions.assigned import Assigned
 from shmring.spark.functions.kept_clients import Options, borrow, kept_client
 
 if TYPE_CHECKING:
@@ -87,18 +88,33 @@ class Through:
         # sweeps the reply ring); either way nothing is left.
         with self._client() as client:
             if hasattr(first, "iloc"):
-                integers = map(self._declared.integers, client.map(batches))
-                answers = self._checked(integers, "mapInPandas")
+                answers = self._checked(client.map(batches), "mapInPandas")
                 yield from map(self._declared.frame, map(self._declared.batch, answers))
             else:
                 yield from self._checked(client.map(batches), "mapInArrow")
 
     def _checked(self, answers: Iterable[pa.RecordBatch], method: str) -> Iterator[pa.RecordBatch]:
+        """Each with the declared columns, in their order."""
+        schema = self.schema
+        if schema is None:
+            yield from answers
+            return
+        assigned = Assigned.by(method, groups_by_name=self._planned.groups_by_name)
+        is_pandas = method.endswith("Pandas")
         seen: pa.Schema | None = None
         for answer in answers:
+            if method != "mapInArrow" and not answer.num_columns and not answer.num_rows:
+                continue  # only rows need columns
+            names = answer.schema.names
+            if assigned.objection(names, schema.names) is None:
+                places = assigned.places(names, schema.names)
+                if places != list(range(len(names))):
+                    answer = cast("Any", answer).select(places)
+                if is_pandas:
+                    answer = self._declared.integers(answer)
             if seen is None or not answer.schema.equals(seen):
+                self._check(answer.schema, method, assigned)
                 seen = answer.schema
-                self._check(seen, method)
             yield answer
 
     def _of_group(self, sides: Sequence[Any]) -> pa.Table | pd.DataFrame:
@@ -106,8 +122,6 @@ class Through:
         batches = [self._batch(side, place) for place, side in enumerate(sides)]
         method = "applyInPandas" if is_pandas else "applyInArrow"
         answers = self._groups.answers(batches)
-        if is_pandas:
-            answers = map(self._declared.integers, answers)
         table = self._declared.table(self._checked(answers, method))
         return self._declared.frame(table) if is_pandas else table
 
@@ -166,10 +180,10 @@ class Through:
             f"pandas, and was given {kind.__module__}.{kind.__name__}"
         )
 
-    def _check(self, got: pa.Schema, method: str) -> None:
+    def _check(self, got: pa.Schema, method: str, assigned: Assigned) -> None:
         from shmring.spark.functions.expected import difference, in_words
 
-        if self.schema is not None and (why := difference(got, self.schema)):
+        if self.schema is not None and (why := difference(got, self.schema, assigned)):
             columns = ", ".join(
                 f"{name} {kind}" for name, kind in zip(got.names, got.types, strict=True)
             )
@@ -251,7 +265,9 @@ def through(
     ------
     In the task, and so in the job: SidecarUnavailable, SidecarError with the
     traceback of the sidecar's function, or SchemaMismatch where its answer has other
-    columns or types than the schema that Spark's method was given.
+    columns or types than the schema that Spark's method was given. Columns go by name as with
+    Spark's own methods, and with ``mapInArrow`` by position: then another name is no mismatch,
+    unless the declared one stands at another place.
     """
     return Through(name, in_flight, timeout, patience, reply_slots, metrics)
 

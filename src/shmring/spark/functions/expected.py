@@ -1,7 +1,7 @@
 """Whether a sidecar's answers are what Spark expects of a function.
 
-Spark does not look: it takes columns by position, drops those that are too many, and fails in the
-JVM, in other words, over those that are missing or of another type.
+Spark takes the columns by name or by position, as the method has it (assigned.py), and fails in
+other words over those that are missing or of another type.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 
 from shmring.arrow.batches import fields_of
+from shmring.spark.functions.assigned import BY_PLACE, Assigned
 from shmring.spark.functions.stack import callers_locals
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ def declared_with(function: object) -> StructType | None:
     return None
 
 
-def difference(got: pa.Schema, expected: StructType) -> str | None:
+def difference(got: pa.Schema, expected: StructType, assigned: Assigned = BY_PLACE) -> str | None:
     """Why Spark cannot take such a batch, or would take a column for another; None: it can."""
-    return _of_fields(fields_of(got), expected)
+    return _of_fields(fields_of(got), expected, assigned)
 
 
 def in_words(schema: StructType) -> str:
@@ -51,29 +52,25 @@ def in_words(schema: StructType) -> str:
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
 
 
-def _of_fields(got: list[Any], expected: StructType) -> str | None:
-    names = [field.name for field in got]
-    for field in expected.fields:
-        if field.name not in names and len(got) < len(expected.fields):
-            return f"{field.name} is missing"
-    if len(got) != len(expected.fields):
-        return f"it has {len(got)} columns, not {len(expected.fields)}"
-    for found, field in zip(got, expected.fields, strict=True):
-        # Another name means nothing to Spark, as long as it is not that of another column.
-        if found.name != field.name and field.name in names:
-            return f"{found.name} stands where {field.name} is expected"
-        if not _is_taken_for(found.type, field.dataType):
+def _of_fields(got: list[Any], expected: StructType, assigned: Assigned) -> str | None:
+    names, wanted = [field.name for field in got], expected.names
+    why = assigned.objection(names, wanted)
+    if why is not None:
+        return why
+    places = assigned.places(names, wanted)
+    for found, field in zip([got[place] for place in places], expected.fields, strict=True):
+        if not _is_taken_for(found.type, field.dataType, assigned):
             return f"{found.name} is {found.type}, not {field.dataType.simpleString()}"
     return None
 
 
-def _is_taken_for(got: Any, expected: DataType) -> bool:
+def _is_taken_for(got: Any, expected: DataType, assigned: Assigned) -> bool:
     """Whether Spark reads such an Arrow array as this type, without losing anything."""
     of: Any = expected
     if _types.is_null(got):
         return True
     if isinstance(got, pa.BaseExtensionType):
-        return _is_taken_for(got.storage_type, expected)
+        return _is_taken_for(got.storage_type, expected, assigned)
     kind = type(expected).__name__
     if kind in _ATOMIC:
         return _ATOMIC[kind](got)
@@ -84,17 +81,17 @@ def _is_taken_for(got: Any, expected: DataType) -> bool:
             and got.precision - got.scale <= of.precision - of.scale
         )
     if kind == "ArrayType":
-        return _types.is_list(got) and _is_taken_for(got.value_type, of.elementType)
+        return _types.is_list(got) and _is_taken_for(got.value_type, of.elementType, assigned)
     if kind == "MapType":
         return (
             _types.is_map(got)
-            and _is_taken_for(got.key_type, of.keyType)
-            and _is_taken_for(got.item_type, of.valueType)
+            and _is_taken_for(got.key_type, of.keyType, assigned)
+            and _is_taken_for(got.item_type, of.valueType, assigned)
         )
     if kind == "StructType":
-        return _types.is_struct(got) and _of_fields(fields_of(got), of) is None
+        return _types.is_struct(got) and _of_fields(fields_of(got), of, assigned.inside()) is None
     if hasattr(expected, "sqlType"):  # a user's own type
-        return _is_taken_for(got, of.sqlType())
+        return _is_taken_for(got, of.sqlType(), assigned)
     return True  # a type that is not known here: Spark has to look
 
 

@@ -23,10 +23,12 @@ class Planned:
     ----------
     zone : of timestamps in pandas frames
     large : whether texts and binaries have 64-bit offsets
+    groups_by_name : whether the columns of what a grouped function returns go by their names
     """
 
     zone: str | None = None
     large: bool | None = None
+    groups_by_name: bool = True
 
 
 def planned() -> Planned:
@@ -35,7 +37,8 @@ def planned() -> Planned:
     for variables in callers_locals():
         conf: Any = variables.get("runner_conf")
         if hasattr(conf, "timezone"):
-            return Planned(conf.timezone, conf.use_large_var_types)
+            by_name = getattr(conf, "assign_cols_by_name", True)
+            return Planned(conf.timezone, conf.use_large_var_types, bool(by_name))
         # Up to Spark 4.1 that is all there is; 4.2 has both up the stack of some functions.
         zone = zone or getattr(variables.get("serializer"), "_timezone", None)
     return Planned(zone)

@@ -1,5 +1,7 @@
 package io.shmring.spark.columns;
 
+import java.util.Arrays;
+import java.util.stream.IntStream;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -12,8 +14,19 @@ public final class RootColumns {
    * @param root whose values were found to lie inside its buffers, as a decoder's are
    */
   public static ColumnarBatch of(VectorSchemaRoot root) {
+    return of(root, IntStream.range(0, root.getFieldVectors().size()).toArray());
+  }
+
+  /**
+   * Some of its columns.
+   *
+   * @param places of them, in their order
+   */
+  public static ColumnarBatch of(VectorSchemaRoot root, int[] places) {
     ColumnVector[] vectors =
-        root.getFieldVectors().stream().map(FlatColumn::of).toArray(ColumnVector[]::new);
+        Arrays.stream(places)
+            .mapToObj(place -> FlatColumn.of(root.getVector(place)))
+            .toArray(ColumnVector[]::new);
     return new ColumnarBatch(vectors, root.getRowCount());
   }
 }

@@ -4,7 +4,6 @@ import io.shmring.sidecar.Answer;
 import io.shmring.sidecar.SidecarClient;
 import io.shmring.sidecar.SidecarException;
 import io.shmring.sidecar.Work;
-import io.shmring.spark.columns.RootColumns;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
@@ -110,7 +109,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
       refuse(passage.ended());
       return;
     }
-    ColumnarBatch columns = RootColumns.of(answer.get().batch());
+    ColumnarBatch columns = passage.columns(answer.get().batch());
     refuse(passage.answered(columns.numRows()));
     rows = passage.receive(columns);
   }

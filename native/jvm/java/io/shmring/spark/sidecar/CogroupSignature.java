@@ -12,9 +12,15 @@ import org.apache.spark.sql.types.StructType;
  * answer's columns come instead.
  *
  * @param method of the cogroups, as the user called it
+ * @param assigned how answers' columns become those of the output
  */
 record CogroupSignature(
-    String method, StructType left, StructType right, StructType output, SparkTypes types)
+    String method,
+    Assigned assigned,
+    StructType left,
+    StructType right,
+    StructType output,
+    SparkTypes types)
     implements Signature {
   /** Of the schema: sidecars/groups.py says what it means. */
   private static final Map<String, String> COGROUP = Map.of("shmring.group", "2");
@@ -35,6 +41,6 @@ record CogroupSignature(
 
   @Override
   public Passage begin(int partition) {
-    return new MapSignature.Answers(method, output);
+    return new MapSignature.Answers(method, assigned, output);
   }
 }

@@ -30,9 +30,27 @@ final class Expected {
 
   private Expected() {}
 
-  /** Why Spark cannot take such a batch, or would take a column for another; empty: it can. */
+  /** Why Spark cannot take such columns, or would take one for another; empty: it can. */
   static Optional<String> difference(Schema got, StructType expected) {
-    return difference(got.getFields(), expected);
+    return difference(got.getFields(), expected, Assigned.BY_PLACE);
+  }
+
+  /**
+   * Why Spark cannot take these columns, each as the declared one at its place.
+   *
+   * @param assigned how fields inside them are told apart
+   */
+  static Optional<String> difference(List<Field> got, StructField[] fields, Assigned assigned) {
+    for (int i = 0; i < fields.length; i++) {
+      DataType type = fields[i].dataType();
+      if (!isTakenFor(got.get(i), type, assigned)) {
+        return Optional.of(
+            String.format(
+                "%s is %s, not %s",
+                got.get(i).getName(), arrowName(got.get(i)), type.simpleString()));
+      }
+    }
+    return Optional.empty();
   }
 
   /** An answer's columns as they stand in an error. */
@@ -51,37 +69,15 @@ final class Expected {
         .collect(Collectors.joining(", "));
   }
 
-  private static Optional<String> difference(List<Field> got, StructType expected) {
-    List<String> names = got.stream().map(Field::getName).toList();
-    StructField[] fields = expected.fields();
-    for (StructField field : fields) {
-      if (!names.contains(field.name()) && got.size() < fields.length) {
-        return Optional.of(field.name() + " is missing");
-      }
-    }
-    if (got.size() != fields.length) {
-      return Optional.of(
-          String.format("it has %d columns, not %d", got.size(), fields.length));
-    }
-    for (int i = 0; i < fields.length; i++) {
-      String name = names.get(i);
-      StructField field = fields[i];
-      // Another name means nothing to Spark, as long as it is not that of another column.
-      if (!name.equals(field.name()) && names.contains(field.name())) {
-        return Optional.of(
-            String.format("%s stands where %s is expected", name, field.name()));
-      }
-      if (!isTakenFor(got.get(i), field.dataType())) {
-        return Optional.of(
-            String.format(
-                "%s is %s, not %s", name, arrowName(got.get(i)), field.dataType().simpleString()));
-      }
-    }
-    return Optional.empty();
+  private static Optional<String> difference(
+      List<Field> got, StructType expected, Assigned assigned) {
+    return assigned
+        .objection(got.stream().map(Field::getName).toList(), List.of(expected.fieldNames()))
+        .or(() -> difference(got, expected.fields(), assigned));
   }
 
   /** Whether Spark reads such a column as this type, without losing anything. */
-  private static boolean isTakenFor(Field got, DataType expected) {
+  private static boolean isTakenFor(Field got, DataType expected, Assigned assigned) {
     ArrowType type = got.getType();
     List<Field> children = got.getChildren();
     if (got.getDictionary() != null) {
@@ -97,16 +93,18 @@ final class Expected {
           && decimal.getPrecision() - decimal.getScale() <= wanted.precision() - wanted.scale();
     }
     if (expected instanceof ArrayType array) {
-      return type instanceof ArrowType.List && isTakenFor(children.get(0), array.elementType());
+      return type instanceof ArrowType.List
+          && isTakenFor(children.get(0), array.elementType(), assigned);
     }
     if (expected instanceof MapType map) {
       List<Field> entry = type instanceof ArrowType.Map ? children.get(0).getChildren() : List.of();
       return entry.size() == 2
-          && isTakenFor(entry.get(0), map.keyType())
-          && isTakenFor(entry.get(1), map.valueType());
+          && isTakenFor(entry.get(0), map.keyType(), assigned)
+          && isTakenFor(entry.get(1), map.valueType(), assigned);
     }
     if (expected instanceof StructType struct) {
-      return type instanceof ArrowType.Struct && difference(children, struct).isEmpty();
+      return type instanceof ArrowType.Struct
+          && difference(children, struct, assigned.inside()).isEmpty();
     }
     if (expected instanceof DayTimeIntervalType) {
       return type instanceof ArrowType.Duration duration

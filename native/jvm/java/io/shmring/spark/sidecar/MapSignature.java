@@ -1,11 +1,17 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.ColumnRows;
+import io.shmring.spark.columns.RootColumns;
 import io.shmring.spark.columns.SparkTypes;
+import java.util.Arrays;
+import java.util.Collections;
 import java.util.Iterator;
+import java.util.List;
 import java.util.Optional;
 import java.util.function.Function;
 import java.util.stream.IntStream;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -16,8 +22,10 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * All columns go, and the answer's columns come instead of them.
  *
  * @param method of Spark's that the user called, for the text of an error
+ * @param assigned how answers' columns become those of the output
  */
-record MapSignature(String method, StructType input, StructType output, SparkTypes types)
+record MapSignature(
+    String method, Assigned assigned, StructType input, StructType output, SparkTypes types)
     implements Signature {
   @Override
   public Schema columns() {
@@ -45,10 +53,15 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
   static class Answers implements Passage {
     private final String method;
     private final StructType output;
+    private final Assigned assigned;
+    private final List<String> names;
     private final ColumnRows answers;
+    private int[] places = {}; // of the output's columns, in the answers that come now
 
-    Answers(String method, StructType output) {
+    Answers(String method, Assigned assigned, StructType output) {
       this.method = method;
+      this.assigned = assigned;
+      this.names = List.of(output.fieldNames());
       this.output = output;
       this.answers = new ColumnRows(output);
     }
@@ -58,7 +71,7 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
 
     @Override
     public Optional<String> objection(Schema got) {
-      return Expected.difference(got, output)
+      return difference(got.getFields())
           .map(
               why ->
                   String.format(
@@ -66,9 +79,35 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
                       method, why, Expected.inWords(output), Expected.inWords(got)));
     }
 
+    private Optional<String> difference(List<Field> got) {
+      List<String> gotNames = got.stream().map(Field::getName).toList();
+      if (got.isEmpty() && !method.equals("mapInArrow")) { // only rows need columns
+        places = new int[] {};
+        return Optional.empty();
+      }
+      return assigned
+          .objection(gotNames, names)
+          .or(
+              () -> {
+                places = assigned.places(gotNames, names);
+                List<Field> chosen = Arrays.stream(places).mapToObj(got::get).toList();
+                return Expected.difference(chosen, output.fields(), assigned);
+              });
+    }
+
+    @Override
+    public ColumnarBatch columns(VectorSchemaRoot batch) {
+      return RootColumns.of(batch, places);
+    }
+
     @Override
     public Optional<String> answered(int rows) {
-      return Optional.empty();
+      return rows > 0 && places.length < names.size()
+          ? Optional.of(
+              String.format(
+                  "with rows without columns, where %s was declared with %s",
+                  method, Expected.inWords(output)))
+          : Optional.empty();
     }
 
     @Override
@@ -78,7 +117,7 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
 
     @Override
     public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
-      return answers.of(piece);
+      return piece.numRows() == 0 ? Collections.emptyIterator() : answers.of(piece);
     }
   }
 
@@ -86,7 +125,7 @@ record MapSignature(String method, StructType input, StructType output, SparkTyp
     private final Function<InternalRow, UnsafeRow> send;
 
     Rows(MapSignature signature, Function<InternalRow, UnsafeRow> send) {
-      super(signature.method, signature.output);
+      super(signature.method, signature.assigned, signature.output);
       this.send = send;
     }
 

@@ -1,7 +1,9 @@
 package io.shmring.spark.sidecar;
 
+import io.shmring.spark.columns.RootColumns;
 import java.util.Iterator;
 import java.util.Optional;
+import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -23,6 +25,11 @@ interface Passage {
 
   /** Why an answer with such columns cannot be taken, as in "... answered [with a red one]". */
   Optional<String> objection(Schema got);
+
+  /** A batch of an answer with such columns as {@link #objection} was asked about last. */
+  default ColumnarBatch columns(VectorSchemaRoot batch) {
+    return RootColumns.of(batch);
+  }
 
   /** A piece of the oldest request's answer has come; why it cannot be taken. */
   Optional<String> answered(int rows);

@@ -56,7 +56,8 @@ public final class SidecarCogroupsExec extends SidecarNode {
 
   @Override
   Signature signature(SparkTypes types) {
-    return new CogroupSignature(method, leftSide().sent(), rightSide().sent(), schema(), types);
+    return new CogroupSignature(
+        method, assigned(method), leftSide().sent(), rightSide().sent(), schema(), types);
   }
 
   private CogroupSide leftSide() {

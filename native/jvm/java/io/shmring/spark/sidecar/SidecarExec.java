@@ -34,7 +34,7 @@ public final class SidecarExec extends SidecarUnaryNode {
 
   @Override
   Signature signature(SparkTypes types) {
-    return new MapSignature(method, child().schema(), schema(), types);
+    return new MapSignature(method, assigned(method), child().schema(), schema(), types);
   }
 
   @Override

@@ -51,7 +51,8 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
 
   @Override
   Signature signature(SparkTypes types) {
-    MapSignature map = new MapSignature(method, sent(function), schema(), types);
+    MapSignature map =
+        new MapSignature(method, assigned(method), sent(function), schema(), types);
     return new GroupSignature(map, function.children(), child().output());
   }
 

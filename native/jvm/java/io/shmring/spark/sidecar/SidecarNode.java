@@ -46,6 +46,11 @@ abstract class SidecarNode extends SparkPlan {
         call, signature(types), kind, conf.arrowMaxRecordsPerBatch(), known());
   }
 
+  /** How the answers' columns find their places. */
+  final Assigned assigned(String method) {
+    return Assigned.by(method, conf().pandasGroupedMapAssignColumnsByName());
+  }
+
   private synchronized SidecarMetrics known() {
     if (metrics == null) {
       metrics = SidecarMetrics.make(sparkContext());

@@ -1,0 +1,137 @@
+"""Which of an answer's columns becomes which: as Spark's own method of that name has it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from functions import ANSWERS, answer_named
+from pyspark.sql import functions
+
+from shmring.spark import through
+
+DECLARED = "id long, risk double, score double"
+BY_NAME = "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"
+REFUSED = "answered with other columns than"
+
+# What Spark takes, and puts values under the names of others.
+REFUSED_THOUGH_SPARK_TAKES = {
+    ("mapInArrow", "swapped"),
+    ("mapInArrow", "no rows, swapped"),
+    ("mapInArrow", "extra"),
+    ("mapInArrow", "numbered and more"),
+    ("applyInPandas", "twice"),
+    ("cogroups' applyInPandas", "twice"),
+}
+METHODS = [
+    "mapInArrow",
+    "mapInPandas",
+    "applyInArrow",
+    "applyInPandas",
+    "cogroups' applyInArrow",
+    "cogroups' applyInPandas",
+]
+
+
+def asked(spark, method, function, kind, declared=DECLARED):
+    frame = spark.range(1, numPartitions=1).select("id", functions.lit(kind).alias("kind"))
+    if method.startswith("map"):
+        return getattr(frame, method)(function, declared)
+    groups = frame.groupBy("id")
+    if method.startswith("cogroups"):
+        groups = groups.cogroup(frame.groupBy("id"))
+    return getattr(groups, method.rpartition(" ")[2])(function, declared)
+
+
+def own(method, kind):
+    """Spark's own function with that answer; pickled by value."""
+    batch = answer_named(kind)
+    table = pa.Table.from_batches([batch])
+
+    def answer():
+        if method.endswith("Arrow"):
+            return batch if method.startswith("map") else table
+        frame = table.to_pandas(ignore_metadata=True) if kind != "twice" else twice()
+        if kind.startswith("numbered"):
+            frame.columns = range(len(frame.columns))
+        return frame
+
+    def twice():
+        import pandas as pd
+
+        return pd.DataFrame([[2, 0.5, 0.5, -2.0]], columns=batch.schema.names)
+
+    def mapped(batches):
+        for _ in batches:
+            yield answer()
+
+    def grouped(group):
+        return answer()
+
+    def cogrouped(left, right):
+        return answer()
+
+    if method.startswith("map"):
+        return mapped
+    return cogrouped if method.startswith("cogroups") else grouped
+
+
+def outcome(frame):
+    try:
+        return list(map(tuple, frame.collect()))
+    except Exception as error:
+        return str(error)
+
+
+@pytest.fixture(scope="module")
+def owns():
+    return {}
+
+
+@pytest.mark.parametrize("by_name", [True, False], ids=["", "by place"])
+@pytest.mark.parametrize("method", METHODS)
+def test_columns_are_assigned_as_by_sparks_own_method(
+    spark, served, owns, path, set_option, method, by_name
+):
+    is_of_groups = by_name or not method.startswith("map")  # as the option is
+    kinds = list(ANSWERS) if is_of_groups else ["swapped"]
+    set_option(BY_NAME, by_name)
+    name = served("names_of_both" if method.startswith("cogroups") else "names")
+    for kind in kinds:
+        case = (method, kind, by_name)
+        if case not in owns:
+            owns[case] = outcome(asked(spark, method, own(method, kind), kind))
+        theirs = owns[case]
+        ours = outcome(asked(spark, method, through(name), kind))
+        stricter = (method, kind) in REFUSED_THOUGH_SPARK_TAKES
+        stricter = stricter or (not by_name and kind in ("swapped", "no rows, swapped"))
+        if isinstance(theirs, str) or (stricter and method != "mapInPandas"):
+            assert isinstance(ours, str), (case, ours)
+            assert REFUSED in ours, (case, ours)
+        else:
+            assert ours == theirs, case
+
+
+@pytest.mark.parametrize("method", ["mapInPandas", "applyInArrow"])
+def test_what_is_wrong_with_the_names_is_all_told(spark, served, path, method):
+    told = outcome(asked(spark, method, through(served("names")), "renamed"))
+    assert "risk is missing, score is missing, score_v2 is not declared, risk_v2 is not" in told
+
+
+@pytest.mark.parametrize("method", ["mapInPandas", "applyInArrow", "applyInPandas"])
+def test_each_batch_of_an_answer_has_an_order_of_its_own(spark, served, path, method):
+    name = served("two_orders")
+    assert outcome(asked(spark, method, through(name), "")) == [(2, 0.5, -2.0)] * 4
+
+
+@pytest.mark.parametrize("method", ["mapInPandas", "applyInArrow", "applyInPandas"])
+def test_fields_of_a_struct_have_the_declared_names(spark, served, path, method):
+    declared = "s struct<risk: double, score: double>"
+    told = outcome(asked(spark, method, through(served("nested")), "", declared))
+    assert "s is struct<risk_v2: double, score: double>, not struct<risk:double,score" in told
+
+
+@pytest.mark.parametrize("method", ["mapInArrow", "mapInPandas", "applyInArrow", "applyInPandas"])
+def test_rows_without_columns_are_no_answer(spark, served, path, method):
+    told = outcome(asked(spark, method, through(served("rows_without_columns")), ""))
+    assert isinstance(told, str)
+    assert "answered with" in told
