@@ -3,6 +3,7 @@ package io.shmring.spark.job;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import io.shmring.Ring;
+import io.shmring.RingException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.net.URI;
@@ -10,7 +11,10 @@ import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
+import java.util.function.Function;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** The rings that the option "ring" names: one, a list with commas, or patterns such as orders-*. */
@@ -20,7 +24,7 @@ public final class RingNames {
   public static List<String> of(CaseInsensitiveStringMap options) {
     List<String> names = new ArrayList<>();
     for (String part : given(options).split(",")) {
-      String name = part.strip();
+      String name = withoutScheme(part.strip());
       if (isPattern(name)) {
         names.addAll(matching(name));
       } else if (!name.isEmpty()) {
@@ -32,7 +36,26 @@ public final class RingNames {
           "format(\"shmring\") needs .option(\"ring\", NAME) or .load(NAME): the name of a ring, a list"
               + " with commas, or a pattern such as orders-*");
     }
-    return names.stream().distinct().toList();
+    return options.getOrDefault("hosts", "").isBlank()
+        ? distinct(names, RingNames::identity)
+        : distinct(names, Ring::path); // what lies here tells nothing of the other hosts
+  }
+
+  private static List<String> distinct(List<String> names, Function<String, Object> identity) {
+    Set<Object> seen = new HashSet<>();
+    return names.stream().filter(name -> seen.add(identity.apply(name))).toList();
+  }
+
+  /**
+   * What a ring is equal by, however it is written: its UUID where the driver can look at it, or else
+   * the place where it would lie.
+   */
+  public static Object identity(String name) {
+    try (Ring ring = Ring.attachReadOnly(name)) {
+      return ring.info().uuid();
+    } catch (RingException error) {
+      return Ring.path(name);
+    }
   }
 
   /** The option, or else what load() or save() was given. A table in a catalog has a path too. */
@@ -46,7 +69,12 @@ public final class RingNames {
     if (!paths.isEmpty()) {
       return String.join(",", parsed(paths));
     }
-    return path.startsWith("file:") ? URI.create(path).getPath() : path; // a table's LOCATION
+    return path;
+  }
+
+  /** A table's LOCATION is a URI. */
+  private static String withoutScheme(String name) {
+    return name.startsWith("file:") ? URI.create(name).getPath() : name;
   }
 
   /** Spark makes JSON of several arguments of load(). */

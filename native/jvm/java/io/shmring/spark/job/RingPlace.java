@@ -5,6 +5,7 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import java.io.Serializable;
 import java.time.Duration;
+import java.util.List;
 import java.util.UUID;
 import java.util.function.Function;
 import org.apache.spark.SparkEnv;
@@ -30,6 +31,13 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
 
   public static RingPlace on(String host, String ring) {
     return new RingPlace(ring, UNSEEN, host);
+  }
+
+  /** What a ring of this host is equal by, however it and its host are written. */
+  public static Object identity(String host, String ring) {
+    return host.equals(thisHost())
+        ? RingNames.identity(ring)
+        : List.of(host, Ring.path(ring)); // the driver cannot look at it
   }
 
   /**

@@ -67,6 +67,13 @@ public record ReadOptions(
     };
   }
 
+  /** What these rings of the name are equal by, one on each host. */
+  public List<Object> identities(String ring) {
+    return hosts.isEmpty()
+        ? List.of(RingNames.identity(ring))
+        : hosts.stream().map(host -> RingPlace.identity(host, ring)).toList();
+  }
+
   private static String start(Options options) {
     String text = options.text("start");
     if (text.matches("\\d{1,18}")) {

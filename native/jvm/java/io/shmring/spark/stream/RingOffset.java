@@ -4,7 +4,10 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ObjectNode;
+import io.shmring.Ring;
+import io.shmring.spark.job.RingNames;
 import java.io.Serializable;
+import java.nio.file.Path;
 import java.util.Map;
 import java.util.Optional;
 import java.util.TreeMap;
@@ -60,8 +63,22 @@ final class RingOffset extends Offset {
     return new RingOffset(positions);
   }
 
+  /** The place in a ring, which may have been written otherwise when the query was last started. */
   Optional<Position> position(String ring) {
-    return Optional.ofNullable(positions.get(ring));
+    return Optional.ofNullable(positions.get(ring))
+        .or(() -> Optional.ofNullable(positions.get(writtenAs(ring))));
+  }
+
+  private String writtenAs(String ring) {
+    Object identity = RingNames.identity(ring);
+    Path path = Ring.path(ring);
+    return positions.entrySet().stream()
+        .filter(
+            each ->
+                each.getValue().uuid().equals(identity) || Ring.path(each.getKey()).equals(path))
+        .map(Map.Entry::getKey)
+        .findFirst()
+        .orElse(ring);
   }
 
   @Override

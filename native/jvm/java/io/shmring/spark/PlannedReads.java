@@ -1,0 +1,84 @@
+package io.shmring.spark;
+
+import io.shmring.spark.read.ReadOptions;
+import io.shmring.spark.read.RingReads;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.connector.read.Scan;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec;
+import org.apache.spark.sql.execution.columnar.InMemoryRelation;
+import org.apache.spark.sql.execution.columnar.InMemoryTableScanExec;
+import org.apache.spark.sql.execution.datasources.v2.BatchScanExec;
+import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
+import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
+import scala.runtime.BoxedUnit;
+
+/** The reads of branches in a plan, subqueries and caches that are still to be filled included. */
+final class PlannedReads {
+  private final Map<Object, Scan> scans = new HashMap<>(); // by ring and branch
+
+  /**
+   * Adds those of a plan.
+   *
+   * @throws IllegalArgumentException if there is another read of the same branch
+   */
+  void add(LogicalPlan plan) {
+    plan.foreachWithSubqueries(
+        node -> {
+          if (node instanceof DataSourceV2ScanRelation relation) {
+            add(relation.scan());
+          } else if (node instanceof StreamingDataSourceV2ScanRelation relation) {
+            add(relation.scan());
+          } else if (node instanceof InMemoryRelation cached) {
+            add(cached);
+          }
+          return BoxedUnit.UNIT;
+        });
+  }
+
+  /** Who asks for what is cached fills it, unless that was done. */
+  private void add(InMemoryRelation cached) {
+    if (!cached.cacheBuilder().isCachedColumnBuffersLoaded()) {
+      add(cached.cachedPlan());
+    }
+  }
+
+  private void add(SparkPlan plan) {
+    plan.foreachWithSubqueries(
+        node -> {
+          if (node instanceof BatchScanExec read) {
+            add(read.scan());
+          } else if (node instanceof InMemoryTableScanExec cached) {
+            add(cached.relation());
+          } else if (node instanceof AdaptiveSparkPlanExec adaptive) {
+            add(adaptive.inputPlan());
+          }
+          return BoxedUnit.UNIT;
+        });
+  }
+
+  private void add(Scan scan) {
+    if (scan instanceof ShmringScan ours && !ours.options().branch().isEmpty()) {
+      add(ours);
+    }
+  }
+
+  private void add(ShmringScan scan) {
+    ReadOptions options = scan.options();
+    for (String ring : options.rings()) {
+      for (Object identity : options.identities(ring)) {
+        Scan other = scans.putIfAbsent(List.of(identity, options.branch()), scan);
+        if (other != null && other != scan) { // what stands in a plan twice may be run once
+          throw new IllegalArgumentException(
+              String.format(
+                  "ring \"%s\": branch \"%s\" is read twice in this plan, and gives each message"
+                      + " once: its two reads would share them. %s",
+                  ring, options.branch(), RingReads.WAYS_OUT));
+        }
+      }
+    }
+  }
+}
