@@ -10,6 +10,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.util.Optional;
 import java.util.UUID;
@@ -29,30 +30,52 @@ final class SinkRecord {
    */
   record Entry(UUID ring, long epoch, long sequence, boolean done) {}
 
+  private final String name;
   private final Path path;
   private final UUID ring;
 
   SinkRecord(Ring ring, String query) {
+    this.name = ring.name();
     this.path = ring.path().resolveSibling(PREFIX + ring.path().getFileName() + "-" + query);
     this.ring = ring.info().uuid();
   }
 
-  /** The last entry of this very ring. */
+  /**
+   * The last entry of this very ring. There is none where the file has less than a whole record: its
+   * first one was not written to its end then, and that comes before anything is published.
+   */
   Optional<Entry> read() {
-    if (!Files.exists(path)) {
-      return Optional.empty();
-    }
+    String text;
     try {
-      String[] words = Files.readString(path, StandardCharsets.US_ASCII).strip().split(" ");
-      Entry entry =
-          new Entry(
-              UUID.fromString(words[0]),
-              Long.parseLong(words[1]),
-              Long.parseLong(words[2]),
-              words[3].equals("done"));
-      return Optional.of(entry).filter(found -> found.ring().equals(ring));
+      text = Files.readString(path, StandardCharsets.ISO_8859_1);
+    } catch (NoSuchFileException error) {
+      return Optional.empty();
     } catch (IOException error) {
-      throw new UncheckedIOException(error);
+      throw new UncheckedIOException(
+          String.format("ring \"%s\": cannot read the query's record %s: %s", name, path, error),
+          error);
+    }
+    return text.length() < SIZE
+        ? Optional.empty()
+        : Optional.of(parsed(text)).filter(found -> found.ring().equals(ring));
+  }
+
+  private Entry parsed(String text) {
+    String[] words = text.strip().split(" ");
+    try {
+      return new Entry(
+          UUID.fromString(words[0]),
+          Long.parseLong(words[1]),
+          Long.parseLong(words[2]),
+          words[3].equals("done"));
+    } catch (IllegalArgumentException | IndexOutOfBoundsException error) {
+      throw new IllegalStateException(
+          String.format(
+              "ring \"%s\": %s is no record of a query, so that nobody can say which epochs the ring"
+                  + " has. Remove the file if the ring has none of this query, or start the query"
+                  + " with another checkpoint",
+              name, path),
+          error);
     }
   }
 
@@ -62,9 +85,28 @@ final class SinkRecord {
         ByteBuffer.wrap(
             String.format("%-" + (SIZE - 1) + "s%n", text).getBytes(StandardCharsets.US_ASCII));
     try (FileChannel file = FileChannel.open(path, CREATE, WRITE)) {
-      file.write(bytes, 0);
+      if (file.write(bytes, 0) < SIZE) {
+        throw new IOException("No space left on device");
+      }
     } catch (IOException error) {
-      throw new UncheckedIOException(error);
+      removeUnlessWhole();
+      throw new UncheckedIOException(
+          String.format(
+              "ring \"%s\": cannot note epoch %d of the query in %s: %s. The ring %s the epoch; make"
+                  + " room in that folder, and start the query again",
+              name, epoch, path, error.getMessage(), done ? "has" : "does not have"),
+          error);
+    }
+  }
+
+  /** A record that was there before lies in a page of its own, which needs no room. */
+  private void removeUnlessWhole() {
+    try {
+      if (Files.size(path) < SIZE) {
+        Files.delete(path);
+      }
+    } catch (IOException error) {
+      return; // read() takes it for none
     }
   }
 }

@@ -1,0 +1,59 @@
+package io.shmring.spark.write;
+
+import io.shmring.Ring;
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.UUID;
+
+/** Writes a query's record where there is no memory, and where there is; says what became of it. */
+public final class SinkRecordCheck {
+  private SinkRecordCheck() {}
+
+  public static void main(String[] arguments) throws IOException {
+    try (Ring ring = Ring.createTemporary("check", 1024)) {
+      String query = UUID.randomUUID().toString();
+      SinkRecord record = new SinkRecord(ring, query);
+      Path path = ring.path().resolveSibling(".shmring-sink-shmring.check-" + query);
+      Path filler = ring.path().resolveSibling("filler");
+      fill(filler);
+      refused(() -> record.write(0, 5, false));
+      System.out.println(Files.exists(path) + " " + record.read());
+      Files.delete(filler);
+      Files.createFile(path); // killed between open and write
+      System.out.println(record.read());
+      record.write(0, 5, false);
+      fill(filler);
+      record.write(0, 5, true); // into the page that it has
+      System.out.println(record.read().map(entry -> entry.epoch() + " " + entry.done()));
+      Files.delete(filler);
+      Files.write(path, new byte[40]); // the beginning of a first one
+      System.out.println(record.read());
+      record.write(1, 6, true);
+      System.out.println(record.read().map(entry -> entry.epoch() + " " + entry.done()));
+      Files.writeString(path, "x".repeat(128));
+      refused(record::read);
+      Files.delete(path);
+    }
+  }
+
+  private static void refused(Runnable act) {
+    try {
+      act.run();
+      System.out.println("nothing");
+    } catch (RuntimeException error) {
+      System.out.println(error.getMessage());
+    }
+  }
+
+  private static void fill(Path filler) throws IOException {
+    byte[] page = new byte[4096];
+    try (var file = Files.newOutputStream(filler)) {
+      while (true) {
+        file.write(page);
+      }
+    } catch (IOException full) {
+      return;
+    }
+  }
+}
