@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -156,9 +157,21 @@ def test_a_full_ring_that_nobody_reads_fails_the_job(name: str, spark: SparkSess
 
 
 def test_a_message_too_large_for_the_ring_is_an_error(name: str, spark: SparkSession) -> None:
+    def large(count: int) -> DataFrame:
+        return spark.range(0, count, 1, 1).selectExpr("id", "repeat('x', 200000) text")
+
     with shmring.create(name, slots=1024, schema=SCHEMA, temporary=True):
-        large = spark.range(1).selectExpr("id", "repeat('x', 200000) text")
-        assert "more than half of the ring" in failure(lambda: save(large, name))
+        text = failure(lambda: save(large(2), name))
+        assert "a batch of 2 rows has" in text
+        assert 'lower .option("batchBytes", ...)' in text
+        text = failure(lambda: save(large(2), name, batchBytes=1))
+        assert "one row has" in text
+        assert "batchBytes" not in text.partition("more than half of the ring")[2][:200]
+        wanted = re.findall(r"create the ring with (\d+) slots", text)[0]
+    with shmring.create(name, slots=int(wanted), schema=SCHEMA, temporary=True) as ring:
+        ring.subscribe("b", start="earliest")
+        save(large(2), name, batchBytes=1)
+        assert read(ring, "b") == [0, 1]
 
 
 def test_a_ring_of_bytes_takes_one_column(name: str, spark: SparkSession) -> None:

@@ -73,13 +73,19 @@ final class ArrowRows extends RowEncoder {
   }
 
   private int checked(long length) {
-    if (Producer.slotsFor(length, true) > ring.info().slots() / 2) {
+    long needed = Producer.slotsFor(length, true);
+    if (needed > ring.info().slots() / 2) {
+      String larger =
+          String.format("create the ring with %d slots", 2 * Long.highestOneBit(2 * needed - 1));
       throw new RingException(
           Status.TOO_LARGE,
           String.format(
-              "ring \"%s\": a batch of %d rows has %d bytes, more than half of the ring; lower"
-                  + " .option(\"batchBytes\", ...), or create the ring with more slots",
-              ring.name(), rows, length));
+              "ring \"%s\" of %d slots: %s %d bytes, more than half of the ring; %s",
+              ring.name(),
+              ring.info().slots(),
+              rows == 1 ? "one row has" : String.format("a batch of %d rows has", rows),
+              length,
+              rows == 1 ? larger : "lower .option(\"batchBytes\", ...), or " + larger));
     }
     return Math.toIntExact(length);
   }
