@@ -159,6 +159,23 @@ def say_a_file_name(batch: pa.RecordBatch) -> pa.RecordBatch:
     raise OSError(os.fsdecode(b"\xff.txt"))
 
 
+def a_megabyte(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Rows as they are, and behind them one that a small ring does not take."""
+    texts = [str(x) for x in batch["x"].to_pylist()]
+    yield pa.record_batch({"text": texts})
+    yield pa.record_batch({"text": ["y" * 1_000_000]})
+
+
+def as_small_decimals(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Of a type that Spark does not know."""
+    return pa.record_batch({"x": pa.array([1] * batch.num_rows, pa.decimal32(9, 2))})
+
+
+def as_small_decimals_inside(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same in a struct."""
+    return pa.record_batch({"x": as_small_decimals(batch).to_struct_array()})
+
+
 def no_arrow(batch: pa.RecordBatch) -> str:
     return "no Arrow data"
 

@@ -52,14 +52,17 @@ public final class StreamDecoder {
 
   private VectorSchemaRoot decode(Message message, Optional<Runnable> whenUnused) {
     Frame schema;
-    Optional<Schema> found;
+    byte[] bytes;
     try {
       schema = Frame.at(message, head);
-      found = changed(message, schema);
-    } catch (IOException | RuntimeException error) {
+      bytes = new byte[Math.toIntExact(schema.end() - head)];
+      message.copyTo(head, ByteBuffer.wrap(bytes));
+    } catch (RuntimeException error) {
       throw damaged(message, error);
     }
-    found.ifPresent(check);
+    if (!Arrays.equals(bytes, last)) {
+      take(message, schema, bytes);
+    }
     try {
       return decoder
           .orElseThrow()
@@ -69,17 +72,30 @@ public final class StreamDecoder {
     }
   }
 
-  /** The schema of a message, unless the last one had the same; takes the decoder for it. */
-  private Optional<Schema> changed(Message message, Frame frame) throws IOException {
-    byte[] bytes = new byte[Math.toIntExact(frame.end() - head)];
-    message.copyTo(head, ByteBuffer.wrap(bytes));
-    if (Arrays.equals(bytes, last)) {
+  /** Takes another schema, if there is nothing against it. */
+  private void take(Message message, Frame frame, byte[] bytes) {
+    RingSchema schema;
+    try {
+      schema = RingSchema.of(bytes);
+    } catch (IOException | RuntimeException error) {
+      named(frame).ifPresent(check); // which says it better
+      throw damaged(message, error);
+    }
+    check.accept(schema.stored());
+    try {
+      decoder = Optional.of(new BatchDecoder(schema, allocator));
+    } catch (RuntimeException error) {
+      throw damaged(message, error);
+    }
+    last = bytes;
+  }
+
+  private static Optional<Schema> named(Frame schema) {
+    try {
+      return Optional.of(NamedSchema.of(schema));
+    } catch (RuntimeException error) {
       return Optional.empty();
     }
-    RingSchema schema = RingSchema.of(bytes);
-    decoder = Optional.of(new BatchDecoder(schema, allocator));
-    last = bytes;
-    return Optional.of(schema.stored());
   }
 
   private static RingException damaged(Message message, Exception error) {
