@@ -114,6 +114,8 @@ class NoSpace(ShmringError, OSError):
 class MessageTooLarge(ShmringError, ValueError):
     """The message can never fit this ring."""
 
+    slots = 0  # that a ring would need for it, where that is known
+
 
 class SchemaMismatch(ShmringError, TypeError):
     """The batch's schema is not the ring's, or not what Spark was told to expect."""

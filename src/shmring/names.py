@@ -21,6 +21,7 @@ from shmring.errors import NoSpace, PermissionRefused, RingExists, RingNotFound,
 
 SHM_FOLDER = "/dev/shm"
 _PREFIX = "shmring."
+REPLIES = "reply."  # how the rings are called into which sidecars answer; then the sidecar's name
 REQUESTS = "sidecar."  # how the ring is called into which a sidecar's clients write; then its name
 
 Path = str | os.PathLike[str]

@@ -9,7 +9,7 @@ import pytest
 from functions import numbers
 
 import shmring
-from shmring.sidecars import SidecarClient, Task
+from shmring.sidecars import SidecarClient, Task, seats
 from shmring.sidecars import client as client_module
 from shmring.sidecars.wire import request_ring_name
 
@@ -34,6 +34,14 @@ def test_client_waits_for_a_sidecar_that_comes_later(serve, client, thread, name
 def test_patience_is_named_where_it_ends(client):
     with pytest.raises(shmring.SidecarUnavailable, match=r"waited 0 s, patience=\.\.\."):
         client(patience=0)
+
+
+def test_sidecars_that_are_there_are_listed_where_one_is_not(serve, name):
+    serve("identity")
+    with pytest.raises(shmring.SidecarUnavailable, match="did not start") as caught:
+        SidecarClient(f"{name}-typo", patience=0)
+    listed = str(caught.value).partition("there are ")[2].partition(";")[0]
+    assert f'"{name}"' in listed.split(", ")
 
 
 def test_worker_that_loads_is_waited_for_longer_than_one_that_is_not_there(
@@ -186,7 +194,7 @@ def crowded(serve, client):
 def refused(monkeypatch):
     """Every time that a client was refused a seat."""
     times = []
-    enter = client_module.enter
+    enter = seats.enter
 
     def counted(name):
         try:
@@ -195,7 +203,7 @@ def refused(monkeypatch):
             times.append(error)
             raise
 
-    monkeypatch.setattr(client_module, "enter", counted)
+    monkeypatch.setattr(seats, "enter", counted)
     return times
 
 

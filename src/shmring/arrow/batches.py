@@ -122,10 +122,12 @@ class BatchEncoder:
             wanted = slots
             while _most_bytes(wanted) < nbytes + overhead:
                 wanted *= 2
-            return MessageTooLarge(
+            error = MessageTooLarge(
                 f'ring "{ring}" of {slots} slots: {unit} {nbytes} bytes, a message may have '
                 f"{max(limit, 0)}; {remedy.format(slots=wanted)}"
             )
+            error.slots = wanted
+            return error
 
         return _split_rows(batch, limit, too_large, whole=whole)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import random
 import time
-import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -22,24 +20,24 @@ from shmring.errors import (
     Damaged,
     Empty,
     Full,
-    LimitReached,
     RingNotFound,
     ShmringError,
     SidecarError,
     SidecarUnavailable,
     TooManyLeases,
 )
-from shmring.sidecars.seats import Watch, crowd, enter
-from shmring.sidecars.sizes import REPLY, REQUEST
+from shmring.sidecars.mailbox import Mailbox
+from shmring.sidecars.seats import Watch, await_seats
+from shmring.sidecars.sizes import LEAST, REPLY, REQUEST
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
+    FLAG_LARGER,
     FLAG_LAST,
     HEAD_BYTES,
     KIND_REQUEST,
     Head,
     Task,
-    reply_ring_name,
     request_ring_name,
 )
 
@@ -49,8 +47,8 @@ __all__ = ["Metrics", "SidecarClient"]
 _LOOK_EVERY = 0.25
 # A wait is cut into slices of this length to look at the other direction.
 _SLICE = 0.05
-# The longest between two looks for a free seat.
-_PAUSE = 1.0
+# Answers that Spark's workers may hold on to.
+_KEPT = 3
 # So many workers may die over one request before it is held to be the cause.
 _DEATHS = 3
 
@@ -80,34 +78,6 @@ class Metrics:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-class _Mailbox:
-    """A reply ring, of which the client is the only reader."""
-
-    def __init__(self, sidecar: str, slots: int | None) -> None:
-        self.name = reply_ring_name(sidecar, f"{os.getpid()}-{uuid.uuid4().hex[:12]}")
-        self.ring = REPLY.make(
-            slots, lambda slots: shmring.create(self.name, slots=slots, temporary=True)
-        )
-        self.inbox = self.ring.consumer("client", start="earliest", exclusive=True)
-
-    def room(self) -> int:
-        """Slots that workers may fill before what is held has to go."""
-        hold = self.inbox.hold
-        return self.ring.slots - (0 if hold is None else self.inbox.position - hold)
-
-    def is_half_full(self) -> bool:
-        """Whether there may be answers that find no room: half of it has room for any."""
-        return self.room() <= self.ring.slots // 2
-
-    def refusals(self) -> int:
-        """How often workers have found it full."""
-        return sum(s["full_waits"] for s in self.ring.seats() if s["role"] == "producer")
-
-    def close(self) -> None:
-        self.inbox.close()
-        self.ring.close()
-
-
 @dataclass(slots=True)
 class _Piece:
     message_id: int
@@ -127,6 +97,11 @@ class _Request:
     pieces: list[_Piece] = field(default_factory=list[_Piece])
     complete: bool = False
 
+    def ask_again(self) -> None:
+        self.sent = False
+        self.received = 0
+        self.pieces.clear()
+
 
 class SidecarClient(Closing):
     """Sends record batches to a sidecar; answers come back in the order of the batches.
@@ -143,9 +118,11 @@ class SidecarClient(Closing):
     in_flight : requests under way at most
     timeout : seconds without any answer after which a living sidecar is given up, also one whose
         workers are still loading, or which has no seat for another client
-    patience : seconds to wait for a sidecar that is not there (yet, or any more)
-    reply_slots : size of the ring for the answers, in slots of 300 bytes; None is 65,536 (22 MB),
-        or what leaves others room where /dev/shm has little memory
+    patience : seconds to wait for a sidecar that is not there (yet, or any more), and for memory
+        for its answers
+    reply_slots : size of the ring for the answers, in slots of 300 bytes; None is 4,096 (1.4 MB),
+        and up to 65,536 for what is under way, or what leaves others room where /dev/shm has little
+        memory, but enough for any row
     task : whose work this is; travels with every request
 
     Raises
@@ -178,46 +155,21 @@ class SidecarClient(Closing):
         self._mapping = False
         self._copy = False
         # Where the batches lay that the caller got last: it may still use those.
-        self._recent: deque[int] = deque(maxlen=3)
+        self._recent: deque[int] = deque(maxlen=_KEPT)
         self._first = True
-        self._largest = 0  # message that has come, in slots
+        self._largest = 0  # message that has come, or is to come again, in slots
+        self._needed = LEAST  # slots of the reply ring, for an answer that did not fit
+        self._wished = 0  # slots of the reply ring, for what is under way
         self._last_sign = self._last_look = time.monotonic()
         self._dead_since: float | None = None
         self._refusals = 0
         self._watch = Watch()
-        self._requests, self._producer = self._await_seats()
+        self._requests, self._producer = await_seats(self.name, self._timeout, self._patience)
         try:
-            self._mailbox = _Mailbox(name, reply_slots)
+            self._mailbox = self._new_mailbox(REPLY.usual)
         except BaseException:
             self._requests.close()
             raise
-
-    def _await_seats(self) -> tuple[shmring.Ring, shmring.Producer]:
-        begun = time.monotonic()
-        pause = _SLICE
-        while True:
-            try:
-                return enter(self.name)
-            except RingNotFound as error:
-                if time.monotonic() - begun >= self._patience:
-                    raise SidecarUnavailable(
-                        f'no sidecar "{self.name}" on this host (waited {self._patience:g} s, '
-                        f"patience=...); start it with "
-                        f"`shmring sidecar module:function --name {self.name}`, or see in the log "
-                        f"of what should have started it why it is not there"
-                    ) from error
-                time.sleep(_SLICE)
-            except LimitReached as error:
-                left = self._timeout - (time.monotonic() - begun)
-                if left <= 0:
-                    raise SidecarUnavailable(
-                        f'sidecar "{self.name}" has had no seat for another client for '
-                        f"{self._timeout:g} s: {crowd(self.name)}; let fewer tasks run at a time "
-                        f"on a host, share their work between sidecars of several names, or wait "
-                        f"longer (timeout=...)"
-                    ) from error
-                time.sleep(min(left, random.uniform(pause / 2, pause)))
-                pause = min(2 * pause, _PAUSE)
 
     @property
     def is_reusable(self) -> bool:
@@ -295,6 +247,7 @@ class SidecarClient(Closing):
         self._make_room()
         request = _Request(self._number, encoder, piece)
         batch, nbytes = piece
+        self._wish(slots_for(HEAD_BYTES + nbytes, True))
         self._waiting[self._number] = request
         self._number += 1
         self.metrics.requests += 1
@@ -334,8 +287,10 @@ class SidecarClient(Closing):
     def _advance(self) -> None:
         """Send what is to be sent and take what has arrived; wait a little for either."""
         wait = _SLICE
+        if self._is_outgrown() and not self._is_awaited():
+            self._renew_mailbox(self._wished)
         for request in self._waiting.values():
-            if not request.sent:
+            if not request.sent and not self._is_outgrown():
                 wait = 0.0
                 if not self._push(request):
                     break
@@ -361,10 +316,14 @@ class SidecarClient(Closing):
         request.sent = True
         return True
 
+    def _is_awaited(self) -> bool:
+        """Whether answers are to come."""
+        return any(request.sent and not request.complete for request in self._waiting.values())
+
     def _collect(self, timeout: float) -> bool:
         """Take what has arrived; wait for the first message only."""
         arrived = False
-        while any(request.sent and not request.complete for request in self._waiting.values()):
+        while self._is_awaited():
             try:
                 lease = self._mailbox.inbox.lease(timeout=0 if arrived else timeout)
             except Empty:
@@ -398,6 +357,15 @@ class SidecarClient(Closing):
                     f'{_DEATHS} workers of sidecar "{self.name}" have died over the same batch of '
                     f"{request.piece[0].num_rows} rows; see what the sidecar says of their deaths"
                 )
+            return
+        slots = head.batches
+        is_small = self._reply_slots is None and slots > self._mailbox.ring.slots
+        if head.flags & FLAG_LARGER and is_small:
+            self.metrics.retries += 1
+            request.ask_again()
+            self._needed = max(self._needed, slots)
+            self._largest = max(self._largest, slots // 2)
+            self._wish(self._largest)
             return
         if head.flags & FLAG_ERROR:
             text = bytes(lease.data[HEAD_BYTES:]).decode(errors="replace")
@@ -434,7 +402,7 @@ class SidecarClient(Closing):
     def _make_room(self) -> None:
         """Take a new reply ring before the batches that the caller keeps fill the old one."""
         hold = self._mailbox.inbox.hold
-        if hold is None or len(self._recent) < 3 or hold >= self._recent[0]:
+        if hold is None or len(self._recent) < _KEPT or hold >= self._recent[0]:
             return
         if self._mailbox.is_half_full():
             self._copy = True
@@ -442,10 +410,26 @@ class SidecarClient(Closing):
                 self._advance()
             self._renew_mailbox()
 
-    def _renew_mailbox(self) -> None:
+    def _wish(self, slots: int) -> None:
+        """Answers are taken to be as large as requests, until larger ones have come."""
+        wish = max(self._needed, (self._in_flight + _KEPT) * max(slots, self._largest))
+        if self._reply_slots is None and wish > self._mailbox.ring.slots:
+            self._wished = max(self._needed, REPLY.fitting(wish))
+
+    def _is_outgrown(self) -> bool:
+        return self._wished > self._mailbox.ring.slots
+
+    def _new_mailbox(self, wish: int) -> Mailbox:
+        return Mailbox(
+            self.name, self._reply_slots, least=self._needed, wish=wish, patience=self._patience
+        )
+
+    def _renew_mailbox(self, wish: int = 0) -> None:
         self._spill()
+        wish = max(wish, self._mailbox.ring.slots)
         self._mailbox.close()
-        self._mailbox = _Mailbox(self.name, self._reply_slots)
+        self._mailbox = self._new_mailbox(wish)
+        self._wished = 0
         self._refusals = 0
         self._recent.clear()
 
@@ -459,9 +443,7 @@ class SidecarClient(Closing):
         for request in self._waiting.values():
             if not request.complete:
                 self.metrics.retries += request.sent
-                request.sent = False
-                request.received = 0
-                request.pieces.clear()
+                request.ask_again()
 
     # --- is anybody there? --------------------------------------------------------------------
 
@@ -509,7 +491,7 @@ class SidecarClient(Closing):
         """Go to the ring of a sidecar that was started anew; whether there is one."""
         if self._found() in (None, self._requests.info.uuid):
             return False
-        requests, producer = self._await_seats()
+        requests, producer = await_seats(self.name, self._timeout, self._patience)
         self._requests.close()
         self._requests, self._producer = requests, producer
         return True

@@ -35,6 +35,8 @@ class Request:
     batches: int = field(default=0, kw_only=True)
     # Pieces before the answer that have nothing to say but that the worker lives.
     signs: int = field(default=0, kw_only=True)
+    # Of the reply ring, for a row of the answer that its one does not take.
+    slots: int = field(default=0, kw_only=True)
     answering: bool = field(default=False, kw_only=True)  # the pieces that come now are its own
 
     def push(self, head: Head, body: bytes = b"") -> Push:

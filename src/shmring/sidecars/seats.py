@@ -6,16 +6,24 @@ may have no worker just now), a worker which function it loads or serves.
 
 from __future__ import annotations
 
+import random
 import time
 from contextlib import suppress
 from typing import NamedTuple
 
 import shmring
-from shmring.errors import Damaged, LimitReached, ShmringError
+from shmring.errors import (
+    Damaged,
+    LimitReached,
+    RingNotFound,
+    ShmringError,
+    SidecarUnavailable,
+)
+from shmring.names import REQUESTS
 from shmring.records import SeatRecord
 from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
-__all__ = ["LOADING", "SUPERVISOR", "Watch", "crowd", "enter", "functions", "serving"]
+__all__ = ["LOADING", "SUPERVISOR", "Watch", "await_seats", "enter", "functions", "serving"]
 
 # A client takes a seat of the request ring, a worker too. Clients leave so many free, or an
 # eighth: a worker that is replaced must find its own, however many clients wait for some.
@@ -25,6 +33,8 @@ SUPERVISOR = "supervisor"
 LOADING = "loading "  # then the function's name
 _CLIENT = "client"
 
+_SLICE = 0.05  # seconds between two looks for the sidecar, and the first two for a free seat
+_PAUSE = 1.0  # the longest between two of these
 _NAMED = 5  # of many clients, those that have been there longest
 
 
@@ -48,7 +58,48 @@ def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
     return ring, producer
 
 
-def crowd(sidecar: str) -> str:
+def await_seats(
+    sidecar: str, timeout: float, patience: float
+) -> tuple[shmring.Ring, shmring.Producer]:
+    """Attach as a client when there is a sidecar, and a seat for one.
+
+    Parameters
+    ----------
+    timeout : seconds to wait for a seat
+    patience : seconds to wait for the sidecar
+
+    Raises
+    ------
+    SidecarUnavailable : there was none in time
+    """
+    begun = time.monotonic()
+    pause = _SLICE
+    while True:
+        try:
+            return enter(sidecar)
+        except RingNotFound as error:
+            if time.monotonic() - begun >= patience:
+                raise SidecarUnavailable(
+                    f'no sidecar "{sidecar}" on this host (waited {patience:g} s, patience=..., '
+                    f"and it did not start); {_others()}; start it with "
+                    f"`shmring sidecar module:function --name {sidecar}`, or see in the log "
+                    f"of what should have started it why it is not there"
+                ) from error
+            time.sleep(_SLICE)
+        except LimitReached as error:
+            left = timeout - (time.monotonic() - begun)
+            if left <= 0:
+                raise SidecarUnavailable(
+                    f'sidecar "{sidecar}" has had no seat for another client for '
+                    f"{timeout:g} s: {_crowd(sidecar)}; let fewer tasks run at a time "
+                    f"on a host, share their work between sidecars of several names, or wait "
+                    f"longer (timeout=...)"
+                ) from error
+            time.sleep(min(left, random.uniform(pause / 2, pause)))
+            pause = min(2 * pause, _PAUSE)
+
+
+def _crowd(sidecar: str) -> str:
     """Who has the seats of a sidecar's request ring."""
     try:
         with shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
@@ -71,6 +122,19 @@ def serving(sidecar: str) -> list[SeatRecord]:
     with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
         return [seat for seat in ring.seats() if seat["alive"] and seat["role"] == "member"]
     return []
+
+
+def _others() -> str:
+    """Which sidecars are there."""
+    names = [name.removeprefix(REQUESTS) for name in shmring.rings() if name.startswith(REQUESTS)]
+    served = ", ".join(f'"{name}"' for name in sorted(names) if _is_served(name))
+    return f"there are {served}" if served else "there is none at all"
+
+
+def _is_served(sidecar: str) -> bool:
+    with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
+        return Watch().look(ring)
+    return False
 
 
 def functions(sidecar: str) -> str:

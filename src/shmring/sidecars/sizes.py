@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from shmring.errors import NoSpace
-from shmring.names import SHM_FOLDER, is_own_limit, memory
+from shmring.names import REPLIES, SHM_FOLDER, is_own_limit, memory, path_of, rings
 from shmring.ring import Ring
 
-__all__ = ["REPLY", "REQUEST", "Size"]
+__all__ = ["LEAST", "REPLY", "REQUEST", "SPARE", "Size", "is_memory_short"]
 
-_LEAST = 1024  # slots
+LEAST = 1024  # slots
 _SLOT_COST = 332  # bytes
+_PAUSE = 0.05  # seconds between two looks for memory
+_SHORT = 8  # with less than one such part free, nobody keeps a ring for later
+
+# What gives back memory that this process keeps for later; whether there was any.
+SPARE: list[Callable[[], bool]] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +30,14 @@ class Size:
     Parameters
     ----------
     usual : slots, where nobody says how many and there is room
+    most : slots that one may have that grows
     part : a ring whose size nobody says takes at most one such part of the free memory; the others
         are for rings to come
     knob : what the user sets; {slots} stands for the number
     """
 
     usual: int
+    most: int
     part: int
     knob: str
 
@@ -37,39 +46,82 @@ class Size:
         """What to do where a message is too large."""
         return f"make it larger with {self.knob}"
 
-    def make(self, slots: int | None, make: Callable[[int], Ring]) -> Ring:
+    def make(
+        self,
+        slots: int | None,
+        make: Callable[[int], Ring],
+        *,
+        least: int = LEAST,
+        wish: int | None = None,
+        patience: float = 0.0,
+    ) -> Ring:
         """Make a ring with so many slots, or if that is None with as many as leave room.
+
+        Parameters
+        ----------
+        least, wish : how many it then has to have, and should have if it is not the usual number
+        patience : seconds to wait for memory
 
         Raises
         ------
         NoSpace : /dev/shm cannot hold it
         """
-        if slots is None:
-            slots = self._fitting()
-            while slots > _LEAST:
+        begun = time.monotonic()
+        wish = self.usual if wish is None else wish
+        while True:
+            wanted = max(least, self.fitting(wish)) if slots is None else slots
+            lowest = least if slots is None else slots
+            while wanted > lowest:
                 with suppress(NoSpace):  # others were faster
-                    return make(slots)
-                slots //= 2
-        try:
-            return make(slots)
-        except NoSpace as error:
-            if is_own_limit(error):
-                raise
-            total, free = memory()
-            raise NoSpace(
-                f"{SHM_FOLDER} has {free >> 20} of {total >> 20} MB left, and a ring of {slots} "
-                f"slots needs {slots * _SLOT_COST / 2**20:.1f} MB: give it more (docker run "
-                f"--shm-size=1g; in Kubernetes an emptyDir of medium Memory), or make the ring "
-                f"smaller with {self.knob.format(slots='...')}"
-            ) from error
+                    return make(wanted)
+                wanted = max(lowest, wanted // 2)
+            try:
+                return make(lowest)
+            except NoSpace as error:
+                if is_own_limit(error):
+                    raise
+                if any(give_back() for give_back in SPARE):
+                    continue
+                if time.monotonic() - begun >= patience:
+                    raise NoSpace(self._no_memory(lowest, patience)) from error
+            time.sleep(_PAUSE)
 
-    def _fitting(self) -> int:
+    def fitting(self, wish: int) -> int:
+        """A power of two: enough for so many slots, if there is room for that beside others."""
         _, free = memory()
-        slots = self.usual
-        while slots > _LEAST and slots * _SLOT_COST > free // self.part:
-            slots //= 2
+        slots = LEAST
+        while slots < min(wish, self.most) and 2 * slots * _SLOT_COST <= free // self.part:
+            slots *= 2
         return slots
 
+    def _no_memory(self, slots: int, patience: float) -> str:
+        total, free = memory()
+        waited = f" (waited {patience:g} s, patience=...)" if patience else ""
+        smaller = f", make the ring smaller with {self.knob.format(slots='...')}"
+        return (
+            f"{SHM_FOLDER} has {free >> 20} of {total >> 20} MB left, and a ring of {slots} "
+            f"slots needs {slots * _SLOT_COST / 2**20:.1f} MB{waited}: {_all_replies()}; give it "
+            f"more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium Memory)"
+            f"{smaller if slots > LEAST else ''}, or let fewer tasks run at a time"
+        )
 
-REQUEST = Size(131_072, 4, "`shmring sidecar --slots {slots}` (Sidecar(slots={slots}))")
-REPLY = Size(65_536, 8, "reply_slots={slots} of through(), the UDF or SidecarClient")
+
+def is_memory_short() -> bool:
+    """Whether there is so little that nobody should keep a ring for later."""
+    total, free = memory()
+    return free < total // _SHORT
+
+
+def _all_replies() -> str:
+    """What the reply rings of this host take."""
+    count = nbytes = 0
+    for name in rings():
+        if name.startswith(REPLIES):
+            with suppress(FileNotFoundError):
+                nbytes += os.stat(path_of(name)).st_size
+                count += 1
+    return f"all reply rings ({count}) take {nbytes / 2**20:.1f} MB"
+
+
+REQUEST = Size(131_072, 131_072, 4, "`shmring sidecar --slots {slots}` (Sidecar(slots={slots}))")
+REPLY = Size(4_096, 65_536, 32, "reply_slots={slots} of through(), the UDF or SidecarClient")

@@ -5,7 +5,9 @@ Little-endian, 256 bytes::
     0    4  magic "SMRQ"
     4    2  version, 2
     6    2  flags: 1 error (the body is a traceback in UTF-8), 2 last piece,
-            4 begun again (no answer yet: who had the request before has died)
+            4 begun again (no answer yet: who had the request before has died),
+            8 error that another reply ring would have spared: `batches` says how many slots
+            that has to have, and the client may ask again with such a one
     8    4  piece: 0, 1, 2, ... of the answers to one request
     12   4  stage
     16   4  partition
@@ -59,11 +61,12 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from shmring.errors import Damaged
-from shmring.names import REQUESTS
+from shmring.names import REPLIES, REQUESTS
 
 __all__ = [
     "FLAG_AGAIN",
     "FLAG_ERROR",
+    "FLAG_LARGER",
     "FLAG_LAST",
     "HEAD_BYTES",
     "KIND_REPLY",
@@ -83,6 +86,7 @@ _VERSION = 2
 FLAG_ERROR = 1
 FLAG_LAST = 2
 FLAG_AGAIN = 4
+FLAG_LARGER = 8
 
 # Kinds from 16 on belong to users of the ring.
 KIND_REQUEST = 16
@@ -98,7 +102,7 @@ def request_ring_name(sidecar: str) -> str:
 
 def reply_ring_name(sidecar: str, unique: str) -> str:
     """The ring of one client."""
-    return f"reply.{sidecar}.{unique}"
+    return f"{REPLIES}{sidecar}.{unique}"
 
 
 @dataclass(frozen=True, slots=True)

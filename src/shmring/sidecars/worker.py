@@ -50,6 +50,7 @@ from shmring.sidecars.timed import Timed
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
+    FLAG_LARGER,
     FLAG_LAST,
     HEAD_BYTES,
     KIND_REPLY,
@@ -253,7 +254,7 @@ class Worker:
             if wrong is not None:
                 answer = map(_raise, [wrong])
             elif cut is not None:
-                answer = self._pieces(request.client, cut[number])
+                answer = self._pieces(request, cut[number])
             else:
                 answer = self._worked_on(request, Pulse([request], requests[number + 1 :]))
             self._answer(request, answer, spent * count // max(1, sum(rows)))
@@ -319,7 +320,9 @@ class Worker:
             if held is not None and before is None:  # what came before the error goes before it
                 with suppress(ShmringError):
                     yield self._push_batch(client, head.answer(number, 0), *held)
-            yield push(head.answer(0, FLAG_ERROR | FLAG_LAST), text)
+            larger = FLAG_LARGER if request.slots else 0
+            failed = head.answer(0, FLAG_ERROR | FLAG_LAST | larger, batches=request.slots)
+            yield push(failed, text)
 
     def _decode(self, request: Request) -> pa.RecordBatch:
         lease = request.lease
@@ -339,7 +342,7 @@ class Worker:
         else:
             answers = together(self._answers_in_turn(request, parts, calls, pulse))
         try:
-            yield from self._pieces(request.client, answers)
+            yield from self._pieces(request, answers)
         except MessageTooLarge as error:
             if calls is not None and len(calls.each) > 1:
                 error.add_note(calls.remedy)
@@ -414,19 +417,24 @@ class Worker:
             )
 
     def _pieces(
-        self, client: Client, batches: Iterable[pa.RecordBatch | None]
+        self, request: Request, batches: Iterable[pa.RecordBatch | None]
     ) -> Iterator[Piece | None]:
+        client = request.client
         for batch in batches:
             if batch is None:
                 yield None
                 continue
-            yield from client.encoder_for(batch).pieces(
-                batch,
-                client.ring.slots,
-                ring=client.ring.path,
-                prefix=HEAD_BYTES,
-                remedy=REPLY.remedy,
-            )
+            try:
+                yield from client.encoder_for(batch).pieces(
+                    batch,
+                    client.ring.slots,
+                    ring=client.ring.path,
+                    prefix=HEAD_BYTES,
+                    remedy=REPLY.remedy,
+                )
+            except MessageTooLarge as error:
+                request.slots = error.slots
+                raise
 
     def _batches(self, result: Any) -> Iterator[pa.RecordBatch]:
         for part in _parts(result):

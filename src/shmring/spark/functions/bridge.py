@@ -256,9 +256,11 @@ def through(
         ones)
     timeout : seconds without any answer after which the task fails, also where the sidecar's
         workers are still loading, or where it has no seat for another client
-    patience : seconds to wait for a sidecar that is not there (yet, or any more)
-    reply_slots : size of each task's ring for answers, in slots of 300 bytes; None is 65,536, or
-        what leaves others room where /dev/shm has little memory
+    patience : seconds to wait for a sidecar that is not there (yet, or any more), and for memory
+        for its answers
+    reply_slots : size of each task's ring for answers, in slots of 300 bytes; None is 4,096, and up
+        to 65,536 for what is under way, or what leaves others room where /dev/shm has little
+        memory, but enough for any row
     metrics : made by :func:`metrics`, to sum up what the tasks' clients did
 
     Raises

@@ -63,12 +63,23 @@ class _Kept:
                 self._swept = True
                 threading.Thread(target=self._sweep, name="shmring-clients", daemon=True).start()
 
+    def give_back(self) -> bool:
+        """Close the one that nobody has wanted for longest; whether there was one."""
+        with self._lock:
+            oldest = self._idle.pop(0) if self._idle else None
+        if oldest is not None:
+            oldest.client.close()
+        return oldest is not None
+
     def _sweep(self) -> None:
         """Close what nobody wants, until nothing is kept."""
+        from shmring.sidecars.sizes import is_memory_short
+
         while True:
             time.sleep(_LOOK_EVERY)
             with self._lock:
-                unwanted = [idle for idle in self._idle if _is_unwanted(idle)]
+                short = is_memory_short()  # another process may wait for it
+                unwanted = [idle for idle in self._idle if short or _is_unwanted(idle)]
                 self._idle = [idle for idle in self._idle if idle not in unwanted]
                 self._swept = bool(self._idle)
                 ends = not self._swept
@@ -83,6 +94,10 @@ def _is_unwanted(idle: _Idle) -> bool:
 
 
 _kept = _Kept()
+
+
+def _give_back() -> bool:
+    return _kept.give_back()
 
 
 def _forget() -> None:
@@ -110,7 +125,10 @@ def kept_client(options: Options, task: Task) -> Generator[SidecarClient]:
 def borrow(options: Options, task: Task) -> SidecarClient:
     """A client that this task has for itself: a kept one, or a new one."""
     from shmring.sidecars import SidecarClient
+    from shmring.sidecars.sizes import SPARE
 
+    if _give_back not in SPARE:
+        SPARE.append(_give_back)
     while (kept := _kept.take(options)) is not None:
         if kept.is_reusable:
             kept.begin(task)

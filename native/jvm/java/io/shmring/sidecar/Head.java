@@ -12,7 +12,8 @@ import java.util.Arrays;
  * The fixed part of a request or an answer; its bytes are laid out in sidecars/wire.py.
  *
  * @param rows that the function gets at a time; 0: all
- * @param batches of so many rows that a request may well have, as an answer says
+ * @param batches of so many rows that a request may well have, as an answer says; with LARGER the
+ *     slots that the reply ring would have to have
  */
 record Head(
     long number,
@@ -28,6 +29,7 @@ record Head(
   static final int ERROR = 1;
   static final int LAST = 2;
   static final int AGAIN = 4;
+  static final int LARGER = 8;
 
   static final int KIND_REQUEST = 16;
 

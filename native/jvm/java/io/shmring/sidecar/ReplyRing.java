@@ -6,8 +6,9 @@ import io.shmring.Lease;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
+import java.io.File;
 import java.io.IOException;
-import java.nio.file.FileStore;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -16,13 +17,21 @@ import java.util.UUID;
 
 /** The ring for a client's answers, which has no other reader. Sizes are chosen as in sidecars/sizes.py. */
 final class ReplyRing implements AutoCloseable {
-  private static final Path MEMORY = Path.of("/dev/shm");
-  private static final long USUAL_SLOTS = 65_536;
-  private static final long LEAST_SLOTS = 1024;
+  private static final File MEMORY = new File("/dev/shm");
+  private static final String FILES = "shmring.reply.*";
+
+  /** A ring whose size nobody says begins so, and grows with what is under way. */
+  static final long FIRST_SLOTS = 4096;
+
+  static final long LEAST_SLOTS = 1024;
+  private static final long MOST_SLOTS = 65_536;
   private static final long SLOT_COST = 332;
 
-  /** A ring whose size nobody says takes at most one such part of the free memory. */
-  private static final int PART = 8;
+  /** Such a ring takes at most one such part of the free memory, so that later ones find theirs. */
+  private static final int PART = 32;
+
+  /** With less than one such part free, nobody keeps a ring for later. */
+  private static final int SHORT = 8;
 
   private final Ring ring;
   private final Consumer inbox;
@@ -40,60 +49,76 @@ final class ReplyRing implements AutoCloseable {
   }
 
   /**
-   * @param slots 0: as many as leave others room
+   * Makes one, with fewer slots where there is little memory; empty if there is not even enough for
+   * the least.
    */
-  static ReplyRing make(String sidecar, long slots) {
+  static Optional<ReplyRing> make(String sidecar, long least, long wish) {
     String unique = UUID.randomUUID().toString().replace("-", "").substring(0, 12);
     String name =
         String.format("reply.%s.%d-%s", sidecar, ProcessHandle.current().pid(), unique);
-    if (slots > 0) {
-      return new ReplyRing(create(name, slots));
-    }
-    for (long fitting = fitting(); fitting > LEAST_SLOTS; fitting /= 2) {
+    long slots = Math.max(least, fitting(wish));
+    while (true) {
       try {
-        return new ReplyRing(Ring.createTemporary(name, fitting));
+        return Optional.of(new ReplyRing(Ring.createTemporary(name, slots)));
       } catch (RingException error) {
-        if (error.status() != Status.NO_SPACE) { // others were faster
+        if (error.status() != Status.NO_SPACE) {
           throw error;
         }
       }
-    }
-    return new ReplyRing(create(name, LEAST_SLOTS));
-  }
-
-  private static Ring create(String name, long slots) {
-    try {
-      return Ring.createTemporary(name, slots);
-    } catch (RingException error) {
-      if (error.status() != Status.NO_SPACE) {
-        throw error;
+      if (slots == least) {
+        return Optional.empty();
       }
-      throw new RingException(
-          Status.NO_SPACE,
-          String.format(
-              "%s has %d MB left, and a ring of %d slots needs %.1f MB: give it more (docker run"
-                  + " --shm-size=1g; in Kubernetes an emptyDir of medium Memory), or make the ring"
-                  + " smaller with reply_slots=... of through()",
-              MEMORY, free() >> 20, slots, slots * SLOT_COST / 1048576.0));
+      slots = Math.max(least, slots / 2); // others were faster
     }
   }
 
-  private static long fitting() {
-    long most = free() / PART;
-    long slots = USUAL_SLOTS;
-    while (slots > LEAST_SLOTS && slots * SLOT_COST > most) {
-      slots /= 2;
+  /** A power of two: enough for so many slots, if there is memory for that beside others' rings. */
+  static long fitting(long wish) {
+    long most = Math.min(MEMORY.getUsableSpace() / PART / SLOT_COST, MOST_SLOTS);
+    long slots = LEAST_SLOTS;
+    while (slots < wish && 2 * slots <= most) {
+      slots *= 2;
     }
     return slots;
   }
 
-  private static long free() {
-    try {
-      FileStore store = Files.getFileStore(MEMORY);
-      return store.getUsableSpace();
+  static boolean isMemoryShort() {
+    return MEMORY.getUsableSpace() < MEMORY.getTotalSpace() / SHORT;
+  }
+
+  /** That there was no memory for a ring of so many slots. */
+  static RingException noMemory(long slots, Patience patience) {
+    return new RingException(
+        Status.NO_SPACE,
+        String.format(
+            "%s has %d of %d MB left, and a ring of %d slots needs %.1f MB (waited %s s, patience=...):"
+                + " %s; give it more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium"
+                + " Memory)%s, or let fewer tasks run at a time",
+            MEMORY,
+            MEMORY.getUsableSpace() >> 20,
+            MEMORY.getTotalSpace() >> 20,
+            slots,
+            slots * SLOT_COST / 1048576.0,
+            patience.patienceText(),
+            all(),
+            slots > LEAST_SLOTS
+                ? ", make the ring smaller with reply_slots=... of through()"
+                : ""));
+  }
+
+  /** What all reply rings of this host take. */
+  private static String all() {
+    int count = 0;
+    long bytes = 0;
+    try (DirectoryStream<Path> files = Files.newDirectoryStream(MEMORY.toPath(), FILES)) {
+      for (Path file : files) {
+        bytes += file.toFile().length();
+        count++;
+      }
     } catch (IOException error) {
-      return 0;
+      return error.toString();
     }
+    return String.format("all reply rings (%d) take %.1f MB", count, bytes / 1048576.0);
   }
 
   String name() {

@@ -6,6 +6,11 @@ import io.shmring.RingException;
 import io.shmring.Seat;
 import io.shmring.Seat.Role;
 import io.shmring.Status;
+import java.io.IOException;
+import java.nio.file.DirectoryStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.List;
 import java.util.stream.Collectors;
@@ -15,6 +20,7 @@ final class RequestRing implements AutoCloseable {
   static final String SUPERVISOR = "supervisor";
   static final String LOADING = "loading ";
   private static final String CLIENT = "client";
+  private static final String FILES = "shmring.sidecar.*";
 
   /** Clients leave so many free, or an eighth: a worker that is replaced must find its own. */
   private static final int FOR_WORKERS = 16;
@@ -107,6 +113,32 @@ final class RequestRing implements AutoCloseable {
         "%d clients and %d workers have them; the clients that have been there longest are the"
             + " processes %s",
         clients.size(), workers, longest);
+  }
+
+  /** Which sidecars are there. */
+  static String others() {
+    List<String> names = new ArrayList<>();
+    try (DirectoryStream<Path> files =
+        Files.newDirectoryStream(Path.of(Ring.PREFIX).getParent(), FILES)) {
+      for (Path file : files) {
+        String name = file.getFileName().toString().substring(FILES.length() - 1);
+        if (isServed(name)) {
+          names.add('"' + name + '"');
+        }
+      }
+    } catch (IOException error) {
+      return error.toString();
+    }
+    names.sort(null);
+    return names.isEmpty() ? "there is none at all" : "there are " + String.join(", ", names);
+  }
+
+  private static boolean isServed(String sidecar) {
+    try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
+      return new Watch().look(ring);
+    } catch (RingException error) {
+      return false;
+    }
   }
 
   /** What a sidecar's workers serve, as their seats say. */

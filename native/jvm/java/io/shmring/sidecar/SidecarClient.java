@@ -13,7 +13,6 @@ import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.Optional;
 import java.util.OptionalLong;
-import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.Consumer;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -30,7 +29,6 @@ public final class SidecarClient implements AutoCloseable {
   private static final long LOOK_NANOS = 250_000_000;
   // A wait is cut into slices of this length to look at the other direction.
   private static final Duration SLICE = Duration.ofMillis(50);
-  private static final long LONGEST_PAUSE_MILLIS = 1000;
   // So many workers may die over one request before it is held to be the cause.
   private static final int DEATHS = 3;
 
@@ -39,14 +37,24 @@ public final class SidecarClient implements AutoCloseable {
     void check();
   }
 
+  /** Memory that is kept for later, and that nobody needs now. */
+  public interface Spare {
+    /** Gives some of it back; whether there was any. */
+    boolean giveBack();
+  }
+
   private final String sidecar;
   private final long replySlots;
+  private final Spare spare;
   private final ArrayDeque<Request> waiting = new ArrayDeque<>(); // in the order of the batches
   private Watch watch = new Watch();
   private RequestRing requests;
   private ReplyRing replies;
   private long number;
-  private int largest; // message that has come, in slots
+  private long largest; // message that has come, or is to come again, in slots
+  private long needed; // slots of the reply ring, for an answer that did not fit
+  private long wished; // slots of the reply ring, for what is under way
+  private int inFlight = 1;
   private int welcome; // batches in a request, as the sidecar said last
   private long lastSign;
   private long lastLook;
@@ -61,32 +69,48 @@ public final class SidecarClient implements AutoCloseable {
   /**
    * Takes seats in the sidecar's ring and makes one for the answers.
    *
-   * @param replySlots size of that; 0: as large as leaves others room
+   * @param replySlots size of that; 0: as is needed, and as large as leaves others room
+   * @param spare what goes first where there is no memory for it
    * @throws SidecarException if there is no sidecar of this name, or it has no seat for this client
+   * @throws RingException NO_SPACE if there was no memory for the answers
    */
-  public SidecarClient(String sidecar, long replySlots, Patience patience, Pulse pulse)
+  public SidecarClient(
+      String sidecar, long replySlots, Spare spare, Patience patience, Pulse pulse)
       throws InterruptedException {
     this.sidecar = sidecar;
     this.replySlots = replySlots;
+    this.spare = spare;
     this.patience = patience;
     this.pulse = pulse;
-    this.requests = awaitSeats();
+    this.requests = Entrance.await(sidecar, patience, pulse);
     try {
-      this.replies = ReplyRing.make(sidecar, replySlots);
-    } catch (RuntimeException error) {
+      this.replies = makeReplies(ReplyRing.FIRST_SLOTS);
+    } catch (RuntimeException | InterruptedException error) {
       requests.close();
       throw error;
     }
   }
 
+  /** Whether there is so little memory for rings that nobody should keep a client for later. */
+  public static boolean isMemoryShort() {
+    return ReplyRing.isMemoryShort();
+  }
+
   /**
    * Works for somebody from now on.
    *
+   * @param inFlight requests under way at most
    * @param check called with each schema of an answer that is another one than the last
    */
   public void begin(
-      Work work, Patience patience, Pulse pulse, BufferAllocator allocator, Consumer<Schema> check) {
+      Work work,
+      int inFlight,
+      Patience patience,
+      Pulse pulse,
+      BufferAllocator allocator,
+      Consumer<Schema> check) {
     this.work = work;
+    this.inFlight = inFlight;
     this.patience = patience;
     this.pulse = pulse;
     this.decoder = Optional.of(new StreamDecoder(Head.BYTES, allocator, check));
@@ -150,6 +174,7 @@ public final class SidecarClient implements AutoCloseable {
     waiting.add(request);
     checkSize(batch.rows(), batch.length());
     counters.sent(Head.BYTES + batch.length());
+    wish(Producer.slotsFor(Head.BYTES + batch.length(), true));
     lastSign = System.nanoTime();
     while (!request.isSent()) {
       advance();
@@ -221,9 +246,12 @@ public final class SidecarClient implements AutoCloseable {
   /** Sends what is to be sent and takes what has arrived; waits a little for either. */
   private void advance() throws InterruptedException {
     pulse.check();
+    if (wished > replies.slots() && !isAwaited()) {
+      grow();
+    }
     Duration wait = SLICE;
     for (Request request : waiting) {
-      if (!request.isSent()) {
+      if (!request.isSent() && wished <= replies.slots()) {
         wait = Duration.ZERO;
         if (!push(request)) {
           break;
@@ -231,6 +259,7 @@ public final class SidecarClient implements AutoCloseable {
       }
     }
     if (!collect(wait)) {
+      makeRoom(); // the workers may hold requests in the sidecar's ring until they can answer them
       look();
     }
   }
@@ -254,10 +283,15 @@ public final class SidecarClient implements AutoCloseable {
     return request.batch().push(requests.producer(), head, Head.KIND_REQUEST, wait).isPresent();
   }
 
+  /** Whether answers are to come. */
+  private boolean isAwaited() {
+    return waiting.stream().anyMatch(request -> request.isSent() && !request.isComplete());
+  }
+
   /** Takes what has arrived; waits for the first message only. */
   private boolean collect(Duration timeout) throws InterruptedException {
     boolean arrived = false;
-    while (waiting.stream().anyMatch(request -> request.isSent() && !request.isComplete())) {
+    while (isAwaited()) {
       Optional<Lease> taken;
       try {
         taken = replies.poll(arrived ? Duration.ZERO : timeout);
@@ -289,9 +323,8 @@ public final class SidecarClient implements AutoCloseable {
       }
     }
     largest = Math.max(largest, message.slots());
-    long held = waiting.stream().mapToLong(Request::held).min().orElse(Long.MAX_VALUE);
-    if (replies.room(held) < largest) {
-      copyOut();
+    if (isAwaited()) {
+      makeRoom();
     }
   }
 
@@ -315,6 +348,14 @@ public final class SidecarClient implements AutoCloseable {
                     + " their deaths",
                 DEATHS, sidecar, request.describe()));
       }
+      return false;
+    }
+    if (head.has(Head.LARGER) && replySlots == 0 && head.batches() > replies.slots()) {
+      counters.retried();
+      request.askAgain();
+      needed = Math.max(needed, head.batches());
+      largest = Math.max(largest, needed / 2);
+      wish(largest);
       return false;
     }
     if (head.has(Head.ERROR)) {
@@ -342,6 +383,14 @@ public final class SidecarClient implements AutoCloseable {
     return true;
   }
 
+  /** Sees to it that the next answer fits. */
+  private void makeRoom() {
+    long held = waiting.stream().mapToLong(Request::held).min().orElse(Long.MAX_VALUE);
+    if (replies.room(held) < largest) {
+      copyOut();
+    }
+  }
+
   /** Copies answers out of the ring, so that there is room for others; whether there were any. */
   private boolean copyOut() {
     boolean any = false;
@@ -349,6 +398,51 @@ public final class SidecarClient implements AutoCloseable {
       any |= request.copy();
     }
     return any;
+  }
+
+  // --- room for answers -----------------------------------------------------------------------
+
+  /** Answers are taken to be as large as requests, until larger ones have come. */
+  private void wish(long slots) {
+    long all = Math.max(needed, (inFlight + 1) * Math.max(slots, largest)); // and one that is read
+    if (replySlots == 0 && all > replies.slots()) {
+      wished = Math.max(needed, ReplyRing.fitting(all));
+    }
+  }
+
+  /** Takes a larger reply ring, if there is memory for it or it has to be. */
+  private void grow() throws InterruptedException {
+    Optional<ReplyRing> larger =
+        needed > replies.slots()
+            ? Optional.of(makeReplies(wished))
+            : ReplyRing.make(sidecar, wished, wished);
+    copyOut();
+    larger.ifPresent(
+        made -> {
+          replies.close();
+          replies = made;
+        });
+    wished = 0;
+  }
+
+  /** Makes a reply ring, for which it waits until there is memory. */
+  private ReplyRing makeReplies(long wish) throws InterruptedException {
+    long least =
+        replySlots > 0 ? replySlots : Math.max(ReplyRing.LEAST_SLOTS, needed);
+    long begun = System.nanoTime();
+    while (true) {
+      Optional<ReplyRing> made = ReplyRing.make(sidecar, least, replySlots > 0 ? least : wish);
+      if (made.isPresent()) {
+        return made.get();
+      }
+      pulse.check();
+      if (!spare.giveBack()) {
+        if (System.nanoTime() - begun >= patience.patienceNanos()) {
+          throw ReplyRing.noMemory(least, patience);
+        }
+        Thread.sleep(SLICE.toMillis());
+      }
+    }
   }
 
   // --- is anybody there? ----------------------------------------------------------------------
@@ -389,64 +483,21 @@ public final class SidecarClient implements AutoCloseable {
 
   /** Goes to the ring of a sidecar that was started anew, and asks again, into a new reply ring. */
   private void follow() throws InterruptedException {
-    RequestRing found = awaitSeats();
+    RequestRing found = Entrance.await(sidecar, patience, pulse);
     requests.close();
     requests = found;
     watch = new Watch();
     copyOut();
+    long slots = replies.slots();
     replies.close();
-    replies = ReplyRing.make(sidecar, replySlots);
+    replies = makeReplies(Math.max(slots, wished));
+    wished = 0;
     welcome = 1;
     for (Request request : waiting) {
       if (!request.isComplete()) {
         request.askAgain();
         counters.retried();
       }
-    }
-  }
-
-  private RequestRing awaitSeats() throws InterruptedException {
-    long begun = System.nanoTime();
-    long pause = SLICE.toMillis();
-    while (true) {
-      pulse.check();
-      long waited = System.nanoTime() - begun;
-      try {
-        return RequestRing.enter(sidecar);
-      } catch (RingException error) {
-        if (error.status() == Status.NOT_FOUND) {
-          checkPatience(waited);
-          Thread.sleep(SLICE.toMillis());
-        } else if (error.status() == Status.LIMIT) {
-          checkTimeout(waited);
-          Thread.sleep(ThreadLocalRandom.current().nextLong(pause / 2, pause + 1));
-          pause = Math.min(2 * pause, LONGEST_PAUSE_MILLIS);
-        } else {
-          throw error;
-        }
-      }
-    }
-  }
-
-  private void checkPatience(long waited) {
-    if (waited >= patience.patienceNanos()) {
-      throw new SidecarException(
-          String.format(
-              "no sidecar \"%s\" on this host (waited %s s, patience=...); start it with `shmring"
-                  + " sidecar module:function --name %s`, or see in the log of what should have"
-                  + " started it why it is not there",
-              sidecar, patience.patienceText(), sidecar));
-    }
-  }
-
-  private void checkTimeout(long waited) {
-    if (waited >= patience.timeoutNanos()) {
-      throw new SidecarException(
-          String.format(
-              "sidecar \"%s\" has had no seat for another client for %s s: %s; let fewer tasks run"
-                  + " at a time on a host, share their work between sidecars of several names, or"
-                  + " wait longer (timeout=...)",
-              sidecar, patience.timeoutText(), RequestRing.crowd(sidecar)));
     }
   }
 

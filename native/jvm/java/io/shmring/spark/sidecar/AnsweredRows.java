@@ -129,6 +129,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
       client = Optional.of(borrowed);
       borrowed.begin(
           work(),
+          call.inFlight(),
           call.waits(),
           this::checkTask,
           allocator,

@@ -3,6 +3,7 @@ package io.shmring.spark.sidecar;
 import io.shmring.sidecar.SidecarClient;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
@@ -12,8 +13,9 @@ import java.util.concurrent.TimeUnit;
 
 /**
  * The clients of this executor that no task uses just now. One is kept from task to task, as its reply
- * ring costs 10 ms and 20 MB of fresh pages; there are never more than tasks at one time. A client
- * whose sidecar has gone, or that nobody has wanted for a while, goes too.
+ * ring costs up to 10 ms and 20 MB of fresh pages; there are never more than tasks at one time. A
+ * client whose sidecar has gone, or that nobody has wanted for a while, goes too; where memory is
+ * wanted, of whichever sidecar, the one that has waited longest goes first.
  */
 final class Clients {
   private static final long LOOK_MILLIS = 500;
@@ -42,7 +44,23 @@ final class Clients {
       }
       found.get().close();
     }
-    return new SidecarClient(call.sidecar(), call.replySlots(), call.waits(), pulse);
+    return new SidecarClient(
+        call.sidecar(), call.replySlots(), Clients::closeOldest, call.waits(), pulse);
+  }
+
+  /** Gives back the memory of the client that nobody has wanted for longest. */
+  private static boolean closeOldest() {
+    Optional<SidecarClient> oldest = takeOldest();
+    oldest.ifPresent(SidecarClient::close);
+    return oldest.isPresent();
+  }
+
+  private static synchronized Optional<SidecarClient> takeOldest() {
+    Optional<ArrayDeque<Idle>> found =
+        IDLE.values().stream()
+            .filter(idle -> !idle.isEmpty())
+            .min(Comparator.comparingLong(idle -> idle.getLast().since));
+    return found.map(idle -> idle.removeLast().client);
   }
 
   private static synchronized Optional<SidecarClient> take(SidecarCall call) {
@@ -82,6 +100,9 @@ final class Clients {
   }
 
   private static synchronized List<SidecarClient> takeUnwanted() {
+    if (SidecarClient.isMemoryShort()) { // another process may wait for it
+      return takeAll();
+    }
     List<SidecarClient> unwanted = new ArrayList<>();
     for (ArrayDeque<Idle> all : IDLE.values()) {
       for (Iterator<Idle> each = all.iterator(); each.hasNext(); ) {

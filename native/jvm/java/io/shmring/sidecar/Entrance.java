@@ -1,0 +1,64 @@
+package io.shmring.sidecar;
+
+import io.shmring.RingException;
+import io.shmring.Status;
+import java.util.concurrent.ThreadLocalRandom;
+
+/** How a client comes into a sidecar's ring: at once, or when the sidecar has started or has a seat. */
+final class Entrance {
+  private static final long PAUSE_MILLIS = 50;
+  private static final long LONGEST_PAUSE_MILLIS = 1000;
+
+  private Entrance() {}
+
+  /**
+   * Takes a client's seats, and waits for them.
+   *
+   * @throws SidecarException if there is no sidecar of this name, or it has no seat for this client
+   */
+  static RequestRing await(String sidecar, Patience patience, SidecarClient.Pulse pulse)
+      throws InterruptedException {
+    long begun = System.nanoTime();
+    long pause = PAUSE_MILLIS;
+    while (true) {
+      pulse.check();
+      long waited = System.nanoTime() - begun;
+      try {
+        return RequestRing.enter(sidecar);
+      } catch (RingException error) {
+        if (error.status() == Status.NOT_FOUND) {
+          checkPatience(sidecar, patience, waited);
+          Thread.sleep(PAUSE_MILLIS);
+        } else if (error.status() == Status.LIMIT) {
+          checkTimeout(sidecar, patience, waited);
+          Thread.sleep(ThreadLocalRandom.current().nextLong(pause / 2, pause + 1));
+          pause = Math.min(2 * pause, LONGEST_PAUSE_MILLIS);
+        } else {
+          throw error;
+        }
+      }
+    }
+  }
+
+  private static void checkPatience(String sidecar, Patience patience, long waited) {
+    if (waited >= patience.patienceNanos()) {
+      throw new SidecarException(
+          String.format(
+              "no sidecar \"%s\" on this host (waited %s s, patience=..., and it did not start); %s;"
+                  + " start it with `shmring sidecar module:function --name %s`, or see in the log of"
+                  + " what should have started it why it is not there",
+              sidecar, patience.patienceText(), RequestRing.others(), sidecar));
+    }
+  }
+
+  private static void checkTimeout(String sidecar, Patience patience, long waited) {
+    if (waited >= patience.timeoutNanos()) {
+      throw new SidecarException(
+          String.format(
+              "sidecar \"%s\" has had no seat for another client for %s s: %s; let fewer tasks run"
+                  + " at a time on a host, share their work between sidecars of several names, or"
+                  + " wait longer (timeout=...)",
+              sidecar, patience.timeoutText(), RequestRing.crowd(sidecar)));
+    }
+  }
+}

@@ -1,0 +1,54 @@
+"""The ring for a client's answers."""
+
+from __future__ import annotations
+
+import os
+import uuid
+
+import shmring
+from shmring.sidecars.sizes import REPLY
+from shmring.sidecars.wire import reply_ring_name
+
+__all__ = ["Mailbox"]
+
+
+class Mailbox:
+    """A reply ring, of which the client is the only reader.
+
+    Parameters
+    ----------
+    slots : that the user has named; None: as many as are needed, and leave others room
+    least, wish : how many these are
+    patience : seconds to wait for memory
+    """
+
+    def __init__(
+        self, sidecar: str, slots: int | None, *, least: int, wish: int, patience: float
+    ) -> None:
+        self.name = reply_ring_name(sidecar, f"{os.getpid()}-{uuid.uuid4().hex[:12]}")
+        self.ring = REPLY.make(
+            slots,
+            lambda slots: shmring.create(self.name, slots=slots, temporary=True),
+            least=least,
+            wish=wish,
+            patience=patience,
+        )
+        self.inbox = self.ring.consumer("client", start="earliest", exclusive=True)
+
+    def room(self) -> int:
+        """Slots that workers may fill before what is held has to go."""
+        hold = self.inbox.hold
+        return self.ring.slots - (0 if hold is None else self.inbox.position - hold)
+
+    def is_half_full(self) -> bool:
+        """Whether there may be answers that find no room: half of it has room for any."""
+        return self.room() <= self.ring.slots // 2
+
+    def refusals(self) -> int:
+        """How often workers have found it full."""
+        return sum(s["full_waits"] for s in self.ring.seats() if s["role"] == "producer")
+
+    def close(self) -> None:
+        """Remove the ring: answers that are still to come find none."""
+        self.inbox.close()
+        self.ring.close()

@@ -1,0 +1,108 @@
+"""Sixteen tasks of one executor and the rings for their answers, in the /dev/shm of a container."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+SMALL = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"']
+
+PRELUDE = """
+    import os, threading, time
+    from pathlib import Path
+
+    import shmring
+    from pyspark.sql import SparkSession
+    from shmring.sidecars import Sidecar
+    from shmring.spark import through
+    from shmring.spark.jvm import configure
+
+    TASKS = 16
+    marker = Path(os.environ["SHMRING_TEST_MARKER"])
+    builder = SparkSession.builder.master(f"local[{TASKS},4]").config("spark.ui.enabled", "false")
+    spark = configure(builder).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    numbers = spark.range(0, 100 * TASKS, 1, TASKS).selectExpr("id x")
+
+    def replies():
+        return [name for name in shmring.rings() if name.startswith("reply.")]
+
+    def run(count, *sidecars):
+        '''Lets no task go on before all have their rings.'''
+        marker.unlink(missing_ok=True)
+        frame = numbers
+        for name in sidecars:
+            frame = frame.mapInArrow(through(name, in_flight=1, **OPTIONS), "x long")
+        said = []
+        job = threading.Thread(target=lambda: said.append(sum(row.x for row in frame.collect())))
+        job.start()
+        while job.is_alive() and len(replies()) < count:
+            time.sleep(0.01)
+        print(len(replies()) >= count, flush=True)
+        marker.touch()
+        job.join()
+        assert said == [sum(range(100 * TASKS))]
+"""
+
+
+@pytest.fixture
+def in_64_mb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Runs a program with a session of sixteen cores and a /dev/shm of 64 MB; what it printed."""
+    probe = subprocess.run([*SMALL, "sh", "true"], capture_output=True, text=True)
+    if probe.returncode:
+        pytest.skip(f"no /dev/shm of one's own: {probe.stderr.strip()}")
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
+
+    def run(code: str) -> str:
+        program = textwrap.dedent(PRELUDE) + textwrap.dedent(code)
+        done = subprocess.run(
+            [*SMALL, "sh", sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        assert done.returncode == 0, done.stderr[-5000:]
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.java
+@pytest.mark.spark
+def test_clients_that_are_idle_give_way_to_those_of_another_sidecar(
+    in_64_mb: Callable[[str], str],
+) -> None:
+    said = in_64_mb(
+        """
+        OPTIONS = {"reply_slots": 8192, "patience": 300}  # sixteen take 43 MB
+        with Sidecar("functions:wait_for_marker", name="one", slots=1024, workers=16):
+            with Sidecar("functions:wait_for_marker", name="two", slots=1024, workers=16):
+                run(16, "one")
+                run(16, "two")
+                run(16, "one")
+        spark.stop()
+        """
+    )
+    assert said == "True\n" * 3
+
+
+@pytest.mark.java
+@pytest.mark.spark
+def test_three_sidecars_deep_have_room(in_64_mb: Callable[[str], str]) -> None:
+    said = in_64_mb(
+        """
+        OPTIONS = {}
+        with Sidecar("functions:identity", name="a"), Sidecar("functions:identity", name="b"):
+            with Sidecar("functions:wait_for_marker", name="c"):
+                run(48, "a", "b", "c")
+                taken = sum(os.stat(f"/dev/shm/shmring.{name}").st_size for name in replies())
+                print(taken < 40e6)
+        spark.stop()
+        """
+    )
+    assert said == "True\nTrue\n"
