@@ -29,11 +29,13 @@ PRELUDE = """
     spark.sparkContext.setLogLevel("OFF")
     numbers = spark.range(0, 100 * TASKS, 1, TASKS).selectExpr("id x")
 
-    def replies():
-        return [name for name in shmring.rings() if name.startswith("reply.")]
+    def replies(*sidecars):
+        kinds = tuple(f"reply.{sidecar}." for sidecar in sidecars)
+        return [name for name in shmring.rings() if name.startswith(kinds)]
 
-    def run(count, *sidecars):
+    def run(*sidecars):
         '''Lets no task go on before all have their rings.'''
+        count = TASKS * len(sidecars)
         marker.unlink(missing_ok=True)
         frame = numbers
         for name in sidecars:
@@ -41,9 +43,9 @@ PRELUDE = """
         said = []
         job = threading.Thread(target=lambda: said.append(sum(row.x for row in frame.collect())))
         job.start()
-        while job.is_alive() and len(replies()) < count:
+        while job.is_alive() and len(replies(*sidecars)) < count:
             time.sleep(0.01)
-        print(len(replies()) >= count, flush=True)
+        print(len(replies(*sidecars)) >= count, flush=True)
         marker.touch()
         job.join()
         assert said == [sum(range(100 * TASKS))]
@@ -82,9 +84,9 @@ def test_clients_that_are_idle_give_way_to_those_of_another_sidecar(
         OPTIONS = {"reply_slots": 8192, "patience": 300}  # sixteen take 43 MB
         with Sidecar("functions:wait_for_marker", name="one", slots=1024, workers=16):
             with Sidecar("functions:wait_for_marker", name="two", slots=1024, workers=16):
-                run(16, "one")
-                run(16, "two")
-                run(16, "one")
+                run("one")
+                run("two")
+                run("one")
         spark.stop()
         """
     )
@@ -99,9 +101,9 @@ def test_three_sidecars_deep_have_room(in_64_mb: Callable[[str], str]) -> None:
         OPTIONS = {}
         with Sidecar("functions:identity", name="a"), Sidecar("functions:identity", name="b"):
             with Sidecar("functions:wait_for_marker", name="c"):
-                run(48, "a", "b", "c")
-                taken = sum(os.stat(f"/dev/shm/shmring.{name}").st_size for name in replies())
-                print(taken < 40e6)
+                run("a", "b", "c")
+                paths = [f"/dev/shm/shmring.{name}" for name in replies("a", "b", "c")]
+                print(sum(os.stat(path).st_size for path in paths) < 40e6)
         spark.stop()
         """
     )
