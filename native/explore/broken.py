@@ -94,8 +94,10 @@ BREAKS = [
     Break(
         "the hold is raised before the range is struck",
         "member.c",
-        "\tstore_relaxed(&m->seat->range[0].lo, NONE);\n\tm->ranges_used = 0;\n\traise_hold(m, NONE);\n",
-        "\traise_hold(m, NONE);\n\tstore_relaxed(&m->seat->range[0].lo, NONE);\n\tm->ranges_used = 0;\n",
+        "\tstore_relaxed(&m->seat->range[0].lo, NONE);\n"
+        "\tm->ranges_used = 0;\n\traise_hold(m, NONE);\n",
+        "\traise_hold(m, NONE);\n"
+        "\tstore_relaxed(&m->seat->range[0].lo, NONE);\n\tm->ranges_used = 0;\n",
         "a producer laps two members, one of which may die",
     ),
     Break(
@@ -277,7 +279,8 @@ BREAKS = [
         "a lease is struck before an orphan records it",
         "nack.c",
         "\tif (is_new)\n\t\tseat_prepare(",
-        "\t(void)ranges_remove(s, m->range, &m->ranges_used, lo, hi);\n\tif (is_new)\n\t\tseat_prepare(",
+        "\t(void)ranges_remove(s, m->range, &m->ranges_used, lo, hi);\n"
+        "\tif (is_new)\n\t\tseat_prepare(",
         "one hands back to the other, and may die",
     ),
     Break(
@@ -304,7 +307,8 @@ BREAKS = [
     Break(
         "what is handed back while no seat is free may be released the short way",
         "nack.c",
-        "\tif (m->ranges_used < 2) { /* releases go the long way, which asks what is handed back */\n"
+        "\tif (m->ranges_used < 2) { "
+        "/* releases go the long way, which asks what is handed back */\n"
         "\t\tm->range[m->ranges_used].lo = NONE;\n"
         "\t\tm->ranges_used = 2;\n"
         "\t}\n",
@@ -346,8 +350,7 @@ BREAKS = [
     Break(
         "who was woken and stops waiting does not pass its wake-up on",
         "wait.c",
-        "\tif (w->member)\n"
-        "\t\tpass_wake_up_on(w->member); /* the caller may leave it at this */\n",
+        "\tif (w->member)\n\t\tpass_wake_up_on(w->member); /* the caller may leave it at this */\n",
         "",
         "asleep: of two members one stops waiting at its deadline",
     ),

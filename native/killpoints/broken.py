@@ -47,7 +47,8 @@ BREAKS = [
         "a lease is struck before an orphan records it",
         "nack.c",
         "\tif (is_new)\n\t\tseat_prepare(",
-        "\t(void)ranges_remove(s, m->range, &m->ranges_used, lo, hi);\n\tif (is_new)\n\t\tseat_prepare(",
+        "\t(void)ranges_remove(s, m->range, &m->ranges_used, lo, hi);\n"
+        "\tif (is_new)\n\t\tseat_prepare(",
         "hand back",
     ),
     Break(
