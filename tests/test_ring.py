@@ -369,4 +369,10 @@ def test_full_and_empty_are_those_of_queue():
 
     assert issubclass(shmring.Full, queue.Full)
     assert issubclass(shmring.Empty, queue.Empty)
-    assert issubclass(shmring.EndOfStream, shmring.Empty)
+
+
+def test_what_trying_again_cannot_cure_is_no_kind_of_what_it_can():
+    passing = (shmring.Full, shmring.Empty, shmring.Contended, shmring.Locked)
+    names = [name for name in shmring.errors.__all__ if name != "ShmringError"]
+    kinds = [getattr(shmring.errors, name) for name in names]
+    assert [k for k in kinds if issubclass(k, passing)] == [k for k in kinds if k in passing]

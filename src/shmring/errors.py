@@ -55,10 +55,11 @@ class Empty(ShmringError, queue.Empty):
     """No message arrived in time; nothing was taken."""
 
 
-class EndOfStream(Empty):
+class EndOfStream(ShmringError):
     """A producer has marked the end of its stream; the next call goes on behind the end.
 
-    Each consumer that had joined the branch by then is told once, after what it took before.
+    An end is no emptiness that passes: what tries again on `Empty` is not to try on. Each consumer
+    that had joined the branch by then is told once, after what it took before.
     """
 
 

@@ -19,6 +19,7 @@ from shmring.closing import Closing
 from shmring.errors import (
     Damaged,
     Empty,
+    EndOfStream,
     Full,
     RingNotFound,
     ShmringError,
@@ -326,7 +327,7 @@ class SidecarClient(Closing):
         while self._is_awaited():
             try:
                 lease = self._mailbox.inbox.lease(timeout=0 if arrived else timeout)
-            except Empty:
+            except (Empty, EndOfStream):  # an end marker is no answer
                 break
             except TooManyLeases:  # the caller keeps many small ones here and there
                 if not self._spill():

@@ -29,6 +29,7 @@ import shmring
 from shmring.arrow.batches import Piece, batches_of, decode_batch
 from shmring.errors import (
     Empty,
+    EndOfStream,
     LimitReached,
     MessageTooLarge,
     RingNotFound,
@@ -171,7 +172,7 @@ class Worker:
         is_due = False
         try:
             return self._inbox.lease(timeout=wait)
-        except Empty:
+        except (Empty, EndOfStream):  # an end marker is no request
             is_due = bool(self._gathering) and self._gathering.left == 0
         except TooManyLeases:
             is_due = bool(self._gathering)

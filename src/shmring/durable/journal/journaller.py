@@ -24,7 +24,7 @@ from shmring.closing import Closing
 from shmring.durable.base.files import Buffer, Disk, OsDisk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import ENTRY
-from shmring.errors import Empty, JournalGap, NoSpace
+from shmring.errors import Empty, EndOfStream, JournalGap, NoSpace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -189,7 +189,7 @@ class Journal(Closing):
         while nbytes < self._gather_bytes:
             try:
                 batch = self._inp.lease_many(self._gather_messages, timeout=0 if taken else _IDLE)
-            except Empty:
+            except (Empty, EndOfStream):  # of one that a journal before this had come to
                 break
             taken.append(batch)
             nbytes += self._write(batch)
