@@ -15,11 +15,12 @@ from shmring.sidecars.worker import load_function
 HEADS = ("Traceback (", "Exception Group Traceback (", "+ Exception Group Traceback (")
 
 
-def told(call):
+def told(function, *arguments):
+    """What is told of an exception, without the frame of this helper."""
     try:
-        call()
+        function(*arguments)
     except BaseException as error:
-        return raised(error)
+        return raised(error.with_traceback(error.__traceback__.tb_next))
     raise AssertionError("it raised nothing")
 
 
@@ -78,7 +79,7 @@ def test_what_fails_to_load_is_told_from_the_users_first_line(tmp_path, monkeypa
     monkeypatch.syspath_prepend(tmp_path)
     for module in ("broken", "broken_below"):
         monkeypatch.delitem(sys.modules, module, raising=False)
-    text = told(lambda: load_function("broken:Model"))
+    text = told(load_function, "broken:Model")
     found = first_frames(text)
     if first is None:
         assert found == []
@@ -89,7 +90,7 @@ def test_what_fails_to_load_is_told_from_the_users_first_line(tmp_path, monkeypa
 
 
 def test_module_that_is_not_there_is_told_with_everything():
-    assert "load_function" in told(lambda: load_function("no_such_module_at_all:f"))
+    assert "load_function" in told(load_function, "no_such_module_at_all:f")
 
 
 def test_broken_text_of_an_exception_is_no_other_error():
