@@ -146,6 +146,13 @@ BREAKS = [
         "a branch that begins behind an open claim, whose producer may die",
     ),
     Break(
+        "from now on begins at an open claim",
+        "graph.c",
+        "o->start == SHMRING_LATEST ? behind_published(r, claim) : o->sequence;",
+        "o->start == SHMRING_LATEST ? 0 : o->sequence;",
+        "a visitor begins at the end, beside an open claim with a message behind it",
+    ),
+    Break(
         "what lies before the first of a branch is delivered",
         "member.c",
         "\t\t\tlimit = t; /* what comes there meanwhile is not to be taken */",

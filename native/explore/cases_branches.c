@@ -53,13 +53,10 @@ static void subscribe_at_the_end(int me)
 	MUST(shmring_subscribe(&handles[me], "a", &o, NULL) == SHMRING_OK);
 }
 
-/* The same, at a sequence behind an open claim. */
-static void visit_behind(int me, bool lapse)
+/* The same, from what follows an open claim and the message behind it. */
+static void visit_with(int me, struct shmring_branch_options o)
 {
-	struct shmring_branch_options o = behind;
-
 	o.ephemeral = true;
-	o.lapse = lapse;
 	MUST(shmring_join(&handles[me], "v", &o, "visitor", &world.member[me]) == SHMRING_OK);
 	take_what_is_there(me);
 	shmring_member_close(world.member[me]);
@@ -68,12 +65,25 @@ static void visit_behind(int me, bool lapse)
 
 static void visit_behind_the_claim(int me)
 {
-	visit_behind(me, false);
+	visit_with(me, behind);
 }
 
 static void visit_behind_the_claim_lapsing(int me)
 {
-	visit_behind(me, true);
+	struct shmring_branch_options o = behind;
+
+	o.lapse = true;
+	visit_with(me, o);
+}
+
+static void visit_from_now_on(int me)
+{
+	visit_with(me, (struct shmring_branch_options){.start = SHMRING_LATEST});
+}
+
+static void visit_from_now_on_lapsing(int me)
+{
+	visit_with(me, (struct shmring_branch_options){.start = SHMRING_LATEST, .lapse = true});
 }
 
 static void publish_the_claim(int me)
@@ -158,6 +168,14 @@ static const struct exploration cases[] = {
      .slots = 2,
      .before = only_an_open_claim,
      .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_behind_the_claim_lapsing}}},
+    {.name = "a visitor begins at the end, beside an open claim with a message behind it",
+     .slots = 4,
+     .before = only_an_open_claim,
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_from_now_on}}},
+    {.name = "a visitor that lapses begins at the end, beside an open claim with a message behind it",
+     .slots = 4,
+     .before = only_an_open_claim,
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_from_now_on_lapsing}}},
     {.name = "a branch begins at the end while two producers claim",
      .slots = 2,
      .before = seat_actors,

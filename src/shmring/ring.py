@@ -197,7 +197,9 @@ class Ring(Closing):
         ----------
         branch : name of the branch, 1 to 47 bytes. Every branch sees every message
         start : where a new branch begins: "earliest" (what is still held, also of an earlier run,
-            with its end), "latest" or a sequence, of which the first message at or after it is
+            with its end), "latest" (behind the last message that is published by now; so a message
+            whose claim lies before that, and is still open, is not delivered either) or a
+            sequence, of which the first message at or after it is
             delivered first. A branch that is there goes on where it stands
         exclusive : one member only
         ephemeral : dropped with its last member; otherwise it keeps holding the producers

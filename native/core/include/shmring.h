@@ -255,7 +255,7 @@ SHMRING_API void *shmring_slot(const shmring *ring, uint64_t sequence);
 
 enum shmring_start {
 	SHMRING_EARLIEST = 0, /* what is still held, also of an earlier run, with its end */
-	SHMRING_LATEST = 1,
+	SHMRING_LATEST = 1, /* behind the last message that is published by now */
 	SHMRING_AT_SEQUENCE = 2, /* the first message at or after it */
 };
 
@@ -460,6 +460,7 @@ struct shmring_seat_info {
 	uint32_t branch;
 	uint32_t pid;
 	bool alive; /* asked of the kernel; true for read-only handles of own seats too */
+	bool stopped; /* alive, but by SIGSTOP or a debugger not running */
 	uint64_t joined_ns;
 	char name[SHMRING_NAME_BYTES];
 	uint64_t claim; /* first slot of the open claim, UINT64_MAX: none */
@@ -489,6 +490,7 @@ enum shmring_holder_kind {
 struct shmring_holder {
 	uint8_t kind; /* enum shmring_holder_kind */
 	bool alive; /* the participant */
+	bool stopped; /* as in struct shmring_seat_info */
 	int32_t branch; /* -1: none, a claim is in the way */
 	int32_t seat; /* -1: no participant */
 	uint32_t pid;

@@ -40,9 +40,9 @@ static int check_upstream(const shmring *r, uint64_t upstream)
 
 /* The claim word, or the oldest open claim below it: from a place beyond that
  * the floor would move into slots that are still being filled. */
-static uint64_t latest(const shmring *r)
+static uint64_t lowest_hole(const shmring *r, uint64_t claim)
 {
-	uint64_t at = load_acquire(&r->cursors->claim.v);
+	uint64_t at = claim;
 
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		uint64_t lo = load_acquire(&r->seats[i].intent.lo);
@@ -53,6 +53,24 @@ static uint64_t latest(const shmring *r)
 	return at;
 }
 
+/* Behind the last sequence below `claim` that is published: claims that are open side by
+ * side may lie behind it, in any order. */
+static uint64_t behind_published(const shmring *r, uint64_t claim)
+{
+	uint64_t at = claim, before;
+
+	do {
+		before = at;
+		for (uint32_t i = 0; i < r->seat_count; i++) {
+			uint64_t lo = load_acquire(&r->seats[i].intent.lo);
+
+			if (lo < at && lo + load_relaxed(&r->seats[i].intent.n) >= at && is_hole(r, lo))
+				at = lo;
+		}
+	} while (at < before);
+	return at;
+}
+
 /* Places a new branch. Its bit in `active` is set while it stands at the
  * floor; from then on the floor passes it at most once, by an advance that had
  * looked at the branches before: floor_next shows that (floor.c). */
@@ -60,7 +78,9 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 {
 	struct cursors *c = r->cursors;
 	struct branch *b = branch_at(r, id);
-	uint64_t at = o->start == SHMRING_LATEST ? latest(r) : load_acquire(&c->floor.v);
+	uint64_t claim = load_acquire(&c->claim.v);
+	uint64_t first = o->start == SHMRING_LATEST ? behind_published(r, claim) : o->sequence;
+	uint64_t at = o->start == SHMRING_LATEST ? lowest_hole(r, claim) : load_acquire(&c->floor.v);
 	uint64_t next;
 
 	store_release(&b->taken.v, at << 8 | NOBODY);
@@ -87,9 +107,9 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 			at = walk_runs(r, at, o->sequence);
 	}
 	store_release(&b->taken.v, at << 8 | NOBODY);
-	if (o->start == SHMRING_AT_SEQUENCE && at < o->sequence) {
+	if (o->start != SHMRING_EARLIEST && at < first) {
 		store_relaxed(&b->d.options, load_relaxed(&b->d.options) | BRANCH_LATER);
-		at = o->sequence;
+		at = first;
 	}
 	store_relaxed(&b->d.first, at);
 	return SHMRING_OK;

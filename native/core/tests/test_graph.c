@@ -295,6 +295,35 @@ TEST(where_a_newcomer_starts)
 	END(r, p, m, keep);
 }
 
+/* From now on: nothing that was published before, though the branch has to stand at an open claim. */
+TEST(latest_beside_open_claims_delivers_nothing_older)
+{
+	for (int lapse = 0; lapse < 2; lapse++) {
+		const struct shmring_branch_options o = {.start = SHMRING_LATEST, .lapse = lapse};
+		shmring *r = ring_new();
+		shmring_producer *p = producer_of(r), *slow = producer_of(r), *last = producer_of(r);
+		shmring_member *m;
+
+		push_n(p, 0, 3);
+		CHECK_IS(shmring_next(slow, 2), 3);
+		push_n(p, 5, 100);
+		CHECK_IS(shmring_next(last, 1), 105);
+		m = member_with(r, "b", &o);
+		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+		CHECK_IS(shmring_publish(slow, 8, 0, 0), SHMRING_OK);
+		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+		memcpy(shmring_slot(r, 105), &(uint64_t){105}, 8);
+		CHECK_IS(shmring_publish(last, 8, 0, 0), SHMRING_OK);
+		CHECK_IS(pop_number(m), 105); /* was claimed before, and published later */
+		push_n(p, 106, 1);
+		CHECK_IS(pop_number(m), 106);
+		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
+		shmring_producer_close(slow);
+		shmring_producer_close(last);
+		END(r, p, m);
+	}
+}
+
 TEST(dropping_a_branch_ends_its_members_but_not_their_leases)
 {
 	struct shmring_lease l, other;
