@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
 import re
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -208,3 +211,82 @@ def test_top_fits_80_columns_and_q_ends_it(ring: shmring.Ring, patience: float) 
                 os.close(ours)
                 os.close(theirs)
     assert "…".encode() not in seen
+
+
+# --- stopped by SIGSTOP ------------------------------------------------------------------------
+
+STOPS_ITSELF = """
+    import os, signal, sys, shmring
+    with shmring.attach(sys.argv[1]) as ring:
+        with ring.consumer("audit", name="billing") as inp, ring.producer("feed") as out:
+            lease = inp.lease() if sys.argv[2] == "lease" else out.next()
+            print("holds")
+            os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def stopped(child: Callable[..., Any], ring: shmring.Ring, how: str) -> Any:
+    """A process that has stopped in a lease, or in a claim."""
+    ring.subscribe("audit")
+    with ring.producer() as out:
+        out.push(b"x")
+    process = child(STOPS_ITSELF, ring.name, how)
+    assert process.line() == "holds"
+    found = os.waitid(os.P_PID, process.process.pid, os.WSTOPPED | os.WNOWAIT)
+    assert found is not None
+    return process
+
+
+def test_full_says_that_the_member_in_the_way_is_stopped(
+    ring: shmring.Ring, child: Callable[..., Any]
+) -> None:
+    process = stopped(child, ring, "lease")
+    assert f'member "billing" (pid {process.process.pid}, stopped) has not' in filled(ring)
+    seats = {seat["name"]: seat["stopped"] for seat in ring.seats() if seat["name"]}
+    assert seats["billing"]
+    holder = ring.holder()
+    assert holder is not None
+    assert holder["stopped"]
+    said = subprocess.run([SHMRING, "stat", ring.name], capture_output=True, text=True, check=True)
+    assert re.search(r"billing.*\bstopped\b", said.stdout)
+    assert max(map(len, said.stdout.splitlines()[:6])) <= 80
+    process.process.send_signal(signal.SIGCONT)
+    process.process.wait()
+    assert not any(seat["stopped"] for seat in ring.seats())
+
+
+def test_empty_and_consume_say_that_the_producer_in_the_way_is_stopped(
+    ring: shmring.Ring, child: Callable[..., Any]
+) -> None:
+    process = stopped(child, ring, "claim")
+    said = f'producer "feed" (pid {process.process.pid}, stopped) has claimed sequence 1'
+    with ring.consumer("audit") as inp:
+        inp.pop(timeout=0)
+        with pytest.raises(shmring.Empty, match=re.escape(said)):
+            inp.pop(timeout=0.01)
+    command = [SHMRING, "consume", ring.name, "--branch", "audit", "--timeout", "0.3"]
+    consumed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert f"no message within 0.3 s: {said}" in consumed.stderr
+
+
+def test_a_ring_that_the_dead_have_left_is_said_to_be_that(
+    name: str, child: Callable[..., Any]
+) -> None:
+    code = """
+        import sys, shmring
+        ring = shmring.create(sys.argv[1], slots=1024, temporary=True)
+        print("made")
+        sys.stdin.readline()
+    """
+    process = child(code, name)
+    assert process.line() == "made"
+    with pytest.raises(shmring.RingExists, match="attach to it with"):
+        shmring.create(name, slots=1024)
+    process.kill()
+    try:
+        with pytest.raises(shmring.RingExists, match=r"all its participants are dead; `shmring gc"):
+            shmring.create(name, slots=1024)
+        assert shmring.gc(name) == [name]
+    finally:
+        with contextlib.suppress(shmring.RingNotFound):
+            shmring.unlink(name)

@@ -286,10 +286,10 @@ static PyObject *ring_branches(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *seat_dict(const struct shmring_seat_info *info)
 {
 	return Py_BuildValue(
-	    "{s:I,s:I,s:I,s:I,s:I,s:O,s:K,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "seat", info->seat,
+	    "{s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "seat", info->seat,
 	    "state", info->state, "role", info->role, "branch", info->branch, "pid", info->pid, "alive",
-	    flag(info->alive), "joined_ns", (unsigned long long)info->joined_ns, "name",
-	    text(info->name, sizeof info->name), "claim", sequence_or_none(info->claim), "hold",
+	    flag(info->alive), "stopped", flag(info->stopped), "joined_ns", (unsigned long long)info->joined_ns,
+	    "name", text(info->name, sizeof info->name), "claim", sequence_or_none(info->claim), "hold",
 	    sequence_or_none(info->hold), "messages", (unsigned long long)info->messages, "bytes",
 	    (unsigned long long)info->bytes, "full_waits", (unsigned long long)info->full_waits, "empty_waits",
 	    (unsigned long long)info->empty_waits, "contended", (unsigned long long)info->contended, "recovered",
@@ -331,12 +331,12 @@ static PyObject *look_at_holder(struct ring *ring)
 	if (shmring_find_holder(ring->core, &h) != SHMRING_OK)
 		Py_RETURN_NONE;
 	shmring_explain_full(ring->core, words, sizeof words);
-	return Py_BuildValue("{s:N,s:N,s:N,s:O,s:N,s:K,s:K,s:N,s:N}", "branch",
+	return Py_BuildValue("{s:N,s:N,s:N,s:O,s:O,s:N,s:K,s:K,s:N,s:N}", "branch",
 			     h.branch < 0 ? Py_NewRef(Py_None) : text(h.branch_name, sizeof h.branch_name), "name",
 			     h.seat < 0 ? Py_NewRef(Py_None) : text(h.name, sizeof h.name), "pid",
 			     h.seat < 0 ? Py_NewRef(Py_None) : PyLong_FromUnsignedLong(h.pid), "alive",
-			     flag(h.alive), "sequence", sequence_or_none(h.sequence), "slots",
-			     (unsigned long long)h.slots, "kind", (unsigned long long)h.kind, "age_s",
+			     flag(h.alive), "stopped", flag(h.stopped), "sequence", sequence_or_none(h.sequence),
+			     "slots", (unsigned long long)h.slots, "kind", (unsigned long long)h.kind, "age_s",
 			     h.age_ns < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble((double)h.age_ns / 1e9),
 			     "words", PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace"));
 }

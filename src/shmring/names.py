@@ -90,6 +90,14 @@ def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
     except RingExists:
         if label == path:
             raise
+        left_by_the_dead = False
+        with suppress(ShmringError):  # no ring, or somebody else's
+            left_by_the_dead = bool(_shmring.reapable(path))
+        if left_by_the_dead:
+            raise RingExists(
+                f'ring "{label}" exists already ({path}), and all its participants are dead; '
+                f"`shmring gc {label}` removes it, or attach to it to read what it holds"
+            ) from None
         raise RingExists(
             f'ring "{label}" exists already ({path}); attach to it with shmring.attach("{label}"), '
             f'or remove it with shmring.unlink("{label}") or `shmring unlink {label}`'

@@ -120,6 +120,7 @@ class SeatRecord(Counters):
     ----------
     role : "attached", "producer" or "member"
     branch : of a member; else None
+    stopped : alive, but not running: by SIGSTOP or a debugger
     orphaned : the participant died, and what it held awaits redelivery
     claim, hold : first sequence that it has claimed, lowest that it holds, or None
     messages, bytes, full_waits, empty_waits, contended, recovered, lapsed, dropped : its counters
@@ -130,6 +131,7 @@ class SeatRecord(Counters):
     branch: str | None
     pid: int
     alive: bool
+    stopped: bool
     orphaned: bool
     joined_ns: int
     name: str
@@ -145,7 +147,7 @@ class HolderRecord(TypedDict):
     kind : "claim": a producer has neither committed nor aborted; "lease": a member has not
         released; "members": the branch's members have still to take it; "no member"
     branch : None for a claim
-    name, pid, alive : of the participant; None, None and False where there is none
+    name, pid, alive, stopped : of the participant; None, None, False and False where there is none
     sequence : the lowest that is held
     slots : from there to the producers
     age_s : seconds since that message was published; None where the ring cannot say
@@ -157,6 +159,7 @@ class HolderRecord(TypedDict):
     name: str | None
     pid: int | None
     alive: bool
+    stopped: bool
     sequence: int
     slots: int
     age_s: float | None

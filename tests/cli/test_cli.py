@@ -479,7 +479,7 @@ def test_nothing_in_time_is_status_1(name: str) -> None:
     result = run("consume", name, "--timeout", 0.01)
     assert (result.exit_code, result.stderr) == (
         1,
-        'shmring: branch "default": no message within 0.01 s\n',
+        'shmring: branch "default": no message within 0.01 s: no producer is attached\n',
     )
 
 

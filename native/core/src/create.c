@@ -359,6 +359,11 @@ static int draft_fill(int fd, const char *name, const void *schema, const struct
 
 static int fail_exists(const char *path)
 {
+	if (shmring_reapable(path) == 1)
+		return fail(SHMRING_E_EXISTS,
+			    "ring \"%s\" exists already (%s), and all its participants are dead; `shmring gc` "
+			    "removes it, or attach to it",
+			    base_name(path), path);
 	return fail(SHMRING_E_EXISTS, "ring \"%s\" exists already (%s); attach to it or unlink it first",
 		    base_name(path), path);
 }

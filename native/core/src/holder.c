@@ -12,6 +12,7 @@
 #include "floor.h"
 #include "holder.h"
 #include "seats.h"
+#include "stopped.h"
 
 static void name_of_seat(const shmring *r, uint32_t seat, char *name)
 {
@@ -32,6 +33,7 @@ static void blame_seat(const shmring *r, uint32_t seat, struct shmring_holder *h
 	h->seat = (int32_t)seat;
 	h->pid = load_relaxed(&r->seats[seat].id.pid);
 	h->alive = load_acquire(&r->seats[seat].id.state) == SEAT_ACTIVE && seat_alive(r, seat);
+	h->stopped = h->alive && is_stopped(r, h->pid);
 	name_of_seat(r, seat, h->name);
 }
 
@@ -166,7 +168,9 @@ __attribute__((format(printf, 2, 3))) static void say(struct text *t, const char
 static void say_who(struct text *t, const char *role, const struct shmring_holder *h)
 {
 	say(t, "%s%s%s%s (pid %u%s)", role, h->name[0] ? " \"" : "", h->name, h->name[0] ? "\"" : "", h->pid,
-	    h->alive ? "" : ", dead");
+	    !h->alive    ? ", dead"
+	    : h->stopped ? ", stopped"
+			 : "");
 }
 
 static void say_age(struct text *t, const struct shmring_holder *h)

@@ -262,15 +262,19 @@ def _next(
             return None
     unwritten.flush()
     deadline = None if timeout is None else time.monotonic() + timeout
+    why = ""
     while not signals:
         left = _SLICE if deadline is None else max(0.0, deadline - time.monotonic())
         try:
             return inp.lease(timeout=min(left, _SLICE))
         except EndOfStream:
             raise
-        except Empty:
+        except Empty as error:
+            _, colon, said = str(error).partition(" s: ")  # who is in the way
+            why = f"{colon[2:]}{said}" if said else why
             if left == 0:
-                raise Empty(f'branch "{inp.branch}": no message within {timeout} s') from None
+                text = f'branch "{inp.branch}": no message within {timeout} s{why}'
+                raise Empty(text) from None
     return None
 
 

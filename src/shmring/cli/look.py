@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
+
 import click
 
 from shmring.cli.options import Place, count, json_option, ring_argument
@@ -55,7 +58,10 @@ def summary(place: Place, stats: RingStats) -> list[str]:
         f"{stats['floor']:,} to {stats['claimed']:,}"
     ]
     if used and holder:
-        lines.append(f"> {clean(holder['words'])}")
+        width = shutil.get_terminal_size().columns
+        lines += textwrap.wrap(
+            clean(holder["words"]), width, initial_indent="> ", subsequent_indent="  "
+        )
     return lines
 
 
@@ -79,7 +85,7 @@ def branch_rows(stats: RingStats) -> list[tuple[object, ...]]:
 
 def _state(seat: SeatRecord) -> str:
     if seat["alive"]:
-        return "alive"
+        return "stopped" if seat["stopped"] else "alive"
     if not seat["orphaned"]:
         return "dead"
     return "dead, redelivery" if seat["pid"] else "handed back"

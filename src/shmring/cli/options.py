@@ -219,7 +219,7 @@ def creation_options(command: Command) -> Command:
         "nbytes",
         type=binary_count,
         metavar="SIZE",
-        help="Instead: as many slots as fit into this much memory, such as 64M.",
+        help="Instead: the power of two of slots that fits into this much memory, such as 64M.",
     )
     @functools.wraps(command)
     def wrapped(*, slots: int | None, nbytes: int | None, **options: Any) -> Any:

@@ -117,8 +117,10 @@ def _say_what_is_there(what: str, place: Place, ring: shmring.Ring) -> None:
         emit(_info(ring))
     else:
         info = ring.info
+        given = click.get_current_context().params["nbytes"]
+        of = f" of {size(given)}" if given and what == "created" else ""
         print(
-            f'{what} ring "{place.label}": {info.slots:,} slots, {size(info.file_bytes)}, '
+            f'{what} ring "{place.label}": {info.slots:,} slots, {size(info.file_bytes)}{of}, '
             f"{ring.path}"
         )
 
