@@ -163,13 +163,6 @@ bool lock_file_is(const struct lock_file *f, int fd)
 	return false;
 }
 
-void lock_file_identity(const struct lock_file *f, dev_t *device, ino_t *inode)
-{
-	(void)f;
-	*device = 0;
-	*inode = 0;
-}
-
 bool lock_byte(int fd, off_t offset)
 {
 	(void)fd;

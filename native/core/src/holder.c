@@ -12,7 +12,6 @@
 #include "floor.h"
 #include "holder.h"
 #include "seats.h"
-#include "stopped.h"
 
 static void name_of_seat(const shmring *r, uint32_t seat, char *name)
 {
@@ -33,7 +32,7 @@ static void blame_seat(const shmring *r, uint32_t seat, struct shmring_holder *h
 	h->seat = (int32_t)seat;
 	h->pid = load_relaxed(&r->seats[seat].id.pid);
 	h->alive = load_acquire(&r->seats[seat].id.state) == SEAT_ACTIVE && seat_alive(r, seat);
-	h->stopped = h->alive && is_stopped(r, h->pid);
+	h->stopped = h->alive && seat_stopped(r, seat);
 	name_of_seat(r, seat, h->name);
 }
 

@@ -129,12 +129,6 @@ bool lock_file_is(const struct lock_file *f, int fd)
 	return fstat(fd, &st) == 0 && st.st_dev == f->device && st.st_ino == f->inode;
 }
 
-void lock_file_identity(const struct lock_file *f, dev_t *device, ino_t *inode)
-{
-	*device = f->device;
-	*inode = f->inode;
-}
-
 static bool is_ours(const struct lock_file *f, uint64_t descriptor)
 {
 	int fd = number_of(descriptor);

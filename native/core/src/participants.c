@@ -4,7 +4,6 @@
 #include "participants.h"
 #include "recovery.h"
 #include "seats.h"
-#include "stopped.h"
 
 /* Where no seat is free, those of the dead are. */
 static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
@@ -82,6 +81,6 @@ int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info
 		return not_now(SHMRING_UNAVAILABLE);
 	name_load(info->name, s->id.name, sizeof info->name);
 	info->alive = info->state == SEAT_ACTIVE && seat_alive(r, index);
-	info->stopped = info->alive && is_stopped(r, info->pid);
+	info->stopped = info->alive && seat_stopped(r, index);
 	return SHMRING_OK;
 }

@@ -84,23 +84,46 @@ void admin_leave(shmring *r)
 
 /* --- seats ------------------------------------------------------------------- */
 
-static uint64_t own_start_time(void)
-{
-	char text[1024];
-	unsigned long long start = 0;
-	FILE *f = fopen("/proc/self/stat", "re");
-	const char *p;
+struct process {
+	char state;
+	uint64_t start_time;
+};
 
+/* What /proc/PID/stat says; no state where there is none. */
+static struct process read_process(const char *pid)
+{
+	struct process found = {0};
+	char text[1024];
+	const char *p;
+	FILE *f;
+
+	snprintf(text, sizeof text, "/proc/%s/stat", pid);
+	f = fopen(text, "re");
 	if (!f)
-		return 0;
+		return found;
 	text[fread(text, 1, sizeof text - 1, f)] = 0;
 	fclose(f);
 	p = strrchr(text, ')'); /* the command may hold anything */
+	if (p && p[1] == ' ')
+		found.state = p[2];
 	for (int field = 2; p && field < 22; field++)
 		p = strchr(p + 1, ' ');
 	if (p)
-		sscanf(p, " %llu", &start);
-	return start;
+		found.start_time = strtoull(p + 1, NULL, 10);
+	return found;
+}
+
+/* Of SIGSTOP, a terminal or a debugger: it lives, and holds what it holds, until somebody lets it go
+ * on or ends it. The number may be another process's here, which began at another time. */
+bool seat_stopped(const shmring *r, uint32_t seat)
+{
+	const struct seat *s = &r->seats[seat];
+	struct process found;
+	char pid[16];
+
+	snprintf(pid, sizeof pid, "%u", load_relaxed(&s->id.pid));
+	found = read_process(pid);
+	return (found.state == 'T' || found.state == 't') && found.start_time == load_relaxed(&s->id.start_time);
 }
 
 /* Others look at a seat whenever they like: every store is an atomic one. */
@@ -203,7 +226,7 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 	store_relaxed(&s->id.role, role);
 	store_relaxed(&s->id.branch, branch);
 	store_relaxed(&s->id.pid, (uint32_t)getpid());
-	store_relaxed(&s->id.start_time, own_start_time());
+	store_relaxed(&s->id.start_time, read_process("self").start_time);
 	seat_name(s, name);
 	store_relaxed(&r->held[found], page);
 	/* Pairs with the acquire of whoever looks at the seat. */

@@ -20,6 +20,7 @@ void handle_seated(shmring *ring, uint32_t index, bool lent);
 void seat_abandon(shmring *ring, uint32_t index);
 void seat_give_back(shmring *ring, uint32_t index);
 bool seat_alive(const shmring *ring, uint32_t index);
+bool seat_stopped(const shmring *ring, uint32_t seat);
 void name_store(char *to, const char *name, size_t size);
 void name_load(char *to, const char *from, size_t size);
 

@@ -198,8 +198,6 @@ class ArrowReader(Closing):
             last = left is not None and left <= _SLICE
             try:
                 return self._consumer.lease(timeout=left if last else _SLICE)
-            except EndOfStream:
-                raise
             except Empty:
                 if last:
                     raise

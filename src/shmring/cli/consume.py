@@ -255,8 +255,6 @@ def _next(
     """The next message; None if there is none and it is time to stop."""
     try:
         return inp.lease(timeout=0 if until == "empty" else _LULL)
-    except EndOfStream:
-        raise
     except Empty:
         if until == "empty":
             return None
@@ -267,8 +265,6 @@ def _next(
         left = _SLICE if deadline is None else max(0.0, deadline - time.monotonic())
         try:
             return inp.lease(timeout=min(left, _SLICE))
-        except EndOfStream:
-            raise
         except Empty as error:
             _, colon, said = str(error).partition(" s: ")  # who is in the way
             why = f"{colon[2:]}{said}" if said else why
