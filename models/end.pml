@@ -5,6 +5,10 @@
  * marker lies an aborted run, so that who comes there may see more or less of what is
  * one end. A lease is its hold here: read.pml has the rest. A STEP is one access to
  * shared words.
+ *
+ * The core leaves that aborted run to the next take, which is one way less to go on. Which
+ * of several markers belong to one end, their entries say, and nothing of that changes
+ * while somebody looks: tests/test_end.c and the explorer have it.
  */
 #define MEMBERS 2
 #ifndef SLOTS
