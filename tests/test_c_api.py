@@ -49,6 +49,15 @@ def test_a_c_sidecar_answers_python(tmp_path: Path, name: str) -> None:
         assert [inbox.pop(timeout=1) for _ in words] == [word.upper() for word in words]
 
 
+def test_the_extension_has_its_own_core_and_lends_it_to_nobody() -> None:
+    """It calls no library of the same names that a program loads beside it."""
+    extension = str(shmring._shmring.__file__)
+    said = subprocess.run(["nm", "-D", extension], capture_output=True, text=True, check=True)
+    symbols = [line.split()[-2:] for line in said.stdout.splitlines()]
+    assert [name for kind, name in symbols if kind == "T"] == ["PyInit__shmring"]
+    assert not [name for _, name in symbols if name.startswith("shmring_")]
+
+
 def test_the_header_can_be_included_from_cpp(tmp_path: Path) -> None:
     source = tmp_path / "include.cpp"
     source.write_text("#include <shmring.h>\nint main() { return SHMRING_OK; }\n")
