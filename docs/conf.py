@@ -19,6 +19,7 @@ extensions = [
     "sphinx_click",
     "sphinx_copybutton",
     "sphinx_design",
+    "as_typed",
     "docstrings",
     "figures",
     "header",
@@ -28,6 +29,7 @@ extensions = [
 exclude_patterns = ["_ext", "_pictures"]
 root_doc = "index"
 default_role = "code"
+smartquotes = False  # they make dashes of the `--` of an option: copied lines fail
 
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
