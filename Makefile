@@ -237,8 +237,13 @@ aarch64: $(BIN)/cmake ## the core's C tests on aarch64, under qemu-user
 # --- what is published -----------------------------------------------------------------
 
 .PHONY: wheels
-wheels: $(VENV)/release ## wheels, sdist and Maven artifact for x86-64 and aarch64, in dist/
+wheels: $(VENV)/release docs ## wheels, sdist and Maven artifact for x86-64 and aarch64, in dist/
 	@$(BIN)/python scripts/wheels.py dist build/release
+
+.PHONY: wheel-check
+wheel-check: $(VENV)/release docs ## make this machine's wheel, run README from it where there is no compiler and no JDK
+	@$(BIN)/python scripts/wheels.py build/wheel-check/dist build/wheel-check --here
+	@$(BIN)/python scripts/release_check.py build/wheel-check/dist build/wheel-check --here
 
 .PHONY: release-check
 release-check: wheels ## make them, use them where there is no compiler and no JDK, test them with every Python

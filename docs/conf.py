@@ -23,6 +23,7 @@ extensions = [
     "docstrings",
     "figures",
     "header",
+    "licences",
     "pictures",
     "public_names",
 ]

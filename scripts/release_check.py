@@ -1,10 +1,13 @@
-"""Uses what is published as somebody would who has nothing else: release_check.py DIST WORK.
+"""Uses what is published as somebody would who has nothing else.
+
+    release_check.py DIST WORK [--here]
 
 Each wheel has what it should, once. The wheel for this machine is installed into an empty
 environment of each Python that is here, with a PATH that has no compiler and no Java; there the
 demo and README's blocks run, all but Spark's. With a JRE and `[spark]` all of README runs, and the
 page on Spark's first lines. The sdist is built. Spark fetches the jar from the Maven repository.
-The wheel of aarch64 is used under qemu-user, with Debian's Python, which apt downloads.
+The wheel of aarch64 is used under qemu-user, with Debian's Python, which apt downloads. `--here`:
+only the wheel for this machine, with one Python.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import subprocess
 import sys
 import zipfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from interpreters import SUPPORTED, interpreters
@@ -26,7 +30,9 @@ ROOT = Path(__file__).resolve().parent.parent
 NOT_THERE = ("cc", "gcc", "clang", "javac", "jar", "zig", "make", "cmake", "ninja")
 SHELL = ("bash", "sh", "env")
 SPARKS = ("dirname", "java", "ps", "uname", "cp")  # what Spark's scripts call, and a JRE
+MACHINES = ("x86_64", "aarch64")
 FOREIGN = "aarch64"
+LARGEST_PAGES = 1_000_000  # bytes, as they lie in the wheel
 DEBIAN = ("libpython3.11-minimal", "libpython3.11-stdlib", "python3.11-minimal", "libc6", "zlib1g")
 DEBIAN += ("libexpat1", "libgcc-s1", "libcrypt1", "libffi8")
 
@@ -73,10 +79,11 @@ def empty_environment(venv: Path, python: Path, wheel: str, *tools: str) -> str:
     return path
 
 
-def check_contents(wheel: Path) -> None:
+def check_contents(wheel: Path, machines: Sequence[str]) -> None:
     """That a wheel has all that a user of any language needs, and each library once."""
     with zipfile.ZipFile(wheel) as archive:
         files = archive.namelist()
+        pages = [file for file in archive.infolist() if file.filename.startswith("shmring/docs/")]
         with archive.open("shmring/jars/shmring.jar") as file, zipfile.ZipFile(file) as jar:
             in_jar = set(jar.namelist())
     names = Counter(Path(file).name for file in files)
@@ -87,9 +94,16 @@ def check_contents(wheel: Path) -> None:
     for name in ("LICENSE", "NOTICE"):
         assert any(file.endswith(f".dist-info/licenses/{name}") for file in files), name
         assert f"META-INF/{name}" in in_jar, name
-    for machine in ("x86_64", "aarch64"):
+    for machine in machines:
         assert f"io/shmring/linux-{machine}/libshmring_jni.so" in in_jar, machine
-    print(f"  {wheel.name}: {len(files)} files, the jar for both machines among them")
+    for page in ("index.html", "java/index.html", "licenses/sphinx.txt"):
+        assert f"shmring/docs/{page}" in files, page
+    size = sum(page.compress_size for page in pages)
+    assert size <= LARGEST_PAGES, f"the pages in {wheel.name} take {size:,} bytes"
+    print(
+        f"  {wheel.name}: {len(files)} files, among them the jar for {' and '.join(machines)} "
+        f"and {size:,} bytes of pages"
+    )
 
 
 def check_here(wheel: Path, work: Path, version: str, python: Path) -> None:
@@ -98,6 +112,8 @@ def check_here(wheel: Path, work: Path, version: str, python: Path) -> None:
     path = empty_environment(venv, python, str(wheel), *SHELL)
     said = run(venv / "bin/shmring", "demo", path=path, cwd=work)
     assert "prints hello" in said, said
+    said = run(venv / "bin/shmring", "docs", path=path, cwd=work)
+    assert Path(said.rstrip("\n")).name == "index.html", said
     page = (ROOT / "tests/blocks.py", ROOT / "README.md", "--without", "Spark")
     print(run(venv / "bin/python", *page, path=path, cwd=work), end="")
     print(f"  Python {version}: the demo, and README without Spark")
@@ -194,17 +210,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dist", type=Path, help="folder with what is published")
     parser.add_argument("work", type=Path, help="folder for what is made on the way")
+    parser.add_argument("--here", action="store_true", help="only the wheel for this machine")
     given = parser.parse_args()
     dist, work = given.dist.resolve(), given.work.resolve()
     for made in sorted(dist.glob("*.whl")):
-        check_contents(made)
+        check_contents(made, (platform.machine(),) if given.here else MACHINES)
     (wheel,) = dist.glob(f"*_{platform.machine()}.whl")
     here = interpreters()
     if not here:
         sys.exit(f"the release check needs a Python of {', '.join(SUPPORTED)} with venv and pip")
-    for version, python in here.items():
+    for version, python in list(here.items())[: 1 if given.here else None]:
         check_here(wheel, work, version, python)
     check_spark(wheel, work, next(iter(here.values())))
+    if given.here:
+        return
     (sdist,) = dist.glob("*.tar.gz")
     check_sdist(sdist, work)
     check_maven(dist / "maven", work)

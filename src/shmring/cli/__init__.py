@@ -14,6 +14,7 @@ import click
 import shmring
 from shmring.cli.consume import consume
 from shmring.cli.demo import demo
+from shmring.cli.docs import docs
 from shmring.cli.errors import exit_on_error, status_of, take_signals
 from shmring.cli.journal import journal
 from shmring.cli.look import stat, table
@@ -59,6 +60,7 @@ def app(ctx: click.Context, as_json: bool) -> None:
 
 for _command in (
     demo,
+    docs,
     create,
     info,
     stat,
