@@ -87,11 +87,11 @@ NATIVE(void, closeRing)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
 	shmring_close(from_handle(ring));
 }
 
-/* slots, options (1 SP, 2 scattered, 4 checksum), layout major, layout minor, uuid as two longs */
+/* slots, options (1 SP, 2 scattered, 4 checksum), layout major, layout minor, uuid as two longs, first sequence */
 NATIVE(void, info)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray result)
 {
 	struct shmring_info info;
-	jlong words[6];
+	jlong words[7];
 
 	shmring_get_info(from_handle(ring), &info);
 	words[0] = (jlong)info.slots;
@@ -99,9 +99,10 @@ NATIVE(void, info)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray resu
 	words[2] = info.layout_major;
 	words[3] = info.layout_minor;
 	words[4] = words[5] = 0;
+	words[6] = (jlong)info.first_sequence;
 	for (int i = 0; i < 16; i++)
 		words[4 + i / 8] = (jlong)((uint64_t)words[4 + i / 8] << 8 | info.uuid[i]);
-	(*env)->SetLongArrayRegion(env, result, 0, 6, words);
+	(*env)->SetLongArrayRegion(env, result, 0, 7, words);
 }
 
 NATIVE(jbyteArray, schemaBytes)(JNIEnv *env, jclass class UNUSED, jlong ring)

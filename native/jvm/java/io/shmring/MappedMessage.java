@@ -8,16 +8,18 @@ import java.util.concurrent.atomic.AtomicBoolean;
  * #address()} or {@link #buffer()} afterwards may crash the process or read anything.
  */
 public final class MappedMessage implements AutoCloseable {
-  private final Ring ring;
   private final long address;
   private final long length;
+  private final Runnable release;
   private final AtomicBoolean open = new AtomicBoolean(true);
 
-  MappedMessage(Ring ring, long address, long length) {
-    this.ring = ring;
+  /**
+   * @param release what keeps the memory mapped; it runs once
+   */
+  MappedMessage(long address, long length, Runnable release) {
     this.address = address;
     this.length = length;
-    ring.retain();
+    this.release = release;
   }
 
   public long address() {
@@ -36,7 +38,7 @@ public final class MappedMessage implements AutoCloseable {
   @Override
   public void close() {
     if (open.compareAndSet(true, false)) {
-      ring.release();
+      release.run();
     }
   }
 }

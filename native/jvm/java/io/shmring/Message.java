@@ -1,49 +1,35 @@
 package io.shmring;
 
 import java.nio.ByteBuffer;
+import java.nio.ReadOnlyBufferException;
 import java.util.Objects;
 
-/** A message that a {@link Lease} or a {@link Range} gives access to. */
-public final class Message {
-  static final int WORDS = 7;
-  static final int BYTES = WORDS * Long.BYTES;
-
-  private final Access access;
-  private final long behind;
+/**
+ * A message of a ring, as long as a {@link Lease} or a {@link Range} gives access to it, or one that
+ * was read from a journal.
+ */
+public abstract sealed class Message permits RingMessage, KeptMessage {
   private final long id;
   private final long time;
-  private final long offset;
   private final long length;
   private final int kind;
   private final int slots;
 
-  /** Of what Native.read() wrote. */
-  Message(Access access, long[] words) {
-    this.access = access;
-    this.behind = words[0];
-    this.id = words[1];
-    this.time = words[2];
-    this.offset = words[3];
-    this.length = words[4];
-    this.kind = (int) words[5];
-    this.slots = (int) words[6];
+  Message(long id, long time, long length, int kind, int slots) {
+    this.id = id;
+    this.time = time;
+    this.length = length;
+    this.kind = kind;
+    this.slots = slots;
   }
 
-  /** Of the same, as it lies from `at` on. */
-  Message(Access access, ByteBuffer words, int at) {
-    this.access = access;
-    this.behind = words.getLong(at);
-    this.id = words.getLong(at + Long.BYTES);
-    this.time = words.getLong(at + 2 * Long.BYTES);
-    this.offset = words.getLong(at + 3 * Long.BYTES);
-    this.length = words.getLong(at + 4 * Long.BYTES);
-    this.kind = (int) words.getLong(at + 5 * Long.BYTES);
-    this.slots = (int) words.getLong(at + 6 * Long.BYTES);
-  }
-
-  /** The sequence behind it. */
-  long behind() {
-    return behind;
+  /**
+   * A message that is in no ring any more.
+   *
+   * @param data a direct buffer over its bytes and nothing else
+   */
+  public static Message of(long id, long time, int kind, int slots, ByteBuffer data) {
+    return new KeptMessage(id, time, kind, slots, data);
   }
 
   public long id() {
@@ -84,23 +70,16 @@ public final class Message {
     int count = to.remaining();
     Objects.checkFromIndexSize(offset, count, length);
     if (to.isReadOnly()) {
-      throw new java.nio.ReadOnlyBufferException();
+      throw new ReadOnlyBufferException();
     }
-    synchronized (access.lock()) {
-      access.check();
-      access.ring().slots().copy(this.offset + offset, count, to);
-    }
+    copy(offset, count, to);
   }
+
+  abstract void copy(long offset, int count, ByteBuffer to);
 
   /**
    * The message where it lies, for libraries that count references. Its memory stays mapped until
    * that is closed; that nobody overwrites it is still up to the lease.
    */
-  public MappedMessage mapped() {
-    synchronized (access.lock()) {
-      access.check();
-      Ring ring = access.ring();
-      return new MappedMessage(ring, ring.slots().address(offset), length);
-    }
-  }
+  public abstract MappedMessage mapped();
 }

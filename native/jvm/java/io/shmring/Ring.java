@@ -23,6 +23,9 @@ public final class Ring implements AutoCloseable {
   /** What stands before a ring's name in the path of its file. */
   public static final String PREFIX = "/dev/shm/shmring.";
 
+  /** The branch that a ring's journal takes messages from. */
+  public static final String JOURNAL_BRANCH = "journal";
+
   private static final int READ_ONLY = 1;
 
   private final String label;
@@ -39,7 +42,7 @@ public final class Ring implements AutoCloseable {
     this.path = path;
     this.handle = handle;
     this.temporary = temporary;
-    long[] words = new long[6];
+    long[] words = new long[7];
     Native.info(handle, words);
     this.info =
         new RingInfo(
@@ -49,6 +52,7 @@ public final class Ring implements AutoCloseable {
             (words[1] & 4) != 0,
             (int) words[2],
             (int) words[3],
+            words[6],
             new UUID(words[4], words[5]));
   }
 

@@ -11,6 +11,7 @@ import java.util.UUID;
  * @param checksum every message has a CRC32C, which is checked
  * @param layoutMajor layout version of the file
  * @param layoutMinor layout version of the file
+ * @param firstSequence where its sequences begin: behind the journal's that it was restored from
  * @param uuid of this very ring; another one made under the same name has another
  */
 public record RingInfo(
@@ -20,4 +21,5 @@ public record RingInfo(
     boolean checksum,
     int layoutMajor,
     int layoutMinor,
+    long firstSequence,
     UUID uuid) {}
