@@ -28,7 +28,15 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
 
   /** The schema of a ring; empty for a ring of bytes. */
   public static Optional<RingSchema> of(Ring ring) {
-    byte[] bytes = ring.schema();
+    return of(String.format("ring \"%s\"", ring.name()), ring.schema());
+  }
+
+  /**
+   * The same of what a ring's header holds, or the segment of a journal.
+   *
+   * @param label says whose it is
+   */
+  public static Optional<RingSchema> of(String label, byte[] bytes) {
     if (bytes.length == 0) {
       return Optional.empty();
     }
@@ -37,7 +45,7 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     } catch (IOException | RuntimeException error) {
       throw new RingException(
           Status.DAMAGED,
-          String.format("ring \"%s\": its Arrow schema is damaged: %s", ring.name(), error));
+          String.format("%s: its Arrow schema is damaged: %s", label, error));
     }
   }
 

@@ -1,5 +1,6 @@
 package io.shmring.spark;
 
+import io.shmring.spark.read.JournalBatch;
 import io.shmring.spark.read.ReadMetrics;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.read.ReadPlan;
@@ -31,7 +32,7 @@ final class ShmringScan implements Scan {
   @Override
   public String description() {
     return "shmring "
-        + String.join(", ", options().rings())
+        + options().label()
         + " "
         + Arrays.toString(readSchema().fieldNames());
   }
@@ -42,7 +43,15 @@ final class ShmringScan implements Scan {
 
   @Override
   public Batch toBatch() {
-    return new RingBatch(plan, reads);
+    if (options().journal().isEmpty()) {
+      return new RingBatch(plan, reads);
+    }
+    if (!options().rings().isEmpty()) {
+      throw new IllegalArgumentException(
+          "a batch read is of rings or of a journal: leave out option ring, or option journal; a"
+              + " stream takes both");
+    }
+    return new JournalBatch(plan);
   }
 
   @Override

@@ -2,6 +2,7 @@ package io.shmring.spark;
 
 import io.shmring.spark.columns.RingTypes;
 import io.shmring.spark.job.RingNames;
+import io.shmring.spark.read.JournalBatch;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.connector.catalog.Table;
@@ -13,6 +14,8 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /** {@code format("shmring")}. */
 public final class ShmringSource implements TableProvider, DataSourceRegister {
+  private static final String JOURNAL = "journal";
+
   @Override
   public String shortName() {
     return "shmring";
@@ -20,7 +23,13 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
 
   @Override
   public StructType inferSchema(CaseInsensitiveStringMap options) {
-    return RingTypes.of(RingNames.of(options));
+    return isOfJournal(options)
+        ? JournalBatch.schema(options.get(JOURNAL))
+        : RingTypes.of(RingNames.of(options));
+  }
+
+  private static boolean isOfJournal(CaseInsensitiveStringMap options) {
+    return !RingNames.isGiven(options) && !options.getOrDefault(JOURNAL, "").isBlank();
   }
 
   /** A schema is given where the rings are on the executors' hosts only. */
@@ -32,7 +41,11 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
   @Override
   public Table getTable(
       StructType schema, Transform[] partitioning, Map<String, String> properties) {
-    List<String> rings = RingNames.of(new CaseInsensitiveStringMap(properties));
+    CaseInsensitiveStringMap options = new CaseInsensitiveStringMap(properties);
+    if (isOfJournal(options)) {
+      return new ShmringTable(List.of(), inferSchema(options), schema, properties);
+    }
+    List<String> rings = RingNames.of(options);
     boolean here = rings.stream().allMatch(RingNames::isHere);
     return new ShmringTable(
         rings, here ? RingTypes.of(rings) : schema, schema, properties);

@@ -46,7 +46,13 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
 
   @Override
   public String name() {
-    return "shmring " + String.join(", ", rings);
+    return "shmring " + (rings.isEmpty() ? label() : String.join(", ", rings));
+  }
+
+  private String label() {
+    return rings.isEmpty()
+        ? String.format("journal \"%s\"", with(CaseInsensitiveStringMap.empty()).get("journal"))
+        : String.format("ring \"%s\"", String.join("\", \"", rings));
   }
 
   @Override
@@ -74,9 +80,9 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
     if (!DataType.equalsIgnoreNullability(given, schema)) {
       throw new IllegalArgumentException(
           String.format(
-              "ring \"%s\" has another schema than the one that was given:%n%sinstead of%n%sleave the"
+              "%s has another schema than the one that was given:%n%sinstead of%n%sleave the"
                   + " schema out, select the columns behind it, and cast them",
-              String.join(", ", rings), schema.treeString(), given.treeString()));
+              label(), schema.treeString(), given.treeString()));
     }
     return new ShmringScanBuilder(schema, ReadOptions.of(with(query)), reads);
   }

@@ -1,5 +1,6 @@
 package io.shmring.spark.stream;
 
+import io.shmring.spark.read.ColumnarPartition;
 import io.shmring.spark.read.ColumnarReaders;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -11,7 +12,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 record RealTimeReaderFactory(ColumnarReaders columnar) implements PartitionReaderFactory {
   @Override
   public boolean supportColumnarReads(InputPartition partition) {
-    return partition instanceof RangePartition;
+    return partition instanceof ColumnarPartition;
   }
 
   @Override

@@ -30,6 +30,10 @@ final class RealTimeStream extends BranchStream implements SupportsRealTimeMode 
 
   @Override
   public InputPartition[] planInputPartitions(Offset from) {
+    if (!plan().options().journal().isEmpty()) {
+      throw new IllegalArgumentException(
+          "option journal is for micro-batches: in real-time mode a stream reads the ring alone");
+    }
     RingOffset start = RingOffset.of(from);
     return plan().options().rings().stream()
         .map(name -> open(name, start.position(name)).realTime(start.position(name)))

@@ -7,6 +7,7 @@ import io.shmring.Status;
 import io.shmring.arrow.RingSchema;
 import java.util.List;
 import java.util.Optional;
+import java.util.function.LongFunction;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -30,17 +31,36 @@ public interface RingColumns {
    * @param schema that the read was planned with; the ring may have been replaced since
    */
   static RingColumns of(Ring ring, StructType schema, int[] columns) {
-    StructType found = RingTypes.of(ring);
+    String label = String.format("ring \"%s\"", ring.name());
+    return of(label, RingSchema.of(ring), ring::slotAndReferences, schema, columns);
+  }
+
+  /**
+   * Of messages that are in no ring any more.
+   *
+   * @param label says whose they are
+   */
+  static RingColumns of(
+      String label, Optional<RingSchema> stored, StructType schema, int[] columns) {
+    return of(label, stored, id -> QueueTableColumns.NOWHERE, schema, columns);
+  }
+
+  private static RingColumns of(
+      String label,
+      Optional<RingSchema> stored,
+      LongFunction<long[]> slots,
+      StructType schema,
+      int[] columns) {
+    StructType found = RingTypes.of(label, stored);
     if (!DataType.equalsIgnoreNullability(found, schema)) {
       throw new RingException(
           Status.DAMAGED,
           String.format(
-              "ring \"%s\" was replaced by one with another schema:%n%sinstead of%n%s",
-              ring.name(), found.treeString(), schema.treeString()));
+              "%s was replaced by one with another schema:%n%sinstead of%n%s",
+              label, found.treeString(), schema.treeString()));
     }
-    Optional<RingSchema> arrow = RingSchema.of(ring);
-    return arrow.isPresent()
-        ? new ArrowColumns(arrow.get(), columns)
-        : new QueueTableColumns(ring, columns);
+    return stored.isPresent()
+        ? new ArrowColumns(stored.get(), columns)
+        : new QueueTableColumns(slots, columns);
   }
 }

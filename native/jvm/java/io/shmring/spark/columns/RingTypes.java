@@ -49,7 +49,13 @@ public final class RingTypes {
   }
 
   public static StructType of(Ring ring) {
-    Optional<RingSchema> schema = RingSchema.of(ring);
+    return of(String.format("ring \"%s\"", ring.name()), RingSchema.of(ring));
+  }
+
+  /**
+   * @param label says whose schema it is
+   */
+  public static StructType of(String label, Optional<RingSchema> schema) {
     if (schema.isEmpty()) {
       return QUEUE_TABLE;
     }
@@ -59,23 +65,23 @@ public final class RingTypes {
       if (!names.add(field.getName())) {
         throw new IllegalArgumentException(
             String.format(
-                "ring \"%s\" has two columns \"%s\"; Spark tells columns by name",
-                ring.name(), field.getName()));
+                "%s has two columns \"%s\"; Spark tells columns by name",
+                label, field.getName()));
       }
-      type = type.add(field.getName(), dataType(ring, field), field.isNullable());
+      type = type.add(field.getName(), dataType(label, field), field.isNullable());
     }
     return type;
   }
 
-  private static DataType dataType(Ring ring, Field field) {
+  private static DataType dataType(String label, Field field) {
     try {
       return ArrowUtils.fromArrowField(field);
     } catch (Exception error) {
       throw new IllegalArgumentException(
           String.format(
-              "ring \"%s\": column \"%s\" has the Arrow type %s, which Spark cannot read (%s); let"
+              "%s: column \"%s\" has the Arrow type %s, which Spark cannot read (%s); let"
                   + " its producers cast it, times to microseconds for instance",
-              ring.name(), field.getName(), field.getType(), error.getMessage()),
+              label, field.getName(), field.getType(), error.getMessage()),
           error);
     }
   }

@@ -58,6 +58,11 @@ public final class RingNames {
     }
   }
 
+  /** Whether options name rings. */
+  public static boolean isGiven(CaseInsensitiveStringMap options) {
+    return !given(options).isBlank();
+  }
+
   /** The option, or else what load() or save() was given. A table in a catalog has a path too. */
   private static String given(CaseInsensitiveStringMap options) {
     String ring = options.getOrDefault("ring", "");

@@ -4,13 +4,9 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import java.io.Serializable;
-import java.time.Duration;
 import java.util.List;
 import java.util.UUID;
 import java.util.function.Function;
-import org.apache.spark.SparkEnv;
-import org.apache.spark.TaskContext;
-import org.apache.spark.TaskKilledException;
 
 /**
  * Which ring a task is to attach to: other hosts may have another one of the same name.
@@ -23,7 +19,6 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
   static final UUID UNSEEN = new UUID(0, 0);
 
   public static final long WAIT_MILLIS = 30_000;
-  private static final long TRY_MILLIS = 3_000;
 
   public static RingPlace here(Ring ring) {
     return new RingPlace(ring.name(), ring.info().uuid(), thisHost());
@@ -87,31 +82,11 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
     throw elsewhere(waitMillis, advice);
   }
 
-  /**
-   * Spark gives a task to any host as soon as none of the preferred one's executors is left, so that
-   * four attempts would be over before an executor is back. One that is given back does not count
-   * as a failure: nor does it hide the one that another attempt has failed with.
-   */
   private RuntimeException elsewhere(long waitMillis, String advice) {
-    TaskContext task = TaskContext.get();
-    String what =
-        String.format(
-            "ring \"%s\" is on host %s, and this task runs on %s: ", ring, host, thisHost());
-    long tries = (waitMillis + TRY_MILLIS - 1) / TRY_MILLIS;
-    if (task.attemptNumber() < tries) {
-      TaskWait.sleep(task, Duration.ofMillis(Math.min(waitMillis, TRY_MILLIS)));
-      return new TaskKilledException(what + "given back");
-    }
-    String attempts =
-        tries == 0
-            ? ""
-            : String.format(
-                " (attempt %d; the driver's log has the errors of all)", task.attemptNumber() + 1);
-    return new IllegalStateException(what + String.format(advice, host) + attempts);
+    return TaskHost.elsewhere(String.format("ring \"%s\"", ring), host, waitMillis, advice);
   }
 
-  /** As Spark's scheduler calls it. */
   private static String thisHost() {
-    return SparkEnv.get().blockManager().blockManagerId().host();
+    return TaskHost.name();
   }
 }

@@ -1,7 +1,11 @@
 package io.shmring.spark.read;
 
+import io.shmring.Message;
 import io.shmring.spark.job.RingMetric;
 import io.shmring.spark.job.RingMetric.Value;
+import java.util.ArrayList;
+import java.util.Iterator;
+import java.util.List;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
@@ -15,9 +19,18 @@ public final class ReadMetrics {
   private long bytes;
   private long waits;
 
-  public void count(long moreMessages, long moreBytes) {
-    messages += moreMessages;
-    bytes += moreBytes;
+  /** Takes the messages of a batch, and counts them; end markers are stepped over. */
+  List<Message> take(Iterator<Message> from, int most) {
+    List<Message> taken = new ArrayList<>();
+    while (taken.size() < most && from.hasNext()) {
+      Message message = from.next();
+      if (!message.isEnd()) {
+        taken.add(message);
+        bytes += message.length();
+      }
+    }
+    messages += taken.size();
+    return taken;
   }
 
   public void waited() {

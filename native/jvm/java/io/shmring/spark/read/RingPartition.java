@@ -13,7 +13,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * @param launch 1 for the first attempt, whichever stage runs it
  */
 record RingPartition(RingPlace place, String read, long released, long ends, int launch)
-    implements ColumnarPartition {
+    implements ColumnarPartition, PlacedPartition {
   @Override
   public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
     return new BatchReader(this, plan.options(), new TaskRing(place, plan));

@@ -4,7 +4,6 @@ import io.shmring.Message;
 import io.shmring.Ring;
 import io.shmring.spark.columns.RingColumns;
 import io.shmring.spark.job.RingPlace;
-import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 
@@ -38,17 +37,7 @@ public final class TaskRing implements AutoCloseable {
 
   /** The messages of the next batch; end markers are stepped over. */
   public List<Message> next(Iterator<Message> messages) {
-    List<Message> batch = new ArrayList<>();
-    long bytes = 0;
-    while (batch.size() < columns.messagesPerBatch() && messages.hasNext()) {
-      Message message = messages.next();
-      if (!message.isEnd()) {
-        batch.add(message);
-        bytes += message.length();
-      }
-    }
-    metrics.count(batch.size(), bytes);
-    return batch;
+    return metrics.take(messages, columns.messagesPerBatch());
   }
 
   @Override

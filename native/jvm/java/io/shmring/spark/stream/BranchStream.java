@@ -49,6 +49,10 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
       throw new IllegalArgumentException(
           "option hosts is for batch reads: a stream's rings are on the driver's host");
     }
+    if (options.rings().isEmpty()) {
+      throw new IllegalArgumentException(
+          "a stream needs option ring beside option journal: it goes on there where the journal ends");
+    }
     this.branch = options.branch().isEmpty() ? branchOf(checkpoint) : options.branch();
   }
 
@@ -90,7 +94,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
     for (String name : options.rings()) {
       StreamRing ring = open(name, start.position(name));
       Position begin = start.position(name).orElseGet(ring::begin);
-      if (ring.mayLapse()) {
+      if (ring.mayLapse() || !options.journal().isEmpty()) {
         ring.loss(begin).ifPresent(this::lost);
       }
       long share = messages == Long.MAX_VALUE ? messages : (messages + left - 1) / left;
@@ -123,10 +127,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
     for (String name : options.rings()) {
       StreamRing ring = open(name, start.position(name));
       Position begin = start.position(name).orElseGet(ring::begin);
-      RangePartition partition = ring.partition(begin, end.position(name).orElse(begin));
-      if (partition.first() < partition.end()) {
-        partitions.add(partition);
-      }
+      partitions.addAll(ring.partitions(begin, end.position(name).orElse(begin), this::lost));
     }
     return partitions.toArray(InputPartition[]::new);
   }

@@ -2,6 +2,7 @@ package io.shmring.spark.stream;
 
 import io.shmring.spark.job.RingPlace;
 import io.shmring.spark.read.ColumnarPartition;
+import io.shmring.spark.read.PlacedPartition;
 import io.shmring.spark.read.ReadPlan;
 import io.shmring.spark.read.TaskRing;
 import org.apache.spark.sql.connector.read.PartitionReader;
@@ -14,7 +15,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * @param mayLapse the stream's branch does not hold the messages
  */
 record RangePartition(RingPlace place, long first, long end, boolean mayLapse)
-    implements ColumnarPartition {
+    implements ColumnarPartition, PlacedPartition {
   @Override
   public PartitionReader<ColumnarBatch> open(ReadPlan plan) {
     return new RangeReader(this, plan.options(), new TaskRing(place, plan));

@@ -11,9 +11,12 @@ import io.shmring.spark.read.OwnBranch;
 import io.shmring.spark.read.ReadOptions;
 import io.shmring.spark.stream.RingOffset.Position;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.concurrent.locks.LockSupport;
+import org.apache.spark.sql.connector.read.InputPartition;
 
 /**
  * A stream's place in one ring, kept by the driver: an exclusive branch that stands where the last
@@ -31,6 +34,8 @@ final class StreamRing implements AutoCloseable {
   private final Consumer consumer;
   private final boolean mayLapse;
   private final long lowest;
+  private final String start; // of a stream that begins
+  private final Optional<StreamJournal> journal;
   private long target = Long.MAX_VALUE;
 
   /**
@@ -39,8 +44,10 @@ final class StreamRing implements AutoCloseable {
   StreamRing(String name, String branch, Optional<Position> start, ReadOptions options) {
     this.name = name;
     this.branch = branch;
+    this.start = options.start();
     this.ring = Ring.attach(name);
     try {
+      this.journal = journal(start, options);
       BranchOptions begin =
           start
               .filter(position -> position.uuid().equals(uuid()))
@@ -54,6 +61,37 @@ final class StreamRing implements AutoCloseable {
     } catch (RuntimeException error) {
       ring.close();
       throw error;
+    }
+  }
+
+  private Optional<StreamJournal> journal(Optional<Position> start, ReadOptions options) {
+    if (options.journal().isEmpty()) {
+      return Optional.empty();
+    }
+    StreamJournal found = new StreamJournal(options.journal(), ring);
+    if (found.isOfRing()) {
+      checkLapse();
+      return Optional.of(found);
+    }
+    if (start.isPresent() && !start.get().uuid().equals(uuid())) {
+      return Optional.empty(); // the ring was replaced, and what of it is lost is told
+    }
+    throw new IllegalArgumentException(
+        String.format(
+            "%s is the journal of another ring than \"%s\" (%s): leave out option journal, or make"
+                + " the ring by `shmring journal restore`",
+            options.journal(), name, uuid()));
+  }
+
+  /** What a branch that may lapse loses only the journal has: the stream reads nothing else. */
+  private void checkLapse() {
+    boolean lapses = ring.branch(branch).filter(BranchInfo::mayLapse).isPresent();
+    if (lapses && ring.branch(Ring.JOURNAL_BRANCH).isEmpty()) {
+      throw new IllegalArgumentException(
+          String.format(
+              "ring \"%s\": branch \"%s\" may lapse, and the ring is not journalled: begin its"
+                  + " journal first, or leave out option journal",
+              name, branch));
     }
   }
 
@@ -73,23 +111,57 @@ final class StreamRing implements AutoCloseable {
 
   /** What is wrong with going on at `start`; empty if nothing is lost. */
   Optional<String> loss(Position start) {
-    if (!start.uuid().equals(uuid())) {
-      return Optional.of(
-          String.format(
-              "ring \"%s\" was replaced by another one of the same name (%s, not %s)",
-              name, uuid(), start.uuid()));
-    }
-    if (start.sequence() < lowest()) {
-      return Optional.of(
-          String.format(
-              "ring \"%s\": the messages %d to %d are gone",
-              name, start.sequence(), lowest() - 1));
-    }
-    return Optional.empty();
+    return way(start).loss();
   }
 
+  /** Where a stream goes on that stood at a position, and what is lost before that, in words. */
+  private record Way(long from, Optional<String> loss) {}
+
+  private Way way(Position start) {
+    long begins = lowest();
+    if (!isOurs(start)) {
+      return new Way(begins, Optional.of(replaced(start)));
+    }
+    long from = start.sequence();
+    if (from >= begins) {
+      return new Way(from, Optional.empty());
+    }
+    StreamJournal.Place place =
+        journal
+            .map(found -> found.place(from, begins))
+            .orElse(new StreamJournal.Place(begins, false));
+    Optional<String> gone =
+        Optional.of(
+            String.format(
+                "ring \"%s\": the messages %d to %d are gone", name, from, place.sequence() - 1));
+    return new Way(place.sequence(), place.isWhole() ? Optional.empty() : gone);
+  }
+
+  /** The same for a batch; without a journal its readers find out what is lost. */
+  private Way planned(Position start) {
+    return journal.isPresent()
+        ? way(start)
+        : new Way(start.in(uuid(), lowest), Optional.empty());
+  }
+
+  /** Whether a sequence means the same in this ring. */
+  private boolean isOurs(Position position) {
+    return position.uuid().equals(uuid())
+        || journal.filter(found -> found.holds(position)).isPresent();
+  }
+
+  private String replaced(Position position) {
+    return String.format(
+        "ring \"%s\" was replaced by another one of the same name (%s, not %s)",
+        name, uuid(), position.uuid());
+  }
+
+  /** What lies below is lost, or in the journal. */
   private long lowest() {
-    return mayLapse ? Math.max(lowest, ring.floor()) : lowest;
+    if (!mayLapse) {
+      return lowest;
+    }
+    return journal.isPresent() ? journal.get().written() : Math.max(lowest, ring.floor());
   }
 
   boolean mayLapse() {
@@ -98,17 +170,23 @@ final class StreamRing implements AutoCloseable {
 
   /** Where a new stream begins. */
   Position begin() {
-    return new Position(uuid(), lowest);
+    long first = journal.map(found -> found.begin(start, lowest)).orElse(lowest);
+    return new Position(uuid(), first);
   }
 
   /** The end of what can be read, at most the target of a stream that reads what is there. */
   long available() {
     ring.recover();
+    long written = journal.map(StreamJournal::written).orElse(Long.MAX_VALUE);
+    return Math.min(Math.min(inRing(), written), target);
+  }
+
+  private long inRing() {
     if (!mayLapse) {
-      return Math.min(consumer.available(), target);
+      return consumer.available();
     }
     try (OwnBranch own = own(lowest)) { // the stream's branch may stand far behind
-      return Math.min(own.consumer().available(), target);
+      return own.consumer().available();
     }
   }
 
@@ -118,8 +196,14 @@ final class StreamRing implements AutoCloseable {
 
   /** The end of the next batch. */
   Position next(Position start, long maxMessages, long maxSlots) {
-    long from = start.in(uuid(), lowest);
+    long from = planned(start).from();
     long limit = available();
+    long journalled = Math.min(lowest(), limit);
+    if (journal.isPresent() && (mayLapse || from < lowest)) {
+      boolean some = from < journalled;
+      return new Position(
+          uuid(), some ? journal.get().reach(from, journalled, maxMessages, maxSlots) : from);
+    }
     if (!mayLapse) {
       return next(from, limit, maxMessages, maxSlots);
     }
@@ -162,7 +246,13 @@ final class StreamRing implements AutoCloseable {
     }
   }
 
-  RangePartition partition(Position start, Position end) {
+  /** Is told what a stream misses, in words. */
+  interface Losses {
+    void tell(String what);
+  }
+
+  /** The partitions of a batch. */
+  List<InputPartition> partitions(Position start, Position end, Losses losses) {
     if (start.rows() > 0) {
       throw new IllegalStateException(
           String.format(
@@ -170,9 +260,24 @@ final class StreamRing implements AutoCloseable {
                   + " real-time mode",
               name, start.rows(), start.sequence()));
     }
-    long first = start.in(uuid(), lowest);
-    long last = end.uuid().equals(uuid()) ? Math.max(end.sequence(), first) : first;
-    return new RangePartition(RingPlace.here(ring), first, last, mayLapse);
+    Way way = planned(start);
+    way.loss().ifPresent(losses::tell);
+    long first = way.from();
+    boolean isOurs = isOurs(end);
+    if (!isOurs) {
+      losses.tell(replaced(end));
+    }
+    long last = isOurs ? Math.max(end.sequence(), first) : first;
+    long journalled = journal.isPresent() ? Math.min(lowest(), last) : first;
+    List<InputPartition> partitions = new ArrayList<>();
+    if (first < journalled) {
+      partitions.addAll(journal.get().partitions(first, journalled));
+    }
+    long kept = Math.max(first, journalled);
+    if (kept < last) {
+      partitions.add(new RangePartition(RingPlace.here(ring), kept, last, mayLapse));
+    }
+    return partitions;
   }
 
   RealTimePartition realTime(Optional<Position> start) {

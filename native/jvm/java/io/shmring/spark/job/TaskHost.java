@@ -1,0 +1,44 @@
+package io.shmring.spark.job;
+
+import java.time.Duration;
+import org.apache.spark.SparkEnv;
+import org.apache.spark.TaskContext;
+import org.apache.spark.TaskKilledException;
+
+/** Where a task runs, and what it does where what it is to read is on another host. */
+public final class TaskHost {
+  private static final long TRY_MILLIS = 3_000;
+
+  private TaskHost() {}
+
+  /** This host, as Spark's scheduler calls it. */
+  public static String name() {
+    return SparkEnv.get().blockManager().blockManagerId().host();
+  }
+
+  /**
+   * Spark gives a task to any host as soon as none of the preferred one's executors is left, so that
+   * four attempts would be over before an executor is back. One that is given back does not count
+   * as a failure: nor does it hide the one that another attempt has failed with.
+   *
+   * @param what is on that host, such as: ring "orders"
+   * @param advice gets the host's name
+   */
+  public static RuntimeException elsewhere(
+      String what, String host, long waitMillis, String advice) {
+    TaskContext task = TaskContext.get();
+    String where =
+        String.format("%s is on host %s, and this task runs on %s: ", what, host, name());
+    long tries = (waitMillis + TRY_MILLIS - 1) / TRY_MILLIS;
+    if (task.attemptNumber() < tries) {
+      TaskWait.sleep(task, Duration.ofMillis(Math.min(waitMillis, TRY_MILLIS)));
+      return new TaskKilledException(where + "given back");
+    }
+    String attempts =
+        tries == 0
+            ? ""
+            : String.format(
+                " (attempt %d; the driver's log has the errors of all)", task.attemptNumber() + 1);
+    return new IllegalStateException(where + String.format(advice, host) + attempts);
+  }
+}

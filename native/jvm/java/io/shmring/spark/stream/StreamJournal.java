@@ -1,0 +1,133 @@
+package io.shmring.spark.stream;
+
+import io.shmring.BranchInfo;
+import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
+import io.shmring.journal.Journal;
+import io.shmring.spark.read.JournalPartition;
+import io.shmring.spark.stream.RingOffset.Position;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Optional;
+import java.util.OptionalLong;
+import java.util.UUID;
+
+/** The journal of a stream's ring, for what the ring holds no more. */
+final class StreamJournal {
+  private final String directory;
+  private final Journal journal;
+  private final Ring ring;
+
+  StreamJournal(String directory, Ring ring) {
+    this.directory = directory;
+    this.journal = new Journal(Path.of(directory));
+    this.ring = ring;
+  }
+
+  /**
+   * Where a stream goes on that stands below what the ring holds.
+   *
+   * @param sequence in the journal, or where the ring begins if the journal has no more
+   * @param isWhole nothing is lost before that
+   */
+  record Place(long sequence, boolean isWhole) {}
+
+  /** Whether it was written from this ring, or this ring was restored from it. */
+  boolean isOfRing() {
+    return look(
+        () -> {
+          Optional<UUID> newest = journal.ring();
+          return newest.isEmpty()
+              || newest.get().equals(ring.info().uuid())
+              || journal.end() == ring.info().firstSequence();
+        });
+  }
+
+  /**
+   * Whether sequences go on in this ring as they did in another one, up to that position: the ring
+   * was restored from what had been journalled of the other one by then.
+   */
+  boolean holds(Position position) {
+    OptionalLong end = look(() -> journal.end(position.uuid()));
+    return end.isPresent() && position.sequence() <= end.getAsLong();
+  }
+
+  /** Where a stream begins that has not begun yet. */
+  long begin(String start, long ringBegins) {
+    return switch (start) {
+      case "latest" -> ringBegins;
+      case "earliest" -> Math.min(oldest().orElse(ringBegins), ringBegins);
+      default -> Math.min(Long.parseLong(start), ringBegins);
+    };
+  }
+
+  private OptionalLong oldest() {
+    return look(journal::oldest);
+  }
+
+  /**
+   * @param ringBegins all below is read from the journal
+   */
+  Place place(long sequence, long ringBegins) {
+    while (true) {
+      long at = Math.max(sequence, oldest().orElse(ringBegins));
+      if (at >= ringBegins) {
+        return new Place(ringBegins, false);
+      }
+      if (at >= written()) { // it goes on when that is there
+        return new Place(at, at == sequence);
+      }
+      try {
+        if (reach(at, ringBegins, 1, 1) > at) {
+          return new Place(at, at == sequence);
+        }
+        return new Place(ringBegins, at == sequence && isAborted(at, ringBegins));
+      } catch (RingException error) {
+        if (error.status() != Status.LAPSED) { // forgotten meanwhile: then there is another oldest
+          throw error;
+        }
+      }
+    }
+  }
+
+  /** All below is on disk, as far as this ring knows of a journal. */
+  long written() {
+    return ring.branch(Ring.JOURNAL_BRANCH).map(BranchInfo::released).orElse(Long.MAX_VALUE);
+  }
+
+  /** Claims that came to nothing are in no journal: where they lay in the ring nobody has written. */
+  private boolean isAborted(long from, long end) {
+    Ring.Reach reach;
+    try {
+      reach = ring.measure(from, end, 1, Long.MAX_VALUE);
+    } catch (RingException overwritten) {
+      return false;
+    }
+    boolean isUntouched = ring.claimed() - from <= ring.info().slots();
+    return isUntouched && reach.messages() == 0 && reach.end() >= end;
+  }
+
+  /** The end of a batch. */
+  long reach(long from, long ringBegins, long maxMessages, long maxSlots) {
+    return look(() -> journal.reach(from, ringBegins, maxMessages, maxSlots));
+  }
+
+  List<JournalPartition> partitions(long from, long until) {
+    return JournalPartition.of(directory, from, until);
+  }
+
+  private interface Look<T> {
+    T at() throws IOException;
+  }
+
+  private static <T> T look(Look<T> look) {
+    try {
+      return look.at();
+    } catch (IOException error) {
+      throw new UncheckedIOException(error);
+    }
+  }
+}
