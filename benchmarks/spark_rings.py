@@ -75,7 +75,7 @@ def slots_for(rows: int) -> int:
 
 
 class _Session:
-    """What both questions share: Spark with both data sources, and a folder on tmpfs."""
+    """What both questions share: Spark with the jar, and a folder on tmpfs."""
 
     def __init__(self, settings: Settings) -> None:
         self.rows = ROWS_QUICK if settings.quick else ROWS
@@ -91,9 +91,6 @@ class _Session:
         find_modules_in_workers()
         with self._stack:
             self.spark = self._stack.enter_context(spark_session(with_jar))
-            from shmring.spark import register
-
-            register(self.spark)
             self.folder = Path(tempfile.mkdtemp(dir=SHM, prefix=f"{unique_name()}-"))
             self._stack.callback(shutil.rmtree, self.folder)
             self.fill()
@@ -208,41 +205,33 @@ def _id_and_length(number: Any, payload: Any) -> Any:
     return compute.add(number, compute.binary_length(payload))
 
 
-_PYTHON = "shmring_py (Python data source)"
 _PARQUET = "uncompressed parquet on tmpfs"
 
 
-def _reads(
-    job: _Reads, what: str, expression: str, over_python: float, over_parquet: float
-) -> list[Row]:
+def _reads(job: _Reads, what: str, expression: str, over_parquet: float) -> list[Row]:
     def row(name: str, where: str, **options: Any) -> Row:
         return Row(f"{what}: {name}", "M rows/s", job.aggregate(where, expression), **options)
 
-    python, parquet = f"{what}: {_PYTHON}", f"{what}: {_PARQUET}"
+    parquet = f"{what}: {_PARQUET}"
     return [
-        row(_PYTHON, "shmring_py"),
         row(_PARQUET, "parquet"),
-        row(
-            "ring",
-            "shmring",
-            targets=(Target(over_python, python), Target(over_parquet, parquet)),
-        ),
-        row("ring, zero-copy", "shmring false", compare=(python, parquet)),
+        row("ring", "shmring", targets=(Target(over_parquet, parquet),)),
+        row("ring, zero-copy", "shmring false", compare=(parquet,)),
     ]
 
 
 def read(settings: Settings) -> Question:
-    """The same rows from rings, by jar and by Python, and from files."""
+    """The same rows from rings and from files."""
     job = _Reads(settings)
-    udf = "arrow_udf over shmring_py"
+    udf = "arrow_udf over parquet"
     return Question(
         "spark-read",
         f"How fast does Spark read rings? (local[{WORKERS}], {job.rows:,} rows of 320 bytes)",
         [
-            *_reads(job, "all columns", EVERY_COLUMN, 1.7, 1.3),
-            *_reads(job, "two columns", TWO_COLUMNS, 2.5, 1.5),
-            Row(udf, "M rows/s", job.udf("shmring_py")),
-            Row("arrow_udf over the ring", "M rows/s", job.udf("shmring"), (Target(1.5, udf),)),
+            *_reads(job, "all columns", EVERY_COLUMN, 1.3),
+            *_reads(job, "two columns", TWO_COLUMNS, 1.5),
+            Row(udf, "M rows/s", job.udf("parquet")),
+            Row("arrow_udf over the ring", "M rows/s", job.udf("shmring"), compare=(udf,)),
         ],
         setup=job.open,
         least_rounds=LEAST_ROUNDS,
@@ -295,20 +284,19 @@ class _Writes(_Session):
 
 
 def write(settings: Settings) -> Question:
-    """The same rows into a ring, by jar and by Python, and into files."""
+    """The same rows into a ring and into files."""
     job = _Writes(settings)
     return Question(
         "spark-write",
         f"How fast does Spark write rings? (local[{WORKERS}], {job.rows:,} rows of 320 bytes)",
         [
             Row("noop: to make the rows", "M rows/s", job.to_noop),
-            Row(_PYTHON, "M rows/s", job.to_ring("shmring_py")),
             Row(_PARQUET, "M rows/s", job.to_parquet),
             Row(
                 "ring",
                 "M rows/s",
                 job.to_ring("shmring"),
-                (Target(1.8, _PYTHON), Target(3.0, _PARQUET)),
+                (Target(3.0, _PARQUET),),
             ),
         ],
         setup=job.open,

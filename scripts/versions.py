@@ -31,6 +31,7 @@ REAL_TIME = "tests/jvm/test_real_time.py"
 IN_JVM = (
     *("tests/jvm/test_golden.py", "tests/jvm/test_pairs.py", "tests/jvm/test_reader.py"),
     *(REAL_TIME, "tests/jvm/test_stream.py", "tests/jvm/test_writer.py"),
+    "tests/jvm/test_journal_source.py",
     *("tests/spark/test_plugin.py", "tests/spark/functions/test_direct.py"),
     *("tests/spark/functions/test_direct_columns.py", "tests/spark/functions/test_direct_udf.py"),
     *("tests/spark/functions/test_direct_small.py", "tests/spark/functions/test_sql_tab.py"),
@@ -45,7 +46,6 @@ IN_JVM = (
 IN_PYTHON = (
     *("tests/spark/functions/test_through.py", "tests/spark/functions/test_udf.py"),
     *("tests/spark/functions/test_objects.py", "tests/spark/functions/test_expected.py"),
-    "tests/spark/source",
 )
 
 

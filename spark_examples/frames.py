@@ -2,8 +2,7 @@
 
     python spark_examples/frames.py
 
-Neither goes through a file or a socket. Spark reads by the data source in Python, so no jar is
-needed: only shmring.spark.register(spark).
+Neither goes through a file or a socket.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 import shmring
-from shmring.spark import register
+from shmring.spark import configure
 
 ORDERS = pa.schema([("order_id", pa.int64()), ("customer", pa.int64()), ("amount", pa.int64())])
 CUSTOMERS = pa.schema([("customer", pa.int64()), ("country", pa.string())])
@@ -52,9 +51,8 @@ def main() -> int:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("frames")
     builder = builder.config("spark.ui.enabled", "false")
-    spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
+    spark = configure(builder.config("spark.sql.shuffle.partitions", "2")).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    register(spark)
     names = [f"orders-{os.getpid()}", f"customers-{os.getpid()}"]
     with (
         shmring.create(names[0], slots=32_768, schema=ORDERS, temporary=True) as orders,
@@ -63,7 +61,7 @@ def main() -> int:
         fill_by_duckdb(orders)
         fill_by_polars(customers)
         for table, name in zip(("orders", "customers"), names, strict=True):
-            frame = spark.read.format("shmring_py").option("ring", name)
+            frame = spark.read.format("shmring").option("ring", name)
             frame.option("until", "end").load().createOrReplaceTempView(table)
         rows = spark.sql(
             "select country, count(*) orders, sum(amount) amount "

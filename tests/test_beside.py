@@ -17,7 +17,7 @@ from shmring.cli import app
 
 @pytest.fixture
 def keep():
-    """Puts there what a query and the jobs of both data sources leave when they are killed."""
+    """Puts there what a query and a job leave when they are killed."""
     kept = []
 
     def put(ring: str) -> list[Path]:
@@ -25,7 +25,6 @@ def keep():
         found = [
             Path(beside.place(ring, beside.SINK, str(uuid.uuid4()))),
             Path(beside.place(ring, beside.STAGING, job)) / "0-1",
-            Path(beside.place(ring, beside.STAGED, "4026531836.12.345.0123456789ab")) / "1.arrow",
         ]
         for file in found:
             if file.parent != Path(ring).parent:

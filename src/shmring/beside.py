@@ -1,6 +1,6 @@
 """What programs keep beside a ring, which goes with it: ``.shmring-KIND-FILE-OWNER``.
 
-FILE is the ring's, OWNER a streaming query, a job or a process. Spark's sources and sinks keep such
+FILE is the ring's, OWNER a streaming query or a job. Spark's sources and sinks keep such
 records, and the rows of jobs that are not committed yet. The core leaves ``.shmring-new-UUID``
 where it was killed while it made a ring, on a file system without O_TMPFILE.
 """
@@ -12,38 +12,29 @@ import re
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple
 
 from shmring.errors import ShmringError
 
 __all__ = [
-    "READS",
     "SINK",
-    "STAGED",
     "STAGING",
     "discard",
     "drafts",
-    "is_dead",
     "kept_beside",
-    "left_by_drivers",
     "left_by_the_dead",
     "orphans",
     "place",
-    "process_identity",
 ]
 
-READS = "reads"  # which reads of the Python data source came first; the driver is the owner
 SINK = "sink"  # which epoch of a query the ring has seen last
-STAGED = "staged"  # rows of a job of the Python data source; the driver is the owner
-STAGING = "staging"  # of one of the jar's, whose driver is a participant while it lasts
-_KINDS = (READS, SINK, STAGED, STAGING)
+STAGING = "staging"  # rows of a job, whose driver is a participant while it lasts
+_KINDS = (SINK, STAGING)
 _JOB_SEAT = "spark write "  # and the job: what Staging.java calls that participant
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_PROCESS = r"\d+\.\d+\.\d+\.[0-9a-f]{12}"
 # An owner has its form, so that ring "a" is not taken for the ring of what lies beside "a-b".
-_NAME = re.compile(rf"\.shmring-({'|'.join(_KINDS)})-(.+)-({_UUID}|{_PROCESS})")
+_NAME = re.compile(rf"\.shmring-({'|'.join(_KINDS)})-(.+)-({_UUID})")
 _DRAFT = re.compile(rf"\.shmring-new-{_UUID}")
 
 
@@ -65,12 +56,6 @@ def kept_beside(ring: str) -> list[str]:
     return [kept.path for kept in _kept_beside(ring)]
 
 
-def left_by_drivers(ring: str, *kinds: str) -> list[str]:
-    """What drivers that are dead have left of these kinds beside the ring at this path."""
-    kept = (kept for kept in _kept_beside(ring) if kept.kind in kinds)
-    return [kept.path for kept in kept if is_dead(kept.owner.rpartition(".")[0])]
-
-
 def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
     """What jobs whose driver is dead have left beside the ring at this path.
 
@@ -80,13 +65,12 @@ def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
     living : names of the living participants of the ring at a path, asked after the folder: a
         driver takes part before it stages
     """
-    dead = left_by_drivers(ring, READS, STAGED)
     staging = [kept for kept in _kept_beside(ring) if kept.kind == STAGING]
     if staging:
         with suppress(ShmringError):  # of a ring that cannot be looked at nothing is removed
             names = living(ring)
-            dead += [k.path for k in staging if _JOB_SEAT + k.owner not in names]
-    return dead
+            return [k.path for k in staging if _JOB_SEAT + k.owner not in names]
+    return []
 
 
 def orphans(folder: str, file: str | None = None) -> list[str]:
@@ -108,27 +92,6 @@ def discard(paths: Iterable[str]) -> None:
         else:
             with suppress(OSError):
                 os.unlink(path)
-
-
-def process_identity(pid: int) -> str:
-    """A process as an owner: PID namespace, PID and start time."""
-    namespace = os.readlink("/proc/self/ns/pid").strip("pid:[]")
-    return f"{namespace}.{pid}.{_start_time(pid)}"
-
-
-def is_dead(identity: str) -> bool:
-    """Whether this was a process that ours would see if it lived."""
-    namespace, _, process = identity.partition(".")
-    pid = process.partition(".")[0]
-    mine = process_identity(os.getpid()).partition(".")[0]
-    return namespace == mine and pid.isdecimal() and process_identity(int(pid)) != identity
-
-
-def _start_time(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
 
 
 def _kept_beside(ring: str) -> list[_Kept]:

@@ -13,7 +13,6 @@ import pytest
 from spark_start import SHORT_LIVED
 
 import shmring
-from shmring.spark import register
 from shmring.spark.jvm import jar_path
 
 if TYPE_CHECKING:
@@ -84,7 +83,6 @@ def start_on_cluster(
     def start(**options: str) -> SparkSession:
         usual = {"spark.executor.memory": "512m", "spark.locality.wait": "0"}
         session = start_spark(cluster.url, **usual, **options)
-        register(session)
         session.range(2, numPartitions=2).mapInArrow(lambda batches: batches, "id long").count()
         return session
 

@@ -13,7 +13,6 @@ from pyspark.sql.functions import count, count_distinct, max, min
 from pyspark.sql.streaming import StreamingQuery
 
 import shmring
-from shmring.spark import register
 
 # An hour at a thousand a second is SHMRING_FLOOD=3600000.
 MESSAGES = int(os.environ.get("SHMRING_FLOOD", "200000"))
@@ -71,11 +70,10 @@ def start(
     spark: SparkSession, ring: shmring.Ring, tmp_path: Path
 ) -> Iterator[Callable[..., StreamingQuery]]:
     """Starts a query that counts what comes through branch "b"."""
-    register(spark)
     started: list[StreamingQuery] = []
 
-    def start(source: str, counted: Counted, **options: str) -> StreamingQuery:
-        frame = spark.readStream.format(source).options(ring=ring.name, branch="b", **options)
+    def start(counted: Counted, **options: str) -> StreamingQuery:
+        frame = spark.readStream.format("shmring").options(ring=ring.name, branch="b", **options)
         writer = frame.load().writeStream.foreachBatch(counted)
         started.append(writer.option("checkpointLocation", str(tmp_path)).start())
         return started[-1]
@@ -85,18 +83,16 @@ def start(
         query.stop()
 
 
-@pytest.mark.parametrize("source", ["shmring", "shmring_py"])
 def test_a_producer_that_is_faster_waits_and_every_message_comes_once(
     ring: shmring.Ring,
     start: Callable[..., StreamingQuery],
     child: Callable[..., Any],
     until: Callable[..., None],
-    source: str,
 ) -> None:
     counted = Counted()
     ring.subscribe("b", start="earliest", exclusive=True)
     producer = child(PRODUCER, ring.name, MESSAGES)
-    query = start(source, counted)
+    query = start(counted)
 
     def arrived() -> bool:
         claimed = ring.claimed
@@ -110,36 +106,32 @@ def test_a_producer_that_is_faster_waits_and_every_message_comes_once(
     assert int(producer.line().removeprefix("pushed ")) > 0
 
 
-@pytest.mark.parametrize("source", ["shmring", "shmring_py"])
 def test_a_branch_that_may_lapse_holds_nobody_and_the_gap_is_an_error(
     ring: shmring.Ring,
     start: Callable[..., StreamingQuery],
     child: Callable[..., Any],
     until: Callable[..., None],
-    source: str,
 ) -> None:
     counted = Counted()
     ring.subscribe("b", start="earliest", exclusive=True, lapse=True)
     with ring.producer() as out:
         out.push(b"0")
-    query = start(source, counted)
+    query = start(counted)
     until(lambda: counted.rows, "the first message")
     child(PRODUCER, ring.name, MESSAGES).line()
     until(lambda: not query.isActive, "the error")
     assert "are gone" in str(query.exception())
 
 
-@pytest.mark.parametrize("source", ["shmring", "shmring_py"])
 def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
     ring: shmring.Ring,
     start: Callable[..., StreamingQuery],
     child: Callable[..., Any],
     until: Callable[..., None],
-    source: str,
 ) -> None:
     counted = Counted()
     ring.subscribe("b", start="earliest", exclusive=True, lapse=True)
-    query = start(source, counted, failOnDataLoss="false")
+    query = start(counted, failOnDataLoss="false")
     child(PRODUCER, ring.name, MESSAGES).line()
 
     def arrived() -> bool:

@@ -13,10 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from sessions import PATIENCE
 
 import shmring
-from shmring.spark import register
 
 SCHEMA = pa.schema([("number", pa.int64())])
-SOURCES = ["shmring", "shmring_py"]
 
 
 @pytest.fixture
@@ -29,19 +27,17 @@ def ring(name: str) -> Iterator[shmring.Ring]:
 @pytest.fixture(scope="module")
 def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
     """A session that runs four tasks at a time, and a task that fails once more."""
-    session = start_spark("local[4,2]")
-    register(session)
-    return session
+    return start_spark("local[4,2]")
 
 
 @pytest.fixture
 def load(spark: SparkSession) -> Callable[..., DataFrame]:
     """A read up to the end marker."""
 
-    def load(source: str, ring: str, **options: object) -> DataFrame:
+    def load(ring: str, **options: object) -> DataFrame:
         given = {"ring": ring, "until": "end", "timeout": str(PATIENCE)}
         given |= {key: str(value) for key, value in options.items()}
-        return spark.read.format(source).options(**given).load()
+        return spark.read.format("shmring").options(**given).load()
 
     return load
 
@@ -67,19 +63,17 @@ def numbers_of(*frames: DataFrame) -> list[int]:
     return sorted(row[0] for group in rows for row in group)
 
 
-@pytest.mark.parametrize("source", SOURCES)
 def test_one_marker_ends_all_readers_run_after_run(
     ring: shmring.Ring,
     load: Callable[..., DataFrame],
     thread: Callable[..., Any],
     until: Callable[..., None],
-    source: str,
 ) -> None:
     """Two reads and another member share a branch, a third read has one of its own."""
     ring.subscribe("own", start="earliest")
     for run in range(2):
-        reads = [thread(numbers_of, load(source, ring.name, branch="b")) for _ in range(2)]
-        alone = thread(numbers_of, load(source, ring.name, branch="own"))
+        reads = [thread(numbers_of, load(ring.name, branch="b")) for _ in range(2)]
+        alone = thread(numbers_of, load(ring.name, branch="own"))
         other = ring.arrow_reader("b", copy=True)
         until(lambda: (members(ring), members(ring, "own")) == (3, 1), "the readers' start")
         sent = list(range(run * 100, run * 100 + 100))
@@ -94,17 +88,15 @@ def test_one_marker_ends_all_readers_run_after_run(
         until(lambda: not members(ring) and not members(ring, "own"), "the readers' end")
 
 
-@pytest.mark.parametrize("source", SOURCES)
 def test_partitions_of_one_read_end_by_the_marker_of_their_ring(
     name: str,
     load: Callable[..., DataFrame],
     thread: Callable[..., Any],
     until: Callable[..., None],
-    source: str,
 ) -> None:
     rings = [shmring.create(f"{name}-{i}", schema=SCHEMA, temporary=True) for i in range(3)]
     try:
-        frame = load(source, ",".join(ring.name for ring in rings), branch="b")
+        frame = load(",".join(ring.name for ring in rings), branch="b")
         job = thread(numbers_of, frame)
         until(lambda: [members(ring) for ring in rings] == [1, 1, 1], "the tasks' start")
         for i, ring in enumerate(rings):
@@ -116,20 +108,18 @@ def test_partitions_of_one_read_end_by_the_marker_of_their_ring(
             ring.close()
 
 
-@pytest.mark.parametrize("source", SOURCES)
 def test_an_old_end_does_not_end_the_next_run(
     ring: shmring.Ring,
     load: Callable[..., DataFrame],
     thread: Callable[..., Any],
     until: Callable[..., None],
-    source: str,
 ) -> None:
     """Neither on the branch that had it, nor on a new one that begins with what comes."""
     push(ring, 0, 10)
     push_end(ring)
-    assert numbers_of(load(source, ring.name, branch="b")) == list(range(10))
-    again = thread(numbers_of, load(source, ring.name, branch="b"))
-    new = thread(numbers_of, load(source, ring.name, branch="new", start="latest"))
+    assert numbers_of(load(ring.name, branch="b")) == list(range(10))
+    again = thread(numbers_of, load(ring.name, branch="b"))
+    new = thread(numbers_of, load(ring.name, branch="new", start="latest"))
     until(lambda: members(ring) == members(ring, "new") == 1, "the tasks' start")
     push(ring, 10, 20)
     push_end(ring)
@@ -137,15 +127,14 @@ def test_an_old_end_does_not_end_the_next_run(
         assert job.outcome() == list(range(10, 20))
 
 
-@pytest.mark.parametrize("source", SOURCES)
 def test_a_new_branch_at_earliest_reads_the_old_run_with_its_end(
-    ring: shmring.Ring, load: Callable[..., DataFrame], source: str
+    ring: shmring.Ring, load: Callable[..., DataFrame]
 ) -> None:
     for run in range(2):
         push(ring, run * 10, run * 10 + 10)
         push_end(ring)
     for run in range(2):
-        read = load(source, ring.name, branch="new")
+        read = load(ring.name, branch="new")
         assert numbers_of(read) == list(range(run * 10, run * 10 + 10))
 
 
@@ -172,7 +161,7 @@ def test_an_attempt_after_one_that_was_told_of_the_end_is_told_of_it(
             raise ValueError("told to fail")
 
     push(ring, 0, 100)
-    frame = load("shmring", ring.name, branch="b", release="task")
+    frame = load(ring.name, branch="b", release="task")
     job = thread(numbers_of, frame.mapInArrow(fail_first, frame.schema))
     until(lambda: ring.branches()[0]["position"] == ring.claimed, "the read of all messages")
     with ring.consumer("b") as other:

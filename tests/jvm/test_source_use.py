@@ -14,11 +14,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import shmring
-from shmring.spark import register
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 WAYS_OUT = r"\.cache\(\) or \.localCheckpoint\(\)"
-SOURCES = ["shmring", "shmring_py"]
 
 
 def fill(ring: shmring.Ring, rows: int = 1000) -> None:
@@ -38,15 +36,13 @@ def ring(name: str) -> Iterator[shmring.Ring]:
 
 @pytest.fixture(scope="module")
 def spark(start_spark: Callable[..., SparkSession]) -> SparkSession:
-    session = start_spark("local[2]")
-    register(session)
-    return session
+    return start_spark("local[2]")
 
 
 @pytest.fixture
 def load(spark: SparkSession, ring: shmring.Ring) -> Callable[..., DataFrame]:
-    def load(source: str = "shmring", **options: object) -> DataFrame:
-        reader = spark.read.format(source).options(ring=ring.name)
+    def load(**options: object) -> DataFrame:
+        reader = spark.read.format("shmring").options(ring=ring.name)
         return reader.options(**{key: str(value) for key, value in options.items()}).load()
 
     return load
@@ -61,24 +57,20 @@ def failure(act: Callable[[], object]) -> str:
 # --- a branch gives each message once ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_dataframe_over_a_branch_is_used_once(
-    load: Callable[..., DataFrame], source: str
-) -> None:
-    frame = load(source, branch="b")
+def test_a_dataframe_over_a_branch_is_used_once(load: Callable[..., DataFrame]) -> None:
+    frame = load(branch="b")
     assert frame.count() == 1000
     text = failure(frame.count)
     assert "rows would be missing" in text
     assert ".cache() or .localCheckpoint()" in text
-    assert load(source, branch="b").count() == 0
+    assert load(branch="b").count() == 0
 
 
-@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("use", ["join", "union", "subquery", "loaded twice"])
 def test_a_branch_is_read_once_in_a_plan(
-    spark: SparkSession, load: Callable[..., DataFrame], source: str, use: str
+    spark: SparkSession, load: Callable[..., DataFrame], use: str
 ) -> None:
-    frame = load(source, branch="b")
+    frame = load(branch="b")
     frame.createOrReplaceTempView("frame")
     twice = {
         "join": lambda: frame.alias("a").join(frame.alias("b"), "number"),
@@ -86,38 +78,33 @@ def test_a_branch_is_read_once_in_a_plan(
         "subquery": lambda: spark.sql(
             "select * from frame where number < (select avg(number) from frame)"
         ),
-        "loaded twice": lambda: frame.union(load(source, branch="b")),
+        "loaded twice": lambda: frame.union(load(branch="b")),
     }
     text = failure(lambda: twice[use]().count())
     assert ".cache() or .localCheckpoint()" in text
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_what_is_cached_is_used_as_often_as_one_likes(
-    load: Callable[..., DataFrame], source: str
-) -> None:
-    frame = load(source, branch="b").cache()
+def test_what_is_cached_is_used_as_often_as_one_likes(load: Callable[..., DataFrame]) -> None:
+    frame = load(branch="b").cache()
     assert frame.count() == 1000
     assert frame.count() == 1000
     assert frame.alias("a").join(frame.alias("b"), "number").count() == 1000
     frame.unpersist()
 
 
-@pytest.mark.parametrize("source", SOURCES)
 def test_two_branches_and_no_branch_are_read_in_one_plan(
-    ring: shmring.Ring, load: Callable[..., DataFrame], source: str
+    ring: shmring.Ring, load: Callable[..., DataFrame]
 ) -> None:
     ring.subscribe("c", start="earliest")
-    assert load(source, branch="b").union(load(source, branch="c")).count() == 2000
-    frame = load(source)
+    assert load(branch="b").union(load(branch="c")).count() == 2000
+    frame = load()
     assert frame.union(frame).count() == 2000
 
 
-@pytest.mark.parametrize("source", SOURCES)
 def test_a_plan_that_is_only_looked_at_reads_nothing(
-    load: Callable[..., DataFrame], source: str, capsys: pytest.CaptureFixture[str]
+    load: Callable[..., DataFrame], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    frame = load(source, branch="b")
+    frame = load(branch="b")
     frame.explain()
     frame.explain()
     assert frame.count() == 1000
@@ -133,15 +120,12 @@ def test_a_dataframe_whose_job_has_failed_is_used_again(load: Callable[..., Data
 # --- names and tables -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_ring_is_what_load_and_save_are_given(
-    spark: SparkSession, ring: shmring.Ring, source: str
-) -> None:
-    frame = spark.read.format(source).load(ring.name)
+def test_a_ring_is_what_load_and_save_are_given(spark: SparkSession, ring: shmring.Ring) -> None:
+    frame = spark.read.format("shmring").load(ring.name)
     assert frame.count() == 1000
-    assert spark.read.format(source).load(ring.path).count() == 1000
-    frame.limit(10).write.format(source).mode("append").save(ring.name)
-    assert spark.read.format(source).load([ring.name]).count() == 1010
+    assert spark.read.format("shmring").load(ring.path).count() == 1000
+    frame.limit(10).write.format("shmring").mode("append").save(ring.name)
+    assert spark.read.format("shmring").load([ring.name]).count() == 1010
 
 
 @pytest.fixture
@@ -169,33 +153,28 @@ def test_a_table_has_the_place_of_its_ring(
     assert spark.sql(f"select count(*) from {table}").first()[0] == 1000
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_schema_that_differs_is_refused(
-    spark: SparkSession, ring: shmring.Ring, source: str
-) -> None:
+def test_a_schema_that_differs_is_refused(spark: SparkSession, ring: shmring.Ring) -> None:
     for schema in ("number int, text string", "other long"):
-        reader = spark.read.format(source).option("ring", ring.name).schema(schema)
+        reader = spark.read.format("shmring").option("ring", ring.name).schema(schema)
         text = failure(lambda reader=reader: reader.load().collect())
         assert ring.name in text
         assert "number" in text
     same = "number long, text string"
-    reader = spark.read.format(source).option("ring", ring.name).schema(same)
+    reader = spark.read.format("shmring").option("ring", ring.name).schema(same)
     assert reader.load().count() == 1000
 
 
 # --- options ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("timeout", ["0.2", "200ms", "1 second", "interval 0.5 seconds", "1s"])
 def test_times_are_written_as_spark_writes_them(
-    load: Callable[..., DataFrame], source: str, timeout: str
+    load: Callable[..., DataFrame], timeout: str
 ) -> None:
-    text = failure(load(source, until="end", timeout=timeout).collect)
+    text = failure(load(until="end", timeout=timeout).collect)
     assert "no message and no end marker" in text
 
 
-@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -211,25 +190,25 @@ def test_times_are_written_as_spark_writes_them(
     ],
 )
 def test_a_read_names_the_option_that_does_not_parse(
-    load: Callable[..., DataFrame], source: str, option: str, value: str
+    load: Callable[..., DataFrame], option: str, value: str
 ) -> None:
-    text = failure(lambda: load(source, **{option: value}).collect())
+    text = failure(lambda: load(**{option: value}).collect())
     assert f"option {option} must be" in text
     assert f'"{value}"' in text
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "sources"),
+    ("option", "value"),
     [
-        ("timeout", "1 fortnight", SOURCES),
-        ("atomic", "perhaps", SOURCES),
-        ("endMarker", "1", SOURCES),
-        ("inDoubt", "guess", SOURCES),
-        ("hostWait", "x", SOURCES),
-        ("batchRows", "0", SOURCES[:1]),
-        ("batchRows", str(2**30 + 1), SOURCES[:1]),
-        ("batchBytes", "1MB", SOURCES[:1]),
-        ("batchBytes", str(2**31), SOURCES[:1]),
+        ("timeout", "1 fortnight"),
+        ("atomic", "perhaps"),
+        ("endMarker", "1"),
+        ("inDoubt", "guess"),
+        ("hostWait", "x"),
+        ("batchRows", "0"),
+        ("batchRows", str(2**30 + 1)),
+        ("batchBytes", "1MB"),
+        ("batchBytes", str(2**31)),
     ],
 )
 def test_a_write_names_the_option_that_does_not_parse(
@@ -237,13 +216,11 @@ def test_a_write_names_the_option_that_does_not_parse(
     load: Callable[..., DataFrame],
     option: str,
     value: str,
-    sources: list[str],
 ) -> None:
-    for source in sources:
-        writer = load().write.format(source).options(ring=ring.name, **{option: value})
-        text = failure(writer.mode("append").save)
-        assert f"option {option} must be" in text
-        assert f'"{value}"' in text
+    writer = load().write.format("shmring").options(ring=ring.name, **{option: value})
+    text = failure(writer.mode("append").save)
+    assert f"option {option} must be" in text
+    assert f'"{value}"' in text
 
 
 # --- what it costs, and what is told of it ----------------------------------------------------

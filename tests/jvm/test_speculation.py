@@ -106,22 +106,16 @@ def numbers_of(frame: DataFrame) -> list[int]:
     return sorted(row[0] for row in frame.select("number").collect())
 
 
-# The source in Python cannot see its task fail: when Spark has taken the last batch from it, its
-# rows are released; and the worker of a function that has raised swallows what Spark still sends.
-@pytest.mark.parametrize(
-    ("source", "end"),
-    [("shmring", "go"), ("shmring", "fail"), ("shmring_py", "go"), ("shmring_py", "die")],
-)
+@pytest.mark.parametrize("end", ["go", "fail", "die"])
 def test_attempts_of_a_read_do_not_share_its_rows(
     spark: SparkSession,
     ring: shmring.Ring,
     attempts: Attempts,
     thread: Callable[..., Any],
     until: Callable[..., None],
-    source: str,
     end: str,
 ) -> None:
-    frame = spark.read.format(source).options(ring=ring.name, branch="b").load()
+    frame = spark.read.format("shmring").options(ring=ring.name, branch="b").load()
     job = thread(numbers_of, attempts.hold_first(frame))
     until(lambda: len(others(ring)) == 2 or not job.is_alive(), "the speculative attempt")
     assert job.is_alive(), "one attempt has been enough"
@@ -135,19 +129,17 @@ def test_attempts_of_a_read_do_not_share_its_rows(
 
 
 @pytest.mark.parametrize("end", ["", "go"])
-@pytest.mark.parametrize("sink", ["shmring", "shmring_py"])
 def test_one_of_several_attempts_of_a_write_is_readable(
     spark: SparkSession,
     ring: shmring.Ring,
     attempts: Attempts,
     thread: Callable[..., Any],
     until: Callable[..., None],
-    sink: str,
     end: str,
 ) -> None:
     ring.subscribe("written", start="latest")
     frame = spark.range(0, COUNT, 1, 1).selectExpr("id number", "cast(id as string) text")
-    writer = attempts.hold_first(frame).write.format(sink).option("ring", ring.name)
+    writer = attempts.hold_first(frame).write.format("shmring").option("ring", ring.name)
 
     saved = threading.Event()
 
@@ -169,18 +161,16 @@ def test_one_of_several_attempts_of_a_write_is_readable(
 
 def staged(ring: shmring.Ring) -> list[Path]:
     """What the attempts of a write have left beside the ring so far."""
-    return list(Path("/dev/shm").glob(f".shmring-stag*-shmring.{ring.name}-*/*"))
+    return list(Path("/dev/shm").glob(f".shmring-staging-shmring.{ring.name}-*/*"))
 
 
-@pytest.mark.parametrize("source", ["shmring", "shmring_py"])
 def test_a_read_whose_rows_are_released_and_lost_says_so(
     spark: SparkSession,
     cluster: Any,
     ring: shmring.Ring,
     until: Callable[..., None],
-    source: str,
 ) -> None:
-    frame = spark.read.format(source).options(ring=ring.name, branch="b").load()
+    frame = spark.read.format("shmring").options(ring=ring.name, branch="b").load()
     rows = frame.select("number").repartition(2)._jdf.queryExecution().toRdd()
     assert rows.count() == COUNT
     before = cluster.executors

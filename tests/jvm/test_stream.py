@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from sessions import PATIENCE
 
@@ -91,6 +92,39 @@ def test_a_restarted_stream_goes_on_where_it_stopped(ring: shmring.Ring, stream:
     branch = ring.branches()[0]
     assert branch["exclusive"]
     assert branch["position"] < ring.claimed  # the last batch is committed with the next one
+
+
+def test_a_batch_that_was_not_committed_is_done_again_as_it_was(
+    ring: shmring.Ring, spark: SparkSession, tmp_path: Path
+) -> None:
+    """A driver that dies over each batch neither loses nor repeats."""
+    done: dict[int, list[int]] = {}
+
+    def take(frame: DataFrame, batch: int) -> None:
+        done.setdefault(batch, []).extend(row[0] for row in frame.collect())
+        if len(done[batch]) == 3 * ROWS:
+            raise RuntimeError("the driver died")
+
+    for first in range(0, 30, 10):
+        write(ring, range(first, first + 10))
+        source = spark.readStream.format("shmring").option("maxMessagesPerTrigger", 3)
+        query = (
+            source.load(ring.name)
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(tmp_path))
+            .trigger(availableNow=True)
+        )
+        while True:
+            try:
+                query.start().awaitTermination()
+                break
+            except StreamingQueryException as error:
+                assert "the driver died" in str(error)  # noqa: PT017
+    seen = []
+    for batch in done.values():
+        half = batch[: len(batch) // 2]
+        seen += half if batch == half * 2 else batch
+    assert seen == list(range(3000))
 
 
 def test_a_batch_has_at_most_a_quarter_of_the_ring(ring: shmring.Ring, stream: Stream) -> None:

@@ -186,6 +186,22 @@ def test_a_ring_of_bytes_takes_one_column(name: str, spark: SparkSession) -> Non
         assert "one column" in failure(lambda: save(rows(spark, 3), name))
 
 
+def test_columns_are_found_by_name(ring: shmring.Ring, spark: SparkSession) -> None:
+    ring.subscribe("b", start="earliest")
+    save(spark.range(3).selectExpr("'x' text", "id"), ring.name)
+    assert sorted(read(ring, "b")) == [0, 1, 2]
+
+
+def test_no_rows_are_no_message(ring: shmring.Ring, spark: SparkSession) -> None:
+    save(rows(spark, 10).where("id < 0"), ring.name)
+    assert ring.claimed == 0
+
+
+def test_what_is_in_a_ring_cannot_be_overwritten(ring: shmring.Ring, spark: SparkSession) -> None:
+    writer = rows(spark, 3).write.format("shmring").mode("overwrite")
+    assert "truncate" in failure(writer.option("ring", ring.name).save)
+
+
 def test_rows_that_do_not_fit_the_schema_are_refused(
     ring: shmring.Ring, spark: SparkSession, tmp_path: Path
 ) -> None:

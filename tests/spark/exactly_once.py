@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from shmring.spark import register
+from shmring.spark import configure
 
 
 def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -38,23 +38,22 @@ def held_until(go: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
 def main() -> None:
     master, kind, source, target, folder = sys.argv[1:]
     spark = (
-        SparkSession.builder.master(master)
+        configure(SparkSession.builder.master(master))
         .config("spark.executor.memory", "512m")
         .config("spark.task.maxFailures", "100")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    register(spark)
     spark.range(2, numPartitions=2).mapInArrow(slowly, "id long").count()
     print("ready", flush=True)
     if kind == "batch":
-        frame = spark.read.format("shmring_py").option("ring", source).option("branch", "b").load()
+        frame = spark.read.format("shmring").option("ring", source).option("branch", "b").load()
         out = frame.mapInArrow(held_until(Path(folder, "go")), "x long, s string").write
-        out.format("shmring_py").mode("append").option("ring", target).save()
+        out.format("shmring").mode("append").option("ring", target).save()
     else:
         frame = (
-            spark.readStream.format("shmring_py")
+            spark.readStream.format("shmring")
             .option("ring", source)
             .option("branch", "b")
             .option("maxMessagesPerTrigger", "30")
@@ -62,7 +61,7 @@ def main() -> None:
         )
         query = (
             frame.mapInArrow(slowly, "x long, s string")
-            .writeStream.format("shmring_py")
+            .writeStream.format("shmring")
             .option("ring", target)
             .option("checkpointLocation", folder)
             .start()

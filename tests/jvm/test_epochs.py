@@ -1,0 +1,145 @@
+"""Epochs of a streaming write whose driver dies: each is readable once, or in doubt."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import shmring
+from shmring.beside import SINK, place
+
+SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
+
+
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
+        ring.subscribe("keep", start="earliest")
+        yield ring
+
+
+def rows(ring: shmring.Ring) -> list[int]:
+    with ring.arrow_reader("keep", until="empty") as batches:
+        return [x for batch in batches for x in batch.column("x").to_pylist()]
+
+
+def record(ring: shmring.Ring, query: StreamingQuery) -> Path:
+    return Path(place(ring.path, SINK, str(query.id)))
+
+
+def begin(ring: shmring.Ring, query: StreamingQuery, epoch: int, sequence: int) -> None:
+    """Note an epoch as the driver does before its one store."""
+    line = f"{uuid.UUID(ring.info.uuid)} {epoch} {sequence} begun".ljust(127) + "\n"
+    record(ring, query).write_text(line)
+
+
+@pytest.fixture
+def stream(spark: SparkSession, tmp_path: Path) -> Callable[..., StreamingQuery]:
+    """Streams the files of a folder into a ring, one an epoch."""
+    source = tmp_path / "source"
+    source.mkdir()
+
+    def run(ring: str, *epochs: range, **options: str) -> StreamingQuery:
+        for epoch in epochs:
+            (source / f"{epoch}.csv").write_text("".join(f"{x},{x}\n" for x in epoch))
+            os.utime(source / f"{epoch}.csv", (epoch.start, epoch.start))
+        query = (
+            spark.readStream.option("maxFilesPerTrigger", 1)
+            .schema("x long, s string")
+            .csv(str(source))
+            .writeStream.format("shmring")
+            .options(ring=ring, checkpointLocation=str(tmp_path / "checkpoint"), **options)
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return query
+
+    return run
+
+
+@pytest.fixture
+def again(tmp_path: Path) -> Callable[[int], None]:
+    """As if the driver had died after the ring got an epoch and before it could say so."""
+
+    def forget(epoch: int) -> None:
+        for file in (tmp_path / "checkpoint" / "commits").glob(f"*{epoch}*"):
+            file.unlink()
+
+    return forget
+
+
+def test_an_epoch_begun_by_a_driver_that_died_before_its_store_is_written(
+    stream: Callable[..., StreamingQuery],
+    ring: shmring.Ring,
+    again: Callable[[int], None],
+    child: Callable[..., object],
+) -> None:
+    query = stream(ring.name, range(100))
+    again(0)
+    begun = child(
+        """
+        import sys, shmring
+        claim = shmring.attach(sys.argv[1]).producer().claim(300)
+        print(claim.message_id)
+        input()
+        """,
+        ring.name,
+    )
+    begin(ring, query, 0, int(begun.line()))
+    begun.kill()
+    stream(ring.name)
+    assert rows(ring) == list(range(100)) * 2  # the first ones were those of "another" driver
+
+
+def test_an_epoch_whose_driver_died_after_its_store_is_not_written_again(
+    stream: Callable[..., StreamingQuery], ring: shmring.Ring, again: Callable[[int], None]
+) -> None:
+    query = stream(ring.name, range(100))
+    again(0)
+    begin(ring, query, 0, 0)
+    stream(ring.name, range(100, 200))
+    assert rows(ring) == list(range(200))
+
+
+@pytest.mark.parametrize(("choice", "written"), [("skip", 0), ("write", 100)])
+def test_an_epoch_in_doubt_is_a_question(
+    stream: Callable[..., StreamingQuery],
+    ring: shmring.Ring,
+    again: Callable[[int], None],
+    choice: str,
+    written: int,
+) -> None:
+    query = stream(ring.name, range(100))
+    again(0)
+    begin(ring, query, 0, 0)
+    ring.drop_branch("keep")
+    with ring.producer() as out:
+        for _ in range(ring.slots):  # the store's place has been used again
+            out.push_end()
+    ring.subscribe("keep", start="latest")
+    with pytest.raises(StreamingQueryException, match="was killed in that very moment"):
+        stream(ring.name)
+    stream(ring.name, inDoubt=choice)
+    assert len(rows(ring)) == written
+
+
+def test_a_ring_that_was_made_anew_has_seen_no_epoch(
+    stream: Callable[..., StreamingQuery], name: str, again: Callable[[int], None]
+) -> None:
+    for run in range(2):
+        with shmring.create(name, slots=4096, schema=SCHEMA, temporary=True) as ring:
+            ring.subscribe("keep", start="earliest")
+            query = stream(name, *([] if run else [range(100)]))
+            assert rows(ring) == list(range(100))
+            text = record(ring, query).read_text()
+            assert text.startswith(f"{uuid.UUID(ring.info.uuid)} 0 0 done")
+        again(0)
