@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -70,7 +71,7 @@ def rings(name):
         target.subscribe("check")
         yield source, target
         for left in Path("/dev/shm").glob(f".shmring-*-shmring.{name}-out*"):
-            left.unlink() if left.is_file() else left.rmdir()
+            left.unlink() if left.is_file() else shutil.rmtree(left)
 
 
 def write(ring, rows, text):
@@ -136,7 +137,7 @@ def test_job_is_exactly_once_when_its_executors_are_killed(cluster, drive, rings
 
 
 def readers(ring):
-    return [s for s in ring.seats() if s["alive"] and s["name"].startswith("spark read")]
+    return [s for s in ring.seats() if s["alive"] and s["name"].startswith("spark task")]
 
 
 def test_example():
