@@ -186,6 +186,15 @@ def test_what_is_no_journal_is_told(ask: Ask, tmp_path: Path) -> None:
     assert "is a file" in file
 
 
+def test_a_link_to_nowhere_is_told_and_not_waited_for(ask: Ask, tmp_path: Path) -> None:
+    filled(tmp_path)
+    segment = sorted(tmp_path.glob("*.journal"))[1]
+    segment.unlink()
+    segment.symlink_to(tmp_path / "nowhere")
+    (error,) = ask("read", 0, ALL, tmp_path)
+    assert error == f"NOT_FOUND {segment} is a link to a file that is not there"
+
+
 def test_a_segment_that_is_forgotten_once_it_was_planned(ask: Ask, tmp_path: Path) -> None:
     filled(tmp_path)
     first, *rest = sorted(tmp_path.glob("*.journal"))

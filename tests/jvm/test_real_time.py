@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from sessions import PATIENCE
 
 import shmring
 
@@ -46,16 +48,36 @@ class IntoRing:
         self.ring.close()
 
 
-def test_a_restarted_query_loses_no_row(name: str, real_time: SparkSession, tmp_path: Path) -> None:
-    def start() -> Any:
-        frame = real_time.readStream.format("shmring").option("ring", name).load()
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def start(name: str, real_time: SparkSession, tmp_path: Path) -> Start:
+    """Starts a query from the test's ring into another one."""
+
+    def started(out: shmring.Ring, **options: str) -> Any:
+        frame = real_time.readStream.format("shmring").options(ring=name, **options).load()
         writer = frame.writeStream.foreach(IntoRing(out.path)).outputMode("update")
-        writer = writer.option("checkpointLocation", str(tmp_path))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         # By the JVM's writer: PySpark has this trigger from 4.2 on.
         trigger = real_time._jvm.org.apache.spark.sql.streaming.Trigger
         writer._jwrite = writer._jwrite.trigger(trigger.RealTime("5 seconds"))
         return writer.start()
 
+    return started
+
+
+def test_a_journal_is_for_micro_batches(name: str, start: Start, tmp_path: Path) -> None:
+    with (
+        shmring.create(name, schema=SCHEMA, temporary=True) as ring,
+        ring.journal(tmp_path / "journal"),
+    ):
+        query = start(ring, journal=str(tmp_path / "journal"))
+        with pytest.raises(StreamingQueryException, match="in real-time mode a stream reads the"):
+            query.awaitTermination(PATIENCE)
+
+
+def test_a_restarted_query_loses_no_row(name: str, start: Start) -> None:
     def write(k: int) -> None:
         numbers = pa.array(range(k * ROWS, (k + 1) * ROWS))
         writer.write(pa.record_batch([numbers], schema=SCHEMA))
@@ -76,12 +98,12 @@ def test_a_restarted_query_loses_no_row(name: str, real_time: SparkSession, tmp_
     ):
         for k in range(50):
             write(k)
-        query = start()
+        query = start(out)
         take(query, seen, 50 * ROWS)
         query.stop()
         query.awaitTermination(30)
         write(50)
-        query = start()
+        query = start(out)
         take(query, seen, 51 * ROWS)  # what was not committed comes again
         query.stop()
         query.awaitTermination(30)

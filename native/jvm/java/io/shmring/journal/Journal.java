@@ -130,11 +130,18 @@ public final class Journal {
 
   /** What there is to read between two sequences; nothing of it may be left any more. */
   public List<Piece> pieces(long from, long until) throws IOException {
+    TreeSet<Long> names = names();
     while (true) {
       try {
-        return pieces(names(), from, until);
+        return pieces(names, from, until);
       } catch (NoSuchFileException forgotten) {
-        // There are others now.
+        TreeSet<Long> now = names();
+        if (now.equals(names)) {
+          throw new RingException(
+              Status.NOT_FOUND,
+              String.format("%s is a link to a file that is not there", forgotten.getFile()));
+        }
+        names = now;
       }
     }
   }
