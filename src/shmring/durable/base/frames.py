@@ -106,7 +106,7 @@ class FileFormat:
     magic : 8 bytes
     version : the one that is written and read
     fields : of the file header, as `struct` names them; 40 bytes at most
-    what : "a journal segment", for errors
+    what : "journal segment", for errors
     entry_bytes : size of an entry of the frames' tables
     """
 
@@ -136,7 +136,7 @@ class FileFormat:
         """
         header = bytes(read(HEADER_BYTES, 0))
         if len(header) < HEADER_BYTES or header[:8] != self._magic:
-            raise Damaged(f"{path} is not {self._what}: no header of 64 bytes at byte 0")
+            raise Damaged(f"{path} is no {self._what}: no header of 64 bytes at byte 0")
         _, crc, version, extra_bytes, _, own = _FILE.unpack(header)
         if version != self._version:
             raise VersionMismatch(

@@ -49,7 +49,7 @@ __all__ = [
 
 SUFFIX = ".journal"
 ENTRY = struct.Struct("<QIIBB2x")
-FORMAT = FileFormat(b"SHMRJNL1", 1, "<16sQQI", "a journal segment", entry_bytes=ENTRY.size)
+FORMAT = FileFormat(b"SHMRJNL1", 1, "<16sQQI", "journal segment", entry_bytes=ENTRY.size)
 _ALIGN = 64
 
 

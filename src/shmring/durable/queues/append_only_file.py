@@ -41,7 +41,7 @@ from shmring.errors import Damaged, PositionNotFound
 __all__ = ["AppendOnlyFile", "Commit", "Held", "Piece", "View"]
 
 _STATE = struct.Struct("<QQQQQQ")
-_FORMAT = FileFormat(b"SHMRAOQ1", 1, "<8sQ", "an append-only queue", entry_bytes=_STATE.size)
+_FORMAT = FileFormat(b"SHMRAOQ1", 1, "<8sQ", "append-only queue", entry_bytes=_STATE.size)
 _SYNCED = 1
 # A region up to this size is checked on opening rather than synced before its commit.
 _CHECKED_REGION = 1 << 20

@@ -37,7 +37,7 @@ from shmring.errors import Damaged, NoSpace
 
 __all__ = ["DEFERRED", "Body", "Put", "Take", "TransactionLog", "parse_operations"]
 
-FORMAT = FileFormat(b"SHMRQLG1", 1, "<8sQQ", "the log of a persistent queue")
+FORMAT = FileFormat(b"SHMRQLG1", 1, "<8sQQ", "log of a persistent queue")
 # A frame's flag: the data that it names was not synced before it was written.
 DEFERRED = 1
 _OPERATION = struct.Struct("<IIQQII")

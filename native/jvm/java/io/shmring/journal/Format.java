@@ -1,6 +1,6 @@
 package io.shmring.journal;
 
-/** Where a segment's numbers lie, which are little-endian; {@code segments.py} explains each. */
+/** Where a segment's numbers lie, which are little-endian; {@code frames.py} and {@code segments.py} explain each. */
 final class Format {
   static final String SUFFIX = ".journal";
   static final int NAME_DIGITS = 20;
@@ -13,20 +13,20 @@ final class Format {
   static final int VERSION = 1;
   static final int SEGMENT_CRC = 8;
   static final int SEGMENT_VERSION = 12; // from here on the checksum goes
-  static final int SEGMENT_UUID = 16; // big-endian, as all UUIDs
-  static final int SEGMENT_FIRST = 32;
-  static final int SEGMENT_SCHEMA_BYTES = 52;
+  static final int SEGMENT_UUID = 24; // big-endian, as all UUIDs
+  static final int SEGMENT_FIRST = 40;
+  static final int SEGMENT_SCHEMA_BYTES = 16;
   static final int MOST_SCHEMA_BYTES = 1 << 28;
 
   static final int RECORD_BYTES = 64;
-  static final int RECORD_MAGIC = 0x31524aab;
+  static final int RECORD_MAGIC = 0x014653ab;
   static final int RECORD_CRC = 4;
   static final int RECORD_FIRST = 8; // from here on the checksum goes
   static final int RECORD_END = 16;
   static final int RECORD_SYNCED = 24;
   static final int RECORD_PAYLOAD_BYTES = 32;
-  static final int RECORD_MESSAGES = 40;
-  static final int RECORD_PAYLOAD_CRC = 44;
+  static final int RECORD_MESSAGES = 44;
+  static final int RECORD_PAYLOAD_CRC = 40;
   static final int RECORD_PAYLOAD = 48;
 
   static final int ENTRY_BYTES = 20;

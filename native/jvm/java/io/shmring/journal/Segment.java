@@ -176,7 +176,10 @@ final class Segment implements AutoCloseable {
         return Optional.empty();
       }
       Optional<RecordHeader> record = parse(offset, size);
-      if (record.isEmpty() || record.get().first() < end || !check.isWhole(record.get())) {
+      if (record.isEmpty()
+          || record.get().first() < end
+          || record.get().payloadBytes() > size - record.get().payload()
+          || !check.isWhole(record.get())) {
         if (!last || isFollowed()) {
           throw damaged(
               String.format(
@@ -198,7 +201,7 @@ final class Segment implements AutoCloseable {
         ByteBuffer piece = read(at, SEARCH_BYTES);
         for (int i = found(piece, 0); i >= 0; i = found(piece, i + Format.ALIGN)) {
           Optional<RecordHeader> later = parse(at + i, size);
-          if (later.isPresent() && later.get().synced() > end && isWhole(later.get())) {
+          if (later.isPresent() && later.get().synced() > end) {
             return true;
           }
         }
@@ -224,12 +227,13 @@ final class Segment implements AutoCloseable {
         || entryBytes > Integer.MAX_VALUE
         || begin < Format.RECORD_BYTES + entryBytes
         || nbytes < 0
-        || nbytes > size - offset - begin) {
+        || Format.RECORD_BYTES + entryBytes > size - offset) {
       return Optional.empty();
     }
     ByteBuffer entries = read(offset + Format.RECORD_BYTES, (int) entryBytes);
     CRC32C sum = new CRC32C();
     sum.update(checked);
+    sum.update(ByteBuffer.allocate(Long.BYTES).order(ByteOrder.LITTLE_ENDIAN).putLong(0, offset));
     sum.update(header.array(), Format.RECORD_FIRST, Format.RECORD_BYTES - Format.RECORD_FIRST);
     sum.update(entries.array());
     if ((int) sum.getValue() != header.getInt(Format.RECORD_CRC)) {
