@@ -15,7 +15,15 @@ from postgres import Postgres, postgres
 from statements import execute
 from table_workers import by_worker, drain, pusher
 
-from shmring.errors import Contended, Damaged, Empty, NoSpace, PermissionRefused, VersionMismatch
+from shmring.errors import (
+    Contended,
+    Damaged,
+    Empty,
+    NoSpace,
+    PermissionRefused,
+    RingExists,
+    VersionMismatch,
+)
 from shmring.table_ring import TableRing
 from shmring.table_ring.postgresql import PostgresBackend
 
@@ -59,6 +67,43 @@ def test_server_gone_within_a_batch_leaves_it_whole_or_not_there(
             assert len(numbers) % 50 == 0
             assert confirmed <= len(numbers) <= confirmed + 100
         assert ring.push_many([b"x"] * 50) == ring.positions()[0] - 50
+
+
+@pytest.mark.parametrize("opening", ["attach", "create", "drop", "renew"])
+def test_connection_that_dies_while_it_is_prepared_is_sqlalchemys_error(
+    server: Postgres, url: str, monkeypatch: pytest.MonkeyPatch, opening: str
+) -> None:
+    """Whatever statement it dies before, until it lives long enough."""
+    send = psycopg.Cursor.execute
+    sent = dies_before = 0
+    plain = sa.make_url(server.url).set(drivername="postgresql")
+    address = plain.render_as_string(hide_password=False)
+
+    def execute_or_die(cursor: psycopg.Cursor[Any], *arguments: Any, **options: Any) -> Any:
+        nonlocal sent
+        sent += 1
+        if sent == dies_before:
+            with psycopg.connect(address, autocommit=True) as other:
+                pid = cursor.connection.info.backend_pid
+                send(other.cursor(), "SELECT pg_terminate_backend(%s, 60000)", (pid,))
+        return send(cursor, *arguments, **options)
+
+    if opening != "create":
+        TableRing.create(url, slots=4).close()
+    call: Any = getattr(TableRing, opening)
+    monkeypatch.setattr(psycopg.Cursor, "execute", execute_or_die)
+    for dies_before in range(1, 1000):  # noqa: B007
+        sent = 0
+        try:
+            opened = call(url, **({"slots": 4} if opening == "create" else {}))
+        except sa.exc.OperationalError:
+            continue
+        except RingExists:  # it died behind the commit of the one before
+            break
+        if opened is not None:
+            opened.close()
+        break
+    assert dies_before > 2
 
 
 FAILING = """

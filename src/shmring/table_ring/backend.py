@@ -80,6 +80,8 @@ class Backend(ABC):
     first_wait: ClassVar[float]
     # No statement of ours holds a lock longer than itself. Whoever does is a stranger, or stopped.
     lock_seconds: ClassVar[float] = 10.0
+    # Not before the first session is prepared: a connection may die while it is.
+    _connected = False
 
     def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
         self.tables = Tables(name, cursor_rows=self.cursor_rows, unlogged=unlogged)
@@ -87,8 +89,13 @@ class Backend(ABC):
         self._in_use = False
         self._engine = self._make_engine(url)
         event.listen(self._engine, "connect", self._prepare_session)
-        with self.translated():
-            self.connection = self._engine.connect()
+        try:
+            with self.translated():
+                self.connection = self._engine.connect()
+        except BaseException:
+            self._engine.dispose()
+            raise
+        self._connected = True
 
     def close(self) -> None:
         with contextlib.suppress(exc.DBAPIError):
@@ -292,7 +299,7 @@ class Backend(ABC):
         try:
             yield
         except exc.DBAPIError as error:
-            if error.connection_invalidated:
+            if error.connection_invalidated and self._connected:
                 # SQLAlchemy then connects anew for the next statement; this one stays an error,
                 # for nobody knows whether it was committed.
                 self.connection.rollback()
