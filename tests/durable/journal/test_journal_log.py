@@ -11,6 +11,7 @@ from simulated_disk import SimulatedDisk
 
 from shmring.durable import replay, truncate, verify
 from shmring.durable.base.files import Disk, OsDisk
+from shmring.durable.journal import log as journal_log
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import (
     ENTRY,
@@ -333,3 +334,116 @@ def test_a_segment_that_was_never_begun_is_the_end_for_readers_too(tmp_path: Pat
     (tmp_path / "new").mkdir()
     Path(segment_path(str(tmp_path / "new"), 0)).write_bytes(b"")
     assert contents(OsDisk(), str(tmp_path / "new")) == []
+
+
+class Times:
+    """A wall clock that somebody sets, and the time that really passes; both in seconds."""
+
+    CLOCK_BOOTTIME = object()
+
+    def __init__(self) -> None:
+        self.wall = 1_700_000_000.0
+        self.passed = 5000.0
+
+    def wait(self, seconds: float) -> None:
+        self.wall += seconds
+        self.passed += seconds
+
+    def time_ns(self) -> int:
+        return int(self.wall * 1e9)
+
+    def clock_gettime_ns(self, _clock: object) -> int:
+        return int(self.passed * 1e9)
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> Times:
+    times = Times()
+    monkeypatch.setattr(journal_log, "time", times)
+    return times
+
+
+def aging(disk: Disk) -> JournalLog:
+    return open_log(disk, segment_bytes=1)  # a segment a record
+
+
+def kept(disk: Disk) -> int:
+    return len(segment_names(disk, "/j"))
+
+
+def forget_old(log: JournalLog) -> None:
+    log.forget(max_bytes=None, max_age=3600, consumed=None)
+
+
+@pytest.mark.parametrize("hours", [2, -2, 24 * 365])
+def test_a_clock_that_jumps_and_comes_back_deletes_nothing_young(
+    times: Times, hours: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = SimulatedDisk()
+    log = aging(disk)
+    rng = random.Random(1)
+    for at in range(60):  # one a minute, while the clock is wrong for a while
+        if at == 20:
+            times.wall += hours * 3600
+        if at == 23:
+            times.wall -= hours * 3600
+        append(log, rng)
+        log.sync()
+        forget_old(log)
+        times.wait(60)
+    assert kept(disk) == 60
+    assert sum("clock has jumped" in record.getMessage() for record in caplog.records) == 2
+    for _ in range(30):
+        times.wait(60)
+        append(log, rng)
+        log.sync()
+        forget_old(log)
+    assert kept(disk) in (61, 62)  # an hour's, as before
+    log.close()
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_a_clock_that_jumped_while_no_journal_ran_deletes_nothing_young(
+    times: Times, hours: float
+) -> None:
+    disk = SimulatedDisk()
+    rng = random.Random(1)
+    log = aging(disk)
+    for _ in range(10):
+        append(log, rng)
+        log.sync()
+        times.wait(60)
+    log.close()
+    times.wall += hours * 3600
+    log = aging(disk)
+    append(log, rng)
+    log.sync()
+    forget_old(log)
+    assert kept(disk) == 11
+    times.wait(3000)  # nine minutes and fifty
+    forget_old(log)
+    assert kept(disk) == 11
+    for _ in range(15):
+        times.wait(60)
+        forget_old(log)
+    assert kept(disk) == 1  # what is old goes, whatever the clock says of it
+    log.close()
+
+
+def test_segments_that_a_jump_has_stamped_go_in_their_time_after_a_restart(times: Times) -> None:
+    disk = SimulatedDisk()
+    rng = random.Random(1)
+    log = aging(disk)
+    for jump in (0, 7200, -7200, -7200, 7200, 0):
+        times.wall += jump
+        append(log, rng)
+        log.sync()
+        times.wait(60)
+    log.close()
+    log = aging(disk)
+    forget_old(log)
+    assert kept(disk) == 6
+    times.wait(7200 + 3600)
+    forget_old(log)
+    assert kept(disk) == 1
+    log.close()

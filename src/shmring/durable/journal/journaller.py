@@ -49,7 +49,7 @@ class Retention:
     Parameters
     ----------
     max_bytes : forget the oldest beyond this size
-    max_age : forget what is older, seconds
+    max_age : forget what is older, in seconds during which a journal ran; the wall clock may jump
     consumed_by : keep what these branches have not released yet, whatever its size and age; given
         alone, forget all that they have
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import threading
 import time
@@ -25,6 +26,35 @@ from shmring.durable.journal.segments import (
 from shmring.errors import Damaged
 
 __all__ = ["JournalLog"]
+
+_LOG = logging.getLogger("shmring.durable")
+
+
+# A step of the wall clock that is said; what is less may be a leap second, or an adjustment.
+_JUMP_NS = 10 * 10**9
+
+
+class _Clock:
+    """The journal's own time, by which its segments age: that of its last record, and what passed
+    since, while the machine slept too. The wall clock may jump meanwhile, in either direction.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        self._wall = time.time_ns()
+        self.start = self._wall
+
+    def now(self) -> int:
+        return self.start + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
+
+    def jumped(self) -> int:
+        """By how many nanoseconds the wall clock has jumped since this was asked; 0 for few."""
+        passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
+        jump = time.time_ns() - self._wall - passed
+        if abs(jump) < _JUMP_NS:
+            return 0
+        self._wall += jump
+        return jump
 
 
 @dataclass(slots=True)
@@ -71,6 +101,8 @@ class JournalLog:
         self._offset = 0
         self._path = ""
         self._kept: list[_Kept] = []
+        self._clock = _Clock()
+        self._latest_end_ns = 0
         disk.make_directory(directory)
         self._lock = disk.lock(os.path.join(directory, "lock"), f"journal {directory}", 0)
         try:
@@ -120,8 +152,10 @@ class JournalLog:
     def _adopt_records(self, file: File, segment: Segment) -> bool:
         self.same_ring = segment.uuid == self._uuid
         end, self._offset = segment.first, segment.records
+        self._clock.start = segment.created_ns
         for record in walk(file, segment, last=True):
             end, self._offset = record.end, next_record(record)
+            self._clock.start = record.own
         if end == segment.first and not self.same_ring:
             self._remove(segment.path)
             return False
@@ -138,7 +172,7 @@ class JournalLog:
         if self.same_ring:
             self._file, self._salt = file, segment.salt
         else:
-            self._kept.append(_Kept(segment.path, self.end, self._offset, time.time_ns()))
+            self._kept.append(_Kept(segment.path, self.end, self._offset, self._clock.now()))
         return True
 
     def append(
@@ -194,7 +228,7 @@ class JournalLog:
         with self._sync_lock:
             if self._file is not None:
                 self._file.close()
-                self._kept.append(_Kept(self._path, first, self._offset, time.time_ns()))
+                self._kept.append(_Kept(self._path, first, self._offset, self._clock.now()))
             self._file, self._path, self._offset = file, path, len(header)
             self._salt = FORMAT.salt_of(header)
 
@@ -207,13 +241,24 @@ class JournalLog:
             self.durable = end
 
     def forget(self, *, max_bytes: int | None, max_age: float | None, consumed: int | None) -> None:
-        """Remove the oldest segments as :class:`Retention` says; never the newest."""
+        """Remove the oldest segments as :class:`Retention` says; never the newest.
+
+        Ages are by the journal's own time, see `_Clock`; a jump of the wall clock ages nothing.
+        """
+        jump = self._clock.jumped()
+        if jump and max_age is not None:
+            _LOG.warning(
+                "journal %s: the system's clock has jumped by %.0f s; what is kept for max_age goes"
+                " by the time that has passed, and none of it goes for that",
+                self.directory,
+                jump / 1e9,
+            )
         total = self._offset + sum(kept.nbytes for kept in self._kept)
         while len(self._kept) > (self._file is None):
             oldest = self._kept[0]
             if consumed is not None and oldest.end > consumed:
                 return
-            aged = time.time_ns() - self._ended_ns()
+            aged = self._clock.now() - self._ended_ns()
             if not (
                 (max_bytes is None and max_age is None)
                 or (max_bytes is not None and total > max_bytes)
@@ -227,12 +272,16 @@ class JournalLog:
             del self._kept[0]
 
     def _ended_ns(self) -> int:
-        """When the segment behind the oldest was begun; read from its header once."""
+        """When the segment behind the oldest was begun; read from its header once.
+
+        No earlier than those before: a clock that went back while it was begun made none older.
+        """
         oldest = self._kept[0]
         if not oldest.ended_ns:
             behind = self._kept[1].path if len(self._kept) > 1 else self._path
             with contextlib.closing(self._disk.open(behind, write=False)) as file:
                 oldest.ended_ns = open_segment(file, behind).created_ns
+        self._latest_end_ns = oldest.ended_ns = max(self._latest_end_ns, oldest.ended_ns)
         return oldest.ended_ns
 
     def close(self) -> None:
