@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import traceback
+import threading
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from shmring.sidecars import Sidecar
 
 __all__ = ["sidecar"]
+
+_SILENCE = 1.0  # seconds for which an end needs no word
 
 
 @click.command()
@@ -61,6 +63,11 @@ __all__ = ["sidecar"]
     metavar="MS",
     help="How long a request waits for others to be joined with.  [default: 5]",
 )
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Instead, of the sidecar called MODULE:FUNCTION: say how it is.",
+)
 @json_option
 def sidecar(
     target: str,
@@ -71,6 +78,7 @@ def sidecar(
     timeout: float,
     max_batch_rows: int | None,
     max_wait_ms: float | None,
+    check: bool,
 ) -> None:
     """Serve a Python function to Spark's Python workers and other clients.
 
@@ -79,7 +87,12 @@ def sidecar(
 
     Name and workers may stand in @shmring.sidecar(...): the module is imported here to see them,
     unless both are given. So may how requests are joined, which each worker sees for itself.
+
+    With --check and a sidecar's name, nothing is started: status 0 means that its workers serve, 1
+    that some load, or are stopped, 2 that none serves or loads. For probes.
     """
+    if check:
+        _check(target)
     if not all(target.partition(":")):
         raise click.UsageError(f"a sidecar is named as module:function, not {target!r}")
     if existing_ring and slots is not None:
@@ -104,7 +117,22 @@ def sidecar(
     _serve(server, workers, timeout)
 
 
+def _check(name: str) -> NoReturn:
+    from shmring.sidecars.health import check
+
+    health = check(name)
+    if wants_json():
+        emit({"sidecar": name, "status": health.status, "words": health.words})
+    else:
+        for line in health.words:
+            click.echo(f'sidecar "{name}": {line}')
+    sys.exit(health.status)
+
+
 def _serve(server: Sidecar, workers: int, timeout: float) -> None:
+    def hurry(number: int, frame: object) -> None:
+        server.kill()
+
     try:
         server.start(timeout=timeout)
         if wants_json():
@@ -120,14 +148,31 @@ def _serve(server: Sidecar, workers: int, timeout: float) -> None:
         with suppress(KeyboardInterrupt, Terminated):  # how a server ends
             server.serve_forever()
     finally:
-        # It ends within seconds; a second Ctrl-C would leave something behind.
+        # A second Ctrl-C makes it quick, and leaves nothing behind either.
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, hurry)
+        saying = threading.Timer(_SILENCE, _say_who_is_awaited, [server])
+        saying.start()
         server.stop()
+        saying.cancel()
+
+
+def _say_who_is_awaited(server: Sidecar) -> None:
+    from shmring.sidecars.server import GRACE
+
+    pids = " ".join(map(str, server.pids))
+    with suppress(OSError):  # a stderr that is gone
+        click.echo(
+            f'sidecar "{server.name}" ends when its workers ({pids}) have ended what they are at, '
+            f"within {GRACE:g} s; another Ctrl-C kills them now",
+            err=True,
+        )
 
 
 def _marks(target: str) -> tuple[str, int]:
     """Name and workers that the decorator has set, or else the usual ones."""
+    from shmring.sidecars.raised import raised
+
     module_name, _, attribute = target.partition(":")
     sys.path.insert(0, os.getcwd())
     try:
@@ -136,10 +181,10 @@ def _marks(target: str) -> tuple[str, int]:
         raise
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            traceback.print_exc()
+            click.echo(raised(error), err=True)
         raise ValueError(f"cannot import {module_name}: {error}") from None
     except BaseException as error:
-        traceback.print_exc()  # the user's own
+        click.echo(raised(error), err=True)  # the user's own
         raise ValueError(f"cannot import {module_name}: {type(error).__name__}: {error}") from None
     for part in attribute.split("."):
         if not hasattr(function, part):

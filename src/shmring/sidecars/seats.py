@@ -23,7 +23,17 @@ from shmring.names import REQUESTS
 from shmring.records import SeatRecord
 from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
-__all__ = ["LOADING", "SUPERVISOR", "Watch", "await_seats", "enter", "functions", "serving"]
+__all__ = [
+    "LOADING",
+    "SUPERVISOR",
+    "Watch",
+    "age_of",
+    "await_seats",
+    "enter",
+    "functions",
+    "others",
+    "serving",
+]
 
 # A client takes a seat of the request ring, a worker too. Clients leave so many free, or an
 # eighth: a worker that is replaced must find its own, however many clients wait for some.
@@ -81,7 +91,7 @@ def await_seats(
             if time.monotonic() - begun >= patience:
                 raise SidecarUnavailable(
                     f'no sidecar "{sidecar}" on this host (waited {patience:g} s, patience=..., '
-                    f"and it did not start); {_others()}; start it with "
+                    f"and it did not start); {others()}; start it with "
                     f"`shmring sidecar module:function --name {sidecar}`, or see in the log "
                     f"of what should have started it why it is not there"
                 ) from error
@@ -110,7 +120,7 @@ def _crowd(sidecar: str) -> str:
         (s for s in seats if s["name"] == _CLIENT and s["alive"]), key=lambda s: s["joined_ns"]
     )
     workers = sum(s["alive"] and s["role"] == "member" for s in seats)
-    longest = ", ".join(f"{s['pid']} for {_age_of(s)}" for s in clients[:_NAMED])
+    longest = ", ".join(f"{s['pid']} for {age_of(s)}" for s in clients[:_NAMED])
     return (
         f"{len(clients)} clients and {workers} workers have them; the clients that have been there "
         f"longest are the processes {longest}"
@@ -124,7 +134,7 @@ def serving(sidecar: str) -> list[SeatRecord]:
     return []
 
 
-def _others() -> str:
+def others() -> str:
     """Which sidecars are there."""
     names = [name.removeprefix(REQUESTS) for name in shmring.rings() if name.startswith(REQUESTS)]
     served = ", ".join(f'"{name}"' for name in sorted(names) if _is_served(name))
@@ -173,10 +183,10 @@ class Watch:
         said = [self._describe_worker(seat, ring) for seat in self._workers()]
         for seat in self._named(LOADING):
             function = seat["name"].removeprefix(LOADING)
-            said.append(f"worker {seat['pid']} has been loading {function} for {_age_of(seat)}")
+            said.append(f"worker {seat['pid']} has been loading {function} for {age_of(seat)}")
         if not said:
             said = [
-                f"supervisor {seat['pid']}, there for {_age_of(seat)}, has no worker just now"
+                f"supervisor {seat['pid']}, there for {age_of(seat)}, has no worker just now"
                 for seat in self._named(SUPERVISOR)
             ]
         return "; ".join(said)
@@ -212,7 +222,8 @@ def _request(ring: shmring.Ring, sequence: int) -> str:
     return f"message {sequence}"
 
 
-def _age_of(seat: SeatRecord) -> str:
+def age_of(seat: SeatRecord) -> str:
+    """For how long a seat has been taken, in words."""
     return _age(max(0.0, time.time() - seat["joined_ns"] / 1e9))
 
 

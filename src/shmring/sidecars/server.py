@@ -6,11 +6,13 @@ import atexit
 import contextlib
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 import shmring
@@ -36,7 +38,7 @@ Answer = TypeVar("Answer", covariant=True)
 Class = TypeVar("Class", bound=type)
 
 _LOOK_EVERY = 0.2
-_GRACE = 10.0  # seconds between SIGTERM and SIGKILL
+GRACE = 10.0  # seconds between SIGTERM and SIGKILL
 # A worker that dies within _SOON seconds of its start is started again ever more slowly.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0)
@@ -96,6 +98,19 @@ def _stdout_takes() -> bool:
         return False
 
 
+def killed_for_memory() -> int:
+    """How many processes of this one's cgroup the kernel has killed for memory, if it says so."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                file = f"{path}/memory.events" if not controllers else f"{path}/memory.oom_control"
+                folder = f"/sys/fs/cgroup/{controllers}"
+                counts = dict(c.split() for c in Path(f"{folder}{file}").read_text().splitlines())
+                return int(counts.get("oom_kill", 0))
+    return 0
+
+
 class _Process:
     """A worker's process, from its start to its end."""
 
@@ -123,10 +138,25 @@ class _Process:
             os.close(ready)
         self.started = time.monotonic()
         self._ready = False
+        self._killed_before = killed_for_memory()
 
     @property
     def has_ended(self) -> bool:
         return self.popen.poll() is not None
+
+    @property
+    def ending(self) -> str:
+        """How it has ended, in words."""
+        status = self.popen.returncode
+        if status is None or status >= 0:
+            return f"status {status}"
+        name = signal.Signals(-status).name
+        if -status != signal.SIGKILL:
+            return name
+        killed = killed_for_memory() - self._killed_before
+        if killed > 0:
+            return f"{name}: the kernel has killed {killed} processes of its cgroup for memory"
+        return f"{name} (out of memory?)"
 
     @property
     def is_ready(self) -> bool:
@@ -170,8 +200,7 @@ class _Place:
             self._failures = self._failures + 1 if soon else 0
             self._pause(
                 now,
-                f"worker {process.popen.pid} has ended with status {process.popen.returncode}; "
-                "another one starts",
+                f"worker {process.popen.pid} has ended with {process.ending}; another one starts",
             )
         if self._due is not None and now < self._due:
             return False
@@ -322,8 +351,8 @@ class Sidecar:
             while not process.is_ready:
                 if process.has_ended:
                     raise SidecarUnavailable(
-                        f'sidecar "{self.name}": the worker for {self._target} ended with status '
-                        f"{process.popen.returncode} while starting; its error stands above"
+                        f'sidecar "{self.name}": the worker for {self._target} ended with '
+                        f"{process.ending} while starting; its error stands above"
                     )
                 if time.monotonic() > deadline:
                     raise SidecarUnavailable(
@@ -357,6 +386,11 @@ class Sidecar:
         while not self._stop.wait(0.5):
             pass
 
+    def kill(self) -> None:
+        """Kill the workers, for whom :meth:`stop` waits: from a signal handler, or any thread."""
+        for place in self._places:
+            place.process.popen.kill()
+
     def stop(self) -> None:
         """End the workers and remove the request ring, unless it was there or another serves it."""
         if self._pid != os.getpid():
@@ -368,7 +402,7 @@ class Sidecar:
             self._monitor = None
         for place in self._places:
             place.process.popen.terminate()
-        deadline = time.monotonic() + _GRACE
+        deadline = time.monotonic() + GRACE
         for place in self._places:
             place.process.end(deadline)
         self._places.clear()
