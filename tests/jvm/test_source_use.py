@@ -146,6 +146,25 @@ def test_a_table_is_a_ring_with_its_options(
     assert spark.read.option("maxMessages", 100).table(table).count() == 1001
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ADD COLUMN more INT",
+        "ADD COLUMNS (more INT, most INT)",
+        "RENAME COLUMN text TO words",
+        "DROP COLUMN text",
+        "ALTER COLUMN text COMMENT 'words'",
+    ],
+)
+def test_a_table_has_the_columns_of_its_ring_and_no_others(
+    spark: SparkSession, ring: shmring.Ring, table: str, change: str
+) -> None:
+    spark.sql(f"CREATE TABLE {table} USING shmring OPTIONS (ring '{ring.name}')")
+    assert "are those of its ring" in failure(lambda: spark.sql(f"ALTER TABLE {table} {change}"))
+    assert spark.table(table).columns == ["number", "text"]
+    assert spark.table(table).count() == 1000
+
+
 def test_a_table_has_the_place_of_its_ring(
     spark: SparkSession, ring: shmring.Ring, table: str
 ) -> None:
