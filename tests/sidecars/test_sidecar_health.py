@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE
+from sessions import PATIENCE
 
 from shmring.sidecars import Sidecar
 from shmring.sidecars.health import Health, check

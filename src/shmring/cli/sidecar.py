@@ -135,17 +135,8 @@ def _serve(server: Sidecar, workers: int, timeout: float) -> None:
 
     try:
         server.start(timeout=timeout)
-        if wants_json():
-            pids = list(server.pids)
-            emit({"event": "ready", "name": server.name, "pids": pids, "slots": server.slots})
-        else:
-            pids = " ".join(map(str, server.pids))
-            click.echo(
-                f'sidecar "{server.name}" is ready: {workers} workers ({pids}), a ring of '
-                f"{server.slots} slots",
-                err=True,
-            )
         with suppress(KeyboardInterrupt, Terminated):  # how a server ends
+            _say_ready(server, workers)
             server.serve_forever()
     finally:
         # A second Ctrl-C makes it quick, and leaves nothing behind either.
@@ -155,6 +146,19 @@ def _serve(server: Sidecar, workers: int, timeout: float) -> None:
         saying.start()
         server.stop()
         saying.cancel()
+
+
+def _say_ready(server: Sidecar, workers: int) -> None:
+    if wants_json():
+        pids = list(server.pids)
+        emit({"event": "ready", "name": server.name, "pids": pids, "slots": server.slots})
+        return
+    pids = " ".join(map(str, server.pids))
+    click.echo(
+        f'sidecar "{server.name}" is ready: {workers} workers ({pids}), a ring of '
+        f"{server.slots} slots",
+        err=True,
+    )
 
 
 def _say_who_is_awaited(server: Sidecar) -> None:

@@ -171,7 +171,7 @@ def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, meth
     frame = spark.range(3).withColumnRenamed("id", "k")
     text = failure_of(cogrouped(name, frame, frame, "k long"))
     assert f'functions:sides of sidecar "{name}" answered with other columns' in text
-    assert f"{method} was declared with: it has 3 columns, not 1" in text
+    assert f"{method} was declared with: k is missing, left is not declared" in text
 
 
 def test_cogroup_that_fits_no_request_is_told_with_what_to_set(spark, served, cogrouped, path):
