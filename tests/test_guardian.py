@@ -26,7 +26,7 @@ BUSY = f"""
 import os, signal, subprocess, sys
 from pathlib import Path
 import shmring
-sys.path.append({str(HERE / "durable")!r})
+sys.path.append({str(HERE / "table_ring")!r})
 from guardian import descendants
 
 def test_it(name, child):
