@@ -153,6 +153,26 @@ BREAKS = [
         "a visitor begins at the end, beside an open claim with a message behind it",
     ),
     Break(
+        "from now on begins at a claim that was lost",
+        "graph.c",
+        "\t       (!is_published(r, at - 1) || lies_in_open_claim(r, at - 1)))\n\t\tat--;\n"
+        "\treturn at && claim - at < r->capacity ? walk_runs(r, at - 1, at) : at;",
+        "\t       !is_published(r, at - 1))\n\t\tat--;\n"
+        "\tat = claim;\n"
+        "\tfor (uint32_t i = 0; i < r->seat_count; i++) {\n"
+        "\t\tuint64_t lo = load_acquire(&r->seats[i].intent.lo);\n"
+        "\t\tif (lo < at && lo + load_relaxed(&r->seats[i].intent.n) >= at && is_hole(r, lo))\n"
+        "\t\t\tat = lo;\n\t}\n\treturn at;",
+        "a visitor begins at the end, beside an open claim and a longer one that was lost",
+    ),
+    Break(
+        "from now on begins behind a row of a batch that is not published",
+        "graph.c",
+        "(!is_published(r, at - 1) || lies_in_open_claim(r, at - 1))",
+        "!is_published(r, at - 1)",
+        "a branch begins at the end while a batch is published",
+    ),
+    Break(
         "what lies before the first of a branch is delivered",
         "member.c",
         "\t\t\tlimit = t; /* what comes there meanwhile is not to be taken */",

@@ -35,6 +35,24 @@ static void only_an_open_claim(void)
 	seat_actors();
 }
 
+/* Beside the open claim a longer one that lost the race for its place, and does not know it yet. */
+static void an_open_claim_and_a_lost_one(void)
+{
+	struct seat *s;
+
+	only_an_open_claim();
+	s = world.producer[1]->seat;
+	s->intent.n = 2;
+	s->intent.lo = 0;
+}
+
+/* An entry that nobody has filled says that seat. */
+static void not_the_first_seat(void)
+{
+	open_producer(0);
+	seat_actors();
+}
+
 /* Subscribes at the floor while it moves, reads what it can, and leaves. */
 static void visit(int me)
 {
@@ -51,6 +69,13 @@ static void subscribe_at_the_end(int me)
 	struct shmring_branch_options o = {.start = SHMRING_LATEST};
 
 	MUST(shmring_subscribe(&handles[me], "a", &o, NULL) == SHMRING_OK);
+}
+
+/* Whatever is published once the subscription is there must lie behind its first. */
+static void subscribe_beside_a_batch(int me)
+{
+	subscribe_at_the_end(me);
+	MUST(memory.control[0].published == 1 || memory.cursors.branch[0].d.first == 0);
 }
 
 /* The same, from what follows an open claim and the message behind it. */
@@ -172,6 +197,10 @@ static const struct exploration cases[] = {
      .slots = 4,
      .before = only_an_open_claim,
      .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_from_now_on}}},
+    {.name = "a visitor begins at the end, beside an open claim and a longer one that was lost",
+     .slots = 4,
+     .before = an_open_claim_and_a_lost_one,
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 2)}, {.body = visit_from_now_on}}},
     {.name = "a visitor that lapses begins at the end, beside an open claim with a message behind it",
      .slots = 4,
      .before = only_an_open_claim,
@@ -180,6 +209,11 @@ static const struct exploration cases[] = {
      .slots = 2,
      .before = seat_actors,
      .actor = {{PUSHES(0, 0), .stays = true}, {PUSHES(1, 2), .stays = true}, {.body = subscribe_at_the_end}}},
+    {.name = "a branch begins at the end while a batch is published",
+     .weak = true,
+     .slots = 2,
+     .before = not_the_first_seat,
+     .actor = {{.body = subscribe_beside_a_batch}, {PUSHES_RUN(0, 1), .stays = true}}},
     {.name = "a branch is dropped while it is read and gates",
      .slots = 2,
      .before = one_branch,

@@ -94,6 +94,24 @@ def test_a_restarted_stream_goes_on_where_it_stopped(ring: shmring.Ring, stream:
     assert branch["position"] < ring.claimed  # the last batch is committed with the next one
 
 
+@pytest.mark.parametrize("begin", ["latest", "a sequence"])
+def test_a_stream_from_behind_an_open_claim_on_has_all_of_that_and_nothing_older(
+    ring: shmring.Ring, stream: Stream, begin: str
+) -> None:
+    slow = ring.producer()
+    claim = slow.claim(1)
+    write(ring, range(10))
+    start = ring.claimed if begin == "a sequence" else begin
+    stream.run(ring.name, start=start)
+    claim.abort()
+    write(ring, range(10, 40))
+    stream.run(ring.name, maxMessagesPerTrigger=3)
+    write(ring, range(40, 43))
+    stream.run(ring.name)
+    slow.close()
+    assert stream.numbers() == list(range(10 * ROWS, 43 * ROWS))
+
+
 def test_a_batch_that_was_not_committed_is_done_again_as_it_was(
     ring: shmring.Ring, spark: SparkSession, tmp_path: Path
 ) -> None:

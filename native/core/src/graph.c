@@ -53,22 +53,26 @@ static uint64_t lowest_hole(const shmring *r, uint64_t claim)
 	return at;
 }
 
-/* Behind the last sequence below `claim` that is published: claims that are open side by
- * side may lie behind it, in any order. */
+/* A row of a batch that is not published yet may have its number already. By the seat that
+ * wrote it: its claims only go up, so that what it has written from its intent on lies inside. */
+static bool lies_in_open_claim(const shmring *r, uint64_t sequence)
+{
+	uint8_t seat = description_seat(load_relaxed(&control_at(r, sequence)->description));
+	/* Relaxed: whoever sees a number sees this intent, or what came after it. */
+	uint64_t lo = seat < r->seat_count ? load_relaxed(&r->seats[seat].intent.lo) : NONE;
+
+	return lo <= sequence && is_hole(r, lo);
+}
+
+/* Behind the last message below `claim` that is published. By the entries: what a seat says of
+ * a claim may be of one that it is about to lose, and longer than the one that won. */
 static uint64_t behind_published(const shmring *r, uint64_t claim)
 {
-	uint64_t at = claim, before;
+	uint64_t at = claim;
 
-	do {
-		before = at;
-		for (uint32_t i = 0; i < r->seat_count; i++) {
-			uint64_t lo = load_acquire(&r->seats[i].intent.lo);
-
-			if (lo < at && lo + load_relaxed(&r->seats[i].intent.n) >= at && is_hole(r, lo))
-				at = lo;
-		}
-	} while (at < before);
-	return at;
+	while (at && claim - at < r->capacity && (!is_published(r, at - 1) || lies_in_open_claim(r, at - 1)))
+		at--;
+	return at && claim - at < r->capacity ? walk_runs(r, at - 1, at) : at;
 }
 
 /* Places a new branch. Its bit in `active` is set while it stands at the
@@ -305,21 +309,22 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 {
 	const struct branch *b;
 	uint32_t options;
-	uint64_t taken, released;
+	uint64_t position, released, first;
 
 	if (id >= BRANCHES || !is_active(r, id))
 		return fail(SHMRING_E_NO_BRANCH, "ring \"%s\" has no branch number %u", r->name, id);
 	b = branch_at(r, id);
 	options = load_relaxed(&b->d.options);
 	released = branch_released(r, b, false); /* first: it never exceeds a later position */
-	taken = load_acquire(&b->taken.v);
+	position = load_acquire(&b->taken.v) >> 8;
+	first = load_relaxed(&b->d.first);
 	*info = (struct shmring_branch_info){
 	    .id = id,
 	    .exclusive = options & BRANCH_EXCLUSIVE,
 	    .ephemeral = options & BRANCH_EPHEMERAL,
 	    .lapse = options & BRANCH_LAPSE,
 	    .upstream = load_relaxed(&b->d.upstream),
-	    .position = taken >> 8,
+	    .position = position > first ? position : first, /* below it: passed over */
 	    .released = released,
 	    .ends = load_relaxed(&b->taken.ends), /* of those before `position`, all: P11 */
 	    .orphans = load_relaxed(&b->d.orphans),

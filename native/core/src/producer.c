@@ -395,10 +395,10 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 
 		bytes += len;
 		entry_fill(c, time, len, n - i, (uint8_t)p->seat_index, KIND_BYTES, flags, 0, crc);
-		if (i) {
-			crash_order(); /* recovery knows an unpublished row by its seat */
-			store_relaxed(&c->published, seq + 1); /* the run's first store publishes it */
-		}
+		/* The run's first publishes it. Release: who sees the number of a row that is not
+		 * published yet knows by its seat that it is not (graph.c, claims.c). */
+		if (i)
+			store_release(&c->published, seq + 1);
 	}
 	p->claim_n = 0;
 	publish_run(r, p->seat, r->options, control_at(r, lo), lo, n, bytes);
@@ -483,10 +483,8 @@ int shmring_publish_parts(shmring_producer *p, const struct shmring_part *parts,
 		bytes += part->length;
 		entry_fill(control_at(r, seq), time, part->length, part->slots, (uint8_t)p->seat_index, part->kind,
 			   flags, part->shift, crc);
-		if (i) {
-			crash_order(); /* recovery knows an unpublished part by its seat */
-			store_relaxed(&control_at(r, seq)->published, seq + 1); /* the first store publishes it */
-		}
+		if (i)
+			store_release(&control_at(r, seq)->published, seq + 1); /* as above */
 	}
 	p->claim_n = 0;
 	p->began = began;

@@ -302,6 +302,7 @@ TEST(latest_beside_open_claims_delivers_nothing_older)
 		const struct shmring_branch_options o = {.start = SHMRING_LATEST, .lapse = lapse};
 		shmring *r = ring_new();
 		shmring_producer *p = producer_of(r), *slow = producer_of(r), *last = producer_of(r);
+		struct shmring_branch_info info;
 		shmring_member *m;
 
 		push_n(p, 0, 3);
@@ -309,6 +310,8 @@ TEST(latest_beside_open_claims_delivers_nothing_older)
 		push_n(p, 5, 100);
 		CHECK_IS(shmring_next(last, 1), 105);
 		m = member_with(r, "b", &o);
+		CHECK_IS(shmring_branch_info(r, 0, &info), SHMRING_OK);
+		CHECK_IS(info.position, 105); /* what it delivers next, wherever it stands */
 		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 		CHECK_IS(shmring_publish(slow, 8, 0, 0), SHMRING_OK);
 		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
