@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -20,6 +22,9 @@ __all__ = [
     "own_identity",
     "plan_of",
     "shown_of",
+    "udf_path",
+    "way_fixtures",
+    "ways",
 ]
 
 DIRECT = "spark.shmring.direct"
@@ -77,6 +82,47 @@ def own_identity() -> Callable[[Iterator[Any]], Iterator[Any]]:
         yield from batches
 
     return identity
+
+
+def udf_path() -> Any:
+    """A fixture `path` for UDFs, of which Spark 4.0 has but those for pandas."""
+    since_4_1 = pytest.mark.spark_version(since="4.1")
+
+    @pytest.fixture(params=["direct", pytest.param("python", marks=since_4_1)])
+    def path(request: pytest.FixtureRequest, set_option: Callable[[str, Any], None]) -> str:
+        set_option(DIRECT, request.param == "direct")
+        return request.param
+
+    return path
+
+
+def ways(*methods: str) -> list[tuple[str, str]]:
+    """How each method gets its rows to a sidecar: those for pandas have but one way."""
+    return [
+        (path, method)
+        for method in methods
+        for path in ("direct", "python")
+        if path == "direct" or not method.endswith("Pandas")
+    ]
+
+
+def way_fixtures(*methods: str) -> tuple[Any, Any, Any]:
+    """Fixtures `way`, and of it `path` and `method`, for a module whose tests call these."""
+
+    @pytest.fixture(params=ways(*methods), ids="-".join)
+    def way(request: pytest.FixtureRequest) -> tuple[str, str]:
+        return request.param
+
+    @pytest.fixture
+    def path(way: tuple[str, str], set_option: Callable[[str, Any], None]) -> str:
+        set_option(DIRECT, way[0] == "direct")
+        return way[0]
+
+    @pytest.fixture
+    def method(way: tuple[str, str]) -> str:
+        return way[1]
+
+    return way, path, method
 
 
 def plan_of(frame: DataFrame) -> str:

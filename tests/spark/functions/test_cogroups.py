@@ -5,12 +5,13 @@ from __future__ import annotations
 import pandas as pd
 import pyarrow as pa
 import pytest
-from direct import DIRECT, TYPES, columns_of, is_direct, shown_of
+from direct import DIRECT, TYPES, columns_of, is_direct, shown_of, way_fixtures
 from pyspark.sql import functions
 from pyspark.sql.functions import expr
 
 from shmring.spark import through
 
+way, path, method = way_fixtures("applyInArrow", "applyInPandas")
 SIDES = "left long, right long, names string"
 
 
@@ -19,11 +20,6 @@ def spark(start_spark):
     return start_spark(
         "local[2]", **{DIRECT: "true", "spark.sql.session.timeZone": "Europe/Berlin"}
     )
-
-
-@pytest.fixture(params=["applyInArrow", "applyInPandas"])
-def method(request):
-    return request.param
 
 
 @pytest.fixture

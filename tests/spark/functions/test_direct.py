@@ -116,8 +116,9 @@ def test_texts_whose_usual_collation_is_named_go_straight(spark, served, path):
     result = frame.mapInArrow(through(name), schema)
     assert is_direct(result, name) == (path == "direct")
     assert result.collect() == frame.collect()
-    texts = frame.select(pandas_udf(name, text)("text")).collect()
-    assert [row[0] for row in texts] == list(map(str, range(10)))
+    if path == "direct":
+        texts = frame.select(pandas_udf(name, text)("text")).collect()
+        assert [row[0] for row in texts] == list(map(str, range(10)))
 
 
 def test_functions_of_others_are_left_to_spark(spark, served):

@@ -6,7 +6,7 @@ import functools as tools
 
 import pyarrow as pa
 import pytest
-from direct import LOSES, ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of
+from direct import LOSES, ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of, udf_path
 from pyspark.sql import functions
 from pyspark.sql.functions import col, expr
 
@@ -22,6 +22,9 @@ MAKERS = [
 @pytest.fixture(scope="module")
 def spark(start_spark):
     return start_spark("local[2]", **ZONED)
+
+
+path = udf_path()
 
 
 @pytest.fixture(params=MAKERS)
@@ -90,12 +93,8 @@ def test_function_sees_names_and_types_of_its_arguments(spark, served, path, mak
         assert len(rows) == 1
         return rows[0][0]
 
-    # Spark 4.0's worker has no UDFs of Arrow: these are the types that pandas keeps.
-    whole = hasattr(functions, "arrow_udf") or path == "direct"
-    gaps, at = (
-        ("int64", "timestamp[us, tz=Europe/Berlin]") if whole else ("double", "timestamp[ns]")
-    )
-    assert seen("id", col("gaps"), frame.s) == f"id int64, gaps {gaps}, s string"
+    at = "timestamp[us, tz=Europe/Berlin]"
+    assert seen("id", col("gaps"), frame.s) == "id int64, gaps int64, s string"
     assert seen(col("id") + 1, "pair.s", "id") == "_0 int64, _1 string, id int64"
     assert seen("id", "id") == "id int64, _1 int64"
     assert seen("tens", sum=col("id") + 1, at="at") == f"tens int64, sum int64, at {at}"

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from direct import TYPES, ZONED, columns_of, is_direct
+from direct import TYPES, ZONED, columns_of, is_direct, way_fixtures
 from pyspark.sql import functions
 from pyspark.sql.functions import expr
 
 from shmring.spark import metrics, through
 
-METHODS = ["applyInArrow", "applyInPandas"]
+way, path, method = way_fixtures("applyInArrow", "applyInPandas")
 DECLARED = "s string, d double, id long"
 
 
 @pytest.fixture(scope="module")
 def spark(start_spark):
     return start_spark("local[2]", **ZONED)
-
-
-@pytest.fixture(params=METHODS)
-def method(request):
-    return request.param
 
 
 def apply(groups, method, function, schema):
@@ -94,11 +89,11 @@ def test_answers_may_have_any_number_of_rows(spark, serve, name, path, method):
     assert apply(none, method, through(name), frame.schema).collect() == []
 
 
-def test_a_task_has_one_client_and_leaves_nothing(spark, serve, name, method, reply_rings, until):
+def test_a_task_has_one_client_and_leaves_nothing(spark, serve, name, reply_rings, until):
     serve("identity")
     total = metrics(spark.sparkContext)
     frame = spark.range(200, numPartitions=1)
-    result = apply(frame.groupBy("id"), method, through(name, metrics=total), "id long")
+    result = frame.groupBy("id").applyInArrow(through(name, metrics=total), "id long")
     assert sorted(row.id for row in result.collect()) == list(range(200))
     assert total.value.rows == 200
     assert total.value.requests == 200

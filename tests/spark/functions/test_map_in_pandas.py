@@ -1,4 +1,4 @@
-"""mapInPandas through a sidecar, on both ways to it, beside Spark's own."""
+"""mapInPandas through a sidecar, beside Spark's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions
 
-from shmring.spark import metrics, through
+from shmring.spark import through
 
 
 @pytest.fixture(scope="module")
@@ -18,18 +18,18 @@ def spark(start_spark):
 
 @pytest.mark.parametrize("nulls", ["some", "none", "all"])
 def test_every_type_comes_back_as_from_sparks_own_function(
-    spark, served, own_rows, path, set_option, nulls
+    spark, served, own_rows, set_option, nulls
 ):
     name = served("identity", workers=2)
     set_option(ROWS, 70)
     frame = spark.range(300, numPartitions=2).selectExpr(*columns_of(TYPES, nulls))
     result = frame.mapInPandas(through(name), frame.schema)
-    assert is_direct(result, name) == (path == "direct")
+    assert is_direct(result, name)
     own = own_rows(nulls, lambda: frame.mapInPandas(own_identity(), frame.schema))
     assert result.collect() == own
 
 
-def test_function_sees_the_types_that_spark_has(spark, served, path):
+def test_function_sees_the_types_that_spark_has(spark, served):
     """In a frame decimals and texts are objects, and an integer beside nulls is none."""
     name = served("types")
     kinds = {
@@ -49,7 +49,7 @@ def test_function_sees_the_types_that_spark_has(spark, served, path):
     assert [row.types for row in seen] == [text]
 
 
-def test_timestamps_within_other_types_keep_their_instants(spark, served, path):
+def test_timestamps_within_other_types_keep_their_instants(spark, served):
     name = served("identity")
     frame = spark.range(100, numPartitions=2).selectExpr(
         "array(timestamp_seconds(id * 3600000), null) list",
@@ -59,7 +59,7 @@ def test_timestamps_within_other_types_keep_their_instants(spark, served, path):
     assert result.collect() == frame.collect()
 
 
-def test_empty_partitions_and_answers_of_other_sizes(spark, serve, name, path):
+def test_empty_partitions_and_answers_of_other_sizes(spark, serve, name):
     sidecar = serve("twice")
     frame = spark.range(10, numPartitions=8).where("id > 100")
     assert frame.mapInPandas(through(name), "id long").collect() == []
@@ -69,7 +69,7 @@ def test_empty_partitions_and_answers_of_other_sizes(spark, serve, name, path):
     assert spark.range(1000).mapInPandas(through(name), "id long").count() == 0
 
 
-def test_columns_of_other_names_are_refused_as_spark_does(spark, served, path):
+def test_columns_of_other_names_are_refused_as_spark_does(spark, served):
     name = served("double")
     frame = spark.range(3, numPartitions=1).mapInPandas(through(name), "twice long")
     with pytest.raises(
@@ -78,7 +78,7 @@ def test_columns_of_other_names_are_refused_as_spark_does(spark, served, path):
         frame.collect()
 
 
-def test_structs_fields_of_other_names_are_refused(spark, served, path):
+def test_structs_fields_of_other_names_are_refused(spark, served):
     name = served("identity")
     frame = spark.range(3, numPartitions=1).selectExpr("struct(id a) s", "array(struct(id a)) l")
     result = frame.mapInPandas(through(name), "s struct<b: long>, l array<struct<b: long>>")
@@ -86,12 +86,8 @@ def test_structs_fields_of_other_names_are_refused(spark, served, path):
         result.collect()
 
 
-def test_a_barrier_and_metrics(spark, served, path):
+def test_a_barrier(spark, served):
     name = served("identity")
-    total = metrics(spark.sparkContext)
-    counted = spark.range(100, numPartitions=2).mapInPandas(through(name, metrics=total), "id long")
-    assert counted.count() == 100
-    assert total.value.rows == 100
     barrier = spark.range(100, numPartitions=2).mapInPandas(through(name), "id long", barrier=True)
     assert barrier.agg(functions.sum("id")).first()[0] == sum(range(100))
 
@@ -99,14 +95,14 @@ def test_a_barrier_and_metrics(spark, served, path):
 # --- when something goes wrong ------------------------------------------------------------------
 
 
-def test_exception_of_the_sidecars_function_is_the_tasks(spark, served, path):
+def test_exception_of_the_sidecars_function_is_the_tasks(spark, served):
     name = served("fail_on_seven")
     frame = spark.range(100, numPartitions=2).mapInPandas(through(name), "id long")
     with pytest.raises(Exception, match=f'(?s)sidecar "{name}" raised:.*seven is not allowed'):
         frame.collect()
 
 
-def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served, path):
+def test_answer_that_spark_does_not_expect_is_told_with_both(spark, served):
     name = served("double")
     frame = spark.range(10, numPartitions=1).mapInPandas(through(name), "x long, y string")
     with pytest.raises(Exception, match="y is missing") as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from direct import way_fixtures, ways
 from functions import ANSWERS, answer_named
 from pyspark.sql import functions
 
@@ -30,6 +31,7 @@ METHODS = [
     "cogroups' applyInArrow",
     "cogroups' applyInPandas",
 ]
+way, path, method = way_fixtures(*METHODS)
 
 
 def asked(spark, method, function, kind, declared=DECLARED):
@@ -88,7 +90,6 @@ def owns():
 
 
 @pytest.mark.parametrize("by_name", [True, False], ids=["", "by place"])
-@pytest.mark.parametrize("method", METHODS)
 def test_columns_are_assigned_as_by_sparks_own_method(
     spark, served, owns, path, set_option, method, by_name
 ):
@@ -116,26 +117,28 @@ def test_columns_are_assigned_as_by_sparks_own_method(
             assert ours == theirs, case
 
 
-@pytest.mark.parametrize("method", ["mapInPandas", "applyInArrow"])
+@pytest.mark.parametrize("way", ways("mapInPandas", "applyInArrow"), ids="-".join)
 def test_what_is_wrong_with_the_names_is_all_told(spark, served, path, method):
     told = outcome(asked(spark, method, through(served("names")), "renamed"))
     assert "risk is missing, score is missing, score_v2 is not declared, risk_v2 is not" in told
 
 
-@pytest.mark.parametrize("method", ["mapInPandas", "applyInArrow", "applyInPandas"])
+@pytest.mark.parametrize("way", ways("mapInPandas", "applyInArrow", "applyInPandas"), ids="-".join)
 def test_each_batch_of_an_answer_has_an_order_of_its_own(spark, served, path, method):
     name = served("two_orders")
     assert outcome(asked(spark, method, through(name), "")) == [(2, 0.5, -2.0)] * 4
 
 
-@pytest.mark.parametrize("method", ["mapInPandas", "applyInArrow", "applyInPandas"])
+@pytest.mark.parametrize("way", ways("mapInPandas", "applyInArrow", "applyInPandas"), ids="-".join)
 def test_fields_of_a_struct_have_the_declared_names(spark, served, path, method):
     declared = "s struct<risk: double, score: double>"
     told = outcome(asked(spark, method, through(served("nested")), "", declared))
     assert "s is struct<risk_v2: double, score: double>, not struct<risk:double,score" in told
 
 
-@pytest.mark.parametrize("method", ["mapInArrow", "mapInPandas", "applyInArrow", "applyInPandas"])
+@pytest.mark.parametrize(
+    "way", ways("mapInArrow", "mapInPandas", "applyInArrow", "applyInPandas"), ids="-".join
+)
 def test_rows_without_columns_are_no_answer(spark, served, path, method):
     told = outcome(asked(spark, method, through(served("rows_without_columns")), ""))
     assert isinstance(told, str)

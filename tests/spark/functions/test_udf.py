@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import pytest
+from direct import DIRECT
 from pyspark.sql import Window, functions
 
 import shmring
 from shmring.spark import arrow_udf, metrics, pandas_udf
 
-pytestmark = pytest.mark.usefixtures("path")
-
-MAKERS = [
-    pytest.param(arrow_udf, id="arrow", marks=pytest.mark.spark_version(since="4.1")),
-    pytest.param(pandas_udf, id="pandas"),
+SINCE = pytest.mark.spark_version(since="4.1")
+WAYS = [
+    pytest.param((arrow_udf, "direct"), id="arrow-direct", marks=SINCE),
+    pytest.param((arrow_udf, "python"), id="arrow-python", marks=SINCE),
+    pytest.param((pandas_udf, "direct"), id="pandas-direct"),
 ]
 
 
-@pytest.fixture(params=MAKERS)
-def make(request):
-    return request.param
+@pytest.fixture(params=WAYS)
+def make(request, set_option):
+    maker, path = request.param
+    set_option(DIRECT, path == "direct")
+    return maker
 
 
 @pytest.fixture

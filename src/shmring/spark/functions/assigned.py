@@ -1,15 +1,16 @@
 """Which of an answer's columns become which of the declared ones.
 
-It is what Spark's method of that name does. Assigned.java says the same, in the same words.
+It is what Spark's methods for Arrow do. Assigned.java says the same, in the same words, and has
+those for pandas, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BY_PLACE", "Assigned"]
+__all__ = ["BY_NAME", "BY_PLACE", "Assigned"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,55 +20,32 @@ class Assigned:
     Parameters
     ----------
     how : "both" is of a struct's fields: names are looked at, and none is moved
-    takes_more : whether columns behind the declared ones are left out
-    takes_numbered : whether columns that are only numbered go by their places
     """
 
     how: Literal["place", "name", "both"]
-    takes_more: bool = False
-    takes_numbered: bool = False
-
-    @classmethod
-    def by(cls, method: str, *, groups_by_name: bool) -> Assigned:
-        """What a method does.
-
-        Parameters
-        ----------
-        method : of Spark's that the user called
-        groups_by_name : whether columns of groups' answers go by their names
-        """
-        if method == "mapInPandas":
-            return cls("name", takes_more=True, takes_numbered=True)
-        if method == "mapInArrow" or not groups_by_name:
-            return BY_PLACE
-        return cls("name", takes_numbered=method == "applyInPandas")
 
     def inside(self) -> Assigned:
         """Of the fields of a struct."""
-        return self if self.how == "place" else replace(BY_PLACE, how="both")
+        return self if self.how == "place" else Assigned("both")
 
     def objection(self, got: Sequence[str], wanted: Sequence[str]) -> str | None:
         """Why these columns cannot be assigned; None: they can."""
         if list(got) == list(wanted):
             return None
-        taken = got[: len(wanted)] if self.takes_more else got
-        if self.how == "place" or self._are_numbered(got):
-            return _misplaced(taken, wanted)
-        why = _unlike(taken, wanted)
-        return why or _misplaced(taken, wanted) if self.how == "both" else why
+        if self.how == "place":
+            return _misplaced(got, wanted)
+        why = _unlike(got, wanted)
+        return why or _misplaced(got, wanted) if self.how == "both" else why
 
     def places(self, got: Sequence[str], wanted: Sequence[str]) -> list[int]:
         """Where each declared column stands in an answer to which there was no objection."""
-        if self.how != "name" or list(got) == list(wanted) or self._are_numbered(got):
+        if self.how != "name" or list(got) == list(wanted):
             return list(range(len(wanted)))
         return [got.index(name) for name in wanted]
 
-    def _are_numbered(self, got: Sequence[str]) -> bool:
-        """As pandas does with a frame's columns that have no names."""
-        return self.takes_numbered and list(got) == [str(i) for i in range(len(got))]
-
 
 BY_PLACE = Assigned("place")
+BY_NAME = Assigned("name")
 
 
 def _unlike(got: Sequence[str], wanted: Sequence[str]) -> str | None:

@@ -12,21 +12,18 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
-from shmring.errors import SchemaMismatch
-from shmring.spark.functions.assigned import Assigned
+from shmring.errors import SchemaMismatch, ShmringError
+from shmring.spark.functions.assigned import BY_NAME, BY_PLACE, Assigned
 from shmring.spark.functions.kept_clients import Options, borrow, kept_client
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
     from pyspark import SparkContext
     from pyspark.accumulators import Accumulator
     from pyspark.sql.types import StructType
 
     from shmring.sidecars import Metrics, SidecarClient, Task
-    from shmring.spark.functions.frames import Declared, Source
-    from shmring.spark.functions.groups import Groups
-    from shmring.spark.functions.planned import Planned
+    from shmring.spark.functions.groups import GroupOptions, Groups
 
 __all__ = ["Through", "function_of", "metrics", "through"]
 
@@ -42,15 +39,15 @@ class Through:
     reply_slots: int | None
     metrics: Accumulator[Metrics] | None
     schema: StructType | None = None  # as given to Spark's method, in the worker
-    sources: tuple[Source, ...] = ()  # whose method that was
+    options: GroupOptions | None = None  # of the session, in the worker
 
     def __reduce__(self) -> tuple[Any, ...]:
         from shmring.spark.functions.expected import declared_with
-        from shmring.spark.functions.frames import sources_of
+        from shmring.spark.functions.groups import session_options
 
         values = [getattr(self, field.name) for field in fields(self)]
         schema = declared_with(self) or self.schema
-        return Through, (*values[:-2], schema, sources_of(self) or self.sources)
+        return Through, (*values[:-2], schema, session_options() or self.options)
 
     @property
     def __name__(self) -> str:
@@ -76,9 +73,7 @@ class Through:
             self._refuse(others[-1])
         return self._of_group(sides)
 
-    def _map(
-        self, given: Iterable[pa.RecordBatch | pd.DataFrame]
-    ) -> Generator[pa.RecordBatch | pd.DataFrame]:
+    def _map(self, given: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
         items = iter(given)
         first = next(items, None)
         if first is None:  # an empty partition troubles nobody
@@ -87,20 +82,16 @@ class Through:
         # A cancelled task closes this generator (or is killed: then the sidecar
         # sweeps the reply ring); either way nothing is left.
         with self._client() as client:
-            if hasattr(first, "iloc"):
-                answers = self._checked(client.map(batches), "mapInPandas")
-                yield from map(self._declared.frame, map(self._declared.batch, answers))
-            else:
-                yield from self._checked(client.map(batches), "mapInArrow")
+            yield from self._checked(client.map(batches), "mapInArrow", BY_PLACE)
 
-    def _checked(self, answers: Iterable[pa.RecordBatch], method: str) -> Iterator[pa.RecordBatch]:
+    def _checked(
+        self, answers: Iterable[pa.RecordBatch], method: str, assigned: Assigned
+    ) -> Iterator[pa.RecordBatch]:
         """Each with the declared columns, in their order."""
         schema = self.schema
         if schema is None:
             yield from answers
             return
-        assigned = Assigned.by(method, groups_by_name=self._planned.groups_by_name)
-        is_pandas = method.endswith("Pandas")
         seen: pa.Schema | None = None
         for answer in answers:
             if method != "mapInArrow" and not answer.num_columns and not answer.num_rows:
@@ -110,20 +101,18 @@ class Through:
                 places = assigned.places(names, schema.names)
                 if places != list(range(len(names))):
                     answer = cast("Any", answer).select(places)
-                if is_pandas:
-                    answer = self._declared.integers(answer)
             if seen is None or not answer.schema.equals(seen):
                 self._check(answer.schema, method, assigned)
                 seen = answer.schema
             yield answer
 
-    def _of_group(self, sides: Sequence[Any]) -> pa.Table | pd.DataFrame:
-        is_pandas = hasattr(sides[0], "iloc")
-        batches = [self._batch(side, place) for place, side in enumerate(sides)]
-        method = "applyInPandas" if is_pandas else "applyInArrow"
-        answers = self._groups.answers(batches)
-        table = self._declared.table(self._checked(answers, method))
-        return self._declared.frame(table) if is_pandas else table
+    def _of_group(self, sides: Sequence[Any]) -> pa.Table:
+        from shmring.spark.functions.groups import GroupOptions, as_table
+
+        options = self.options or GroupOptions()
+        assigned = BY_NAME if options.by_name else BY_PLACE
+        answers = self._groups.answers(list(map(self._batch, sides)))
+        return as_table(self._checked(answers, "applyInArrow", assigned), self.schema, options)
 
     @cached_property
     def _groups(self) -> Groups:
@@ -131,53 +120,25 @@ class Through:
 
         return Groups(self)
 
-    def _batch(self, given: Any, place: int = 0) -> pa.RecordBatch:
+    def _batch(self, given: Any) -> pa.RecordBatch:
         import pyarrow as pa
+
+        from shmring.spark.functions.groups import as_batch
 
         if isinstance(given, pa.RecordBatch):
             return given
-        from shmring.spark.functions.frames import to_arrow
-        from shmring.spark.functions.groups import as_batch
-
-        if isinstance(given, pa.Table):
-            return as_batch(given)
-        if not hasattr(given, "iloc"):
+        if not isinstance(given, pa.Table):
             self._refuse(given)
-        if self.sources:
-            return to_arrow(given, self.sources[place].as_planned(self._planned))
-        return to_arrow(given, None, self._zone)
-
-    @cached_property
-    def _declared(self) -> Declared:
-        from shmring.spark.functions.frames import Declared
-
-        large = self._planned.large
-        known = large is not None  # as in the versions that convert answers by Spark's types
-        if large is None:
-            large = any(source.large for source in self.sources)
-        guessed = not self.sources
-        return Declared(self.schema, large, self._zone, objects=known, guessed=guessed)
-
-    @cached_property
-    def _planned(self) -> Planned:
-        from shmring.spark.functions.planned import planned
-
-        return planned()
-
-    @property
-    def _zone(self) -> str | None:
-        """Where times without one are seen, if Spark's method runs this but of what is not known.
-
-        A user's function that runs this gets and gives frames as Spark makes them.
-        """
-        return None if self.sources or self.schema is None else self._planned.zone
+        return as_batch(given)
 
     def _refuse(self, data: object) -> NoReturn:
+        if hasattr(data, "iloc"):
+            raise ShmringError(needs_the_jar(self.name, "mapInArrow or applyInArrow"))
         kind = type(data)
         raise TypeError(
             f'shmring.spark.through("{self.name}") is for mapInArrow and mapInPandas, and for '
-            f"applyInArrow and applyInPandas of groups and cogroups: it takes data of pyarrow or "
-            f"pandas, and was given {kind.__module__}.{kind.__name__}"
+            f"applyInArrow and applyInPandas of groups and cogroups: it takes data of pyarrow, "
+            f"and was given {kind.__module__}.{kind.__name__}"
         )
 
     def _check(self, got: pa.Schema, method: str, assigned: Assigned) -> None:
@@ -216,6 +177,15 @@ def function_of(sidecar: str) -> str:
     return f'{functions(sidecar)} of sidecar "{sidecar}"'
 
 
+def needs_the_jar(sidecar: str, instead: str) -> str:
+    """The text of the error where Spark's Python worker made pandas data for a sidecar."""
+    return (
+        f'sidecar "{sidecar}": functions for pandas need the jar: start the session with '
+        f"shmring.spark.configure(), and leave out metrics= and resource profiles; {instead} "
+        f"does without"
+    )
+
+
 def _current_task() -> Task:
     from pyspark import TaskContext
 
@@ -247,7 +217,7 @@ def through(
 
     ``mapInPandas`` takes it, too: the sidecar sees the same batches. With ``applyInArrow`` and
     ``applyInPandas`` of groups the sidecar's function is called with each group as one batch, and
-    with those of cogroups with two: one for each side.
+    with those of cogroups with two: one for each side. The methods for pandas need the jar.
 
     Parameters
     ----------
@@ -265,11 +235,11 @@ def through(
 
     Raises
     ------
-    In the task, and so in the job: SidecarUnavailable, SidecarError with the
-    traceback of the sidecar's function, or SchemaMismatch where its answer has other
-    columns or types than the schema that Spark's method was given. Columns go by name as with
-    Spark's own methods, and with ``mapInArrow`` by position: then another name is no mismatch,
-    unless the declared one stands at another place.
+    In the task, and so in the job: SidecarUnavailable, SidecarError with the traceback of the
+    sidecar's function, ShmringError where pandas data comes without the jar, or SchemaMismatch
+    where its answer has other columns or types than the schema that Spark's method was given.
+    Columns go by name as with Spark's own methods, and with ``mapInArrow`` by position: then
+    another name is no mismatch, unless the declared one stands at another place.
     """
     return Through(name, in_flight, timeout, patience, reply_slots, metrics)
 

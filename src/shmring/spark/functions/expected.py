@@ -6,13 +6,13 @@ other words over those that are missing or of another type.
 
 from __future__ import annotations
 
+from inspect import currentframe
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from shmring.arrow.batches import fields_of
 from shmring.spark.functions.assigned import BY_PLACE, Assigned
-from shmring.spark.functions.stack import callers_locals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,12 +33,14 @@ def declared_with(function: object) -> StructType | None:
     """
     from pyspark.sql.types import StructType
 
-    for variables in callers_locals():
-        for value in variables.values():
+    frame = currentframe()
+    while frame is not None:
+        for value in frame.f_locals.values():
             if type(value) is tuple:
                 pair = cast("tuple[Any, ...]", value)
                 if len(pair) == 2 and pair[0] is function and isinstance(pair[1], StructType):
                     return pair[1]
+        frame = frame.f_back
     return None
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from inspect import signature
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -13,10 +16,40 @@ from shmring.sidecars import Metrics
 from shmring.sidecars.groups import group_of
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from shmring.sidecars import SidecarClient
     from shmring.spark.functions.bridge import Through
 
-__all__ = ["Groups", "as_batch"]
+__all__ = ["GroupOptions", "Groups", "as_batch", "as_table", "session_options"]
+
+_BY_NAME = "spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"
+_LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """A session's options of grouped functions.
+
+    Parameters
+    ----------
+    by_name : whether the columns of an answer go by their names
+    large : whether texts and binaries have 64-bit offsets
+    """
+
+    by_name: bool = True
+    large: bool = False
+
+
+def session_options() -> GroupOptions | None:
+    """Those of the session in which a function is declared; None in a worker."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return None
+    conf = session.conf
+    return GroupOptions(conf.get(_BY_NAME, "true") == "true", conf.get(_LARGE, "false") == "true")
 
 
 class Groups:
@@ -62,3 +95,32 @@ def as_batch(table: pa.Table) -> pa.RecordBatch:
         return parts[0]
     empty: Any = [pa.array([], kind) for kind in table.schema.types]
     return pa.record_batch(empty, schema=table.schema)
+
+
+def as_table(
+    answers: Iterable[pa.RecordBatch], declared: StructType | None, options: GroupOptions
+) -> pa.Table:
+    """All answers, of which there may be none, with exactly the types that Spark looks for."""
+    if declared is None:
+        return pa.Table.from_batches(list(answers))
+    schema = _arrow_schema(declared, options.large)
+    batches = [_as_declared(answer, schema) for answer in answers]
+    return pa.Table.from_batches(batches, schema)
+
+
+def _as_declared(answer: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    # A cast to the same type refuses a struct that is null where one of its fields must not be.
+    columns: list[Any] = cast("Any", answer).columns
+    arrays: list[Any] = [
+        column if column.type == kind else column.cast(kind)
+        for column, kind in zip(columns, schema.types, strict=True)
+    ]
+    return cast("Any", pa.RecordBatch).from_arrays(arrays, schema=schema)
+
+
+def _arrow_schema(declared: StructType, large: bool) -> pa.Schema:
+    """By Spark's own function, which takes other arguments in each version."""
+    make: Any = import_module("pyspark.sql.pandas.types").to_arrow_schema
+    options = {"timezone": "UTC", "prefers_large_types": large}
+    taken = signature(make).parameters
+    return make(declared, **{name: value for name, value in options.items() if name in taken})

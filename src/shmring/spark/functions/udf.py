@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from shmring.errors import SchemaMismatch, ShmringError
-from shmring.spark.functions.bridge import Through, function_of, through
+from shmring.spark.functions.bridge import Through, function_of, needs_the_jar, through
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,8 +56,7 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
 def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
     """A UDF for Spark 4.0 too, which has no :func:`arrow_udf`; from 4.1 on it is that one.
 
-    In 4.0, and without the jar, Spark's worker makes pandas columns of the arguments: there the
-    sidecar sees types that pandas keeps (a long with nulls is a double).
+    In 4.0 it needs the jar.
     """
     run = through(name, **options)
     if _has_arrow_udf():
@@ -138,9 +137,10 @@ class _Function:
 
 
 class _PandasFunction(_Function):
+    """Of Spark 4.0, for its JVM alone."""
+
     def __call__(self, arguments: Iterator[Arguments]) -> Iterator[Any]:
-        batches = (self._batch(tuple(map(_to_arrow, _as_tuple(each)))) for each in arguments)
-        yield from map(_to_pandas, _results(self._run, batches))
+        raise ShmringError(needs_the_jar(self._run.name, "arrow_udf of Spark 4.1 and later"))
 
     def _kind(self) -> Any:
         import pandas as pd
@@ -181,21 +181,3 @@ def _results(run: Through, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
 
 def _as_tuple(arguments: Arguments) -> tuple[Any, ...]:
     return cast("tuple[Any, ...]", arguments) if isinstance(arguments, tuple) else (arguments,)
-
-
-def _to_arrow(column: Any) -> Any:
-    import pandas as pd
-    import pyarrow as pa
-
-    if isinstance(column, pd.DataFrame):
-        return pa.RecordBatch.from_pandas(column, preserve_index=False).to_struct_array()
-    array: Any = pa.Array
-    return array.from_pandas(column)
-
-
-def _to_pandas(column: Any) -> Any:
-    import pyarrow as pa
-
-    if pa.types.is_struct(column.type):
-        column = pa.RecordBatch.from_struct_array(column)
-    return column.to_pandas()
