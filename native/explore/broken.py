@@ -155,9 +155,9 @@ BREAKS = [
     Break(
         "from now on begins at a claim that was lost",
         "graph.c",
-        "\t       (!is_published(r, at - 1) || lies_in_open_claim(r, at - 1)))\n\t\tat--;\n"
+        " (!is_published(r, at - 1) || lies_in_open_claim(r, at - 1)))\n\t\tat--;\n"
         "\treturn at && claim - at < r->capacity ? walk_runs(r, at - 1, at) : at;",
-        "\t       !is_published(r, at - 1))\n\t\tat--;\n"
+        " !is_published(r, at - 1))\n\t\tat--;\n"
         "\tat = claim;\n"
         "\tfor (uint32_t i = 0; i < r->seat_count; i++) {\n"
         "\t\tuint64_t lo = load_acquire(&r->seats[i].intent.lo);\n"
