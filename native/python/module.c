@@ -1,5 +1,5 @@
 /* The module _shmring: its types, and the calls that need no ring. */
-#include "ipc.h"
+#include "arrow_layout.h"
 #include "items.h"
 #include "mapped.h"
 #include "ring.h"
@@ -230,7 +230,7 @@ static const struct {
     {&lease_spec, offsetof(struct state, lease), "Lease"},
     {&batch_spec, offsetof(struct state, batch), "Batch"},
     {&view_spec, offsetof(struct state, view), "View"},
-    {&ipc_layout_spec, offsetof(struct state, arrow_layout), "ArrowLayout"},
+    {&arrow_layout_spec, offsetof(struct state, arrow_layout), "ArrowLayout"},
 };
 
 #define CORE(name) {#name, SHMRING_##name}

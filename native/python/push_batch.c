@@ -1,5 +1,6 @@
 /* push_batch(): a record batch from its arrays straight into the slots. */
-#include "ipc.h"
+#include "arrow_layout.h"
+#include "ipc_message.h"
 #include "producers.h"
 
 /* What the caller says about the message. */
@@ -36,9 +37,12 @@ static PyObject *push_arrays(struct producer *self, const struct ipc_layout *lay
 	PyObject *result;
 
 	switch (ipc_plan(layout, batch, &message)) {
-	case IPC_RAISED:
-		return NULL;
-	case IPC_UNFIT:
+	case IPC_PLAN_NO_MEMORY:
+		return PyErr_NoMemory();
+	case IPC_PLAN_DAMAGED:
+		return PyErr_Format(PyExc_ValueError, "an array of column \"%s\" is damaged: %s", message.column,
+				    message.damage);
+	case IPC_PLAN_UNFIT:
 		Py_RETURN_NONE;
 	case IPC_PLANNED:
 		break;

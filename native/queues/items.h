@@ -1,6 +1,6 @@
 /* Items of the durable queues: where they stand, and how they are checked. */
-#ifndef SHMRING_BINDING_ITEMS_H
-#define SHMRING_BINDING_ITEMS_H
+#ifndef SHMRING_QUEUES_ITEMS_H
+#define SHMRING_QUEUES_ITEMS_H
 
 #include "state.h"
 

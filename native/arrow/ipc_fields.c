@@ -132,3 +132,65 @@ void ipc_layout_free(struct ipc_layout *self)
 {
 	free(self->fields);
 }
+
+/* --- another schema ------------------------------------------------------------------ */
+
+/* Pairs of a key and a value, each a length and its bytes, behind their number. */
+static size_t metadata_size(const char *metadata)
+{
+	const char *at = metadata;
+	int32_t pairs;
+
+	memcpy(&pairs, at, sizeof pairs);
+	at += sizeof pairs;
+	for (int64_t i = 0; i < 2 * (int64_t)pairs; i++) {
+		int32_t length;
+
+		memcpy(&length, at, sizeof length);
+		at += sizeof length + (size_t)length;
+	}
+	return (size_t)(at - metadata);
+}
+
+static bool same_metadata(const char *one, const char *other)
+{
+	size_t size;
+
+	if (!one || !other)
+		return one == other;
+	size = metadata_size(one);
+	return size == metadata_size(other) && memcmp(one, other, size) == 0;
+}
+
+static bool same_name(const char *one, const char *other)
+{
+	return strcmp(one ? one : "", other ? other : "") == 0;
+}
+
+static bool field_agrees(const struct ipc_field **next, const struct ArrowSchema *given)
+{
+	const struct ArrowSchema *own = (*next)++->schema;
+
+	if (given->n_children != own->n_children || given->dictionary || given->flags != own->flags ||
+	    strcmp(given->format, own->format) != 0 || !same_name(given->name, own->name) ||
+	    !same_metadata(given->metadata, own->metadata))
+		return false;
+	for (int64_t i = 0; i < given->n_children; i++)
+		if (!field_agrees(next, given->children[i]))
+			return false;
+	return true;
+}
+
+/* Whether the schema says the same of every column: type, name, nullability and metadata, which hold
+ * extension types. */
+bool ipc_agrees(const struct ipc_layout *layout, const struct ArrowSchema *schema)
+{
+	const struct ipc_field *next = layout->fields + 1;
+
+	if (strcmp(schema->format, "+s") != 0 || schema->n_children != layout->fields->schema->n_children)
+		return false;
+	for (int64_t i = 0; i < schema->n_children; i++)
+		if (!field_agrees(&next, schema->children[i]))
+			return false;
+	return true;
+}

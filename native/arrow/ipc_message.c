@@ -1,9 +1,10 @@
 /* One record batch as an encapsulated IPC message: what it will hold is planned from the
  * arrays, then written in one go, so that a claim lasts for a copy and no longer. */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "ipc.h"
+#include "ipc_message.h"
 
 /* --- metadata ------------------------------------------------------------------------ */
 
@@ -105,12 +106,11 @@ struct plan {
 	struct ipc_message *message;
 	struct ipc_node *node;
 	struct ipc_extent *extent;
-	const char *wrong;
 };
 
-static bool is_wrong(struct plan *plan, const char *what)
+static bool is_damaged(struct plan *plan, const char *what)
 {
-	plan->wrong = what;
+	plan->message->damage = what;
 	return false;
 }
 
@@ -121,7 +121,7 @@ static bool add_part(struct plan *plan, enum how how, const void *from, uint64_t
 	struct ipc_message *m = plan->message;
 
 	if (nbytes && !from)
-		return is_wrong(plan, "a buffer is missing");
+		return is_damaged(plan, "a buffer is missing");
 	*plan->extent++ = (struct ipc_extent){(int64_t)m->body_bytes, (int64_t)nbytes};
 	m->parts[m->part_count++] = (struct ipc_part){from, nbytes, first, how};
 	m->body_bytes += padded(nbytes);
@@ -182,11 +182,11 @@ static bool add_offsets(struct plan *plan, const uint8_t *offsets, uint32_t widt
 	if (length == 0)
 		return add_part(plan, HOW_COPY, no_offset, width, 0);
 	if (!offsets)
-		return is_wrong(plan, "its offsets are missing");
+		return is_damaged(plan, "its offsets are missing");
 	*first = ipc_offset_at(offsets, width, offset);
 	*end = ipc_offset_at(offsets, width, offset + length);
 	if (*first < 0 || *end < *first)
-		return is_wrong(plan, "its offsets go backwards");
+		return is_damaged(plan, "its offsets go backwards");
 	how = *first == 0 ? HOW_COPY : width == 8 ? HOW_REBASE_64 : HOW_REBASE_32;
 	return add_part(plan, how, offsets + offset * width, ((uint64_t)length + 1) * width, *first);
 }
@@ -245,9 +245,9 @@ static bool add_array(struct plan *plan, const struct ArrowArray *array, int64_t
 	int64_t nulls;
 
 	if (!shape_fits(field, array) || array->offset < 0)
-		return is_wrong(plan, "it is not laid out as its schema says");
+		return is_damaged(plan, "it is not laid out as its schema says");
 	if (from > array->length - length)
-		return is_wrong(plan, "it is too short");
+		return is_damaged(plan, "it is too short");
 	if (field->values == VALUES_NONE) {
 		*plan->node++ = (struct ipc_node){length, length};
 		return true;
@@ -270,12 +270,10 @@ enum ipc_planned ipc_plan(const struct ipc_layout *layout, const struct ArrowArr
 
 	if (!shape_fits(plan.next++, batch) || batch->length < 0 || batch->length > IPC_MOST_ROWS ||
 	    batch->offset < 0 || nulls_within(batch, batch->offset, batch->length))
-		return IPC_UNFIT;
-	message->parts = PyMem_Malloc(buffers * sizeof *message->parts + meta);
-	if (!message->parts) {
-		PyErr_NoMemory();
-		return IPC_RAISED;
-	}
+		return IPC_PLAN_UNFIT;
+	message->parts = malloc(buffers * sizeof *message->parts + meta);
+	if (!message->parts)
+		return IPC_PLAN_NO_MEMORY;
 	message->metadata = (struct ipc_metadata *)(message->parts + buffers);
 	message->metadata_bytes = meta;
 	message->body_bytes = message->part_count = 0;
@@ -283,10 +281,9 @@ enum ipc_planned ipc_plan(const struct ipc_layout *layout, const struct ArrowArr
 	plan.node = message->metadata->nodes;
 	plan.extent = extents(message->metadata);
 	if (!add_children(&plan, batch, batch->offset, batch->length)) {
-		PyErr_Format(PyExc_ValueError, "an array of column \"%s\" is damaged: %s",
-			     plan.next[-1].schema->name ? plan.next[-1].schema->name : "", plan.wrong);
+		message->column = plan.next[-1].schema->name ? plan.next[-1].schema->name : "";
 		ipc_free(message);
-		return IPC_RAISED;
+		return IPC_PLAN_DAMAGED;
 	}
 	message->metadata->length = batch->length;
 	message->metadata->body_bytes = (int64_t)message->body_bytes;
@@ -295,7 +292,7 @@ enum ipc_planned ipc_plan(const struct ipc_layout *layout, const struct ArrowArr
 
 void ipc_free(struct ipc_message *message)
 {
-	PyMem_Free(message->parts);
+	free(message->parts);
 }
 
 /* --- writing ----------------------------------------------------------------------------- */
