@@ -11,7 +11,7 @@ from benchmarks.payload import unique_name
 
 __all__ = ["question"]
 
-# Idle members are watched for so many times the length of other measurements.
+# Idle consumers are watched for so many times the length of other measurements.
 IDLE = 6
 
 
@@ -29,12 +29,12 @@ def _redelivery(seats: int, seconds: float) -> Sample:
     return _crowd("redelivery", seconds, "us", seats=seats)
 
 
-def _idle(members: int, seconds: float) -> Sample:
-    return _crowd("idle", IDLE * seconds, "percent", members=members)
+def _idle(consumers: int, seconds: float) -> Sample:
+    return _crowd("idle", IDLE * seconds, "percent", consumers=consumers)
 
 
-def _share(members: int, seconds: float) -> Sample:
-    return _crowd("share", seconds, "us", members=members)
+def _share(consumers: int, seconds: float) -> Sample:
+    return _crowd("share", seconds, "us", consumers=consumers)
 
 
 def _times(name: str, measure: partial[Sample], *targets: Target) -> Row:
@@ -55,18 +55,18 @@ def question(settings: Settings) -> Question:
                 Target(2.0, "redelivery, nobody else"),
             ),
             Row(
-                "200 idle members",
+                "200 idle consumers",
                 "% of a core",
                 partial(_idle, 200),
                 (Target(1.0),),
                 lower_is_better=True,
                 rounds=2,
             ),
-            _times("1 member alone on a branch", partial(_share, 1)),
+            _times("1 consumer alone on a branch", partial(_share, 1)),
             _times(
-                "48 members sharing a branch",
+                "48 consumers sharing a branch",
                 partial(_share, 48),
-                Target(2.0, "1 member alone on a branch"),
+                Target(2.0, "1 consumer alone on a branch"),
             ),
         ],
     )

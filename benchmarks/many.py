@@ -26,7 +26,7 @@ SETTLE_SECONDS = 0.2
 
 
 def _python(count: int, batched: bool, seconds: float) -> Sample:
-    """`count` producers and as many members; one and one stay on two cores."""
+    """`count` producers and as many consumers; one and one stay on two cores."""
     rate = several(count, count, seconds, batched=batched)
     return Sample(rate / 1e6, {"GB/s": rate * MESSAGE_BYTES / 1e9})
 
@@ -39,7 +39,7 @@ def _native(count: int, batch: int, seconds: float) -> Sample:
         batch=batch,
         read="message",
         producers=count,
-        members=count,
+        consumers=count,
         wait=DEFAULT,
     )
     also = {
@@ -102,7 +102,7 @@ def _pair(label: str, few: Any, more: Any) -> list[Row]:
 
 
 def question(settings: Settings) -> Question:
-    """Default waiting everywhere; the members of 4 + 4 share the work of one branch."""
+    """Default waiting everywhere; the consumers of 4 + 4 share the work of one branch."""
     del settings
     idle = {"lower_is_better": True, "targets": (Target(0.5),), "rounds": 2}
     return Question(

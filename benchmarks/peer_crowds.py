@@ -35,14 +35,14 @@ DEFAULT = 0
 SEES_ALL = "each of its readers sees all messages"
 
 
-def _native(producers: int, members: int, each: bool, seconds: float) -> Sample:
+def _native(producers: int, consumers: int, each: bool, seconds: float) -> Sample:
     figures = native.ring(
         "stream",
         seconds,
         slots=DEFAULT_SLOTS,
         take=SOME,
         producers=producers,
-        members=members,
+        consumers=consumers,
         each=int(each),
         single=int(each and producers == 1),
         wait=DEFAULT,
@@ -50,8 +50,8 @@ def _native(producers: int, members: int, each: bool, seconds: float) -> Sample:
     return messages(figures["gb_s"] * 1e9)
 
 
-def _python(producers: int, members: int, each: bool, seconds: float) -> Sample:
-    return messages(several(producers, members, seconds, each=each) * MESSAGE_BYTES)
+def _python(producers: int, consumers: int, each: bool, seconds: float) -> Sample:
+    return messages(several(producers, consumers, seconds, each=each) * MESSAGE_BYTES)
 
 
 def _program(

@@ -67,23 +67,23 @@ def _receive(
 
 
 def several(
-    producers: int, members: int, seconds: float, *, batched: bool = False, each: bool = False
+    producers: int, consumers: int, seconds: float, *, batched: bool = False, each: bool = False
 ) -> float:
     """Messages a second; two processes stay on two cores.
 
     Parameters
     ----------
-    each : every member has a branch of its own and sees all; otherwise they share one
+    each : every consumer has a branch of its own and sees all; otherwise they share one
     """
     with peer("ring").link(single=each and producers == 1) as link:
         working = SPAWN.Value("i", producers)
         send = _send, (link.there, batched, seconds, working)
         receive = [
             (_receive, (link.there, f"bench {i if each else 0}", batched, each))
-            for i in range(members)
+            for i in range(consumers)
         ]
         roles = [
-            Role(target, args, core if producers + members == 2 else None)
+            Role(target, args, core if producers + consumers == 2 else None)
             for core, (target, args) in enumerate([send] * producers + receive)
         ]
         results = run_together(roles)

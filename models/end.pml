@@ -1,6 +1,6 @@
-/* One end marker ends every member once. docs/protocol.md P11.
+/* One end marker ends every consumer once. docs/protocol.md P11.
  *
- * Two members share a branch, and one of them may die; with JOINS, one comes when it
+ * Two consumers share a branch, and one of them may die; with JOINS, one comes when it
  * likes. Two runs go through a ring of a few slots, each with its end; behind the first
  * marker lies an aborted run, so that who comes there may see more or less of what is
  * one end. A lease is its hold here: read.pml has the rest. A STEP is one access to
@@ -10,7 +10,7 @@
  * of several markers belong to one end, their entries say, and nothing of that changes
  * while somebody looks: tests/test_end.c and the explorer have it.
  */
-#define MEMBERS 2
+#define CONSUMERS 2
 #ifndef SLOTS
 #define SLOTS 2
 #endif
@@ -31,9 +31,9 @@ byte claim_word; /* the producer publishes as it claims: claim.pml does the rest
 byte taken, taker = NONE; /* one word */
 byte ended_at, ended_count; /* one word; the count is modulo 2 */
 byte ends;
-byte hold[MEMBERS] = NONE;
-byte heard[MEMBERS];
-bool dead[MEMBERS];
+byte hold[CONSUMERS] = NONE;
+byte heard[CONSUMERS];
+bool dead[CONSUMERS];
 bool killed;
 
 #define STEP(action) \
@@ -113,7 +113,7 @@ inline announce()
 	     :: else \
 	     fi)
 
-proctype member(byte me)
+proctype consumer(byte me)
 {
 	byte t, last, end, k, n, before_at, before_count;
 	bool found, marker, first, won;
@@ -232,7 +232,7 @@ active proctype watcher()
 	atomic {
 		timeout;
 		assert(claim_word == LAST && taken == LAST && ends == ENDS_BEFORE(LAST));
-		for (i : 0 .. MEMBERS - 1) {
+		for (i : 0 .. CONSUMERS - 1) {
 			assert(dead[i] || heard[i] == ends)
 		}
 	}
@@ -240,7 +240,7 @@ active proctype watcher()
 
 init {
 	atomic {
-		run member(0);
-		run member(1)
+		run consumer(0);
+		run consumer(1)
 	}
 }

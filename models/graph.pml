@@ -1,9 +1,9 @@
-/* The floor in two steps; subscribe, lapse and unsubscribe while traffic flows.
+/* The floor in two steps; subscribe, overrun and unsubscribe while traffic flows.
  * docs/protocol.md P4, P6, P8.
  *
  * Two producers want space. Branch 0 is reliable and reads everything. Branch 1
  * comes and goes twice, at the floor or at the claim word, reliable or such that
- * it may lapse. Its member's hold waits in the store buffer until it drains by
+ * it drops the oldest. Its consumer's hold waits in the store buffer until it drains by
  * itself, by a locked instruction, or by a heavy barrier.
  */
 #define SLOTS 2
@@ -29,13 +29,13 @@ byte floor_next;
 bool gates; /* bit of branch 1 */
 byte changes; /* of the graph */
 byte state;
-bool may_lapse;
+bool drops_oldest;
 byte taken[2];
-byte hold = NONE; /* of branch 1's member; read.pml has branches with several */
+byte hold = NONE; /* of branch 1's consumer; read.pml has branches with several */
 byte hold_wait = NONE; /* a hold that has not left the processor */
 bool joined;
 
-byte in_use = NONE; /* what must be true: the sequence that branch 1's member reads */
+byte in_use = NONE; /* what must be true: the sequence that branch 1's consumer reads */
 
 inline drain()
 {
@@ -52,7 +52,7 @@ inline write_message()
 	:: claim_word >= SLOTS ->
 		assert(in_use != claim_word - SLOTS);
 		assert(taken[0] > claim_word - SLOTS);
-		assert(!(gates && state == ACTIVE && !may_lapse && taken[1] <= claim_word - SLOTS))
+		assert(!(gates && state == ACTIVE && !drops_oldest && taken[1] <= claim_word - SLOTS))
 	:: else
 	fi;
 	content[claim_word % SLOTS] = claim_word + 1;
@@ -65,7 +65,7 @@ inline gate(low)
 	low = taken[0];
 	if
 	:: bit_set ->
-		atomic { lapse = may_lapse; holds_only = lapse }
+		atomic { drop_oldest = drops_oldest; holds_only = drop_oldest }
 		atomic { holds_only = (holds_only || state == DROPPED) }
 		if
 		:: !holds_only -> atomic { low = (taken[1] < low -> taken[1] : low) }
@@ -77,18 +77,18 @@ inline gate(low)
 	atomic { bit_set = false; holds_only = false }
 }
 
-#define OTHER_RELEASED ((may_lapse || state == DROPPED) && hold > floor_word || \
+#define OTHER_RELEASED ((drops_oldest || state == DROPPED) && hold > floor_word || \
 	taken[1] > floor_word && hold > floor_word)
 #define CAN_RISE (taken[0] > floor_word && (!gates || OTHER_RELEASED))
 
 proctype producer()
 {
 	byte floor, next, later, seen;
-	bool lapse, bit_set, holds_only;
+	bool drop_oldest, bit_set, holds_only;
 
 again:
 	atomic {
-		floor = 0; next = 0; later = 0; seen = 0; lapse = false;
+		floor = 0; next = 0; later = 0; seen = 0; drop_oldest = false;
 		if
 		:: claim_word < LAST && claim_word < floor_word + SLOTS -> write_message(); goto again
 		:: claim_word < LAST && claim_word >= floor_word + SLOTS && CAN_RISE -> floor = floor_word
@@ -109,12 +109,12 @@ again:
 	later = next;
 #ifndef BREAK_LOOK_ONCE
 	if
-	:: !lapse && changes != seen -> gate(later)
-	:: lapse || changes == seen
+	:: !drop_oldest && changes != seen -> gate(later)
+	:: drop_oldest || changes == seen
 	fi;
 	if
-	:: lapse ->
-#ifndef BREAK_NO_HEAVY_FOR_LAPSE
+	:: drop_oldest ->
+#ifndef BREAK_NO_HEAVY_FOR_OVERRUN
 		atomic { drain() }
 #endif
 		gate(later)
@@ -148,8 +148,8 @@ active proctype manager()
 			visits++;
 			hold = NONE;
 			if
-			:: may_lapse = true
-			:: may_lapse = false
+			:: drops_oldest = true
+			:: drops_oldest = false
 			fi;
 			if
 			:: at = floor_word
@@ -193,16 +193,16 @@ active proctype manager()
 	od
 }
 
-/* Branch 1's member. */
-active proctype member()
+/* Branch 1's consumer. */
+active proctype consumer()
 {
 	byte t, next;
 
 again:
 	atomic { joined; t = taken[1]; next = 0 }
 	if
-	:: may_lapse ->
-#ifdef BREAK_LAPSE_LOOKS_FIRST
+	:: drops_oldest ->
+#ifdef BREAK_OVERRUN_LOOKS_FIRST
 		next = floor_next;
 		hold_wait = t;
 #else
@@ -210,7 +210,7 @@ again:
 		next = floor_next;
 #endif
 		if
-		:: next > t -> /* lapsed; the move is a locked instruction */
+		:: next > t -> /* overrun; the move is a locked instruction */
 			atomic { drain(); taken[1] = next }
 			hold = NONE;
 			goto again
@@ -223,13 +223,13 @@ again:
 		atomic { drain(); hold = NONE }
 		if
 		:: state != ACTIVE -> joined = false
-		:: content[t % SLOTS] == t + 1 || (may_lapse && floor_next > t)
+		:: content[t % SLOTS] == t + 1 || (drops_oldest && floor_next > t)
 		fi;
 		goto again
 	:: else
 	fi;
 	if
-	:: !may_lapse -> hold_wait = t
+	:: !drops_oldest -> hold_wait = t
 	:: else
 	fi;
 	if

@@ -1,12 +1,12 @@
 /* Take, release, confirm; death at any step; recovery, adoption, handing back, and
  * death in each. docs/protocol.md P5, P7, P10, and what P4 reads of them.
  *
- * Two members share a branch and may die; a third one clears up after them, and
+ * Two consumers share a branch and may die; a third one clears up after them, and
  * takes when it is alone. With NACKS the two hand so many messages back, and there
  * is a seat that nobody has. A range table is a set of sequences here (bit s: s is
  * recorded), a STEP one access to shared words.
  */
-#define MEMBERS 3
+#define CONSUMERS 3
 #ifndef NACKS
 #define NACKS 0
 #endif
@@ -45,7 +45,7 @@ byte moves;
 
 byte state[SEATS];
 bool locked[SEATS];
-bool is_member[SEATS];
+bool is_consumer[SEATS];
 byte hold[SEATS];
 byte take_lo[SEATS];
 byte take_end[SEATS];
@@ -60,7 +60,7 @@ byte adopter; /* seat + 1 */
 byte kills, nacks;
 
 /* What must be true. */
-byte held[MEMBERS]; /* given to the member's user and not yet given back */
+byte held[CONSUMERS]; /* given to the consumer's user and not yet given back */
 byte released; /* given back by a living user */
 
 #define MAY_DIE(me) (me < 2 && kills < KILLS)
@@ -93,7 +93,7 @@ inline settle(i)
 	:: adopt_from[i] ->
 		if
 		:: ranges[adopt_from[i] - 1] & BIT(adopt_lo[i]) && (!away[i] || state[adopt_from[i] - 1] == ORPHAN) ->
-			STEP(is_member[adopt_from[i] - 1] = is_member[adopt_from[i] - 1] || away[i]);
+			STEP(is_consumer[adopt_from[i] - 1] = is_consumer[adopt_from[i] - 1] || away[i]);
 			STEP(ranges[i] = ranges[i] & ~BIT(adopt_lo[i]))
 		:: else
 		fi;
@@ -117,7 +117,7 @@ inline settle(i)
 		STEP(orphans++);
 		STEP(state[i] = ORPHAN)
 	:: else ->
-		STEP(is_member[i] = false);
+		STEP(is_consumer[i] = false);
 		STEP(hold[i] = NONE);
 		STEP(state[i] = FREE)
 	fi;
@@ -135,12 +135,12 @@ inline recover()
 
 inline free_orphan(i)
 {
-	STEP(is_member[i] = false);
+	STEP(is_consumer[i] = false);
 	STEP(hold[i] = NONE);
 	STEP(state[i] = FREE)
 }
 
-/* Under the admin lock: moves the oldest message of an orphan to this member. */
+/* Under the admin lock: moves the oldest message of an orphan to this consumer. */
 inline adopt(from)
 {
 	lo = LOWEST(ranges[from]);
@@ -188,7 +188,7 @@ inline hand_back(to)
 	if
 	:: state[to] == FREE ->
 		STEP(state[to] = ORPHAN);
-		STEP(is_member[to] = true)
+		STEP(is_consumer[to] = true)
 	:: else
 	fi;
 #ifndef BREAK_NACK_NO_MOVES
@@ -200,7 +200,7 @@ inline hand_back(to)
 	count_orphans()
 }
 
-/* Under the admin lock: a member that died moving a lease is settled before another one moves. */
+/* Under the admin lock: a consumer that died moving a lease is settled before another one moves. */
 inline leases_move()
 {
 #ifndef BREAK_NO_ADOPTER
@@ -215,7 +215,7 @@ inline leases_move()
 #define READABLE(s) (content[(s) % SLOTS] == (s) + 1)
 #define ALONE (!locked[0] && !locked[1])
 
-proctype member(byte me)
+proctype consumer(byte me)
 {
 	byte t, last, end, lo;
 	bool won;
@@ -348,7 +348,7 @@ active proctype producer()
 
 /* Who wants the floor higher. Besides when it can rise, he looks in vain at any
  * two moments. */
-#define GATES(i) (is_member[i] -> hold[i] : NONE)
+#define GATES(i) (is_consumer[i] -> hold[i] : NONE)
 #define CAN_RISE (floor_word < taken && floor_word < GATES(0) && floor_word < GATES(1) && \
 	floor_word < GATES(2) && floor_word < SPARE_GATES)
 
@@ -382,7 +382,7 @@ again:
 #endif
 	do
 	:: i == SEATS -> break
-	:: else -> atomic { low = (is_member[i] && hold[i] < low -> hold[i] : low); i++ }
+	:: else -> atomic { low = (is_consumer[i] && hold[i] < low -> hold[i] : low); i++ }
 	od;
 #ifdef BREAK_HOLDS_FIRST
 	low = (taken < low -> taken : low);
@@ -414,12 +414,12 @@ init {
 	atomic {
 		byte i;
 
-		for (i : 0 .. MEMBERS - 1) {
+		for (i : 0 .. CONSUMERS - 1) {
 			state[i] = ACTIVE;
 			locked[i] = true;
-			is_member[i] = true;
+			is_consumer[i] = true;
 			hold[i] = NONE;
-			run member(i)
+			run consumer(i)
 		}
 #if NACKS > 0
 		hold[3] = NONE

@@ -1,21 +1,21 @@
 /* No missed wake-up of producers, who sleep for different amounts of space.
  * docs/protocol.md P9.
  *
- * Stores wait in the processors' buffers as in wake.pml. Two members share a
+ * Stores wait in the processors' buffers as in wake.pml. Two consumers share a
  * reliable branch: 0 holds message 0, 1 holds message 1, message 2 is still to be
- * taken. Member 2 holds message 0 on a branch that gates by its holds alone (it may
- * lapse, or has been dropped). One producer waits for a floor of 2, one for 3.
+ * taken. Consumer 2 holds message 0 on a branch that gates by its holds alone (it may
+ * drop the oldest, or has been dropped). One producer waits for a floor of 2, one for 3.
  */
-#define MEMBERS 3
+#define CONSUMERS 3
 #define LAST 3
 #ifndef WITHOUT
-#define WITHOUT 1 /* a member that is not there, to keep it small */
+#define WITHOUT 1 /* a consumer that is not there, to keep it small */
 #endif
 #define NONE 255
 
 byte taken[2]; /* of the reliable branch; of the other one */
-byte hold[MEMBERS];
-chan buffer[MEMBERS] = [2] of { bit, byte }; /* 0: hold, 1: wanted; and the value */
+byte hold[CONSUMERS];
+chan buffer[CONSUMERS] = [2] of { bit, byte }; /* 0: hold, 1: wanted; and the value */
 byte futex; /* bit 0: a producer sleeps */
 byte wanted = NONE;
 bool sleeping[2];
@@ -52,8 +52,8 @@ proctype drains(byte i)
 	od
 }
 
-/* shmring_release() of the message this member holds, and of one it takes then. */
-proctype member(byte me)
+/* shmring_release() of the message this consumer holds, and of one it takes then. */
+proctype consumer(byte me)
 {
 	byte seen, wish, position, value;
 	bit word;
@@ -170,10 +170,10 @@ init {
 		hold[2] = 0;
 		taken[0] = 2;
 		taken[1] = 1;
-		for (i : 0 .. MEMBERS - 1) {
+		for (i : 0 .. CONSUMERS - 1) {
 			if
 			:: i == WITHOUT -> hold[i] = NONE
-			:: else -> run member(i); run drains(i)
+			:: else -> run consumer(i); run drains(i)
 			fi
 		}
 		run producer(0, 2);

@@ -1,9 +1,9 @@
-/* No missed wake-up of members. docs/protocol.md P9.
+/* No missed wake-up of consumers. docs/protocol.md P9.
  *
  * Memory here is not sequentially consistent: a publication waits in the
  * producer's store buffer until it drains by itself, by a locked instruction of
  * the producer, or by somebody's heavy barrier. Nobody wakes by time: whoever
- * sleeps for ever is an error. A branch with two members, of which a wake-up goes to
+ * sleeps for ever is an error. A branch with two consumers, of which a wake-up goes to
  * one, and a branch that follows it.
  */
 #ifndef PRODUCERS
@@ -12,19 +12,19 @@
 #ifndef MESSAGES
 #define MESSAGES 3
 #endif
-#define MEMBERS 3 /* 0 and 1 share branch 0; 2 is alone in branch 1, which follows it */
+#define CONSUMERS 3 /* 0 and 1 share branch 0; 2 is alone in branch 1, which follows it */
 #define BRANCH(i) ((i) / 2)
 #define SHARE (MESSAGES / 2) /* of each of 0 and 1, which is then busy for ever: the other must be woken */
 
 byte claim_word;
 bool published[MESSAGES + 1];
-byte buffered[PRODUCERS + MEMBERS]; /* what has not left the processor: number + 1, or a hold */
+byte buffered[PRODUCERS + CONSUMERS]; /* what has not left the processor: number + 1, or a hold */
 byte taken[2];
-byte hold[2]; /* members of branch 0: lowest held + 1; 0: nothing */
+byte hold[2]; /* consumers of branch 0: lowest held + 1; 0: nothing */
 byte asleep; /* bit i: branch i */
 byte futex[2];
-bool sleeping[MEMBERS];
-bool was_woken[MEMBERS]; /* and has to look whether there is work for others */
+bool sleeping[CONSUMERS];
+bool was_woken[CONSUMERS]; /* and has to look whether there is work for others */
 
 inline drain(i)
 {
@@ -140,7 +140,7 @@ inline pass_on(me)
 #endif
 }
 
-proctype member(byte me)
+proctype consumer(byte me)
 {
 	byte seen, woken, b, took;
 	bool ready, look;
@@ -217,8 +217,8 @@ init {
 			run producer(i);
 			run drains(i)
 		}
-		for (i : 0 .. MEMBERS - 1) {
-			run member(i);
+		for (i : 0 .. CONSUMERS - 1) {
+			run consumer(i);
 			if
 			:: i < 2 -> run drains(i + PRODUCERS)
 			:: else

@@ -25,7 +25,7 @@ LEASES = 48
 SCATTERED = 2
 ABORTED = 1
 ONES, CHECKSUM = 1, 2
-ROLES = ("attached", "producer", "member")
+ROLES = ("attached", "producer", "consumer")
 
 Fields = dict[str, tuple[int, str]]  # offset, format
 
@@ -80,7 +80,7 @@ BRANCH: Fields = {
     "d.options": (4, "I"),
     "d.upstream": (8, "Q"),
     "d.followers": (16, "Q"),
-    "d.members": (24, "4Q"),
+    "d.consumers": (24, "4Q"),
     "d.orphans": (56, "I"),
     "d.moves": (60, "I"),
     "d.name": (64, "48s"),
@@ -113,7 +113,7 @@ SEAT: Fields = {
     "counters.empty_waits": (408, "Q"),
     "counters.contended": (416, "Q"),
     "counters.recovered": (424, "Q"),
-    "counters.lapsed": (432, "Q"),
+    "counters.overrun": (432, "Q"),
     "counters.dropped": (440, "Q"),
     "waits": (448, "I"),
     "range": (512, f"{2 * LEASES}Q"),
@@ -247,8 +247,8 @@ class LayoutReader:
     def is_published(self, sequence: int) -> bool:
         return self.control(self.index(sequence), "published") == sequence + 1
 
-    def members(self, branch: int) -> Iterator[int]:
-        words = self.branch(branch, "d.members")
+    def consumers(self, branch: int) -> Iterator[int]:
+        words = self.branch(branch, "d.consumers")
         return (i for i in range(self.header["seats"]) if words[i // 64] >> i % 64 & 1)
 
     def ranges(self, seat: int) -> list[tuple[int, int]]:
@@ -262,12 +262,12 @@ class LayoutReader:
     def reference_count(self, sequence: int) -> int:
         return sum(
             (self.branch(i, "taken.v") >> 8) <= sequence
-            or any(lo <= sequence < hi for s in self.members(i) for lo, hi in self.ranges(s))
+            or any(lo <= sequence < hi for s in self.consumers(i) for lo, hi in self.ranges(s))
             for i in self.active()
         )
 
     def released(self, branch: int) -> int:
-        holds = [self.seat(s, "lease.hold") for s in self.members(branch)]
+        holds = [self.seat(s, "lease.hold") for s in self.consumers(branch)]
         return min([self.branch(branch, "taken.v") >> 8, *holds])
 
     def _in_open_claim(self, sequence: int) -> bool:

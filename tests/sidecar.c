@@ -15,7 +15,7 @@ int main(int argc, char **argv)
 {
 	struct shmring_branch_options options = {.start = SHMRING_EARLIEST};
 	shmring_producer *out;
-	shmring_member *in;
+	shmring_consumer *in;
 	shmring *requests, *answers;
 
 	if (argc != 3 || shmring_attach(argv[1], 0, &requests) || shmring_attach(argv[2], 0, &answers) ||
@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 		if (shmring_push(out, word, message.length, 0, &id) || shmring_release(in, lease.first, lease.end))
 			return failed();
 	}
-	shmring_member_close(in);
+	shmring_consumer_close(in);
 	shmring_producer_close(out);
 	shmring_close(requests);
 	shmring_close(answers);

@@ -291,9 +291,9 @@ def test_second_single_producer_is_refused_and_the_first_goes_on(name):
         assert inp.pop(timeout=0) == b"x"
 
 
-def test_second_member_of_an_exclusive_branch_is_refused(ring):
+def test_second_consumer_of_an_exclusive_branch_is_refused(ring):
     with ring.consumer("a", exclusive=True) as inp:
-        with pytest.raises(shmring.SecondMember, match='"a"'):
+        with pytest.raises(shmring.SecondConsumer, match='"a"'):
             ring.consumer("a")
         inp.close()
         ring.consumer("a").close()

@@ -1,4 +1,4 @@
-"""One end marker ends every member of every branch, and nothing of it is left for the next run."""
+"""One end marker ends every consumer of every branch, and leaves nothing for the next run."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_processes_of_every_branch_end_by_one_marker_run_after_run(ring, child):
     ring.subscribe("behind", after="alone")
     branches["behind"] = 2
     readers = {
-        branch: [child(READER, ring.name, branch, 3) for _ in range(members)]
-        for branch, members in branches.items()
+        branch: [child(READER, ring.name, branch, 3) for _ in range(consumers)]
+        for branch, consumers in branches.items()
     }
     for group in readers.values():
         for reader in group:
@@ -43,7 +43,7 @@ def test_processes_of_every_branch_end_by_one_marker_run_after_run(ring, child):
 
 
 def test_run_that_follows_at_once_is_not_mixed_with_the_one_before(ring, child):
-    """A member that is slow hears of each end, however many runs have passed meanwhile."""
+    """A consumer that is slow hears of each end, however many runs have passed meanwhile."""
     readers = [child(READER, ring.name, "w", 5) for _ in range(3)]
     for reader in readers:
         assert reader.line() == "ready"
@@ -93,7 +93,7 @@ def test_marker_as_a_message_is_handed_back_by_who_abandons_it(ring):
         assert not isinstance(empty.value, shmring.EndOfStream)
 
 
-def test_marker_that_another_member_came_to_ends_who_takes_markers_as_messages(ring):
+def test_marker_that_another_consumer_came_to_ends_who_takes_markers_as_messages(ring):
     with ring.producer() as out, ring.consumer("a") as inp, ring.consumer("a") as passing:
         passing.end_markers = True
         out.push_end()
@@ -102,7 +102,7 @@ def test_marker_that_another_member_came_to_ends_who_takes_markers_as_messages(r
             passing.pop(timeout=0)
 
 
-def test_member_that_was_killed_with_messages_delays_the_end(ring, child):
+def test_consumer_that_was_killed_with_messages_delays_the_end(ring, child):
     code = """
         import sys, shmring
         with shmring.attach(sys.argv[1]) as ring, ring.consumer("w") as inp:

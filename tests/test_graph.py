@@ -112,7 +112,7 @@ def test_available_is_for_those_whom_nobody_races(ring):
             inp.available()
 
 
-def test_members_of_a_shared_branch_are_done_in_any_order(ring):
+def test_consumers_of_a_shared_branch_are_done_in_any_order(ring):
     with (
         ring.producer() as out,
         ring.sequence("w", exclusive=False) as one,
@@ -175,13 +175,13 @@ def test_sequence_sees_the_end_marker(ring):
         assert inp.next() == UNAVAILABLE
 
 
-def test_sequence_of_a_lapsing_branch_says_what_it_lost(ring):
-    with ring.consumer("a", lapse=True), ring.producer() as out, ring.sequence("a") as inp:
+def test_sequence_of_a_branch_with_drop_oldest_says_what_it_lost(ring):
+    with ring.consumer("a", drop_oldest=True), ring.producer() as out, ring.sequence("a") as inp:
         for _ in range(2 * ring.slots):
             out.push(b"x", timeout=0)
-        with pytest.raises(shmring.Lapsed) as lapsed:
+        with pytest.raises(shmring.Overrun) as overrun:
             inp.next()
-        assert inp.next() == lapsed.value.last + 1
+        assert inp.next() == overrun.value.last + 1
 
 
 def test_threads_that_race_lose_and_repeat_nothing(name, thread):
@@ -359,21 +359,21 @@ def test_removing_and_adding_while_threads_pass_messages_keeps_the_order(ring, t
         return [int.from_bytes(a.pop(timeout=120), "little") for _ in range(messages)]
 
     reader, drainer = thread(read), thread(drain)
-    member = first
+    consumer = first
     for i in range(messages):
         while True:
             try:
                 out.push(i.to_bytes(8, "little"), timeout=0)
                 break
             except shmring.Full:
-                while take(member) is not None:
+                while take(consumer) is not None:
                     pass
         if i % 500 == 250:
             newcomer = ring.sequence(f"b{i}")
             fan.and_(newcomer)
-            fan.remove(member)
-            member = newcomer
-    fan.remove(member)
+            fan.remove(consumer)
+            consumer = newcomer
+    fan.remove(consumer)
     assert reader.outcome() == messages - 1
     assert drainer.outcome() == list(range(messages))
 
@@ -430,25 +430,25 @@ def test_threads_that_join_a_fan_out_at_once_lose_nobody(ring, thread):
     for turn in range(20):
         fan = FanOut()
         start = threading.Barrier(5)
-        members = [ring.sequence(f"m{turn}.{i}") for i in range(5)]
+        consumers = [ring.sequence(f"m{turn}.{i}") for i in range(5)]
 
-        def join(member, fan=fan, start=start):
+        def join(consumer, fan=fan, start=start):
             start.wait()
-            fan.and_(member)
+            fan.and_(consumer)
 
-        joining = [thread(join, member) for member in members[:4]]
+        joining = [thread(join, consumer) for consumer in consumers[:4]]
         start.wait()
         fan.then(last)
-        fan.and_(members[4])
+        fan.and_(consumers[4])
         for one in joining:
             one.outcome()
-        assert after(ring, "last") == {member.branch for member in members}
-        leaving = [thread(fan.remove, member) for member in members]
+        assert after(ring, "last") == {consumer.branch for consumer in consumers}
+        leaving = [thread(fan.remove, consumer) for consumer in consumers]
         for one in leaving:
             one.outcome()
         assert after(ring, "last") == set()
-        for member in members:
-            member.close()
+        for consumer in consumers:
+            consumer.close()
 
 
 def test_branch_that_is_followed_once_more_goes_on_following_the_others(ring):
@@ -520,10 +520,10 @@ BUILDER = """
         fan = shmring.FanOut.to(a).and_(b)
         out.then(fan).then(last).then(out)
         for i in range(rounds):
-            member = ring.sequence(f"p{number}.{i}")
-            fan.and_(member)
+            consumer = ring.sequence(f"p{number}.{i}")
+            fan.and_(consumer)
             if i < rounds - 1:
-                fan.remove(member)
+                fan.remove(consumer)
 """
 
 

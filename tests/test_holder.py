@@ -1,4 +1,4 @@
-"""Errors and statistics say who holds whom up: branch, member, process, since when."""
+"""Errors and statistics say who holds whom up: branch, consumer, process, since when."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def filled(ring: shmring.Ring) -> str:
             return str(error)
 
 
-def test_full_names_the_branch_without_a_member_and_the_way_out(ring: shmring.Ring) -> None:
+def test_full_names_the_branch_without_a_consumer_and_the_way_out(ring: shmring.Ring) -> None:
     ring.subscribe("audit")
     said = filled(ring)
-    assert 'branch "audit" has no member' in said
+    assert 'branch "audit" has no consumer' in said
     assert "sequence 0, published" in said
     assert "1024 slots" in said
     assert f"shmring drop-branch {ring.name} audit" in said
 
 
-def test_full_names_the_member_that_holds_a_lease(ring: shmring.Ring) -> None:
+def test_full_names_the_consumer_that_holds_a_lease(ring: shmring.Ring) -> None:
     with ring.producer() as out, ring.consumer("audit", name="billing") as inp:
         out.push(b"first")
         with inp.lease():
             said = filled(ring)
-    assert f'branch "audit": member "billing" ({ME}) has not released sequence 0' in said
+    assert f'branch "audit": consumer "billing" ({ME}) has not released sequence 0' in said
 
 
 def test_full_tells_who_is_to_take_what_was_handed_back(ring: shmring.Ring) -> None:
@@ -64,23 +64,23 @@ def test_full_tells_who_is_to_take_what_was_handed_back(ring: shmring.Ring) -> N
             inp.lease().nack()
             said = filled(ring)
             assert 'branch "audit" has still to take sequence 0' in said
-            assert f'the first is member "billing" ({ME})' in said
+            assert f'the first is consumer "billing" ({ME})' in said
         said = filled(ring)
-    assert 'branch "audit" has no member' in said
+    assert 'branch "audit" has no consumer' in said
     assert f"shmring drop-branch {ring.name} audit" in said
 
 
-def test_full_names_a_member_that_takes_nothing(ring: shmring.Ring) -> None:
+def test_full_names_a_consumer_that_takes_nothing(ring: shmring.Ring) -> None:
     with ring.consumer("audit", name="one"), ring.consumer("audit", name="two"):
         said = filled(ring)
     assert 'branch "audit" has still to take sequence 0' in said
-    assert f'of its 2 living members the first is member "one" ({ME})' in said
+    assert f'of its 2 living consumers the first is consumer "one" ({ME})' in said
 
 
 def test_full_names_the_first_of_a_chain_and_not_who_follows(ring: shmring.Ring) -> None:
     ring.subscribe("first")
     ring.subscribe("second", after="first")
-    assert 'branch "first" has no member' in filled(ring)
+    assert 'branch "first" has no consumer' in filled(ring)
 
 
 def test_full_names_the_producer_whose_claim_is_open(ring: shmring.Ring) -> None:
@@ -119,7 +119,7 @@ def test_empty_names_what_the_branch_waits_for_upstream(ring: shmring.Ring) -> N
     ring.subscribe("journal")
     with ring.consumer("audit", after="journal") as inp, ring.producer() as out:
         out.push(b"x")
-        with pytest.raises(shmring.Empty, match='follows branch "journal" has no member'):
+        with pytest.raises(shmring.Empty, match='follows branch "journal" has no consumer'):
             inp.pop(timeout=0.001)
 
 
@@ -166,11 +166,11 @@ def test_stat_marks_the_branch_that_holds_and_sorts_by_lag(
     stats = ring.stats()
     assert [b["name"] for b in stats["branches"]] == ["slow", "quick"]
     assert stats["holder"]["branch"] == "slow"
-    assert stats["holder"]["kind"] == "no member"
+    assert stats["holder"]["kind"] == "no consumer"
     text = shmring_cli("stat", ring.name)
     assert re.search(r"^> +slow", text, re.MULTILINE)
     assert not re.search(r"^> +quick", text, re.MULTILINE)
-    assert '> branch "slow" has no member' in text
+    assert '> branch "slow" has no consumer' in text
     assert json.loads(shmring_cli("stat", ring.name, "--json"))["holder"]["sequence"] == 0
 
 
@@ -237,11 +237,11 @@ def stopped(child: Callable[..., Any], ring: shmring.Ring, how: str) -> Any:
     return process
 
 
-def test_full_says_that_the_member_in_the_way_is_stopped(
+def test_full_says_that_the_consumer_in_the_way_is_stopped(
     ring: shmring.Ring, child: Callable[..., Any]
 ) -> None:
     process = stopped(child, ring, "lease")
-    assert f'member "billing" (pid {process.process.pid}, stopped) has not' in filled(ring)
+    assert f'consumer "billing" (pid {process.process.pid}, stopped) has not' in filled(ring)
     seats = {seat["name"]: seat["stopped"] for seat in ring.seats() if seat["name"]}
     assert seats["billing"]
     holder = ring.holder()

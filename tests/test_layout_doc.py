@@ -68,14 +68,14 @@ def agree(ring: shmring.Ring) -> list[Row]:
             assert reader.branch(i, "d.state") == 1
             assert reader.branch(i, "d.name").rstrip(b"\0").decode() == branch["name"]
             assert [bool(options & bit) for bit in (1, 2, 4)] == [
-                branch[name] for name in ("exclusive", "ephemeral", "lapse")
+                branch[name] for name in ("exclusive", "ephemeral", "drop_oldest")
             ]
             assert [
                 b["name"] for b in branches if reader.branch(i, "d.upstream") >> b["id"] & 1
             ] == branch["after"]
             assert reader.branch(i, "taken.v") >> 8 == branch["position"]
             assert reader.released(i) == branch["released"]
-            assert len(list(reader.members(i))) == branch["members"] + branch["orphans"]
+            assert len(list(reader.consumers(i))) == branch["consumers"] + branch["orphans"]
         seats = {seat["seat"]: seat for seat in stats["participants"]}
         assert seats.keys() == {
             i for i in range(reader.header["seats"]) if reader.seat(i, "id.state")
@@ -114,9 +114,9 @@ def test_tables_of_the_page_are_what_the_core_uses(tmp_path):
     for number, names in {
         0: ["SEAT_FREE", "BRANCH_FREE", "ROLE_ATTACHED"],
         1: ["SEAT_ACTIVE", "BRANCH_ACTIVE", "ROLE_PRODUCER", "BRANCH_EXCLUSIVE", "TAKE_PENDING"],
-        2: ["SEAT_ORPHAN", "BRANCH_DROPPING", "ROLE_MEMBER", "BRANCH_EPHEMERAL"],
+        2: ["SEAT_ORPHAN", "BRANCH_DROPPING", "ROLE_CONSUMER", "BRANCH_EPHEMERAL"],
         3: ["BRANCH_DROPPED"],
-        4: ["BRANCH_LAPSE"],
+        4: ["BRANCH_DROP_OLDEST"],
         8: ["ADMIN_LOCK_OFFSET"],
         48: ["LEASES"],
         64: ["BRANCHES", "BODY_ALIGN"],
@@ -259,10 +259,10 @@ def test_arrow_body_lies_on_a_64_byte_boundary(name, stored):
             assert (300 * row.slot + shift + body) % 64 == 0
 
 
-def test_orphans_of_a_killed_member_are_seen(ring, child):
+def test_orphans_of_a_killed_consumer_are_seen(ring, child):
     with ring.producer() as out:
         out.push_many([b"%d" % i for i in range(10)])
-        member = child(
+        consumer = child(
             """
             import sys, shmring
             ring = shmring.attach(sys.argv[1])
@@ -273,14 +273,14 @@ def test_orphans_of_a_killed_member_are_seen(ring, child):
             """,
             ring.name,
         )
-        assert member.line() == "holds"
-        member.kill()
+        assert consumer.line() == "holds"
+        consumer.kill()
         ring.recover()
         rows = agree(ring)
         assert [row.reference_count for row in rows] == [1] * 10
         with LayoutReader(ring.path) as reader:
             (branch,) = reader.active()
-            (seat,) = reader.members(branch)
+            (seat,) = reader.consumers(branch)
             assert reader.branch(branch, "d.orphans") == 1
             assert reader.seat(seat, "id.state") == 2
             assert reader.ranges(seat) == [(0, 4)]

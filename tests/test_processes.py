@@ -86,8 +86,8 @@ def test_several_writers_readers_and_branches(name, child):
         for branch in branches:
             ring.subscribe(branch)
         readers = {
-            branch: [child(READER, name, branch, how) for how in ("pop", "batch")[:members]]
-            for branch, members in branches.items()
+            branch: [child(READER, name, branch, how) for how in ("pop", "batch")[:consumers]]
+            for branch, consumers in branches.items()
         }
         writers = [child(WRITER, name, n, count, how) for n, how in enumerate(["push", "many"])]
         for process in (*writers, *(r for rs in readers.values() for r in rs)):
@@ -102,7 +102,7 @@ def test_several_writers_readers_and_branches(name, child):
             check([reader.end() for reader in group], 2, count)
 
 
-def test_every_message_of_killed_members_comes_again_exactly_once(name, child):
+def test_every_message_of_killed_consumers_comes_again_exactly_once(name, child):
     code = """
         import sys, shmring
         with shmring.attach(sys.argv[1]) as ring, ring.consumer("work") as inp:
@@ -226,7 +226,7 @@ def test_wait_for_what_the_dead_held_ends_in_time_where_a_recoverer_is_stopped(n
             with pytest.raises(shmring.Empty):
                 inp.pop(timeout=0.1)
             out.push_end()  # which waits for what the dead held
-            assert inp.next() == shmring.UNAVAILABLE  # an exclusive member races nobody
+            assert inp.next() == shmring.UNAVAILABLE  # an exclusive consumer races nobody
             stopped.say()
             stopped.end()
             with inp.lease(timeout=120) as m:
@@ -252,7 +252,7 @@ def test_second_single_producer_of_another_process_is_refused_until_the_first_di
             out.push(b"x")
 
 
-def test_exclusive_branch_is_free_again_when_its_member_dies(name, child):
+def test_exclusive_branch_is_free_again_when_its_consumer_dies(name, child):
     code = """
         import sys, shmring
         ring = shmring.attach(sys.argv[1])
@@ -263,7 +263,7 @@ def test_exclusive_branch_is_free_again_when_its_member_dies(name, child):
     with shmring.create(name, slots=1024, temporary=True) as ring:
         first = child(code, name)
         first.line()
-        with pytest.raises(shmring.SecondMember):
+        with pytest.raises(shmring.SecondConsumer):
             ring.consumer("a")
         first.kill()
         ring.consumer("a").close()

@@ -237,7 +237,7 @@ AS_OTHER_USER = """
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="wants to become another user")
-def test_member_of_the_group_takes_part_once_it_says_that_it_trusts_the_owner(name, child):
+def test_consumer_of_the_group_takes_part_once_it_says_that_it_trusts_the_owner(name, child):
     with shmring.create(name, slots=1024, mode=0o660, temporary=True) as ring:
         os.chown(ring.path, -1, 54321)
         with ring.consumer("a") as inp:

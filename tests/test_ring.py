@@ -185,7 +185,7 @@ def test_branches_and_seats_tell_who_does_what(ring):
     with (
         ring.producer("feeder") as out,
         ring.consumer("audit", exclusive=True) as audit,
-        ring.consumer("late", after="audit", lapse=True, ephemeral=True, name="slow"),
+        ring.consumer("late", after="audit", drop_oldest=True, ephemeral=True, name="slow"),
     ):
         for _ in range(3):
             out.push(b"abcd")
@@ -193,10 +193,10 @@ def test_branches_and_seats_tell_who_does_what(ring):
         first, second = ring.branches()
         assert (first["name"], first["position"], first["released"]) == ("audit", 1, 1)
         assert first["exclusive"]
-        assert first["members"] == 1
+        assert first["consumers"] == 1
         assert second["name"] == "late"
         assert second["after"] == ["audit"]
-        assert second["lapse"]
+        assert second["drop_oldest"]
         assert second["ephemeral"]
         assert audit.position == 1
         assert audit.lag == 2
@@ -206,11 +206,11 @@ def test_branches_and_seats_tell_who_does_what(ring):
         assert seats["feeder"]["bytes"] == 12
         assert seats["feeder"]["pid"] == os.getpid()
         assert seats["feeder"]["alive"]
-        assert seats["slow"]["role"] == "member"
+        assert seats["slow"]["role"] == "consumer"
         assert seats["slow"]["branch"] == "late"
 
 
-def test_ephemeral_branch_goes_with_its_last_member(ring):
+def test_ephemeral_branch_goes_with_its_last_consumer(ring):
     first = ring.consumer("tool", ephemeral=True)
     second = ring.consumer("tool")
     first.close()
@@ -219,7 +219,7 @@ def test_ephemeral_branch_goes_with_its_last_member(ring):
     assert ring.branches() == []
 
 
-def test_branch_outlives_its_members_and_goes_on_where_it_stood(ring):
+def test_branch_outlives_its_consumers_and_goes_on_where_it_stood(ring):
     with ring.producer() as out:
         with ring.consumer("billing") as inp:
             for i in range(4):

@@ -59,5 +59,5 @@ def test_ring_closed_while_a_large_durable_message_is_copied_is_said_to_be_close
             closing.join()
             onlooker.close()
     """
-    with shmring.create(name, temporary=True) as ring, ring.consumer("journal", lapse=True):
+    with shmring.create(name, temporary=True) as ring, ring.consumer("journal", drop_oldest=True):
         assert child(code, name).end() == "closed\n" * 10

@@ -35,7 +35,7 @@ def test_every_branch_sees_every_message_in_order(ring):
         assert [b.pop(timeout=0) for _ in rows] == rows
 
 
-def test_members_of_a_branch_share_its_messages(ring):
+def test_consumers_of_a_branch_share_its_messages(ring):
     with ring.producer() as out, ring.consumer("w") as one, ring.consumer("w") as two:
         out.push_many([b"%d" % i for i in range(100)])
         got = [inp.pop(timeout=0) for _ in range(50) for inp in (one, two)]
@@ -67,15 +67,15 @@ def test_branch_after_another_sees_what_that_has_released(ring):
         assert logic.pop(timeout=0) == b"x"
 
 
-def test_lapsing_branch_loses_the_oldest_and_says_which(ring):
-    with ring.producer() as out, ring.consumer("viewer", lapse=True) as inp:
+def test_branch_with_drop_oldest_loses_the_oldest_and_says_which(ring):
+    with ring.producer() as out, ring.consumer("viewer", drop_oldest=True) as inp:
         for i in range(3 * ring.slots):
             out.push(b"%d" % i, timeout=0)
-        with pytest.raises(shmring.Lapsed, match=ring.name) as lapsed:
+        with pytest.raises(shmring.Overrun, match=ring.name) as overrun:
             inp.pop(timeout=0)
-        assert lapsed.value.first == 0
-        assert ring.slots <= lapsed.value.last < 3 * ring.slots
-        assert inp.pop(timeout=0) == b"%d" % (lapsed.value.last + 1)
+        assert overrun.value.first == 0
+        assert ring.slots <= overrun.value.last < 3 * ring.slots
+        assert inp.pop(timeout=0) == b"%d" % (overrun.value.last + 1)
 
 
 # --- lease ------------------------------------------------------------------------------------
@@ -207,10 +207,10 @@ def test_consumer_closed_while_views_live_leaves_when_they_are_gone(ring):
         inp.close()
         with pytest.raises(shmring.Closed):
             inp.pop()
-        assert ring.branches()[0]["members"] == 1
+        assert ring.branches()[0]["consumers"] == 1
         assert bytes(view) == b"kept"
         del view, m
-        assert ring.branches()[0]["members"] == 0
+        assert ring.branches()[0]["consumers"] == 0
 
 
 def test_many_leases_in_random_order_lose_and_mix_nothing(ring):

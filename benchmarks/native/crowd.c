@@ -1,8 +1,8 @@
 /* Many participants on one ring.
  *
- *   crowd redelivery path=FILE seats=N seconds=S   takes what a dead member held, beside N others
- *   crowd idle path=FILE members=N seconds=S       N threads wait for a message that never comes
- *   crowd share path=FILE members=N seconds=S      N members of a branch sleep; one message at a time
+ *   crowd redelivery path=FILE seats=N seconds=S   takes what a dead consumer held, beside N others
+ *   crowd idle path=FILE consumers=N seconds=S       N threads wait for a message that never comes
+ *   crowd share path=FILE consumers=N seconds=S      N consumers of a branch sleep; one message at a time
  *
  * Default waiting everywhere. Prints one JSON object.
  */
@@ -11,7 +11,7 @@
 
 #include "rings.h"
 
-#define MAX_MEMBERS 240
+#define MAX_CONSUMERS 240
 #define SETTLE_SECONDS 0.5
 
 struct tally {
@@ -19,19 +19,19 @@ struct tally {
 	_Atomic bool go;
 	_Atomic bool ended;
 	_Atomic uint64_t received;
-	double cpu[MAX_MEMBERS];
+	double cpu[MAX_CONSUMERS];
 };
 
 static const char *path;
 static struct tally *tally;
 
-static shmring_member *join(shmring *ring)
+static shmring_consumer *join(shmring *ring)
 {
 	struct shmring_branch_options branch = {.start = SHMRING_EARLIEST};
-	shmring_member *member;
+	shmring_consumer *consumer;
 
-	must(shmring_join(ring, "bench", &branch, "member", &member), "join");
-	return member;
+	must(shmring_join(ring, "bench", &branch, "consumer", &consumer), "join");
+	return consumer;
 }
 
 static shmring *begin(char **argv)
@@ -68,7 +68,7 @@ static void measure_redelivery(char **argv)
 	uint32_t seats = (uint32_t)number(argv, "seats", 200);
 	double seconds = atof(option(argv, "seconds", "0.5"));
 	shmring *ring = begin(argv);
-	shmring_member *member = join(ring);
+	shmring_consumer *consumer = join(ring);
 	shmring_producer *producer;
 	struct shmring_lease lease;
 	char row[SHMRING_SLOT_BYTES] = {0};
@@ -97,10 +97,10 @@ static void measure_redelivery(char **argv)
 	must(shmring_recover(ring, NULL), "recover");
 	start = now();
 	do {
-		must(shmring_take(member, 1, 1, &lease), "take from the dead");
+		must(shmring_take(consumer, 1, 1, &lease), "take from the dead");
 		if (!lease.redelivered)
 			die("this was not redelivered");
-		must(shmring_release(member, lease.first, lease.end), "release");
+		must(shmring_release(consumer, lease.first, lease.end), "release");
 		took = now() - start;
 	} while (++taken < HELD && took < seconds);
 	kill(others, SIGKILL);
@@ -110,20 +110,20 @@ static void measure_redelivery(char **argv)
 
 /* --- nothing to do ----------------------------------------------------------------- */
 
-/* A process has a seat of its own: 200 of one member each would not find room. */
+/* A process has a seat of its own: 200 of one consumer each would not find room. */
 enum { THREADS = 5 };
 
 static void *wait_in_vain(void *ring)
 {
-	shmring_member *member = join(ring);
+	shmring_consumer *consumer = join(ring);
 
 	atomic_fetch_add(&tally->ready, 1);
 	while (!atomic_load(&tally->ended)) {
 		struct shmring_lease lease;
 
-		if (shmring_take(member, 1, 1, &lease) != SHMRING_UNAVAILABLE)
+		if (shmring_take(consumer, 1, 1, &lease) != SHMRING_UNAVAILABLE)
 			die("there was a message");
-		(void)shmring_wait_message(member, INT64_MAX, SHMRING_WAIT_DEFAULT);
+		(void)shmring_wait_message(consumer, INT64_MAX, SHMRING_WAIT_DEFAULT);
 	}
 	return NULL;
 }
@@ -148,13 +148,13 @@ static void idle_process(uint32_t me, double seconds)
 
 static void measure_idle(char **argv)
 {
-	uint32_t members = (uint32_t)number(argv, "members", 200);
+	uint32_t consumers = (uint32_t)number(argv, "consumers", 200);
 	double seconds = atof(option(argv, "seconds", "3")), percent = 0;
 	shmring *ring = begin(argv);
 
-	if (members > MAX_MEMBERS || members % THREADS)
-		die("members come in fives");
-	for (uint32_t i = 0; i < members / THREADS; i++) {
+	if (consumers > MAX_CONSUMERS || consumers % THREADS)
+		die("consumers come in fives");
+	for (uint32_t i = 0; i < consumers / THREADS; i++) {
 		if (child() == 0)
 			idle_process(i, seconds);
 		await_ready((i + 1) * THREADS);
@@ -162,7 +162,7 @@ static void measure_idle(char **argv)
 	usleep((useconds_t)(SETTLE_SECONDS * 1e6));
 	atomic_store(&tally->go, true);
 	wait_for_children();
-	for (uint32_t i = 0; i < members / THREADS; i++)
+	for (uint32_t i = 0; i < consumers / THREADS; i++)
 		percent += 100 * tally->cpu[i];
 	printf("{\"percent\": %.4f}\n", percent);
 	shmring_close(ring);
@@ -173,19 +173,19 @@ static void measure_idle(char **argv)
 static void serve(uint32_t me)
 {
 	shmring *ring = attach(path);
-	shmring_member *member = join(ring);
+	shmring_consumer *consumer = join(ring);
 	double cpu = process_cpu();
 
 	atomic_fetch_add(&tally->ready, 1);
 	while (!atomic_load(&tally->ended)) {
 		struct shmring_lease lease;
-		int status = shmring_take(member, 1, 1, &lease);
+		int status = shmring_take(consumer, 1, 1, &lease);
 
 		if (status == SHMRING_OK) {
-			must(shmring_release(member, lease.first, lease.end), "release");
+			must(shmring_release(consumer, lease.first, lease.end), "release");
 			atomic_fetch_add(&tally->received, 1);
 		} else if (status == SHMRING_UNAVAILABLE) {
-			(void)shmring_wait_message(member, INT64_MAX, SHMRING_WAIT_DEFAULT);
+			(void)shmring_wait_message(consumer, INT64_MAX, SHMRING_WAIT_DEFAULT);
 		}
 	}
 	tally->cpu[me] = process_cpu() - cpu;
@@ -194,15 +194,15 @@ static void serve(uint32_t me)
 
 static void measure_share(char **argv)
 {
-	uint32_t members = (uint32_t)number(argv, "members", 48);
+	uint32_t consumers = (uint32_t)number(argv, "consumers", 48);
 	double seconds = atof(option(argv, "seconds", "0.5")), start, took, cpu = 0;
 	shmring *ring = begin(argv);
 	shmring_producer *producer;
 	uint64_t id, sent = 0;
 
-	if (members > MAX_MEMBERS)
-		die("too many members");
-	for (uint32_t i = 0; i < members; i++) {
+	if (consumers > MAX_CONSUMERS)
+		die("too many consumers");
+	for (uint32_t i = 0; i < consumers; i++) {
 		if (child() == 0)
 			serve(i);
 		await_ready(i + 1);
@@ -219,7 +219,7 @@ static void measure_share(char **argv)
 	} while (took < seconds);
 	atomic_store(&tally->ended, true);
 	wait_for_children();
-	for (uint32_t i = 0; i < members; i++)
+	for (uint32_t i = 0; i < consumers; i++)
 		cpu += tally->cpu[i];
 	printf("{\"us\": %.3f, \"cpu_us\": %.3f, \"messages\": %llu}\n", took * 1e6 / (double)sent,
 	       cpu * 1e6 / (double)sent, (unsigned long long)sent);

@@ -15,14 +15,14 @@ static void count(char **argv)
 	struct shmring_branch_options branch = {.start = SHMRING_EARLIEST};
 	const char data[BYTES] = {0};
 	shmring_producer *producer;
-	shmring_member *member;
+	shmring_consumer *consumer;
 	shmring *ring;
 
 	unlink_at_exit(path);
 	create(path, &options);
 	ring = attach(path);
 	must(shmring_producer_open(ring, "producer", &producer), "producer");
-	must(shmring_join(ring, "branch", &branch, "member", &member), "join");
+	must(shmring_join(ring, "branch", &branch, "consumer", &consumer), "join");
 	for (uint64_t i = 0; i < messages; i++) {
 		uint64_t id;
 
@@ -33,13 +33,13 @@ static void count(char **argv)
 		struct shmring_lease lease;
 		uint64_t at;
 
-		must(shmring_take(member, 1, 1, &lease), "take");
+		must(shmring_take(consumer, 1, 1, &lease), "take");
 		at = lease.first;
 		must(shmring_read(ring, &at, lease.end, &message), "read");
-		must(shmring_release(member, lease.first, lease.end), "release");
+		must(shmring_release(consumer, lease.first, lease.end), "release");
 	}
 	printf("{}\n");
-	shmring_member_close(member);
+	shmring_consumer_close(consumer);
 	shmring_producer_close(producer);
 	shmring_close(ring);
 }

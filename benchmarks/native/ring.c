@@ -1,11 +1,11 @@
 /* The ring from C: processes made by fork, each attached by itself.
  *
  *   ring stream path=FILE slots=N batch=N take=N bytes=N read=message|array single=0|1
- *               producers=N members=N each=0|1 wait=STRATEGY seconds=S
+ *               producers=N consumers=N each=0|1 wait=STRATEGY seconds=S
  *   ring pingpong path=FILE bytes=N wait=STRATEGY seconds=S
  *   ring idle path=FILE wait=STRATEGY seconds=S
  *
- * One producer and one member are pinned to two cores; more are left to the
+ * One producer and one consumer are pinned to two cores; more are left to the
  * scheduler. STRATEGY is a number of enum shmring_wait_strategy. Prints one JSON object.
  */
 #include <stdatomic.h>
@@ -34,8 +34,8 @@ struct stream {
 	uint32_t take; /* messages a take */
 	uint32_t bytes; /* of a message */
 	uint32_t producers;
-	uint32_t members;
-	bool each; /* a branch a member, who sees all; otherwise one branch, whose work they share */
+	uint32_t consumers;
+	bool each; /* a branch a consumer, who sees all; otherwise one branch, whose work they share */
 	bool single;
 	bool as_array;
 	uint8_t wait;
@@ -103,10 +103,10 @@ static void produce(const struct stream *s, struct tally *tally, uint32_t me)
 	uint32_t step = (size_t)s->batch * s->bytes <= ROW ? 1024 : 1;
 	uint64_t sent = 0;
 
-	if (s->producers + s->members == 2)
+	if (s->producers + s->consumers == 2)
 		pin(0);
 	must(shmring_producer_open(ring, "producer", &producer), "producer");
-	line_up(tally, s->producers + s->members);
+	line_up(tally, s->producers + s->consumers);
 	tally->started[me] = now();
 	do {
 		for (uint32_t i = 0; i < step; i++)
@@ -145,21 +145,21 @@ static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 {
 	struct shmring_branch_options options = {.start = SHMRING_EARLIEST, .exclusive = s->single};
 	shmring *ring = attach(s->path);
-	shmring_member *member;
+	shmring_consumer *consumer;
 	uint64_t received = 0, total = 0;
 	char branch[32];
 
-	if (s->producers + s->members == 2)
+	if (s->producers + s->consumers == 2)
 		pin(1);
 	snprintf(branch, sizeof branch, "bench %u", s->each ? me : 0);
-	must(shmring_join(ring, branch, &options, "member", &member), "join");
-	line_up(tally, s->producers + s->members);
+	must(shmring_join(ring, branch, &options, "consumer", &consumer), "join");
+	line_up(tally, s->producers + s->consumers);
 	for (;;) {
 		struct shmring_lease lease;
-		int status = shmring_take(member, s->take, UINT64_MAX, &lease);
+		int status = shmring_take(consumer, s->take, UINT64_MAX, &lease);
 
 		if (status == SHMRING_UNAVAILABLE) {
-			(void)shmring_wait_message(member, INT64_MAX, s->wait);
+			(void)shmring_wait_message(consumer, INT64_MAX, s->wait);
 			continue;
 		}
 		if (status == SHMRING_CONTENDED)
@@ -172,12 +172,12 @@ static void consume(const struct stream *s, struct tally *tally, uint32_t me)
 		else
 			read_messages(ring, &lease, &total);
 		received += lease.messages;
-		must(shmring_release(member, lease.first, lease.end), "release");
+		must(shmring_release(consumer, lease.first, lease.end), "release");
 	}
 	tally->ended[me] = now();
 	tally->received[me] = received;
 	tally->sums[me] = total;
-	shmring_member_close(member);
+	shmring_consumer_close(consumer);
 	shmring_close(ring);
 }
 
@@ -190,7 +190,7 @@ static struct stream stream_of(char **argv)
 	    .take = (uint32_t)number(argv, "take", number(argv, "batch", 1)),
 	    .bytes = (uint32_t)number(argv, "bytes", ROW),
 	    .producers = (uint32_t)number(argv, "producers", 1),
-	    .members = (uint32_t)number(argv, "members", 1),
+	    .consumers = (uint32_t)number(argv, "consumers", 1),
 	    .each = number(argv, "each", 0),
 	    .single = number(argv, "single", 0),
 	    .as_array = !strcmp(option(argv, "read", "message"), "array"),
@@ -224,12 +224,12 @@ static void run_stream(struct stream s, struct tally *tally)
 	uint64_t sleeps;
 	double start = 1e300, end = 0, cpu;
 
-	if (s.producers + s.members > MAX_PROCESSES)
+	if (s.producers + s.consumers > MAX_PROCESSES)
 		die("too many processes");
 	unlink_at_exit(s.path);
 	create(s.path, &options);
 	atomic_store(&tally->producing, s.producers);
-	for (uint32_t i = 0; i < s.producers + s.members; i++)
+	for (uint32_t i = 0; i < s.producers + s.consumers; i++)
 		if (child() == 0) {
 			if (i < s.producers)
 				produce(&s, tally, i);
@@ -242,7 +242,7 @@ static void run_stream(struct stream s, struct tally *tally)
 		sent += tally->sent[i];
 		start = tally->started[i] < start ? tally->started[i] : start;
 	}
-	for (uint32_t i = 0; i < s.members; i++) {
+	for (uint32_t i = 0; i < s.consumers; i++) {
 		if (s.each)
 			check_received(&s, sent, tally->received[i], tally->sums[i]);
 		received += tally->received[i];
@@ -250,7 +250,7 @@ static void run_stream(struct stream s, struct tally *tally)
 		end = tally->ended[i] > end ? tally->ended[i] : end;
 	}
 	if (s.each)
-		received /= s.members;
+		received /= s.consumers;
 	else
 		check_received(&s, sent, received, total);
 	cpu = cpu_seconds(RUSAGE_CHILDREN, &sleeps);
@@ -271,7 +271,7 @@ static void measure_stream(char **argv)
 struct end {
 	shmring *ring[2];
 	shmring_producer *out;
-	shmring_member *in;
+	shmring_consumer *in;
 };
 
 static struct end open_end(const char *to, const char *from)
@@ -282,14 +282,14 @@ static struct end open_end(const char *to, const char *from)
 	e.ring[0] = attach(to);
 	e.ring[1] = attach(from);
 	must(shmring_producer_open(e.ring[0], "producer", &e.out), "producer");
-	must(shmring_join(e.ring[1], "bench", &options, "member", &e.in), "join");
+	must(shmring_join(e.ring[1], "bench", &options, "consumer", &e.in), "join");
 	return e;
 }
 
 static void close_end(struct end *e)
 {
 	shmring_producer_close(e->out);
-	shmring_member_close(e->in);
+	shmring_consumer_close(e->in);
 	shmring_close(e->ring[0]);
 	shmring_close(e->ring[1]);
 }
@@ -390,7 +390,7 @@ static void measure_idle(char **argv)
 	struct shmring_options options = {.slots = 1024};
 	struct shmring_branch_options branch = {.start = SHMRING_EARLIEST};
 	shmring_producer *producer;
-	shmring_member *member;
+	shmring_consumer *consumer;
 	shmring *ring;
 	uint64_t sleeps;
 	double start, cpu;
@@ -399,17 +399,17 @@ static void measure_idle(char **argv)
 	create(path, &options);
 	ring = attach(path);
 	must(shmring_producer_open(ring, "silent producer", &producer), "producer");
-	must(shmring_join(ring, "bench", &branch, "member", &member), "join");
+	must(shmring_join(ring, "bench", &branch, "consumer", &consumer), "join");
 	start = now();
 	cpu = cpu_seconds(RUSAGE_SELF, &sleeps);
 	while (now() - start < seconds) {
 		struct shmring_lease lease;
 
-		if (shmring_take(member, 1, 1, &lease) == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_message(member, INT64_MAX, wait);
+		if (shmring_take(consumer, 1, 1, &lease) == SHMRING_UNAVAILABLE)
+			(void)shmring_wait_message(consumer, INT64_MAX, wait);
 	}
 	printf("{\"percent\": %.5f}\n", 100 * (cpu_seconds(RUSAGE_SELF, &sleeps) - cpu) / (now() - start));
-	shmring_member_close(member);
+	shmring_consumer_close(consumer);
 	shmring_producer_close(producer);
 	shmring_close(ring);
 }

@@ -13,7 +13,7 @@ int main(int argc, char **argv)
 	const struct shmring_options options = {.slots = 65536};
 	const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
 	char path[SHMRING_PATH_BYTES];
-	shmring_member *in;
+	shmring_consumer *in;
 	shmring *ring;
 
 	if (shmring_path_of(argc > 1 ? argv[1] : "orders", path, sizeof path) ||
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 		if (shmring_release(in, lease.first, lease.end))
 			return failed();
 	}
-	shmring_member_close(in);
+	shmring_consumer_close(in);
 	shmring_close(ring);
 	return 0;
 }

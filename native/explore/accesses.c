@@ -397,8 +397,8 @@ void thread_die(int i)
 	const struct actor *a = &exploring->actor[i];
 
 	world.thread[i] = (struct thread){.status = DEAD};
-	if (world.member[i])
-		world.ghost.member_died[a->branch] = 1;
+	if (world.consumer[i])
+		world.ghost.consumer_died[a->branch] = 1;
 	explore_kill_handle(i);
 	weak_end(i);
 	/* Whoever waits looks for the dead from time to time. */

@@ -13,14 +13,14 @@ BREAKS = [
         "producer.c",
         "\tpublish(entry, lo);\n\tcount(",
         "\tstore_release(&s->intent.lo, NONE);\n\tpublish(entry, lo);\n\tcount(",
-        "two producers and a member; a producer may die",
+        "two producers and a consumer; a producer may die",
     ),
     Break(
         "the entry is published before it is filled",
         "producer.c",
         "\tentry_fill(entry, message_time(options), (uint32_t)length, 1,",
         "\tpublish(entry, lo);\n\tentry_fill(entry, message_time(options), (uint32_t)length, 1,",
-        "a producer laps a member",
+        "a producer laps a consumer",
     ),
     Break(
         "the entry of several slots is published before it is filled",
@@ -28,77 +28,77 @@ BREAKS = [
         "\tentry_fill(entry, message_time(r->options), length, (uint32_t)p->claim_n,",
         "\tpublish(entry, lo);\n"
         "\tentry_fill(entry, message_time(r->options), length, (uint32_t)p->claim_n,",
-        "producers of two sizes and a member; both may die",
+        "producers of two sizes and a consumer; both may die",
     ),
     Break(
         "recovery takes any n of the dead for the hole's",
         "claims.c",
         "&& passed_through(r, h, h + n))",
         ")",
-        "producers of two sizes and a member; both may die",
+        "producers of two sizes and a consumer; both may die",
     ),
     Break(
         "recovery does not wait for the living at the same place",
         "claims.c",
         "\t\tif (seat_alive(r, i))\n\t\t\treturn 0;",
         "\t\tif (seat_alive(r, i))\n\t\t\tcontinue;",
-        "two producers and a member; a producer may die",
+        "two producers and a consumer; a producer may die",
     ),
     Break(
         "recovery looks at the hole once only",
         "claims.c",
         "\t\tif (is_hole(r, h)) {\n\t\t\t/* A batch's",
         "\t\tif (h < NONE) {\n\t\t\t/* A batch's",
-        "two producers and a member; a producer may die",
+        "two producers and a consumer; a producer may die",
     ),
     Break(
         "nobody confirms the last taker's take",
         "takes.h",
         "\t\tconfirm(m, last, seen >> 8);",
         "\t\t;",
-        "two members share; one may die",
+        "two consumers share; one may die",
     ),
     Break(
         "a take that failed is done before its range is struck",
-        "member.c",
+        "consumer.c",
         "\t(void)ranges_remove(m->seat, m->range, &m->ranges_used, t, end); "
         "/* a suffix: needs no entry */\n"
         "\tcrash_order();\n"
         "\tstore_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));",
         "\tstore_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));\n"
         "\t(void)ranges_remove(m->seat, m->range, &m->ranges_used, t, end);",
-        "two members share; one may die",
+        "two consumers share; one may die",
     ),
     Break(
-        "a member believes what its seat says that it holds",
-        "member.c",
+        "a consumer believes what its seat says that it holds",
+        "consumer.c",
         "\tstruct seat *s = m->seat;\n\tint status = check_usable(m->ring);\n",
         "\tstruct seat *s = m->seat;\n\tint status = check_usable(m->ring);\n"
         "\tseat_read_ranges(s, m->range);\n",
-        "a stray write falls into what a member's seat records",
+        "a stray write falls into what a consumer's seat records",
     ),
     Break(
         "the hold is stored after the take",
-        "member.c",
+        "consumer.c",
         "\tstore_relaxed(&s->lease.hold, t);\n\treturn take_recorded(",
         "\treturn take_recorded(",
-        "a producer laps a member",
+        "a producer laps a consumer",
     ),
     Break(
         "the hold is stored after the take of several messages",
-        "member.c",
+        "consumer.c",
         "\tif (load_relaxed(&s->lease.hold) == NONE)\n\t\tstore_relaxed(&s->lease.hold, t);\n",
         "",
-        "a producer laps a member that takes several",
+        "a producer laps a consumer that takes several",
     ),
     Break(
         "the hold is raised before the range is struck",
-        "member.c",
+        "consumer.c",
         "\tstore_relaxed(&m->seat->range[0].lo, NONE);\n"
         "\tm->ranges_used = 0;\n\traise_hold(m, NONE);\n",
         "\traise_hold(m, NONE);\n"
         "\tstore_relaxed(&m->seat->range[0].lo, NONE);\n\tm->ranges_used = 0;\n",
-        "a producer laps two members, one of which may die",
+        "a producer laps two consumers, one of which may die",
     ),
     Break(
         "an adoption is not marked",
@@ -108,11 +108,11 @@ BREAKS = [
         "leases of the dead: two adopt, one may die",
     ),
     Break(
-        "the dead hold producers on a branch that may lapse",
+        "the dead hold producers on a branch with drop_oldest",
         "floor.c",
         "if (holds_only && load_acquire",
         "if (false && load_acquire",
-        "a branch that lapses, whose only member may die",
+        "a branch that is overrun, whose only consumer may die",
     ),
     Break(
         "an adopter does not look whether its stake came too late",
@@ -125,7 +125,7 @@ BREAKS = [
         "the floor moves in one step",
         "floor.c",
         "\t\tif (load_acquire(&c->graph.changes) != changes)\n"
-        "\t\t\tagain = gate(r, &soft, &lapse);",
+        "\t\t\tagain = gate(r, &soft, &drops_oldest);",
         "",
         "a visitor subscribes where a producer overwrites",
     ),
@@ -174,7 +174,7 @@ BREAKS = [
     ),
     Break(
         "what lies before the first of a branch is delivered",
-        "member.c",
+        "consumer.c",
         "\t\t\tlimit = t; /* what comes there meanwhile is not to be taken */",
         "",
         "a visitor begins behind an open claim where a producer overwrites",
@@ -182,11 +182,11 @@ BREAKS = [
     Break(
         "an end is counted when the branch has passed it",
         "end.c",
-        "\tif (!announce(m, seen, end)) {\n\t\tmember_raise_hold(m);\n\t\treturn false;\n\t}\n"
-        "\tif (!m->takes_ends)\n\t\treturn member_pass_over(m, seen, end, true);",
-        "\tif (!m->takes_ends)\n\t\treturn member_pass_over(m, seen, end, true) &&\n"
+        "\tif (!announce(m, seen, end)) {\n\t\tconsumer_raise_hold(m);\n\t\treturn false;\n\t}\n"
+        "\tif (!m->takes_ends)\n\t\treturn consumer_pass_over(m, seen, end, true);",
+        "\tif (!m->takes_ends)\n\t\treturn consumer_pass_over(m, seen, end, true) &&\n"
         "\t\t       (announce(m, end << 8 | m->seat_index, end), true);",
-        "the end of a stream: two members",
+        "the end of a stream: two consumers",
     ),
     Break(
         "who joins passes every marker that follows the last end",
@@ -200,14 +200,14 @@ BREAKS = [
         "end.c",
         "\t\tbool first = ENDED_AT(before) <= seen >> 8;",
         "\t\tbool first = true;",
-        "the end of a stream: two members",
+        "the end of a stream: two consumers",
     ),
     Break(
         "nobody counts in full the end that a dead one announced",
         "end.c",
         "\tif ((uint8_t)ends != (uint8_t)after)",
         "\tif (after != seen && ENDED_AT(before) <= seen >> 8 && (uint8_t)ends != (uint8_t)after)",
-        "the end of a stream: two members; one may die",
+        "the end of a stream: two consumers; one may die",
     ),
     Break(
         "the end wakes nobody",
@@ -240,7 +240,7 @@ BREAKS = [
         "seats.c",
         "\tif (own == NOBODY || r->lent)",
         "\tif (own == NOBODY)",
-        "a member's seat is a producer's next; its owner may die",
+        "a consumer's seat is a producer's next; its owner may die",
     ),
     Break(
         "who leaves without the admin lock keeps the seat's lock",
@@ -254,21 +254,21 @@ BREAKS = [
         "wait.c",
         "\tif (ready(w, slots) || is_interrupted(w))\n\t\treturn true;\n\tif (w->seat)",
         "\tif (w->seat)",
-        "asleep: a producer and a member wake each other",
+        "asleep: a producer and a consumer wake each other",
     ),
     Break(
         "a wake-up is not passed on",
         "wake.c",
         "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);",
         "",
-        "asleep: two members share what a producer pushes",
+        "asleep: two consumers share what a producer pushes",
     ),
     Break(
         "who was woken does not show the other sleepers",
         "wake.c",
         "\tfetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);",
         "",
-        "asleep: two members share what a producer pushes",
+        "asleep: two consumers share what a producer pushes",
     ),
     Break(
         "who was woken looks before it shows the other sleepers",
@@ -278,7 +278,7 @@ BREAKS = [
         "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);",
         "\tif (has_work(m->ring, m->branch))\n\t\twake_one(m->ring, mask);\n"
         "\telse\n\t\tfetch_or_seq_cst(&m->ring->cursors->asleep.v, mask);",
-        "asleep: two members share what a producer pushes",
+        "asleep: two consumers share what a producer pushes",
     ),
     Break(
         "an adopter does not ask whether the one before was done",
@@ -293,7 +293,7 @@ BREAKS = [
         "\tstore_release(&m->seat->lease.hold, low);\n"
         "\twake_after_release(m->ring, m->branch, low);",
         "\tstore_release(&m->seat->lease.hold, low);",
-        "asleep: a producer and a member wake each other",
+        "asleep: a producer and a consumer wake each other",
     ),
     Break(
         "a lease on its way back is marked nowhere",
@@ -326,9 +326,9 @@ BREAKS = [
     ),
     Break(
         "what is handed back while no seat is free is not given again",
-        "member.c",
-        "\tif (__builtin_expect(m->gives_again, 0) && member_take_again(",
-        "\tif (false && member_take_again(",
+        "consumer.c",
+        "\tif (__builtin_expect(m->gives_again, 0) && consumer_take_again(",
+        "\tif (false && consumer_take_again(",
         "one hands back where no seat is free, and may die",
     ),
     Break(
@@ -343,43 +343,44 @@ BREAKS = [
         "one hands back where no seat is free, and may die",
     ),
     Break(
-        "a sleeping member does not look whether it is interrupted",
+        "a sleeping consumer does not look whether it is interrupted",
         "wait.c",
         "\tif (ready(w, slots) || is_interrupted(w))\n\t\treturn true;\n\tif (w->seat)",
-        "\tif (ready(w, slots) || (!w->member && is_interrupted(w)))\n\t\treturn true;\n"
+        "\tif (ready(w, slots) || (!w->consumer && is_interrupted(w)))\n\t\treturn true;\n"
         "\tif (w->seat)",
-        "asleep: a member that waits is interrupted while a message comes",
+        "asleep: a consumer that waits is interrupted while a message comes",
     ),
     Break(
-        "a member is interrupted before the flag says so",
+        "a consumer is interrupted before the flag says so",
         "wait.c",
         "\tstore_relaxed(&m->interrupted, on);\n\tlight_barrier(m->ring->asymmetric);\n"
         "\tif (on && is_owned(m->ring) && load_relaxed(&m->waiting))\n"
         "\t\twake(m->branch, INT_MAX); /* whoever of them did not mean it sleeps again */",
         "\tif (on && is_owned(m->ring) && load_relaxed(&m->waiting))\n"
         "\t\twake(m->branch, INT_MAX);\n\tstore_relaxed(&m->interrupted, on);",
-        "asleep: a member that waits is interrupted while a message comes",
+        "asleep: a consumer that waits is interrupted while a message comes",
     ),
     Break(
-        "an interrupt wakes one of the branch's members",
+        "an interrupt wakes one of the branch's consumers",
         "wait.c",
         "\t\twake(m->branch, INT_MAX); /* whoever",
         "\t\twake(m->branch, 1); /* whoever",
-        "asleep: of two members the second one is interrupted",
+        "asleep: of two consumers the second one is interrupted",
     ),
     Break(
         "who is interrupted and leaves does not pass its wake-up on",
-        "member.c",
+        "consumer.c",
         "\twake_after_release(r, m->branch, NONE);\n\tpass_wake_up_on(m);",
         "\twake_after_release(r, m->branch, NONE);",
-        "asleep: of two members one is interrupted while a message comes",
+        "asleep: of two consumers one is interrupted while a message comes",
     ),
     Break(
         "who was woken and stops waiting does not pass its wake-up on",
         "wait.c",
-        "\tif (w->member)\n\t\tpass_wake_up_on(w->member); /* the caller may leave it at this */\n",
+        "\tif (w->consumer)\n"
+        "\t\tpass_wake_up_on(w->consumer); /* the caller may leave it at this */\n",
         "",
-        "asleep: of two members one stops waiting at its deadline",
+        "asleep: of two consumers one stops waiting at its deadline",
     ),
     Break(
         "a producer is interrupted before the flag says so",

@@ -6,11 +6,11 @@
 
 /* Actors, as designated initializers. */
 #define PRODUCER(function) .body = function, .seat = A_PRODUCER
-#define MEMBER(function) .body = function, .seat = A_MEMBER
+#define CONSUMER(function) .body = function, .seat = A_CONSUMER
 #define PUSHES(first, last) PRODUCER(produce), .from = first, .to = (last) + 1
 #define PUSHES_RUN(first, last) PRODUCER(produce_batch), .from = first, .to = (last) + 1
-#define SERVES MEMBER(consume), .stays = true
-#define SERVES_BRANCH(b) MEMBER(consume), .stays = true, .branch = b
+#define SERVES CONSUMER(consume), .stays = true
+#define SERVES_BRANCH(b) CONSUMER(consume), .stays = true, .branch = b
 
 /* scenes.c */
 uint32_t branch(const char *name, struct shmring_branch_options o);

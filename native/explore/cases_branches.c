@@ -58,10 +58,10 @@ static void visit(int me)
 {
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .ephemeral = true};
 
-	MUST(shmring_join(&handles[me], "v", &o, "visitor", &world.member[me]) == SHMRING_OK);
+	MUST(shmring_join(&handles[me], "v", &o, "visitor", &world.consumer[me]) == SHMRING_OK);
 	take_what_is_there(me);
-	shmring_member_close(world.member[me]);
-	world.member[me] = NULL;
+	shmring_consumer_close(world.consumer[me]);
+	world.consumer[me] = NULL;
 }
 
 static void subscribe_at_the_end(int me)
@@ -82,10 +82,10 @@ static void subscribe_beside_a_batch(int me)
 static void visit_with(int me, struct shmring_branch_options o)
 {
 	o.ephemeral = true;
-	MUST(shmring_join(&handles[me], "v", &o, "visitor", &world.member[me]) == SHMRING_OK);
+	MUST(shmring_join(&handles[me], "v", &o, "visitor", &world.consumer[me]) == SHMRING_OK);
 	take_what_is_there(me);
-	shmring_member_close(world.member[me]);
-	world.member[me] = NULL;
+	shmring_consumer_close(world.consumer[me]);
+	world.consumer[me] = NULL;
 }
 
 static void visit_behind_the_claim(int me)
@@ -93,11 +93,11 @@ static void visit_behind_the_claim(int me)
 	visit_with(me, behind);
 }
 
-static void visit_behind_the_claim_lapsing(int me)
+static void visit_behind_the_claim_drop_oldest(int me)
 {
 	struct shmring_branch_options o = behind;
 
-	o.lapse = true;
+	o.drop_oldest = true;
 	visit_with(me, o);
 }
 
@@ -106,9 +106,9 @@ static void visit_from_now_on(int me)
 	visit_with(me, (struct shmring_branch_options){.start = SHMRING_LATEST});
 }
 
-static void visit_from_now_on_lapsing(int me)
+static void visit_from_now_on_drop_oldest(int me)
 {
-	visit_with(me, (struct shmring_branch_options){.start = SHMRING_LATEST, .lapse = true});
+	visit_with(me, (struct shmring_branch_options){.start = SHMRING_LATEST, .drop_oldest = true});
 }
 
 static void publish_the_claim(int me)
@@ -168,7 +168,7 @@ static const struct exploration cases[] = {
      .slots = 2,
      .before = a_full_ring,
      .actor = {{PUSHES(2, 4)}, {.body = visit}}},
-    {.name = "a visitor subscribes where a member holds producers; it may die",
+    {.name = "a visitor subscribes where a consumer holds producers; it may die",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
@@ -179,7 +179,7 @@ static const struct exploration cases[] = {
      .before = a_branch_behind_an_open_claim,
      .keeps = 1,
      .actor = {{.body = publish_the_claim, .mortal = true}, {PUSHES(1, 2)}, {SERVES}}},
-    {.name = "a branch that begins behind an open claim: two members, one may die",
+    {.name = "a branch that begins behind an open claim: two consumers, one may die",
      .weak = true,
      .slots = 4,
      .before = a_branch_behind_an_open_claim,
@@ -189,10 +189,10 @@ static const struct exploration cases[] = {
      .slots = 2,
      .before = only_an_open_claim,
      .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_behind_the_claim}}},
-    {.name = "a visitor that lapses begins behind an open claim where a producer overwrites",
+    {.name = "a visitor that is overrun begins behind an open claim where a producer overwrites",
      .slots = 2,
      .before = only_an_open_claim,
-     .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_behind_the_claim_lapsing}}},
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_behind_the_claim_drop_oldest}}},
     {.name = "a visitor begins at the end, beside an open claim with a message behind it",
      .slots = 4,
      .before = only_an_open_claim,
@@ -201,10 +201,10 @@ static const struct exploration cases[] = {
      .slots = 4,
      .before = an_open_claim_and_a_lost_one,
      .actor = {{.body = publish_the_claim}, {PUSHES(1, 2)}, {.body = visit_from_now_on}}},
-    {.name = "a visitor that lapses begins at the end, beside an open claim with a message behind it",
+    {.name = "a visitor that is overrun begins at the end, beside an open claim with a message behind it",
      .slots = 4,
      .before = only_an_open_claim,
-     .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_from_now_on_lapsing}}},
+     .actor = {{.body = publish_the_claim}, {PUSHES(1, 3)}, {.body = visit_from_now_on_drop_oldest}}},
     {.name = "a branch begins at the end while two producers claim",
      .slots = 2,
      .before = seat_actors,
@@ -240,7 +240,7 @@ static const struct exploration cases[] = {
      .slots = 2,
      .before = a_chain,
      .keeps = 1,
-     .actor = {{PUSHES(0, 0)}, {MEMBER(consume_asleep), .branch = 1, .stays = true}, {.body = lose_upstream}}},
+     .actor = {{PUSHES(0, 0)}, {CONSUMER(consume_asleep), .branch = 1, .stays = true}, {.body = lose_upstream}}},
 };
 
 const struct cases cases_of_branches = {cases, sizeof cases / sizeof *cases};

@@ -49,7 +49,7 @@ static void a_run_before(void)
 {
 	struct shmring_lease l;
 	shmring_producer *p;
-	shmring_member *m;
+	shmring_consumer *m;
 
 	(void)branch("a", (struct shmring_branch_options){0});
 	MUST(shmring_join(&handles[BEFORE], "a", NULL, "before", &m) == SHMRING_OK);
@@ -57,14 +57,14 @@ static void a_run_before(void)
 	push_end(p);
 	MUST(shmring_take(m, 1, 1, &l) == SHMRING_ENDED);
 	shmring_producer_close(p);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	seat_actors();
 }
 
 /* Joins for the run that is to come, or has come. */
 static void join_and_consume_runs(int me)
 {
-	MUST(shmring_join(&handles[me], "a", NULL, "late", &world.member[me]) == SHMRING_OK);
+	MUST(shmring_join(&handles[me], "a", NULL, "late", &world.consumer[me]) == SHMRING_OK);
 	consume_runs(me);
 }
 
@@ -90,18 +90,18 @@ static void check_ends(void)
 			MUST(world.ghost.ends[i] == 1);
 }
 
-#define ENDS MEMBER(consume_runs), .from = 1, .stays = true
-#define ENDS_ASLEEP MEMBER(consume_runs_asleep), .from = 1, .stays = true
+#define ENDS CONSUMER(consume_runs), .from = 1, .stays = true
+#define ENDS_ASLEEP CONSUMER(consume_runs_asleep), .from = 1, .stays = true
 
 static const struct exploration cases[] = {
-    {.name = "the end of a stream: two members",
+    {.name = "the end of a stream: two consumers",
      .weak = true,
      .slots = 4,
      .before = two_runs,
      .keeps = 1,
      .after = check_ends,
      .actor = {{ENDS}, {ENDS}}},
-    {.name = "the end of a stream: two members; one may die",
+    {.name = "the end of a stream: two consumers; one may die",
      .weak = true,
      .slots = 4,
      .before = two_runs,
@@ -127,8 +127,8 @@ static const struct exploration cases[] = {
      .keeps = 1,
      .after = check_ends,
      .actor = {{PRODUCER(produce_the_end_when_there_is_room)},
-	       {MEMBER(consume_runs), .from = 2, .stays = true},
-	       {MEMBER(consume_runs), .from = 2, .stays = true}}},
+	       {CONSUMER(consume_runs), .from = 2, .stays = true},
+	       {CONSUMER(consume_runs), .from = 2, .stays = true}}},
     {.name = "asleep: the end of a stream wakes all",
      .slots = 4,
      .whole_entries = true,
@@ -142,7 +142,7 @@ static const struct exploration cases[] = {
      .before = an_end_behind_an_orphan,
      .keeps = 1,
      .actor = {{ENDS_ASLEEP}, {.body = hold_the_admin_lock}}},
-    {.name = "asleep: the end waits for what the dead held: two members",
+    {.name = "asleep: the end waits for what the dead held: two consumers",
      .slots = 4,
      .whole_entries = true,
      .before = an_end_behind_an_orphan,

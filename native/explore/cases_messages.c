@@ -1,4 +1,4 @@
-/* Producers and members: laps, shares, leases of the dead, sleep. */
+/* Producers and consumers: laps, shares, leases of the dead, sleep. */
 #include "cases.h"
 
 static void produce_and_leave(int me)
@@ -16,19 +16,19 @@ static void produce_and_give_up(int me)
 	world.producer[me] = NULL;
 }
 
-/* The handle's own seat is the member's, then nobody's, then a producer's; another
- * producer comes and goes while the member is there. */
+/* The handle's own seat is the consumer's, then nobody's, then a producer's; another
+ * producer comes and goes while the consumer is there. */
 static void take_turns_in_a_seat(int me)
 {
 	shmring *r = &handles[me];
-	uint32_t seat = world.member[me]->seat_index;
+	uint32_t seat = world.consumer[me]->seat_index;
 
 	MUST(shmring_producer_open(r, "beside", &world.producer[me]) == SHMRING_OK);
 	shmring_producer_close(world.producer[me]);
 	world.producer[me] = NULL;
 	take_what_is_there(me);
-	shmring_member_close(world.member[me]);
-	world.member[me] = NULL;
+	shmring_consumer_close(world.consumer[me]);
+	world.consumer[me] = NULL;
 	MUST(shmring_producer_open(r, "p", &world.producer[me]) == SHMRING_OK);
 	MUST(world.producer[me]->seat_index == seat);
 	produce(me);
@@ -72,16 +72,16 @@ static void interrupt_both_producers(int me)
 	shmring_producer_interrupt(world.producer[0], true);
 }
 
-static void interrupt_the_first_member(int me)
+static void interrupt_the_first_consumer(int me)
 {
 	(void)me;
-	shmring_member_interrupt(world.member[0], true);
+	shmring_consumer_interrupt(world.consumer[0], true);
 }
 
-static void interrupt_the_second_member(int me)
+static void interrupt_the_second_consumer(int me)
 {
 	(void)me;
-	shmring_member_interrupt(world.member[1], true);
+	shmring_consumer_interrupt(world.consumer[1], true);
 }
 
 static void three_waiting(void)
@@ -114,9 +114,9 @@ static void an_orphan(void)
 	orphan_of((struct shmring_branch_options){0});
 }
 
-static void a_lapsing_orphan(void)
+static void an_overrun_orphan(void)
 {
-	orphan_of((struct shmring_branch_options){.lapse = true});
+	orphan_of((struct shmring_branch_options){.drop_oldest = true});
 }
 
 /* Dead before: a producer whose claim of two slots is half filled, behind it a
@@ -153,9 +153,9 @@ static void a_hole_of_two_or_three(void)
 	explore_kill_handle(THREADS - 2);
 }
 
-static void a_lapsing_branch(void)
+static void a_branch_with_drop_oldest(void)
 {
-	(void)branch("a", (struct shmring_branch_options){.lapse = true});
+	(void)branch("a", (struct shmring_branch_options){.drop_oldest = true});
 	seat_actors();
 }
 
@@ -167,39 +167,39 @@ void recover(int me)
 }
 
 static const struct exploration cases[] = {
-    {.name = "a producer laps a member",
+    {.name = "a producer laps a consumer",
      .weak = true,
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 3)}, {SERVES}}},
-    {.name = "a producer laps a member that takes several",
+    {.name = "a producer laps a consumer that takes several",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 3)}, {SERVES, .slots = 2}}},
-    {.name = "a single producer laps an exclusive member",
+    {.name = "a single producer laps an exclusive consumer",
      .slots = 2,
      .options = OPT_SINGLE_PRODUCER,
      .before = an_exclusive_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 3)}, {SERVES}}},
-    {.name = "two producers and a member; a producer may die",
+    {.name = "two producers and a consumer; a producer may die",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 0), .mortal = true}, {PUSHES(1, 1)}, {SERVES}}},
-    {.name = "two producers overwrite what a member has released",
+    {.name = "two producers overwrite what a consumer has released",
      .slots = 2,
      .before = two_waiting,
      .keeps = 1,
-     .actor = {{PUSHES(2, 2)}, {PUSHES(3, 3)}, {MEMBER(take_what_is_there)}}},
-    {.name = "two producers lap a member; a producer may die",
+     .actor = {{PUSHES(2, 2)}, {PUSHES(3, 3)}, {CONSUMER(take_what_is_there)}}},
+    {.name = "two producers lap a consumer; a producer may die",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 1), .mortal = true}, {PUSHES(2, 2)}, {SERVES}}},
-    {.name = "producers of two sizes and a member; both may die",
+    {.name = "producers of two sizes and a consumer; both may die",
      .slots = 4,
      .before = one_branch,
      .keeps = 1,
@@ -221,40 +221,40 @@ static const struct exploration cases[] = {
      .actor = {{PRODUCER(produce_parts), .from = 0, .to = 2, .slots = 2, .mortal = true},
 	       {PUSHES(2, 2), .mortal = true},
 	       {SERVES}}},
-    {.name = "two members share; one may die",
+    {.name = "two consumers share; one may die",
      .weak = true,
      .slots = 4,
      .before = three_waiting,
      .keeps = 1,
      .actor = {{SERVES, .mortal = true}, {SERVES}}},
-    {.name = "a stray write falls into what a member's seat records",
+    {.name = "a stray write falls into what a consumer's seat records",
      .slots = 4,
      .before = three_waiting,
      .keeps = 1,
-     .actor = {{MEMBER(consume_out_of_order)}, {scribble_over_ranges}}},
-    {.name = "two members share; both may die",
+     .actor = {{CONSUMER(consume_out_of_order)}, {scribble_over_ranges}}},
+    {.name = "two consumers share; both may die",
      .weak = true,
      .slots = 4,
      .before = three_waiting,
      .keeps = 1,
      .actor = {{SERVES, .mortal = true}, {SERVES, .mortal = true}}},
-    {.name = "three members share; one may die",
+    {.name = "three consumers share; one may die",
      .slots = 4,
      .whole_entries = true,
      .before = two_waiting,
      .keeps = 1,
      .actor = {{SERVES, .mortal = true}, {SERVES}, {SERVES}}},
-    {.name = "two producers and two members",
+    {.name = "two producers and two consumers",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 0)}, {PUSHES(1, 1)}, {SERVES}, {SERVES}}},
-    {.name = "a producer and two members; a member may die",
+    {.name = "a producer and two consumers; a consumer may die",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PUSHES(0, 1)}, {SERVES, .mortal = true}, {SERVES}}},
-    {.name = "a producer laps two members, one of which may die",
+    {.name = "a producer laps two consumers, one of which may die",
      .slots = 2,
      .before = two_waiting,
      .keeps = 1,
@@ -269,7 +269,7 @@ static const struct exploration cases[] = {
      .before = a_chain,
      .keeps = 2,
      .actor = {{PUSHES(0, 2)}, {SERVES_BRANCH(0)}, {SERVES_BRANCH(1)}}},
-    {.name = "a chain whose first member may die",
+    {.name = "a chain whose first consumer may die",
      .weak = true,
      .slots = 2,
      .before = a_chain,
@@ -298,125 +298,128 @@ static const struct exploration cases[] = {
      .before = a_hole_of_two_or_three,
      .keeps = 1,
      .actor = {{.body = recover}, {PUSHES(0, 1)}}},
-    {.name = "a member hands its leases back",
+    {.name = "a consumer hands its leases back",
      .weak = true,
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
-     .actor = {{PUSHES(0, 1)}, {MEMBER(take_and_abandon)}, {SERVES}}},
+     .actor = {{PUSHES(0, 1)}, {CONSUMER(take_and_abandon)}, {SERVES}}},
     {.name = "one hands back to the other, and may die",
      .weak = true,
      .slots = 4,
      .before = two_waiting,
      .keeps = 1,
-     .actor = {{MEMBER(hand_back_and_consume), .stays = true, .slots = 2, .mortal = true}, {SERVES}}},
+     .actor = {{CONSUMER(hand_back_and_consume), .stays = true, .slots = 2, .mortal = true}, {SERVES}}},
     {.name = "one hands back where no seat is free, and may die",
      .weak = true,
      .slots = 4,
      .before = no_seat_left,
      .keeps = 1,
-     .actor = {{MEMBER(hand_back_without_a_seat), .stays = true, .mortal = true}, {SERVES}}},
+     .actor = {{CONSUMER(hand_back_without_a_seat), .stays = true, .mortal = true}, {SERVES}}},
     {.name = "one hands back while a producer laps",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
-     .actor = {{PUSHES(0, 2)}, {MEMBER(hand_back_and_consume), .stays = true, .slots = 1}}},
-    {.name = "a branch that lapses", .slots = 2, .before = a_lapsing_branch, .actor = {{PUSHES(0, 3)}, {SERVES}}},
-    {.name = "a branch that lapses, two producers",
+     .actor = {{PUSHES(0, 2)}, {CONSUMER(hand_back_and_consume), .stays = true, .slots = 1}}},
+    {.name = "a branch that is overrun",
      .slots = 2,
-     .before = a_lapsing_branch,
+     .before = a_branch_with_drop_oldest,
+     .actor = {{PUSHES(0, 3)}, {SERVES}}},
+    {.name = "a branch that is overrun, two producers",
+     .slots = 2,
+     .before = a_branch_with_drop_oldest,
      .actor = {{PUSHES(0, 1)}, {PUSHES(2, 2)}, {SERVES}}},
-    {.name = "a branch that lapses, whose only member may die",
+    {.name = "a branch that is overrun, whose only consumer may die",
      .slots = 2,
-     .before = a_lapsing_branch,
+     .before = a_branch_with_drop_oldest,
      .actor = {{PUSHES(0, 3)}, {SERVES, .mortal = true}}},
     {.name = "leases of the dead on a branch that lapses: a producer laps; the adopter may die",
      .slots = 4,
-     .before = a_lapsing_orphan,
+     .before = an_overrun_orphan,
      .actor = {{PUSHES(3, 4)}, {SERVES, .mortal = true}}},
     {.name = "a producer leaves while another one recovers",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PRODUCER(produce_and_leave), .from = 0, .to = 1}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
-    {.name = "a member's seat is a producer's next; its owner may die",
+    {.name = "a consumer's seat is a producer's next; its owner may die",
      .weak = true,
      .slots = 2,
      .before = two_waiting,
      .keeps = 1,
-     .actor = {{MEMBER(take_turns_in_a_seat), .from = 2, .to = 3, .mortal = true}, {SERVES}}},
+     .actor = {{CONSUMER(take_turns_in_a_seat), .from = 2, .to = 3, .mortal = true}, {SERVES}}},
     {.name = "a producer leaves without the admin lock while another one recovers",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
      .after = the_first_holds_nothing,
      .actor = {{PRODUCER(produce_and_give_up), .from = 0, .to = 1}, {PUSHES(1, 1), .mortal = true}, {SERVES}}},
-    {.name = "asleep: two members share what a producer pushes",
+    {.name = "asleep: two consumers share what a producer pushes",
      .slots = 2,
      .whole_entries = true,
      .before = one_branch,
      .keeps = 1,
-     .actor = {{PUSHES(0, 1)}, {MEMBER(consume_one_asleep)}, {MEMBER(consume_one_asleep)}}},
-    {.name = "asleep: a producer and a member wake each other",
+     .actor = {{PUSHES(0, 1)}, {CONSUMER(consume_one_asleep)}, {CONSUMER(consume_one_asleep)}}},
+    {.name = "asleep: a producer and a consumer wake each other",
      .weak = true,
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
-     .actor = {{PRODUCER(produce_asleep), .from = 0, .to = 3}, {MEMBER(consume_asleep), .stays = true}}},
-    {.name = "asleep: two producers and a member",
+     .actor = {{PRODUCER(produce_asleep), .from = 0, .to = 3}, {CONSUMER(consume_asleep), .stays = true}}},
+    {.name = "asleep: two producers and a consumer",
      .slots = 2,
      .whole_entries = true,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PRODUCER(produce_asleep), .from = 0, .to = 2},
 	       {PRODUCER(produce_asleep), .from = 2, .to = 3},
-	       {MEMBER(consume_asleep), .stays = true}}},
-    {.name = "asleep: a producer and two members",
+	       {CONSUMER(consume_asleep), .stays = true}}},
+    {.name = "asleep: a producer and two consumers",
      .slots = 2,
      .whole_entries = true,
      .before = one_branch,
      .keeps = 1,
      .actor = {{PRODUCER(produce_asleep), .from = 0, .to = 2},
-	       {MEMBER(consume_asleep), .stays = true},
-	       {MEMBER(consume_asleep), .stays = true}}},
+	       {CONSUMER(consume_asleep), .stays = true},
+	       {CONSUMER(consume_asleep), .stays = true}}},
     {.name = "asleep: a chain of two branches",
      .slots = 2,
      .whole_entries = true,
      .before = a_chain,
      .keeps = 2,
      .actor = {{PRODUCER(produce_asleep), .from = 0, .to = 2},
-	       {MEMBER(consume_asleep), .stays = true},
-	       {MEMBER(consume_asleep), .branch = 1, .stays = true}}},
-    {.name = "asleep: a member that waits is interrupted while a message comes",
+	       {CONSUMER(consume_asleep), .stays = true},
+	       {CONSUMER(consume_asleep), .branch = 1, .stays = true}}},
+    {.name = "asleep: a consumer that waits is interrupted while a message comes",
      .weak = true,
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
-     .actor = {{MEMBER(consume_until_interrupted)}, {.body = interrupt_the_first_member}, {PUSHES(0, 0)}}},
-    {.name = "asleep: of two members one is interrupted while a message comes",
+     .actor = {{CONSUMER(consume_until_interrupted)}, {.body = interrupt_the_first_consumer}, {PUSHES(0, 0)}}},
+    {.name = "asleep: of two consumers one is interrupted while a message comes",
      .slots = 2,
      .whole_entries = true,
      .before = one_branch,
      .keeps = 1,
-     .actor = {{MEMBER(consume_until_interrupted)},
-	       {MEMBER(consume_asleep), .stays = true},
-	       {.body = interrupt_the_first_member},
+     .actor = {{CONSUMER(consume_until_interrupted)},
+	       {CONSUMER(consume_asleep), .stays = true},
+	       {.body = interrupt_the_first_consumer},
 	       {PUSHES(0, 0)}}},
-    {.name = "asleep: of two members the second one is interrupted",
+    {.name = "asleep: of two consumers the second one is interrupted",
      .slots = 2,
      .before = one_branch,
      .keeps = 1,
-     .actor = {{MEMBER(consume_asleep), .stays = true},
-	       {MEMBER(consume_until_interrupted)},
-	       {.body = interrupt_the_second_member}}},
-    {.name = "asleep: of two members one stops waiting at its deadline",
+     .actor = {{CONSUMER(consume_asleep), .stays = true},
+	       {CONSUMER(consume_until_interrupted)},
+	       {.body = interrupt_the_second_consumer}}},
+    {.name = "asleep: of two consumers one stops waiting at its deadline",
      .slots = 2,
      .whole_entries = true,
      .before = one_who_pushes_and_takes,
      .keeps = 1,
-     .actor = {{MEMBER(push_take_and_push)},
-	       {MEMBER(consume_until_late), .in_time = true},
-	       {MEMBER(consume_one_asleep), .stays = true}}},
+     .actor = {{CONSUMER(push_take_and_push)},
+	       {CONSUMER(consume_until_late), .in_time = true},
+	       {CONSUMER(consume_one_asleep), .stays = true}}},
     {.name = "asleep: a producer that waits is interrupted",
      .weak = true,
      .slots = 2,
@@ -435,7 +438,7 @@ static const struct exploration cases[] = {
      .slots = 4,
      .before = an_orphan,
      .keeps = 1,
-     .actor = {{MEMBER(consume_asleep), .stays = true}, {PUSHES(3, 3)}, {.body = hold_the_admin_lock}}},
+     .actor = {{CONSUMER(consume_asleep), .stays = true}, {PUSHES(3, 3)}, {.body = hold_the_admin_lock}}},
 };
 
 const struct cases cases_of_messages = {cases, sizeof cases / sizeof *cases};

@@ -23,15 +23,15 @@ static void produce_ahead(int me)
 /* Reads everything that it might take, and takes then. */
 static void consume_read(int me)
 {
-	shmring_member *m = world.member[me];
+	shmring_consumer *m = world.consumer[me];
 
 	for (;;) {
 		uint64_t at = load_relaxed(&m->branch->taken.v) >> 8, end, number;
 		struct shmring_message message;
 
 		explore_look();
-		end = shmring_member_available(m);
-		MUST(shmring_member_reach(m) >= end);
+		end = shmring_consumer_available(m);
+		MUST(shmring_consumer_reach(m) >= end);
 		while (at < end) {
 			MUST(shmring_read(m->ring, &at, end, &message) == SHMRING_OK);
 			memcpy(&number, message.data, 8);
@@ -59,7 +59,7 @@ static void two_short_ones(void)
 
 static void consume_any_length(int me)
 {
-	shmring_member *m = world.member[me];
+	shmring_consumer *m = world.consumer[me];
 
 	for (;;) {
 		struct shmring_lease l;
@@ -133,19 +133,19 @@ static const struct exploration cases[] = {
      .before = an_exclusive_branch,
      .keeps = 1,
      .actor = {{PRODUCER(produce_ahead), .from = 0, .to = 4}, {SERVES}}},
-    {.name = "a member reads before it takes while a producer laps",
+    {.name = "a consumer reads before it takes while a producer laps",
      .weak = true,
      .slots = 2,
      .before = an_exclusive_branch,
      .keeps = 1,
-     .actor = {{PUSHES(0, 3)}, {MEMBER(consume_read), .stays = true}}},
-    {.name = "a long message overwrites what two members scan",
+     .actor = {{PUSHES(0, 3)}, {CONSUMER(consume_read), .stays = true}}},
+    {.name = "a long message overwrites what two consumers scan",
      .weak = true,
      .slots = 2,
      .before = two_short_ones,
      .actor = {{PRODUCER(produce_a_long_one)},
-	       {MEMBER(consume_any_length), .stays = true},
-	       {MEMBER(consume_any_length), .stays = true}}},
+	       {CONSUMER(consume_any_length), .stays = true},
+	       {CONSUMER(consume_any_length), .stays = true}}},
     {.name = "a long message overwrites what nobody reads",
      .weak = true,
      .slots = 2,

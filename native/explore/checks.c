@@ -1,7 +1,7 @@
 /* What the threads do, and what must be true of it. */
 #include "explore.h"
 
-/* A release; one that its member died in may have happened or not. */
+/* A release; one that its consumer died in may have happened or not. */
 enum { BEGUN = 1, DONE = 2 };
 
 static struct ghost *ghost(void)
@@ -26,8 +26,8 @@ static void wait_for_others(int me)
 	if (world.deaths)
 		(void)shmring_recover(&handles[me], &found);
 	/* Time passes, which stands still otherwise: who has put off an adoption tries it again. */
-	if (world.member[me] && world.member[me]->adopt_after_ns) {
-		world.member[me]->adopt_after_ns = world.member[me]->adopt_pause_ns = 0;
+	if (world.consumer[me] && world.consumer[me]->adopt_after_ns) {
+		world.consumer[me]->adopt_after_ns = world.consumer[me]->adopt_pause_ns = 0;
 	} else if (!found) {
 		explore_wait();
 	}
@@ -167,11 +167,11 @@ void produce_parts(int me)
 		ghost()->committed[a->from + i] = 1;
 }
 
-/* --- members ------------------------------------------------------------------------------- */
+/* --- consumers ------------------------------------------------------------------------------- */
 
 /* Everything that a lease shows; `numbers` for the time when it is given back. */
-static uint32_t deliver(shmring_member *m, const struct shmring_lease *l, uint64_t *last_seen, uint64_t *sequences,
-			uint64_t *numbers)
+static uint32_t deliver(shmring_consumer *m, const struct shmring_lease *l, uint64_t *last_seen,
+			uint64_t *sequences, uint64_t *numbers)
 {
 	struct ghost *g = ghost();
 	uint32_t b = m->branch_index, n = 0;
@@ -188,7 +188,7 @@ static uint32_t deliver(shmring_member *m, const struct shmring_lease *l, uint64
 		memcpy(&number, message.data, 8);
 		MUST(number < NUMBERS);
 		if (l->redelivered) {
-			MUST(g->member_died[b]);
+			MUST(g->consumer_died[b]);
 		} else {
 			MUST(!g->delivered[b][number]++);
 			MUST(*last_seen <= message.message_id);
@@ -204,7 +204,7 @@ static uint32_t deliver(shmring_member *m, const struct shmring_lease *l, uint64
 	return n;
 }
 
-static void give_back(shmring_member *m, const struct shmring_lease *l, const uint64_t *sequences,
+static void give_back(shmring_consumer *m, const struct shmring_lease *l, const uint64_t *sequences,
 		      const uint64_t *numbers, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
@@ -216,7 +216,7 @@ static void give_back(shmring_member *m, const struct shmring_lease *l, const ui
 		ghost()->released[m->branch_index][numbers[i]] = DONE;
 }
 
-static int take_one(shmring_member *m, uint32_t messages, uint64_t *last_seen)
+static int take_one(shmring_consumer *m, uint32_t messages, uint64_t *last_seen)
 {
 	struct shmring_lease l;
 	struct shmring_message only;
@@ -229,14 +229,14 @@ static int take_one(shmring_member *m, uint32_t messages, uint64_t *last_seen)
 		MUST(only.length == 8 && only.message_id >= l.first && only.message_id < l.end);
 	if (status == SHMRING_OK)
 		give_back(m, &l, sequences, numbers, deliver(m, &l, last_seen, sequences, numbers));
-	if (status == SHMRING_LAPSED)
+	if (status == SHMRING_OVERRUN)
 		ghost()->lost[m->branch_index] = 1;
 	return status;
 }
 
 void take_or_wait(int me, uint32_t messages)
 {
-	int status = take_one(world.member[me], messages, &ghost()->last_seen[me]);
+	int status = take_one(world.consumer[me], messages, &ghost()->last_seen[me]);
 
 	MUST(status == SHMRING_OK || status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED);
 	if (status == SHMRING_UNAVAILABLE)
@@ -246,7 +246,7 @@ void take_or_wait(int me, uint32_t messages)
 /* Three messages in one lease, which is split, and what is left. */
 void consume_out_of_order(int me)
 {
-	shmring_member *m = world.member[me];
+	shmring_consumer *m = world.consumer[me];
 	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
 	struct shmring_lease l;
 
@@ -258,13 +258,13 @@ void consume_out_of_order(int me)
 
 		give_back(m, &one, &sequences[k], &numbers[k], 1);
 	}
-	MUST(shmring_member_hold(m) == NONE);
+	MUST(shmring_consumer_hold(m) == NONE);
 }
 
-/* Somebody writes over what the first member's seat records. */
+/* Somebody writes over what the first consumer's seat records. */
 void scribble_over_ranges(int me)
 {
-	struct range *ranges = world.member[0]->seat->range;
+	struct range *ranges = world.consumer[0]->seat->range;
 
 	(void)me;
 	store_relaxed(&ranges[0].lo, NONE);
@@ -273,7 +273,7 @@ void scribble_over_ranges(int me)
 	store_relaxed(&ranges[0].hi, 0);
 }
 
-static void sleep_for_message(shmring_member *m)
+static void sleep_for_message(shmring_consumer *m)
 {
 	(void)shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_FUTEX);
 	MUST(!explore_spins());
@@ -287,13 +287,13 @@ static void serve(int me, bool sleeps)
 		int status;
 
 		explore_look();
-		status = take_one(world.member[me], a->slots ? a->slots : 1, &ghost()->last_seen[me]);
+		status = take_one(world.consumer[me], a->slots ? a->slots : 1, &ghost()->last_seen[me]);
 		if (status == SHMRING_E_DROPPED)
 			return;
 		MUST(status == SHMRING_OK || status == SHMRING_UNAVAILABLE || status == SHMRING_CONTENDED ||
-		     status == SHMRING_LAPSED);
+		     status == SHMRING_OVERRUN);
 		if (status == SHMRING_UNAVAILABLE && sleeps)
-			sleep_for_message(world.member[me]);
+			sleep_for_message(world.consumer[me]);
 		else if (status == SHMRING_UNAVAILABLE)
 			wait_for_others(me);
 	}
@@ -313,7 +313,7 @@ void consume_asleep(int me)
 static void serve_runs(int me, bool sleeps)
 {
 	const struct actor *a = &exploring->actor[me];
-	shmring_member *m = world.member[me];
+	shmring_consumer *m = world.consumer[me];
 
 	for (;;) {
 		uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
@@ -354,8 +354,8 @@ void consume_runs_asleep(int me)
 
 void consume_one_asleep(int me)
 {
-	while (take_one(world.member[me], 1, &ghost()->last_seen[me]) != SHMRING_OK)
-		(void)shmring_wait_message(world.member[me], INT64_MAX, SHMRING_WAIT_FUTEX);
+	while (take_one(world.consumer[me], 1, &ghost()->last_seen[me]) != SHMRING_OK)
+		(void)shmring_wait_message(world.consumer[me], INT64_MAX, SHMRING_WAIT_FUTEX);
 }
 
 void consume_until_late(int me)
@@ -364,9 +364,9 @@ void consume_until_late(int me)
 
 	do {
 		explore_look();
-		status = take_one(world.member[me], 1, &ghost()->last_seen[me]);
+		status = take_one(world.consumer[me], 1, &ghost()->last_seen[me]);
 		if (status == SHMRING_UNAVAILABLE)
-			status = shmring_wait_message(world.member[me], EXPLORE_DEADLINE_NS, SHMRING_WAIT_FUTEX);
+			status = shmring_wait_message(world.consumer[me], EXPLORE_DEADLINE_NS, SHMRING_WAIT_FUTEX);
 		MUST(status == SHMRING_TIMEOUT || !explore_spins());
 	} while (status != SHMRING_TIMEOUT);
 	explore_found();
@@ -375,7 +375,7 @@ void consume_until_late(int me)
 /* Leaves when it is told to, as who closes a handle tells who waits in it. */
 void consume_until_interrupted(int me)
 {
-	shmring_member *m = world.member[me];
+	shmring_consumer *m = world.consumer[me];
 
 	for (;;) {
 		explore_look();
@@ -385,8 +385,8 @@ void consume_until_interrupted(int me)
 			sleep_for_message(m);
 	}
 	explore_found();
-	shmring_member_close(m);
-	world.member[me] = NULL;
+	shmring_consumer_close(m);
+	world.consumer[me] = NULL;
 }
 
 void take_what_is_there(int me)
@@ -394,35 +394,35 @@ void take_what_is_there(int me)
 	int status;
 
 	do
-		status = take_one(world.member[me], 1, &ghost()->last_seen[me]);
-	while (status == SHMRING_OK || status == SHMRING_CONTENDED || status == SHMRING_LAPSED);
+		status = take_one(world.consumer[me], 1, &ghost()->last_seen[me]);
+	while (status == SHMRING_OK || status == SHMRING_CONTENDED || status == SHMRING_OVERRUN);
 	MUST(status == SHMRING_UNAVAILABLE);
 }
 
 /* Takes one message, and leaves as if it had died with it. */
 void take_and_abandon(int me)
 {
-	shmring_member *m = world.member[me];
+	shmring_consumer *m = world.consumer[me];
 	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
 	struct shmring_lease l;
 
 	if (shmring_take(m, 1, SMALL_SLOTS, &l) == SHMRING_OK)
 		(void)deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
-	ghost()->member_died[m->branch_index] = 1;
-	shmring_member_abandon(m);
-	world.member[me] = NULL;
+	ghost()->consumer_died[m->branch_index] = 1;
+	shmring_consumer_abandon(m);
+	world.consumer[me] = NULL;
 }
 
 /* Hands the first message back, and serves on. */
 void hand_back_and_consume(int me)
 {
-	shmring_member *m = world.member[me];
+	shmring_consumer *m = world.consumer[me];
 	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS];
 	struct shmring_lease l;
 
 	if (shmring_take(m, exploring->actor[me].slots, SMALL_SLOTS, &l) == SHMRING_OK) {
 		(void)deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
-		ghost()->member_died[m->branch_index] = 1; /* from here on it may come again */
+		ghost()->consumer_died[m->branch_index] = 1; /* from here on it may come again */
 		MUST(shmring_nack(m, l.end - 1, l.end) == SHMRING_OK);
 		if (l.messages > 1) {
 			l.end--;
@@ -435,13 +435,13 @@ void hand_back_and_consume(int me)
 /* Hands the first message back, and is the one that gets it again. */
 void hand_back_without_a_seat(int me)
 {
-	shmring_member *m = world.member[me];
+	shmring_consumer *m = world.consumer[me];
 	uint64_t sequences[SMALL_SLOTS], numbers[SMALL_SLOTS], first;
 	struct shmring_lease l;
 
 	if (shmring_take(m, 1, SMALL_SLOTS, &l) == SHMRING_OK) {
 		(void)deliver(m, &l, &ghost()->last_seen[me], sequences, numbers);
-		ghost()->member_died[m->branch_index] = 1; /* from here on it may come again */
+		ghost()->consumer_died[m->branch_index] = 1; /* from here on it may come again */
 		first = l.first;
 		if (shmring_nack(m, l.first, l.end) == SHMRING_OK) {
 			MUST(shmring_release(m, l.first, l.end) == SHMRING_E_INVALID);
@@ -465,7 +465,7 @@ static bool is_alive(int i)
 static void check_that_waiters_have_nothing(void)
 {
 	for (int i = 0; i < THREADS; i++) {
-		shmring_member *m = world.member[i];
+		shmring_consumer *m = world.consumer[i];
 		struct shmring_lease l;
 
 		if (m && (world.thread[i].status == PARKED || world.thread[i].status == SLEEPING))
@@ -473,13 +473,13 @@ static void check_that_waiters_have_nothing(void)
 	}
 }
 
-static void drain(shmring_member *m)
+static void drain(shmring_consumer *m)
 {
 	uint64_t last_seen = 0;
 	int status;
 
 	while ((status = take_one(m, 1, &last_seen)) != SHMRING_UNAVAILABLE)
-		MUST(status == SHMRING_OK || status == SHMRING_CONTENDED || status == SHMRING_LAPSED ||
+		MUST(status == SHMRING_OK || status == SHMRING_CONTENDED || status == SHMRING_OVERRUN ||
 		     status == SHMRING_ENDED);
 }
 
@@ -493,17 +493,17 @@ static void check_that_nothing_is_lost(uint32_t branches)
 				MUST(ghost()->released[b][number]);
 }
 
-static void check_laps(shmring_producer *p, shmring_member *const *m, uint32_t members)
+static void check_laps(shmring_producer *p, shmring_consumer *const *m, uint32_t consumers)
 {
 	for (uint64_t i = 0; i < 2 * exploring->slots; i++) {
 		uint64_t number = 1000 + i, id;
 		int status = shmring_push(p, &number, 8, KIND_BYTES, &id);
 
 		MUST(status == SHMRING_OK);
-		for (uint32_t k = 0; k < members; k++) {
+		for (uint32_t k = 0; k < consumers; k++) {
 			struct shmring_lease l;
 
-			while ((status = shmring_take(m[k], 1, 1, &l)) == SHMRING_LAPSED)
+			while ((status = shmring_take(m[k], 1, 1, &l)) == SHMRING_OVERRUN)
 				;
 			MUST(status == SHMRING_OK && !l.redelivered && payload(l.first) == number);
 			MUST(shmring_release(m[k], l.first, l.end) == SHMRING_OK);
@@ -537,7 +537,7 @@ static void leave(int i)
 void check_end(void)
 {
 	shmring *r = &handles[AFTER];
-	shmring_member *m[SMALL_BRANCHES] = {0};
+	shmring_consumer *m[SMALL_BRANCHES] = {0};
 	shmring_producer *p;
 	uint32_t branches = 0;
 
@@ -547,7 +547,7 @@ void check_end(void)
 	for (int i = 0; i < THREADS; i++)
 		if (is_alive(i)) {
 			shmring_producer_close(world.producer[i]);
-			shmring_member_close(world.member[i]);
+			shmring_consumer_close(world.consumer[i]);
 			leave(i);
 		}
 	leave(BEFORE);

@@ -31,7 +31,7 @@ enum {
 	HANDLES = THREADS + 2, /* one for what is there before, one for what comes after */
 	BEFORE = THREADS,
 	AFTER = THREADS + 1,
-	HEAP = 2048, /* bytes for each handle's producers and members */
+	HEAP = 2048, /* bytes for each handle's producers and consumers */
 };
 
 struct memory {
@@ -73,10 +73,10 @@ struct ghost {
 	uint8_t committed[NUMBERS];
 	uint8_t delivered[SMALL_BRANCHES][NUMBERS]; /* not counting redeliveries */
 	uint8_t released[SMALL_BRANCHES][NUMBERS];
-	uint8_t lost[SMALL_BRANCHES]; /* a branch lapsed */
-	uint8_t member_died[SMALL_BRANCHES];
+	uint8_t lost[SMALL_BRANCHES]; /* a branch overrun */
+	uint8_t consumer_died[SMALL_BRANCHES];
 	uint64_t followed; /* by the branch whose upstreams change */
-	uint8_t ends[THREADS]; /* that a member has been told of */
+	uint8_t ends[THREADS]; /* that a consumer has been told of */
 	uint64_t last_seen[THREADS];
 	uint64_t loaded[THREADS][2]; /* by a litmus test */
 };
@@ -84,7 +84,7 @@ struct ghost {
 struct world {
 	struct thread thread[THREADS];
 	struct shmring_producer *producer[HANDLES];
-	struct shmring_member *member[HANDLES];
+	struct shmring_consumer *consumer[HANDLES];
 	int outsider; /* the handle that acts while no thread runs */
 	uint32_t deaths;
 	uint32_t heap_used[HANDLES];
@@ -92,7 +92,7 @@ struct world {
 };
 
 /* What an actor has from the beginning. */
-enum actor_seat { NO_SEAT, A_PRODUCER, A_MEMBER };
+enum actor_seat { NO_SEAT, A_PRODUCER, A_CONSUMER };
 
 struct actor {
 	void (*body)(int me);
@@ -110,7 +110,7 @@ struct exploration {
 	uint32_t slots;
 	uint32_t options;
 	bool whole_entries; /* the filling and the reading of a control entry are not interleaved */
-	void (*before)(void); /* makes branches, members and producers */
+	void (*before)(void); /* makes branches, consumers and producers */
 	uint32_t keeps; /* branches below this stood from the beginning: nothing is lost there */
 	void (*after)(void); /* checks beyond the common ones */
 	bool weak; /* small enough for C11's memory model */

@@ -17,7 +17,7 @@ void open_producer(int i)
 
 static void join(int i, const char *name)
 {
-	MUST(shmring_join(&handles[i], name, NULL, "m", &world.member[i]) == SHMRING_OK);
+	MUST(shmring_join(&handles[i], name, NULL, "m", &world.consumer[i]) == SHMRING_OK);
 }
 
 /* The first numbers, which the checks know. */
@@ -36,13 +36,13 @@ void push_before(uint64_t count)
 void take_and_die(uint32_t messages)
 {
 	struct shmring_lease l;
-	shmring_member *m;
+	shmring_consumer *m;
 
 	MUST(shmring_join(&handles[THREADS - 1], "a", NULL, "dead", &m) == SHMRING_OK);
 	MUST(shmring_take(m, messages, messages, &l) == SHMRING_OK);
 	for (uint64_t at = l.first; at < l.end; at++)
 		world.ghost.delivered[0][at] = 1;
-	world.ghost.member_died[0] = 1;
+	world.ghost.consumer_died[0] = 1;
 	explore_kill_handle(THREADS - 1);
 }
 
@@ -61,7 +61,7 @@ void seat_actors(void)
 
 		if (a->seat == A_PRODUCER)
 			open_producer(i);
-		if (a->seat == A_MEMBER)
+		if (a->seat == A_CONSUMER)
 			join(i, names[a->branch]);
 	}
 }

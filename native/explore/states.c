@@ -19,7 +19,7 @@ static void add_region(void *start, size_t bytes)
 	regions[region_count++] = (struct region){start, bytes};
 }
 
-/* More separate leases than this no member here has. */
+/* More separate leases than this no consumer here has. */
 enum { LEASES_USED = 4 };
 
 /* All that makes a state, the stacks apart. */

@@ -10,8 +10,8 @@ enum { SEATS_OFFSET = 4096 };
 
 /* --- memory ------------------------------------------------------------------------- */
 
-/* The handle of what is there before makes all of the actors' members. */
-static_assert(HEAP >= THREADS * ((sizeof(struct shmring_member) + CELL - 1) / CELL * CELL), "heap");
+/* The handle of what is there before makes all of the actors' consumers. */
+static_assert(HEAP >= THREADS * ((sizeof(struct shmring_consumer) + CELL - 1) / CELL * CELL), "heap");
 
 static void *take_memory(size_t size)
 {

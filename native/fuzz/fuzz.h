@@ -7,7 +7,7 @@
 
 enum { FUZZ_SEATS = 8 };
 
-/* A ring with a branch "b", a follower "f" of it, and a lapsing "l"; ten
+/* A ring with a branch "b", a follower "f" of it, and "l" with drop_oldest; ten
  * messages of all kinds. */
 static inline shmring *fuzz_ring(void)
 {
@@ -23,7 +23,7 @@ static inline shmring *fuzz_ring(void)
 	NEED(shmring_subscribe(r, "b", &o, &b) == SHMRING_OK);
 	o.upstream = UINT64_C(1) << b;
 	NEED(shmring_subscribe(r, "f", &o, &b) == SHMRING_OK);
-	o = (struct shmring_branch_options){.start = SHMRING_EARLIEST, .lapse = true};
+	o = (struct shmring_branch_options){.start = SHMRING_EARLIEST, .drop_oldest = true};
 	NEED(shmring_subscribe(r, "l", &o, &b) == SHMRING_OK);
 	for (int i = 0; i < 3; i++) {
 		NEED(shmring_push_many(p, &number, 0, 5, NULL, 8, &id) == SHMRING_OK);

@@ -5,7 +5,7 @@
 struct ring {
 	shmring *r;
 	shmring_producer *p;
-	shmring_member *m[3];
+	shmring_consumer *m[3];
 	uint8_t *image; /* cursors, seats and control as they are before each input */
 	size_t bytes;
 };
@@ -17,7 +17,7 @@ static void set_up(struct ring *f)
 	f->r = fuzz_ring();
 	fuzz_fence(f->r);
 	for (int i = 0; i < 3; i++)
-		f->m[i] = member_of(f->r, names[i]);
+		f->m[i] = consumer_of(f->r, names[i]);
 	f->p = producer_of(f->r);
 	f->bytes = (size_t)(f->r->slots - (uint8_t *)f->r->cursors);
 	f->image = malloc(f->bytes);
@@ -30,7 +30,7 @@ static void put_back(struct ring *f)
 {
 	memcpy(f->r->cursors, f->image, f->bytes);
 	for (int i = 0; i < 3; i++) {
-		shmring_member *m = f->m[i];
+		shmring_consumer *m = f->m[i];
 
 		m->ranges_used = 0;
 		m->upstream_released = 0;
@@ -46,7 +46,7 @@ static uint32_t touch(const struct shmring_message *m)
 	return shmring_crc32c(0, m->data, m->length);
 }
 
-static void take(struct ring *f, shmring_member *m, uint64_t choice)
+static void take(struct ring *f, shmring_consumer *m, uint64_t choice)
 {
 	struct shmring_lease l;
 	struct shmring_message message;
@@ -60,7 +60,7 @@ static void take(struct ring *f, shmring_member *m, uint64_t choice)
 
 static void act(struct ring *f, uint64_t choice)
 {
-	shmring_member *m = f->m[(choice >> 4) % 3];
+	shmring_consumer *m = f->m[(choice >> 4) % 3];
 	uint64_t id;
 	uint32_t branch;
 
@@ -81,7 +81,7 @@ static void act(struct ring *f, uint64_t choice)
 		(void)shmring_wait_space(f->p, 1 + (choice >> 8 & 1023), 0, (uint8_t)(choice >> 8) % 5);
 		break;
 	case 5:
-		(void)shmring_member_available(m);
+		(void)shmring_consumer_available(m);
 		break;
 	case 6:
 		(void)shmring_subscribe(f->r, "new", NULL, &branch);

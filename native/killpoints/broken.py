@@ -54,9 +54,9 @@ BREAKS = [
     Break(
         "an end is counted when the branch has passed it",
         "end.c",
-        "\tif (!announce(m, seen, end)) {\n\t\tmember_raise_hold(m);\n\t\treturn false;\n\t}\n"
-        "\tif (!m->takes_ends)\n\t\treturn member_pass_over(m, seen, end, true);",
-        "\tif (!m->takes_ends)\n\t\treturn member_pass_over(m, seen, end, true) &&\n"
+        "\tif (!announce(m, seen, end)) {\n\t\tconsumer_raise_hold(m);\n\t\treturn false;\n\t}\n"
+        "\tif (!m->takes_ends)\n\t\treturn consumer_pass_over(m, seen, end, true);",
+        "\tif (!m->takes_ends)\n\t\treturn consumer_pass_over(m, seen, end, true) &&\n"
         "\t\t       (announce(m, end << 8 | m->seat_index, end), true);",
         "take up to the end",
     ),

@@ -86,23 +86,23 @@ static void arrive(struct survivors *s, const struct operation *o)
 
 	b.exclusive = o->alone && o->enter && shmring_find_branch(s->r, "b", &w) == SHMRING_OK &&
 		      load_relaxed(&s->r->cursors->branch[w].d.options) & BRANCH_EXCLUSIVE;
-	s->b = member_with(s->r, "b", &b);
-	s->w = shmring_find_branch(s->r, "w", &w) == SHMRING_OK ? member_of(s->r, "w") : NULL;
+	s->b = consumer_with(s->r, "b", &b);
+	s->w = shmring_find_branch(s->r, "w", &w) == SHMRING_OK ? consumer_of(s->r, "w") : NULL;
 	s->p = producer_of(s->r);
 }
 
 static void leave(struct survivors *s)
 {
 	shmring_producer_close(s->p);
-	shmring_member_close(s->b);
-	shmring_member_close(s->w);
+	shmring_consumer_close(s->b);
+	shmring_consumer_close(s->w);
 	shmring_close(s->r);
 }
 
 /* Takes all there is, one by one: a bit for each number, and for those that
  * came as redelivered; and how often the end. A message of several words has the
  * number in each. */
-static int drain(shmring_member *m, uint64_t *got, uint64_t *again, unsigned *ends)
+static int drain(shmring_consumer *m, uint64_t *got, uint64_t *again, unsigned *ends)
 {
 	struct shmring_lease l;
 	struct shmring_message message;
@@ -198,8 +198,8 @@ static void check(struct survivors *s, const struct operation *o, bool recover_f
 	if (s->w) /* before somebody takes the place of a "b" that was dropped */
 		CHECK_IS(drain(s->w, &w_got, &none, &w_ends), SHMRING_UNAVAILABLE);
 	if (status == SHMRING_E_DROPPED) { /* with its messages; a new one begins at the floor */
-		shmring_member_close(s->b);
-		s->b = member_of(s->r, "b");
+		shmring_consumer_close(s->b);
+		s->b = consumer_of(s->r, "b");
 		got = 0;
 		(void)drain(s->b, &got, &none, &ends);
 		got = waiting;

@@ -21,17 +21,17 @@ struct progress {
 struct victim {
 	shmring *r;
 	shmring_producer *p;
-	shmring_member *m;
+	shmring_consumer *m;
 	struct shmring_lease lease[3];
 	const char *path;
 	struct progress *shared;
 };
 
-/* Those who live on: a member of "b", one of "w", and a producer. */
+/* Those who live on: a consumer of "b", one of "w", and a producer. */
 struct survivors {
 	shmring *r;
 	shmring_producer *p;
-	shmring_member *b, *w;
+	shmring_consumer *b, *w;
 	const struct progress *victim;
 	/* What the points before this one have shown and no later one may undo. */
 	uint64_t arrived;
@@ -61,7 +61,7 @@ struct operation {
 
 /* What acts on the six, as designated initializers. */
 #define PRODUCER(function) .build = build_six, .enter = enter_producer, .act = function
-#define MEMBER(function) .build = build_six, .enter = enter_member, .act = function
+#define CONSUMER(function) .build = build_six, .enter = enter_consumer, .act = function
 
 /* The operations on one subject, a file each. */
 struct subject {
@@ -86,6 +86,6 @@ void build_followed(shmring *r);
 void build_orphan(shmring *r);
 void build_dead(shmring *r);
 void enter_producer(struct victim *v);
-void enter_member(struct victim *v);
+void enter_consumer(struct victim *v);
 
 #endif

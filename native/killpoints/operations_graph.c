@@ -19,8 +19,8 @@ static void act_subscribe(struct victim *v)
 static void act_subscribe_behind(struct victim *v)
 {
 	shmring_producer *p = producer_of(v->r);
-	shmring_member *n =
-	    member_with(v->r, "n", &(struct shmring_branch_options){.start = SHMRING_AT_SEQUENCE, .sequence = 7});
+	shmring_consumer *n = consumer_with(
+	    v->r, "n", &(struct shmring_branch_options){.start = SHMRING_AT_SEQUENCE, .sequence = 7});
 
 	NEED(push_number(p, 10) == SHMRING_OK);
 	NEED(pop_number(n) == SHMRING_UNAVAILABLE);
@@ -58,15 +58,15 @@ static void act_unfollow(struct victim *v)
 /* Whether the child made it or we do: it sees all that "b" still holds. */
 static void check_subscribed(struct survivors *s)
 {
-	shmring_member *n;
+	shmring_consumer *n;
 	uint32_t id;
 
 	CHECK(!s->victim->done || shmring_find_branch(s->r, "n", &id) == SHMRING_OK);
-	n = member_of(s->r, "n");
+	n = consumer_of(s->r, "n");
 	for (int64_t i = 0; i < 6; i++)
 		CHECK_IS(pop_number(n), i);
 	CHECK_IS(pop_number(n), SHMRING_UNAVAILABLE);
-	shmring_member_close(n);
+	shmring_consumer_close(n);
 	CHECK_IS(shmring_unsubscribe(s->r, "n"), SHMRING_OK);
 }
 
@@ -89,7 +89,7 @@ static void check_unfollowed(struct survivors *s)
 static void check_subscribed_behind(struct survivors *s)
 {
 	const struct progress *v = s->victim;
-	shmring_member *n;
+	shmring_consumer *n;
 	int64_t number;
 	uint32_t id;
 
@@ -98,7 +98,7 @@ static void check_subscribed_behind(struct survivors *s)
 		CHECK(!(visible_in_table(s->r) & BIT(10)));
 		return;
 	}
-	n = member_of(s->r, "n");
+	n = consumer_of(s->r, "n");
 	number = pop_number(n);
 	if (visible_in_table(s->r) & BIT(10))
 		CHECK(v->released & OF_THE_NEW ? number == SHMRING_UNAVAILABLE
@@ -106,7 +106,7 @@ static void check_subscribed_behind(struct survivors *s)
 	else
 		CHECK_IS(number, SHMRING_UNAVAILABLE);
 	CHECK_IS(pop_number(n), SHMRING_UNAVAILABLE);
-	shmring_member_close(n);
+	shmring_consumer_close(n);
 	CHECK_IS(shmring_unsubscribe(s->r, "n"), SHMRING_OK);
 }
 

@@ -1,4 +1,4 @@
-/* Rings, producers and members that come and go. */
+/* Rings, producers and consumers that come and go. */
 #include <dirent.h>
 
 #include "no_tmpfile.h"
@@ -6,7 +6,7 @@
 
 static void enter_with_leases(struct victim *v)
 {
-	enter_member(v);
+	enter_consumer(v);
 	for (int i = 0; i < 2; i++)
 		NEED(shmring_take(v->m, 2, 2, &v->lease[i]) == SHMRING_OK);
 }
@@ -19,30 +19,30 @@ static void close_handle(struct victim *v)
 
 static void act_join(struct victim *v)
 {
-	v->m = member_of(v->r, "b");
+	v->m = consumer_of(v->r, "b");
 }
 
 static void act_join_ephemeral(struct victim *v)
 {
-	v->m =
-	    member_with(v->r, "e", &(struct shmring_branch_options){.start = SHMRING_EARLIEST, .ephemeral = true});
+	v->m = consumer_with(v->r, "e",
+			     &(struct shmring_branch_options){.start = SHMRING_EARLIEST, .ephemeral = true});
 }
 
 static void act_leave(struct victim *v)
 {
 	v->shared->releasing = 0xf;
 	crash_order();
-	shmring_member_close(v->m);
+	shmring_consumer_close(v->m);
 	crash_order();
 	v->shared->released = 0xf;
 }
 
 static void act_abandon(struct victim *v)
 {
-	shmring_member_abandon(v->m);
+	shmring_consumer_abandon(v->m);
 }
 
-/* As shmring_member_close() does where it cannot get the admin lock. */
+/* As shmring_consumer_close() does where it cannot get the admin lock. */
 static void act_give_up(struct victim *v)
 {
 	seat_abandon(v->r, v->m->seat_index);

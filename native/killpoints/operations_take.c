@@ -1,4 +1,4 @@
-/* Taking, releasing, handing back; and what lapses. */
+/* Taking, releasing, handing back; and what is overrun. */
 #include "operations.h"
 
 static void build_exclusive(shmring *r)
@@ -18,21 +18,21 @@ static void build_six_and_the_end(shmring *r)
 	shmring_producer_close(p);
 }
 
-static void build_lapsing(shmring *r)
+static void build_drop_oldest(shmring *r)
 {
-	subscribe(r, "b", (struct shmring_branch_options){.lapse = true});
+	subscribe(r, "b", (struct shmring_branch_options){.drop_oldest = true});
 	push_numbers(r, 0, 1024);
 }
 
-static void build_lapsed(shmring *r)
+static void build_overrun(shmring *r)
 {
-	subscribe(r, "b", (struct shmring_branch_options){.lapse = true});
+	subscribe(r, "b", (struct shmring_branch_options){.drop_oldest = true});
 	push_numbers(r, 0, 1030);
 }
 
-static void build_lapsed_orphan(shmring *r)
+static void build_overrun_orphan(shmring *r)
 {
-	subscribe(r, "b", (struct shmring_branch_options){.lapse = true});
+	subscribe(r, "b", (struct shmring_branch_options){.drop_oldest = true});
 	push_numbers(r, 0, 6);
 	die(die_holding_four);
 	NEED(shmring_recover(r, NULL) == SHMRING_OK);
@@ -41,12 +41,12 @@ static void build_lapsed_orphan(shmring *r)
 
 static void enter_exclusive(struct victim *v)
 {
-	v->m = member_with(v->r, "b", &(struct shmring_branch_options){.exclusive = true});
+	v->m = consumer_with(v->r, "b", &(struct shmring_branch_options){.exclusive = true});
 }
 
 static void enter_with_one_lease(struct victim *v)
 {
-	enter_member(v);
+	enter_consumer(v);
 	NEED(shmring_take(v->m, 6, 6, &v->lease[0]) == SHMRING_OK);
 }
 
@@ -85,7 +85,7 @@ static void act_pop_one(struct victim *v)
 	release(v, v->lease[0].first, v->lease[0].end);
 }
 
-/* By a member that was woken, beside one that sleeps and work for both. */
+/* By a consumer that was woken, beside one that sleeps and work for both. */
 static void act_pop_woken(struct victim *v)
 {
 	v->m->woken = true;
@@ -123,15 +123,15 @@ static void act_pop_to_the_end(struct victim *v)
 	NEED(shmring_take(v->m, 1, 1, &v->lease[0]) == SHMRING_ENDED);
 }
 
-static void act_take_lapsed(struct victim *v)
+static void act_take_overrun(struct victim *v)
 {
-	NEED(shmring_take(v->m, 1, 1, &v->lease[0]) == SHMRING_LAPSED);
+	NEED(shmring_take(v->m, 1, 1, &v->lease[0]) == SHMRING_OVERRUN);
 }
 
-static void act_take_lapsed_twice(struct victim *v)
+static void act_take_overrun_twice(struct victim *v)
 {
-	act_take_lapsed(v); /* what the dead one held, then what nobody had taken */
-	act_take_lapsed(v);
+	act_take_overrun(v); /* what the dead one held, then what nobody had taken */
+	act_take_overrun(v);
 }
 
 /* Numbers are their sequences here: `b` gets the unbroken end of them. */
@@ -139,8 +139,8 @@ static void check_tail(struct survivors *s, int64_t last_before, bool pushes)
 {
 	int64_t first = (int64_t)load_acquire(&s->r->cursors->floor_next.v), last = first - 1, n;
 
-	while ((n = pop_number(s->b)) >= 0 || n == SHMRING_LAPSED) {
-		if (n == SHMRING_LAPSED) {
+	while ((n = pop_number(s->b)) >= 0 || n == SHMRING_OVERRUN) {
+		if (n == SHMRING_OVERRUN) {
 			CHECK(last == first - 1);
 			continue;
 		}
@@ -158,21 +158,21 @@ static void check_overwritten(struct survivors *s)
 	check_tail(s, 1023, true);
 }
 
-static void check_lapsed(struct survivors *s)
+static void check_overrun(struct survivors *s)
 {
 	check_tail(s, 1029, false);
 }
 
 static const struct operation operations[] = {
     {.name = "push that overwrites",
-     .build = build_lapsing,
+     .build = build_drop_oldest,
      .enter = enter_producer,
      .act = act_push_into_full,
      .numbered = true,
      .check = check_overwritten},
-    {.name = "pop", MEMBER(act_pop), .takes = 3},
-    {.name = "pop one", MEMBER(act_pop_one), .takes = 1},
-    {.name = "pop that passes a wake-up on", MEMBER(act_pop_woken), .takes = 3},
+    {.name = "pop", CONSUMER(act_pop), .takes = 3},
+    {.name = "pop one", CONSUMER(act_pop_one), .takes = 1},
+    {.name = "pop that passes a wake-up on", CONSUMER(act_pop_woken), .takes = 3},
     {.name = "pop, exclusive",
      .build = build_exclusive,
      .enter = enter_exclusive,
@@ -187,11 +187,11 @@ static const struct operation operations[] = {
      .takes = 1},
     {.name = "pop before a follower",
      .build = build_followed,
-     .enter = enter_member,
+     .enter = enter_consumer,
      .act = act_pop,
      .takes = 3,
      .behind = SIX_WAITING},
-    {.name = "three leases and releases", MEMBER(act_lease_release), .takes = SIX_WAITING},
+    {.name = "three leases and releases", CONSUMER(act_lease_release), .takes = SIX_WAITING},
     {.name = "releases that split a lease",
      .build = build_six,
      .enter = enter_with_one_lease,
@@ -202,22 +202,22 @@ static const struct operation operations[] = {
      .enter = enter_with_one_lease,
      .act = act_hand_back,
      .held = SIX_WAITING},
-    {.name = "take from the dead", .build = build_orphan, .enter = enter_member, .act = act_pop, .held = 0xf},
-    {.name = "take that has lapsed",
-     .build = build_lapsed,
-     .enter = enter_member,
-     .act = act_take_lapsed,
+    {.name = "take from the dead", .build = build_orphan, .enter = enter_consumer, .act = act_pop, .held = 0xf},
+    {.name = "take that is overrun",
+     .build = build_overrun,
+     .enter = enter_consumer,
+     .act = act_take_overrun,
      .numbered = true,
-     .check = check_lapsed},
-    {.name = "take from the dead that has lapsed",
-     .build = build_lapsed_orphan,
-     .enter = enter_member,
-     .act = act_take_lapsed_twice,
+     .check = check_overrun},
+    {.name = "take from the dead that is overrun",
+     .build = build_overrun_orphan,
+     .enter = enter_consumer,
+     .act = act_take_overrun_twice,
      .numbered = true,
-     .check = check_lapsed},
+     .check = check_overrun},
     {.name = "take up to the end",
      .build = build_six_and_the_end,
-     .enter = enter_member,
+     .enter = enter_consumer,
      .act = act_pop_to_the_end,
      .takes = SIX_WAITING,
      .ends = ENDS},

@@ -17,17 +17,17 @@ void subscribe(shmring *r, const char *name, struct shmring_branch_options o)
 	NEED(shmring_subscribe(r, name, &o, NULL) == SHMRING_OK);
 }
 
-/* A branch "w" whose members all sleep, so that every wake-up has work to do. */
+/* A branch "w" whose consumers all sleep, so that every wake-up has work to do. */
 void add_sleepers(shmring *r, struct shmring_branch_options o)
 {
-	shmring_member *m;
+	shmring_consumer *m;
 
 	subscribe(r, "w", o);
-	m = member_of(r, "w");
+	m = consumer_of(r, "w");
 	while (pop_number(m) >= 0)
 		;
 	NEED(shmring_wait_message(m, clock_ns() + 1, SHMRING_WAIT_FUTEX) == SHMRING_TIMEOUT);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 }
 
 void build_six(shmring *r)
@@ -51,10 +51,10 @@ void build_followed(shmring *r)
 int die_holding_four(void *path)
 {
 	shmring *r = ring_again(path);
-	shmring_member *m = member_of(r, "b"), *e;
+	shmring_consumer *m = consumer_of(r, "b"), *e;
 	struct shmring_lease l;
 
-	e = member_with(r, "e", &(struct shmring_branch_options){.start = SHMRING_EARLIEST, .ephemeral = true});
+	e = consumer_with(r, "e", &(struct shmring_branch_options){.start = SHMRING_EARLIEST, .ephemeral = true});
 	NEED(shmring_take(e, 1, 1, &l) == SHMRING_OK);
 	NEED(shmring_take(m, 2, 2, &l) == SHMRING_OK && shmring_take(m, 2, 2, &l) == SHMRING_OK);
 	raise(SIGKILL);
@@ -97,7 +97,7 @@ void enter_producer(struct victim *v)
 	v->p = producer_of(v->r);
 }
 
-void enter_member(struct victim *v)
+void enter_consumer(struct victim *v)
 {
-	v->m = member_of(v->r, "b");
+	v->m = consumer_of(v->r, "b");
 }

@@ -1,7 +1,7 @@
 /* _shmring.Batch: several messages that are read in place. */
 #include <string.h>
 
-#include "members.h"
+#include "consumers.h"
 
 static size_t batch_count(const struct lease *self)
 {
@@ -90,7 +90,7 @@ static int batch_getbuffer(PyObject *op, Py_buffer *buffer, int flags)
 {
 	int status;
 
-	WITH_GUARD(member_of(op), status = export_rows((struct lease *)op, buffer, flags));
+	WITH_GUARD(consumer_of(op), status = export_rows((struct lease *)op, buffer, flags));
 	return status;
 }
 
@@ -162,12 +162,12 @@ static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
 	PyObject *copy = NULL;
 	bool in_place;
 
-	WITH_GUARD(member_of(op), in_place = batch_rows(self) != NULL;
+	WITH_GUARD(consumer_of(op), in_place = batch_rows(self) != NULL;
 		   if (!in_place && !PyErr_Occurred()) copy = array_copied(self));
 	return in_place ? array_in_place(op) : copy;
 }
 
-/* One member of every message, as a numpy array of its own. */
+/* One consumer of every message, as a numpy array of its own. */
 static PyObject *column(struct lease *self, size_t offset, size_t width, const char *type)
 {
 	const struct shmring_message *messages = batch_messages(self);
@@ -304,16 +304,16 @@ static PyObject *batch_nack(PyObject *op, PyObject *args, PyObject *keywords)
 
 /* --- the type ------------------------------------------------------------------------ */
 
-GUARDED_GETTER(get_lengths, member_of(op));
-GUARDED_GETTER(get_message_ids, member_of(op));
-GUARDED_GETTER(get_times, member_of(op));
-GUARDED_GETTER(get_kinds, member_of(op));
-GUARDED_GETTER(get_slots, member_of(op));
-GUARDED_GETTER(get_offsets, member_of(op));
-GUARDED_ARGUMENT(lease_release, member_of(op));
-GUARDED_KEYWORDS(batch_nack, member_of(op));
-GUARDED_FAST(lease_exit, member_of(op));
-GUARDED_INDEX(batch_item, member_of(op));
+GUARDED_GETTER(get_lengths, consumer_of(op));
+GUARDED_GETTER(get_message_ids, consumer_of(op));
+GUARDED_GETTER(get_times, consumer_of(op));
+GUARDED_GETTER(get_kinds, consumer_of(op));
+GUARDED_GETTER(get_slots, consumer_of(op));
+GUARDED_GETTER(get_offsets, consumer_of(op));
+GUARDED_ARGUMENT(lease_release, consumer_of(op));
+GUARDED_KEYWORDS(batch_nack, consumer_of(op));
+GUARDED_FAST(lease_exit, consumer_of(op));
+GUARDED_INDEX(batch_item, consumer_of(op));
 
 static PyMethodDef methods[] = {
     {"release", GUARDED(lease_release), METH_NOARGS,

@@ -29,7 +29,7 @@ static bool journal_lives(struct producer *self, uint32_t branch)
 {
 	struct shmring_branch_info info;
 
-	return is_journal(self, branch, &info) && info.members > 0;
+	return is_journal(self, branch, &info) && info.consumers > 0;
 }
 
 /* False, with an exception, if nobody would make a message durable. */

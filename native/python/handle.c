@@ -12,7 +12,7 @@
 
 /* --- lifetime ---------------------------------------------------------------------- */
 
-/* A producer or a member, closed until handle_opened(). */
+/* A producer or a consumer, closed until handle_opened(). */
 struct handle *handle_new(PyTypeObject *type, size_t nbytes, struct ring *ring, int (*finish)(struct handle *))
 {
 	struct handle *handle = PyObject_New(struct handle, type);
@@ -25,7 +25,7 @@ struct handle *handle_new(PyTypeObject *type, size_t nbytes, struct ring *ring, 
 	return handle;
 }
 
-/* A producer or a member. */
+/* A producer or a consumer. */
 static bool on_ring(const struct handle *handle)
 {
 	return handle->below && !handle->below->below;
@@ -88,7 +88,7 @@ void handle_let_go(struct handle *handle)
 
 	if (pins_changed(handle, (size_t)-1))
 		return;
-	/* A lease stands on a member, which stands on a ring. */
+	/* A lease stands on a consumer, which stands on a ring. */
 	WITH_GUARD(below && below->below ? below : handle, (void)handle_finish(handle));
 }
 

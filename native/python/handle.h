@@ -1,13 +1,13 @@
-/* The base of rings, producers, members and leases.
+/* The base of rings, producers, consumers and leases.
  *
- * Lifetimes. A handle stands on another: lease -> member -> ring, producer ->
+ * Lifetimes. A handle stands on another: lease -> consumer -> ring, producer ->
  * ring. It references that one, so there are no cycles and nothing needs the
  * collector, and pins it until it has finished. What the user closes is closed
  * for the user at once; the core's handle stays until the last pin is gone (a
  * thread in a wait, a living lease, an exported buffer). A ring closes its
- * producers and members with it; a lease outlives the closing of its member.
+ * producers and consumers with it; a lease outlives the closing of its consumer.
  *
- * Threads. The core's producers and members want one thread at a time. The GIL
+ * Threads. The core's producers and consumers want one thread at a time. The GIL
  * gives them that, and in a free-threaded Python each handle's guard: the lock
  * that such a Python keeps in every object, taken as a critical section. It is
  * given up where the GIL would be: where a thread detaches from Python, or waits
@@ -15,13 +15,13 @@
  *
  *   guard of        is the lock of    and keeps
  *   producer        itself            its words, the core's producer, its claim
- *   member          itself            its words, the core's member, its leases
- *   lease, batch    its member        its words
+ *   consumer          itself            its words, the core's consumer, its leases
+ *   lease, batch    its consumer        its words
  *   ring            itself            `closed`, and the list `above`
  *
  * Every call of a handle's type runs under its guard (GUARDED), save for those of
  * rings, which pin the ring and call what the core locks itself. Core calls on a
- * producer or member are made with the GIL held, save for
+ * producer or consumer are made with the GIL held, save for
  *   - the _wait functions, which touch no state of the handle;
  *   - copies of a MiB or more, while `busy` keeps other threads out of that
  *     producer (push.c) and the reader holds a lease (take.c);
@@ -191,7 +191,7 @@ static inline void handle_init(struct handle *handle, struct handle *below, int 
 		handle_pin(below);
 }
 
-/* The ring of a producer or a member. */
+/* The ring of a producer or a consumer. */
 static inline struct ring *ring_of(const struct handle *handle)
 {
 	return (struct ring *)handle->below;

@@ -1,10 +1,10 @@
 /* _shmring.Lease: one message that is read in place. What it shares with a
  * Batch is here too: how long the core's hold lasts. */
 #include "mapped.h"
-#include "members.h"
+#include "consumers.h"
 
 /* For as long as others may well be at it; what stays held then is handed back by closing. */
-int member_hand_back(struct member *self, uint64_t first, uint64_t end)
+int consumer_hand_back(struct consumer *self, uint64_t first, uint64_t end)
 {
 	int64_t since = deadline_after(0);
 	int status;
@@ -24,7 +24,7 @@ int member_hand_back(struct member *self, uint64_t first, uint64_t end)
  * piece at an end of what is held needs no further entry. */
 static int settle_parts(struct lease *self)
 {
-	struct member *member = (struct member *)self->handle.below;
+	struct consumer *consumer = (struct consumer *)self->handle.below;
 	uint64_t first = self->range.first;
 	int failed = SHMRING_OK;
 
@@ -36,8 +36,8 @@ static int settle_parts(struct lease *self)
 		while (i < n && self->parts[i] == back)
 			i++;
 		end = i < n ? self->messages[i].message_id : self->range.end;
-		status = back ? member_hand_back(member, first, end)
-			      : status_of_taken(shmring_release(member->core, first, end));
+		status = back ? consumer_hand_back(consumer, first, end)
+			      : status_of_taken(shmring_release(consumer->core, first, end));
 		failed = failed ? failed : status;
 		first = end;
 	}
@@ -46,28 +46,28 @@ static int settle_parts(struct lease *self)
 
 /* When the user has released the lease and no buffer over it is left, whichever
  * comes last. Buffers may die in any thread, also without the user's doing: the
- * guard makes that thread alone with the member. */
+ * guard makes that thread alone with the consumer. */
 static int lease_finish(struct handle *handle)
 {
 	struct lease *self = (struct lease *)handle;
-	struct member *member = (struct member *)handle->below;
+	struct consumer *consumer = (struct consumer *)handle->below;
 
-	if (member->abandoned)
+	if (consumer->abandoned)
 		return SHMRING_OK;
 	if (self->nacked)
-		return member_hand_back(member, self->range.first, self->range.end);
+		return consumer_hand_back(consumer, self->range.first, self->range.end);
 	if (self->parts)
 		return settle_parts(self);
-	return status_of_taken(shmring_release(member->core, self->range.first, self->range.end));
+	return status_of_taken(shmring_release(consumer->core, self->range.first, self->range.end));
 }
 
-PyObject *lease_new(struct member *member, PyTypeObject *type, const struct shmring_lease *range)
+PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct shmring_lease *range)
 {
 	struct lease *self = PyObject_New(struct lease, type);
 
 	if (!self)
 		return NULL;
-	handle_init(&self->handle, &member->handle, lease_finish);
+	handle_init(&self->handle, &consumer->handle, lease_finish);
 	self->range = *range;
 	self->messages = NULL;
 	self->nacked = false;
@@ -86,17 +86,17 @@ static int close_nacked(struct lease *self)
 	return handle_close(&self->handle);
 }
 
-/* The member stays until an error's text has been read. A lease that is closed already may have none. */
+/* The consumer stays until an error's text has been read. A lease that is closed already may have none. */
 static PyObject *closed_by(int (*close)(struct lease *), struct lease *self)
 {
-	struct handle *member = self->handle.below;
+	struct handle *consumer = self->handle.below;
 	PyObject *result;
 
 	if (self->handle.closed)
 		Py_RETURN_NONE;
-	handle_pin(member);
+	handle_pin(consumer);
 	result = result_of(lease_ring(self), close(self));
-	(void)handle_unpin(member);
+	(void)handle_unpin(consumer);
 	return result;
 }
 
@@ -254,9 +254,9 @@ static PyObject *get_arrow_array(PyObject *op, PyObject *args, PyObject *keyword
 	return capsules;
 }
 
-GUARDED_ARGUMENT(lease_release, member_of(op));
-GUARDED_ARGUMENT(lease_nack, member_of(op));
-GUARDED_FAST(lease_exit, member_of(op));
+GUARDED_ARGUMENT(lease_release, consumer_of(op));
+GUARDED_ARGUMENT(lease_nack, consumer_of(op));
+GUARDED_FAST(lease_exit, consumer_of(op));
 
 static PyMethodDef methods[] = {
     {"release", GUARDED(lease_release), METH_NOARGS,

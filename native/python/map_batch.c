@@ -3,7 +3,7 @@
 
 #include "arrow_layout.h"
 #include "mapped.h"
-#include "members.h"
+#include "consumers.h"
 
 /* What an importer of pyarrow's makes of the arrays. */
 static PyObject *import_array(PyObject *import, struct ArrowArray *array, PyObject *schema)

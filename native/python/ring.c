@@ -66,8 +66,8 @@ static PyObject *ring_producer(PyObject *self, PyObject *args)
 
 static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 {
-	static char *names[] = {"branch",    "name",  "start",    "sequence", "exclusive",
-				"ephemeral", "lapse", "upstream", "wait",     NULL};
+	static char *names[] = {"branch",    "name",        "start",    "sequence", "exclusive",
+				"ephemeral", "drop_oldest", "upstream", "wait",     NULL};
 	struct ring *ring = (struct ring *)self;
 	struct shmring_branch_options options = {0};
 	const char *branch;
@@ -77,20 +77,20 @@ static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
 	int start;
 	int exclusive;
 	int ephemeral;
-	int lapse;
+	int drop_oldest;
 	int wait;
 
 	if (!PyArg_ParseTupleAndKeywords(args, keywords, "sziKpppKi", names, &branch, &name, &start, &sequence,
-					 &exclusive, &ephemeral, &lapse, &upstream, &wait) ||
+					 &exclusive, &ephemeral, &drop_oldest, &upstream, &wait) ||
 	    !ring_hold(ring))
 		return NULL;
 	options.start = (uint8_t)start;
 	options.sequence = sequence;
 	options.exclusive = exclusive;
 	options.ephemeral = ephemeral;
-	options.lapse = lapse;
+	options.drop_oldest = drop_oldest;
 	options.upstream = upstream;
-	return let_go_with(ring, member_open(ring, branch, &options, name, wait));
+	return let_go_with(ring, consumer_open(ring, branch, &options, name, wait));
 }
 
 static PyObject *number_or_error(struct ring *ring, int status, unsigned long number)
@@ -100,7 +100,7 @@ static PyObject *number_or_error(struct ring *ring, int status, unsigned long nu
 
 static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywords)
 {
-	static char *names[] = {"branch", "start", "sequence", "exclusive", "lapse", "upstream", NULL};
+	static char *names[] = {"branch", "start", "sequence", "exclusive", "drop_oldest", "upstream", NULL};
 	struct ring *ring = (struct ring *)self;
 	struct shmring_branch_options options = {0};
 	const char *branch;
@@ -108,18 +108,18 @@ static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywor
 	unsigned long long upstream;
 	int start;
 	int exclusive;
-	int lapse;
+	int drop_oldest;
 	uint32_t id;
 	int status;
 
 	if (!PyArg_ParseTupleAndKeywords(args, keywords, "siKppK", names, &branch, &start, &sequence, &exclusive,
-					 &lapse, &upstream) ||
+					 &drop_oldest, &upstream) ||
 	    !ring_hold(ring))
 		return NULL;
 	options.start = (uint8_t)start;
 	options.sequence = sequence;
 	options.exclusive = exclusive;
-	options.lapse = lapse;
+	options.drop_oldest = drop_oldest;
 	options.upstream = upstream;
 	Py_BEGIN_ALLOW_THREADS status = shmring_subscribe(ring->core, branch, &options, &id);
 	Py_END_ALLOW_THREADS return let_go_with(ring, number_or_error(ring, status, id));
@@ -244,10 +244,11 @@ static PyObject *branch_dict(const struct shmring_branch_info *info)
 {
 	return Py_BuildValue("{s:I,s:N,s:O,s:O,s:O,s:K,s:K,s:K,s:K,s:I,s:I}", "id", info->id, "name",
 			     text(info->name, sizeof info->name), "exclusive", flag(info->exclusive), "ephemeral",
-			     flag(info->ephemeral), "lapse", flag(info->lapse), "upstream",
+			     flag(info->ephemeral), "drop_oldest", flag(info->drop_oldest), "upstream",
 			     (unsigned long long)info->upstream, "position", (unsigned long long)info->position,
 			     "released", (unsigned long long)info->released, "ends",
-			     (unsigned long long)info->ends, "members", info->members, "orphans", info->orphans);
+			     (unsigned long long)info->ends, "consumers", info->consumers, "orphans",
+			     info->orphans);
 }
 
 /* Appends and gives the reference up. */
@@ -293,7 +294,7 @@ static PyObject *seat_dict(const struct shmring_seat_info *info)
 	    sequence_or_none(info->hold), "messages", (unsigned long long)info->messages, "bytes",
 	    (unsigned long long)info->bytes, "full_waits", (unsigned long long)info->full_waits, "empty_waits",
 	    (unsigned long long)info->empty_waits, "contended", (unsigned long long)info->contended, "recovered",
-	    (unsigned long long)info->recovered, "lapsed", (unsigned long long)info->lapsed, "dropped",
+	    (unsigned long long)info->recovered, "overrun", (unsigned long long)info->overrun, "dropped",
 	    (unsigned long long)info->dropped);
 }
 
@@ -415,9 +416,9 @@ static PyObject *get_floor(PyObject *self, void *Py_UNUSED(closure))
 static PyMethodDef methods[] = {
     {"producer", ring_producer, METH_VARARGS, "producer(name, when_full, wait) -> Producer"},
     {"join", FASTCALL(ring_join), METH_VARARGS | METH_KEYWORDS,
-     "join(branch, name, start, sequence, exclusive, ephemeral, lapse, upstream, wait) -> Member"},
+     "join(branch, name, start, sequence, exclusive, ephemeral, drop_oldest, upstream, wait) -> Consumer"},
     {"subscribe", FASTCALL(ring_subscribe), METH_VARARGS | METH_KEYWORDS,
-     "subscribe(branch, start, sequence, exclusive, lapse, upstream) -> the branch's number"},
+     "subscribe(branch, start, sequence, exclusive, drop_oldest, upstream) -> the branch's number"},
     {"unsubscribe", ring_unsubscribe, METH_VARARGS, "unsubscribe(branch)"},
     {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
     {"unfollow", ring_unfollow, METH_VARARGS, "unfollow(id, upstream)"},

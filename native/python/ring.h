@@ -1,8 +1,8 @@
-/* Rings, from which producers and members come. */
+/* Rings, from which producers and consumers come. */
 #ifndef SHMRING_BINDING_RING_H
 #define SHMRING_BINDING_RING_H
 
-#include "members.h"
+#include "consumers.h"
 #include "producers.h"
 
 PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core);

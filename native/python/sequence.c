@@ -1,5 +1,5 @@
 /* The low level: next(), done(), available() and slot() of producers and consumers. */
-#include "members.h"
+#include "consumers.h"
 #include "producers.h"
 
 static PyObject *slot(PyObject *op, uint64_t sequence, bool readonly)
@@ -82,9 +82,9 @@ PyObject *producer_slot(PyObject *op, PyObject *number)
 		   : NULL;
 }
 
-/* --- members ------------------------------------------------------------------------- */
+/* --- consumers ------------------------------------------------------------------------- */
 
-static bool taken_add(struct member *self, uint64_t sequence, const struct shmring_lease *lease)
+static bool taken_add(struct consumer *self, uint64_t sequence, const struct shmring_lease *lease)
 {
 	if (self->taken_count == self->taken_room) {
 		size_t room = self->taken_room ? 2 * self->taken_room : 16;
@@ -101,8 +101,8 @@ static bool taken_add(struct member *self, uint64_t sequence, const struct shmri
 	return true;
 }
 
-/* Notes what was taken. False: an exception is set, and it is not this member's any more. */
-static bool keep(struct member *self, const struct shmring_lease *lease, int64_t *sequence)
+/* Notes what was taken. False: an exception is set, and it is not this consumer's any more. */
+static bool keep(struct consumer *self, const struct shmring_lease *lease, int64_t *sequence)
 {
 	struct ring *ring = ring_of(&self->handle);
 	struct shmring_message message;
@@ -118,7 +118,7 @@ static bool keep(struct member *self, const struct shmring_lease *lease, int64_t
 		raise_not_read(ring, status, position);
 		(void)shmring_release(self->core, lease->first, lease->end);
 	} else {
-		(void)member_hand_back(self, lease->first, lease->end);
+		(void)consumer_hand_back(self, lease->first, lease->end);
 	}
 	(void)handle_unpin(&self->handle);
 	return kept;
@@ -126,13 +126,13 @@ static bool keep(struct member *self, const struct shmring_lease *lease, int64_t
 
 /* Takes up to `messages` messages. *sequence is the first, or the answer
  * SHMRING_UNAVAILABLE or SHMRING_CONTENDED. False: an exception is set. */
-static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t *sequence)
+static bool take(struct consumer *self, uint32_t messages, uint64_t slots, int64_t *sequence)
 {
 	struct ring *ring = ring_of(&self->handle);
 	struct shmring_lease lease;
 	int status = shmring_take(self->core, messages, slots, &lease);
 
-	/* An exclusive member races nobody, but an end waits for what its dead predecessor
+	/* An exclusive consumer races nobody, but an end waits for what its dead predecessor
 	 * held while another process has the admin lock. */
 	if (status == SHMRING_CONTENDED && self->exclusive)
 		status = SHMRING_UNAVAILABLE;
@@ -141,8 +141,8 @@ static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t
 		return true;
 	if (status == SHMRING_OK)
 		return keep(self, &lease, sequence);
-	if (status == SHMRING_LAPSED) {
-		raise_lapsed(self);
+	if (status == SHMRING_OVERRUN) {
+		raise_overrun(self);
 	} else if (status == SHMRING_ENDED) {
 		self->ends++;
 		raise_end(self);
@@ -152,17 +152,17 @@ static bool take(struct member *self, uint32_t messages, uint64_t slots, int64_t
 	return false;
 }
 
-PyObject *member_next(PyObject *op, PyObject *Py_UNUSED(ignored))
+PyObject *consumer_next(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 	int64_t sequence;
 
-	if (!member_usable(self) || !take(self, 1, 1, &sequence))
+	if (!consumer_usable(self) || !take(self, 1, 1, &sequence))
 		return NULL;
 	return PyLong_FromLongLong(sequence);
 }
 
-static bool release(struct member *self, size_t i)
+static bool release(struct consumer *self, size_t i)
 {
 	struct taken t = self->taken[i];
 	int status;
@@ -174,7 +174,7 @@ static bool release(struct member *self, size_t i)
 	return status == SHMRING_OK;
 }
 
-static PyObject *not_taken(struct member *self, uint64_t sequence)
+static PyObject *not_taken(struct consumer *self, uint64_t sequence)
 {
 	return PyErr_Format(
 	    PyExc_ValueError,
@@ -182,9 +182,9 @@ static PyObject *not_taken(struct member *self, uint64_t sequence)
 	    self->branch, ring_of(&self->handle)->label, (unsigned long long)sequence);
 }
 
-/* An exclusive member may go on beyond what it took, up to available(): what
+/* An exclusive consumer may go on beyond what it took, up to available(): what
  * lies between is taken now, and all up to `last` released. */
-static PyObject *done_exclusive(struct member *self, uint64_t last)
+static PyObject *done_exclusive(struct consumer *self, uint64_t last)
 {
 	struct shmring_branch_info info;
 	bool taken = false;
@@ -219,12 +219,12 @@ static PyObject *done_exclusive(struct member *self, uint64_t last)
 	Py_RETURN_NONE;
 }
 
-PyObject *member_done(PyObject *op, PyObject *number)
+PyObject *consumer_done(PyObject *op, PyObject *number)
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 	uint64_t sequence;
 
-	if (!parse_count(number, "sequence", INT64_MAX, &sequence) || !member_usable(self))
+	if (!parse_count(number, "sequence", INT64_MAX, &sequence) || !consumer_usable(self))
 		return NULL;
 	if (self->exclusive)
 		return done_exclusive(self, sequence);
@@ -237,16 +237,16 @@ PyObject *member_done(PyObject *op, PyObject *number)
 	return not_taken(self, sequence);
 }
 
-PyObject *member_available(PyObject *op, PyObject *Py_UNUSED(ignored))
+PyObject *consumer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 
-	if (!member_usable(self))
+	if (!consumer_usable(self))
 		return NULL;
 	if (!self->exclusive)
 		return PyErr_Format(
 		    PyExc_ValueError,
-		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, whose one member "
+		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, whose one consumer "
 		    "nobody races",
 		    self->branch, ring_of(&self->handle)->label);
 	/* Behind a long message no slot is a message before its end. */
@@ -256,14 +256,14 @@ PyObject *member_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 		if (last->end - last->sequence > 1)
 			return PyLong_FromUnsignedLongLong(last->sequence + 1);
 	}
-	return PyLong_FromUnsignedLongLong(shmring_member_available(self->core));
+	return PyLong_FromUnsignedLongLong(shmring_consumer_available(self->core));
 }
 
-PyObject *member_slot(PyObject *op, PyObject *number)
+PyObject *consumer_slot(PyObject *op, PyObject *number)
 {
 	uint64_t sequence;
 
-	return parse_count(number, "sequence", INT64_MAX, &sequence) && member_usable((struct member *)op)
+	return parse_count(number, "sequence", INT64_MAX, &sequence) && consumer_usable((struct consumer *)op)
 		   ? slot(op, sequence, true)
 		   : NULL;
 }

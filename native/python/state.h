@@ -35,8 +35,8 @@ struct state {
 	PyTypeObject *ring;
 	PyTypeObject *producer;
 	PyTypeObject *claim;
-	PyTypeObject *member;
-	PyTypeObject *member_iterator;
+	PyTypeObject *consumer;
+	PyTypeObject *consumer_iterator;
 	PyTypeObject *lease;
 	PyTypeObject *batch;
 	PyTypeObject *view;
@@ -45,7 +45,7 @@ struct state {
 	PyObject *full;
 	PyObject *empty;
 	PyObject *end_of_stream;
-	PyObject *lapsed;
+	PyObject *overrun;
 	PyObject *not_durable;
 	struct names names;
 };

@@ -20,7 +20,7 @@ static const struct {
     {SHMRING_E_NO_SPACE, "NoSpace", NULL},
     {SHMRING_E_TOO_LARGE, "MessageTooLarge", NULL},
     {SHMRING_E_SECOND_PRODUCER, "SecondProducer", NULL},
-    {SHMRING_E_SECOND_MEMBER, "SecondMember", NULL},
+    {SHMRING_E_SECOND_CONSUMER, "SecondConsumer", NULL},
     {SHMRING_E_LIMIT, "LimitReached", NULL},
     {SHMRING_E_LEASES, "TooManyLeases", NULL},
     {SHMRING_E_CLAIM_OPEN, "ClaimOpen", NULL},
@@ -50,7 +50,7 @@ int errors_load(struct state *state)
 	state->full = PyObject_GetAttrString(module, "Full");
 	state->empty = PyObject_GetAttrString(module, "Empty");
 	state->end_of_stream = PyObject_GetAttrString(module, "EndOfStream");
-	state->lapsed = PyObject_GetAttrString(module, "Lapsed");
+	state->overrun = PyObject_GetAttrString(module, "Overrun");
 	state->not_durable = PyObject_GetAttrString(module, "NotDurable");
 	Py_DECREF(module);
 	return PyErr_Occurred() ? -1 : 0;

@@ -1,11 +1,11 @@
 /* Taking: pop(), lease(), lease_many(), iteration. */
 #include <string.h>
 
-#include "members.h"
+#include "consumers.h"
 
 /* --- trying again ------------------------------------------------------------------ */
 
-void raise_lapsed(struct member *self)
+void raise_overrun(struct consumer *self)
 {
 	struct state *state = ring_of(&self->handle)->state;
 	PyObject *text;
@@ -13,13 +13,13 @@ void raise_lapsed(struct member *self)
 	uint64_t end;
 	PyObject *error;
 
-	shmring_member_lapsed(self->core, &first, &end);
+	shmring_consumer_overrun(self->core, &first, &end);
 	text = error_text();
-	error = text ? PyObject_CallFunction(state->lapsed, "NKK", text, (unsigned long long)first,
+	error = text ? PyObject_CallFunction(state->overrun, "NKK", text, (unsigned long long)first,
 					     (unsigned long long)(end - 1))
 		     : NULL;
 	if (error)
-		PyErr_SetObject(state->lapsed, error);
+		PyErr_SetObject(state->overrun, error);
 	Py_XDECREF(error);
 }
 
@@ -38,25 +38,25 @@ void raise_not_read(struct ring *ring, int status, uint64_t position)
 
 static int wait_message(struct handle *handle, uint64_t Py_UNUSED(wanted), int64_t deadline)
 {
-	struct member *self = (struct member *)handle;
+	struct consumer *self = (struct consumer *)handle;
 
 	return shmring_wait_message(self->core, deadline, self->wait);
 }
 
 /* What to do after shmring_take() has answered `status`. */
-static enum retry member_retry(struct member *self, int status, struct patience *patience)
+static enum retry consumer_retry(struct consumer *self, int status, struct patience *patience)
 {
 	enum retry retry;
 
-	if (status == SHMRING_LAPSED) {
-		raise_lapsed(self);
+	if (status == SHMRING_OVERRUN) {
+		raise_overrun(self);
 		return RETRY_RAISED;
 	}
 	retry = handle_retry(&self->handle, status, patience, wait_message, 0);
-	return retry != RETRY_RAISED && !member_usable(self) ? RETRY_RAISED : retry;
+	return retry != RETRY_RAISED && !consumer_usable(self) ? RETRY_RAISED : retry;
 }
 
-static void raise_empty(struct member *self, int64_t timeout)
+static void raise_empty(struct consumer *self, int64_t timeout)
 {
 	struct ring *ring = ring_of(&self->handle);
 	char reason[EXPLANATION_BYTES];
@@ -75,7 +75,7 @@ static void raise_empty(struct member *self, int64_t timeout)
 	Py_XDECREF(seconds);
 }
 
-PyObject *raise_end(struct member *self)
+PyObject *raise_end(struct consumer *self)
 {
 	return PyErr_Format(ring_of(&self->handle)->state->end_of_stream,
 			    "the stream has ended: branch \"%U\" of ring \"%U\" has come to an end marker",
@@ -92,7 +92,7 @@ enum taking {
 
 /* Messages, and `message` NULL: a batch says itself, when it is read, that one is damaged, which
  * must not cost the others. */
-static inline int take_now(struct member *self, uint32_t messages, struct shmring_lease *lease,
+static inline int take_now(struct consumer *self, uint32_t messages, struct shmring_lease *lease,
 			   struct shmring_message *message)
 {
 	return message ? shmring_take_one(self->core, lease, message)
@@ -100,8 +100,8 @@ static inline int take_now(struct member *self, uint32_t messages, struct shmrin
 }
 
 /* After a first try, which has said `status`: tries on. `ends` is what self->ends was when this thread
- * began: of threads that share a member the core tells one of an end. */
-static enum taking take_on(struct member *self, uint32_t messages, int64_t timeout, uint64_t ends, int status,
+ * began: of threads that share a consumer the core tells one of an end. */
+static enum taking take_on(struct consumer *self, uint32_t messages, int64_t timeout, uint64_t ends, int status,
 			   struct shmring_lease *lease, struct shmring_message *message)
 {
 	struct patience patience = {.timeout = timeout};
@@ -112,7 +112,7 @@ static enum taking take_on(struct member *self, uint32_t messages, int64_t timeo
 			self->ends++;
 			return TAKING_END;
 		}
-		retry = member_retry(self, status, &patience);
+		retry = consumer_retry(self, status, &patience);
 		if (retry == RETRY_OVER)
 			raise_empty(self, timeout);
 		if (retry != RETRY_AGAIN)
@@ -124,8 +124,8 @@ static enum taking take_on(struct member *self, uint32_t messages, int64_t timeo
 	return TAKING_DONE;
 }
 
-static bool parse_only_timeout(struct member *self, const char *function, PyObject *const *args, Py_ssize_t nargs,
-			       PyObject *kwnames, int64_t *timeout)
+static bool parse_only_timeout(struct consumer *self, const char *function, PyObject *const *args,
+			       Py_ssize_t nargs, PyObject *kwnames, int64_t *timeout)
 {
 	PyObject *const order[] = {ring_of(&self->handle)->state->names.timeout};
 	PyObject *sorted[1] = {NULL};
@@ -148,7 +148,7 @@ __attribute__((noinline)) static PyObject *copy_large(const struct shmring_messa
 
 /* The message as bytes, released. NULL without an exception at an end marker. No other thread has had its
  * turn when the first try is over, so self->ends is what it was. */
-static inline PyObject *pop_bytes(struct member *self, int64_t timeout)
+static inline PyObject *pop_bytes(struct consumer *self, int64_t timeout)
 {
 	struct shmring_lease lease;
 	struct shmring_message message;
@@ -166,21 +166,21 @@ static inline PyObject *pop_bytes(struct member *self, int64_t timeout)
 	if (__builtin_expect(bytes != NULL, 1))
 		(void)shmring_release(self->core, lease.first, lease.end);
 	else
-		(void)member_hand_back(self, lease.first, lease.end);
+		(void)consumer_hand_back(self, lease.first, lease.end);
 	(void)handle_unpin(&self->handle);
 	return bytes;
 }
 
-static inline PyObject *pop_or_raise(struct member *self, int64_t timeout)
+static inline PyObject *pop_or_raise(struct consumer *self, int64_t timeout)
 {
-	PyObject *bytes = member_usable(self) ? pop_bytes(self, timeout) : NULL;
+	PyObject *bytes = consumer_usable(self) ? pop_bytes(self, timeout) : NULL;
 
 	return bytes || PyErr_Occurred() ? bytes : raise_end(self);
 }
 
 /* With a timeout. */
-__attribute__((noinline)) static PyObject *pop_within(struct member *self, PyObject *const *args, Py_ssize_t nargs,
-						      PyObject *kwnames)
+__attribute__((noinline)) static PyObject *pop_within(struct consumer *self, PyObject *const *args,
+						      Py_ssize_t nargs, PyObject *kwnames)
 {
 	int64_t timeout = FOREVER;
 
@@ -188,37 +188,37 @@ __attribute__((noinline)) static PyObject *pop_within(struct member *self, PyObj
 									       : NULL;
 }
 
-PyObject *member_pop(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+PyObject *consumer_pop(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 
 	return __builtin_expect(nargs || kwnames, 0) ? pop_within(self, args, nargs, kwnames)
 						     : pop_or_raise(self, FOREVER);
 }
 
-PyObject *member_iternext(PyObject *op)
+PyObject *consumer_iternext(PyObject *op)
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 
-	return member_usable(self) ? pop_bytes(self, FOREVER) : NULL;
+	return consumer_usable(self) ? pop_bytes(self, FOREVER) : NULL;
 }
 
-/* A loop over a member. Each ends at an end marker, also where threads share it. */
-struct member_iterator {
+/* A loop over a consumer. Each ends at an end marker, also where threads share it. */
+struct consumer_iterator {
 	PyObject ob_base;
-	struct member *member;
+	struct consumer *consumer;
 	uint64_t ends;
 };
 
-PyObject *member_iter(PyObject *op)
+PyObject *consumer_iter(PyObject *op)
 {
-	struct member *self = (struct member *)op;
-	struct member_iterator *iterator =
-	    PyObject_New(struct member_iterator, ring_of(&self->handle)->state->member_iterator);
+	struct consumer *self = (struct consumer *)op;
+	struct consumer_iterator *iterator =
+	    PyObject_New(struct consumer_iterator, ring_of(&self->handle)->state->consumer_iterator);
 
 	if (!iterator)
 		return NULL;
-	iterator->member = (struct member *)Py_NewRef(op);
+	iterator->consumer = (struct consumer *)Py_NewRef(op);
 	iterator->ends = self->ends;
 	return (PyObject *)iterator;
 }
@@ -227,21 +227,21 @@ static void iterator_dealloc(PyObject *op)
 {
 	PyTypeObject *type = Py_TYPE(op);
 
-	Py_DECREF((PyObject *)((struct member_iterator *)op)->member);
+	Py_DECREF((PyObject *)((struct consumer_iterator *)op)->consumer);
 	PyObject_Free(op);
 	Py_DECREF(type);
 }
 
 static PyObject *iterator_next(PyObject *op)
 {
-	struct member_iterator *self = (struct member_iterator *)op;
+	struct consumer_iterator *self = (struct consumer_iterator *)op;
 
-	if (!member_usable(self->member) || self->member->ends != self->ends)
+	if (!consumer_usable(self->consumer) || self->consumer->ends != self->ends)
 		return NULL;
-	return pop_bytes(self->member, FOREVER);
+	return pop_bytes(self->consumer, FOREVER);
 }
 
-GUARDED_UNARY(iterator_next, ((struct member_iterator *)op)->member);
+GUARDED_UNARY(iterator_next, ((struct consumer_iterator *)op)->consumer);
 
 static PyType_Slot iterator_slots[] = {
     {Py_tp_dealloc, iterator_dealloc},
@@ -250,10 +250,11 @@ static PyType_Slot iterator_slots[] = {
     {0, NULL},
 };
 
-PyType_Spec member_iterator_spec = MADE_HERE("shmring.ConsumerIterator", struct member_iterator, iterator_slots);
+PyType_Spec consumer_iterator_spec =
+    MADE_HERE("shmring.ConsumerIterator", struct consumer_iterator, iterator_slots);
 
 /* A lease of one message, or of up to `messages`, that a batch reads. */
-static PyObject *take_lease(struct member *self, PyTypeObject *type, uint32_t messages, int64_t timeout)
+static PyObject *take_lease(struct consumer *self, PyTypeObject *type, uint32_t messages, int64_t timeout)
 {
 	bool batch = type == ring_of(&self->handle)->state->batch;
 	struct shmring_lease range;
@@ -275,25 +276,25 @@ static PyObject *take_lease(struct member *self, PyTypeObject *type, uint32_t me
 	if (lease)
 		((struct lease *)lease)->message = message;
 	else
-		(void)member_hand_back(self, range.first, range.end);
+		(void)consumer_hand_back(self, range.first, range.end);
 	(void)handle_unpin(&self->handle);
 	return lease;
 }
 
-PyObject *member_lease(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+PyObject *consumer_lease(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 	int64_t timeout = FOREVER;
 
 	if (((nargs || kwnames) && !parse_only_timeout(self, "lease", args, nargs, kwnames, &timeout)) ||
-	    !member_usable(self))
+	    !consumer_usable(self))
 		return NULL;
 	return take_lease(self, ring_of(&self->handle)->state->lease, 1, timeout);
 }
 
-PyObject *member_lease_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+PyObject *consumer_lease_many(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 	const struct names *names = &ring_of(&self->handle)->state->names;
 	PyObject *const order[] = {names->max_messages, names->timeout};
 	PyObject *sorted[2] = {NULL};
@@ -303,7 +304,7 @@ PyObject *member_lease_many(PyObject *op, PyObject *const *args, Py_ssize_t narg
 	if (!arguments_sort("lease_many", "the largest number of messages", args, nargs, kwnames, order, 1, 2,
 			    sorted) ||
 	    !parse_count(sorted[0], "max_messages", INT64_MAX, &messages) ||
-	    (sorted[1] && !parse_timeout(sorted[1], &timeout)) || !member_usable(self))
+	    (sorted[1] && !parse_timeout(sorted[1], &timeout)) || !consumer_usable(self))
 		return NULL;
 	if (messages == 0) {
 		PyErr_SetString(PyExc_ValueError, "max_messages must be at least 1, not 0");

@@ -47,12 +47,12 @@ class BranchDict(TypedDict):
     name: str
     exclusive: bool
     ephemeral: bool
-    lapse: bool
+    drop_oldest: bool
     upstream: int
     position: int
     released: int
     ends: int
-    members: int
+    consumers: int
     orphans: int
 
 class HolderDict(TypedDict):
@@ -83,7 +83,7 @@ class SeatDict(TypedDict):
     empty_waits: int
     contended: int
     recovered: int
-    lapsed: int
+    overrun: int
     dropped: int
 
 def path_of(name: str, /) -> str: ...
@@ -201,7 +201,7 @@ class Ring:
         sequence: int,
         exclusive: bool,
         ephemeral: bool,
-        lapse: bool,
+        drop_oldest: bool,
         upstream: int,
         wait: int,
     ) -> Consumer: ...
@@ -211,7 +211,7 @@ class Ring:
         start: int,
         sequence: int,
         exclusive: bool,
-        lapse: bool,
+        drop_oldest: bool,
         upstream: int,
     ) -> int: ...
     def unsubscribe(self, branch: str, /) -> None: ...

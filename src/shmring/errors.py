@@ -20,7 +20,6 @@ __all__ = [
     "ForkedHandle",
     "Full",
     "JournalGap",
-    "Lapsed",
     "LimitReached",
     "Locked",
     "MessageTooLarge",
@@ -28,12 +27,13 @@ __all__ = [
     "NoSpace",
     "NotARing",
     "NotDurable",
+    "Overrun",
     "PermissionRefused",
     "PositionNotFound",
     "RingExists",
     "RingNotFound",
     "SchemaMismatch",
-    "SecondMember",
+    "SecondConsumer",
     "SecondProducer",
     "ShmringError",
     "SidecarError",
@@ -63,8 +63,8 @@ class EndOfStream(ShmringError):
     """
 
 
-class Lapsed(ShmringError):
-    """A branch that may lapse fell too far behind and lost messages.
+class Overrun(ShmringError):
+    """A branch with drop_oldest fell too far behind and lost messages.
 
     The branch has already moved on: the next call returns the oldest message still held.
 
@@ -126,8 +126,8 @@ class SecondProducer(ShmringError):
     """A single-producer ring has a living producer already."""
 
 
-class SecondMember(ShmringError):
-    """An exclusive branch has a living member already."""
+class SecondConsumer(ShmringError):
+    """An exclusive branch has a living consumer already."""
 
 
 class LimitReached(ShmringError):
@@ -135,7 +135,7 @@ class LimitReached(ShmringError):
 
 
 class TooManyLeases(ShmringError):
-    """This member holds as many separate leases as its seat can record."""
+    """This consumer holds as many separate leases as its seat can record."""
 
 
 class ClaimOpen(ShmringError):
@@ -147,7 +147,7 @@ class BranchNotFound(ShmringError, LookupError):
 
 
 class BranchDropped(ShmringError):
-    """The branch was dropped while this member was attached to it."""
+    """The branch was dropped while this consumer was attached to it."""
 
 
 class NotDurable(ShmringError, TimeoutError):

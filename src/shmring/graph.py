@@ -112,8 +112,8 @@ class Sequence(Closing, Node):
     def done(self, sequence: int, length: int = 300) -> None:
         """Give a slot on: a producer publishes it, a branch releases it.
 
-        Where nobody races, the whole batch up to `sequence` at once: see available(). Members of a
-        shared branch may be done in any order.
+        Where nobody races, the whole batch up to `sequence` at once: see available(). Consumers of
+        a shared branch may be done in any order.
 
         Parameters
         ----------
@@ -140,7 +140,7 @@ class Sequence(Closing, Node):
 
         Raises
         ------
-        ValueError : several producers or members share this; there is no such promise then
+        ValueError : several producers or consumers share this; there is no such promise then
         """
         return self._handle.available()
 

@@ -77,7 +77,7 @@ def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
 def held_since(ring: Ring, branches: Sequence[BranchRecord]) -> int:
     """The lowest sequence still held; the ring's own floor moves only when a producer needs it."""
     floor = ring.floor
-    held = [b["released"] for b in branches if not b["lapse"]]
+    held = [b["released"] for b in branches if not b["drop_oldest"]]
     return max(floor, min(held)) if held else floor
 
 
@@ -109,11 +109,11 @@ def stats(ring: Ring) -> RingStats:
         "holder": ring.holder(),
         "branches": branches,
         "participants": seats,
-        "totals": {"producer": _total(seats, "producer"), "member": _total(seats, "member")},
+        "totals": {"producer": _total(seats, "producer"), "consumer": _total(seats, "consumer")},
     }
 
 
-def _total(seats: list[SeatRecord], role: Literal["producer", "member"]) -> Counters:
+def _total(seats: list[SeatRecord], role: Literal["producer", "consumer"]) -> Counters:
     those: list[Any] = [seat for seat in seats if seat["role"] == role]
     names = Counters.__annotations__
     return cast("Counters", {name: sum(seat[name] for seat in those) for name in names})

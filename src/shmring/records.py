@@ -27,8 +27,8 @@ __all__ = [
     "seat_records",
 ]
 
-_ROLES = {0: "attached", 1: "producer", 2: "member"}
-_HOLDERS = {1: "claim", 2: "lease", 3: "members", 4: "no member"}
+_ROLES = {0: "attached", 1: "producer", 2: "consumer"}
+_HOLDERS = {1: "claim", 2: "lease", 3: "consumers", 4: "no consumer"}
 
 
 class CreateOptions(TypedDict, total=False):
@@ -72,25 +72,25 @@ class BranchRecord(TypedDict):
 
     Attributes
     ----------
-    exclusive, ephemeral, lapse : as of :meth:`shmring.Ring.consumer`
+    exclusive, ephemeral, drop_oldest : as of :meth:`shmring.Ring.consumer`
     after : names of the branches it follows; none: the producers
     position : the next sequence to be taken
     released : all below has been released
     ends : of the stream, so many has the branch come to
-    members : the living
-    orphans : members that died, whose messages await redelivery
+    consumers : the living
+    orphans : consumers that died, whose messages await redelivery
     """
 
     id: int
     name: str
     exclusive: bool
     ephemeral: bool
-    lapse: bool
+    drop_oldest: bool
     after: list[str]
     position: int
     released: int
     ends: int
-    members: int
+    consumers: int
     orphans: int
 
 
@@ -109,7 +109,7 @@ class Counters(TypedDict):
     empty_waits: int
     contended: int
     recovered: int
-    lapsed: int
+    overrun: int
     dropped: int
 
 
@@ -118,16 +118,16 @@ class SeatRecord(Counters):
 
     Attributes
     ----------
-    role : "attached", "producer" or "member"
-    branch : of a member; else None
+    role : "attached", "producer" or "consumer"
+    branch : of a consumer; else None
     stopped : alive, but not running: by SIGSTOP or a debugger
     orphaned : the participant died, and what it held awaits redelivery
     claim, hold : first sequence that it has claimed, lowest that it holds, or None
-    messages, bytes, full_waits, empty_waits, contended, recovered, lapsed, dropped : its counters
+    messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : its counters
     """
 
     seat: int
-    role: Literal["attached", "producer", "member", "unknown"]
+    role: Literal["attached", "producer", "consumer", "unknown"]
     branch: str | None
     pid: int
     alive: bool
@@ -144,8 +144,8 @@ class HolderRecord(TypedDict):
 
     Attributes
     ----------
-    kind : "claim": a producer has neither committed nor aborted; "lease": a member has not
-        released; "members": the branch's members have still to take it; "no member"
+    kind : "claim": a producer has neither committed nor aborted; "lease": a consumer has not
+        released; "consumers": the branch's consumers have still to take it; "no consumer"
     branch : None for a claim
     name, pid, alive, stopped : of the participant; None, None, False and False where there is none
     sequence : the lowest that is held
@@ -154,7 +154,7 @@ class HolderRecord(TypedDict):
     words : the same as a sentence, as :class:`shmring.Full` says it
     """
 
-    kind: Literal["claim", "lease", "members", "no member"]
+    kind: Literal["claim", "lease", "consumers", "no consumer"]
     branch: str | None
     name: str | None
     pid: int | None
@@ -186,7 +186,7 @@ class RingStats(TypedDict):
     holder: HolderRecord | None
     branches: list[BranchLag]
     participants: list[SeatRecord]
-    totals: dict[Literal["producer", "member"], Counters]
+    totals: dict[Literal["producer", "consumer"], Counters]
 
 
 def ring_info(info: RingDict) -> RingInfo:
@@ -227,7 +227,7 @@ def seat_records(core: Ring) -> list[SeatRecord]:
         seat: dict[str, Any] = {**found}
         role = _ROLES.get(found["role"], "unknown")
         seat["role"] = role
-        seat["branch"] = names.get(found["branch"]) if role == "member" else None
+        seat["branch"] = names.get(found["branch"]) if role == "consumer" else None
         seat["orphaned"] = seat.pop("state") == 2
         seats.append(cast("SeatRecord", seat))
     return seats

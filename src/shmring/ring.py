@@ -186,12 +186,12 @@ class Ring(Closing):
         start: Start | int = DEFAULT_START,
         exclusive: bool = False,
         ephemeral: bool = False,
-        lapse: bool = False,
+        drop_oldest: bool = False,
         after: str | Iterable[str] = (),
         wait: Wait = "default",
         name: str | None = None,
     ) -> Consumer:
-        """Join a branch, made first unless it is there; its members share its messages.
+        """Join a branch, made first unless it is there; its consumers share its messages.
 
         Parameters
         ----------
@@ -201,10 +201,10 @@ class Ring(Closing):
             whose claim lies before that, and is still open, is not delivered either) or a
             sequence, of which the first message at or after it is
             delivered first. A branch that is there goes on where it stands
-        exclusive : one member only
-        ephemeral : dropped with its last member; otherwise it keeps holding the producers
-        lapse : loses the oldest messages rather than hold the producers (Lapsed says which). What
-            its living consumers have leased holds them all the same
+        exclusive : one consumer only
+        ephemeral : dropped with its last consumer; otherwise it keeps holding the producers
+        drop_oldest : loses the oldest messages rather than hold the producers (Overrun says
+            which). What its living consumers have leased holds them all the same
         after : names of branches it follows: it sees a message when all of them have released it
         wait : as of producer()
         name : what this participant is called in statistics
@@ -213,7 +213,7 @@ class Ring(Closing):
 
         Raises
         ------
-        SecondMember : the branch is exclusive and its member lives
+        SecondConsumer : the branch is exclusive and its consumer lives
         LimitReached : 64 branches or every seat are taken
         BranchNotFound : a name in `after` is no branch
         ValueError : the start lies ahead of the producers
@@ -227,7 +227,7 @@ class Ring(Closing):
             sequence=sequence,
             exclusive=exclusive,
             ephemeral=ephemeral,
-            lapse=lapse,
+            drop_oldest=drop_oldest,
             upstream=_upstream(core, after),
             wait=choose(WAITS, "wait", wait),
         )
@@ -238,7 +238,7 @@ class Ring(Closing):
         *,
         start: Start | int = DEFAULT_START,
         exclusive: bool = False,
-        lapse: bool = False,
+        drop_oldest: bool = False,
         after: str | Iterable[str] = (),
     ) -> None:
         """Make a branch without joining it, so that it holds messages for consumers to come.
@@ -252,7 +252,7 @@ class Ring(Closing):
             start=begin,
             sequence=sequence,
             exclusive=exclusive,
-            lapse=lapse,
+            drop_oldest=drop_oldest,
             upstream=_upstream(core, after),
         )
 
@@ -280,14 +280,14 @@ class Ring(Closing):
         ----------
         branch : None for the producer's sequence, else the name of a branch, which is joined
         start, after, name : as of consumer()
-        exclusive : one member only: next() never loses a race, and available() works
+        exclusive : one consumer only: next() never loses a race, and available() works
         """
         from shmring.graph import Sequence
 
         if branch is None:
             return Sequence(self, self.producer(name))
-        member = self.consumer(branch, start=start, exclusive=exclusive, after=after, name=name)
-        return Sequence(self, member)
+        consumer = self.consumer(branch, start=start, exclusive=exclusive, after=after, name=name)
+        return Sequence(self, consumer)
 
     def arrow_writer(
         self, schema: pa.Schema | None = None, **options: Unpack[WriterOptions]

@@ -79,12 +79,12 @@ def start() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         process.communicate()
 
 
-def members(name: str) -> list[dict[str, Any]]:
+def consumers(name: str) -> list[dict[str, Any]]:
     if name not in shmring.rings():
         return []
     try:
         with shmring.attach(name, read_only=True) as ring:
-            return [s for s in ring.seats() if s["role"] == "member"]
+            return [s for s in ring.seats() if s["role"] == "consumer"]
     except shmring.NotARing:  # it is being made
         return []
 
@@ -106,7 +106,7 @@ def test_a_consumer_that_comes_first_gets_all(
     name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
 ) -> None:
     consumer = start("consume", name)
-    until(lambda: members(name), "the consumer's seat")
+    until(lambda: consumers(name), "the consumer's seat")
     good("produce", name, "--end", input=b"hello\n")
     assert consumer.communicate(timeout=PATIENCE) == (b"hello\n", made(name))
     assert consumer.returncode == 0
@@ -125,12 +125,12 @@ def test_one_end_marker_ends_all_consumers_run_after_run(
     branches = ("billing", "billing", "billing", "audit", "audit")
     good("create", name)
     for run in range(2):
-        consumers = [start("consume", name, "--branch", b, "--until", "end") for b in branches]
-        until(lambda: len(members(name)) == len(branches), "the consumers' seats")
+        started = [start("consume", name, "--branch", b, "--until", "end") for b in branches]
+        until(lambda: len(consumers(name)) == len(branches), "the consumers' seats")
         sent = [f"{run}.{i}" for i in range(100)]
         good("produce", name, "--end", input="\n".join(sent).encode() + b"\n")
         got: dict[str, list[str]] = {"billing": [], "audit": []}
-        for branch, consumer in zip(branches, consumers, strict=True):
+        for branch, consumer in zip(branches, started, strict=True):
             output, errors = consumer.communicate(timeout=PATIENCE)
             assert (consumer.returncode, errors) == (0, b"")
             got[branch] += output.decode().split()
@@ -218,10 +218,10 @@ def test_a_full_ring_is_given_up_on_in_time_or_drops(name: str) -> None:
     assert counts["dropped"] > 0
 
 
-def test_a_branch_that_may_lapse_counts_what_it_lost(name: str) -> None:
+def test_a_branch_that_drops_oldest_counts_what_it_lost(name: str) -> None:
     good("create", name, "--slots", 1024)
     with shmring.attach(name) as ring:
-        ring.subscribe("fast", lapse=True)
+        ring.subscribe("fast", drop_oldest=True)
     good("produce", name, "--generate", 3000, "--branch", "fast")
     counts = json.loads(
         good("consume", name, "--branch", "fast", "--until", "empty", "--count", "--json")
@@ -314,7 +314,7 @@ def test_a_ring_whose_users_died_is_recovered_and_swept(
     name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
 ) -> None:
     consumer = start("consume", name)
-    until(lambda: members(name), "the consumer's seat")
+    until(lambda: consumers(name), "the consumer's seat")
     assert json.loads(good("gc", name, "--dry-run", "--json"))["would_sweep"] == []
     consumer.kill()
     consumer.wait(PATIENCE)
@@ -394,14 +394,14 @@ def test_a_signal_ends_a_waiting_consumer_with_what_it_had_written(
 ) -> None:
     file = tmp_path / "out.parquet"
     consumer = start("consume", name, "--parquet", file)
-    until(lambda: members(name), "the consumer's seat")
+    until(lambda: consumers(name), "the consumer's seat")
     good("produce", name, "--generate", 3)
-    until(lambda: members(name)[0]["messages"] == 3, "the messages' arrival")
+    until(lambda: consumers(name)[0]["messages"] == 3, "the messages' arrival")
     consumer.send_signal(number)
     assert consumer.communicate(timeout=PATIENCE) == (b"", made(name))
     assert consumer.returncode == 128 + number
     assert pa.parquet.read_table(file).num_rows == 3
-    assert members(name) == []
+    assert consumers(name) == []
 
 
 def test_ctrl_c_on_the_terminal_comes_between_two_messages(
@@ -415,7 +415,7 @@ def test_ctrl_c_on_the_terminal_comes_between_two_messages(
     terminal, stdin = pty.openpty()
     consumer = start("consume", name, stdin=stdin)
     os.close(stdin)
-    until(lambda: members(name), "the consumer's seat")
+    until(lambda: consumers(name), "the consumer's seat")
     over = threading.Event()
     with shmring.attach(name) as ring, ring.producer() as out:
 
@@ -438,7 +438,7 @@ def test_ctrl_c_on_the_terminal_comes_between_two_messages(
         over.set()
         count = feeding.outcome()
         assert (consumer.returncode, errors) == (128 + signal.SIGINT, b"")
-        assert members(name) == []
+        assert consumers(name) == []
         printed = b"".join([*first, rest]).splitlines()
         left = good("consume", name, "--until", "empty").encode().splitlines()
         assert printed + left == [b"%d" % i for i in range(count)]
@@ -449,7 +449,7 @@ def test_a_reader_that_leaves_the_pipe_ends_it_quietly(
     name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
 ) -> None:
     consumer = start("consume", name, "--until", "never")
-    until(lambda: members(name), "the consumer's seat")
+    until(lambda: consumers(name), "the consumer's seat")
     assert consumer.stdout is not None
     consumer.stdout.close()
     consumer.stdout = None

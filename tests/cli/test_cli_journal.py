@@ -71,7 +71,7 @@ def test_run_journals_until_it_is_told_to_end(
         found = end(process, number)
     assert found["event"] == "end"
     assert found["sequence"] == found["messages"] == len(list(replay(tmp_path)))
-    assert [b["members"] for b in ring.branches()] == [0]
+    assert [b["consumers"] for b in ring.branches()] == [0]
 
 
 def test_a_run_that_was_killed_goes_on_where_it_was(ring: shmring.Ring, tmp_path: Path) -> None:

@@ -76,23 +76,23 @@ static void to_file(const char *path, const struct shmring_message *found)
 		exit(2);
 }
 
-static int next(shmring_member *member, struct shmring_lease *lease)
+static int next(shmring_consumer *consumer, struct shmring_lease *lease)
 {
 	int status;
 
-	while ((status = shmring_take(member, 1, UINT64_MAX, lease)) == SHMRING_UNAVAILABLE ||
+	while ((status = shmring_take(consumer, 1, UINT64_MAX, lease)) == SHMRING_UNAVAILABLE ||
 	       status == SHMRING_CONTENDED)
 		if (status == SHMRING_UNAVAILABLE)
-			(void)shmring_wait_message(member, INT64_MAX, SHMRING_WAIT_DEFAULT);
+			(void)shmring_wait_message(consumer, INT64_MAX, SHMRING_WAIT_DEFAULT);
 	return status;
 }
 
-static void take(shmring *ring, shmring_member *member, int i, uint8_t kind, const char *path)
+static void take(shmring *ring, shmring_consumer *consumer, int i, uint8_t kind, const char *path)
 {
 	struct shmring_message found;
 	struct shmring_lease lease;
 
-	check(next(member, &lease));
+	check(next(consumer, &lease));
 	check(shmring_read(ring, &(uint64_t){lease.first}, lease.end, &found));
 	if (found.kind != kind || (kind != ARROW_BATCH && !is_expected(&found, i))) {
 		fprintf(stderr, "message %llu differs\n", (unsigned long long)found.message_id);
@@ -100,7 +100,7 @@ static void take(shmring *ring, shmring_member *member, int i, uint8_t kind, con
 	}
 	if (kind == ARROW_BATCH)
 		to_file(path, &found);
-	check(shmring_release(member, lease.first, lease.end));
+	check(shmring_release(consumer, lease.first, lease.end));
 }
 
 int main(int argc, char **argv)
@@ -110,7 +110,7 @@ int main(int argc, char **argv)
 	int count = arrow ? argc - 4 : atoi(argv[4]);
 	uint8_t kind = arrow ? ARROW_BATCH : BYTES;
 	shmring_producer *producer = NULL;
-	shmring_member *member = NULL;
+	shmring_consumer *consumer = NULL;
 	struct shmring_lease lease;
 	shmring *ring;
 
@@ -118,18 +118,18 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "produce") == 0)
 		check(shmring_producer_open(ring, "c", &producer));
 	else
-		check(shmring_join(ring, "pair", &options, "c", &member));
+		check(shmring_join(ring, "pair", &options, "c", &consumer));
 	for (int i = 0; i < count; i++)
 		if (producer)
 			push(ring, producer, arrow ? from_file(argv[4 + i]) : numbered(i), kind);
 		else
-			take(ring, member, i, kind, arrow ? argv[4 + i] : "");
+			take(ring, consumer, i, kind, arrow ? argv[4 + i] : "");
 	if (producer)
 		push(ring, producer, 0, END);
-	else if (next(member, &lease) != SHMRING_ENDED)
+	else if (next(consumer, &lease) != SHMRING_ENDED)
 		return 4;
 	shmring_producer_close(producer);
-	shmring_member_close(member);
+	shmring_consumer_close(consumer);
 	shmring_close(ring);
 	return 0;
 }

@@ -108,7 +108,9 @@ def test_a_consumer_may_be_closed_at_any_moment_of_a_drain(name: str, java: Java
         assert ring.branches()[0]["released"] == ring.claimed
 
 
-def test_what_a_killed_drain_had_taken_comes_again_to_another_member(name: str, java: Java) -> None:
+def test_what_a_killed_drain_had_taken_comes_again_to_another_consumer(
+    name: str, java: Java
+) -> None:
     with (
         shmring.create(name, slots=1024, temporary=True) as ring,
         ring.producer() as out,

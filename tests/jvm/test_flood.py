@@ -106,14 +106,14 @@ def test_a_producer_that_is_faster_waits_and_every_message_comes_once(
     assert int(producer.line().removeprefix("pushed ")) > 0
 
 
-def test_a_branch_that_may_lapse_holds_nobody_and_the_gap_is_an_error(
+def test_a_branch_that_drops_oldest_holds_nobody_and_the_gap_is_an_error(
     ring: shmring.Ring,
     start: Callable[..., StreamingQuery],
     child: Callable[..., Any],
     until: Callable[..., None],
 ) -> None:
     counted = Counted()
-    ring.subscribe("b", start="earliest", exclusive=True, lapse=True)
+    ring.subscribe("b", start="earliest", exclusive=True, drop_oldest=True)
     with ring.producer() as out:
         out.push(b"0")
     query = start(counted)
@@ -130,7 +130,7 @@ def test_a_stream_that_may_lose_data_goes_on_behind_the_gap(
     until: Callable[..., None],
 ) -> None:
     counted = Counted()
-    ring.subscribe("b", start="earliest", exclusive=True, lapse=True)
+    ring.subscribe("b", start="earliest", exclusive=True, drop_oldest=True)
     query = start(counted, failOnDataLoss="false")
     child(PRODUCER, ring.name, MESSAGES).line()
 

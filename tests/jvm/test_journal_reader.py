@@ -201,7 +201,7 @@ def test_a_segment_that_is_forgotten_once_it_was_planned(ask: Ask, tmp_path: Pat
     ask("plan", 0, ALL, tmp_path)
     first.unlink()
     (lost,) = ask("planned", tmp_path)
-    assert lost.startswith("LAPSED")
+    assert lost.startswith("OVERRUN")
     assert "have been forgotten" in lost
     ask("plan", 0, ALL, tmp_path)
     shutil.copy(rest[1], rest[0])
@@ -251,7 +251,7 @@ def test_a_reader_keeps_up_with_a_journal_that_is_written_and_forgets(
         reads = 0
         while writer.is_alive() or reads < 3:
             found = ask("read", 0, ALL, tmp_path)
-            if found and found[-1].startswith("LAPSED"):
+            if found and found[-1].startswith("OVERRUN"):
                 found.pop()
             numbers = []
             for line in found:

@@ -402,7 +402,7 @@ def test_a_stream_catches_up_with_a_journal_that_is_written(
     assert stream.rows == list(range(30_000))
 
 
-def test_a_stream_whose_branch_may_lapse_reads_the_journal_alone(
+def test_a_stream_whose_branch_drops_oldest_reads_the_journal_alone(
     stream: Stream,
     ring: shmring.Ring,
     journal: Path,
@@ -411,7 +411,7 @@ def test_a_stream_whose_branch_may_lapse_reads_the_journal_alone(
     until: Callable[..., None],
 ) -> None:
     """Nothing holds the producers but the journal, and nothing is lost."""
-    ring.subscribe("fast", start="earliest", exclusive=True, lapse=True)
+    ring.subscribe("fast", start="earliest", exclusive=True, drop_oldest=True)
     text = failure(lambda: stream.run(ring.name, journal=journal.parent, branch="fast"))
     assert "begin its journal first" in text
     with keep(ring, journal):

@@ -110,4 +110,4 @@ def test_a_consumer_may_be_closed_at_any_moment_of_a_poll(name: str, java: Java)
     with shmring.create(name, slots=4096, temporary=True) as ring:
         ring.subscribe("polled", start="earliest")
         check(java("PollCheck", "race", name, 300))
-        assert ring.branches()[0]["members"] == 0
+        assert ring.branches()[0]["consumers"] == 0

@@ -267,7 +267,7 @@ def test_a_read_from_a_branch_consumes_what_it_has_read(
     assert read(ring.name, branch="b").count() == 0
     branch = ring.branches()[0]
     assert branch["released"] == ring.claimed
-    assert branch["members"] == 0
+    assert branch["consumers"] == 0
 
 
 def test_a_new_branch_begins_where_it_is_told_to(
@@ -332,7 +332,7 @@ def test_a_cancelled_task_hands_back_what_is_not_released(
     until(has_left, "the end of the task")
     (branch,) = ring.branches()
     assert branch["name"] == "b"
-    assert branch["members"] == 0
+    assert branch["consumers"] == 0
     assert read(ring.name, branch="b").count() == kept
     assert len(ring.seats()) == 1
 

@@ -54,8 +54,8 @@ def push_end(ring: shmring.Ring) -> None:
         out.push_end()
 
 
-def members(ring: shmring.Ring, branch: str = "b") -> int:
-    return sum(b["members"] for b in ring.branches() if b["name"] == branch)
+def consumers(ring: shmring.Ring, branch: str = "b") -> int:
+    return sum(b["consumers"] for b in ring.branches() if b["name"] == branch)
 
 
 def numbers_of(*frames: DataFrame) -> list[int]:
@@ -69,13 +69,13 @@ def test_one_marker_ends_all_readers_run_after_run(
     thread: Callable[..., Any],
     until: Callable[..., None],
 ) -> None:
-    """Two reads and another member share a branch, a third read has one of its own."""
+    """Two reads and another consumer share a branch, a third read has one of its own."""
     ring.subscribe("own", start="earliest")
     for run in range(2):
         reads = [thread(numbers_of, load(ring.name, branch="b")) for _ in range(2)]
         alone = thread(numbers_of, load(ring.name, branch="own"))
         other = ring.arrow_reader("b", copy=True)
-        until(lambda: (members(ring), members(ring, "own")) == (3, 1), "the readers' start")
+        until(lambda: (consumers(ring), consumers(ring, "own")) == (3, 1), "the readers' start")
         sent = list(range(run * 100, run * 100 + 100))
         push(ring, sent[0], sent[-1] + 1)
         push_end(ring)
@@ -85,7 +85,7 @@ def test_one_marker_ends_all_readers_run_after_run(
             shared += read.outcome()
         assert sorted(shared) == sent
         assert alone.outcome() == sent
-        until(lambda: not members(ring) and not members(ring, "own"), "the readers' end")
+        until(lambda: not consumers(ring) and not consumers(ring, "own"), "the readers' end")
 
 
 def test_partitions_of_one_read_end_by_the_marker_of_their_ring(
@@ -98,7 +98,7 @@ def test_partitions_of_one_read_end_by_the_marker_of_their_ring(
     try:
         frame = load(",".join(ring.name for ring in rings), branch="b")
         job = thread(numbers_of, frame)
-        until(lambda: [members(ring) for ring in rings] == [1, 1, 1], "the tasks' start")
+        until(lambda: [consumers(ring) for ring in rings] == [1, 1, 1], "the tasks' start")
         for i, ring in enumerate(rings):
             push(ring, i * 10, i * 10 + 10)
             push_end(ring)
@@ -120,7 +120,7 @@ def test_an_old_end_does_not_end_the_next_run(
     assert numbers_of(load(ring.name, branch="b")) == list(range(10))
     again = thread(numbers_of, load(ring.name, branch="b"))
     new = thread(numbers_of, load(ring.name, branch="new", start="latest"))
-    until(lambda: members(ring) == members(ring, "new") == 1, "the tasks' start")
+    until(lambda: consumers(ring) == consumers(ring, "new") == 1, "the tasks' start")
     push(ring, 10, 20)
     push_end(ring)
     for job in (again, new):
@@ -145,7 +145,7 @@ def test_an_attempt_after_one_that_was_told_of_the_end_is_told_of_it(
     until: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    """Another member comes to the marker; then the task fails, and all is read again."""
+    """Another consumer comes to the marker; then the task fails, and all is read again."""
 
     heard = tmp_path / "heard"
 
@@ -156,7 +156,7 @@ def test_an_attempt_after_one_that_was_told_of_the_end_is_told_of_it(
         assert task is not None
         yield from batches
         if task.attemptNumber() == 0:
-            while not heard.exists():  # what is handed back would be the other member's
+            while not heard.exists():  # what is handed back would be the other consumer's
                 time.sleep(0.01)
             raise ValueError("told to fail")
 

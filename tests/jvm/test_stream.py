@@ -245,7 +245,7 @@ def test_two_queries_cannot_share_a_branch(
     ring: shmring.Ring, stream: Stream, spark: SparkSession, until: Callable[..., None]
 ) -> None:
     query = stream.start(ring.name, now=False, branch="mine")
-    until(lambda: any(b["members"] for b in ring.branches()), "the query's member")
+    until(lambda: any(b["consumers"] for b in ring.branches()), "the query's consumer")
     other = spark.readStream.format("shmring").option("ring", ring.name).option("branch", "mine")
     second = other.load().writeStream.format("noop").start()
     with pytest.raises(Exception, match="exclusive"):

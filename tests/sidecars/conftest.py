@@ -75,12 +75,12 @@ def ask(name: str) -> Callable[..., list[Answer]]:
 
 
 @pytest.fixture
-def answer_of() -> Callable[[shmring.Member, int], Answer]:
+def answer_of() -> Callable[[shmring.Consumer, int], Answer]:
     """Waits for the whole answer to the request of this number."""
     return _answer_of
 
 
-def _answer_of(inbox: shmring.Member, number: int) -> Answer:
+def _answer_of(inbox: shmring.Consumer, number: int) -> Answer:
     answer = Answer([])
     while True:
         data = inbox.pop(timeout=120)

@@ -86,7 +86,7 @@ def test_workers_that_have_loaded_take_a_seat_each(serve, name):
     pids = serve("Model", workers=2).pids
     with shmring.attach(request_ring_name(name), read_only=True) as ring:
         seats = [(seat["pid"], seat["role"]) for seat in ring.seats() if seat["pid"] in pids]
-    assert sorted(seats) == sorted((pid, "member") for pid in pids)
+    assert sorted(seats) == sorted((pid, "consumer") for pid in pids)
 
 
 def test_client_that_gives_up_says_what_the_workers_are_at(serve, client, thread, until, marker):
@@ -243,7 +243,9 @@ def test_clients_that_wait_leave_a_killed_workers_seats_to_the_next_one(
     until(lambda: sidecar.restarts == 1, "the restart")
     with shmring.attach(request_ring_name(sidecar.name), read_only=True) as ring:
         until(
-            lambda: [s for s in ring.seats() if s["pid"] in sidecar.pids and s["role"] == "member"]
+            lambda: [
+                s for s in ring.seats() if s["pid"] in sidecar.pids and s["role"] == "consumer"
+            ]
         )
     for each in clients:
         each.close()

@@ -1,10 +1,10 @@
 /* Traffic through one ring for as long as asked, while processes are killed and
- * stopped at random: producers, members that share branches, a chain, guests
+ * stopped at random: producers, consumers that share branches, a chain, guests
  * that come and go.
  *
  * How it is known that nothing is lost, with memory for the ring's size only:
  * an auditor, who is never killed, reads a branch that follows all the others,
- * so that it sees a message after everybody else has released it. Each member
+ * so that it sees a message after everybody else has released it. Each consumer
  * marks each message for its branch before it releases it. Of every message the
  * auditor checks
  *   - that it is the next one of its producer (each comes once, in order),
@@ -18,9 +18,9 @@
 enum {
 	PRODUCERS = 3,
 	BRANCHES_SHARED = 3, /* b2 follows b0 */
-	MEMBERS = 2, /* of each branch */
+	CONSUMERS = 2, /* of each branch */
 	GUESTS = 2,
-	WORKERS = PRODUCERS + BRANCHES_SHARED * MEMBERS + GUESTS,
+	WORKERS = PRODUCERS + BRANCHES_SHARED * CONSUMERS + GUESTS,
 	LIVES = 1 << 20, /* a producer that is started again has a new number */
 	MARKS = 1 << 16, /* more than sequences can be under way */
 	RING_SLOTS = 1024,
@@ -131,7 +131,7 @@ static int produce(void *argument)
 	}
 }
 
-/* --- members ---------------------------------------------------------------------------- */
+/* --- consumers ---------------------------------------------------------------------------- */
 
 static bool is_whole(const struct shmring_message *m, struct body *b)
 {
@@ -142,7 +142,7 @@ static bool is_whole(const struct shmring_message *m, struct body *b)
 	       b->crc == shmring_crc32c(b->life, (const uint8_t *)m->data + sizeof *b, b->length - sizeof *b);
 }
 
-static int take(shmring_member *m, uint32_t messages, struct shmring_lease *l)
+static int take(shmring_consumer *m, uint32_t messages, struct shmring_lease *l)
 {
 	int status = shmring_take(m, messages, 256, l);
 
@@ -164,11 +164,11 @@ static int serve(void *argument)
 	uint32_t branch = *(uint32_t *)argument;
 	uint64_t seed = (uint64_t)getpid() * 7919 + 1;
 	shmring *r = ring_again(path);
-	shmring_member *m;
+	shmring_consumer *m;
 	char name[8];
 
 	snprintf(name, sizeof name, "b%u", branch);
-	m = member_of(r, name);
+	m = consumer_of(r, name);
 	for (;;) {
 		struct shmring_lease l;
 		struct shmring_message message;
@@ -210,11 +210,11 @@ static int visit(void *argument)
 	for (;;) {
 		struct shmring_branch_options o = {.start = (uint8_t)(random_next(&seed) & 1), .ephemeral = true};
 		uint64_t left = 1000 + random_next(&seed) % 20000;
-		shmring_member *m;
+		shmring_consumer *m;
 		char name[24];
 
 		snprintf(name, sizeof name, "guest %d", (int)getpid());
-		m = member_with(r, name, &o);
+		m = consumer_with(r, name, &o);
 		memset(next, 0, LIVES * sizeof *next);
 		for (uint64_t n = 0; n < left; n++) {
 			struct shmring_lease l;
@@ -232,7 +232,7 @@ static int visit(void *argument)
 			}
 			NEED(shmring_release(m, l.first, l.end) == SHMRING_OK);
 		}
-		shmring_member_close(m);
+		shmring_consumer_close(m);
 		add(&books->guests, 1);
 	}
 }
@@ -261,7 +261,7 @@ static void audit_message(const struct shmring_message *m)
 static int audit(void *argument)
 {
 	shmring *r = ring_again(path);
-	shmring_member *m = member_of(r, "audit");
+	shmring_consumer *m = consumer_of(r, "audit");
 
 	(void)argument;
 	for (;;) {
@@ -384,8 +384,8 @@ int main(int argc, char **argv)
 		workers[n++] = (struct worker){.job = produce};
 	for (uint32_t i = 0; i < GUESTS; i++)
 		workers[n++] = (struct worker){.job = visit};
-	for (uint32_t i = 0; i < BRANCHES_SHARED * MEMBERS; i++)
-		workers[n++] = (struct worker){.job = serve, .branch = i / MEMBERS};
+	for (uint32_t i = 0; i < BRANCHES_SHARED * CONSUMERS; i++)
+		workers[n++] = (struct worker){.job = serve, .branch = i / CONSUMERS};
 	auditor = spawn(audit, NULL);
 	for (uint32_t i = 0; i < WORKERS; i++)
 		start(&workers[i]);

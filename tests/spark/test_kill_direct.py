@@ -85,7 +85,7 @@ class Host:
             return False
         with suppress(shmring.RingNotFound), self._ring() as ring:
             seats = [seat for seat in ring.seats() if seat["alive"]]
-            served = sum(seat["role"] == "member" for seat in seats) == WORKERS
+            served = sum(seat["role"] == "consumer" for seat in seats) == WORKERS
             return served and any(seat["name"] == SUPERVISOR for seat in seats)
         return False
 

@@ -97,7 +97,9 @@ def double(name):
 
 def workers(name):
     with shmring.attach(request_ring_name(name), read_only=True) as ring:
-        return [seat["pid"] for seat in ring.seats() if seat["alive"] and seat["role"] == "member"]
+        return [
+            seat["pid"] for seat in ring.seats() if seat["alive"] and seat["role"] == "consumer"
+        ]
 
 
 def parent(pid):

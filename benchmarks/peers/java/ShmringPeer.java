@@ -82,7 +82,7 @@ public final class ShmringPeer implements Peer {
       }
     }
 
-    /** Members of one branch hear of the end together, from the last sender. */
+    /** Consumers of one branch hear of the end together, from the last sender. */
     @Override
     public void end(long source) throws Exception {
       if (!link.divided()) {

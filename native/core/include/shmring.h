@@ -2,7 +2,7 @@
  *
  * A ring is one mapped file. Producers claim slots, fill them in place and
  * commit; a branch is a named reader position and sees every message; the
- * members of a branch share its work. See docs/protocol.md.
+ * consumers of a branch share its work. See docs/protocol.md.
  *
  * Conventions. Functions return SHMRING_OK (0) or a negative status; the two
  * answers SHMRING_UNAVAILABLE (full or empty) and SHMRING_CONTENDED (lost a
@@ -11,7 +11,7 @@
  * for an answer what it means; the text belongs to the calling thread until its
  * next call that does not return SHMRING_OK.
  *
- * Threads. A ring may be used by many threads. A producer or a member may be
+ * Threads. A ring may be used by many threads. A producer or a consumer may be
  * used by one thread at a time, except for the _wait functions, in which other
  * threads may wait meanwhile. Handles do not survive fork() or clone(): in the child every
  * call answers SHMRING_E_FORKED.
@@ -37,7 +37,7 @@ extern "C" {
 
 #define SHMRING_SLOT_BYTES 300
 #define SHMRING_MAX_BRANCHES 64
-#define SHMRING_MAX_SEATS 248 /* of attached processes, producers and members */
+#define SHMRING_MAX_SEATS 248 /* of attached processes, producers and consumers */
 #define SHMRING_NAME_BYTES 56 /* of a participant's or a branch's name, its terminating zero included */
 
 enum shmring_status {
@@ -46,7 +46,7 @@ enum shmring_status {
 	SHMRING_CONTENDED = -2, /* lost a race: try again */
 	SHMRING_AGAIN = -3, /* a wait's slice is over, or a signal came: look, and wait again */
 	SHMRING_TIMEOUT = -4,
-	SHMRING_LAPSED = -5, /* the branch lost messages, see shmring_member_lapsed */
+	SHMRING_OVERRUN = -5, /* the branch lost messages, see shmring_consumer_overrun */
 	SHMRING_ENDED = -6, /* the stream has ended; the next take goes on behind the end */
 
 	SHMRING_E_INVALID = -10,
@@ -59,7 +59,7 @@ enum shmring_status {
 	SHMRING_E_NO_SPACE = -17,
 	SHMRING_E_TOO_LARGE = -18,
 	SHMRING_E_SECOND_PRODUCER = -19,
-	SHMRING_E_SECOND_MEMBER = -20,
+	SHMRING_E_SECOND_CONSUMER = -20,
 	SHMRING_E_LIMIT = -21,
 	SHMRING_E_LEASES = -22,
 	SHMRING_E_CLAIM_OPEN = -23,
@@ -148,7 +148,7 @@ SHMRING_API int shmring_attach(const char *path, uint32_t flags, shmring **ring)
  * may call this at once; a ring that is there stays as it is. */
 SHMRING_API int shmring_open_or_create(const char *path, const struct shmring_options *options, shmring **ring);
 
-/* Gives up the handle. Its producers and members must have been closed. */
+/* Gives up the handle. Its producers and consumers must have been closed. */
 SHMRING_API void shmring_close(shmring *ring);
 
 SHMRING_API void shmring_get_info(const shmring *ring, struct shmring_info *info);
@@ -192,7 +192,7 @@ SHMRING_API void shmring_producer_close(shmring_producer *producer);
  * published, each only by what it names. SHMRING_E_INVALID for any other. */
 enum shmring_kind {
 	SHMRING_KIND_BYTES = 0,
-	SHMRING_KIND_END = 2, /* ends a run of the stream for every member of every branch; length 0 */
+	SHMRING_KIND_END = 2, /* ends a run of the stream for every consumer of every branch; length 0 */
 	SHMRING_KIND_ARROW_BATCH = 3, /* one encapsulated IPC record batch message of the ring's schema */
 	SHMRING_KIND_ARROW_STREAM = 4, /* encapsulated IPC messages: schema, dictionaries, batch */
 	SHMRING_KIND_USER = 16,
@@ -262,9 +262,9 @@ enum shmring_start {
 struct shmring_branch_options {
 	uint8_t start; /* enum shmring_start; for a branch that is there already it is not looked at */
 	uint64_t sequence;
-	bool exclusive; /* one member only: SC */
-	bool ephemeral; /* dropped with its last member */
-	bool lapse; /* loses the oldest rather than hold producers; what a living member holds is kept */
+	bool exclusive; /* one consumer only: SC */
+	bool ephemeral; /* dropped with its last consumer */
+	bool drop_oldest; /* loses the oldest rather than hold producers; what a living consumer holds is kept */
 	uint64_t upstream; /* bit i: follow branch i; 0: follow the producer */
 };
 
@@ -273,21 +273,21 @@ struct shmring_branch_info {
 	char name[SHMRING_NAME_BYTES];
 	bool exclusive;
 	bool ephemeral;
-	bool lapse;
+	bool drop_oldest;
 	uint64_t upstream;
 	uint64_t position; /* next sequence to be taken */
 	uint64_t released; /* everything below has been released */
 	uint64_t ends; /* of the stream, that the branch has come to */
-	uint32_t members;
-	uint32_t orphans; /* seats of members that died or handed back, whose leases await redelivery */
+	uint32_t consumers;
+	uint32_t orphans; /* seats of consumers that died or handed back, whose leases await redelivery */
 };
 
 /* Makes the branch unless it is there. *id is its number; NULL if it is not wanted. An ephemeral branch
- * is made by shmring_join only: it never exists without a member. */
+ * is made by shmring_join only: it never exists without a consumer. */
 SHMRING_API int shmring_subscribe(shmring *ring, const char *name, const struct shmring_branch_options *options,
 				  uint32_t *id);
 
-/* Drops the branch: it gates no longer; its members' next take answers
+/* Drops the branch: it gates no longer; its consumers' next take answers
  * SHMRING_E_DROPPED; what they hold stays theirs until they release it. */
 SHMRING_API int shmring_unsubscribe(shmring *ring, const char *name);
 
@@ -303,24 +303,24 @@ SHMRING_API int shmring_find_branch(const shmring *ring, const char *name, uint3
 /* SHMRING_E_NO_BRANCH if there is none with this number. */
 SHMRING_API int shmring_branch_info(const shmring *ring, uint32_t id, struct shmring_branch_info *info);
 
-/* --- members ------------------------------------------------------------ */
+/* --- consumers ------------------------------------------------------------ */
 
-typedef struct shmring_member shmring_member;
+typedef struct shmring_consumer shmring_consumer;
 
 /* Joins `branch`; makes it first, in the same step, unless it is there. A new
- * member of a branch whose former members died gets their unreleased messages. */
+ * consumer of a branch whose former consumers died gets their unreleased messages. */
 SHMRING_API int shmring_join(shmring *ring, const char *branch, const struct shmring_branch_options *options,
-			     const char *name, shmring_member **member);
+			     const char *name, shmring_consumer **consumer);
 
-/* The branch this member has joined. */
-SHMRING_API uint32_t shmring_member_branch(const shmring_member *member);
+/* The branch this consumer has joined. */
+SHMRING_API uint32_t shmring_consumer_branch(const shmring_consumer *consumer);
 
-/* The lowest sequence this member holds; UINT64_MAX if it holds nothing. */
-SHMRING_API uint64_t shmring_member_hold(const shmring_member *member);
+/* The lowest sequence this consumer holds; UINT64_MAX if it holds nothing. */
+SHMRING_API uint64_t shmring_consumer_hold(const shmring_consumer *consumer);
 
 /* Releases whatever is still held and gives the seat back. With something handed back
- * that nobody has got yet it is shmring_member_abandon(). */
-SHMRING_API void shmring_member_close(shmring_member *member);
+ * that nobody has got yet it is shmring_consumer_abandon(). */
+SHMRING_API void shmring_consumer_close(shmring_consumer *consumer);
 
 struct shmring_message {
 	uint64_t message_id;
@@ -338,37 +338,37 @@ struct shmring_lease {
 	uint64_t first;
 	uint64_t end;
 	uint32_t messages;
-	bool redelivered; /* a member that died, or handed it back, held it before */
+	bool redelivered; /* a consumer that died, or handed it back, held it before */
 };
 
 /* Takes up to `max_messages` messages that follow each other, in at most
  * `max_slots` slots (one message is taken whatever its size).
  *
  * SHMRING_ENDED: the branch has come to an end marker; nothing is held. Each
- * member that had joined by then is told so once, after what it has taken before
+ * consumer that had joined by then is told so once, after what it has taken before
  * and before anything that lies behind. Markers that are there together, with
  * nothing between them, are one end. */
-SHMRING_API int shmring_take(shmring_member *member, uint32_t max_messages, uint64_t max_slots,
+SHMRING_API int shmring_take(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
 			     struct shmring_lease *lease);
 
 /* Takes one message and reads it: shmring_take() and shmring_read() in one. A damaged one is
  * released, so that the next call goes on behind it. */
-SHMRING_API int shmring_take_one(shmring_member *member, struct shmring_lease *lease,
+SHMRING_API int shmring_take_one(shmring_consumer *consumer, struct shmring_lease *lease,
 				 struct shmring_message *message);
 
-/* For who passes markers on, or hands them back: the end marker that this member
+/* For who passes markers on, or hands them back: the end marker that this consumer
  * comes to first is a message, of kind SHMRING_KIND_END and leased alone. Of those
- * that other members have come to it is told as ever. */
-SHMRING_API void shmring_member_take_ends(shmring_member *member, bool as_messages);
+ * that other consumers have come to it is told as ever. */
+SHMRING_API void shmring_consumer_take_ends(shmring_consumer *consumer, bool as_messages);
 
-/* Lets this member be told of the ends that came since the branch had come to `since` of
+/* Lets this consumer be told of the ends that came since the branch had come to `since` of
  * them (shmring_branch_info), as if it had joined then: for who reads on where another
- * member has failed, or was expected to join before. Once, before the first take. */
-SHMRING_API void shmring_member_hear_ends(shmring_member *member, uint64_t since);
+ * consumer has failed, or was expected to join before. Once, before the first take. */
+SHMRING_API void shmring_consumer_hear_ends(shmring_consumer *consumer, uint64_t since);
 
-/* Leaves as if this process had died: what the member holds is delivered again
- * to the branch's other members, or to the next one that joins. */
-SHMRING_API void shmring_member_abandon(shmring_member *member);
+/* Leaves as if this process had died: what the consumer holds is delivered again
+ * to the branch's other consumers, or to the next one that joins. */
+SHMRING_API void shmring_consumer_abandon(shmring_consumer *consumer);
 
 /* Reads the message at or after `*position` in a range the caller holds, and
  * moves *position behind it. SHMRING_UNAVAILABLE at `end`. Every length is
@@ -388,35 +388,35 @@ SHMRING_API int shmring_measure(const shmring *ring, uint64_t from, uint64_t lim
 				uint64_t max_slots, uint64_t *end, uint32_t *messages);
 
 /* Releases [first, end); in any order, from any thread that is alone with this
- * member. SHMRING_E_INVALID, and nothing has changed, if any of it is not held or
+ * consumer. SHMRING_E_INVALID, and nothing has changed, if any of it is not held or
  * if it begins or ends inside a message. */
-SHMRING_API int shmring_release(shmring_member *member, uint64_t first, uint64_t end);
+SHMRING_API int shmring_release(shmring_consumer *consumer, uint64_t first, uint64_t end);
 
 /* Hands [first, end) back, which must be held: it is delivered again, marked as
- * redelivered, to whoever takes next on the branch, this member included. That needs a
- * free seat; while every seat is taken this member's next take gets it, and others do if
- * this member leaves before. For the branches that follow this one it is not released.
+ * redelivered, to whoever takes next on the branch, this consumer included. That needs a
+ * free seat; while every seat is taken this consumer's next take gets it, and others do if
+ * this consumer leaves before. For the branches that follow this one it is not released.
  * On an error it stays held: SHMRING_E_INVALID as of shmring_release; SHMRING_CONTENDED:
  * another process is joining or recovering (or is stopped in that): try again;
  * SHMRING_E_LEASES: no room to keep a piece on each side of it. */
-SHMRING_API int shmring_nack(shmring_member *member, uint64_t first, uint64_t end);
+SHMRING_API int shmring_nack(shmring_consumer *consumer, uint64_t first, uint64_t end);
 
 /* Whether to try that again, which has been SHMRING_CONTENDED since `since_ns` (CLOCK_MONOTONIC):
  * for 5 s, but only for a moment where this process has waited that long for the same ring in
  * vain and has not had its turn since. */
-SHMRING_API bool shmring_nack_again(const shmring_member *member, int64_t since_ns);
+SHMRING_API bool shmring_nack_again(const shmring_consumer *consumer, int64_t since_ns);
 
 /* Exclusive: the branch's next slots up to this sequence are one message each,
  * and stay so until the branch has released them. Ends before the first aborted
  * claim, end marker or message of several slots, and where the branches that this
- * one follows have not come. On a branch that may lapse: where the branch stands. */
-SHMRING_API uint64_t shmring_member_available(shmring_member *member);
+ * one follows have not come. On a branch with drop_oldest: where the branch stands. */
+SHMRING_API uint64_t shmring_consumer_available(shmring_consumer *consumer);
 
 /* How far takes would reach now: behind the last message, whatever it is. */
-SHMRING_API uint64_t shmring_member_reach(shmring_member *member);
+SHMRING_API uint64_t shmring_consumer_reach(shmring_consumer *consumer);
 
-/* After SHMRING_LAPSED: the lost sequences [*first, *end). */
-SHMRING_API void shmring_member_lapsed(const shmring_member *member, uint64_t *first, uint64_t *end);
+/* After SHMRING_OVERRUN: the lost sequences [*first, *end). */
+SHMRING_API void shmring_consumer_overrun(const shmring_consumer *consumer, uint64_t *first, uint64_t *end);
 
 /* --- waiting ------------------------------------------------------------ */
 
@@ -437,13 +437,13 @@ enum shmring_wait_strategy {
  * After SHMRING_AGAIN nothing has to be tried: the next wait sees all that is worth it. */
 SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, int64_t deadline_ns,
 				   uint8_t strategy);
-SHMRING_API int shmring_wait_message(shmring_member *member, int64_t deadline_ns, uint8_t strategy);
+SHMRING_API int shmring_wait_message(shmring_consumer *consumer, int64_t deadline_ns, uint8_t strategy);
 
-/* While `on`, waits of this producer or member return SHMRING_AGAIN at once, and those
+/* While `on`, waits of this producer or consumer return SHMRING_AGAIN at once, and those
  * under way do. From any thread and from signal handlers: for a thread that closes what
  * another one waits in, or that wants that one to look at something. */
 SHMRING_API void shmring_producer_interrupt(shmring_producer *producer, bool on);
-SHMRING_API void shmring_member_interrupt(shmring_member *member, bool on);
+SHMRING_API void shmring_consumer_interrupt(shmring_consumer *consumer, bool on);
 
 /* The same until a branch has released everything below `sequence`, e.g. until
  * a journal has it on disk. SHMRING_E_NO_BRANCH if the branch is gone, or was
@@ -456,7 +456,7 @@ SHMRING_API int shmring_wait_released(shmring *ring, uint32_t branch, uint64_t s
 struct shmring_seat_info {
 	uint32_t seat;
 	uint32_t state; /* 1 in use, 2 dead with leases to deliver again */
-	uint32_t role; /* 0 attached, 1 producer, 2 member */
+	uint32_t role; /* 0 attached, 1 producer, 2 consumer */
 	uint32_t branch;
 	uint32_t pid;
 	bool alive; /* asked of the kernel; true for read-only handles of own seats too */
@@ -471,7 +471,7 @@ struct shmring_seat_info {
 	uint64_t empty_waits;
 	uint64_t contended;
 	uint64_t recovered;
-	uint64_t lapsed;
+	uint64_t overrun;
 	uint64_t dropped;
 };
 
@@ -481,9 +481,9 @@ SHMRING_API int shmring_seat_info(const shmring *ring, uint32_t seat, struct shm
 enum shmring_holder_kind {
 	SHMRING_HELD_BY_NOBODY = 0,
 	SHMRING_HELD_BY_CLAIM = 1, /* a producer's claim is open */
-	SHMRING_HELD_BY_LEASE = 2, /* a member has taken it and not released it */
-	SHMRING_HELD_BY_MEMBERS = 3, /* the branch has living members, none of which has taken it */
-	SHMRING_HELD_BY_NO_MEMBER = 4, /* the branch has no living member */
+	SHMRING_HELD_BY_LEASE = 2, /* a consumer has taken it and not released it */
+	SHMRING_HELD_BY_CONSUMERS = 3, /* the branch has living consumers, none of which has taken it */
+	SHMRING_HELD_BY_NO_CONSUMER = 4, /* the branch has no living consumer */
 };
 
 /* Who keeps the lowest sequence that is still held. */
@@ -494,12 +494,12 @@ struct shmring_holder {
 	int32_t branch; /* -1: none, a claim is in the way */
 	int32_t seat; /* -1: no participant */
 	uint32_t pid;
-	uint32_t members; /* of the branch, living; counted where they hold nothing */
+	uint32_t consumers; /* of the branch, living; counted where they hold nothing */
 	uint64_t sequence;
 	uint64_t slots; /* from there to the producers */
 	int64_t age_ns; /* since that message was published; -1: the ring cannot say */
 	char branch_name[SHMRING_NAME_BYTES];
-	char name[SHMRING_NAME_BYTES]; /* the participant's; of several members the first's */
+	char name[SHMRING_NAME_BYTES]; /* the participant's; of several consumers the first's */
 };
 
 /* Whom producers on a full ring wait for. Takes no seat, disturbs nobody.
@@ -508,10 +508,10 @@ SHMRING_API int shmring_find_holder(const shmring *ring, struct shmring_holder *
 
 /* The same in words, for an error: who holds what since when, and what to do. `text`
  * is cut to `size` bytes. Whom producers wait for; whom this branch's followers (or who
- * waits for its releases) wait for; whom this member waits for. */
+ * waits for its releases) wait for; whom this consumer waits for. */
 SHMRING_API void shmring_explain_full(const shmring *ring, char *text, size_t size);
 SHMRING_API void shmring_explain_branch(const shmring *ring, uint32_t branch, char *text, size_t size);
-SHMRING_API void shmring_explain_empty(const shmring_member *member, char *text, size_t size);
+SHMRING_API void shmring_explain_empty(const shmring_consumer *consumer, char *text, size_t size);
 
 struct shmring_row {
 	uint64_t slot;

@@ -1,4 +1,4 @@
-/* What a dead member held goes to a living one of its branch: docs/protocol.md, P7.
+/* What a dead consumer held goes to a living one of its branch: docs/protocol.md, P7.
  *
  * It comes first where it can, and never stands in the way: where the admin lock
  * is not to be had, fresh messages are taken, and the next try comes after a
@@ -18,31 +18,31 @@
 
 #define LEAST_PAUSE_NS (100 * 1000LL)
 #define LONGEST_PAUSE_NS (50 * 1000 * 1000LL)
-/* An exclusive member may count on the order of its messages: it insists a little. */
+/* An exclusive consumer may count on the order of its messages: it insists a little. */
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 
 /* Damaged: it cannot be delivered; saying so once is enough. */
-static bool undeliverable(shmring_member *m, struct seat *dead, struct range *known, uint32_t k, int status)
+static bool undeliverable(shmring_consumer *m, struct seat *dead, struct range *known, uint32_t k, int status)
 {
 	known[k].lo = NONE;
 	store_relaxed(&dead->range[k].lo, NONE);
 	store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
-	member_raise_hold(m);
+	consumer_raise_hold(m);
 	return status != SHMRING_OK;
 }
 
-/* Moves the oldest messages that the dead member in seat `from` held into this
- * member's seat. The lease is recorded here before it is struck there, and
- * adopt_from says so in between: should this member die too, recovery keeps
+/* Moves the oldest messages that the dead consumer in seat `from` held into this
+ * consumer's seat. The lease is recorded here before it is struck there, and
+ * adopt_from says so in between: should this consumer die too, recovery keeps
  * exactly one of the two. Returns true if *status is the answer of the take. */
-static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, uint64_t max_slots,
+static bool adopt_from(shmring_consumer *m, uint32_t from, uint32_t max_messages, uint64_t max_slots,
 		       struct shmring_lease *lease, int *status)
 {
 	shmring *r = m->ring;
 	struct seat *s = m->seat;
 	struct seat *dead = &r->seats[from];
-	struct range known[LEASES]; /* by the dead member */
+	struct range known[LEASES]; /* by the dead consumer */
 	uint32_t all = LEASES;
 	uint32_t k = 0;
 	uint32_t messages;
@@ -54,15 +54,15 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	while (k < LEASES - 1 && known[k].lo != lo)
 		k++;
 	hi = known[k].hi;
-	if (load_relaxed(&m->branch->d.options) & BRANCH_LAPSE) {
-		uint64_t from_here = member_stake(m, lo);
+	if (load_relaxed(&m->branch->d.options) & BRANCH_DROP_OLDEST) {
+		uint64_t from_here = consumer_stake(m, lo);
 
 		if (from_here > lo && hi > lo) {
 			end = from_here < hi ? from_here : hi;
 			(void)ranges_remove(dead, known, &all, lo, end); /* a prefix: needs no entry */
 			store_release(&dead->lease.hold, ranges_lowest(known, LEASES));
-			member_raise_hold(m);
-			*status = member_lapsed(m, lo, end);
+			consumer_raise_hold(m);
+			*status = consumer_overrun(m, lo, end);
 			return true;
 		}
 	}
@@ -79,12 +79,12 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, from + 1);
 	crash_order();
-	*status = member_record(m, lo, end);
+	*status = consumer_record(m, lo, end);
 	if (*status) {
 		store_relaxed(&s->lease.adopt_from, 0);
 		if (*status == SHMRING_E_DAMAGED)
 			return undeliverable(m, dead, known, k, *status);
-		member_raise_hold(m);
+		consumer_raise_hold(m);
 		return true;
 	}
 	if (lo < load_relaxed(&s->lease.hold))
@@ -96,7 +96,7 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	store_relaxed(&s->lease.adopt_from, 0);
 	if (messages == 0) {
 		(void)ranges_remove(s, m->range, &m->ranges_used, lo, end);
-		member_raise_hold(m);
+		consumer_raise_hold(m);
 		return false;
 	}
 	*lease = (struct shmring_lease){lo, end, messages, true};
@@ -104,12 +104,12 @@ static bool adopt_from(shmring_member *m, uint32_t from, uint32_t max_messages, 
 	return true;
 }
 
-bool may_adopt(const shmring_member *m)
+bool may_adopt(const shmring_consumer *m)
 {
 	return m->adopt_after_ns == 0 || monotonic() >= m->adopt_after_ns;
 }
 
-static bool adopt_later(shmring_member *m)
+static bool adopt_later(shmring_consumer *m)
 {
 	int64_t pause = m->adopt_pause_ns * 2;
 
@@ -120,7 +120,7 @@ static bool adopt_later(shmring_member *m)
 	return false;
 }
 
-static bool try_admin_lock(shmring_member *m)
+static bool try_admin_lock(shmring_consumer *m)
 {
 	int tries = load_relaxed(&m->branch->d.options) & BRANCH_EXCLUSIVE ? EXCLUSIVE_TRIES : 1;
 
@@ -132,11 +132,11 @@ static bool try_admin_lock(shmring_member *m)
 	return true;
 }
 
-/* A member that died moving a lease must be settled before its orphan moves on:
+/* A consumer that died moving a lease must be settled before its orphan moves on:
  * recovery asks there whose the lease is. Nobody moves one outside the admin lock,
  * so whoever has the lock sees in one word whether somebody died at it. False if
  * it cannot be settled now. */
-bool leases_move(shmring_member *m)
+bool leases_move(shmring_consumer *m)
 {
 	shmring *r = m->ring;
 	uint32_t last = load_relaxed(&r->cursors->graph.adopter);
@@ -152,29 +152,29 @@ bool leases_move(shmring_member *m)
 	return true;
 }
 
-void leases_moved(shmring_member *m)
+void leases_moved(shmring_consumer *m)
 {
 	crash_order();
 	store_relaxed(&m->ring->cursors->graph.adopter, 0);
 }
 
 /* An orphan that holds nothing any more leaves the branch. */
-static bool free_if_empty(shmring_member *m, uint32_t index)
+static bool free_if_empty(shmring_consumer *m, uint32_t index)
 {
 	struct seat *dead = &m->ring->seats[index];
 
 	if (seat_lowest(dead) != NONE)
 		return false;
-	fetch_and_seq_cst(&m->branch->d.members[index / 64], ~(UINT64_C(1) << (index % 64)));
+	fetch_and_seq_cst(&m->branch->d.consumers[index / 64], ~(UINT64_C(1) << (index % 64)));
 	store_release(&dead->lease.hold, NONE);
 	store_release(&dead->id.state, SEAT_FREE);
 	return true;
 }
 
-/* Takes over what a dead member of this branch held. Returns true if *status
+/* Takes over what a dead consumer of this branch held. Returns true if *status
  * is the answer of the take. */
-bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
-		  int *status)
+bool consumer_adopt(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
+		    int *status)
 {
 	shmring *r = m->ring;
 	bool answered = false, undelivered = false, freed = false;
@@ -212,11 +212,11 @@ bool member_adopt(shmring_member *m, uint32_t max_messages, uint64_t max_slots, 
 	return answered;
 }
 
-/* What this member has handed back where no seat was free for it: its seat records and
+/* What this consumer has handed back where no seat was free for it: its seat records and
  * holds it still, so that all there is to do is to deliver it. True if *status is the
  * answer of the take. */
-bool member_take_again(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
-		       int *status)
+bool consumer_take_again(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots,
+			 struct shmring_lease *lease, int *status)
 {
 	bool answered = false;
 	uint64_t lo, hi;
@@ -233,7 +233,7 @@ bool member_take_again(shmring_member *m, uint32_t max_messages, uint64_t max_sl
 			end = hi;
 		if (*status || !messages) { /* without a free entry to split with it stays recorded */
 			(void)ranges_remove(m->seat, m->range, &m->ranges_used, lo, end);
-			member_raise_hold(m);
+			consumer_raise_hold(m);
 		} else {
 			*lease = (struct shmring_lease){lo, end, messages, true};
 			count(&m->seat->counters.messages, messages);

@@ -4,12 +4,12 @@
 
 #include "handles.h"
 
-bool may_adopt(const shmring_member *member);
-bool leases_move(shmring_member *member);
-void leases_moved(shmring_member *member);
-bool member_take_again(shmring_member *member, uint32_t max_messages, uint64_t max_slots,
-		       struct shmring_lease *lease, int *status);
-bool member_adopt(shmring_member *member, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
-		  int *status);
+bool may_adopt(const shmring_consumer *consumer);
+bool leases_move(shmring_consumer *consumer);
+void leases_moved(shmring_consumer *consumer);
+bool consumer_take_again(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
+			 struct shmring_lease *lease, int *status);
+bool consumer_adopt(shmring_consumer *consumer, uint32_t max_messages, uint64_t max_slots,
+		    struct shmring_lease *lease, int *status);
 
 #endif

@@ -1,5 +1,5 @@
 /* The state of branches: change it, settle it. Every change happens under the
- * admin lock; the words that running producers and members look at are changed
+ * admin lock; the words that running producers and consumers look at are changed
  * so that each intermediate state holds back too much rather than too little.
  */
 #include "branches.h"
@@ -25,16 +25,16 @@ void derive(shmring *r)
 	for (uint32_t id = 0; id < BRANCHES; id++)
 		store_relaxed(&branch_at(r, id)->d.followers, followers[id]);
 	store_relaxed(&r->cursors->graph.roots, roots);
-	/* Members compute their bound anew (takes.c). */
+	/* Consumers compute their bound anew (takes.c). */
 	store_release(&r->cursors->graph.changes, load_relaxed(&r->cursors->graph.changes) + 1);
 }
 
-unsigned living_members(const shmring *r, uint32_t id)
+unsigned living_consumers(const shmring *r, uint32_t id)
 {
 	unsigned n = 0;
 
 	for (uint32_t i = 0; i < r->seat_count; i++)
-		n += load_relaxed(&branch_at(r, id)->d.members[i / 64]) >> (i % 64) & 1 &&
+		n += load_relaxed(&branch_at(r, id)->d.consumers[i / 64]) >> (i % 64) & 1 &&
 		     load_relaxed(&r->seats[i].id.state) == SEAT_ACTIVE && seat_alive(r, i);
 	return n;
 }
@@ -56,7 +56,7 @@ static void free_orphans(shmring *r, uint32_t id)
 
 		if (load_relaxed(&s->id.state) != SEAT_ORPHAN || load_relaxed(&s->id.branch) != id)
 			continue;
-		fetch_and_seq_cst(&branch_at(r, id)->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
+		fetch_and_seq_cst(&branch_at(r, id)->d.consumers[i / 64], ~(UINT64_C(1) << (i % 64)));
 		store_release(&s->lease.hold, NONE);
 		store_release(&s->id.state, SEAT_FREE);
 	}
@@ -70,17 +70,17 @@ static void free_if_deserted(shmring *r, uint32_t id)
 	if (load_relaxed(&b->d.state) != BRANCH_DROPPED)
 		return;
 	for (int word = 0; word < 4; word++)
-		if (load_relaxed(&b->d.members[word]))
+		if (load_relaxed(&b->d.consumers[word]))
 			return;
 	fetch_and_seq_cst(&r->cursors->graph.active, ~bit(id));
 	store_release(&b->d.state, BRANCH_FREE);
 	wake_producers(r);
 }
 
-/* Ends the branch for its members. A take records its hold, passes a light
+/* Ends the branch for its consumers. A take records its hold, passes a light
  * barrier and then looks at the state; so after the heavy barrier either its
  * hold is visible or it will see that it came too late, and the branch gates by
- * holds alone until its last member has left. Repeats safely after a crash. */
+ * holds alone until its last consumer has left. Repeats safely after a crash. */
 void branch_drop(shmring *r, uint32_t id)
 {
 	struct branch *b = branch_at(r, id);
@@ -98,7 +98,7 @@ void branch_drop(shmring *r, uint32_t id)
 	heavy_barrier(r->asymmetric);
 	store_release(&b->d.state, BRANCH_DROPPED);
 	free_orphans(r, id);
-	wake_branches(r, NONE); /* its members see the drop, its followers their new bound */
+	wake_branches(r, NONE); /* its consumers see the drop, its followers their new bound */
 	free_if_deserted(r, id);
 	wake_producers(r);
 }
@@ -106,7 +106,7 @@ void branch_drop(shmring *r, uint32_t id)
 /* Its maker died before it had joined, or a recoverer before he had dropped it. */
 static bool is_deserted_ephemeral(const shmring *r, uint32_t id)
 {
-	return load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EPHEMERAL && living_members(r, id) == 0;
+	return load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EPHEMERAL && living_consumers(r, id) == 0;
 }
 
 /* Orphans that a recoverer made and did not count, or freed by half. */
@@ -125,7 +125,7 @@ static void repair_orphans(shmring *r)
 			continue;
 		}
 		if (id < BRANCHES) {
-			fetch_and_seq_cst(&branch_at(r, id)->d.members[i / 64], ~(UINT64_C(1) << (i % 64)));
+			fetch_and_seq_cst(&branch_at(r, id)->d.consumers[i / 64], ~(UINT64_C(1) << (i % 64)));
 			free_if_deserted(r, id);
 		}
 		store_release(&s->lease.hold, NONE);
@@ -155,8 +155,8 @@ void graph_repair(shmring *r)
 	derive(r);
 }
 
-/* A member has left or died. */
-void branch_member_left(shmring *r, uint32_t id)
+/* A consumer has left or died. */
+void branch_consumer_left(shmring *r, uint32_t id)
 {
 	if (is_active(r, id) && is_deserted_ephemeral(r, id))
 		branch_drop(r, id);

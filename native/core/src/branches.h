@@ -6,9 +6,9 @@
 
 void graph_repair(shmring *ring);
 void derive(shmring *ring);
-unsigned living_members(const shmring *ring, uint32_t id);
+unsigned living_consumers(const shmring *ring, uint32_t id);
 void branch_drop(shmring *ring, uint32_t id);
-void branch_member_left(shmring *ring, uint32_t id);
+void branch_consumer_left(shmring *ring, uint32_t id);
 void count_orphans(shmring *ring, uint32_t id);
 
 static inline struct branch *branch_at(const shmring *r, uint32_t id)

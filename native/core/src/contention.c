@@ -1,6 +1,6 @@
 /* Keeping out of each other's way.
  *
- * Two producers that claim at the same time, or two members that take, fetch the
+ * Two producers that claim at the same time, or two consumers that take, fetch the
  * same lines from each other for every message: 0.1 us, where a push or a take from
  * its own cache needs a fifth of that. So whoever has lost a claim or a take keeps
  * out for a moment, while the other one goes on; for twice as long as the last time

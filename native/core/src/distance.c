@@ -1,22 +1,22 @@
-/* How far behind the producers a member waits: a microsecond, where that pays.
+/* How far behind the producers a consumer waits: a microsecond, where that pays.
  *
- * Keeping away is no sleep. Nobody need wake a member that keeps away: it looks again by
+ * Keeping away is no sleep. Nobody need wake a consumer that keeps away: it looks again by
  * itself, and then it waits like any other (wait.c). docs/protocol.md, P9.
  */
 #include "clock.h"
 #include "distance.h"
 
-/* Whether a member keeps away for AWAY_NS before it looks is tried for EPISODE waits with
+/* Whether a consumer keeps away for AWAY_NS before it looks is tried for EPISODE waits with
  * and EPISODE without, each TRUST waits. */
 #define AWAY_NS 1000LL
 #define EPISODE 16
 #define TRUST 16384
 
-/* A member that looks again and again close behind a producer fights it for the lines
- * that it writes: both are slow. After a microsecond away the member finds many messages,
+/* A consumer that looks again and again close behind a producer fights it for the lines
+ * that it writes: both are slow. After a microsecond away the consumer finds many messages,
  * unless the producer waits for its answer. Which of the two it is shows in the slots that
  * are taken in the same time: a tenth more, so that noise does not decide. */
-bool stays_away(shmring_member *m)
+bool stays_away(shmring_consumer *m)
 {
 	struct distance *d = &m->distance;
 	uint32_t waits = load_relaxed(&d->waits) + 1;

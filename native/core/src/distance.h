@@ -1,15 +1,15 @@
-/* How far behind the producers a member waits. */
+/* How far behind the producers a consumer waits. */
 #ifndef SHMRING_DISTANCE_H
 #define SHMRING_DISTANCE_H
 
 #include "adopt.h"
 #include "handles.h"
 
-bool stays_away(shmring_member *member);
+bool stays_away(shmring_consumer *consumer);
 void keep_away(void);
 
-/* Is there something for a member to do that is no new message? */
-static inline bool has_news(const shmring_member *m)
+/* Is there something for a consumer to do that is no new message? */
+static inline bool has_news(const shmring_consumer *m)
 {
 	const struct branch *b = m->branch;
 

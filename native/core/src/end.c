@@ -1,10 +1,10 @@
-/* The end of a stream: one marker ends every member of every branch, once.
+/* The end of a stream: one marker ends every consumer of every branch, once.
  *
  * A branch counts the ends that it has come to. Whoever finds a marker at `taken`
  * counts it first and moves `taken` past the marker then; so who takes what lies
  * behind it sees the count, and says "ended" before. `ended` says behind which
  * sequence the last end lies: several who find the same marker count it once. Each
- * member has heard of so many ends and is told of the others one by one.
+ * consumer has heard of so many ends and is told of the others one by one.
  * docs/protocol.md, P11.
  */
 #include "cells.h"
@@ -38,7 +38,7 @@ static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, 
 /* The branch stands at `seen` before a marker and what follows it, up to `end`.
  * False if it has moved on: then what was read may have been overwritten and
  * proves nothing. */
-static bool announce(shmring_member *m, uint64_t seen, uint64_t end)
+static bool announce(shmring_consumer *m, uint64_t seen, uint64_t end)
 {
 	uint64_t *word = &m->branch->taken.ended;
 	uint64_t ends = load_relaxed(&m->branch->taken.ends);
@@ -62,45 +62,45 @@ static bool announce(shmring_member *m, uint64_t seen, uint64_t end)
 
 /* Moves the branch over what nobody has to hold: aborted runs, end markers. So
  * nothing of it is left behind by who dies here. */
-bool member_pass_over(shmring_member *m, uint64_t seen, uint64_t end, bool marker)
+bool consumer_pass_over(shmring_consumer *m, uint64_t seen, uint64_t end, bool marker)
 {
 	bool moved = move_taken(m, seen, end);
 
-	member_raise_hold(m); /* tells the followers; and ends a stake */
+	consumer_raise_hold(m); /* tells the followers; and ends a stake */
 	if (moved && marker) /* all, however many the publication woke: each is to be told */
 		wake_branches(m->ring, UINT64_C(1) << m->branch_index);
 	return moved;
 }
 
 /* The branch stands before an end marker that goes up to `end`. False: lost a race.
- * Else the branch is behind it, or, where this member takes ends as messages,
+ * Else the branch is behind it, or, where this consumer takes ends as messages,
  * still before it, and *as_message is true. */
-bool member_at_end(shmring_member *m, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message)
+bool consumer_at_end(shmring_consumer *m, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message)
 {
 	*as_message = m->takes_ends;
 	if (!m->takes_ends)
 		end = behind_markers(m->ring, end, limit, end);
 	if (!announce(m, seen, end)) {
-		member_raise_hold(m);
+		consumer_raise_hold(m);
 		return false;
 	}
 	if (!m->takes_ends)
-		return member_pass_over(m, seen, end, true);
+		return consumer_pass_over(m, seen, end, true);
 	m->found = load_relaxed(&m->branch->taken.ends);
 	return true;
 }
 
-/* The end marker is this member's now, as a message: it need not be told. */
-void member_has_end(shmring_member *m)
+/* The end marker is this consumer's now, as a message: it need not be told. */
+void consumer_has_end(shmring_consumer *m)
 {
 	store_relaxed(&m->heard, m->found);
 	wake_branches(m->ring, UINT64_C(1) << m->branch_index);
 }
 
-/* Is there an end that this member is to be told of, where the branch stands at
+/* Is there an end that this consumer is to be told of, where the branch stands at
  * `t`? Of the last one not before the branch is behind it: who has announced that
  * may be dead, and then it is passed first. */
-bool member_is_ended(const shmring_member *m, uint64_t t)
+bool consumer_is_ended(const shmring_consumer *m, uint64_t t)
 {
 	uint64_t untold = load_relaxed(&m->branch->taken.ends) - load_relaxed(&m->heard);
 
@@ -110,7 +110,7 @@ bool member_is_ended(const shmring_member *m, uint64_t t)
 /* Does the branch stand at an end while there is something that the dead held? That
  * comes first: what lies behind is nothing to take yet, or the next try would find the
  * same at once. */
-bool end_has_to_wait(const shmring_member *m)
+bool end_has_to_wait(const shmring_consumer *m)
 {
 	const struct branch *b = m->branch;
 	uint64_t upstream = load_relaxed(&b->d.upstream), seen, end;
@@ -120,19 +120,19 @@ bool end_has_to_wait(const shmring_member *m)
 	if (!load_relaxed(&b->d.orphans))
 		return false;
 	seen = load_acquire(&b->taken.v);
-	if (!member_is_ended(m, seen >> 8) &&
+	if (!consumer_is_ended(m, seen >> 8) &&
 	    (scan_messages(m->ring, seen >> 8, upstream ? upstream_released(m->ring, upstream) : NONE, 1, 1, &end,
 			   &messages, &marker) ||
 	     !marker))
 		return false;
 	fence_acquire(); /* keeps the reads of the marker before these looks */
-	return load_relaxed(&b->taken.v) == seen && !(load_relaxed(&b->d.options) & BRANCH_LAPSE &&
+	return load_relaxed(&b->taken.v) == seen && !(load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST &&
 						      load_relaxed(&m->ring->cursors->floor_next.v) > seen >> 8);
 }
 
-/* A new member has heard of all ends so far. Markers that follow an end which the branch
+/* A new consumer has heard of all ends so far. Markers that follow an end which the branch
  * has passed, and belong to it, are passed too. */
-void member_begins(shmring_member *m)
+void consumer_begins(shmring_consumer *m)
 {
 	struct branch *b = m->branch;
 	uint64_t seen, t, end, word;
@@ -141,22 +141,22 @@ void member_begins(shmring_member *m)
 		word = load_acquire(&b->taken.ended);
 		seen = load_acquire(&b->taken.v);
 		end = t = seen >> 8;
-		if (load_relaxed(&b->d.options) & BRANCH_LAPSE && member_stake(m, t) != t)
+		if (load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST && consumer_stake(m, t) != t)
 			break;
 		if (word && t <= ENDED_AT(word))
-			end = behind_markers(m->ring, t, member_limit(m, t), ENDED_AT(word));
-	} while (end > t && !(announce(m, seen, end) && member_pass_over(m, seen, end, true)));
-	member_raise_hold(m);
+			end = behind_markers(m->ring, t, consumer_limit(m, t), ENDED_AT(word));
+	} while (end > t && !(announce(m, seen, end) && consumer_pass_over(m, seen, end, true)));
+	consumer_raise_hold(m);
 	store_relaxed(&m->heard, load_relaxed(&b->taken.ends));
 }
 
-void shmring_member_hear_ends(shmring_member *m, uint64_t since)
+void shmring_consumer_hear_ends(shmring_consumer *m, uint64_t since)
 {
 	if (since < load_relaxed(&m->heard)) /* else the branch was dropped since, and made again */
 		store_relaxed(&m->heard, since);
 }
 
-void shmring_member_take_ends(shmring_member *m, bool as_messages)
+void shmring_consumer_take_ends(shmring_consumer *m, bool as_messages)
 {
 	m->takes_ends = as_messages;
 }

@@ -4,11 +4,11 @@
 
 #include "handles.h"
 
-bool member_is_ended(const shmring_member *member, uint64_t t);
-bool end_has_to_wait(const shmring_member *member);
-bool member_at_end(shmring_member *member, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message);
-bool member_pass_over(shmring_member *member, uint64_t seen, uint64_t end, bool marker);
-void member_has_end(shmring_member *member);
-void member_begins(shmring_member *member);
+bool consumer_is_ended(const shmring_consumer *consumer, uint64_t t);
+bool end_has_to_wait(const shmring_consumer *consumer);
+bool consumer_at_end(shmring_consumer *consumer, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message);
+bool consumer_pass_over(shmring_consumer *consumer, uint64_t seen, uint64_t end, bool marker);
+void consumer_has_end(shmring_consumer *consumer);
+void consumer_begins(shmring_consumer *consumer);
 
 #endif

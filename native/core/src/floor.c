@@ -7,14 +7,14 @@
  *
  *   1. floor_next = max(floor_next, F); barrier
  *   2. look at all branches and holds again, unless no branch has come since
- *      and none may lapse; F' = min(F, what they say)
+ *      and none drops the oldest; F' = min(F, what they say)
  *   3. floor = max(floor, F')
  *
- * A newcomer (a branch that subscribes at the floor, or a member of a branch
- * that may lapse) does the opposite: it announces its position, passes a
+ * A newcomer (a branch that subscribes at the floor, or a consumer of a branch
+ * with drop_oldest) does the opposite: it announces its position, passes a
  * barrier and then looks at floor_next. Either step 2 sees the position, or the
  * newcomer sees floor_next beyond it and moves up. A subscription brings the
- * heavy barrier itself; where branches may lapse, whose members announce
+ * heavy barrier itself; where branches drop the oldest, whose consumers announce
  * themselves at every take, the floor's side does. docs/protocol.md, P4.
  */
 #include "cells.h"
@@ -56,16 +56,16 @@ uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_on
 		uint64_t taken = load_acquire(&b->taken.v);
 		uint64_t low = holds_only ? NONE : taken >> 8;
 
-		/* Holds after taken: a member's hold is stored before its take
+		/* Holds after taken: a consumer's hold is stored before its take
 		 * moves `taken`, so who sees the take sees the hold. */
 		for (uint32_t word = 0; word * 64 < r->seat_count; word++) {
-			uint64_t members = load_acquire(&b->d.members[word]);
+			uint64_t consumers = load_acquire(&b->d.consumers[word]);
 
-			while (members) {
-				uint32_t i = word * 64 + (uint32_t)__builtin_ctzll(members);
+			while (consumers) {
+				uint32_t i = word * 64 + (uint32_t)__builtin_ctzll(consumers);
 				uint64_t hold;
 
-				members &= members - 1;
+				consumers &= consumers - 1;
 				if (i >= r->seat_count)
 					break;
 				if (holds_only && load_acquire(&r->seats[i].id.state) == SEAT_ORPHAN)
@@ -96,31 +96,31 @@ uint64_t upstream_released(const shmring *r, uint64_t upstream)
 }
 
 /* The least that anybody holds back. *soft: no reliable branch, or one that may
- * lapse, so that overwriting must be decided; *lapse: one of the latter. */
-static uint64_t gate(const shmring *r, bool *soft, bool *lapse)
+ * drop_oldest, so that overwriting must be decided; *drops_oldest: one of the latter. */
+static uint64_t gate(const shmring *r, bool *soft, bool *drops_oldest)
 {
 	uint64_t active = load_acquire(&r->cursors->graph.active);
 	uint64_t low = NONE;
 
-	*lapse = false;
+	*drops_oldest = false;
 	for (uint64_t m = active; m; m &= m - 1) {
 		const struct branch *b = &r->cursors->branch[__builtin_ctzll(m)];
 		uint64_t released = branch_released(r, b, gates_by_holds_only(b));
 
-		*lapse |= (load_relaxed(&b->d.options) & BRANCH_LAPSE) != 0;
+		*drops_oldest |= (load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST) != 0;
 		if (released < low)
 			low = released;
 	}
-	*soft = *lapse || low == NONE;
+	*soft = *drops_oldest || low == NONE;
 	return low;
 }
 
 /* Does nobody hold back what lies below `sequence`? */
 bool everybody_released(const shmring *r, uint64_t sequence)
 {
-	bool soft, lapse;
+	bool soft, drops_oldest;
 
-	return gate(r, &soft, &lapse) >= sequence;
+	return gate(r, &soft, &drops_oldest) >= sequence;
 }
 
 /* No branch holds producers back: then they wait for each other's publications,
@@ -147,8 +147,8 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 	struct cursors *c = r->cursors;
 	uint64_t floor = load_acquire(&c->floor.v);
 	uint32_t changes = load_acquire(&c->graph.changes); /* before the first look */
-	bool soft, lapse;
-	uint64_t next = gate(r, &soft, &lapse);
+	bool soft, drops_oldest;
+	uint64_t next = gate(r, &soft, &drops_oldest);
 	uint64_t again = next;
 
 	while (soft) {
@@ -171,18 +171,18 @@ uint64_t floor_advance(shmring *r, uint64_t need)
 	if (next <= floor || next > load_relaxed(&c->claim.v))
 		return floor;
 	raise_to(&c->floor_next.v, next);
-	/* Where no branch may lapse, only a new branch can hold less than was seen,
+	/* Where no branch drops the oldest, only a new branch can hold less than was seen,
 	 * and its announcement ends with a change (place() in graph.c). */
-	if (!lapse) {
+	if (!drops_oldest) {
 		light_barrier(r->asymmetric);
 		if (load_acquire(&c->graph.changes) != changes)
-			again = gate(r, &soft, &lapse);
+			again = gate(r, &soft, &drops_oldest);
 	}
-	/* A branch that may lapse may have come since the first look: its members
+	/* A branch with drop_oldest may have come since the first look: its consumers
 	 * bring a light barrier only. */
-	if (lapse) {
+	if (drops_oldest) {
 		heavy_barrier(r->asymmetric);
-		again = gate(r, &soft, &lapse);
+		again = gate(r, &soft, &drops_oldest);
 	}
 	raise_to(&c->floor.v, again < next ? again : next);
 	return load_acquire(&c->floor.v);

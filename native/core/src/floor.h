@@ -11,10 +11,11 @@ uint64_t floor_advance(shmring *ring, uint64_t need);
 bool nobody_gates(const shmring *ring);
 bool everybody_released(const shmring *ring, uint64_t sequence);
 
-/* Its position holds nobody back, only what its members hold does. */
+/* Its position holds nobody back, only what its consumers hold does. */
 static inline bool gates_by_holds_only(const struct branch *branch)
 {
-	return load_relaxed(&branch->d.options) & BRANCH_LAPSE || load_acquire(&branch->d.state) == BRANCH_DROPPED;
+	return load_relaxed(&branch->d.options) & BRANCH_DROP_OLDEST ||
+	       load_acquire(&branch->d.state) == BRANCH_DROPPED;
 }
 
 #endif

@@ -104,10 +104,10 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 				    (unsigned long long)load_relaxed(&c->claim.v));
 		}
 		/* Up to a hole: beyond it nothing would keep the floor from passing the
-		 * hole. One that may lapse keeps the floor from nothing at all, so that
+		 * hole. One with drop_oldest keeps the floor from nothing at all, so that
 		 * what a walk reads here may be overwritten. Its first take walks, under
-		 * a hold (member.c). */
-		if (!o->lapse)
+		 * a hold (consumer.c). */
+		if (!o->drop_oldest)
 			at = walk_runs(r, at, o->sequence);
 	}
 	store_release(&b->taken.v, at << 8 | NOBODY);
@@ -134,12 +134,12 @@ static int join_existing(shmring *r, uint32_t id, const char *name)
 	if (!(load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EXCLUSIVE))
 		return SHMRING_OK;
 	recover_dead_seats(r);
-	if (living_members(r, id))
-		return fail(
-		    SHMRING_E_SECOND_MEMBER,
-		    "ring \"%s\": branch \"%s\" is exclusive and has a living member; wait for it to end, or make "
-		    "the branch without exclusive",
-		    r->name, name);
+	if (living_consumers(r, id))
+		return fail(SHMRING_E_SECOND_CONSUMER,
+			    "ring \"%s\": branch \"%s\" is exclusive and has a living consumer; wait for it to "
+			    "end, or make "
+			    "the branch without exclusive",
+			    r->name, name);
 	return SHMRING_OK;
 }
 
@@ -187,10 +187,10 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 
 	name_store(d->name, name, sizeof d->name);
 	store_relaxed(&d->options, (o->exclusive ? BRANCH_EXCLUSIVE : 0) | (o->ephemeral ? BRANCH_EPHEMERAL : 0) |
-				       (o->lapse ? BRANCH_LAPSE : 0));
+				       (o->drop_oldest ? BRANCH_DROP_OLDEST : 0));
 	store_relaxed(&d->upstream, o->upstream);
 	for (int word = 0; word < 4; word++)
-		store_relaxed(&d->members[word], 0);
+		store_relaxed(&d->consumers[word], 0);
 	store_relaxed(&d->orphans, 0);
 	store_relaxed(&branch_at(r, *id)->taken.ended, 0);
 	store_relaxed(&branch_at(r, *id)->taken.ends, 0);
@@ -322,7 +322,7 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 	    .id = id,
 	    .exclusive = options & BRANCH_EXCLUSIVE,
 	    .ephemeral = options & BRANCH_EPHEMERAL,
-	    .lapse = options & BRANCH_LAPSE,
+	    .drop_oldest = options & BRANCH_DROP_OLDEST,
 	    .upstream = load_relaxed(&b->d.upstream),
 	    .position = position > first ? position : first, /* below it: passed over */
 	    .released = released,
@@ -331,7 +331,7 @@ int shmring_branch_info(const shmring *r, uint32_t id, struct shmring_branch_inf
 	};
 	name_load(info->name, b->d.name, sizeof b->d.name);
 	for (int word = 0; word < 4; word++)
-		info->members += (uint32_t)__builtin_popcountll(load_relaxed(&b->d.members[word]));
-	info->members -= info->orphans < info->members ? info->orphans : info->members;
+		info->consumers += (uint32_t)__builtin_popcountll(load_relaxed(&b->d.consumers[word]));
+	info->consumers -= info->orphans < info->consumers ? info->orphans : info->consumers;
 	return SHMRING_OK;
 }

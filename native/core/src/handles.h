@@ -28,7 +28,7 @@ struct shmring {
 	bool read_only;
 	bool asymmetric; /* barriers, see atomics.h */
 	uint32_t seat; /* this handle's own, or NOBODY; changed under the admin lock, but for seat_abandon() */
-	bool lent; /* that seat is a producer's or a member's for now */
+	bool lent; /* that seat is a producer's or a consumer's for now */
 	void *seatless; /* what holds the lock of a handle that has no seat, see handle_seatless() */
 	void *held[MAX_SEATS]; /* what holds the lock of each of this handle's seats */
 	uint8_t *base;
@@ -37,7 +37,7 @@ struct shmring {
 	char name[256];
 };
 
-/* What a waiter remembers of its last wait; threads may share a member, and this. */
+/* What a waiter remembers of its last wait; threads may share a consumer, and this. */
 struct wait_memory {
 	int64_t took_ns; /* INT64_MAX: nothing came */
 	int64_t since_ns; /* when the waits began of which none brought anything */
@@ -45,7 +45,7 @@ struct wait_memory {
 	bool looks; /* this one looked last: it does so again */
 };
 
-/* How far behind the producers a member waits: distance.c, stays_away(). */
+/* How far behind the producers a consumer waits: distance.c, stays_away(). */
 struct distance {
 	uint32_t waits;
 	bool away;
@@ -86,7 +86,7 @@ struct deferred {
 	size_t cursor;
 };
 
-struct shmring_member {
+struct shmring_consumer {
 	shmring *ring;
 	struct seat *seat;
 	struct branch *branch;
@@ -98,8 +98,8 @@ struct shmring_member {
 	uint64_t heard; /* of so many ends of the stream */
 	uint64_t found; /* ends, with the one that is about to be taken as a message */
 	bool takes_ends; /* as messages */
-	uint64_t lapsed_first;
-	uint64_t lapsed_end;
+	uint64_t overrun_first;
+	uint64_t overrun_end;
 	struct deferred deferred;
 	struct deferred returned; /* is held for whom it is delivered to again: no seat was free */
 	bool gives_again; /* there is such a thing */
@@ -111,7 +111,7 @@ struct shmring_member {
 	struct contention contention;
 	int64_t adopt_after_ns; /* no try to adopt before that */
 	int64_t adopt_pause_ns;
-	uint32_t adopt_seat; /* the orphan from which this member adopted last */
+	uint32_t adopt_seat; /* the orphan from which this consumer adopted last */
 	struct range range[LEASES]; /* what is held; the seat's ranges say it to others, see takes.c */
 };
 

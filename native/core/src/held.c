@@ -68,8 +68,8 @@ const void *shmring_rows(const shmring *r, uint64_t first, uint64_t end)
 	return slot_at(r, first);
 }
 
-/* A branch that may lapse holds nothing beyond what its members have taken. */
-uint64_t shmring_member_available(shmring_member *m)
+/* A branch with drop_oldest holds nothing beyond what its consumers have taken. */
+uint64_t shmring_consumer_available(shmring_consumer *m)
 {
 	const shmring *r = m->ring;
 	uint64_t upstream = load_relaxed(&m->branch->d.upstream);
@@ -77,7 +77,7 @@ uint64_t shmring_member_available(shmring_member *m)
 	uint64_t limit = upstream ? upstream_released(r, upstream) : NONE;
 	uint64_t at = from;
 
-	if (load_relaxed(&m->branch->d.options) & BRANCH_LAPSE)
+	if (load_relaxed(&m->branch->d.options) & BRANCH_DROP_OLDEST)
 		return from;
 	if (limit > from + r->capacity) /* no more lies in the ring */
 		limit = from + r->capacity;
@@ -91,7 +91,7 @@ uint64_t shmring_member_available(shmring_member *m)
 	return at;
 }
 
-uint64_t shmring_member_reach(shmring_member *m)
+uint64_t shmring_consumer_reach(shmring_consumer *m)
 {
 	const shmring *r = m->ring;
 	uint64_t taken = load_acquire(&m->branch->taken.v);
@@ -119,8 +119,8 @@ int shmring_measure(const shmring *r, uint64_t from, uint64_t limit, uint32_t ma
 	return status;
 }
 
-void shmring_member_lapsed(const shmring_member *m, uint64_t *first, uint64_t *end)
+void shmring_consumer_overrun(const shmring_consumer *m, uint64_t *first, uint64_t *end)
 {
-	*first = m->lapsed_first;
-	*end = m->lapsed_end;
+	*first = m->overrun_first;
+	*end = m->overrun_end;
 }

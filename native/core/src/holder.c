@@ -54,32 +54,32 @@ static bool blame_claim(const shmring *r, uint64_t sequence, struct shmring_hold
 }
 
 /* Why branch `id` has released no more than up to `released`. What an orphan holds is
- * for the branch's members to take again: they are to blame, or that there is none. */
+ * for the branch's consumers to take again: they are to blame, or that there is none. */
 static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struct shmring_holder *h)
 {
 	const struct branch *b = &r->cursors->branch[id];
-	uint32_t members = 0;
+	uint32_t consumers = 0;
 
 	h->branch = (int32_t)id;
 	h->sequence = released;
 	h->age_ns = age_of(r, released);
 	name_load(h->branch_name, b->d.name, sizeof b->d.name);
-	h->kind = SHMRING_HELD_BY_NO_MEMBER;
+	h->kind = SHMRING_HELD_BY_NO_CONSUMER;
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		if (load_acquire(&r->seats[i].id.state) != SEAT_ACTIVE ||
-		    !(load_acquire(&b->d.members[i / 64]) >> (i % 64) & 1))
+		    !(load_acquire(&b->d.consumers[i / 64]) >> (i % 64) & 1))
 			continue;
 		if (load_acquire(&r->seats[i].lease.hold) <= released) {
 			h->kind = SHMRING_HELD_BY_LEASE;
 			blame_seat(r, i, h);
 			return;
 		}
-		if (seat_alive(r, i) && !members++) {
-			h->kind = SHMRING_HELD_BY_MEMBERS;
+		if (seat_alive(r, i) && !consumers++) {
+			h->kind = SHMRING_HELD_BY_CONSUMERS;
 			blame_seat(r, i, h);
 		}
 	}
-	h->members = members;
+	h->consumers = consumers;
 	if (!is_published(r, released))
 		(void)blame_claim(r, released, h);
 }
@@ -189,20 +189,20 @@ static void say_holder(struct text *t, const shmring *r, const struct shmring_ho
 		break;
 	case SHMRING_HELD_BY_LEASE:
 		say(t, "branch \"%s\": ", h->branch_name);
-		say_who(t, "member", h);
+		say_who(t, "consumer", h);
 		say(t, " has not released sequence %llu", at);
 		say_age(t, h);
 		say(t, ", %llu slots behind the producers", slots);
 		break;
-	case SHMRING_HELD_BY_MEMBERS:
+	case SHMRING_HELD_BY_CONSUMERS:
 		say(t, "branch \"%s\" has still to take sequence %llu", h->branch_name, at);
 		say_age(t, h);
-		say(t, ", %llu slots behind the producers; of its %u living members the first is ", slots,
-		    h->members);
-		say_who(t, "member", h);
+		say(t, ", %llu slots behind the producers; of its %u living consumers the first is ", slots,
+		    h->consumers);
+		say_who(t, "consumer", h);
 		break;
-	case SHMRING_HELD_BY_NO_MEMBER:
-		say(t, "branch \"%s\" has no member and has still to take sequence %llu", h->branch_name, at);
+	case SHMRING_HELD_BY_NO_CONSUMER:
+		say(t, "branch \"%s\" has no consumer and has still to take sequence %llu", h->branch_name, at);
 		say_age(t, h);
 		say(t, ", %llu slots behind the producers: join it, or drop it with `shmring drop-branch %s %s`",
 		    slots, r->name, h->branch_name);
@@ -254,7 +254,7 @@ static void say_producers(struct text *t, const shmring *r)
 	say_who(t, producers == 1 ? "namely producer" : "the first is producer", &h);
 }
 
-void shmring_explain_empty(const shmring_member *m, char *text, size_t size)
+void shmring_explain_empty(const shmring_consumer *m, char *text, size_t size)
 {
 	const shmring *r = m->ring;
 	struct text t = {text, size};

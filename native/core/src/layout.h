@@ -29,7 +29,7 @@ enum {
 #ifdef SHMRING_EXPLORE /* where each look at one of them is a step */
 	LEASES = 8,
 #else
-	LEASES = 48, /* separate ranges one member can hold */
+	LEASES = 48, /* separate ranges one consumer can hold */
 #endif
 	NAME_BYTES = 56,
 	MIN_SLOTS = 1024,
@@ -102,9 +102,9 @@ enum branch_state {
 };
 
 enum branch_option {
-	BRANCH_EXCLUSIVE = 1, /* one member (SC) */
-	BRANCH_EPHEMERAL = 2, /* dropped with its last member */
-	BRANCH_LAPSE = 4, /* does not gate; loses the oldest */
+	BRANCH_EXCLUSIVE = 1, /* one consumer (SC) */
+	BRANCH_EPHEMERAL = 2, /* dropped with its last consumer */
+	BRANCH_DROP_OLDEST = 4, /* does not gate; loses the oldest */
 	BRANCH_LATER = 8, /* was placed before `first`; what lies between is passed over */
 };
 
@@ -113,7 +113,7 @@ struct branch_descriptor {
 	uint32_t options;
 	uint64_t upstream; /* branches this one follows; 0: the producer */
 	uint64_t followers; /* branches that follow this one */
-	uint64_t members[4]; /* seats that share its work, orphans included */
+	uint64_t consumers[4]; /* seats that share its work, orphans included */
 	uint32_t orphans; /* seats of the dead whose leases await adoption */
 	uint32_t moves; /* counts leases moved between seats, see branch_released() */
 	char name[NAME_BYTES - 8];
@@ -147,11 +147,11 @@ struct cursors {
 			uint64_t roots; /* active branches that follow the producer */
 			uint32_t single_producer; /* seat + 1 of an SP ring's producer */
 			uint32_t changes; /* counts changes of the upstreams */
-			uint32_t adopter; /* seat + 1 of the member that moves leases to its seat */
+			uint32_t adopter; /* seat + 1 of the consumer that moves leases to its seat */
 		} graph;
 		uint8_t graph_pad[CELL];
 	};
-	union cell64 asleep; /* branches with sleeping members */
+	union cell64 asleep; /* branches with sleeping consumers */
 	union {
 		struct {
 			uint32_t futex; /* bit 0: a producer sleeps; rest: wake-ups */
@@ -174,7 +174,7 @@ enum seat_state {
 enum seat_role {
 	ROLE_ATTACHED = 0,
 	ROLE_PRODUCER = 1,
-	ROLE_MEMBER = 2,
+	ROLE_CONSUMER = 2,
 };
 
 enum seat_wait {
@@ -210,7 +210,7 @@ struct seat_counters {
 	uint64_t empty_waits;
 	uint64_t contended;
 	uint64_t recovered; /* dead seats this one cleared away */
-	uint64_t lapsed; /* slots lost to lapse */
+	uint64_t overrun; /* slots lost to drop_oldest */
 	uint64_t dropped; /* messages given up because the ring was full */
 };
 

@@ -1,4 +1,4 @@
-/* A living member hands back what it holds: docs/protocol.md, P7.
+/* A living consumer hands back what it holds: docs/protocol.md, P7.
  *
  * An adoption the other way round. The lease is recorded in an orphan of the
  * branch before it is struck here, and adopt_from says so in between: should
@@ -77,7 +77,7 @@ static struct place find_orphan(shmring *r, uint32_t branch, uint64_t lo, uint64
 }
 
 /* Strikes what an entry has on both sides of [lo, hi) only if there is another entry for the tail. */
-static bool can_strike(const shmring_member *m, uint64_t lo, uint64_t hi)
+static bool can_strike(const shmring_consumer *m, uint64_t lo, uint64_t hi)
 {
 	bool inside = false;
 
@@ -86,7 +86,7 @@ static bool can_strike(const shmring_member *m, uint64_t lo, uint64_t hi)
 	return !inside || ranges_free_entry(m->range, &(uint32_t){m->ranges_used}) >= 0;
 }
 
-static void hand_over(shmring_member *m, const struct place *place, uint64_t lo, uint64_t hi)
+static void hand_over(shmring_consumer *m, const struct place *place, uint64_t lo, uint64_t hi)
 {
 	shmring *r = m->ring;
 	struct seat *s = m->seat;
@@ -105,12 +105,12 @@ static void hand_over(shmring_member *m, const struct place *place, uint64_t lo,
 	crash_order();
 	if (is_new) {
 		store_release(&orphan->id.state, SEAT_ORPHAN);
-		/* After the state: a free seat is nobody's member. */
-		fetch_or_seq_cst(&m->branch->d.members[to / 64], UINT64_C(1) << (to % 64));
+		/* After the state: a free seat is nobody's consumer. */
+		fetch_or_seq_cst(&m->branch->d.consumers[to / 64], UINT64_C(1) << (to % 64));
 	}
 	fetch_add_seq_cst(&m->branch->d.moves, 1); /* see branch_released() */
 	(void)ranges_remove(s, m->range, &m->ranges_used, lo, hi);
-	member_raise_hold(m);
+	consumer_raise_hold(m);
 	crash_order();
 	store_relaxed(&s->lease.adopt_from, 0);
 	count_orphans(r, m->branch_index);
@@ -118,8 +118,8 @@ static void hand_over(shmring_member *m, const struct place *place, uint64_t lo,
 }
 
 /* All seats are taken: it stays recorded and held where it is, and the next take of this
- * member delivers it again. */
-static int keep_to_give_again(shmring_member *m, uint64_t first, uint64_t end)
+ * consumer delivers it again. */
+static int keep_to_give_again(shmring_consumer *m, uint64_t first, uint64_t end)
 {
 	if (!deferred_reserve(&m->returned))
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; hand it back again later");
@@ -130,11 +130,11 @@ static int keep_to_give_again(shmring_member *m, uint64_t first, uint64_t end)
 		m->ranges_used = 2;
 	}
 	store_relaxed(&m->gives_again, true);
-	wake(m->branch, INT_MAX); /* threads that wait in this member */
+	wake(m->branch, INT_MAX); /* threads that wait in this consumer */
 	return SHMRING_OK;
 }
 
-static int hand_back(shmring_member *m, uint64_t first, uint64_t end)
+static int hand_back(shmring_consumer *m, uint64_t first, uint64_t end)
 {
 	shmring *r = m->ring;
 	int status = SHMRING_OK;
@@ -142,9 +142,10 @@ static int hand_back(shmring_member *m, uint64_t first, uint64_t end)
 
 	/* Who died between two seats is settled before either of them changes. */
 	if (!leases_move(m))
-		return fail(SHMRING_CONTENDED,
-			    "ring \"%s\": a member that died moving a lease cannot be cleared away now; try again",
-			    r->name);
+		return fail(
+		    SHMRING_CONTENDED,
+		    "ring \"%s\": a consumer that died moving a lease cannot be cleared away now; try again",
+		    r->name);
 	to = find_orphan(r, m->branch_index, first, end);
 	if (to.seat == NOBODY && recover_dead_seats(r))
 		to = find_orphan(r, m->branch_index, first, end);
@@ -158,13 +159,13 @@ static int hand_back(shmring_member *m, uint64_t first, uint64_t end)
 	return status;
 }
 
-int shmring_nack(shmring_member *m, uint64_t first, uint64_t end)
+int shmring_nack(shmring_consumer *m, uint64_t first, uint64_t end)
 {
 	shmring *r = m->ring;
 	int status = check_usable(r);
 
 	if (!status)
-		status = member_check_held(m, first, end);
+		status = consumer_check_held(m, first, end);
 	if (status)
 		return status;
 	if (deferred_overlaps(&m->deferred, first, end))
@@ -175,7 +176,7 @@ int shmring_nack(shmring_member *m, uint64_t first, uint64_t end)
 	if (!can_strike(m, first, end))
 		return fail(
 		    SHMRING_E_LEASES,
-		    "ring \"%s\": this member holds %d separate leases, and has no room for another piece; "
+		    "ring \"%s\": this consumer holds %d separate leases, and has no room for another piece; "
 		    "release or hand back one of them first",
 		    r->name, LEASES);
 	if (!admin_try(r))
@@ -185,7 +186,7 @@ int shmring_nack(shmring_member *m, uint64_t first, uint64_t end)
 	return status;
 }
 
-bool shmring_nack_again(const shmring_member *m, int64_t since_ns)
+bool shmring_nack_again(const shmring_consumer *m, int64_t since_ns)
 {
 	return admin_is_worth_waiting(m->ring, since_ns, true);
 }

@@ -74,7 +74,7 @@ int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info
 	    .empty_waits = load_relaxed(&s->counters.empty_waits),
 	    .contended = load_relaxed(&s->counters.contended),
 	    .recovered = load_relaxed(&s->counters.recovered),
-	    .lapsed = load_relaxed(&s->counters.lapsed),
+	    .overrun = load_relaxed(&s->counters.overrun),
 	    .dropped = load_relaxed(&s->counters.dropped),
 	};
 	if (info->state == SEAT_FREE)

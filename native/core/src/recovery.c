@@ -14,12 +14,12 @@
 #include "takes.h"
 #include "wake.h"
 
-static void settle_member(shmring *r, struct seat *s, uint32_t index)
+static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 {
 	uint32_t id = load_relaxed(&s->id.branch);
 	struct branch *b;
 	uint64_t low;
-	bool is_member;
+	bool is_consumer;
 
 	if (id >= BRANCHES) { /* damaged: no branch to answer to */
 		store_release(&s->id.state, SEAT_FREE);
@@ -29,18 +29,18 @@ static void settle_member(shmring *r, struct seat *s, uint32_t index)
 	settle_take(r, s, index, b);
 	low = seat_lowest(s);
 	/* Its number may be another branch's by now. */
-	is_member = load_relaxed(&b->d.members[index / 64]) >> (index % 64) & 1;
-	branch_member_left(r, id);
+	is_consumer = load_relaxed(&b->d.consumers[index / 64]) >> (index % 64) & 1;
+	branch_consumer_left(r, id);
 	/* The seat's state changes last: until then the next recoverer finds a
 	 * dead one and begins anew, whoever dies here. */
-	if (low != NONE && is_member && load_relaxed(&b->d.state) == BRANCH_ACTIVE) {
+	if (low != NONE && is_consumer && load_relaxed(&b->d.state) == BRANCH_ACTIVE) {
 		store_release(&s->lease.hold, low);
 		store_relaxed(&b->d.orphans, load_relaxed(&b->d.orphans) + 1);
 		store_release(&s->id.state, SEAT_ORPHAN);
 	} else {
-		fetch_and_seq_cst(&b->d.members[index / 64], ~(UINT64_C(1) << (index % 64)));
+		fetch_and_seq_cst(&b->d.consumers[index / 64], ~(UINT64_C(1) << (index % 64)));
 		store_release(&s->lease.hold, NONE);
-		branch_member_left(r, id); /* the last one frees a dropped branch */
+		branch_consumer_left(r, id); /* the last one frees a dropped branch */
 		store_release(&s->id.state, SEAT_FREE);
 	}
 	count_orphans(r, id);
@@ -56,8 +56,8 @@ bool recover_seat(shmring *r, uint32_t index)
 
 	if (!settle_claim(r, s, index))
 		return false;
-	if (load_relaxed(&s->id.role) == ROLE_MEMBER)
-		settle_member(r, s, index);
+	if (load_relaxed(&s->id.role) == ROLE_CONSUMER)
+		settle_consumer(r, s, index);
 	else
 		store_release(&s->id.state, SEAT_FREE);
 	own = load_relaxed(&r->seat);

@@ -149,7 +149,7 @@ static void seat_reset(struct seat *s)
 void seat_prepare(struct seat *s, uint32_t branch)
 {
 	seat_reset(s);
-	store_relaxed(&s->id.role, ROLE_MEMBER);
+	store_relaxed(&s->id.role, ROLE_CONSUMER);
 	store_relaxed(&s->id.branch, branch);
 	store_relaxed(&s->id.pid, 0);
 	store_relaxed(&s->id.start_time, 0);
@@ -178,7 +178,7 @@ static void seat_name(struct seat *s, const char *name)
 }
 
 /* An own seat, in use before and after. The role last: whoever dies here before
- * is settled in the old one, and a member always has a branch to be settled on. */
+ * is settled in the old one, and a consumer always has a branch to be settled on. */
 static void seat_turn(struct seat *s, uint32_t role, const char *name, uint32_t branch)
 {
 	seat_reset(s);
@@ -188,7 +188,7 @@ static void seat_turn(struct seat *s, uint32_t role, const char *name, uint32_t 
 	store_relaxed(&s->id.role, role);
 }
 
-/* The handle's own seat for one of its producers or members, while no other has it. */
+/* The handle's own seat for one of its producers or consumers, while no other has it. */
 bool seat_lend(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
 	uint32_t own = load_relaxed(&r->seat);

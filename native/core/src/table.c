@@ -41,7 +41,7 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 			continue; /* everything so far is released */
 		held = (load_acquire(&b->taken.v) >> 8) <= sequence; /* still to come */
 		for (uint32_t i = 0; !held && i < r->seat_count; i++)
-			if (load_acquire(&b->d.members[i / 64]) >> (i % 64) & 1)
+			if (load_acquire(&b->d.consumers[i / 64]) >> (i % 64) & 1)
 				for (int k = 0; !held && k < LEASES; k++) {
 					uint64_t lo = load_relaxed(&r->seats[i].range[k].lo);
 

@@ -2,7 +2,7 @@
  * pending take is.
  *
  * `taken` names its last taker. Before anybody moves it on, he marks that
- * taker's take as done (confirm), so that of a member that died in between it
+ * taker's take as done (confirm), so that of a consumer that died in between it
  * can always be said whether its pending take succeeded: it did exactly if it
  * was marked, or if `taken` still names it. docs/protocol.md, P5.
  */
@@ -59,7 +59,7 @@ static void set_range(struct seat *s, struct range *known, uint32_t k, uint64_t 
 }
 
 /* Strikes [lo, hi) wherever it is recorded. False if that would need one more
- * entry than there is; nothing is changed then, as a member's ranges do not overlap. */
+ * entry than there is; nothing is changed then, as a consumer's ranges do not overlap. */
 bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t lo, uint64_t hi)
 {
 	for (uint32_t k = 0; k < *used; k++) {
@@ -114,9 +114,9 @@ static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 	(void)ranges_remove(s, known, &(uint32_t){LEASES}, lo, hi);
 }
 
-/* Records [lo, hi): grows the range that ends at lo, or takes a free entry. What a member
+/* Records [lo, hi): grows the range that ends at lo, or takes a free entry. What a consumer
  * holds is not delivered to it again, so that its ranges never overlap. */
-int member_record(shmring_member *m, uint64_t lo, uint64_t hi)
+int consumer_record(shmring_consumer *m, uint64_t lo, uint64_t hi)
 {
 	struct seat *s = m->seat;
 	struct range *known = m->range;
@@ -129,7 +129,7 @@ int member_record(shmring_member *m, uint64_t lo, uint64_t hi)
 		if (known[k].lo < hi && known[k].hi > lo)
 			return fail(
 			    SHMRING_E_DAMAGED,
-			    "ring \"%s\": its cursors are damaged: [%llu, %llu) is to be taken by a member "
+			    "ring \"%s\": its cursors are damaged: [%llu, %llu) is to be taken by a consumer "
 			    "that holds some of it already",
 			    m->ring->name, (unsigned long long)lo, (unsigned long long)hi);
 		if (known[k].hi == lo)
@@ -143,7 +143,7 @@ int member_record(shmring_member *m, uint64_t lo, uint64_t hi)
 	if (entry < 0)
 		return fail(
 		    SHMRING_E_LEASES,
-		    "this member of ring \"%s\" holds %d separate leases already; release some, or copy what "
+		    "this consumer of ring \"%s\" holds %d separate leases already; release some, or copy what "
 		    "you keep",
 		    m->ring->name, LEASES);
 	set_range(s, known, (uint32_t)entry, lo, hi);
@@ -200,10 +200,10 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 	return SHMRING_OK;
 }
 
-/* How far the upstreams let this member go. The cached bound holds while the
+/* How far the upstreams let this consumer go. The cached bound holds while the
  * graph stays what it was; a change meanwhile may have given an upstream's
  * number to another branch. */
-uint64_t member_limit(shmring_member *m, uint64_t t)
+uint64_t consumer_limit(shmring_consumer *m, uint64_t t)
 {
 	shmring *r = m->ring;
 	uint32_t changes = load_acquire(&r->cursors->graph.changes);
@@ -225,7 +225,7 @@ uint64_t member_limit(shmring_member *m, uint64_t t)
 /* --- taken and held ----------------------------------------------------------------- */
 
 /* Marks the last taker's take as done; `t` is where it ended. */
-void confirm(shmring_member *m, uint32_t last, uint64_t t)
+void confirm(shmring_consumer *m, uint32_t last, uint64_t t)
 {
 	uint64_t *take_end = &m->ring->seats[last].lease.take_end;
 	uint64_t done = TAKE_WORD(t, m->branch_index);
@@ -237,7 +237,7 @@ void confirm(shmring_member *m, uint32_t last, uint64_t t)
 		(void)cas_relaxed(take_end, &pending, done);
 }
 
-void member_raise_hold(shmring_member *m)
+void consumer_raise_hold(shmring_consumer *m)
 {
 	uint64_t low = ranges_lowest(m->range, m->ranges_used);
 
@@ -246,10 +246,10 @@ void member_raise_hold(shmring_member *m)
 	raise_hold(m, low);
 }
 
-/* A member of a branch that may lapse announces that it wants to read from `at`
+/* A consumer of a branch with drop_oldest announces that it wants to read from `at`
  * and only then looks whether the floor is on its way past that (floor.c).
  * Returns where reading may begin; what lies before is lost. */
-uint64_t member_stake(shmring_member *m, uint64_t at)
+uint64_t consumer_stake(shmring_consumer *m, uint64_t at)
 {
 	uint64_t next;
 
@@ -260,12 +260,12 @@ uint64_t member_stake(shmring_member *m, uint64_t at)
 	return next > at ? next : at;
 }
 
-int member_lapsed(shmring_member *m, uint64_t first, uint64_t end)
+int consumer_overrun(shmring_consumer *m, uint64_t first, uint64_t end)
 {
-	m->lapsed_first = first;
-	m->lapsed_end = end;
-	count(&m->seat->counters.lapsed, end - first);
-	return fail(SHMRING_LAPSED,
+	m->overrun_first = first;
+	m->overrun_end = end;
+	count(&m->seat->counters.overrun, end - first);
+	return fail(SHMRING_OVERRUN,
 		    "ring \"%s\": the branch fell too far behind and lost %llu sequences, %llu to %llu",
 		    m->ring->name, (unsigned long long)(end - first), (unsigned long long)first,
 		    (unsigned long long)(end - 1));
@@ -273,7 +273,7 @@ int member_lapsed(shmring_member *m, uint64_t first, uint64_t end)
 
 /* Where a recorded range begins or ends, or where something was published: what
  * lies inside a message carries an older number, or none. */
-static bool is_boundary(const shmring_member *m, uint64_t at)
+static bool is_boundary(const shmring_consumer *m, uint64_t at)
 {
 	for (uint32_t k = 0; k < m->ranges_used; k++)
 		if (m->range[k].lo != NONE && (m->range[k].lo == at || m->range[k].hi == at))
@@ -281,7 +281,7 @@ static bool is_boundary(const shmring_member *m, uint64_t at)
 	return is_published(m->ring, at);
 }
 
-static bool is_held(const shmring_member *m, uint64_t first, uint64_t end)
+static bool is_held(const shmring_consumer *m, uint64_t first, uint64_t end)
 {
 	uint64_t at = first;
 	uint32_t k = 0;
@@ -297,7 +297,7 @@ static bool is_held(const shmring_member *m, uint64_t first, uint64_t end)
 	return first < end && at >= end;
 }
 
-static int fail_boundary(const shmring_member *m, uint64_t at, uint64_t first, uint64_t end)
+static int fail_boundary(const shmring_consumer *m, uint64_t at, uint64_t first, uint64_t end)
 {
 	const shmring *r = m->ring;
 	uint64_t published = load_relaxed(&control_at(r, at)->published);
@@ -311,18 +311,18 @@ static int fail_boundary(const shmring_member *m, uint64_t at, uint64_t first, u
 }
 
 /* A hold that began inside a message would stop the floor there, where no branch can begin. */
-int member_check_held(const shmring_member *m, uint64_t first, uint64_t end)
+int consumer_check_held(const shmring_consumer *m, uint64_t first, uint64_t end)
 {
 	if (!is_held(m, first, end))
 		return fail(SHMRING_E_INVALID,
-			    "ring \"%s\": [%llu, %llu) is not held by this member, or not all of it",
+			    "ring \"%s\": [%llu, %llu) is not held by this consumer, or not all of it",
 			    m->ring->name, (unsigned long long)first, (unsigned long long)end);
 	if (!is_boundary(m, first))
 		return fail_boundary(m, first, first, end);
 	return is_boundary(m, end) ? SHMRING_OK : fail_boundary(m, end, first, end);
 }
 
-int fail_returned(const shmring_member *m, uint64_t first, uint64_t end)
+int fail_returned(const shmring_consumer *m, uint64_t first, uint64_t end)
 {
 	return fail(SHMRING_E_INVALID, "ring \"%s\": some of [%llu, %llu) is handed back already", m->ring->name,
 		    (unsigned long long)first, (unsigned long long)end);
@@ -366,7 +366,8 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 			if (away ? at > lo || load_relaxed(&other->range[k].hi) < hi : at != lo)
 				continue;
 			if (away)
-				fetch_or_seq_cst(&b->d.members[(from - 1) / 64], UINT64_C(1) << ((from - 1) % 64));
+				fetch_or_seq_cst(&b->d.consumers[(from - 1) / 64], UINT64_C(1)
+										       << ((from - 1) % 64));
 			seat_strike(s, lo, hi);
 		}
 	}

@@ -5,7 +5,7 @@
 #include "handles.h"
 #include "wake.h"
 
-void confirm(shmring_member *member, uint32_t last, uint64_t t);
+void confirm(shmring_consumer *consumer, uint32_t last, uint64_t t);
 int ranges_free_entry(const struct range *known, uint32_t *used);
 bool ranges_remove(struct seat *seat, struct range *known, uint32_t *used, uint64_t lo, uint64_t hi);
 uint64_t ranges_lowest(const struct range *known, uint32_t used);
@@ -13,17 +13,17 @@ void seat_read_ranges(const struct seat *seat, struct range known[LEASES]);
 uint64_t seat_lowest(const struct seat *seat);
 int scan_messages(const shmring *ring, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
 		  uint64_t *end, uint32_t *messages, bool *marker);
-int member_check_held(const shmring_member *member, uint64_t first, uint64_t end);
-int fail_returned(const shmring_member *member, uint64_t first, uint64_t end);
-int member_record(shmring_member *member, uint64_t lo, uint64_t hi);
-void member_raise_hold(shmring_member *member);
-uint64_t member_limit(shmring_member *member, uint64_t t);
-uint64_t member_stake(shmring_member *member, uint64_t at);
-int member_lapsed(shmring_member *member, uint64_t first, uint64_t end);
+int consumer_check_held(const shmring_consumer *consumer, uint64_t first, uint64_t end);
+int fail_returned(const shmring_consumer *consumer, uint64_t first, uint64_t end);
+int consumer_record(shmring_consumer *consumer, uint64_t lo, uint64_t hi);
+void consumer_raise_hold(shmring_consumer *consumer);
+uint64_t consumer_limit(shmring_consumer *consumer, uint64_t t);
+uint64_t consumer_stake(shmring_consumer *consumer, uint64_t at);
+int consumer_overrun(shmring_consumer *consumer, uint64_t first, uint64_t end);
 void settle_take(shmring *ring, struct seat *seat, uint32_t index, struct branch *branch); /* of a dead owner */
 
 /* Moves `taken` from (t, last) to (end, me). */
-static inline bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
+static inline bool move_taken(shmring_consumer *m, uint64_t seen, uint64_t end)
 {
 	struct branch *b = m->branch;
 	uint64_t me = m->seat_index;
@@ -40,7 +40,7 @@ static inline bool move_taken(shmring_member *m, uint64_t seen, uint64_t end)
 }
 
 /* Release: the payload was read before. Pairs with the acquire in branch_released(). */
-static inline void raise_hold(shmring_member *m, uint64_t low)
+static inline void raise_hold(shmring_consumer *m, uint64_t low)
 {
 	store_release(&m->seat->lease.hold, low);
 	wake_after_release(m->ring, m->branch, low);

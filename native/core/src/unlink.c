@@ -142,7 +142,7 @@ static bool is_abandoned(const shmring *r)
 
 		if (state == SEAT_ACTIVE && seat_alive(r, i))
 			return false;
-		/* What a living member has handed back is no sign of death. */
+		/* What a living consumer has handed back is no sign of death. */
 		dead |= state == SEAT_ACTIVE || (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.pid));
 	}
 	return dead && !handle_seatless(r);

@@ -44,7 +44,7 @@
 struct waiter {
 	shmring *ring;
 	struct seat *seat; /* whose owner waits; NULL: a handle */
-	struct shmring_member *member; /* who waits for a message */
+	struct shmring_consumer *consumer; /* who waits for a message */
 	const struct branch *releasing; /* who waits for what this branch releases; neither: a producer */
 	uint64_t slots; /* that a producer needs; what is to be released */
 	uint64_t batch; /* what a producer would rather have, see below */
@@ -70,13 +70,13 @@ static bool ready(const struct waiter *w, uint64_t slots)
 {
 	shmring *r = w->ring;
 
-	if (w->member) {
-		const struct branch *b = w->member->branch;
+	if (w->consumer) {
+		const struct branch *b = w->consumer->branch;
 
-		if (has_news(w->member))
+		if (has_news(w->consumer))
 			return true;
-		return (member_is_ended(w->member, load_acquire(&b->taken.v) >> 8) || has_work(r, b)) &&
-		       !end_has_to_wait(w->member);
+		return (consumer_is_ended(w->consumer, load_acquire(&b->taken.v) >> 8) || has_work(r, b)) &&
+		       !end_has_to_wait(w->consumer);
 	}
 	if (w->releasing)
 		return load_relaxed(&w->releasing->d.state) != BRANCH_ACTIVE ||
@@ -95,16 +95,16 @@ static void lower_to(uint64_t *word, uint64_t value)
 		;
 }
 
-/* Nobody else can have slept on this branch: no other member, and no other thread of
+/* Nobody else can have slept on this branch: no other consumer, and no other thread of
  * this one. Whoever slept when this one was woken had joined, and waited, before. */
-static bool is_alone(const shmring_member *m)
+static bool is_alone(const shmring_consumer *m)
 {
 	const struct branch *b = m->branch;
-	int members = 0;
+	int consumers = 0;
 
 	for (int word = 0; word < 4; word++)
-		members += __builtin_popcountll(load_relaxed(&b->d.members[word]));
-	return members == 1 && load_relaxed(&m->waiting) == 1;
+		consumers += __builtin_popcountll(load_relaxed(&b->d.consumers[word]));
+	return consumers == 1 && load_relaxed(&m->waiting) == 1;
 }
 
 /* False if a signal ended it. */
@@ -118,10 +118,10 @@ static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 
 	if (ns <= 0)
 		return true;
-	if (w->member) {
-		word = &w->member->branch->futex.v;
+	if (w->consumer) {
+		word = &w->consumer->branch->futex.v;
 		seen = load_acquire(word);
-		fetch_or_seq_cst(&c->asleep.v, UINT64_C(1) << w->member->branch_index);
+		fetch_or_seq_cst(&c->asleep.v, UINT64_C(1) << w->consumer->branch_index);
 	} else {
 		word = &c->producers.futex;
 		seen = fetch_or_seq_cst(word, 1) | 1;
@@ -136,8 +136,8 @@ static bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 	interrupted = !woken && errno == EINTR;
 	if (w->seat)
 		store_relaxed(&w->seat->waits, WAIT_NONE);
-	if (woken && w->member && !is_alone(w->member))
-		store_relaxed(&w->member->woken, true);
+	if (woken && w->consumer && !is_alone(w->consumer))
+		store_relaxed(&w->consumer->woken, true);
 	return !interrupted;
 }
 
@@ -153,7 +153,7 @@ static void wake_the_forgotten(shmring *r)
 		struct branch *b = &c->branch[id];
 		bool active = load_acquire(&b->d.state) == BRANCH_ACTIVE;
 
-		if (has_members(b) && (!active || has_work(r, b)))
+		if (has_consumers(b) && (!active || has_work(r, b)))
 			wake(b, active ? 1 : INT_MAX);
 	}
 	if (load_acquire(&c->producers.futex) & 1) {
@@ -265,7 +265,7 @@ static bool spin(const struct waiter *w, uint64_t slots, int times)
  * through 4,096 slots is a third as fast. */
 static bool spin_clockless(const struct waiter *w)
 {
-	if (w->member || w->releasing)
+	if (w->consumer || w->releasing)
 		return spin(w, w->slots, CLOCKLESS_SPINS);
 	return spin(w, w->batch, DEFAULT_SPINS) || ready(w, w->slots);
 }
@@ -296,8 +296,8 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (strategy >= SHMRING_WAIT_STRATEGIES)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no wait strategy %u", w->ring->name,
 			    strategy);
-	if (w->member && (strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_SPIN) &&
-	    stays_away(w->member))
+	if (w->consumer && (strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_SPIN) &&
+	    stays_away(w->consumer))
 		keep_away();
 	if (ready(w, w->slots) || (strategy == SHMRING_WAIT_SPIN && spin_clockless(w))) {
 		if (load_relaxed(&w->memory->took_ns) == IN_VAIN) /* what came ended that */
@@ -308,8 +308,8 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (load_relaxed(&w->memory->took_ns) != IN_VAIN)
 		store_relaxed(&w->memory->since_ns, start);
 	until = start + slice(w, start);
-	if (w->member && load_relaxed(&w->member->branch->d.orphans) && w->member->adopt_after_ns < until)
-		until = w->member->adopt_after_ns;
+	if (w->consumer && load_relaxed(&w->consumer->branch->d.orphans) && w->consumer->adopt_after_ns < until)
+		until = w->consumer->adopt_after_ns;
 	if (deadline < until)
 		until = deadline;
 	if (strategy == SHMRING_WAIT_SPIN || strategy == SHMRING_WAIT_YIELD || strategy == SHMRING_WAIT_SLEEP) {
@@ -319,7 +319,7 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 		 * of the ring, not for each slot; but it does not insist for long. */
 		done = strategy == SHMRING_WAIT_DEFAULT && load_relaxed(&w->memory->took_ns) != IN_VAIN &&
 		       spin_before_sleeping(w, start);
-		if (!done && !w->member && !w->releasing && until > start) {
+		if (!done && !w->consumer && !w->releasing && until > start) {
 			interrupted =
 			    !sleep_once(w, w->batch, until - start < BATCH_NS ? until - start : BATCH_NS);
 			done = ready(w, w->slots);
@@ -335,8 +335,8 @@ static int wait_until(const struct waiter *w, int64_t deadline, uint8_t strategy
 	if (done)
 		return SHMRING_OK;
 	look_for_all(w, SLICE_NS);
-	if (w->member)
-		pass_wake_up_on(w->member); /* the caller may leave it at this */
+	if (w->consumer)
+		pass_wake_up_on(w->consumer); /* the caller may leave it at this */
 	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
 }
 
@@ -353,11 +353,11 @@ int shmring_wait_space(shmring_producer *p, uint64_t slots, int64_t deadline_ns,
 	return wait_until(&w, deadline_ns, strategy);
 }
 
-int shmring_wait_message(shmring_member *m, int64_t deadline_ns, uint8_t strategy)
+int shmring_wait_message(shmring_consumer *m, int64_t deadline_ns, uint8_t strategy)
 {
 	struct waiter w = {.ring = m->ring,
 			   .seat = m->seat,
-			   .member = m,
+			   .consumer = m,
 			   .slots = 1,
 			   .batch = 1,
 			   .interrupted = &m->interrupted,
@@ -378,7 +378,7 @@ void shmring_producer_interrupt(shmring_producer *p, bool on)
 		wake_producers(p->ring);
 }
 
-void shmring_member_interrupt(shmring_member *m, bool on)
+void shmring_consumer_interrupt(shmring_consumer *m, bool on)
 {
 	store_relaxed(&m->interrupted, on);
 	light_barrier(m->ring->asymmetric);

@@ -17,13 +17,13 @@ long futex(uint32_t *word, int operation, uint32_t value, const struct timespec 
 	return syscall(SYS_futex, word, operation, value, timeout, NULL, 0);
 }
 
-void wake(struct branch *b, int members)
+void wake(struct branch *b, int consumers)
 {
 	fetch_add_seq_cst(&b->futex.v, 1);
-	futex(&b->futex.v, FUTEX_WAKE, (uint32_t)members, NULL);
+	futex(&b->futex.v, FUTEX_WAKE, (uint32_t)consumers, NULL);
 }
 
-/* One member of each: there is work. Who is woken sees to the others (below). */
+/* One consumer of each: there is work. Who is woken sees to the others (below). */
 static void wake_one(shmring *r, uint64_t mask)
 {
 	uint64_t woken = fetch_and_seq_cst(&r->cursors->asleep.v, ~mask) & mask;
@@ -50,18 +50,18 @@ void wake_followers(shmring *r, uint64_t followers)
 		wake_one(r, asleep);
 }
 
-bool has_members(const struct branch *b)
+bool has_consumers(const struct branch *b)
 {
-	return load_relaxed(&b->d.members[0]) | load_relaxed(&b->d.members[1]) | load_relaxed(&b->d.members[2]) |
-	       load_relaxed(&b->d.members[3]);
+	return load_relaxed(&b->d.consumers[0]) | load_relaxed(&b->d.consumers[1]) |
+	       load_relaxed(&b->d.consumers[2]) | load_relaxed(&b->d.consumers[3]);
 }
 
-/* All members, announced or not: something has changed for each of them. */
+/* All consumers, announced or not: something has changed for each of them. */
 void wake_branches(shmring *r, uint64_t mask)
 {
 	fetch_and_seq_cst(&r->cursors->asleep.v, ~mask);
 	for (uint32_t id = 0; id < BRANCHES; id++)
-		if (mask >> id & 1 && has_members(&r->cursors->branch[id]))
+		if (mask >> id & 1 && has_consumers(&r->cursors->branch[id]))
 			wake(&r->cursors->branch[id], INT_MAX);
 }
 
@@ -93,22 +93,22 @@ void wake_producers_for(shmring *r, const struct branch *b, uint64_t low)
 		wake_producers(r);
 }
 
-/* Is there something that the branch's members have not taken? */
+/* Is there something that the branch's consumers have not taken? */
 bool has_work(const shmring *r, const struct branch *b)
 {
 	uint64_t t = load_acquire(&b->taken.v) >> 8;
 	uint64_t upstream = load_relaxed(&b->d.upstream);
 
-	if (load_relaxed(&b->d.options) & BRANCH_LAPSE && load_relaxed(&r->cursors->floor_next.v) > t)
+	if (load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST && load_relaxed(&r->cursors->floor_next.v) > t)
 		return true;
 	return (!upstream || upstream_released(r, upstream) > t) && is_published(r, t);
 }
 
-/* A wake-up for work goes to one member, and the word of sleepers no longer shows
+/* A wake-up for work goes to one consumer, and the word of sleepers no longer shows
  * the others of its branch. So whoever was woken shows them again, and once it has
  * taken its own share, or gives up, it looks whether there is more. Pairs with the light
  * barrier in wake_readers() and wake_after_release(), as a sleeper does. */
-void pass_wake_up_on(shmring_member *m)
+void pass_wake_up_on(shmring_consumer *m)
 {
 	uint64_t mask = UINT64_C(1) << m->branch_index;
 

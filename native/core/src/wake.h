@@ -7,15 +7,15 @@
 #include "handles.h"
 
 long futex(uint32_t *word, int operation, uint32_t value, const struct timespec *timeout);
-void wake(struct branch *branch, int members);
+void wake(struct branch *branch, int consumers);
 void wake_followers(shmring *ring, uint64_t followers);
 void wake_roots(shmring *ring);
 void wake_branches(shmring *ring, uint64_t mask);
 void wake_producers(shmring *ring);
 void wake_producers_for(shmring *ring, const struct branch *branch, uint64_t low);
-bool has_members(const struct branch *branch);
+bool has_consumers(const struct branch *branch);
 bool has_work(const shmring *ring, const struct branch *branch);
-void pass_wake_up_on(shmring_member *member);
+void pass_wake_up_on(shmring_consumer *consumer);
 
 /* After a publication. The sleeper announces itself, passes a heavy barrier
  * and looks once more (wait.c): one of the two sees the other. */

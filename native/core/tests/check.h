@@ -196,17 +196,17 @@ static inline void ring_end(shmring *r)
 }
 
 /* With what was opened on it. */
-static inline void end_all(shmring *r, shmring_producer *p, shmring_member *const *members, size_t n)
+static inline void end_all(shmring *r, shmring_producer *p, shmring_consumer *const *consumers, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
-		shmring_member_close(members[i]);
+		shmring_consumer_close(consumers[i]);
 	shmring_producer_close(p);
 	ring_end(r);
 }
 
 #define END(ring, producer, ...)                                                                                  \
-	end_all(ring, producer, (shmring_member *[]){__VA_ARGS__},                                                \
-		sizeof (shmring_member *[]){__VA_ARGS__} / sizeof(shmring_member *))
+	end_all(ring, producer, (shmring_consumer *[]){__VA_ARGS__},                                              \
+		sizeof (shmring_consumer *[]){__VA_ARGS__} / sizeof(shmring_consumer *))
 
 static inline shmring *ring_again(const char *path)
 {
@@ -240,17 +240,18 @@ static inline shmring_producer *producer_of(shmring *r)
 	return p;
 }
 
-static inline shmring_member *member_with(shmring *r, const char *branch, const struct shmring_branch_options *o)
+static inline shmring_consumer *consumer_with(shmring *r, const char *branch,
+					      const struct shmring_branch_options *o)
 {
-	shmring_member *m = NULL;
+	shmring_consumer *m = NULL;
 
-	NEED(shmring_join(r, branch, o, "member", &m) == SHMRING_OK);
+	NEED(shmring_join(r, branch, o, "consumer", &m) == SHMRING_OK);
 	return m;
 }
 
-static inline shmring_member *member_of(shmring *r, const char *branch)
+static inline shmring_consumer *consumer_of(shmring *r, const char *branch)
 {
-	return member_with(r, branch, &(struct shmring_branch_options){.start = SHMRING_EARLIEST});
+	return consumer_with(r, branch, &(struct shmring_branch_options){.start = SHMRING_EARLIEST});
 }
 
 static inline int push_number(shmring_producer *p, uint64_t number)
@@ -272,7 +273,7 @@ static inline void push_end(shmring_producer *p)
 	NEED(shmring_push(p, NULL, 0, SHMRING_KIND_END, NULL) == SHMRING_OK);
 }
 
-static inline struct shmring_lease lease_of(shmring_member *m, uint32_t n)
+static inline struct shmring_lease lease_of(shmring_consumer *m, uint32_t n)
 {
 	struct shmring_lease lease;
 
@@ -281,7 +282,7 @@ static inline struct shmring_lease lease_of(shmring_member *m, uint32_t n)
 }
 
 /* Takes one message and releases it; its number, or a negative status. */
-static inline int64_t pop_number(shmring_member *m)
+static inline int64_t pop_number(shmring_consumer *m)
 {
 	struct shmring_lease lease;
 	struct shmring_message message;

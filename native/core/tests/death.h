@@ -13,7 +13,7 @@ struct puppet {
 	int (*act)(struct puppet *);
 	shmring *r; /* the child's own */
 	shmring_producer *p;
-	shmring_member *m;
+	shmring_consumer *m;
 	uint64_t lo, n, step;
 	bool ready, go, gone;
 	bool stays; /* lives until it is killed */
@@ -87,7 +87,7 @@ static inline unsigned recover(shmring *r)
 }
 
 /* The ring still works, over two laps. */
-static inline void check_works(shmring *r, shmring_member *m)
+static inline void check_works(shmring *r, shmring_consumer *m)
 {
 	shmring_producer *p = producer_of(r);
 
@@ -102,11 +102,11 @@ static inline void check_works(shmring *r, shmring_member *m)
 }
 
 /* Nothing is left of the dead, and the ring works. */
-static inline void end_working(shmring *r, shmring_producer *p, shmring_member *m)
+static inline void end_working(shmring *r, shmring_producer *p, shmring_consumer *m)
 {
 	shmring_producer_close(p);
 	check_works(r, m);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	CHECK_IS(seats_in_use(r), 1);
 	ring_end(r);
 }
@@ -171,7 +171,7 @@ static inline int take_and_die(struct puppet *c)
 {
 	struct shmring_lease l;
 
-	c->m = member_of(c->r, "b");
+	c->m = consumer_of(c->r, "b");
 	for (uint64_t i = 0; i < c->n; i++)
 		if (shmring_take(c->m, 2, 2, &l))
 			return 1;
@@ -186,7 +186,7 @@ static inline int hold_the_admin_lock(struct puppet *c)
 }
 
 /* Takes one at a time; returns a bit for each number, and of which was redelivered. */
-static inline uint64_t drain(shmring_member *m, uint64_t *redelivered)
+static inline uint64_t drain(shmring_consumer *m, uint64_t *redelivered)
 {
 	struct shmring_lease l;
 	struct shmring_message message;

@@ -7,7 +7,7 @@ TEST(numbers_follow_each_other_and_none_is_burned_when_full)
 {
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .first_sequence = 1000});
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	for (uint64_t i = 0; i < 1024; i++) {
 		CHECK_IS(shmring_next(p, 1), 1000 + i);
@@ -69,7 +69,7 @@ TEST(parts_of_a_claim_become_readable_at_once)
 	uint64_t at, end;
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .checksum = true});
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	for (int round = 0; round < 1000; round++) {
 		int64_t lo = shmring_next(p, 6);
@@ -121,7 +121,7 @@ static void fill_from(const char *where)
 	struct shmring_message message;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	for (int round = 0; round < 3; round++) { /* the second one runs over the end of the slots */
 		uint64_t position;
@@ -182,7 +182,7 @@ TEST(a_batch_is_one_run_and_what_was_claimed_beyond_it_is_aborted)
 	struct shmring_message message;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t at, n = 0;
 
 	for (uint32_t i = 0; i < 10; i++)
@@ -213,7 +213,7 @@ TEST(messages_run_over_the_end_of_the_slots)
 	struct shmring_message message;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t id, at;
 
 	for (size_t i = 0; i < sizeof bytes; i++)
@@ -255,7 +255,7 @@ TEST(a_single_producer_may_go_on_to_available)
 	struct shmring_lease lease;
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .single_producer = true});
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_producer_available(p), 1024);
 	CHECK_IS(shmring_next(p, 1), 0);
@@ -267,7 +267,7 @@ TEST(a_single_producer_may_go_on_to_available)
 	CHECK_IS(shmring_claimed(r), 100);
 	CHECK_IS(shmring_take(m, 1000, 1000, &lease), SHMRING_OK);
 	CHECK_IS(lease.messages, 100);
-	CHECK_IS(shmring_member_available(m), 100);
+	CHECK_IS(shmring_consumer_available(m), 100);
 	CHECK_IS(shmring_next(p, 1), 100);
 	CHECK_IS(shmring_publish_ones(p, 99, NULL, 8), SHMRING_E_INVALID);
 	CHECK_IS(shmring_publish_ones(p, 100, NULL, 8), SHMRING_OK);
@@ -291,7 +291,7 @@ TEST(scattered_rings_carry_one_slot_messages_only)
 {
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .scattered = true});
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_push(p, bytes, 301, 0, NULL), SHMRING_E_TOO_LARGE);
 	CHECK_IS(shmring_next(p, 2), 0);
@@ -340,7 +340,7 @@ TEST(close_to_the_last_sequence)
 	shmring *r =
 	    ring_with(&(struct shmring_options){.slots = 1024, .first_sequence = (UINT64_C(1) << 55) - 1});
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	for (int i = 0; i < 5000; i++) {
 		CHECK_IS(push_number(p, (uint64_t)i), SHMRING_OK);
@@ -354,7 +354,7 @@ TEST(the_counters_count)
 	struct shmring_seat_info seat;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	memset(bytes, 0, 100);
 	CHECK_IS(shmring_push(p, bytes, 100, 0, NULL), SHMRING_OK);
@@ -367,7 +367,7 @@ TEST(the_counters_count)
 	CHECK(strcmp(seat.name, "producer") == 0);
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(shmring_seat_info(r, m->seat_index, &seat), SHMRING_OK);
-	CHECK(seat.messages == 1 && seat.role == ROLE_MEMBER && seat.hold == UINT64_MAX);
+	CHECK(seat.messages == 1 && seat.role == ROLE_CONSUMER && seat.hold == UINT64_MAX);
 	END(r, p, m);
 }
 

@@ -30,11 +30,11 @@ TEST(pause_is_short_again_after_many_messages)
 	CHECK(c.ns == shortest);
 }
 
-TEST(members_that_take_in_turn_do_not_keep_out)
+TEST(consumers_that_take_in_turn_do_not_keep_out)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *a = member_of(r, "b"), *b = member_of(r, "b");
+	shmring_consumer *a = consumer_of(r, "b"), *b = consumer_of(r, "b");
 	struct shmring_lease lease;
 
 	NEED(shmring_push(p, "one", 3, 0, NULL) == SHMRING_OK);

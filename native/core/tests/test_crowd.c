@@ -37,7 +37,7 @@ static pid_t stop_with_the_lock(struct puppet *c)
 }
 
 /* Nothing but what the dead one held: a wait ends in time, and does not spin. */
-static void wait_in_vain(shmring_member *m)
+static void wait_in_vain(shmring_consumer *m)
 {
 	struct shmring_lease l;
 	unsigned vain = 0;
@@ -53,7 +53,7 @@ static void wait_in_vain(shmring_member *m)
 	CHECK(vain < 5 * 30);
 }
 
-static int wait_and_take(shmring_member *m, struct shmring_lease *l)
+static int wait_and_take(shmring_consumer *m, struct shmring_lease *l)
 {
 	int status;
 
@@ -62,7 +62,7 @@ static int wait_and_take(shmring_member *m, struct shmring_lease *l)
 	return status;
 }
 
-static void take_the_six(shmring_member *m)
+static void take_the_six(shmring_consumer *m)
 {
 	struct shmring_lease l;
 
@@ -81,7 +81,7 @@ static void check_with_the_lock_held(bool exclusive)
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = exclusive};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m;
+	shmring_consumer *m;
 	struct shmring_lease l;
 	pid_t pid;
 
@@ -89,7 +89,7 @@ static void check_with_the_lock_held(bool exclusive)
 	push_n(p, 0, 500);
 	die_with_six();
 	CHECK_IS(recover(r), 1);
-	m = member_of(r, "b");
+	m = consumer_of(r, "b");
 	pid = stop_with_the_lock(c);
 	for (uint64_t i = 6; i < 500; i++) {
 		CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
@@ -117,7 +117,7 @@ TEST(an_end_that_has_to_wait_for_redelivery_is_waited_for_asleep)
 	struct puppet *c = puppet_new(hold_the_admin_lock);
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 	pid_t pid;
 
@@ -139,7 +139,7 @@ TEST(what_the_dead_held_comes_before_fresh_messages)
 	struct puppet *d = puppet_new(take_and_die);
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	push_n(p, 0, 8);
 	d->n = 1;
@@ -155,14 +155,14 @@ TEST(what_the_dead_held_comes_before_fresh_messages)
 enum { CROWD = 24 };
 
 struct sleeper {
-	shmring_member *m;
+	shmring_consumer *m;
 	pthread_t thread;
 	int status;
 	bool over;
 };
 
 /* As one that has waited for long, of many who sleep: it sleeps long. */
-static void tire(shmring *r, shmring_member *m)
+static void tire(shmring *r, shmring_consumer *m)
 {
 	store_relaxed(&r->cursors->look.v, LOOK_TIME((uint64_t)clock_ns()) | 248);
 	store_relaxed(&m->wait.took_ns, INT64_MAX);
@@ -190,7 +190,7 @@ static bool until_asleep(const struct sleeper *s, uint32_t sharing)
 	return !load_acquire(&s->over);
 }
 
-/* Until all sleep at one time, so many threads to a member: on a slow machine the first
+/* Until all sleep at one time, so many threads to a consumer: on a slow machine the first
  * are awake before the last one sleeps. */
 static void put_to_sleep(struct sleeper *crowd, int n, uint32_t sharing)
 {
@@ -217,7 +217,7 @@ TEST(a_push_wakes_one_of_those_who_share_a_branch)
 	unsigned woken = 0;
 
 	for (int i = 0; i < CROWD; i++)
-		crowd[i] = (struct sleeper){.m = member_of(r, "b")};
+		crowd[i] = (struct sleeper){.m = consumer_of(r, "b")};
 	put_to_sleep(crowd, CROWD, 1);
 	NEED(push_number(p, 1) == SHMRING_OK);
 	for (int i = 0; i < CROWD; i++) {
@@ -226,19 +226,19 @@ TEST(a_push_wakes_one_of_those_who_share_a_branch)
 	}
 	CHECK_IS(woken, 1);
 	for (int i = 0; i < CROWD; i++)
-		shmring_member_close(crowd[i].m);
+		shmring_consumer_close(crowd[i].m);
 	shmring_producer_close(p);
 	ring_end(r);
 }
 
-/* A binding's threads share one member: while one is busy with what it has taken,
+/* A binding's threads share one consumer: while one is busy with what it has taken,
  * the others are not to sleep beside what is left. */
-TEST(threads_that_share_the_only_member_wake_each_other)
+TEST(threads_that_share_the_only_consumer_wake_each_other)
 {
 	struct sleeper crowd[2];
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 
 	for (int i = 0; i < 2; i++)
@@ -262,10 +262,10 @@ TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 	struct sleeper other;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 
-	other = (struct sleeper){.m = member_of(r, "b")};
+	other = (struct sleeper){.m = consumer_of(r, "b")};
 	put_to_sleep(&other, 1, 1);
 	/* Two pushes; the wake-up for the first one went to `m`, which has not looked yet. */
 	fetch_and_seq_cst(&r->cursors->asleep.v, 0);
@@ -278,12 +278,12 @@ TEST(who_was_woken_wakes_the_next_if_it_leaves_work_behind)
 	CHECK_IS(pop_number(other.m), 2);
 	CHECK(!other.m->woken && !m->woken);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
-	shmring_member_close(other.m);
+	shmring_consumer_close(other.m);
 	END(r, p, m);
 }
 
 struct waiter_thread {
-	shmring_member *m;
+	shmring_consumer *m;
 	pthread_t thread;
 	bool *over;
 	int64_t got;
@@ -307,7 +307,7 @@ static void *wait_for_numbers(void *argument)
 static void start_waiting(struct waiter_thread *w, shmring *r, bool *over)
 {
 	for (int i = 0; i < CROWD; i++) {
-		w[i] = (struct waiter_thread){.m = member_of(r, "b"), .over = over, .got = -1};
+		w[i] = (struct waiter_thread){.m = consumer_of(r, "b"), .over = over, .got = -1};
 		pthread_create(&w[i].thread, NULL, wait_for_numbers, &w[i]);
 	}
 }
@@ -317,7 +317,7 @@ static void stop_waiting(struct waiter_thread *w, bool *over)
 	__atomic_store_n(over, true, __ATOMIC_RELEASE);
 	for (int i = 0; i < CROWD; i++) {
 		pthread_join(w[i].thread, NULL);
-		shmring_member_close(w[i].m);
+		shmring_consumer_close(w[i].m);
 	}
 }
 

@@ -10,7 +10,7 @@ TEST(a_producer_dies_at_each_step_and_its_hole_is_stepped_over)
 			for (c->n = 1; c->n <= 1024; c->n = c->n * 4 + 1) {
 				shmring *r =
 				    ring_with(&(struct shmring_options){.slots = 1024, .single_producer = single});
-				shmring_member *m = member_of(r, "b");
+				shmring_consumer *m = consumer_of(r, "b");
 				shmring_producer *p;
 				bool committed = c->step >= DIES_PUBLISHED;
 				bool room;
@@ -41,7 +41,7 @@ TEST(a_single_producer_that_died_makes_way_for_the_next_at_once)
 {
 	struct puppet *c = puppet_new(produce_and_die);
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .single_producer = true});
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	shmring_producer *p;
 
 	c->step = DIES_FILLED;
@@ -75,7 +75,7 @@ TEST(among_several_dead_with_an_intent_at_one_place_the_owner_is_found)
 		for (int after = 0; after < AFTERS; after++)
 			for (int filled = 0; filled < 3; filled++) {
 				shmring *r = ring_new();
-				shmring_member *m = member_of(r, "b");
+				shmring_consumer *m = consumer_of(r, "b");
 				shmring_producer *p = producer_of(r);
 				uint64_t h = random_next(&seed) % 900, end, expected = 0;
 				int order[DEAD] = {0, 1, 2, 3};
@@ -156,7 +156,7 @@ TEST(a_living_producer_at_the_same_place_is_waited_for)
 {
 	struct puppet *c = puppet_new(produce_and_die);
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	shmring_producer *slow = producer_of(r), *p = producer_of(r);
 
 	/* It has written its intent and not yet tried its CAS. */
@@ -174,7 +174,7 @@ TEST(a_living_producer_at_the_same_place_is_waited_for)
 	shmring_producer_close(slow);
 	shmring_producer_close(p);
 	check_works(r, m);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	ring_end(r);
 }
 
@@ -185,7 +185,7 @@ static int wait_behind_a_hole(uint8_t strategy, int64_t slice_ns, bool traffic)
 {
 	struct puppet *c = puppet_new(produce_and_die);
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	shmring_producer *p = producer_of(r);
 	int64_t next = 0;
 	int waits = 0;

@@ -1,40 +1,40 @@
-/* One end marker ends every member of every branch, once. */
+/* One end marker ends every consumer of every branch, once. */
 #include <pthread.h>
 
 #include "check.h"
 
-TEST(one_marker_ends_every_member_of_every_branch_once)
+TEST(one_marker_ends_every_consumer_of_every_branch_once)
 {
-	enum { MEMBERS = 3 };
+	enum { CONSUMERS = 3 };
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *a[MEMBERS], *b;
+	shmring_consumer *a[CONSUMERS], *b;
 
-	for (int i = 0; i < MEMBERS; i++)
-		a[i] = member_of(r, "a");
-	b = member_of(r, "b");
+	for (int i = 0; i < CONSUMERS; i++)
+		a[i] = consumer_of(r, "a");
+	b = consumer_of(r, "b");
 	for (uint64_t run = 0; run < 2000; run++) {
 		push_n(p, run, 1);
 		push_end(p);
-		CHECK_IS(pop_number(a[run % MEMBERS]), run);
-		for (int i = 0; i < MEMBERS; i++)
+		CHECK_IS(pop_number(a[run % CONSUMERS]), run);
+		for (int i = 0; i < CONSUMERS; i++)
 			CHECK_IS(pop_number(a[i]), SHMRING_ENDED);
-		for (int i = 0; i < MEMBERS; i++)
+		for (int i = 0; i < CONSUMERS; i++)
 			CHECK_IS(pop_number(a[i]), SHMRING_UNAVAILABLE);
 		CHECK_IS(pop_number(b), run);
 		CHECK_IS(pop_number(b), SHMRING_ENDED);
 	}
-	for (int i = 0; i < MEMBERS; i++)
-		shmring_member_close(a[i]);
+	for (int i = 0; i < CONSUMERS; i++)
+		shmring_consumer_close(a[i]);
 	END(r, p, b);
 }
 
-TEST(a_member_ends_before_it_gets_what_lies_behind_the_marker)
+TEST(a_consumer_ends_before_it_gets_what_lies_behind_the_marker)
 {
 	struct shmring_lease l;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *quick = member_of(r, "b"), *busy = member_of(r, "b"), *late;
+	shmring_consumer *quick = consumer_of(r, "b"), *busy = consumer_of(r, "b"), *late;
 
 	push_n(p, 0, 2);
 	push_end(p);
@@ -43,7 +43,7 @@ TEST(a_member_ends_before_it_gets_what_lies_behind_the_marker)
 	CHECK_IS(shmring_take(busy, 1, 1, &l), SHMRING_OK);
 	CHECK_IS(pop_number(quick), 1);
 	CHECK_IS(pop_number(quick), SHMRING_ENDED);
-	late = member_of(r, "b");
+	late = consumer_of(r, "b");
 	CHECK_IS(pop_number(late), 2); /* what had ended before is not its own */
 	CHECK_IS(shmring_take(busy, 9, 9, &l), SHMRING_ENDED);
 	CHECK_IS(shmring_release(busy, 0, 1), SHMRING_OK);
@@ -62,11 +62,11 @@ TEST(a_follower_ends_when_its_upstream_has_released_all)
 	uint32_t a;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *ma = member_of(r, "a"), *mb, *mc;
+	shmring_consumer *ma = consumer_of(r, "a"), *mb, *mc;
 
 	NEED(shmring_find_branch(r, "a", &a) == SHMRING_OK);
-	mb = member_with(r, "b", &(struct shmring_branch_options){.upstream = UINT64_C(1) << a});
-	mc = member_of(r, "b");
+	mb = consumer_with(r, "b", &(struct shmring_branch_options){.upstream = UINT64_C(1) << a});
+	mc = consumer_of(r, "b");
 	push_n(p, 0, 1);
 	push_end(p);
 	CHECK_IS(shmring_take(ma, 1, 1, &l), SHMRING_OK);
@@ -83,7 +83,7 @@ TEST(markers_of_runs_that_overlap_are_one_end)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r), *q = producer_of(r), *s = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b"), *late;
+	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b"), *late;
 
 	push_n(p, 0, 1);
 	push_end(p);
@@ -92,7 +92,7 @@ TEST(markers_of_runs_that_overlap_are_one_end)
 	push_end(s);
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
-	late = member_of(r, "b");
+	late = consumer_of(r, "b");
 	push_n(p, 1, 1);
 	CHECK_IS(pop_number(late), 1);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
@@ -119,7 +119,7 @@ TEST(a_run_without_messages_ends_once_for_each_reader_that_comes_for_it)
 
 	for (int run = 0; run < 5; run++) {
 		bool reader_first = run & 1;
-		shmring_member *m = reader_first ? member_of(r, "b") : NULL;
+		shmring_consumer *m = reader_first ? consumer_of(r, "b") : NULL;
 		shmring_producer *p = producer_of(r);
 
 		if (run == 0)
@@ -127,12 +127,12 @@ TEST(a_run_without_messages_ends_once_for_each_reader_that_comes_for_it)
 		push_end(p);
 		shmring_producer_close(p);
 		if (!m)
-			m = member_of(r, "b");
+			m = consumer_of(r, "b");
 		if (run == 0)
 			CHECK_IS(pop_number(m), 0);
 		CHECK_IS(pop_number(m), SHMRING_ENDED);
 		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
-		shmring_member_close(m);
+		shmring_consumer_close(m);
 	}
 	shmring_close(r);
 }
@@ -141,7 +141,7 @@ TEST(runs_without_messages_that_nobody_has_read_yet_are_an_end_each)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r), *next;
-	shmring_member *m;
+	shmring_consumer *m;
 
 	push_n(p, 0, 1);
 	push_end(p);
@@ -150,12 +150,12 @@ TEST(runs_without_messages_that_nobody_has_read_yet_are_an_end_each)
 	next = producer_of(r);
 	NEED(shmring_next(next, 3) >= 0 && shmring_abort(next) == SHMRING_OK);
 	push_end(next);
-	m = member_of(r, "b");
+	m = consumer_of(r, "b");
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
-	shmring_member_close(m);
-	m = member_of(r, "b"); /* the third one is still to be read */
+	shmring_consumer_close(m);
+	m = consumer_of(r, "b"); /* the third one is still to be read */
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 	END(r, next, m);
@@ -171,7 +171,7 @@ TEST(ends_among_the_parts_of_one_publication_know_their_runs)
 	};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t number = 7;
 
 	NEED(shmring_next(p, 5) == 0);
@@ -188,11 +188,11 @@ TEST(ends_among_the_parts_of_one_publication_know_their_runs)
 	END(r, p, m);
 }
 
-TEST(a_member_that_was_busy_for_some_runs_is_told_of_each)
+TEST(a_consumer_that_was_busy_for_some_runs_is_told_of_each)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *busy = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b"), *busy = consumer_of(r, "b");
 
 	for (uint64_t run = 0; run < 700; run++) {
 		push_n(p, run, 1);
@@ -210,17 +210,17 @@ TEST(a_newcomer_steps_over_what_is_left_of_the_end_before)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r), *q = producer_of(r), *s = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	push_n(p, 0, 1);
 	push_end(p);
 	CHECK_IS(pop_number(m), 0);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	push_end(q); /* too late for that one */
 	push_end(s);
 	push_n(p, 1, 1);
-	m = member_of(r, "b");
+	m = consumer_of(r, "b");
 	CHECK_IS(pop_number(m), 1);
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 	push_end(p);
@@ -234,7 +234,7 @@ TEST(an_aborted_claim_behind_an_end_is_no_further_end)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *late;
+	shmring_consumer *m = consumer_of(r, "b"), *late;
 
 	push_n(p, 0, 1);
 	push_end(p);
@@ -242,7 +242,7 @@ TEST(an_aborted_claim_behind_an_end_is_no_further_end)
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	CHECK(shmring_next(p, 1) >= 0);
 	CHECK_IS(shmring_abort(p), SHMRING_OK);
-	late = member_of(r, "b");
+	late = consumer_of(r, "b");
 	push_n(p, 1, 1);
 	CHECK_IS(pop_number(m), 1); /* what the newcomer stepped over ended nobody */
 	CHECK_IS(pop_number(late), SHMRING_UNAVAILABLE);
@@ -254,14 +254,14 @@ TEST(a_branch_that_takes_a_number_again_has_no_end_yet)
 	const struct shmring_branch_options latest = {.start = SHMRING_LATEST};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *again;
+	shmring_consumer *m = consumer_of(r, "b"), *again;
 
 	push_end(p);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	NEED(shmring_unsubscribe(r, "b") == SHMRING_OK);
-	m = member_with(r, "new", &latest);
-	again = member_with(r, "new", &latest);
+	m = consumer_with(r, "new", &latest);
+	again = consumer_with(r, "new", &latest);
 	CHECK_IS(m->branch->taken.ended, 0);
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 	push_end(p);
@@ -277,9 +277,9 @@ TEST(who_passes_markers_on_gets_them_as_messages)
 	uint64_t at = 1;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *passing = member_of(r, "b"), *other = member_of(r, "b");
+	shmring_consumer *passing = consumer_of(r, "b"), *other = consumer_of(r, "b");
 
-	shmring_member_take_ends(passing, true);
+	shmring_consumer_take_ends(passing, true);
 	push_n(p, 0, 1);
 	push_end(p);
 	CHECK_IS(pop_number(passing), 0);
@@ -290,9 +290,9 @@ TEST(who_passes_markers_on_gets_them_as_messages)
 	CHECK_IS(pop_number(passing), SHMRING_UNAVAILABLE);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
 	/* Handed back, the marker is delivered again to who wants it. */
-	shmring_member_abandon(passing);
-	passing = member_of(r, "b");
-	shmring_member_take_ends(passing, true);
+	shmring_consumer_abandon(passing);
+	passing = consumer_of(r, "b");
+	shmring_consumer_take_ends(passing, true);
 	CHECK_IS(shmring_take(passing, 9, 9, &l), SHMRING_OK);
 	CHECK(l.first == 1 && l.end == 2 && l.redelivered);
 	CHECK_IS(shmring_release(passing, 1, 2), SHMRING_OK);
@@ -305,7 +305,7 @@ TEST(who_passes_markers_on_gets_them_as_messages)
 static int die_with_one(void *path)
 {
 	shmring *r = ring_again(path);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 
 	NEED(shmring_take(m, 1, 1, &l) == SHMRING_OK);
@@ -317,7 +317,7 @@ TEST(what_the_dead_held_comes_before_the_end)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b");
 
 	push_n(p, 0, 2);
 	push_end(p);
@@ -334,11 +334,11 @@ TEST(an_end_that_was_found_and_not_passed)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b"), *late;
+	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b"), *late;
 
 	push_end(p);
 	m->branch->taken.ended = 1 << 8 | 1; /* and before it had counted it in full */
-	late = member_of(r, "b");
+	late = consumer_of(r, "b");
 	push_n(p, 1, 1);
 	CHECK_IS(pop_number(m), SHMRING_ENDED);
 	CHECK_IS(m->branch->taken.v >> 8, 1);
@@ -347,22 +347,24 @@ TEST(an_end_that_was_found_and_not_passed)
 	END(r, p, m, other, late);
 }
 
-TEST(the_end_on_exclusive_lapsing_and_ephemeral_branches)
+TEST(the_end_on_exclusive_drop_oldest_and_ephemeral_branches)
 {
-	static const struct shmring_branch_options options[] = {
-	    {.exclusive = true}, {.lapse = true}, {.ephemeral = true}, {.exclusive = true, .lapse = true}};
+	static const struct shmring_branch_options options[] = {{.exclusive = true},
+								{.drop_oldest = true},
+								{.ephemeral = true},
+								{.exclusive = true, .drop_oldest = true}};
 
 	for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
 		shmring *r = ring_new();
 		shmring_producer *p = producer_of(r);
-		shmring_member *m = member_with(r, "b", &options[i]);
+		shmring_consumer *m = consumer_with(r, "b", &options[i]);
 
 		for (uint64_t run = 0; run < 1500; run++) {
 			push_n(p, run, 1);
 			push_end(p);
 			CHECK_IS(pop_number(m), run);
 			CHECK_IS(pop_number(m), SHMRING_ENDED);
-			CHECK_IS(shmring_member_hold(m), NONE);
+			CHECK_IS(shmring_consumer_hold(m), NONE);
 			CHECK_IS(m->seat->lease.hold, NONE);
 		}
 		END(r, p, m);
@@ -373,7 +375,7 @@ TEST(the_end_on_exclusive_lapsing_and_ephemeral_branches)
 
 struct waiter_thread {
 	pthread_t thread;
-	shmring_member *m;
+	shmring_consumer *m;
 	uint64_t sum;
 	uint64_t runs;
 };
@@ -398,42 +400,42 @@ static void *serve_runs(void *argument)
 }
 
 /* While another process has the admin lock, an end waits for what the dead held: but a
- * branch that may lapse holds no producers meanwhile. */
-TEST(an_end_that_waits_for_redelivery_holds_nothing_on_a_lapsing_branch)
+ * branch with drop_oldest holds no producers meanwhile. */
+TEST(an_end_that_waits_for_redelivery_holds_nothing_on_a_branch_with_drop_oldest)
 {
-	const struct shmring_branch_options lapse = {.lapse = true};
+	const struct shmring_branch_options drop_oldest = {.drop_oldest = true};
 	shmring *r = ring_new(), *stopped = ring_again(ring_path());
 	shmring_producer *p = producer_of(r);
-	shmring_member *m, *gone;
+	shmring_consumer *m, *gone;
 	struct shmring_lease l;
 
-	NEED(shmring_join(r, "b", &lapse, "m", &m) == SHMRING_OK);
+	NEED(shmring_join(r, "b", &drop_oldest, "m", &m) == SHMRING_OK);
 	NEED(shmring_join(r, "b", NULL, "gone", &gone) == SHMRING_OK);
 	push_n(p, 0, 1);
 	NEED(shmring_take(gone, 1, 1, &l) == SHMRING_OK);
-	shmring_member_abandon(gone);
+	shmring_consumer_abandon(gone);
 	push_end(p);
 	NEED(admin_try(stopped));
 	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
 	CHECK(load_relaxed(&m->seat->lease.hold) == NONE);
 	push_n(p, 1, 3 * r->capacity);
 	admin_leave(stopped);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	shmring_producer_close(p);
 	shmring_close(stopped);
 	ring_end(r);
 }
 
-TEST(members_that_wait_are_woken_by_the_end)
+TEST(consumers_that_wait_are_woken_by_the_end)
 {
-	enum { MEMBERS = 6, RUNS = 300, EACH = 7 };
-	struct waiter_thread w[MEMBERS];
+	enum { CONSUMERS = 6, RUNS = 300, EACH = 7 };
+	struct waiter_thread w[CONSUMERS];
 	uint64_t sum = 0, expected = 0;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 
-	for (int i = 0; i < MEMBERS; i++) {
-		w[i] = (struct waiter_thread){.m = member_of(r, "b"), .runs = RUNS};
+	for (int i = 0; i < CONSUMERS; i++) {
+		w[i] = (struct waiter_thread){.m = consumer_of(r, "b"), .runs = RUNS};
 		NEED(pthread_create(&w[i].thread, NULL, serve_runs, &w[i]) == 0);
 	}
 	for (uint64_t run = 0; run < RUNS; run++) {
@@ -443,10 +445,10 @@ TEST(members_that_wait_are_woken_by_the_end)
 		while (shmring_push(p, NULL, 0, SHMRING_KIND_END, NULL) != SHMRING_OK)
 			(void)shmring_wait_space(p, 1, INT64_MAX, SHMRING_WAIT_FUTEX);
 	}
-	for (int i = 0; i < MEMBERS; i++) {
+	for (int i = 0; i < CONSUMERS; i++) {
 		pthread_join(w[i].thread, NULL);
 		sum += w[i].sum;
-		shmring_member_close(w[i].m);
+		shmring_consumer_close(w[i].m);
 	}
 	CHECK_IS(sum, expected);
 	shmring_producer_close(p);
@@ -459,8 +461,8 @@ TEST(who_reads_on_for_another_hears_of_the_ends_since_then)
 	struct shmring_lease l;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *first = member_of(r, "b"), *other = member_of(r, "b"), *again;
-	uint32_t id = shmring_member_branch(first);
+	shmring_consumer *first = consumer_of(r, "b"), *other = consumer_of(r, "b"), *again;
+	uint32_t id = shmring_consumer_branch(first);
 
 	push_end(p);
 	CHECK_IS(pop_number(first), SHMRING_ENDED);
@@ -474,16 +476,16 @@ TEST(who_reads_on_for_another_hears_of_the_ends_since_then)
 	CHECK_IS(pop_number(other), 1);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
 	CHECK_IS(pop_number(first), SHMRING_ENDED);
-	shmring_member_abandon(first);
-	again = member_of(r, "b");
-	shmring_member_hear_ends(again, info.ends);
+	shmring_consumer_abandon(first);
+	again = consumer_of(r, "b");
+	shmring_consumer_hear_ends(again, info.ends);
 	CHECK_IS(pop_number(again), 0); /* what the first one held, before the end */
 	CHECK_IS(pop_number(again), SHMRING_ENDED);
 	CHECK_IS(pop_number(again), 2);
 	CHECK_IS(pop_number(again), SHMRING_UNAVAILABLE);
-	shmring_member_close(again);
-	again = member_of(r, "b");
-	shmring_member_hear_ends(again, 7); /* of a branch that had the name before */
+	shmring_consumer_close(again);
+	again = consumer_of(r, "b");
+	shmring_consumer_hear_ends(again, 7); /* of a branch that had the name before */
 	CHECK_IS(pop_number(again), SHMRING_UNAVAILABLE);
 	END(r, p, again, other);
 }
@@ -493,15 +495,15 @@ TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)
 	struct shmring_lease l;
 	shmring *r = ring_new(), *stopped = ring_again(ring_path());
 	shmring_producer *p = producer_of(r);
-	shmring_member *first = member_of(r, "b"), *other = member_of(r, "b"), *again;
+	shmring_consumer *first = consumer_of(r, "b"), *other = consumer_of(r, "b"), *again;
 
 	push_n(p, 0, 1);
 	CHECK_IS(shmring_take(first, 1, 1, &l), SHMRING_OK);
 	push_end(p);
 	CHECK_IS(pop_number(other), SHMRING_ENDED);
-	shmring_member_abandon(first);
-	again = member_of(r, "b");
-	shmring_member_hear_ends(again, 0);
+	shmring_consumer_abandon(first);
+	again = consumer_of(r, "b");
+	shmring_consumer_hear_ends(again, 0);
 	NEED(admin_try(stopped)); /* nobody can adopt now */
 	CHECK_IS(shmring_take(again, 1, 1, &l), SHMRING_UNAVAILABLE);
 	admin_leave(stopped);
@@ -510,8 +512,8 @@ TEST(an_end_that_others_came_to_waits_for_what_the_dead_held)
 	CHECK(l.redelivered && l.first == 0);
 	CHECK_IS(shmring_release(again, l.first, l.end), SHMRING_OK);
 	CHECK_IS(pop_number(again), SHMRING_ENDED);
-	shmring_member_close(again);
-	shmring_member_close(other);
+	shmring_consumer_close(again);
+	shmring_consumer_close(other);
 	shmring_producer_close(p);
 	shmring_close(stopped);
 	ring_end(r);

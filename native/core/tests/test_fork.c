@@ -11,7 +11,7 @@
 struct inherited {
 	shmring *r;
 	shmring_producer *p;
-	shmring_member *m;
+	shmring_consumer *m;
 };
 
 static char fork_path[64];
@@ -31,7 +31,7 @@ static int use_and_attach_again(void *argument)
 	{
 		struct shmring_lease l;
 		shmring_producer *q;
-		shmring_member *m;
+		shmring_consumer *m;
 		uint32_t branch;
 
 		CHECK_IS(shmring_publish(copy.p, 8, 0, 0), SHMRING_E_FORKED);
@@ -55,7 +55,7 @@ static int use_and_attach_again(void *argument)
 		CHECK(strstr(shmring_error_message(), "attach again") != NULL);
 		shmring_count_dropped(copy.p);
 		shmring_producer_close(copy.p);
-		shmring_member_close(copy.m);
+		shmring_consumer_close(copy.m);
 		shmring_close(copy.r);
 	}
 	return 0;
@@ -64,7 +64,7 @@ static int use_and_attach_again(void *argument)
 TEST(a_fork_in_the_middle_of_a_claim)
 {
 	shmring *r = ring_new(), *other = ring_again(ring_path());
-	struct inherited h = {r, producer_of(r), member_of(r, "b")};
+	struct inherited h = {r, producer_of(r), consumer_of(r, "b")};
 	uint64_t number = 1;
 	struct shmring_seat_info seat;
 
@@ -79,7 +79,7 @@ TEST(a_fork_in_the_middle_of_a_claim)
 	CHECK_IS(shmring_publish(h.p, 8, 0, 0), SHMRING_OK);
 	CHECK_IS(pop_number(h.m), 1);
 	CHECK_IS(pop_number(h.m), 42);
-	shmring_member_close(h.m);
+	shmring_consumer_close(h.m);
 	shmring_producer_close(h.p);
 	shmring_close(other);
 	ring_end(r);
@@ -110,7 +110,7 @@ static void check_parent_is_dead(uint64_t unseen)
 {
 	struct puppet *c = puppet_new(fork_and_claim);
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	c->step = unseen;
 	puppet_die(c);
@@ -126,7 +126,7 @@ static void check_parent_is_dead(uint64_t unseen)
 	}
 	CHECK(is_published(r, 0));
 	check_works(r, m);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	ring_end(r);
 }
 
@@ -196,7 +196,7 @@ TEST(a_child_that_shares_its_parents_memory_keeps_its_seats_until_it_ends)
 static void check_cloned_child(void)
 {
 	shmring *r = ring_new(), *other = ring_again(ring_path());
-	struct inherited h = {r, producer_of(r), member_of(r, "b")};
+	struct inherited h = {r, producer_of(r), consumer_of(r, "b")};
 	pid_t pid;
 
 	snprintf(fork_path, sizeof fork_path, "%s", ring_path());
@@ -210,7 +210,7 @@ static void check_cloned_child(void)
 	CHECK_IS(pop_number(h.m), 42);
 	CHECK_IS(push_number(h.p, 43), SHMRING_OK);
 	CHECK_IS(pop_number(h.m), 43);
-	shmring_member_close(h.m);
+	shmring_consumer_close(h.m);
 	shmring_producer_close(h.p);
 	shmring_close(other);
 	ring_end(r);
@@ -262,7 +262,7 @@ static void *attach_and_pause(void *unused)
 TEST(a_cloned_child_closes_what_it_has_whatever_lock_a_thread_of_its_parent_holds)
 {
 	shmring *r = ring_new();
-	struct inherited h = {r, producer_of(r), member_of(r, "b")};
+	struct inherited h = {r, producer_of(r), consumer_of(r, "b")};
 	pthread_t thread;
 	pid_t pid;
 
@@ -274,7 +274,7 @@ TEST(a_cloned_child_closes_what_it_has_whatever_lock_a_thread_of_its_parent_hold
 	pid = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
 	if (pid == 0) {
 		shmring_producer_close(h.p);
-		shmring_member_close(h.m);
+		shmring_consumer_close(h.m);
 		shmring_close(h.r);
 		_exit(0);
 	}
@@ -283,7 +283,7 @@ TEST(a_cloned_child_closes_what_it_has_whatever_lock_a_thread_of_its_parent_hold
 	pthread_join(thread, NULL);
 	CHECK_IS(push_number(h.p, 1), SHMRING_OK);
 	CHECK_IS(pop_number(h.m), 1);
-	shmring_member_close(h.m);
+	shmring_consumer_close(h.m);
 	shmring_producer_close(h.p);
 	ring_end(r);
 }

@@ -19,18 +19,18 @@ TEST(every_branch_sees_every_message)
 	char name[16];
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m[10];
+	shmring_consumer *m[10];
 
 	for (int i = 0; i < 10; i++) {
 		snprintf(name, sizeof name, "b%d", i);
-		m[i] = member_of(r, name);
+		m[i] = consumer_of(r, name);
 	}
 	push_n(p, 0, 100);
 	for (int i = 0; i < 10; i++)
 		for (int k = 0; k < 100; k++)
 			CHECK_IS(pop_number(m[i]), k);
 	for (int i = 0; i < 10; i++)
-		shmring_member_close(m[i]);
+		shmring_consumer_close(m[i]);
 	shmring_producer_close(p);
 	ring_end(r);
 }
@@ -42,7 +42,7 @@ TEST(a_follower_sees_what_its_upstream_has_released)
 	uint32_t a = subscribe(r, "a", 0);
 	uint32_t b = subscribe(r, "b", UINT64_C(1) << a);
 	shmring_producer *p = producer_of(r);
-	shmring_member *ma = member_of(r, "a"), *mb = member_of(r, "b");
+	shmring_consumer *ma = consumer_of(r, "a"), *mb = consumer_of(r, "b");
 	struct shmring_branch_info info;
 
 	push_n(p, 0, 10);
@@ -52,12 +52,13 @@ TEST(a_follower_sees_what_its_upstream_has_released)
 	CHECK_IS(shmring_release(ma, 2, 5), SHMRING_OK);
 	CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE); /* 0 and 1 are still held */
 	CHECK_IS(shmring_release(ma, 0, 2), SHMRING_OK);
-	CHECK_IS(shmring_member_available(mb), 5);
+	CHECK_IS(shmring_consumer_available(mb), 5);
 	for (int i = 0; i < 5; i++)
 		CHECK_IS(pop_number(mb), i);
 	CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE);
 	CHECK_IS(shmring_branch_info(r, b, &info), SHMRING_OK);
-	CHECK(info.position == 5 && info.released == 5 && info.upstream == UINT64_C(1) << a && info.members == 1);
+	CHECK(info.position == 5 && info.released == 5 && info.upstream == UINT64_C(1) << a &&
+	      info.consumers == 1);
 	END(r, p, ma, mb);
 }
 
@@ -67,10 +68,10 @@ TEST(a_diamond_joins_at_the_slower_side)
 	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", UINT64_C(1) << a);
 	uint32_t c = subscribe(r, "c", UINT64_C(1) << a);
 	shmring_producer *p = producer_of(r);
-	shmring_member *ma, *mb, *mc, *md;
+	shmring_consumer *ma, *mb, *mc, *md;
 
 	subscribe(r, "d", UINT64_C(1) << b | UINT64_C(1) << c);
-	ma = member_of(r, "a"), mb = member_of(r, "b"), mc = member_of(r, "c"), md = member_of(r, "d");
+	ma = consumer_of(r, "a"), mb = consumer_of(r, "b"), mc = consumer_of(r, "c"), md = consumer_of(r, "d");
 	for (uint64_t i = 0; i < 5000; i++) {
 		CHECK_IS(push_number(p, i), SHMRING_OK);
 		CHECK_IS(pop_number(mb), SHMRING_UNAVAILABLE);
@@ -88,7 +89,7 @@ TEST(following_another_takes_effect_at_once)
 	shmring *r = ring_new();
 	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", 0), c = subscribe(r, "c", UINT64_C(1) << a);
 	shmring_producer *p = producer_of(r);
-	shmring_member *ma = member_of(r, "a"), *mb = member_of(r, "b"), *mc = member_of(r, "c");
+	shmring_consumer *ma = consumer_of(r, "a"), *mb = consumer_of(r, "b"), *mc = consumer_of(r, "c");
 
 	push_n(p, 0, 20);
 	for (int i = 0; i < 10; i++)
@@ -105,7 +106,7 @@ TEST(following_another_takes_effect_at_once)
 	for (int i = 2; i < 20; i++)
 		CHECK_IS(pop_number(mb), i);
 	CHECK_IS(pop_number(mc), 2); /* has seen that b released 20 */
-	shmring_member_close(mb);
+	shmring_consumer_close(mb);
 	CHECK_IS(shmring_unsubscribe(r, "b"), SHMRING_OK);
 	CHECK_IS(subscribe(r, "new b", 0), b);
 	CHECK_IS(shmring_follow(r, c, UINT64_C(1) << b), SHMRING_OK);
@@ -128,7 +129,7 @@ TEST(upstreams_are_added_and_removed_one_by_one)
 	shmring *r = ring_new();
 	uint32_t a = subscribe(r, "a", 0), b = subscribe(r, "b", 0), c = subscribe(r, "c", UINT64_C(1) << a);
 	uint64_t both = UINT64_C(1) << a | UINT64_C(1) << b;
-	shmring_member *mc = member_of(r, "c"), *ma = member_of(r, "a"), *mb = member_of(r, "b");
+	shmring_consumer *mc = consumer_of(r, "c"), *ma = consumer_of(r, "a"), *mb = consumer_of(r, "b");
 	shmring_producer *p = producer_of(r);
 	uint32_t changes;
 
@@ -257,31 +258,31 @@ TEST(where_a_newcomer_starts)
 	struct shmring_branch_options o = {.start = SHMRING_AT_SEQUENCE, .sequence = 60};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *keep = member_of(r, "keep"), *m;
+	shmring_consumer *keep = consumer_of(r, "keep"), *m;
 
 	push_n(p, 0, 100);
 	for (int i = 0; i < 50; i++)
 		CHECK_IS(pop_number(keep), i);
 	CHECK(floor_advance(r, 50) == 50);
-	m = member_with(r, "latest", &(struct shmring_branch_options){.start = SHMRING_LATEST});
+	m = consumer_with(r, "latest", &(struct shmring_branch_options){.start = SHMRING_LATEST});
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE); /* sees only what comes later */
-	shmring_member_close(m);
-	m = member_with(r, "earliest", &earliest);
+	shmring_consumer_close(m);
+	m = consumer_with(r, "earliest", &earliest);
 	CHECK_IS(pop_number(m), 50);
-	shmring_member_close(m);
-	m = member_with(r, "at 60", &o);
+	shmring_consumer_close(m);
+	m = consumer_with(r, "at 60", &o);
 	CHECK_IS(pop_number(m), 60);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	o.sequence = 7; /* gone: the oldest that is there */
-	m = member_with(r, "at 7", &o);
+	m = consumer_with(r, "at 7", &o);
 	CHECK_IS(pop_number(m), 50);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	o.sequence = 100;
-	m = member_with(r, "at 100", &o);
+	m = consumer_with(r, "at 100", &o);
 	CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
 	push_n(p, 100, 1);
 	CHECK_IS(pop_number(m), 100);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	o.sequence = 102;
 	CHECK_IS(shmring_subscribe(r, "ahead", &o, NULL), SHMRING_E_INVALID);
 	CHECK_IS(load_relaxed(&r->cursors->graph.active) >> 6, 0); /* nothing of it stayed */
@@ -290,7 +291,7 @@ TEST(where_a_newcomer_starts)
 	CHECK_IS(shmring_publish(p, 8, 0, 0), SHMRING_OK);
 	push_n(p, 111, 1);
 	o.sequence = 105;
-	m = member_with(r, "at 105", &o);
+	m = consumer_with(r, "at 105", &o);
 	CHECK_IS(pop_number(m), 111);
 	END(r, p, m, keep);
 }
@@ -298,18 +299,18 @@ TEST(where_a_newcomer_starts)
 /* From now on: nothing that was published before, though the branch has to stand at an open claim. */
 TEST(latest_beside_open_claims_delivers_nothing_older)
 {
-	for (int lapse = 0; lapse < 2; lapse++) {
-		const struct shmring_branch_options o = {.start = SHMRING_LATEST, .lapse = lapse};
+	for (int drop_oldest = 0; drop_oldest < 2; drop_oldest++) {
+		const struct shmring_branch_options o = {.start = SHMRING_LATEST, .drop_oldest = drop_oldest};
 		shmring *r = ring_new();
 		shmring_producer *p = producer_of(r), *slow = producer_of(r), *last = producer_of(r);
 		struct shmring_branch_info info;
-		shmring_member *m;
+		shmring_consumer *m;
 
 		push_n(p, 0, 3);
 		CHECK_IS(shmring_next(slow, 2), 3);
 		push_n(p, 5, 100);
 		CHECK_IS(shmring_next(last, 1), 105);
-		m = member_with(r, "b", &o);
+		m = consumer_with(r, "b", &o);
 		CHECK_IS(shmring_branch_info(r, 0, &info), SHMRING_OK);
 		CHECK_IS(info.position, 105); /* what it delivers next, wherever it stands */
 		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
@@ -327,14 +328,14 @@ TEST(latest_beside_open_claims_delivers_nothing_older)
 	}
 }
 
-TEST(dropping_a_branch_ends_its_members_but_not_their_leases)
+TEST(dropping_a_branch_ends_its_consumers_but_not_their_leases)
 {
 	struct shmring_lease l, other;
 	struct shmring_message message;
 	uint64_t at, value;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *idle = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b"), *idle = consumer_of(r, "b");
 	uint32_t id;
 
 	push_n(p, 0, 1024);
@@ -349,14 +350,14 @@ TEST(dropping_a_branch_ends_its_members_but_not_their_leases)
 		memcpy(&value, message.data, 8);
 		CHECK_IS(value, message.message_id);
 	}
-	/* The name is free at once, and the number not before the members are gone. */
+	/* The name is free at once, and the number not before the consumers are gone. */
 	CHECK_IS(shmring_subscribe(r, "b", NULL, &id), SHMRING_OK);
 	CHECK_IS(id, 1);
 	CHECK_IS(shmring_unsubscribe(r, "b"), SHMRING_OK);
 	CHECK_IS(shmring_release(m, l.first, l.end), SHMRING_OK);
 	CHECK_IS(push_number(p, 0), SHMRING_OK);
-	shmring_member_close(m);
-	shmring_member_close(idle);
+	shmring_consumer_close(m);
+	shmring_consumer_close(idle);
 	CHECK_IS(load_relaxed(&r->cursors->graph.active), 0);
 	shmring_producer_close(p);
 	ring_end(r);
@@ -369,7 +370,7 @@ TEST(dropping_a_branch_in_the_middle_reconnects_its_followers)
 	uint32_t c = subscribe(r, "c", UINT64_C(1) << b);
 	struct shmring_branch_info info;
 	shmring_producer *p = producer_of(r);
-	shmring_member *ma = member_of(r, "a"), *mc = member_of(r, "c");
+	shmring_consumer *ma = consumer_of(r, "a"), *mc = consumer_of(r, "c");
 
 	push_n(p, 0, 5);
 	CHECK_IS(pop_number(ma), 0);
@@ -382,21 +383,21 @@ TEST(dropping_a_branch_in_the_middle_reconnects_its_followers)
 	END(r, p, ma, mc);
 }
 
-TEST(an_ephemeral_branch_goes_with_its_last_member)
+TEST(an_ephemeral_branch_goes_with_its_last_consumer)
 {
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .ephemeral = true};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *a = member_with(r, "e", &o), *b = member_with(r, "e", &o);
+	shmring_consumer *a = consumer_with(r, "e", &o), *b = consumer_with(r, "e", &o);
 	struct shmring_lease l;
 	uint32_t id;
 
 	push_n(p, 0, 1024);
 	NEED(shmring_take(b, 1, 1, &l) == SHMRING_OK);
-	shmring_member_close(a);
+	shmring_consumer_close(a);
 	CHECK_IS(shmring_find_branch(r, "e", &id), SHMRING_OK);
 	CHECK_IS(push_number(p, 0), SHMRING_UNAVAILABLE);
-	shmring_member_close(b);
+	shmring_consumer_close(b);
 	CHECK_IS(shmring_find_branch(r, "e", &id), SHMRING_E_NO_BRANCH);
 	CHECK_IS(push_number(p, 0), SHMRING_OK); /* nothing gates any more */
 	shmring_producer_close(p);
@@ -434,7 +435,7 @@ static void *produce(void *argument)
 static void *consume(void *argument)
 {
 	struct traffic *t = argument;
-	shmring_member *m = member_of(t->r, "steady");
+	shmring_consumer *m = consumer_of(t->r, "steady");
 
 	for (uint64_t next = 0; next < t->target;) {
 		int64_t n = pop_number(m);
@@ -444,11 +445,11 @@ static void *consume(void *argument)
 		else if (n != (int64_t)next++)
 			t->errors++;
 	}
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	return NULL;
 }
 
-/* Comes, reads a while, goes; what it reads has no gap unless it lapsed, and
+/* Comes, reads a while, goes; what it reads has no gap unless it overrun, and
  * what a lease covers does not change under it. */
 static void *come_and_go(void *argument)
 {
@@ -459,8 +460,8 @@ static void *come_and_go(void *argument)
 	snprintf(name, sizeof name, "guest %lx", (unsigned long)seed);
 	for (int visit = 0; !load_acquire(&t->stop); visit++) {
 		struct shmring_branch_options o = {
-		    .start = (uint8_t)(visit % 2), .ephemeral = visit % 3 == 0, .lapse = visit % 4 == 1};
-		shmring_member *m = member_with(t->r, name, &o);
+		    .start = (uint8_t)(visit % 2), .ephemeral = visit % 3 == 0, .drop_oldest = visit % 4 == 1};
+		shmring_consumer *m = consumer_with(t->r, name, &o);
 		uint64_t next = NONE;
 
 		for (int i = 0; i < 50 && !load_acquire(&t->stop); i++) {
@@ -469,8 +470,8 @@ static void *come_and_go(void *argument)
 			uint64_t at, end, value;
 			int status = shmring_take(m, 16, 16, &l);
 
-			if (status == SHMRING_LAPSED) {
-				shmring_member_lapsed(m, &at, &end);
+			if (status == SHMRING_OVERRUN) {
+				shmring_consumer_overrun(m, &at, &end);
 				if (next != NONE && at != next)
 					t->errors++;
 				next = end;
@@ -491,7 +492,7 @@ static void *come_and_go(void *argument)
 			}
 			shmring_release(m, l.first, l.end);
 		}
-		shmring_member_close(m);
+		shmring_consumer_close(m);
 		if (!o.ephemeral && shmring_unsubscribe(t->r, name) != SHMRING_OK)
 			t->errors++;
 	}

@@ -24,7 +24,7 @@ TEST(nobody_holds_a_ring_without_branches_and_claims)
 TEST(a_lease_holds_before_the_position_does)
 {
 	shmring *r = ring_new();
-	shmring_member *a = member_of(r, "a"), *b = member_of(r, "b");
+	shmring_consumer *a = consumer_of(r, "a"), *b = consumer_of(r, "b");
 	struct shmring_holder h;
 	struct shmring_lease l;
 
@@ -38,11 +38,11 @@ TEST(a_lease_holds_before_the_position_does)
 	CHECK(h.alive && h.pid == (uint32_t)getpid() && strcmp(h.branch_name, "a") == 0 && h.age_ns >= 0);
 	NEED(shmring_release(a, 4, 10) == SHMRING_OK);
 	CHECK_IS(shmring_find_holder(r, &h), SHMRING_OK);
-	CHECK(h.kind == SHMRING_HELD_BY_MEMBERS && h.sequence == 10 && h.members == 1);
-	shmring_member_close(a);
+	CHECK(h.kind == SHMRING_HELD_BY_CONSUMERS && h.sequence == 10 && h.consumers == 1);
+	shmring_consumer_close(a);
 	CHECK_IS(shmring_find_holder(r, &h), SHMRING_OK);
-	CHECK(h.kind == SHMRING_HELD_BY_NO_MEMBER && h.seat < 0 && strcmp(h.branch_name, "a") == 0);
-	shmring_member_close(b);
+	CHECK(h.kind == SHMRING_HELD_BY_NO_CONSUMER && h.seat < 0 && strcmp(h.branch_name, "a") == 0);
+	shmring_consumer_close(b);
 	ring_end(r);
 }
 
@@ -50,13 +50,13 @@ TEST(an_open_claim_holds_with_a_branch_and_without)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *a;
+	shmring_consumer *a;
 	struct shmring_holder h;
 
 	NEED(shmring_next(p, 3) == 0);
 	CHECK_IS(shmring_find_holder(r, &h), SHMRING_OK);
 	CHECK(h.kind == SHMRING_HELD_BY_CLAIM && h.sequence == 0 && h.branch < 0);
-	a = member_of(r, "a");
+	a = consumer_of(r, "a");
 	CHECK_IS(shmring_find_holder(r, &h), SHMRING_OK);
 	CHECK(h.kind == SHMRING_HELD_BY_CLAIM && h.sequence == 0 && h.age_ns < 0);
 	END(r, p, a);
@@ -67,7 +67,7 @@ TEST(words_are_cut_to_their_room_and_end_in_it)
 	shmring *r = ring_new();
 	char text[64];
 
-	shmring_member_close(member_of(r, "a"));
+	shmring_consumer_close(consumer_of(r, "a"));
 	for (size_t size = 1; size <= sizeof text; size++) {
 		memset(text, '#', sizeof text);
 		shmring_explain_full(r, text, size);

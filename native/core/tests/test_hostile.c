@@ -51,7 +51,7 @@ static int push_on(void *unused)
 static int take_on(void *name)
 {
 	shmring *r;
-	shmring_member *m;
+	shmring_consumer *m;
 	struct shmring_lease held[40], l;
 	struct shmring_message message;
 	uint64_t seed = (uint64_t)getpid();
@@ -142,7 +142,7 @@ static void scribble(uint8_t *from, size_t bytes, uint64_t *seed)
 static void run_round(uint64_t round, uint64_t *seed)
 {
 	static char b[] = "b", f[] = "f";
-	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .lapse = round % 3 == 2};
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .drop_oldest = round % 3 == 2};
 	shmring *r = ring_with(&(struct shmring_options){
 	    .slots = 1024, .participants = 16, .checksum = round & 1, .scattered = round % 5 == 4});
 	uint8_t *regions[] = {r->base, (uint8_t *)r->cursors, (uint8_t *)r->seats, (uint8_t *)r->control,

@@ -36,7 +36,7 @@ static void tire(shmring *r, struct wait_memory *memory)
 /* --- from another thread -------------------------------------------------------------- */
 
 struct waiting {
-	shmring_member *m;
+	shmring_consumer *m;
 	shmring_producer *p;
 	uint8_t strategy;
 	pthread_t thread;
@@ -57,7 +57,7 @@ static void *wait_there(void *argument)
 static void interrupt(const struct waiting *w, bool on)
 {
 	if (w->m)
-		shmring_member_interrupt(w->m, on);
+		shmring_consumer_interrupt(w->m, on);
 	else
 		shmring_producer_interrupt(w->p, on);
 }
@@ -81,7 +81,7 @@ TEST(a_wait_is_ended_by_another_thread_at_any_instant)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	without_end = true;
 	sleeps = 0;
@@ -102,10 +102,10 @@ TEST(while_it_is_interrupted_a_wait_does_not_sleep)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	without_end = true;
-	shmring_member_interrupt(m, true);
+	shmring_consumer_interrupt(m, true);
 	for (uint8_t strategy = SHMRING_WAIT_DEFAULT; strategy <= SHMRING_WAIT_FUTEX; strategy++)
 		CHECK_IS(shmring_wait_message(m, INT64_MAX, strategy), SHMRING_AGAIN);
 	CHECK_IS(shmring_wait_message(m, clock_ns() - 1, SHMRING_WAIT_FUTEX), SHMRING_TIMEOUT);
@@ -138,7 +138,7 @@ TEST(a_signal_just_before_a_sleep_is_not_slept_over_for_longer_than_was_waited_b
 {
 	struct sigaction old, action = {.sa_handler = count_signal};
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	NEED(sigaction(SIGUSR1, &action, &old) == 0);
 	before_a_sleep = signal_too_early;
@@ -150,7 +150,7 @@ TEST(a_signal_just_before_a_sleep_is_not_slept_over_for_longer_than_was_waited_b
 	CHECK_IS(too_long, 0);
 	before_a_sleep = NULL;
 	NEED(sigaction(SIGUSR1, &old, NULL) == 0);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	ring_end(r);
 }
 

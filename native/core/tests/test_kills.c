@@ -55,7 +55,7 @@ static int soak_consume(void *argument)
 {
 	struct soaker *w = argument;
 	shmring *r = ring_again(w->s->path);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t seed = (uint64_t)getpid() * 7919 + 1;
 
 	for (;;) {
@@ -101,7 +101,7 @@ TEST(random_kills_and_stops_lose_nothing)
 	pid_t pids[CHILDREN];
 	struct soaker workers[CHILDREN];
 	uint64_t seed = 5, kills = 0, lost = 0, committed = 0;
-	shmring_member *m;
+	shmring_consumer *m;
 
 	snprintf(s->path, sizeof s->path, "%s", ring_path());
 	NEED(shmring_subscribe(r, "b", &earliest, NULL) == SHMRING_OK);
@@ -129,7 +129,7 @@ TEST(random_kills_and_stops_lose_nothing)
 		(void)reap(pids[i]);
 	}
 	/* What is left. */
-	m = member_of(r, "b");
+	m = consumer_of(r, "b");
 	for (int i = 0; i < 50 && (recover(r) || i < 3); i++)
 		nap_ms(1);
 	for (;;) {
@@ -162,7 +162,7 @@ TEST(random_kills_and_stops_lose_nothing)
 	CHECK_IS(s->twice, 0);
 	CHECK_IS(branch_released(r, m->branch, false), shmring_claimed(r));
 	check_works(r, m);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	CHECK_IS(seats_in_use(r), 1);
 	munmap(s, sizeof *s);
 	ring_end(r);

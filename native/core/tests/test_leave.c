@@ -34,7 +34,7 @@ int clock_gettime(clockid_t clock, struct timespec *now)
 struct handle {
 	shmring *r;
 	shmring_producer *p;
-	shmring_member *m;
+	shmring_consumer *m;
 };
 
 static int lock_admin(void)
@@ -50,13 +50,13 @@ static void open_handles(struct handle *h, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		h[i].r = ring_again(ring_path());
 		h[i].p = producer_of(h[i].r);
-		h[i].m = member_of(h[i].r, "b");
+		h[i].m = consumer_of(h[i].r, "b");
 	}
 }
 
 static void close_handle(struct handle *h)
 {
-	shmring_member_close(h->m);
+	shmring_consumer_close(h->m);
 	shmring_producer_close(h->p);
 	shmring_close(h->r);
 }
@@ -109,7 +109,7 @@ TEST(who_hands_back_waits_no_more_than_once)
 		while (shmring_nack(h[i].m, l[i].first, l[i].end) == SHMRING_CONTENDED &&
 		       shmring_nack_again(h[i].m, since))
 			nap_ms(1);
-		shmring_member_abandon(h[i].m);
+		shmring_consumer_abandon(h[i].m);
 		h[i].m = NULL;
 		close_handle(&h[i]);
 	}

@@ -59,7 +59,7 @@ static int hold_and_close_all(struct puppet *c)
 	struct shmring_lease l;
 	int64_t lo;
 
-	c->m = member_of(c->r, "b");
+	c->m = consumer_of(c->r, "b");
 	if (shmring_take(c->m, 1, 1, &l))
 		return 1;
 	c->p = producer_of(c->r);
@@ -73,7 +73,7 @@ TEST(who_has_lost_all_descriptors_lives_until_death)
 {
 	struct puppet *c = puppet_new(hold_and_close_all);
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	shmring_producer *p = producer_of(r);
 	pid_t pid;
 	uint64_t redelivered;
@@ -95,7 +95,7 @@ TEST(who_has_lost_all_descriptors_lives_until_death)
 static int go_on_without(struct puppet *c)
 {
 	shmring_producer *p = producer_of(c->r), *later = NULL;
-	shmring_member *m = NULL;
+	shmring_consumer *m = NULL;
 	struct shmring_lease l;
 
 	NEED(shmring_join(c->r, "b", NULL, "m", &m) == SHMRING_OK);
@@ -108,7 +108,7 @@ static int go_on_without(struct puppet *c)
 	close_all();
 	CHECK_IS(recover(c->r), 0);
 	close_all();
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	close_all();
 	CHECK_IS(shmring_producer_open(c->r, "later", &later), SHMRING_OK);
 	close_all();
@@ -125,7 +125,7 @@ TEST(who_has_lost_all_descriptors_joins_and_leaves)
 {
 	struct puppet *c = puppet_new(go_on_without);
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	shmring_producer *p = producer_of(r);
 	pid_t pid;
 
@@ -167,7 +167,7 @@ static int use_numbers_again(void *path)
 TEST(nobody_is_evicted_and_no_file_touched_where_numbers_are_used_again)
 {
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	remember_path();
 	CHECK_IS(reap(spawn(use_numbers_again, NULL)), 0);
@@ -176,19 +176,19 @@ TEST(nobody_is_evicted_and_no_file_touched_where_numbers_are_used_again)
 	CHECK_IS(pop_number(m), 5);
 	CHECK_IS(pop_number(m), 5);
 	check_works(r, m);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	ring_end(r);
 }
 
 static int close_the_first_of_two(struct puppet *c)
 {
 	shmring *first = c->r;
-	shmring_member *m = member_of(first, "b");
+	shmring_consumer *m = consumer_of(first, "b");
 
 	close_all();
 	c->r = ring_again(c->path); /* under the same number */
-	c->m = member_of(c->r, "b");
-	shmring_member_close(m);
+	c->m = consumer_of(c->r, "b");
+	shmring_consumer_close(m);
 	shmring_close(first);
 	return 0;
 }
@@ -197,7 +197,7 @@ TEST(of_two_handles_with_one_number_each_keeps_its_own)
 {
 	struct puppet *c = puppet_new(close_the_first_of_two);
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	pid_t pid;
 
 	c->stays = true;
@@ -207,7 +207,7 @@ TEST(of_two_handles_with_one_number_each_keeps_its_own)
 	puppet_kill(c, pid);
 	CHECK_IS(recover(r), 1);
 	check_works(r, m);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	ring_end(r);
 }
 
@@ -225,7 +225,7 @@ static int lose_an_unlinked_ring(void *argument)
 {
 	shmring *r = ring_again(path_of_all);
 	shmring_producer *p = producer_of(r), *later = NULL;
-	shmring_member *m = NULL;
+	shmring_consumer *m = NULL;
 	long naps;
 
 	(void)argument;
@@ -252,7 +252,7 @@ static int lose_an_unlinked_ring(void *argument)
 TEST(nobody_is_evicted_where_nobody_can_be_asked)
 {
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	remember_path();
 	CHECK_IS(reap(spawn(lose_an_unlinked_ring, NULL)), 0);
@@ -260,7 +260,7 @@ TEST(nobody_is_evicted_where_nobody_can_be_asked)
 	CHECK_IS(seats_in_use(r), 1);
 	CHECK_IS(pop_number(m), 3);
 	check_works(r, m);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	ring_end(r);
 }
 
@@ -330,7 +330,7 @@ TEST(the_dead_are_found_under_a_readers_lock)
 {
 	struct puppet *c = puppet_new(hold_and_close_all);
 	shmring *r = readable_ring();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	shmring_producer *p = producer_of(r);
 	struct reader *reader;
 	uint64_t redelivered;
@@ -395,9 +395,9 @@ static void *close_producer(void *p)
 	return NULL;
 }
 
-static void *abandon_member(void *m)
+static void *abandon_consumer(void *m)
 {
-	shmring_member_abandon(m);
+	shmring_consumer_abandon(m);
 	return NULL;
 }
 
@@ -406,7 +406,7 @@ TEST(who_cannot_leave_in_order_is_dead_to_others)
 	struct puppet *c = puppet_new(stay_in_the_section);
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .single_producer = true});
 	struct shmring_branch_options exclusive = {.exclusive = true};
-	shmring_member *alone = member_with(r, "alone", &exclusive), *shared = member_of(r, "b"), *m;
+	shmring_consumer *alone = consumer_with(r, "alone", &exclusive), *shared = consumer_of(r, "b"), *m;
 	shmring_producer *p = producer_of(r);
 	struct shmring_lease l;
 	pthread_t thread[2];
@@ -419,26 +419,26 @@ TEST(who_cannot_leave_in_order_is_dead_to_others)
 	pid = puppet_start(c);
 	/* At the same time: each waits for 5 s. */
 	NEED(pthread_create(&thread[0], NULL, close_producer, p) == 0);
-	NEED(pthread_create(&thread[1], NULL, abandon_member, shared) == 0);
-	shmring_member_close(alone);
+	NEED(pthread_create(&thread[1], NULL, abandon_consumer, shared) == 0);
+	shmring_consumer_close(alone);
 	NEED(pthread_join(thread[0], NULL) == 0 && pthread_join(thread[1], NULL) == 0);
 	puppet_kill(c, pid);
 	/* All of its seats are dead ones; the handle is not. */
 	CHECK_IS(shmring_reapable(ring_path()), 0);
 	p = producer_of(r);
 	CHECK(r->seat == p->seat_index && !r->seatless);
-	alone = member_with(r, "alone", &exclusive);
-	m = member_of(r, "b");
+	alone = consumer_with(r, "alone", &exclusive);
+	m = consumer_of(r, "b");
 	CHECK_IS(drain(m, &redelivered), 1 << 1);
 	CHECK_IS(redelivered, 1 << 1);
 	CHECK_IS(recover(r), 0);
 	CHECK_IS(seats_in_use(r), 3);
 	shmring_producer_close(p);
 	CHECK_IS(pop_number(alone), 1);
-	shmring_member_close(alone);
+	shmring_consumer_close(alone);
 	CHECK_IS(shmring_unsubscribe(r, "alone"), SHMRING_OK);
 	check_works(r, m);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	ring_end(r);
 }
 
@@ -485,7 +485,7 @@ static int join_and_leave(void *argument)
 	NEED(pthread_create(&thread, NULL, close_and_open, &c) == 0);
 	for (unsigned i = 0; i < rounds; i++) {
 		shmring_producer *p;
-		shmring_member *m;
+		shmring_consumer *m;
 
 		/* Either may lose the descriptor half way: then it says so. */
 		if (shmring_producer_open(c.r, "p", &p) == SHMRING_OK) {
@@ -495,7 +495,7 @@ static int join_and_leave(void *argument)
 		}
 		if (shmring_join(c.r, "c", NULL, "m", &m) == SHMRING_OK) {
 			(void)pop_number(m);
-			shmring_member_close(m);
+			shmring_consumer_close(m);
 		}
 		/* A seat of ours that could not be left in order may be found dead. */
 		(void)shmring_recover(c.r, NULL);
@@ -512,7 +512,7 @@ TEST(a_thread_that_closes_everything_all_the_time_evicts_nobody)
 {
 	unsigned rounds = 300 * stress();
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	shmring_producer *p = producer_of(r);
 	pid_t pid;
 	int status;

@@ -267,7 +267,7 @@ TEST(read_only_takes_no_seat_and_cannot_disturb)
 {
 	struct shmring_seat_info seat;
 	shmring_producer *p;
-	shmring_member *m;
+	shmring_consumer *m;
 	shmring *ro = NULL;
 	shmring *r = ring_new();
 

@@ -8,7 +8,7 @@ TEST(only_kinds_that_are_what_they_say_are_published)
 	struct shmring_part part = {1, 4, 0, 0};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease lease;
 
 	for (size_t i = 0; i < sizeof refused; i++) {
@@ -43,7 +43,7 @@ TEST(unknown_flags_and_wait_strategies_are_refused)
 	shmring *r = ring_new();
 	shmring *again = NULL;
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_attach(ring_path(), 4, &again), SHMRING_E_INVALID);
 	CHECK_IS(shmring_attach(ring_path(), SHMRING_READ_ONLY | 0x80000000u, &again), SHMRING_E_INVALID);
@@ -60,7 +60,7 @@ TEST(a_release_of_what_is_not_held_changes_nothing)
 	struct shmring_lease lease;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *newcomer;
+	shmring_consumer *m = consumer_of(r, "b"), *newcomer;
 
 	/* [0, 7), [7, 8), a claim given up [8, 11), and [11, 13). */
 	NEED(shmring_push(p, bytes, 2000, 0, NULL) == SHMRING_OK && push_number(p, 1) == SHMRING_OK);
@@ -75,14 +75,14 @@ TEST(a_release_of_what_is_not_held_changes_nothing)
 	CHECK_IS(shmring_release(m, 7, 14), SHMRING_E_INVALID); /* further than is held */
 	CHECK_IS(shmring_release(m, 7, 7), SHMRING_E_INVALID);
 	CHECK_IS(shmring_release(m, 8, 7), SHMRING_E_INVALID);
-	CHECK_IS(shmring_member_hold(m), 0);
+	CHECK_IS(shmring_consumer_hold(m), 0);
 	CHECK_IS(shmring_release(m, 7, 11), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 0, 11), SHMRING_E_INVALID); /* some of it no more */
 	CHECK_IS(shmring_release(m, 7, 11), SHMRING_E_INVALID);
 	CHECK_IS(shmring_release(m, 0, 7), SHMRING_OK);
-	CHECK_IS(shmring_member_hold(m), 11);
+	CHECK_IS(shmring_consumer_hold(m), 11);
 	CHECK_IS(floor_advance(r, 13), 11);
-	newcomer = member_of(r, "late");
+	newcomer = consumer_of(r, "late");
 	CHECK_IS(shmring_take(newcomer, 10, 1024, &lease), SHMRING_OK);
 	CHECK(lease.first == 11 && lease.end == 13);
 	END(r, p, newcomer, m);
@@ -94,7 +94,7 @@ TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
 	struct shmring_lease lease;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_release(m, 0, 1), SHMRING_E_INVALID);
 	CHECK(strstr(shmring_error_message(), "not held"));

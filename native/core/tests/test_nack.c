@@ -1,4 +1,4 @@
-/* What a living member hands back is delivered again. */
+/* What a living consumer hands back is delivered again. */
 #include "death.h"
 
 TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
@@ -6,13 +6,13 @@ TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b"), *follower;
+	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b"), *follower;
 	struct shmring_branch_info info;
 	struct shmring_lease l;
 	uint64_t again;
 
-	o.upstream = UINT64_C(1) << shmring_member_branch(m);
-	follower = member_with(r, "f", &o);
+	o.upstream = UINT64_C(1) << shmring_consumer_branch(m);
+	follower = consumer_with(r, "f", &o);
 	push_n(p, 0, 10);
 	l = lease_of(m, 8);
 	CHECK_IS(shmring_nack(m, 3, 5), SHMRING_OK);
@@ -22,7 +22,7 @@ TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_E_INVALID); /* released */
 	CHECK_IS(branch_released(r, m->branch, false), 3);
 	CHECK_IS(shmring_branch_info(r, m->branch_index, &info), SHMRING_OK);
-	CHECK(info.orphans == 1 && info.members == 2);
+	CHECK(info.orphans == 1 && info.consumers == 2);
 	CHECK_IS(shmring_wait_message(other, INT64_MAX, SHMRING_WAIT_DEFAULT), SHMRING_OK);
 	CHECK_IS(drain(follower, &again), 0x7); /* not what was handed back */
 	CHECK_IS(shmring_release(m, 5, 8), SHMRING_OK);
@@ -38,7 +38,7 @@ TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 	CHECK_IS(again, 0);
 	CHECK_IS(branch_released(r, m->branch, false), 10);
 	CHECK_IS(seats_in_use(r), 4);
-	shmring_member_close(follower);
+	shmring_consumer_close(follower);
 	NEED(shmring_unsubscribe(r, "f") == SHMRING_OK);
 	check_works(r, m);
 	END(r, p, other, m);
@@ -48,7 +48,7 @@ TEST(many_hand_back_into_few_seats)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t again;
 
 	push_n(p, 0, 60);
@@ -58,8 +58,8 @@ TEST(many_hand_back_into_few_seats)
 		CHECK_IS(shmring_nack(m, i, i + 1), SHMRING_OK);
 	for (uint64_t i = 1; i < 60; i += 3)
 		CHECK_IS(shmring_nack(m, i, i + 2), SHMRING_OK);
-	CHECK_IS(seats_in_use(r), 3); /* the producer's, the member's, and one */
-	CHECK_IS(shmring_member_hold(m), UINT64_MAX);
+	CHECK_IS(seats_in_use(r), 3); /* the producer's, the consumer's, and one */
+	CHECK_IS(shmring_consumer_hold(m), UINT64_MAX);
 	CHECK_IS(branch_released(r, m->branch, false), 0);
 	CHECK_IS(drain(m, &again), (UINT64_C(1) << 60) - 1);
 	CHECK_IS(again, (UINT64_C(1) << 60) - 1);
@@ -67,11 +67,11 @@ TEST(many_hand_back_into_few_seats)
 	END(r, p, m);
 }
 
-TEST(without_a_seat_the_same_member_gets_it_again_and_others_once_it_has_left)
+TEST(without_a_seat_the_same_consumer_gets_it_again_and_others_once_it_has_left)
 {
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 3});
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b");
 	struct shmring_lease l;
 	uint64_t again;
 
@@ -82,7 +82,7 @@ TEST(without_a_seat_the_same_member_gets_it_again_and_others_once_it_has_left)
 	CHECK_IS(shmring_release(m, 2, 4), SHMRING_E_INVALID);
 	CHECK_IS(shmring_nack(m, 4, 5), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 0, 1), SHMRING_OK);
-	CHECK_IS(shmring_member_hold(m), 1);
+	CHECK_IS(shmring_consumer_hold(m), 1);
 	CHECK_IS(drain(other, &again), 0x20);
 	CHECK_IS(shmring_wait_message(m, 0, SHMRING_WAIT_DEFAULT), SHMRING_OK);
 	l = lease_of(m, 1);
@@ -92,7 +92,7 @@ TEST(without_a_seat_the_same_member_gets_it_again_and_others_once_it_has_left)
 	CHECK(l.first == 2 && l.end == 3 && l.messages == 1 && l.redelivered);
 	CHECK_IS(shmring_nack(m, 2, 3), SHMRING_OK); /* again */
 	CHECK_IS(shmring_release(m, 3, 4), SHMRING_OK);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	CHECK_IS(drain(other, &again), 0x14);
 	CHECK_IS(again, 0x14);
 	CHECK_IS(branch_released(r, other->branch, false), 6);
@@ -103,7 +103,7 @@ TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	push_n(p, 0, 200);
 	for (uint64_t i = 0; i < 94; i++)
@@ -119,68 +119,68 @@ TEST(no_room_for_a_piece_on_each_side_and_what_awaits_its_release_are_refused)
 	END(r, p, m);
 }
 
-TEST(on_exclusive_lapsing_and_dropped_branches)
+TEST(on_exclusive_drop_oldest_and_dropped_branches)
 {
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = true};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_with(r, "exclusive", &o), *lapsing;
+	shmring_consumer *m = consumer_with(r, "exclusive", &o), *dropping;
 	struct shmring_lease l;
 	uint64_t again, first, end;
 
 	push_n(p, 0, 3);
 	l = lease_of(m, 2);
 	CHECK_IS(shmring_nack(m, l.first, l.end), SHMRING_OK);
-	shmring_member_close(m);
-	m = member_with(r, "exclusive", &o);
+	shmring_consumer_close(m);
+	m = consumer_with(r, "exclusive", &o);
 	CHECK_IS(drain(m, &again), 7);
 	CHECK_IS(again, 3);
 	push_n(p, 3, 1);
 	l = lease_of(m, 1);
 	NEED(shmring_unsubscribe(r, "exclusive") == SHMRING_OK);
 	CHECK_IS(shmring_nack(m, l.first, l.end), SHMRING_OK); /* there is nobody to deliver it to */
-	CHECK_IS(shmring_member_hold(m), UINT64_MAX);
-	shmring_member_close(m);
+	CHECK_IS(shmring_consumer_hold(m), UINT64_MAX);
+	shmring_consumer_close(m);
 
-	o = (struct shmring_branch_options){.start = SHMRING_LATEST, .lapse = true};
-	lapsing = member_with(r, "lapsing", &o);
+	o = (struct shmring_branch_options){.start = SHMRING_LATEST, .drop_oldest = true};
+	dropping = consumer_with(r, "dropping", &o);
 	push_n(p, 4, 3);
-	l = lease_of(lapsing, 2);
-	CHECK_IS(shmring_nack(lapsing, l.first, l.end), SHMRING_OK);
-	l = lease_of(lapsing, 1);
+	l = lease_of(dropping, 2);
+	CHECK_IS(shmring_nack(dropping, l.first, l.end), SHMRING_OK);
+	l = lease_of(dropping, 1);
 	CHECK(l.first == 4 && l.redelivered);
-	CHECK_IS(shmring_release(lapsing, 4, 5), SHMRING_OK);
+	CHECK_IS(shmring_release(dropping, 4, 5), SHMRING_OK);
 	push_n(p, 7, 1100); /* and what nobody took again is lost like the rest */
-	CHECK_IS(shmring_take(lapsing, 1, 1, &l), SHMRING_LAPSED);
-	shmring_member_lapsed(lapsing, &first, &end);
+	CHECK_IS(shmring_take(dropping, 1, 1, &l), SHMRING_OVERRUN);
+	shmring_consumer_overrun(dropping, &first, &end);
 	CHECK(first == 5 && end == 6);
-	CHECK_IS(shmring_take(lapsing, 1, 1, &l), SHMRING_LAPSED);
-	shmring_member_lapsed(lapsing, &first, &end);
+	CHECK_IS(shmring_take(dropping, 1, 1, &l), SHMRING_OVERRUN);
+	shmring_consumer_overrun(dropping, &first, &end);
 	CHECK(first == 6);
-	END(r, p, lapsing);
+	END(r, p, dropping);
 }
 
 TEST(while_the_admin_lock_is_not_to_be_had_the_lease_stays)
 {
 	shmring *r = ring_new(), *stopped = ring_again(ring_path());
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	push_n(p, 0, 1);
 	lease_of(m, 1);
 	NEED(admin_try(stopped));
 	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_CONTENDED);
-	CHECK_IS(shmring_member_hold(m), 0);
+	CHECK_IS(shmring_consumer_hold(m), 0);
 	admin_leave(stopped);
 	CHECK_IS(shmring_nack(m, 0, 1), SHMRING_OK);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	shmring_producer_close(p);
 	shmring_close(stopped);
 	ring_end(r);
 }
 
 /* The steps of hand_over(), and dead behind each. */
-enum { BACK_MARKED, BACK_RECORDED, BACK_ORPHAN, BACK_MEMBER, BACK_STRUCK, BACK_STEPS };
+enum { BACK_MARKED, BACK_RECORDED, BACK_ORPHAN, BACK_CONSUMER, BACK_STRUCK, BACK_STEPS };
 
 static int hand_back_by_halves(struct puppet *c)
 {
@@ -188,7 +188,7 @@ static int hand_back_by_halves(struct puppet *c)
 	struct seat *s, *orphan;
 	uint32_t to = 0;
 
-	c->m = member_of(c->r, "b");
+	c->m = consumer_of(c->r, "b");
 	if (shmring_take(c->m, 8, 8, &l))
 		return 1;
 	s = c->m->seat;
@@ -205,8 +205,8 @@ static int hand_back_by_halves(struct puppet *c)
 	}
 	if (c->step >= BACK_ORPHAN)
 		orphan->id.state = SEAT_ORPHAN;
-	if (c->step >= BACK_MEMBER)
-		c->m->branch->d.members[to / 64] |= UINT64_C(1) << (to % 64);
+	if (c->step >= BACK_CONSUMER)
+		c->m->branch->d.consumers[to / 64] |= UINT64_C(1) << (to % 64);
 	if (c->step >= BACK_STRUCK) { /* by halves: the tail is recorded twice */
 		s->range[1].hi = 8;
 		s->range[1].lo = 4;
@@ -214,7 +214,7 @@ static int hand_back_by_halves(struct puppet *c)
 	return 0;
 }
 
-TEST(a_member_dies_at_each_step_of_handing_back)
+TEST(a_consumer_dies_at_each_step_of_handing_back)
 {
 	struct puppet *c = puppet_new(hand_back_by_halves);
 
@@ -222,7 +222,7 @@ TEST(a_member_dies_at_each_step_of_handing_back)
 		for (int recovered = 0; recovered < 2; recovered++) {
 			shmring *r = ring_new();
 			shmring_producer *p = producer_of(r);
-			shmring_member *m = member_of(r, "b");
+			shmring_consumer *m = consumer_of(r, "b");
 			uint64_t got, again, later;
 
 			push_n(p, 0, 8);

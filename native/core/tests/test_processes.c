@@ -34,7 +34,7 @@ static void run(const struct shmring_options *o, struct traffic *t, bool chained
 	for (uint32_t i = 0; i < t->producers; i++)
 		children[n++] = spawn(work, &(struct worker){t, i, true});
 	for (uint32_t b = 0; b < t->branches; b++)
-		for (uint32_t i = 0; i < t->members; i++)
+		for (uint32_t i = 0; i < t->consumers; i++)
 			children[n++] = spawn(work, &(struct worker){t, b, false});
 	for (uint32_t i = 0; i < n; i++)
 		CHECK_IS(reap(children[i]), 0);
@@ -44,7 +44,7 @@ static void run(const struct shmring_options *o, struct traffic *t, bool chained
 	ring_end(r);
 }
 
-TEST(one_producer_one_member)
+TEST(one_producer_one_consumer)
 {
 	struct traffic *t = traffic_new(1, 1, 1, 100000 * stress());
 
@@ -52,7 +52,7 @@ TEST(one_producer_one_member)
 	run(&(struct shmring_options){.slots = 1024, .single_producer = true}, t, false);
 }
 
-TEST(four_producers_four_members)
+TEST(four_producers_four_consumers)
 {
 	struct traffic *t = traffic_new(4, 1, 4, 25000 * stress());
 

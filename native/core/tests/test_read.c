@@ -1,11 +1,11 @@
-/* Members: leases in any order, and everything a take meets on its way. */
+/* Consumers: leases in any order, and everything a take meets on its way. */
 #include "check.h"
 
 TEST(leases_are_released_in_any_order_and_the_lowest_one_holds)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t seed = 3;
 	bool held[40];
 
@@ -30,7 +30,7 @@ TEST(leases_are_released_in_any_order_and_the_lowest_one_holds)
 			while (low < 40 && !held[low])
 				low++;
 			CHECK_IS(branch_released(r, m->branch, false), base + low);
-			CHECK_IS(shmring_member_hold(m), left ? base + low : UINT64_MAX);
+			CHECK_IS(shmring_consumer_hold(m), left ? base + low : UINT64_MAX);
 		}
 	}
 	END(r, p, m);
@@ -40,21 +40,21 @@ TEST(a_lease_is_split_and_joined_by_releases)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	push_n(p, 0, 100);
 	lease_of(m, 100);
 	CHECK_IS(shmring_release(m, 10, 20), SHMRING_OK); /* the middle */
-	CHECK_IS(shmring_member_hold(m), 0);
+	CHECK_IS(shmring_consumer_hold(m), 0);
 	CHECK_IS(shmring_release(m, 0, 10), SHMRING_OK);
-	CHECK_IS(shmring_member_hold(m), 20);
+	CHECK_IS(shmring_consumer_hold(m), 20);
 	CHECK_IS(shmring_release(m, 90, 100), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 30, 80), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 15, 85), SHMRING_E_INVALID); /* some of it is released already */
-	CHECK_IS(shmring_member_hold(m), 20);
+	CHECK_IS(shmring_consumer_hold(m), 20);
 	CHECK_IS(shmring_release(m, 20, 30), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 80, 90), SHMRING_OK);
-	CHECK_IS(shmring_member_hold(m), UINT64_MAX);
+	CHECK_IS(shmring_consumer_hold(m), UINT64_MAX);
 	CHECK_IS(branch_released(r, m->branch, false), 100);
 	END(r, p, m);
 }
@@ -64,7 +64,7 @@ TEST(the_limit_of_separate_leases_and_releases_that_are_deferred)
 	struct shmring_lease l;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	/* Every other slot held: 48 ranges. */
 	push_n(p, 0, 200);
@@ -92,7 +92,7 @@ TEST(the_limit_of_separate_leases_and_releases_that_are_deferred)
 	for (uint64_t i = 4; i < 96; i += 2)
 		CHECK_IS(shmring_release(m, i, i + 1), SHMRING_OK);
 	CHECK_IS(shmring_release(m, 110, 120), SHMRING_OK);
-	CHECK_IS(shmring_member_hold(m), 130);
+	CHECK_IS(shmring_consumer_hold(m), 130);
 	CHECK_IS(shmring_release(m, 130, 140), SHMRING_OK);
 	CHECK_IS(branch_released(r, m->branch, false), 196);
 	END(r, p, m);
@@ -107,7 +107,7 @@ TEST(releases_in_any_order_cost_the_same)
 	struct shmring_lease l;
 	shmring *r = ring_with(&(struct shmring_options){.slots = N});
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	for (size_t i = 0; i < sizeof step / sizeof *step; i++) {
 		uint64_t first = i * N, at = 1;
@@ -117,12 +117,12 @@ TEST(releases_in_any_order_cost_the_same)
 		for (uint64_t n = 0; n < HALF; n++, at = (at + step[i]) % N)
 			CHECK_IS(shmring_release(m, first + at, first + at + 1), SHMRING_OK);
 		CHECK(m->deferred.used > HALF);
-		CHECK_IS(shmring_member_hold(m), first);
+		CHECK_IS(shmring_consumer_hold(m), first);
 		at = 0;
 		for (uint64_t n = 0; n < HALF; n++, at = (at + step[i]) % N)
 			CHECK_IS(shmring_release(m, first + at, first + at + 1), SHMRING_OK);
 		CHECK_IS(m->deferred.used, 0);
-		CHECK_IS(shmring_member_hold(m), UINT64_MAX);
+		CHECK_IS(shmring_consumer_hold(m), UINT64_MAX);
 	}
 	END(r, p, m);
 }
@@ -131,13 +131,13 @@ TEST(neighbouring_leases_need_one_entry)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	push_n(p, 0, 500);
 	for (int i = 0; i < 500; i++)
 		lease_of(m, 1);
 	CHECK_IS(m->ranges_used, 1);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	CHECK_IS(branch_released(r, &r->cursors->branch[0], false), 500);
 	shmring_producer_close(p);
 	ring_end(r);
@@ -149,7 +149,7 @@ TEST(one_message_is_taken_and_read_in_one_step)
 	struct shmring_lease l[2], last;
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .checksum = true});
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_take_one(m, &last, &message), SHMRING_UNAVAILABLE);
 	push_n(p, 0, 4);
@@ -172,7 +172,7 @@ TEST(aborted_runs_are_stepped_over)
 	struct shmring_lease l;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	for (int i = 0; i < 5; i++) {
 		CHECK(shmring_next(p, 3) >= 0);
@@ -195,7 +195,7 @@ TEST(an_end_marker_ends_a_batch)
 	struct shmring_lease l;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	push_n(p, 0, 2);
 	push_end(p);
@@ -215,7 +215,7 @@ TEST(a_take_stays_inside_its_bounds)
 	char big[3000] = {0};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_take(m, 0, 10, &l), SHMRING_E_INVALID);
 	CHECK_IS(shmring_push(p, big, 3000, 0, NULL), SHMRING_OK);
@@ -235,11 +235,11 @@ TEST(a_take_stays_inside_its_bounds)
 	END(r, p, m);
 }
 
-TEST(members_share_the_work_and_none_sees_what_the_other_has)
+TEST(consumers_share_the_work_and_none_sees_what_the_other_has)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *a = member_of(r, "b"), *b = member_of(r, "b");
+	shmring_consumer *a = consumer_of(r, "b"), *b = consumer_of(r, "b");
 
 	push_n(p, 0, 10);
 	for (int i = 0; i < 10; i += 2) {
@@ -252,33 +252,33 @@ TEST(members_share_the_work_and_none_sees_what_the_other_has)
 	lease_of(b, 1);
 	CHECK_IS(shmring_release(b, 11, 12), SHMRING_OK);
 	CHECK_IS(branch_released(r, a->branch, false), 10); /* a holds it */
-	shmring_member_close(a);
+	shmring_consumer_close(a);
 	CHECK_IS(branch_released(r, b->branch, false), 12);
 	END(r, p, b);
 }
 
-TEST(an_exclusive_branch_has_one_member)
+TEST(an_exclusive_branch_has_one_consumer)
 {
 	shmring *r = ring_new();
 	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .exclusive = true};
 	shmring_producer *p = producer_of(r);
-	shmring_member *a = member_with(r, "b", &o), *b;
+	shmring_consumer *a = consumer_with(r, "b", &o), *b;
 
-	CHECK_IS(shmring_join(r, "b", &o, "second", &b), SHMRING_E_SECOND_MEMBER);
+	CHECK_IS(shmring_join(r, "b", &o, "second", &b), SHMRING_E_SECOND_CONSUMER);
 	push_n(p, 0, 3);
 	CHECK_IS(pop_number(a), 0);
-	shmring_member_close(a);
-	b = member_with(r, "b", &o);
+	shmring_consumer_close(a);
+	b = consumer_with(r, "b", &o);
 	CHECK_IS(pop_number(b), 1); /* where the branch stood */
 	END(r, p, b);
 }
 
-TEST(lapse_loses_the_oldest_and_says_exactly_which)
+TEST(drop_oldest_loses_the_oldest_and_says_exactly_which)
 {
 	shmring *r = ring_new();
-	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .lapse = true};
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .drop_oldest = true};
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_with(r, "b", &o);
+	shmring_consumer *m = consumer_with(r, "b", &o);
 	uint64_t expected = 0, seed = 11, lost = 0, got = 0;
 	struct shmring_seat_info seat;
 
@@ -290,10 +290,10 @@ TEST(lapse_loses_the_oldest_and_says_exactly_which)
 		while (take--) {
 			int64_t number = pop_number(m);
 
-			if (number == SHMRING_LAPSED) {
+			if (number == SHMRING_OVERRUN) {
 				uint64_t first, end;
 
-				shmring_member_lapsed(m, &first, &end);
+				shmring_consumer_overrun(m, &first, &end);
 				CHECK_IS(first, expected);
 				CHECK(end > first && end <= pushed);
 				lost += end - first;
@@ -310,19 +310,19 @@ TEST(lapse_loses_the_oldest_and_says_exactly_which)
 	}
 	CHECK(lost > 0 && got > 0 && lost + got == expected);
 	CHECK_IS(shmring_seat_info(r, m->seat_index, &seat), SHMRING_OK);
-	CHECK_IS(seat.lapsed, lost);
+	CHECK_IS(seat.overrun, lost);
 	END(r, p, m);
 }
 
-TEST(what_a_member_of_a_lapsing_branch_holds_is_not_overwritten)
+TEST(what_a_consumer_of_a_branch_with_drop_oldest_holds_is_not_overwritten)
 {
 	struct shmring_lease l;
 	struct shmring_message message;
 	uint64_t at, n = 0, value;
 	shmring *r = ring_new();
-	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .lapse = true};
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .drop_oldest = true};
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_with(r, "b", &o);
+	shmring_consumer *m = consumer_with(r, "b", &o);
 
 	push_n(p, 0, 100);
 	CHECK_IS(pop_number(m), 0);
@@ -346,7 +346,7 @@ TEST(one_slot_messages_side_by_side_are_rows)
 	struct shmring_lease l;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_push_many(p, rows, 300, 3, NULL, 7, NULL), SHMRING_OK);
 	CHECK_IS(shmring_push(p, rows, 300, 0, NULL), SHMRING_OK);
@@ -369,19 +369,19 @@ TEST(one_slot_messages_side_by_side_are_rows)
 	END(r, p, m);
 }
 
-TEST(what_a_member_abandons_is_delivered_again)
+TEST(what_a_consumer_abandons_is_delivered_again)
 {
 	struct shmring_lease l;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *other = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b");
 
 	push_n(p, 0, 5);
 	l = lease_of(m, 2);
 	CHECK_IS(pop_number(other), 2);
 	l = lease_of(m, 1);
 	CHECK_IS(shmring_release(m, 0, 1), SHMRING_OK);
-	shmring_member_abandon(m);
+	shmring_consumer_abandon(m);
 	l = lease_of(other, 4);
 	CHECK(l.redelivered && l.first == 1 && l.end == 2);
 	CHECK_IS(shmring_release(other, l.first, l.end), SHMRING_OK);
@@ -421,7 +421,7 @@ TEST(checksums_are_checked)
 	struct shmring_message message;
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .checksum = true});
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	CHECK_IS(shmring_crc32c(0, "123456789", 9), 0xe3069283);
 	CHECK_IS(shmring_crc32c(shmring_crc32c(0, "1234", 4), "56789", 5), 0xe3069283);
@@ -452,7 +452,7 @@ TEST(time_is_kept_as_asked)
 	for (uint8_t clock = 0; clock < 3; clock++) {
 		shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .clock = clock});
 		shmring_producer *p = producer_of(r);
-		shmring_member *m = member_of(r, "b");
+		shmring_consumer *m = consumer_of(r, "b");
 		clockid_t kept = clock == SHMRING_CLOCK_PRECISE ? CLOCK_REALTIME : CLOCK_REALTIME_COARSE;
 		uint64_t before = now_ns(kept), after;
 

@@ -9,7 +9,7 @@ enum {
 	HALF_HOLE_ENTRY, /* the aborted run is filled in, not published */
 	HALF_HOLE_INTENT, /* published, the dead intent stands */
 	HALF_ORPHAN, /* made, not counted */
-	HALF_MEMBER, /* struck from its branch, its seat not free */
+	HALF_CONSUMER, /* struck from its branch, its seat not free */
 	HALF_DROPPING, /* a drop that had just begun */
 	HALF_DROPPED, /* ... that had got as far as an orphan without its bit */
 	HALF_BRANCH, /* announced in `active`, never made */
@@ -21,8 +21,8 @@ static int recover_by_halves(struct puppet *c)
 {
 	shmring *r = c->r;
 	struct branch *b = &r->cursors->branch[0];
-	struct seat *producer = NULL, *member = NULL;
-	uint32_t member_index = 0;
+	struct seat *producer = NULL, *consumer = NULL;
+	uint32_t consumer_index = 0;
 
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		struct seat *s = &r->seats[i];
@@ -31,10 +31,10 @@ static int recover_by_halves(struct puppet *c)
 			continue;
 		if (s->id.role == ROLE_PRODUCER)
 			producer = s;
-		if (s->id.role == ROLE_MEMBER)
-			member = s, member_index = i;
+		if (s->id.role == ROLE_CONSUMER)
+			consumer = s, consumer_index = i;
 	}
-	if (!producer || !member)
+	if (!producer || !consumer)
 		return 1;
 	switch (c->step) {
 	case HALF_HOLE_ENTRY:
@@ -47,19 +47,19 @@ static int recover_by_halves(struct puppet *c)
 		publish_aborted(r, producer->intent.lo, 3, 0);
 		break;
 	case HALF_ORPHAN:
-		member->id.state = SEAT_ORPHAN;
+		consumer->id.state = SEAT_ORPHAN;
 		break;
-	case HALF_MEMBER:
+	case HALF_CONSUMER:
 		b->d.state = BRANCH_DROPPED;
-		b->d.members[0] &= ~(UINT64_C(1) << member_index);
+		b->d.consumers[0] &= ~(UINT64_C(1) << consumer_index);
 		break;
 	case HALF_DROPPING:
 		b->d.state = BRANCH_DROPPING;
 		break;
 	case HALF_DROPPED:
 		b->d.state = BRANCH_DROPPED;
-		member->id.state = SEAT_ORPHAN;
-		b->d.members[0] &= ~(UINT64_C(1) << member_index);
+		consumer->id.state = SEAT_ORPHAN;
+		b->d.consumers[0] &= ~(UINT64_C(1) << consumer_index);
 		break;
 	case HALF_BRANCH:
 		r->cursors->branch[1].taken.v = NOBODY;
@@ -78,28 +78,28 @@ static int recover_by_halves(struct puppet *c)
 TEST(a_recovery_that_was_killed_is_finished_by_the_next)
 {
 	struct puppet *c = puppet_new(recover_by_halves);
-	struct puppet *dead_producer = puppet_new(produce_and_die), *dead_member = puppet_new(take_and_die);
+	struct puppet *dead_producer = puppet_new(produce_and_die), *dead_consumer = puppet_new(take_and_die);
 
 	for (c->step = 0; c->step < HALF_STEPS; c->step++)
 		for (int by_join = 0; by_join < 2; by_join++) {
 			bool dropped =
-			    c->step == HALF_DROPPING || c->step == HALF_DROPPED || c->step == HALF_MEMBER;
+			    c->step == HALF_DROPPING || c->step == HALF_DROPPED || c->step == HALF_CONSUMER;
 			shmring *r = ring_new();
 			shmring_producer *p = producer_of(r);
-			shmring_member *m;
+			shmring_consumer *m;
 			uint64_t got, again;
 
 			NEED(shmring_subscribe(r, "b", &earliest, NULL) == SHMRING_OK);
 			push_n(p, 0, 6);
-			dead_member->n = 2;
-			puppet_die(dead_member);
+			dead_consumer->n = 2;
+			puppet_die(dead_consumer);
 			dead_producer->step = DIES_FILLED;
 			dead_producer->n = 3;
 			puppet_die(dead_producer);
 			puppet_die(c);
 			if (!by_join)
 				CHECK(recover(r) >= 2);
-			m = member_of(r, "b");
+			m = consumer_of(r, "b");
 			recover(r);
 			CHECK_IS(push_number(p, 9), SHMRING_OK);
 			got = drain(m, &again);
@@ -114,7 +114,7 @@ TEST(a_recovery_that_was_killed_is_finished_by_the_next)
 			shmring_producer_close(p);
 			check_works(r, m);
 			CHECK_IS(load_relaxed(&r->cursors->graph.active), UINT64_C(1) << m->branch_index);
-			shmring_member_close(m);
+			shmring_consumer_close(m);
 			CHECK_IS(seats_in_use(r), 1);
 			ring_end(r);
 		}
@@ -124,7 +124,7 @@ TEST(the_admin_lock_falls_with_its_holder)
 {
 	struct puppet *c = puppet_new(hold_the_admin_lock);
 	shmring *r = ring_new();
-	shmring_member *m;
+	shmring_consumer *m;
 	struct shmring_lease l;
 	pid_t pid;
 
@@ -132,9 +132,9 @@ TEST(the_admin_lock_falls_with_its_holder)
 	pid = puppet_start(c);
 	CHECK(!admin_try(r));
 	puppet_kill(c, pid);
-	m = member_of(r, "b");
+	m = consumer_of(r, "b");
 	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	ring_end(r);
 }
 
@@ -144,7 +144,7 @@ TEST(a_stopped_process_is_not_dead)
 {
 	struct puppet *c = puppet_new(produce_and_die);
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	pid_t pid;
 
 	c->step = DIES_CLAIMED;
@@ -168,7 +168,7 @@ TEST(a_stopped_process_is_not_dead)
 	CHECK_IS(recover(r), 1);
 	CHECK(is_published(r, 0));
 	check_works(r, m);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	ring_end(r);
 }
 
@@ -211,7 +211,7 @@ TEST(a_handle_lends_its_seat_to_one_at_a_time)
 	struct shmring_lease l;
 	uint32_t own = r->seat;
 	shmring_producer *p = producer_of(r), *other = producer_of(r);
-	shmring_member *m;
+	shmring_consumer *m;
 
 	CHECK_IS(p->seat_index, own);
 	CHECK(other->seat_index != own);
@@ -221,21 +221,21 @@ TEST(a_handle_lends_its_seat_to_one_at_a_time)
 	CHECK_IS(shmring_seat_info(r, own, &seat), SHMRING_OK);
 	CHECK(seat.role == ROLE_ATTACHED && seat.alive && seat.messages == 0);
 	CHECK(strcmp(seat.name, "attached") == 0);
-	m = member_of(r, "b");
+	m = consumer_of(r, "b");
 	CHECK_IS(m->seat_index, own);
 	CHECK_IS(shmring_seat_info(r, own, &seat), SHMRING_OK);
-	CHECK(seat.role == ROLE_MEMBER && seat.branch == m->branch_index && strcmp(seat.name, "member") == 0);
+	CHECK(seat.role == ROLE_CONSUMER && seat.branch == m->branch_index && strcmp(seat.name, "consumer") == 0);
 	CHECK_IS(push_number(other, 3), SHMRING_OK);
 	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);
 	/* What it held is in that seat: the handle gets another one. */
-	shmring_member_abandon(m);
+	shmring_consumer_abandon(m);
 	CHECK(r->seat != own && r->seat != NOBODY && !r->lent);
 	CHECK_IS(seats_in_use(r), 3);
-	m = member_of(r, "b");
+	m = consumer_of(r, "b");
 	for (int64_t number = 1; number <= 3; number++)
 		CHECK_IS(pop_number(m), number);
 	CHECK_IS(recover(r), 0);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	shmring_producer_close(other);
 	CHECK_IS(seats_in_use(r), 1);
 	ring_end(r);
@@ -245,7 +245,7 @@ static int close_the_handle_first(struct puppet *c)
 {
 	struct shmring_lease l;
 
-	c->m = member_of(c->r, "b");
+	c->m = consumer_of(c->r, "b");
 	if (shmring_take(c->m, 2, 2, &l))
 		return 1;
 	shmring_close(c->r);
@@ -257,7 +257,7 @@ TEST(what_a_handle_leaves_open_is_like_the_dead_ones)
 	struct puppet *c = puppet_new(close_the_handle_first);
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	uint64_t again;
 	pid_t pid;
 
@@ -279,7 +279,7 @@ static int make_all_branches(struct puppet *c)
 
 	for (int i = 0; i < 64; i++) {
 		snprintf(name, sizeof name, "e%d", i);
-		c->m = member_with(c->r, name, &o);
+		c->m = consumer_with(c->r, name, &o);
 	}
 	return 0;
 }

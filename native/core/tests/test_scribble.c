@@ -13,7 +13,7 @@ TEST(a_stray_write_into_a_seats_ranges_changes_no_release)
 	for (uint64_t word = 0; word < 2 * LEASES; word++) {
 		shmring *r = ring_new();
 		shmring_producer *p = producer_of(r);
-		shmring_member *m = member_of(r, "b");
+		shmring_consumer *m = consumer_of(r, "b");
 		uint64_t *ranges = (uint64_t *)m->seat->range;
 
 		push_n(p, 0, 200);
@@ -24,7 +24,7 @@ TEST(a_stray_write_into_a_seats_ranges_changes_no_release)
 		for (uint64_t i = 0; i < 200; i += 2)
 			CHECK_IS(shmring_release(m, i, i + 1), SHMRING_OK);
 		CHECK_IS(shmring_release(m, 199, 200), SHMRING_OK);
-		CHECK_IS(shmring_member_hold(m), UINT64_MAX);
+		CHECK_IS(shmring_consumer_hold(m), UINT64_MAX);
 		CHECK_IS(branch_released(r, m->branch, false), 200);
 		END(r, p, m);
 	}
@@ -34,7 +34,7 @@ TEST(ranges_that_overlap_are_those_of_a_damaged_ring)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 
 	push_n(p, 0, 200);
@@ -51,12 +51,12 @@ TEST(ranges_that_overlap_are_those_of_a_damaged_ring)
 }
 
 /* What an orphan says it holds, and who is to have it, overlap. */
-TEST(what_a_member_holds_is_not_adopted_again)
+TEST(what_a_consumer_holds_is_not_adopted_again)
 {
 	shmring *r = ring_new();
 	shmring *other = ring_again(ring_path());
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b"), *dead = member_of(other, "b");
+	shmring_consumer *m = consumer_of(r, "b"), *dead = consumer_of(other, "b");
 	struct shmring_lease l;
 	uint32_t seat;
 
@@ -64,7 +64,7 @@ TEST(what_a_member_holds_is_not_adopted_again)
 	lease_of(m, 10);
 	lease_of(dead, 10);
 	seat = dead->seat_index;
-	shmring_member_abandon(dead);
+	shmring_consumer_abandon(dead);
 	r->seats[seat].range[0].lo = 5;
 	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_E_DAMAGED);
 	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_UNAVAILABLE); /* said once */
@@ -77,7 +77,7 @@ TEST(no_lease_is_larger_than_the_ring)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_lease l;
 
 	push_n(p, 0, 1000);
@@ -93,12 +93,12 @@ TEST(no_lease_is_larger_than_the_ring)
 	END(r, p, m);
 }
 
-/* --- any words, while two members, a producer and a dead one's leases go on -------------- */
+/* --- any words, while two consumers, a producer and a dead one's leases go on -------------- */
 
 struct life {
 	shmring *r, *other;
 	shmring_producer *p;
-	shmring_member *m[3];
+	shmring_consumer *m[3];
 	struct shmring_lease held[3][HELD];
 	size_t count[3];
 	uint64_t seed;
@@ -246,7 +246,7 @@ static void look_round(struct life *v)
 			(void)shmring_table_row(v->r, below(v, 1024), &row, text, sizeof text);
 		break;
 	case 3:
-		end = shmring_member_available(v->m[0]) + shmring_member_reach(v->m[1]);
+		end = shmring_consumer_available(v->m[0]) + shmring_consumer_reach(v->m[1]);
 		(void)shmring_measure(v->r, end - below(v, 2000), end, 100, 1000, &end, &messages);
 		break;
 	case 4:
@@ -262,7 +262,7 @@ static void look_round(struct life *v)
 		break;
 	case 7:
 		if (v->m[2])
-			shmring_member_abandon(v->m[2]);
+			shmring_consumer_abandon(v->m[2]);
 		v->m[2] = NULL;
 		v->count[2] = 0;
 		break;
@@ -277,7 +277,7 @@ static int live(void *seed)
 {
 	uint64_t number = *(uint64_t *)seed;
 	struct life v = {.seed = number * UINT64_C(0x9e3779b97f4a7c15) + 1};
-	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .lapse = number % 5 == 4};
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .drop_oldest = number % 5 == 4};
 	struct shmring_options options = {.slots = 1024,
 					  .participants = 6,
 					  .scattered = number % 7 == 6,
@@ -292,9 +292,9 @@ static int live(void *seed)
 	v.other = ring_again(ring_path());
 	unlink(ring_path());
 	v.p = producer_of(v.r);
-	v.m[0] = member_with(v.r, "b", &o);
-	v.m[1] = member_with(v.r, "b", &o);
-	v.m[2] = member_with(v.other, "b", &o);
+	v.m[0] = consumer_with(v.r, "b", &o);
+	v.m[1] = consumer_with(v.r, "b", &o);
+	v.m[2] = consumer_with(v.other, "b", &o);
 	for (int step = 0; step < STEPS; step++) {
 		size_t i = below(&v, v.m[2] ? 3 : 2);
 		uint64_t *word;
@@ -324,7 +324,7 @@ static int live(void *seed)
 	if (number & 1)
 		_exit(0);
 	for (size_t i = 0; i < 3; i++)
-		shmring_member_close(v.m[i]);
+		shmring_consumer_close(v.m[i]);
 	shmring_producer_close(v.p);
 	shmring_close(v.other);
 	shmring_close(v.r);

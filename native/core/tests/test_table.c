@@ -33,7 +33,7 @@ TEST(a_row_says_what_was_pushed_and_who_still_has_to_release_it)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *a = member_of(r, "a"), *b = member_of(r, "b");
+	shmring_consumer *a = consumer_of(r, "a"), *b = consumer_of(r, "b");
 	struct shmring_lease l;
 	struct shmring_row row = {0};
 	char text[SLOT_BYTES];
@@ -101,7 +101,7 @@ TEST(what_may_be_overwritten_is_no_row)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	struct shmring_row row;
 	char text[SLOT_BYTES];
 

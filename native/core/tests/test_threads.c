@@ -60,7 +60,7 @@ static void run(const struct shmring_options *o, struct traffic *t, bool chained
 	for (uint32_t i = 0; i < t->producers; i++)
 		workers[n++] = (struct worker){t, r, i, true};
 	for (uint32_t b = 0; b < t->branches; b++)
-		for (uint32_t i = 0; i < t->members; i++)
+		for (uint32_t i = 0; i < t->consumers; i++)
 			workers[n++] = (struct worker){t, r, b, false};
 	pthread_create(&looker, NULL, look_on, &stop);
 	for (uint32_t i = 0; i < n; i++)
@@ -75,7 +75,7 @@ static void run(const struct shmring_options *o, struct traffic *t, bool chained
 	ring_end(r);
 }
 
-TEST(one_producer_one_member)
+TEST(one_producer_one_consumer)
 {
 	struct traffic *t = traffic_new(1, 1, 1, 20000 * stress());
 
@@ -83,7 +83,7 @@ TEST(one_producer_one_member)
 	run(&(struct shmring_options){.slots = 1024, .single_producer = true}, t, false);
 }
 
-TEST(three_producers_three_members_messages_of_several_slots)
+TEST(three_producers_three_consumers_messages_of_several_slots)
 {
 	struct traffic *t = traffic_new(3, 1, 3, 8000 * stress());
 
@@ -126,11 +126,11 @@ static void *churn(void *argument)
 	snprintf(name, sizeof name, "%lx", (unsigned long)pthread_self());
 	for (unsigned i = 0; i < 150 * stress(); i++) {
 		shmring_producer *p = producer_of(r);
-		shmring_member *m = member_with(r, i % 2 ? name : "shared", NULL);
+		shmring_consumer *m = consumer_with(r, i % 2 ? name : "shared", NULL);
 
 		(void)shmring_push(p, name, sizeof name, KIND_BYTES, NULL);
 		(void)pop_number(m);
-		shmring_member_close(m);
+		shmring_consumer_close(m);
 		shmring_producer_close(p);
 		if (i % 2)
 			(void)shmring_unsubscribe(r, name);

@@ -36,7 +36,7 @@ TEST(timeouts_are_kept)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 
 	for (uint8_t strategy = 0; strategy < SHMRING_WAIT_STRATEGIES; strategy++) {
 		for (int64_t ms = 0; ms <= 20; ms += 10) {
@@ -78,7 +78,7 @@ struct side {
 	bool begins;
 };
 
-static uint64_t wait_and_pop(shmring_member *m, uint8_t strategy)
+static uint64_t wait_and_pop(shmring_consumer *m, uint8_t strategy)
 {
 	for (;;) {
 		int64_t n = pop_number(m);
@@ -92,7 +92,7 @@ static uint64_t wait_and_pop(shmring_member *m, uint8_t strategy)
 static void *play(void *argument)
 {
 	struct side *s = argument;
-	shmring_member *m = member_of(s->ring, s->in);
+	shmring_consumer *m = consumer_of(s->ring, s->in);
 
 	for (uint64_t i = 0; i < s->rounds; i++) {
 		if (s->begins)
@@ -101,7 +101,7 @@ static void *play(void *argument)
 		if (!s->begins)
 			NEED(push_number(s->out, i) == SHMRING_OK);
 	}
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	return NULL;
 }
 
@@ -176,7 +176,7 @@ static void *push_through_a_full_ring(void *argument)
 
 struct drain {
 	struct crowd *crowd;
-	shmring_member *m; /* who joins behind the end is not told of it */
+	shmring_consumer *m; /* who joins behind the end is not told of it */
 };
 
 static void *drain(void *argument)
@@ -194,7 +194,7 @@ static void *drain(void *argument)
 		} else if (status == SHMRING_UNAVAILABLE) {
 			(void)shmring_wait_message(d->m, INT64_MAX, c->strategy);
 		} else if (status == SHMRING_ENDED) {
-			shmring_member_close(d->m);
+			shmring_consumer_close(d->m);
 			return NULL;
 		}
 	}
@@ -225,7 +225,7 @@ TEST(no_wake_up_is_lost_between_producers_and_readers_of_a_full_ring)
 		c.total = 2 * c.each;
 		NEED(shmring_subscribe(r, "b", &o, NULL) == SHMRING_OK);
 		for (int k = 0; k < 2; k++)
-			drains[k] = (struct drain){&c, member_of(r, "b")};
+			drains[k] = (struct drain){&c, consumer_of(r, "b")};
 		pthread_create(&threads[0], NULL, push_through_a_full_ring, &c);
 		pthread_create(&threads[1], NULL, push_through_a_full_ring, &c);
 		pthread_create(&threads[2], NULL, drain, &drains[0]);
@@ -256,11 +256,11 @@ struct link {
 static void *pass_on(void *argument)
 {
 	struct link *l = argument;
-	shmring_member *m = member_of(l->ring, l->branch);
+	shmring_consumer *m = consumer_of(l->ring, l->branch);
 
 	for (uint64_t i = 0; i < l->n; i++)
 		NEED(wait_and_pop(m, SHMRING_WAIT_FUTEX) == i);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	return NULL;
 }
 
@@ -273,7 +273,7 @@ TEST(no_wake_up_is_lost_along_a_chain)
 	struct link links[3] = {{r, "a", n}, {r, "b", n}, {r, "c", n}};
 	pthread_t threads[3];
 	shmring_producer *p = producer_of(r);
-	shmring_member *end;
+	shmring_consumer *end;
 
 	store_relaxed(&endless, true);
 	NEED(shmring_subscribe(r, "a", &o, &a) == SHMRING_OK);
@@ -282,7 +282,7 @@ TEST(no_wake_up_is_lost_along_a_chain)
 	o.upstream = UINT64_C(1) << b;
 	NEED(shmring_subscribe(r, "c", &o, &c) == SHMRING_OK);
 	o.upstream = UINT64_C(1) << c;
-	end = member_with(r, "end", &o);
+	end = consumer_with(r, "end", &o);
 	for (int i = 0; i < 3; i++)
 		pthread_create(&threads[i], NULL, pass_on, &links[i]);
 	for (uint64_t i = 0; i < n; i++) {
@@ -341,8 +341,8 @@ static void *push_and_await_release(void *argument)
 TEST(no_wake_up_is_lost_by_who_waits_for_a_release)
 {
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "journal");
-	struct acknowledged a = {r, producer_of(r), shmring_member_branch(m), 1000 * stress()};
+	shmring_consumer *m = consumer_of(r, "journal");
+	struct acknowledged a = {r, producer_of(r), shmring_consumer_branch(m), 1000 * stress()};
 	pthread_t thread;
 
 	store_relaxed(&endless, true);
@@ -355,7 +355,7 @@ TEST(no_wake_up_is_lost_by_who_waits_for_a_release)
 	CHECK_IS(WAITED(shmring_wait_released(r, a.branch, a.rounds + 1, soon, 0)), SHMRING_TIMEOUT);
 	CHECK_IS(shmring_wait_released(r, a.branch + 1, 0, INT64_MAX, 0), SHMRING_E_NO_BRANCH);
 	CHECK_IS(shmring_wait_released(r, 64, 0, INT64_MAX, 0), SHMRING_E_NO_BRANCH);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	CHECK_IS(shmring_unsubscribe(r, "journal"), SHMRING_OK);
 	CHECK_IS(shmring_wait_released(r, a.branch, a.rounds + 1, INT64_MAX, 0), SHMRING_E_NO_BRANCH);
 	shmring_producer_close(a.out);
@@ -397,7 +397,7 @@ TEST(a_producer_with_a_small_wish_is_woken_before_one_with_a_big_wish)
 	for (int round = 0; round < 5; round++) {
 		shmring *r = ring_new();
 		shmring_producer *p = producer_of(r);
-		shmring_member *m = member_of(r, "b");
+		shmring_consumer *m = consumer_of(r, "b");
 		struct wish small = {r, 1}, big = {r, 1000};
 		pthread_t threads[2];
 
@@ -423,8 +423,8 @@ TEST(a_release_wakes_who_waits_for_more_than_a_branch_that_gates_by_its_holds_on
 	for (int dropped = 0; dropped < 2; dropped++) {
 		shmring *r = ring_new();
 		shmring_producer *p = producer_of(r);
-		struct shmring_branch_options lapse = {.start = SHMRING_EARLIEST, .lapse = true};
-		shmring_member *m = dropped ? member_of(r, "b") : member_with(r, "b", &lapse);
+		struct shmring_branch_options drop_oldest = {.start = SHMRING_EARLIEST, .drop_oldest = true};
+		shmring_consumer *m = dropped ? consumer_of(r, "b") : consumer_with(r, "b", &drop_oldest);
 		struct shmring_lease lease;
 
 		CHECK_IS(push_number(p, 1), SHMRING_OK);
@@ -469,7 +469,7 @@ TEST(a_signal_ends_a_sleep)
 	struct signaller s = {.target = pthread_self()};
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	pthread_t thread;
 
 	store_relaxed(&endless, true);
@@ -506,7 +506,7 @@ TEST(an_idle_reader_costs_next_to_nothing)
 {
 	struct timespec before, after;
 	shmring *r = ring_new();
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	int64_t start = clock_ns();
 	double used;
 
@@ -517,16 +517,16 @@ TEST(an_idle_reader_costs_next_to_nothing)
 	used = (double)(after.tv_sec - before.tv_sec) + (double)(after.tv_nsec - before.tv_nsec) / 1e9;
 	printf("  %.3f %% of a core\n", used * 100);
 	CHECK(used < 0.02);
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 	ring_end(r);
 }
 
-/* Where each wait brings one message, whether a member had better keep away is tried. */
+/* Where each wait brings one message, whether a consumer had better keep away is tried. */
 TEST(who_keeps_away_for_a_trial_gets_each_message)
 {
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *m = member_of(r, "b");
+	shmring_consumer *m = consumer_of(r, "b");
 	uint32_t trials = 0;
 	bool away = false;
 

@@ -1,4 +1,4 @@
-/* Producers and members that check every message: each arrives once at every
+/* Producers and consumers that check every message: each arrives once at every
  * branch, untouched, and in its producer's order. For threads and processes. */
 #ifndef SHMRING_TRAFFIC_H
 #define SHMRING_TRAFFIC_H
@@ -9,7 +9,7 @@ enum { MAX_PRODUCERS = 8, MAX_TRAFFIC_BRANCHES = 4 };
 
 struct traffic {
 	char path[64];
-	uint32_t producers, branches, members; /* members of each branch */
+	uint32_t producers, branches, consumers; /* consumers of each branch */
 	uint64_t each; /* messages of each producer */
 	uint32_t max_bytes;
 	uint8_t strategy;
@@ -34,14 +34,14 @@ static inline uint8_t *seen_at(struct traffic *t, uint32_t branch, uint32_t prod
 	return &t->seen[((uint64_t)branch * t->producers + producer) * t->each + number];
 }
 
-static inline struct traffic *traffic_new(uint32_t producers, uint32_t branches, uint32_t members, uint64_t each)
+static inline struct traffic *traffic_new(uint32_t producers, uint32_t branches, uint32_t consumers, uint64_t each)
 {
 	struct traffic *t = shared_memory(sizeof *t + branches * producers * each);
 
 	snprintf(t->path, sizeof t->path, "%s", ring_path());
 	t->producers = producers;
 	t->branches = branches;
-	t->members = members;
+	t->consumers = consumers;
 	t->each = each;
 	t->max_bytes = 280;
 	return t;
@@ -142,12 +142,12 @@ static inline void traffic_check(struct traffic *t, uint32_t branch, const struc
 static inline void traffic_consume(struct traffic *t, shmring *r, uint32_t branch)
 {
 	char name[16];
-	shmring_member *m;
+	shmring_consumer *m;
 	int64_t last[MAX_PRODUCERS];
 	uint64_t seed = (uint64_t)getpid() << 32 | branch << 8 | 1;
 
 	snprintf(name, sizeof name, "b%u", branch);
-	m = member_of(r, name);
+	m = consumer_of(r, name);
 	memset(last, -1, sizeof last);
 	while (__atomic_load_n(&t->received[branch], __ATOMIC_RELAXED) < t->each * t->producers) {
 		struct shmring_lease l;
@@ -171,7 +171,7 @@ static inline void traffic_consume(struct traffic *t, shmring *r, uint32_t branc
 		__atomic_fetch_add(l.redelivered ? &t->redelivered : &t->received[branch], n, __ATOMIC_RELAXED);
 		NEED(shmring_release(m, l.first, l.end) == SHMRING_OK);
 	}
-	shmring_member_close(m);
+	shmring_consumer_close(m);
 }
 
 /* Makes the branches, so that nothing is published before they stand. */
@@ -182,7 +182,7 @@ static inline void traffic_branches(struct traffic *t, shmring *r, bool chained)
 
 	for (uint32_t i = 0; i < t->branches; i++) {
 		struct shmring_branch_options o = {.start = SHMRING_EARLIEST,
-						   .exclusive = t->members == 1,
+						   .exclusive = t->consumers == 1,
 						   .upstream = chained && i ? UINT64_C(1) << id : 0};
 
 		snprintf(name, sizeof name, "b%u", i);
@@ -204,12 +204,12 @@ static inline void traffic_verdict(struct traffic *t, shmring *r)
 	/* What was claimed last may have been given up after the last message. */
 	for (uint32_t b = 0; b < t->branches; b++) {
 		char name[16];
-		shmring_member *m;
+		shmring_consumer *m;
 
 		snprintf(name, sizeof name, "b%u", b);
-		m = member_of(r, name);
+		m = consumer_of(r, name);
 		CHECK_IS(pop_number(m), SHMRING_UNAVAILABLE);
-		shmring_member_close(m);
+		shmring_consumer_close(m);
 		CHECK_IS(branch_released(r, &r->cursors->branch[b], false), shmring_claimed(r));
 	}
 }

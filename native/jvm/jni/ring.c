@@ -148,7 +148,7 @@ static struct shmring_branch_options branch_options(jint start, jlong sequence, 
 	    .sequence = (uint64_t)sequence,
 	    .exclusive = flags & 1,
 	    .ephemeral = flags & 2,
-	    .lapse = flags & 4,
+	    .drop_oldest = flags & 4,
 	};
 }
 
@@ -170,7 +170,7 @@ NATIVE(void, unsubscribe)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArr
 		(void)answer(env, shmring_unsubscribe(from_handle(ring), text.chars));
 }
 
-/* position, released, ends, members, whether it may lapse; false if there is no such branch */
+/* position, released, ends, consumers, whether it drops the oldest; false if there is no such branch */
 NATIVE(jboolean, branch)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jlongArray result)
 {
 	struct shmring_branch_info info;
@@ -182,7 +182,7 @@ NATIVE(jboolean, branch)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArra
 		return JNI_FALSE;
 	(*env)->SetLongArrayRegion(env, result, 0, 5,
 				   (jlong[]){(jlong)info.position, (jlong)info.released, (jlong)info.ends,
-					     (jlong)info.members, info.lapse});
+					     (jlong)info.consumers, info.drop_oldest});
 	return JNI_TRUE;
 }
 
@@ -191,13 +191,13 @@ NATIVE(jlong, join)
  jbyteArray name)
 {
 	struct shmring_branch_options options = branch_options(start, sequence, flags);
-	shmring_member *member = NULL;
+	shmring_consumer *consumer = NULL;
 	struct text where;
 	struct text who;
 
 	if (text_load(env, branch, &where) && text_load(env, name, &who))
-		(void)answer(env, shmring_join(from_handle(ring), where.chars, &options, who.chars, &member));
-	return to_handle(member);
+		(void)answer(env, shmring_join(from_handle(ring), where.chars, &options, who.chars, &consumer));
+	return to_handle(consumer);
 }
 
 /* end, messages */

@@ -26,7 +26,7 @@ from shmring.cli.options import (
 from shmring.cli.output import Meter, emit, wants_json
 from shmring.cli.produce import DEFAULT_BRANCH
 from shmring.cli.sinks import Lines, Sink, Tabular
-from shmring.errors import Damaged, Empty, EndOfStream, Lapsed
+from shmring.errors import Damaged, Empty, EndOfStream, Overrun
 from shmring.extras import need_pyarrow
 
 if TYPE_CHECKING:
@@ -84,9 +84,11 @@ def start(value: str) -> str | int:
 @click.option("--count", is_flag=True, help="Only count; print the number of messages.")
 @click.option("--null", is_flag=True, help="End each message with a null byte, not a newline.")
 @click.option("--raw", is_flag=True, help="Put nothing between messages.")
-@click.option("--exclusive", is_flag=True, help="A new branch has one member only.")
-@click.option("--ephemeral", is_flag=True, help="A new branch goes with its last member.")
-@click.option("--lapse", is_flag=True, help="A new branch loses messages, but holds up nobody.")
+@click.option("--exclusive", is_flag=True, help="A new branch has one consumer only.")
+@click.option("--ephemeral", is_flag=True, help="A new branch goes with its last consumer.")
+@click.option(
+    "--drop-oldest", is_flag=True, help="A new branch loses messages, but holds up nobody."
+)
 @click.option(
     "--after",
     multiple=True,
@@ -191,8 +193,8 @@ def _drain(
                 if until == "end":
                     return
                 continue
-            except Lapsed as lapsed:
-                lost = lapsed.last - lapsed.first + 1
+            except Overrun as overrun:
+                lost = overrun.last - overrun.first + 1
                 meter.more["lost"] = meter.more.get("lost", 0) + lost
                 continue
             if lease is None:

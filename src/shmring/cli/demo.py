@@ -58,7 +58,7 @@ def demo() -> None:
     with ExitStack() as stack:
         stack.callback(_remove, name)
         one = stack.enter_context(_Program("one.py", _on(ONE, name), tell))
-        ring = stack.enter_context(_await_member(name, one))
+        ring = stack.enter_context(_await_consumer(name, one))
         tell("ring", f"{ring.path}: {ring.slots:,} slots; one.py has joined its branch, and sleeps")
         two = stack.enter_context(_Program("two.py", _on(TWO, name), tell))
         two.end()
@@ -133,7 +133,7 @@ class _Program:
         self._listener.join()
 
 
-def _await_member(name: str, program: _Program) -> shmring.Ring:
+def _await_consumer(name: str, program: _Program) -> shmring.Ring:
     """The ring that the program makes, once the program has joined its branch."""
     deadline = time.monotonic() + _PATIENCE
     ring: shmring.Ring | None = None
@@ -141,7 +141,7 @@ def _await_member(name: str, program: _Program) -> shmring.Ring:
         program.check()
         with suppress(RingNotFound):
             ring = ring or shmring.attach(name, read_only=True)
-        if ring is not None and any(branch["members"] for branch in ring.branches()):
+        if ring is not None and any(branch["consumers"] for branch in ring.branches()):
             return ring
         time.sleep(_LOOK_EVERY)
     raise ShmringError(f"one.py has not joined its branch within {_PATIENCE:g} s")

@@ -25,9 +25,9 @@ from shmring.records import RingStats, SeatRecord
 
 __all__ = ["branch_rows", "seat_cells", "stat", "summary", "table"]
 
-BRANCH_COLUMNS = ("", "branch", "lag", "members", "orphans", "kind", "after", "position")
+BRANCH_COLUMNS = ("", "branch", "lag", "consumers", "orphans", "kind", "after", "position")
 SEAT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "holds from")
-_RARE = ("full_waits", "empty_waits", "contended", "recovered", "lapsed", "dropped")
+_RARE = ("full_waits", "empty_waits", "contended", "recovered", "overrun", "dropped")
 
 
 @click.command()
@@ -73,9 +73,9 @@ def branch_rows(stats: RingStats) -> list[tuple[object, ...]]:
             ">" if holder and holder["branch"] == b["name"] else "",
             b["name"],
             b["lag"],
-            b["members"],
+            b["consumers"],
             b["orphans"],
-            " ".join(k for k in ("exclusive", "ephemeral", "lapse") if b[k]) or "reliable",
+            " ".join(k for k in ("exclusive", "ephemeral", "drop_oldest") if b[k]) or "reliable",
             " ".join(b["after"]) or "producers",
             b["position"],
         )

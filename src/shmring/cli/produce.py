@@ -186,7 +186,7 @@ class Pace:
 
 def _why_waiting(ring: shmring.Ring) -> str:
     with suppress(ShmringError):
-        holding = [b for b in ring.branches() if not b["lapse"]]
+        holding = [b for b in ring.branches() if not b["drop_oldest"]]
         slowest = min(holding, key=lambda b: b["released"], default=None)
         if slowest is not None and ring.claimed - slowest["released"] > ring.slots * 0.9:
             return f'the ring is full: branch "{slowest["name"]}" holds it'

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Lines", "Sink", "Tabular"]
 
 _ROWS = 65_536  # messages of one row group
-# Messages, or bytes, that wait for each other to be written at once: a member can keep 48 leases.
+# Messages, or bytes, that wait for each other to be written at once: a consumer can keep 48 leases.
 _LINES, _LINE_BYTES = 32, 1 << 16
 
 

@@ -43,7 +43,7 @@ def check(sidecar: str) -> Health:
         return Health(2, [f"no sidecar of this name is on this host; {others()}"])
     except ShmringError as error:
         return Health(2, [str(error)])
-    workers = [seat for seat in seats if seat["role"] == "member"]
+    workers = [seat for seat in seats if seat["role"] == "consumer"]
     loading = [seat for seat in seats if seat["name"].startswith(LOADING)]
     words = [_of_worker(seat) for seat in workers] + [_of_loading(seat) for seat in loading]
     if any(not seat["stopped"] for seat in workers):

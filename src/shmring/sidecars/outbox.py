@@ -93,7 +93,7 @@ class Client:
         return (
             self.ring.closed
             or not os.path.exists(self.ring.path)
-            or not any(seat["alive"] and seat["role"] == "member" for seat in self.ring.seats())
+            or not any(seat["alive"] and seat["role"] == "consumer" for seat in self.ring.seats())
         )
 
     def close(self) -> None:

@@ -119,7 +119,7 @@ def _crowd(sidecar: str) -> str:
     clients = sorted(
         (s for s in seats if s["name"] == _CLIENT and s["alive"]), key=lambda s: s["joined_ns"]
     )
-    workers = sum(s["alive"] and s["role"] == "member" for s in seats)
+    workers = sum(s["alive"] and s["role"] == "consumer" for s in seats)
     longest = ", ".join(f"{s['pid']} for {age_of(s)}" for s in clients[:_NAMED])
     return (
         f"{len(clients)} clients and {workers} workers have them; the clients that have been there "
@@ -130,7 +130,7 @@ def _crowd(sidecar: str) -> str:
 def serving(sidecar: str) -> list[SeatRecord]:
     """The seats of a sidecar's workers that serve."""
     with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-        return [seat for seat in ring.seats() if seat["alive"] and seat["role"] == "member"]
+        return [seat for seat in ring.seats() if seat["alive"] and seat["role"] == "consumer"]
     return []
 
 
@@ -192,7 +192,7 @@ class Watch:
         return "; ".join(said)
 
     def _workers(self) -> list[SeatRecord]:
-        return [seat for seat in self._seats if seat["role"] == "member"]
+        return [seat for seat in self._seats if seat["role"] == "consumer"]
 
     def _named(self, name: str) -> list[SeatRecord]:
         return [s for s in self._seats if s["role"] == "producer" and s["name"].startswith(name)]

@@ -21,7 +21,7 @@ from shmring.errors import (
     NotARing,
     NotDurable,
     RingNotFound,
-    SecondMember,
+    SecondConsumer,
 )
 
 
@@ -211,7 +211,7 @@ def test_a_ring_made_again_continues_the_sequence(name: str, tmp_path: Path) -> 
 
 def test_a_second_journal_of_a_ring_is_refused(ring: shmring.Ring, tmp_path: Path) -> None:
     with ring.journal(tmp_path / "a"):
-        with pytest.raises(SecondMember):
+        with pytest.raises(SecondConsumer):
             ring.journal(tmp_path / "b")
         with pytest.raises(shmring.Locked):
             ring.journal(tmp_path / "a")

@@ -78,7 +78,7 @@ class Journal(Closing):
     Raises
     ------
     Locked : another process has the directory
-    SecondMember : another journal of this ring runs
+    SecondConsumer : another journal of this ring runs
     JournalGap : the ring does not go on where the journal ends
     Damaged : what had been on disk is unreadable
 

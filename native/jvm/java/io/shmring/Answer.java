@@ -11,7 +11,7 @@ final class Answer {
   static final int TIMEOUT = -4;
 
   /** The branch lost messages. */
-  static final int LAPSED = -5;
+  static final int OVERRUN = -5;
 
   /** The stream has ended. */
   static final int ENDED = -6;

@@ -6,8 +6,8 @@ package io.shmring;
  * @param position the next sequence to be taken
  * @param released everything below has been released
  * @param ends of the stream, that the branch has come to
- * @param members that share its work
- * @param mayLapse it never holds producers back and loses the oldest messages instead
+ * @param consumers that share its work
+ * @param dropOldest it never holds producers back and loses the oldest messages instead
  */
 public record BranchInfo(
-    long position, long released, long ends, int members, boolean mayLapse) {}
+    long position, long released, long ends, int consumers, boolean dropOldest) {}

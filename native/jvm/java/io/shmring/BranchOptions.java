@@ -5,12 +5,12 @@ package io.shmring;
  *
  * @param start where it begins
  * @param sequence of {@link Start#SEQUENCE}; not looked at otherwise
- * @param exclusive it has one member at a time
- * @param ephemeral it is dropped with its last member
- * @param lapse it never holds producers back and loses the oldest messages instead
+ * @param exclusive it has one consumer at a time
+ * @param ephemeral it is dropped with its last consumer
+ * @param dropOldest it never holds producers back and loses the oldest messages instead
  */
 public record BranchOptions(
-    Start start, long sequence, boolean exclusive, boolean ephemeral, boolean lapse) {
+    Start start, long sequence, boolean exclusive, boolean ephemeral, boolean dropOldest) {
 
   /** Where a new branch begins. */
   public enum Start {
@@ -32,18 +32,18 @@ public record BranchOptions(
   }
 
   public BranchOptions asExclusive() {
-    return new BranchOptions(start, sequence, true, ephemeral, lapse);
+    return new BranchOptions(start, sequence, true, ephemeral, dropOldest);
   }
 
   public BranchOptions asEphemeral() {
-    return new BranchOptions(start, sequence, exclusive, true, lapse);
+    return new BranchOptions(start, sequence, exclusive, true, dropOldest);
   }
 
-  public BranchOptions mayLapse() {
+  public BranchOptions asDropOldest() {
     return new BranchOptions(start, sequence, exclusive, ephemeral, true);
   }
 
   int flags() {
-    return (exclusive ? 1 : 0) | (ephemeral ? 2 : 0) | (lapse ? 4 : 0);
+    return (exclusive ? 1 : 0) | (ephemeral ? 2 : 0) | (dropOldest ? 4 : 0);
   }
 }

@@ -7,7 +7,7 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.function.LongConsumer;
 
-/** A member of a branch: takes messages, which stay in place until their lease is closed. */
+/** A consumer of a branch: takes messages, which stay in place until their lease is closed. */
 public final class Consumer implements AutoCloseable {
   private final Ring ring;
   private final long ringHandle; // stays for as long as this is open
@@ -23,7 +23,7 @@ public final class Consumer implements AutoCloseable {
     this.ringHandle = ring.handle();
     this.taken = taken;
     this.takenAddress = Native.address(taken);
-    this.handle = new Handle(handle, Native::interruptMember);
+    this.handle = new Handle(handle, Native::interruptConsumer);
   }
 
   /**
@@ -65,7 +65,7 @@ public final class Consumer implements AutoCloseable {
    *
    * @param maxMessages at most so many
    * @param maxSlots in at most so many slots; one message is taken whatever its size
-   * @throws LapsedException if the branch may lapse, and did
+   * @throws OverrunException if the branch drops the oldest, and did
    * @throws EndOfStreamException if the stream has ended
    */
   public Optional<Lease> poll(int maxMessages, long maxSlots, Duration timeout)
@@ -118,10 +118,10 @@ public final class Consumer implements AutoCloseable {
       ends++;
       throw new EndOfStreamException(ring.name());
     }
-    if (status == Answer.LAPSED) {
+    if (status == Answer.OVERRUN) {
       long[] lost = new long[2];
-      Native.lapsed(handle(), lost);
-      throw new LapsedException(ring.name(), lost[0], lost[1]);
+      Native.overrun(handle(), lost);
+      throw new OverrunException(ring.name(), lost[0], lost[1]);
     }
   }
 
@@ -137,7 +137,7 @@ public final class Consumer implements AutoCloseable {
    *
    * @param limit at most so many; 1,024 or less at a time
    * @return how many there were
-   * @throws LapsedException if the branch may lapse, and did
+   * @throws OverrunException if the branch drops the oldest, and did
    * @throws EndOfStreamException if the stream has ended
    * @throws RingException if a message is damaged, which is released then; it comes after those
    *     before it have been given to the handler
@@ -181,12 +181,12 @@ public final class Consumer implements AutoCloseable {
     if (limit < 1) {
       throw new RingException(Status.INVALID, "drain wants at least one message, not " + limit);
     }
-    long member = handle();
+    long consumer = handle();
     refuseInHandler("drained");
     if (drain == null) {
       drain = new Drain(ring);
     }
-    int count = drain.take(member, limit, this);
+    int count = drain.take(consumer, limit, this);
     return count > 0 ? drain.deliver(handler, count, this) : count;
   }
 
@@ -213,7 +213,7 @@ public final class Consumer implements AutoCloseable {
 
   /**
    * Moves the branch on to `sequence`, an end of a message, and releases what lies before it
-   * unread. One that may lapse may have lost that, and more.
+   * unread. One with dropOldest may have lost that, and more.
    */
   public synchronized void advance(String branch, long sequence) throws InterruptedException {
     while (true) {
@@ -227,7 +227,7 @@ public final class Consumer implements AutoCloseable {
           return; // nothing but aborted claims
         }
         poll(reach.messages(), sequence - position, Duration.ZERO).ifPresent(Lease::close);
-      } catch (LapsedException moved) {
+      } catch (OverrunException moved) {
         continue;
       }
     }
@@ -238,7 +238,7 @@ public final class Consumer implements AutoCloseable {
       return ring.measure(from, end, Integer.MAX_VALUE, end - from);
     } catch (RingException error) {
       if (ring.floor() > from) {
-        return new Ring.Reach(end, 1); // overwritten while it was looked at: the take will lapse
+        return new Ring.Reach(end, 1); // overwritten while it was looked at: the take will be overrun
       }
       throw error;
     }
@@ -253,17 +253,17 @@ public final class Consumer implements AutoCloseable {
     leave(this::closeNow);
   }
 
-  private void closeNow(long member) {
+  private void closeNow(long consumer) {
     if (kept) {
-      Native.abandonMember(member);
+      Native.abandonConsumer(consumer);
     } else {
-      Native.closeMember(member);
+      Native.closeConsumer(consumer);
     }
   }
 
   /** Leaves as if this process had died: what is still held is delivered to others again. */
   public void abandon() {
-    leave(Native::abandonMember);
+    leave(Native::abandonConsumer);
   }
 
   private void leave(LongConsumer how) {

@@ -28,9 +28,9 @@ final class Drain {
   }
 
   /** Takes up to `limit` messages: how many, or an {@link Answer}. Steps over a damaged one. */
-  int take(long member, int limit, Consumer consumer) {
+  int take(long handle, int limit, Consumer consumer) {
     try {
-      return Native.drain(ring, member, Math.min(limit, MOST), address);
+      return Native.drain(ring, handle, Math.min(limit, MOST), address);
     } catch (Throwable error) { // rethrown: also where there was no memory to say what is damaged
       settle(consumer, words.getLong(Long.BYTES), error);
       throw error;

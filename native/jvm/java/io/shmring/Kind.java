@@ -8,7 +8,7 @@ public final class Kind {
   /** Bytes. */
   public static final int BYTES = 0;
 
-  /** The end marker: it ends the stream for every member of every branch. */
+  /** The end marker: it ends the stream for every consumer of every branch. */
   public static final int END = 2;
 
   /** One Arrow IPC record batch message, whose schema stands in the ring's header. */

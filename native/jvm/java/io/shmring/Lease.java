@@ -49,7 +49,7 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
     return count;
   }
 
-  /** Whether a member that died, or handed them back, has held them before. */
+  /** Whether a consumer that died, or handed them back, has held them before. */
   public boolean redelivered() {
     return redelivered;
   }

@@ -74,32 +74,32 @@ final class Native {
   static native long join(
       long ring, byte[] branch, int start, long sequence, int flags, byte[] name);
 
-  static native void closeMember(long member);
+  static native void closeConsumer(long consumer);
 
-  static native void abandonMember(long member);
+  static native void abandonConsumer(long consumer);
 
-  static native void interruptMember(long member);
+  static native void interruptConsumer(long consumer);
 
-  static native void takeEnds(long member);
+  static native void takeEnds(long consumer);
 
-  static native void hearEnds(long member, long since);
+  static native void hearEnds(long consumer, long since);
 
-  static native int take(long ring, long member, int maxMessages, long maxSlots, long words);
+  static native int take(long ring, long consumer, int maxMessages, long maxSlots, long words);
 
   static native int read(long ring, long position, long end, long[] message);
 
-  static native int release(long member, long first, long end);
+  static native int release(long consumer, long first, long end);
 
-  static native int nack(long member, long first, long end);
+  static native int nack(long consumer, long first, long end);
 
 
-  static native int waitMessage(long member, long deadline);
+  static native int waitMessage(long consumer, long deadline);
 
-  static native long available(long member);
+  static native long available(long consumer);
 
-  static native byte[] explainEmpty(long member);
+  static native byte[] explainEmpty(long consumer);
 
-  static native void lapsed(long member, long[] range);
+  static native void overrun(long consumer, long[] range);
 
   static native int seatLimit(long ring);
 
@@ -127,7 +127,7 @@ final class Native {
   /** Where a direct buffer lies: it has to be kept for as long as that is used. */
   static native long address(ByteBuffer buffer);
 
-  static native int drain(long ring, long member, int maxMessages, long words);
+  static native int drain(long ring, long consumer, int maxMessages, long words);
 
   static native long claimMany(long ring, long producer, int count, long offsets);
 

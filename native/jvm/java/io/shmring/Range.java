@@ -34,7 +34,7 @@ public final class Range implements AutoCloseable, Iterable<Message>, Access {
       check();
       if (Native.floor(ring.handle()) > id) {
         throw new RingException(
-            Status.LAPSED,
+            Status.OVERRUN,
             String.format(
                 "ring \"%s\": message %d is held no more and may be overwritten", ring.name(), id));
       }

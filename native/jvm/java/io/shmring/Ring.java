@@ -198,7 +198,7 @@ public final class Ring implements AutoCloseable {
     return retaining(() -> new Producer(this, slot, Native.openProducer(handle(), utf8(name))));
   }
 
-  /** Joins a branch, made first unless it is there; its members share its messages. */
+  /** Joins a branch, made first unless it is there; its consumers share its messages. */
   public Consumer consumer(String branch, BranchOptions options) {
     return consumer(branch, options, "java");
   }

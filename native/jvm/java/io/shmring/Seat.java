@@ -7,7 +7,7 @@ import java.util.OptionalLong;
  *
  * @param index of the seat
  * @param joinedNanos when it was taken, in nanoseconds since 1970
- * @param hold the lowest sequence that a member holds
+ * @param hold the lowest sequence that a consumer holds
  */
 public record Seat(
     int index,
@@ -22,14 +22,14 @@ public record Seat(
   public enum Role {
     ATTACHED,
     PRODUCER,
-    MEMBER
+    CONSUMER
   }
 
   static Seat of(int index, long[] words, String name) {
     OptionalLong hold = words[4] == -1 ? OptionalLong.empty() : OptionalLong.of(words[4]);
     return new Seat(
         index,
-        words[0] == 1 ? Role.PRODUCER : words[0] == 2 ? Role.MEMBER : Role.ATTACHED,
+        words[0] == 1 ? Role.PRODUCER : words[0] == 2 ? Role.CONSUMER : Role.ATTACHED,
         words[1],
         words[2] != 0,
         words[3],

@@ -12,7 +12,7 @@ public enum Status {
   NO_SPACE(-17),
   TOO_LARGE(-18),
   SECOND_PRODUCER(-19),
-  SECOND_MEMBER(-20),
+  SECOND_CONSUMER(-20),
   LIMIT(-21),
   LEASES(-22),
   CLAIM_OPEN(-23),
@@ -24,8 +24,8 @@ public enum Status {
   NO_MEMORY(-29),
   /** Another process was at it for too long: try again. */
   CONTENDED(Answer.CONTENDED),
-  /** The branch lost messages; see {@link LapsedException}. */
-  LAPSED(Answer.LAPSED);
+  /** The branch lost messages; see {@link OverrunException}. */
+  OVERRUN(Answer.OVERRUN);
 
   private final int code;
 

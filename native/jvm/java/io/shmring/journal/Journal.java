@@ -166,7 +166,7 @@ public final class Journal {
   /**
    * Opens the segment of a piece.
    *
-   * @throws RingException with LAPSED if the journal has forgotten it, with NOT_FOUND if this is not
+   * @throws RingException with OVERRUN if the journal has forgotten it, with NOT_FOUND if this is not
    *     the journal that it was planned with
    */
   Segment open(Piece piece) throws IOException {
@@ -175,7 +175,7 @@ public final class Journal {
       opened = open(piece.segment());
     } catch (NoSuchFileException forgotten) {
       throw new RingException(
-          Status.LAPSED,
+          Status.OVERRUN,
           String.format(
               "journal %s: the messages from %d on have been forgotten since this was planned",
               directory, piece.from()));

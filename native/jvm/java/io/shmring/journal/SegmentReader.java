@@ -23,7 +23,7 @@ public final class SegmentReader implements Iterator<Message>, AutoCloseable {
   private int next; // message of that record
 
   /**
-   * @throws RingException with LAPSED if the journal has forgotten it, with NOT_FOUND if this is not
+   * @throws RingException with OVERRUN if the journal has forgotten it, with NOT_FOUND if this is not
    *     the journal that it was planned with
    */
   public SegmentReader(Journal journal, Journal.Piece piece) throws IOException {
@@ -55,7 +55,7 @@ public final class SegmentReader implements Iterator<Message>, AutoCloseable {
   /**
    * Whether there is another one.
    *
-   * @throws RingException with DAMAGED if what had been on disk is unreadable, with LAPSED if the
+   * @throws RingException with DAMAGED if what had been on disk is unreadable, with OVERRUN if the
    *     journal ends before what is wanted does
    */
   @Override
@@ -90,7 +90,7 @@ public final class SegmentReader implements Iterator<Message>, AutoCloseable {
   private void checkEnd() {
     if (segment.isLast() && piece.until() < Long.MAX_VALUE && walk.end() < piece.until()) {
       throw new RingException(
-          Status.LAPSED,
+          Status.OVERRUN,
           String.format(
               "%s: the messages %d to %d are gone: the journal ends before them, or is damaged"
                   + " there",

@@ -159,7 +159,7 @@ final class RequestRing implements AutoCloseable {
   }
 
   static boolean isWorker(Seat seat) {
-    return seat.alive() && seat.role() == Role.MEMBER;
+    return seat.alive() && seat.role() == Role.CONSUMER;
   }
 
   /** Leaves; the producer's seat too. */

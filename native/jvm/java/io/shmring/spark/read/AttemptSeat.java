@@ -16,13 +16,13 @@ import org.slf4j.LoggerFactory;
  * What one attempt of a read has at a time, so that two do not share the branch's messages and each
  * miss the other's: a speculative one, or one that was started while a lost one still runs.
  *
- * <p>It is the only member's place in a branch that nobody reads. The ring gives it to one attempt,
+ * <p>It is the only consumer's place in a branch that nobody reads. The ring gives it to one attempt,
  * in whichever process, and takes it back when that process dies.
  */
 final class AttemptSeat {
   private static final Logger LOG = LoggerFactory.getLogger(AttemptSeat.class);
   private static final BranchOptions PLACE =
-      BranchOptions.LATEST.asExclusive().asEphemeral().mayLapse();
+      BranchOptions.LATEST.asExclusive().asEphemeral().asDropOldest();
   private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
 
   private final Ring ring;
@@ -64,7 +64,7 @@ final class AttemptSeat {
         return ring.consumer(
             "spark-read-" + partition.read(), PLACE, "spark attempt " + task.taskAttemptId());
       } catch (RingException error) {
-        if (error.status() != Status.SECOND_MEMBER) {
+        if (error.status() != Status.SECOND_CONSUMER) {
           throw error;
         }
       }

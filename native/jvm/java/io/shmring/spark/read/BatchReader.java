@@ -63,7 +63,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     seat = new AttemptSeat(ring.ring(), partition, options, task).take();
     try {
       Consumer joined = ring.ring().consumer(options.branch(), branch, who);
-      if (partition.ends() >= 0) { // one that another member has come to since is this read's, too
+      if (partition.ends() >= 0) { // one that another consumer has come to since is this read's, too
         joined.hearEnds(partition.ends());
       }
       return joined;
@@ -129,7 +129,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
         Optional<Lease> lease;
         try {
           lease = consumer.poll(count, Long.MAX_VALUE, Duration.ofMillis(Math.max(patience, 0)));
-        } catch (EndOfStreamException ended) { // another member has come to the marker
+        } catch (EndOfStreamException ended) { // another consumer has come to the marker
           if (options.untilEnd()) {
             return Optional.empty();
           }

@@ -70,7 +70,7 @@ public final class JournalBatch implements Batch {
               directory, oldest.getAsLong(), first);
       if (plan.options().failOnDataLoss()) {
         throw new RingException(
-            Status.LAPSED,
+            Status.OVERRUN,
             loss + "; begin later, or with .option(\"failOnDataLoss\", \"false\")");
       }
       LOG.warn("{}; reading what is there", loss);

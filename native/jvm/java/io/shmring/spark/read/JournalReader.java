@@ -71,12 +71,12 @@ final class JournalReader implements PartitionReader<ColumnarBatch> {
   }
 
   private void checkLoss(RingException error) {
-    if (error.status() != Status.LAPSED) {
+    if (error.status() != Status.OVERRUN) {
       throw error;
     }
     if (options.failOnDataLoss()) {
       throw new RingException(
-          Status.LAPSED,
+          Status.OVERRUN,
           error.getMessage()
               + "; go on without them with .option(\"failOnDataLoss\", \"false\")");
     }

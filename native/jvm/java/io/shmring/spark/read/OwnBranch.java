@@ -20,7 +20,7 @@ public final class OwnBranch implements AutoCloseable {
     this.consumer = ring.consumer(name, start.asExclusive().asEphemeral(), who);
   }
 
-  /** Its only member. */
+  /** Its only consumer. */
   public Consumer consumer() {
     return consumer;
   }

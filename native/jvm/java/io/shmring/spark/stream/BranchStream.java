@@ -94,7 +94,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
     for (String name : options.rings()) {
       StreamRing ring = open(name, start.position(name));
       Position begin = start.position(name).orElseGet(ring::begin);
-      if (ring.mayLapse() || !options.journal().isEmpty()) {
+      if (ring.dropOldest() || !options.journal().isEmpty()) {
         ring.loss(begin).ifPresent(this::lost);
       }
       long share = messages == Long.MAX_VALUE ? messages : (messages + left - 1) / left;

@@ -12,9 +12,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  * The messages of one ring in a micro-batch.
  *
  * @param place on the driver's host
- * @param mayLapse the stream's branch does not hold the messages
+ * @param dropOldest the stream's branch does not hold the messages
  */
-record RangePartition(RingPlace place, long first, long end, boolean mayLapse)
+record RangePartition(RingPlace place, long first, long end, boolean dropOldest)
     implements ColumnarPartition, PlacedPartition {
   @Override
   public PartitionReader<ColumnarBatch> open(ReadPlan plan) {

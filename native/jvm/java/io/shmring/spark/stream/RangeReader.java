@@ -27,9 +27,9 @@ final class RangeReader extends RingReader<ColumnarBatch> {
    */
   RangeReader(RangePartition partition, ReadOptions options, TaskRing ring) {
     super(ring);
-    this.zeroCopy = options.zeroCopy() && !partition.mayLapse(); // vectors may outlive the task
+    this.zeroCopy = options.zeroCopy() && !partition.dropOldest(); // vectors may outlive the task
     try {
-      this.own = partition.mayLapse() ? Optional.of(own(partition.first())) : Optional.empty();
+      this.own = partition.dropOldest() ? Optional.of(own(partition.first())) : Optional.empty();
     } catch (RuntimeException error) {
       ring.close();
       throw error;
@@ -57,9 +57,9 @@ final class RangeReader extends RingReader<ColumnarBatch> {
   private void checkFirst(long first, RangePartition partition, ReadOptions options) {
     if (first > partition.first() && options.failOnDataLoss()) {
       throw new RingException(
-          Status.LAPSED,
+          Status.OVERRUN,
           String.format(
-              "ring \"%s\": the messages %d to %d are gone: the stream's branch may lapse. Go on"
+              "ring \"%s\": the messages %d to %d are gone: the stream's branch drops the oldest. Go on"
                   + " behind the gap with .option(\"failOnDataLoss\", \"false\")",
               ring.ring().name(), partition.first(), first - 1));
     }

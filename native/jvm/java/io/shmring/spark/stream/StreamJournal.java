@@ -86,7 +86,7 @@ final class StreamJournal {
         }
         return new Place(ringBegins, at == sequence && isAborted(at, ringBegins));
       } catch (RingException error) {
-        if (error.status() != Status.LAPSED) { // forgotten meanwhile: then there is another oldest
+        if (error.status() != Status.OVERRUN) { // forgotten meanwhile: then there is another oldest
           throw error;
         }
       }

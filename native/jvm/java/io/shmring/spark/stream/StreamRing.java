@@ -32,7 +32,7 @@ final class StreamRing implements AutoCloseable {
   private final String branch;
   private final Ring ring;
   private final Consumer consumer;
-  private final boolean mayLapse;
+  private final boolean dropOldest;
   private final long lowest;
   private final String start; // of a stream that begins
   private final Optional<StreamJournal> journal;
@@ -56,7 +56,7 @@ final class StreamRing implements AutoCloseable {
       this.consumer = join(begin.asExclusive());
       consumer.takeEnds(); // they are stepped over
       BranchInfo info = ring.branch(branch).orElseThrow();
-      this.mayLapse = info.mayLapse();
+      this.dropOldest = info.dropOldest();
       this.lowest = info.position();
     } catch (RuntimeException error) {
       ring.close();
@@ -70,7 +70,7 @@ final class StreamRing implements AutoCloseable {
     }
     StreamJournal found = new StreamJournal(options.journal(), ring);
     if (found.isOfRing()) {
-      checkLapse();
+      checkDropOldest();
       return Optional.of(found);
     }
     if (start.isPresent() && !start.get().uuid().equals(uuid())) {
@@ -83,13 +83,13 @@ final class StreamRing implements AutoCloseable {
             options.journal(), name, uuid()));
   }
 
-  /** What a branch that may lapse loses only the journal has: the stream reads nothing else. */
-  private void checkLapse() {
-    boolean lapses = ring.branch(branch).filter(BranchInfo::mayLapse).isPresent();
-    if (lapses && ring.branch(Ring.JOURNAL_BRANCH).isEmpty()) {
+  /** What a branch with dropOldest loses only the journal has: the stream reads nothing else. */
+  private void checkDropOldest() {
+    boolean dropsOldest = ring.branch(branch).filter(BranchInfo::dropOldest).isPresent();
+    if (dropsOldest && ring.branch(Ring.JOURNAL_BRANCH).isEmpty()) {
       throw new IllegalArgumentException(
           String.format(
-              "ring \"%s\": branch \"%s\" may lapse, and the ring is not journalled: begin its"
+              "ring \"%s\": branch \"%s\" drops the oldest, and the ring is not journalled: begin its"
                   + " journal first, or leave out option journal",
               name, branch));
     }
@@ -101,7 +101,7 @@ final class StreamRing implements AutoCloseable {
       try {
         return ring.consumer(branch, begin, WHO);
       } catch (RingException error) {
-        if (error.status() != Status.SECOND_MEMBER || attempt == JOIN_ATTEMPTS) {
+        if (error.status() != Status.SECOND_CONSUMER || attempt == JOIN_ATTEMPTS) {
           throw error;
         }
         LockSupport.parkNanos(JOIN_PAUSE.toNanos());
@@ -158,14 +158,14 @@ final class StreamRing implements AutoCloseable {
 
   /** What lies below is lost, or in the journal. */
   private long lowest() {
-    if (!mayLapse) {
+    if (!dropOldest) {
       return lowest;
     }
     return journal.isPresent() ? journal.get().written() : Math.max(lowest, ring.floor());
   }
 
-  boolean mayLapse() {
-    return mayLapse;
+  boolean dropOldest() {
+    return dropOldest;
   }
 
   /** Where a new stream begins. */
@@ -182,7 +182,7 @@ final class StreamRing implements AutoCloseable {
   }
 
   private long inRing() {
-    if (!mayLapse) {
+    if (!dropOldest) {
       return consumer.available();
     }
     try (OwnBranch own = own(lowest)) { // the stream's branch may stand far behind
@@ -199,12 +199,12 @@ final class StreamRing implements AutoCloseable {
     long from = planned(start).from();
     long limit = available();
     long journalled = Math.min(lowest(), limit);
-    if (journal.isPresent() && (mayLapse || from < lowest)) {
+    if (journal.isPresent() && (dropOldest || from < lowest)) {
       boolean some = from < journalled;
       return new Position(
           uuid(), some ? journal.get().reach(from, journalled, maxMessages, maxSlots) : from);
     }
-    if (!mayLapse) {
+    if (!dropOldest) {
       return next(from, limit, maxMessages, maxSlots);
     }
     try (OwnBranch own = own(from)) {
@@ -275,7 +275,7 @@ final class StreamRing implements AutoCloseable {
     }
     long kept = Math.max(first, journalled);
     if (kept < last) {
-      partitions.add(new RangePartition(RingPlace.here(ring), kept, last, mayLapse));
+      partitions.add(new RangePartition(RingPlace.here(ring), kept, last, dropOldest));
     }
     return partitions;
   }

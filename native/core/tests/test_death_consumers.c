@@ -1,29 +1,29 @@
-/* A member dies anywhere: what it held comes again, and nothing else. */
+/* A consumer dies anywhere: what it held comes again, and nothing else. */
 #include "death.h"
 
 static const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
 
-TEST(what_a_dead_member_held_comes_again_and_nothing_else)
+TEST(what_a_dead_consumer_held_comes_again_and_nothing_else)
 {
 	struct puppet *c = puppet_new(take_and_die);
 
 	for (c->step = 0; c->step < 2; c->step++)
-		for (int early = 0; early < 2; early++) { /* the other member is there already, or comes later */
+		for (int early = 0; early < 2; early++) { /* the other consumer is there already, or comes later */
 			shmring *r = ring_new();
 			shmring_producer *p = producer_of(r);
-			shmring_member *m = NULL;
+			shmring_consumer *m = NULL;
 			uint64_t got, again;
 
 			NEED(shmring_subscribe(r, "b", &earliest, NULL) == SHMRING_OK);
 			push_n(p, 0, 10);
 			if (early)
-				m = member_of(r, "b");
+				m = consumer_of(r, "b");
 			c->n = 3;
 			puppet_die(c);
 			if (early)
 				CHECK_IS(recover(r), 1);
 			else
-				m = member_of(r, "b");
+				m = consumer_of(r, "b");
 			CHECK_IS(branch_released(r, m->branch, false), 0);
 			if (!early)
 				recover(r);
@@ -43,7 +43,7 @@ static int take_by_halves(struct puppet *c)
 	struct seat *s;
 	uint64_t word;
 
-	c->m = member_of(c->r, "b");
+	c->m = consumer_of(c->r, "b");
 	s = c->m->seat;
 	word = TAKE_WORD(UINT64_C(2), c->m->branch_index);
 	if (c->step >= TAKE_MARKED) {
@@ -63,7 +63,7 @@ static int take_by_halves(struct puppet *c)
 	return 0;
 }
 
-TEST(a_member_dies_at_each_step_of_a_take)
+TEST(a_consumer_dies_at_each_step_of_a_take)
 {
 	struct puppet *c = puppet_new(take_by_halves);
 
@@ -73,7 +73,7 @@ TEST(a_member_dies_at_each_step_of_a_take)
 		for (int others = 0; others < 3; others++) {
 			shmring *r = ring_new();
 			shmring_producer *p = producer_of(r);
-			shmring_member *m = member_of(r, "b");
+			shmring_consumer *m = consumer_of(r, "b");
 			uint64_t got = 0, again, first = 0;
 			pid_t pid;
 
@@ -106,7 +106,7 @@ static int pend_in_another_branch(struct puppet *c)
 	while (!__atomic_load_n(&c->go, __ATOMIC_ACQUIRE))
 		nap_ms(1);
 	c->p = producer_of(c->r); /* has the handle's own seat */
-	c->m = member_of(c->r, "y");
+	c->m = consumer_of(c->r, "y");
 	s = c->m->seat;
 	s->lease.take_lo = 0;
 	s->lease.take_end = TAKE_WORD(UINT64_C(2), c->m->branch_index) | TAKE_PENDING;
@@ -123,7 +123,7 @@ TEST(a_take_is_not_confirmed_for_another_branch)
 	struct puppet *c = puppet_new(pend_in_another_branch);
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
-	shmring_member *x = member_of(r, "x"), *y = member_of(r, "y"), *former;
+	shmring_consumer *x = consumer_of(r, "x"), *y = consumer_of(r, "y"), *former;
 	struct shmring_lease l;
 	uint64_t again;
 	uint32_t seat;
@@ -135,10 +135,10 @@ TEST(a_take_is_not_confirmed_for_another_branch)
 	snprintf(c->path, sizeof c->path, "%s", ring_path());
 	pid = puppet_start(c);
 	/* `former` takes [0, 2) of x and leaves. */
-	former = member_of(r, "x");
+	former = consumer_of(r, "x");
 	seat = former->seat_index;
 	NEED(shmring_take(former, 2, 2, &l) == SHMRING_OK && shmring_release(former, 0, 2) == SHMRING_OK);
-	shmring_member_close(former);
+	shmring_consumer_close(former);
 	__atomic_store_n(&c->go, true, __ATOMIC_RELEASE);
 	while (!__atomic_load_n(&c->gone, __ATOMIC_ACQUIRE))
 		nap_ms(1);
@@ -159,7 +159,7 @@ static int adopt_by_halves(struct puppet *c)
 	struct seat *s, *dead = NULL;
 	uint32_t from = 0;
 
-	c->m = member_of(c->r, "b");
+	c->m = consumer_of(c->r, "b");
 	s = c->m->seat;
 	for (uint32_t i = 0; i < c->r->seat_count; i++)
 		if (c->r->seats[i].id.state == SEAT_ORPHAN)
@@ -189,18 +189,18 @@ static int adopt_by_halves(struct puppet *c)
 	return 0;
 }
 
-TEST(a_member_dies_at_each_step_of_adopting_from_the_dead)
+TEST(a_consumer_dies_at_each_step_of_adopting_from_the_dead)
 {
 	struct puppet *c = puppet_new(adopt_by_halves), *d = puppet_new(take_and_die);
 
 	/* whole: it adopts all of the orphan's lease; recovered: before the other
-	 * member takes, or by that take itself */
+	 * consumer takes, or by that take itself */
 	for (c->step = 0; c->step < ADOPT_STEPS; c->step++)
 		for (int whole = 0; whole < 2; whole++)
 			for (int recovered = 0; recovered < 2; recovered++) {
 				shmring *r = ring_new();
 				shmring_producer *p = producer_of(r);
-				shmring_member *m = member_of(r, "b");
+				shmring_consumer *m = consumer_of(r, "b");
 				uint64_t got, again, later;
 
 				push_n(p, 0, 8);
@@ -227,7 +227,7 @@ static int split_by_halves(struct puppet *c)
 	struct shmring_lease l;
 	struct seat *s;
 
-	c->m = member_of(c->r, "b");
+	c->m = consumer_of(c->r, "b");
 	s = c->m->seat;
 	if (shmring_take(c->m, 8, 8, &l))
 		return 1;
@@ -239,14 +239,14 @@ static int split_by_halves(struct puppet *c)
 	return 0;
 }
 
-TEST(a_member_dies_while_it_splits_a_lease)
+TEST(a_consumer_dies_while_it_splits_a_lease)
 {
 	struct puppet *c = puppet_new(split_by_halves);
 
 	for (c->step = 0; c->step < 2; c->step++) {
 		shmring *r = ring_new();
 		shmring_producer *p = producer_of(r);
-		shmring_member *m = member_of(r, "b");
+		shmring_consumer *m = consumer_of(r, "b");
 		uint64_t again;
 
 		push_n(p, 0, 8);
@@ -264,11 +264,11 @@ static int join_and_die(struct puppet *c)
 	    .start = SHMRING_EARLIEST, .exclusive = c->step == 1, .ephemeral = c->step == 2};
 	struct shmring_lease l;
 
-	c->m = member_with(c->r, "b", &o);
+	c->m = consumer_with(c->r, "b", &o);
 	return shmring_take(c->m, 3, 3, &l);
 }
 
-TEST(branches_without_a_living_member_keep_or_go_by_their_policy)
+TEST(branches_without_a_living_consumer_keep_or_go_by_their_policy)
 {
 	struct puppet *c = puppet_new(join_and_die);
 
@@ -277,7 +277,7 @@ TEST(branches_without_a_living_member_keep_or_go_by_their_policy)
 		    .start = SHMRING_EARLIEST, .exclusive = c->step == 1, .ephemeral = c->step == 2};
 		shmring *r = ring_new();
 		shmring_producer *p = producer_of(r);
-		shmring_member *m;
+		shmring_consumer *m;
 		struct shmring_branch_info info;
 		uint64_t again;
 		uint32_t id;
@@ -288,17 +288,18 @@ TEST(branches_without_a_living_member_keep_or_go_by_their_policy)
 		CHECK_IS(shmring_find_branch(r, "b", &id), c->step == 2 ? SHMRING_E_NO_BRANCH : SHMRING_OK);
 		if (c->step < 2) {
 			CHECK_IS(shmring_branch_info(r, id, &info), SHMRING_OK);
-			CHECK(info.orphans == 1 && info.members == 0 && info.position == 3 && info.released == 0);
+			CHECK(info.orphans == 1 && info.consumers == 0 && info.position == 3 &&
+			      info.released == 0);
 		}
-		m = member_with(r, "b", &o);
+		m = consumer_with(r, "b", &o);
 		CHECK_IS(drain(m, &again), 0x3f);
 		CHECK_IS(again, c->step == 2 ? 0 : 7);
 		END(r, p, m);
 	}
 }
 
-/* Everything that the member is told: messages as they are, what it lost as -1. */
-static void drain_lossy(shmring_member *m, int64_t *told, uint64_t *redelivered, uint64_t end)
+/* Everything that the consumer is told: messages as they are, what it lost as -1. */
+static void drain_lossy(shmring_consumer *m, int64_t *told, uint64_t *redelivered, uint64_t end)
 {
 	int64_t number;
 	struct shmring_lease l;
@@ -307,14 +308,14 @@ static void drain_lossy(shmring_member *m, int64_t *told, uint64_t *redelivered,
 	for (uint64_t i = 0; i < end; i++)
 		told[i] = -2;
 	*redelivered = 0;
-	while ((status = shmring_take(m, 1, 1, &l)) == SHMRING_OK || status == SHMRING_LAPSED) {
-		if (status == SHMRING_LAPSED)
-			shmring_member_lapsed(m, &l.first, &l.end);
+	while ((status = shmring_take(m, 1, 1, &l)) == SHMRING_OK || status == SHMRING_OVERRUN) {
+		if (status == SHMRING_OVERRUN)
+			shmring_consumer_overrun(m, &l.first, &l.end);
 		NEED(l.first < l.end && l.end <= end);
 		for (uint64_t at = l.first; at < l.end; at++) {
 			memcpy(&number, shmring_slot(m->ring, at), 8);
 			CHECK_IS(told[at], -2); /* nothing twice */
-			told[at] = status == SHMRING_LAPSED ? -1 : number;
+			told[at] = status == SHMRING_OVERRUN ? -1 : number;
 		}
 		if (status)
 			continue;
@@ -324,11 +325,11 @@ static void drain_lossy(shmring_member *m, int64_t *told, uint64_t *redelivered,
 	CHECK_IS(status, SHMRING_UNAVAILABLE);
 }
 
-TEST(on_a_branch_that_may_lapse_the_dead_hold_nobody)
+TEST(on_a_branch_that_drops_oldest_the_dead_hold_nobody)
 {
 	static int64_t told[4000];
 	struct puppet *c = puppet_new(take_and_die);
-	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .lapse = true};
+	struct shmring_branch_options o = {.start = SHMRING_EARLIEST, .drop_oldest = true};
 
 	c->n = 3;
 	c->step = 1; /* dies holding [0, 2) and [4, 6) */
@@ -337,19 +338,19 @@ TEST(on_a_branch_that_may_lapse_the_dead_hold_nobody)
 		for (int early = 0; early < 2; early++) {
 			shmring *r = ring_new();
 			shmring_producer *p = producer_of(r);
-			shmring_member *m = NULL;
+			shmring_consumer *m = NULL;
 			uint64_t again, end = 10 + more;
 			bool held = end <= 1024;
 
 			NEED(shmring_subscribe(r, "b", &o, NULL) == SHMRING_OK);
 			push_n(p, 0, 10);
 			if (early)
-				m = member_of(r, "b");
+				m = consumer_of(r, "b");
 			puppet_die(c);
 			CHECK_IS(recover(r), 1);
 			push_n(p, 10, end - 10);
 			if (!early)
-				m = member_of(r, "b");
+				m = consumer_of(r, "b");
 			drain_lossy(m, told, &again, end);
 			for (uint64_t i = 0; i < end; i++)
 				CHECK(told[i] == (int64_t)i || (i >= 2 && i < 4) || (!held && told[i] == -1));

@@ -1,32 +1,32 @@
-/* Members: take, read, release, and the bytes of what is held. */
+/* Consumers: take, read, release, and the bytes of what is held. */
 #include <string.h>
 #include <time.h>
 
 #include "glue.h"
 
-NATIVE(void, closeMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
+NATIVE(void, closeConsumer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
 {
-	shmring_member_close(from_handle(member));
+	shmring_consumer_close(from_handle(consumer));
 }
 
-NATIVE(void, abandonMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
+NATIVE(void, abandonConsumer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
 {
-	shmring_member_abandon(from_handle(member));
+	shmring_consumer_abandon(from_handle(consumer));
 }
 
-NATIVE(void, interruptMember)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
+NATIVE(void, interruptConsumer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
 {
-	shmring_member_interrupt(from_handle(member), true);
+	shmring_consumer_interrupt(from_handle(consumer), true);
 }
 
-NATIVE(void, takeEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
+NATIVE(void, takeEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
 {
-	shmring_member_take_ends(from_handle(member), true);
+	shmring_consumer_take_ends(from_handle(consumer), true);
 }
 
-NATIVE(void, hearEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member, jlong since)
+NATIVE(void, hearEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer, jlong since)
 {
-	shmring_member_hear_ends(from_handle(member), (uint64_t)since);
+	shmring_consumer_hear_ends(from_handle(consumer), (uint64_t)since);
 }
 
 /* A message as Message.java reads it. */
@@ -69,12 +69,12 @@ struct taken {
 };
 
 NATIVE(jint, take)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jlong member, jint max_messages, jlong max_slots, jlong words)
+(JNIEnv *env, jclass class UNUSED, jlong ring, jlong consumer, jint max_messages, jlong max_slots, jlong words)
 {
 	struct taken *taken = from_handle(words);
 	struct shmring_lease lease;
 	jint status =
-	    answer(env, shmring_take(from_handle(member), (uint32_t)max_messages, (uint64_t)max_slots, &lease));
+	    answer(env, shmring_take(from_handle(consumer), (uint32_t)max_messages, (uint64_t)max_slots, &lease));
 
 	if (status == SHMRING_OK) {
 		taken->first = lease.first;
@@ -99,13 +99,13 @@ NATIVE(jint, read)
 	return status;
 }
 
-NATIVE(jint, release)(JNIEnv *env, jclass class UNUSED, jlong member, jlong first, jlong end)
+NATIVE(jint, release)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong first, jlong end)
 {
-	return answer(env, shmring_release(from_handle(member), (uint64_t)first, (uint64_t)end));
+	return answer(env, shmring_release(from_handle(consumer), (uint64_t)first, (uint64_t)end));
 }
 
 /* For as long as others may well be joining or recovering. */
-static int hand_back(shmring_member *member, uint64_t first, uint64_t end)
+static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	struct timespec moment = {.tv_nsec = 50000}, now;
 	int64_t since;
@@ -113,15 +113,15 @@ static int hand_back(shmring_member *member, uint64_t first, uint64_t end)
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	since = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-	while ((status = shmring_nack(member, first, end)) == SHMRING_CONTENDED &&
-	       shmring_nack_again(member, since))
+	while ((status = shmring_nack(consumer, first, end)) == SHMRING_CONTENDED &&
+	       shmring_nack_again(consumer, since))
 		nanosleep(&moment, NULL);
 	return status;
 }
 
-NATIVE(jint, nack)(JNIEnv *env, jclass class UNUSED, jlong member, jlong first, jlong end)
+NATIVE(jint, nack)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong first, jlong end)
 {
-	int status = hand_back(from_handle(member), (uint64_t)first, (uint64_t)end);
+	int status = hand_back(from_handle(consumer), (uint64_t)first, (uint64_t)end);
 
 	return status == SHMRING_CONTENDED ? status : answer(env, status);
 }
@@ -148,7 +148,7 @@ struct drained {
 NATIVE(jint, drain)
 (JNIEnv *env, jclass class UNUSED, jlong ring, jlong handle, jint max_messages, jlong words)
 {
-	shmring_member *member = from_handle(handle);
+	shmring_consumer *consumer = from_handle(handle);
 	struct drained *drained = from_handle(words);
 	struct shmring_message message;
 	struct shmring_lease lease;
@@ -157,7 +157,7 @@ NATIVE(jint, drain)
 	int status;
 
 	drained->first = drained->read = drained->end = 0;
-	status = shmring_take(member, (uint32_t)max_messages, UINT64_MAX, &lease);
+	status = shmring_take(consumer, (uint32_t)max_messages, UINT64_MAX, &lease);
 	if (status)
 		return answer(env, status);
 	drained->first = drained->read = at = lease.first;
@@ -180,37 +180,37 @@ NATIVE(jint, drain)
 		return answer(env, status);
 	}
 	if (count == 0) { /* by damage: what the take found is aborted now */
-		(void)shmring_release(member, lease.first, lease.end);
+		(void)shmring_release(consumer, lease.first, lease.end);
 		return SHMRING_UNAVAILABLE;
 	}
 	return count; /* what is damaged comes first in the next call */
 }
 
-/* Whom a member waits for, in words. */
-NATIVE(jbyteArray, explainEmpty)(JNIEnv *env, jclass class UNUSED, jlong member)
+/* Whom a consumer waits for, in words. */
+NATIVE(jbyteArray, explainEmpty)(JNIEnv *env, jclass class UNUSED, jlong consumer)
 {
 	struct text text;
 
-	shmring_explain_empty(from_handle(member), text.chars, sizeof(text.chars));
+	shmring_explain_empty(from_handle(consumer), text.chars, sizeof(text.chars));
 	return text_bytes(env, &text);
 }
 
-NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong member, jlong deadline)
+NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong deadline)
 {
-	return answer(env, shmring_wait_message(from_handle(member), deadline, SHMRING_WAIT_DEFAULT));
+	return answer(env, shmring_wait_message(from_handle(consumer), deadline, SHMRING_WAIT_DEFAULT));
 }
 
-NATIVE(jlong, available)(JNIEnv *env UNUSED, jclass class UNUSED, jlong member)
+NATIVE(jlong, available)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
 {
-	return (jlong)shmring_member_reach(from_handle(member));
+	return (jlong)shmring_consumer_reach(from_handle(consumer));
 }
 
-NATIVE(void, lapsed)(JNIEnv *env, jclass class UNUSED, jlong member, jlongArray result)
+NATIVE(void, overrun)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlongArray result)
 {
 	uint64_t first;
 	uint64_t end;
 
-	shmring_member_lapsed(from_handle(member), &first, &end);
+	shmring_consumer_overrun(from_handle(consumer), &first, &end);
 	(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)first, (jlong)end});
 }
 

@@ -1,15 +1,15 @@
 package io.shmring;
 
-/** A branch that may lapse fell behind and lost messages; the next take goes on behind them. */
-public final class LapsedException extends RingException {
+/** A branch with dropOldest fell behind and lost messages; the next take goes on behind them. */
+public final class OverrunException extends RingException {
   private static final long serialVersionUID = 1L;
 
   private final long first;
   private final long end;
 
-  LapsedException(String ring, long first, long end) {
+  OverrunException(String ring, long first, long end) {
     super(
-        Status.LAPSED,
+        Status.OVERRUN,
         String.format(
             "ring \"%s\": the branch fell too far behind and lost the sequences %d to %d",
             ring, first, end - 1));

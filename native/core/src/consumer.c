@@ -1,4 +1,4 @@
-/* Members: take, read, release.
+/* Consumers: take, read, release.
  *
  * take:    record the range in the seat (and hold), mark the take pending;
  *          then taken: (t, last taker) -> (end, me) by CAS; then mark it done
@@ -26,10 +26,10 @@
 /* --- joining and leaving ------------------------------------------------------ */
 
 int shmring_join(shmring *r, const char *branch, const struct shmring_branch_options *options, const char *name,
-		 shmring_member **out)
+		 shmring_consumer **out)
 {
 	int status = check_writable(r);
-	shmring_member *m;
+	shmring_consumer *m;
 	uint32_t id = 0;
 
 	if (status)
@@ -42,9 +42,9 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 		free(m);
 		return status;
 	}
-	/* The seat first: an ephemeral branch without a member would be dropped
+	/* The seat first: an ephemeral branch without a consumer would be dropped
 	 * by the recovery that may be needed to find a seat. */
-	status = seat_take(r, ROLE_MEMBER, name, BRANCHES, &m->seat_index);
+	status = seat_take(r, ROLE_CONSUMER, name, BRANCHES, &m->seat_index);
 	if (!status) {
 		status = subscribe_locked(r, branch, options, true, &id);
 		if (status)
@@ -57,8 +57,8 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 		m->branch = &r->cursors->branch[id];
 		m->branch_index = id;
 		/* Before the first stake and the first take: pairs with the acquire in branch_released(). */
-		fetch_or_seq_cst(&m->branch->d.members[m->seat_index / 64], UINT64_C(1) << (m->seat_index % 64));
-		member_begins(m);
+		fetch_or_seq_cst(&m->branch->d.consumers[m->seat_index / 64], UINT64_C(1) << (m->seat_index % 64));
+		consumer_begins(m);
 	}
 	admin_leave(r);
 	if (status) {
@@ -69,14 +69,14 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 	return SHMRING_OK;
 }
 
-void shmring_member_close(shmring_member *m)
+void shmring_consumer_close(shmring_consumer *m)
 {
 	shmring *r;
 
 	if (!m || !is_owned(m->ring)) /* a child frees nothing: see lock_file_forget() */
 		return;
 	if (m->gives_again) { /* is not to be released */
-		shmring_member_abandon(m);
+		shmring_consumer_abandon(m);
 		return;
 	}
 	r = m->ring;
@@ -86,10 +86,10 @@ void shmring_member_close(shmring_member *m)
 	wake_after_release(r, m->branch, NONE);
 	pass_wake_up_on(m);
 	if (admin_enter_to_leave(r) == SHMRING_OK) {
-		fetch_and_seq_cst(&m->branch->d.members[m->seat_index / 64],
+		fetch_and_seq_cst(&m->branch->d.consumers[m->seat_index / 64],
 				  ~(UINT64_C(1) << (m->seat_index % 64)));
 		seat_give_back(r, m->seat_index);
-		branch_member_left(r, m->branch_index);
+		branch_consumer_left(r, m->branch_index);
 		admin_leave(r);
 	} else {
 		seat_abandon(r, m->seat_index);
@@ -99,7 +99,7 @@ void shmring_member_close(shmring_member *m)
 	free(m);
 }
 
-void shmring_member_abandon(shmring_member *m)
+void shmring_consumer_abandon(shmring_consumer *m)
 {
 	bool entered;
 
@@ -118,12 +118,12 @@ void shmring_member_abandon(shmring_member *m)
 	free(m);
 }
 
-uint32_t shmring_member_branch(const shmring_member *m)
+uint32_t shmring_consumer_branch(const shmring_consumer *m)
 {
 	return m->branch_index;
 }
 
-uint64_t shmring_member_hold(const shmring_member *m)
+uint64_t shmring_consumer_hold(const shmring_consumer *m)
 {
 	return ranges_lowest(m->range, m->ranges_used);
 }
@@ -131,26 +131,26 @@ uint64_t shmring_member_hold(const shmring_member *m)
 /* --- what is rare in a take ---------------------------------------------------- */
 
 /* SHMRING_AGAIN: moved on, and what was lost was none of this branch's. */
-static int check_lapse(shmring_member *m, uint64_t seen)
+static int check_overwritten(shmring_consumer *m, uint64_t seen)
 {
 	uint64_t t = seen >> 8;
-	uint64_t next = member_stake(m, t);
+	uint64_t next = consumer_stake(m, t);
 	uint64_t first = load_relaxed(&m->branch->d.first);
 	bool moved;
 
 	if (next == t)
 		return SHMRING_OK;
 	moved = move_taken(m, seen, next);
-	member_raise_hold(m); /* and tells the followers */
+	consumer_raise_hold(m); /* and tells the followers */
 	if (!moved)
 		return not_now(SHMRING_CONTENDED);
 	if (first >= next && next < MAX_SEQUENCE) /* damaged beyond that: it would not stop here */
 		return SHMRING_AGAIN;
-	return member_lapsed(m, first > t && first < next ? first : t, next);
+	return consumer_overrun(m, first > t && first < next ? first : t, next);
 }
 
 /* Moves a branch that stands before its `first` on towards that. False: it cannot go on now. */
-static bool pass_over(shmring_member *m, uint64_t seen, uint64_t limit)
+static bool pass_over(shmring_consumer *m, uint64_t seen, uint64_t limit)
 {
 	uint64_t t = seen >> 8;
 	uint64_t first = load_relaxed(&m->branch->d.first);
@@ -158,24 +158,24 @@ static bool pass_over(shmring_member *m, uint64_t seen, uint64_t limit)
 
 	if (at <= t)
 		return false;
-	(void)move_taken(m, seen, at); /* lost: another member has moved it */
-	member_raise_hold(m); /* and tells the followers */
+	(void)move_taken(m, seen, at); /* lost: another consumer has moved it */
+	consumer_raise_hold(m); /* and tells the followers */
 	return true;
 }
 
-static int dropped(const shmring_member *m)
+static int dropped(const shmring_consumer *m)
 {
-	return fail(SHMRING_E_DROPPED, "ring \"%s\": the branch was dropped while this member was attached to it",
-		    m->ring->name);
+	return fail(SHMRING_E_DROPPED,
+		    "ring \"%s\": the branch was dropped while this consumer was attached to it", m->ring->name);
 }
 
-static int nothing_yet(shmring_member *m)
+static int nothing_yet(shmring_consumer *m)
 {
 	count(&m->seat->counters.empty_waits, 1);
 	return not_now(SHMRING_UNAVAILABLE);
 }
 
-static int contended(shmring_member *m)
+static int contended(shmring_consumer *m)
 {
 	count(&m->seat->counters.contended, 1);
 	keep_out(&m->contention, load_relaxed(&m->seat->counters.messages));
@@ -183,12 +183,12 @@ static int contended(shmring_member *m)
 }
 
 /* What the dead of a stream held comes before its end. */
-static bool dead_hold_something(shmring_member *m)
+static bool dead_hold_something(shmring_consumer *m)
 {
 	(void)shmring_recover(m->ring, NULL);
 	if (!load_relaxed(&m->branch->d.orphans))
 		return false;
-	member_raise_hold(m);
+	consumer_raise_hold(m);
 	return true;
 }
 
@@ -204,17 +204,17 @@ static inline void take_begins(struct seat *s, uint64_t t, uint64_t word)
 	crash_order();
 }
 
-__attribute__((cold, noinline)) static int take_undone(shmring_member *m, uint64_t t, uint64_t end, int status)
+__attribute__((cold, noinline)) static int take_undone(shmring_consumer *m, uint64_t t, uint64_t end, int status)
 {
 	(void)ranges_remove(m->seat, m->range, &m->ranges_used, t, end); /* a suffix: needs no entry */
 	crash_order();
 	store_relaxed(&m->seat->lease.take_end, TAKE_WORD(end, m->branch_index));
-	member_raise_hold(m);
+	consumer_raise_hold(m);
 	return status;
 }
 
 /* The range is recorded and held: moves `taken`, and gives the lease. */
-static inline int take_recorded(shmring_member *m, struct seat *s, uint64_t seen, uint64_t end, uint64_t word,
+static inline int take_recorded(shmring_consumer *m, struct seat *s, uint64_t seen, uint64_t end, uint64_t word,
 				uint32_t messages, struct shmring_lease *lease)
 {
 	uint64_t t = seen >> 8;
@@ -235,12 +235,12 @@ static inline int take_recorded(shmring_member *m, struct seat *s, uint64_t seen
 	return SHMRING_OK;
 }
 
-__attribute__((noinline)) static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots,
+__attribute__((noinline)) static int take_any(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots,
 					      struct shmring_lease *lease);
 
-/* What lies next for a member that holds nothing: one message, nothing to adopt, no end to
- * tell, nobody to follow, no lapse. False: take_any() finds out. */
-static inline bool plain_next(const shmring_member *m, uint64_t *seen, const struct control **c, struct entry *e)
+/* What lies next for a consumer that holds nothing: one message, nothing to adopt, no end to
+ * tell, nobody to follow, no overrun. False: take_any() finds out. */
+static inline bool plain_next(const shmring_consumer *m, uint64_t *seen, const struct control **c, struct entry *e)
 {
 	const shmring *r = m->ring;
 	const struct branch *b = m->branch;
@@ -252,11 +252,12 @@ static inline bool plain_next(const shmring_member *m, uint64_t *seen, const str
 	t = *seen >> 8;
 	*c = control_at(r, t);
 	return load_relaxed(&b->taken.ends) == load_relaxed(&m->heard) && !load_relaxed(&b->d.upstream) &&
-	       !(load_relaxed(&b->d.options) & (BRANCH_LAPSE | BRANCH_LATER)) && shows(*c, t) &&
+	       !(load_relaxed(&b->d.options) & (BRANCH_DROP_OLDEST | BRANCH_LATER)) && shows(*c, t) &&
 	       entry_is_plain(r, *c, t, e);
 }
 
-static inline int take_plain(shmring_member *m, uint64_t seen, const struct entry *e, struct shmring_lease *lease)
+static inline int take_plain(shmring_consumer *m, uint64_t seen, const struct entry *e,
+			     struct shmring_lease *lease)
 {
 	struct seat *s = m->seat;
 	uint64_t t = seen >> 8;
@@ -274,7 +275,7 @@ static inline int take_plain(shmring_member *m, uint64_t seen, const struct entr
 	return take_recorded(m, s, seen, e->next, word, 1, lease);
 }
 
-int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
+int shmring_take(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
 {
 	const struct control *c;
 	struct entry e;
@@ -286,7 +287,7 @@ int shmring_take(shmring_member *m, uint32_t max_messages, uint64_t max_slots, s
 }
 
 /* One that is not next so simply, or has a checksum. */
-__attribute__((cold, noinline)) static int take_and_read(shmring_member *m, struct shmring_lease *lease,
+__attribute__((cold, noinline)) static int take_and_read(shmring_consumer *m, struct shmring_lease *lease,
 							 struct shmring_message *message)
 {
 	int status = take_any(m, 1, 1, lease);
@@ -305,7 +306,7 @@ __attribute__((cold, noinline)) static int take_and_read(shmring_member *m, stru
 	return status;
 }
 
-int shmring_take_one(shmring_member *m, struct shmring_lease *lease, struct shmring_message *message)
+int shmring_take_one(shmring_consumer *m, struct shmring_lease *lease, struct shmring_message *message)
 {
 	const struct control *c;
 	struct entry e;
@@ -321,7 +322,7 @@ int shmring_take_one(shmring_member *m, struct shmring_lease *lease, struct shmr
 	return status;
 }
 
-static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
+static int take_any(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease)
 {
 	shmring *r = m->ring;
 	struct branch *b = m->branch;
@@ -336,11 +337,11 @@ static int take_any(shmring_member *m, uint32_t max_messages, uint64_t max_slots
 		return status;
 	if (max_messages == 0)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": a take wants at least one message", r->name);
-	if (__builtin_expect(m->gives_again, 0) && member_take_again(m, max_messages, max_slots, lease, &status))
+	if (__builtin_expect(m->gives_again, 0) && consumer_take_again(m, max_messages, max_slots, lease, &status))
 		return status;
 adopt:
 	if (__builtin_expect(load_relaxed(&b->d.orphans) != 0, 0) &&
-	    member_adopt(m, max_messages, max_slots, lease, &status)) {
+	    consumer_adopt(m, max_messages, max_slots, lease, &status)) {
 		pass_wake_up_on(m);
 		return status;
 	}
@@ -349,15 +350,16 @@ again:
 	seen = load_acquire(&b->taken.v);
 	t = seen >> 8;
 	if (__builtin_expect(load_relaxed(&b->taken.ends) != load_relaxed(&m->heard), 0) &&
-	    member_is_ended(m, t)) {
+	    consumer_is_ended(m, t)) {
 		if (load_relaxed(&b->d.orphans)) /* as below */
 			return nothing_yet(m);
 		store_relaxed(&m->heard, m->heard + 1);
 		return not_now(SHMRING_ENDED);
 	}
-	limit = member_limit(m, t);
-	if (load_relaxed(&b->d.options) & (BRANCH_LAPSE | BRANCH_LATER)) {
-		status = load_relaxed(&b->d.options) & BRANCH_LAPSE ? check_lapse(m, seen) : SHMRING_OK;
+	limit = consumer_limit(m, t);
+	if (load_relaxed(&b->d.options) & (BRANCH_DROP_OLDEST | BRANCH_LATER)) {
+		status =
+		    load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST ? check_overwritten(m, seen) : SHMRING_OK;
 		if (status == SHMRING_AGAIN)
 			goto again;
 		if (status)
@@ -370,8 +372,8 @@ again:
 	}
 	status = scan_messages(r, t, limit, max_messages, max_slots, &end, &messages, &marker);
 	if (__builtin_expect(status || end == t, 0)) {
-		if (load_relaxed(&b->d.options) & BRANCH_LAPSE)
-			member_raise_hold(m);
+		if (load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST)
+			consumer_raise_hold(m);
 		if (load_acquire(&b->d.state) != BRANCH_ACTIVE)
 			return dropped(m);
 		/* If the branch has moved on, what was read may be overwritten
@@ -389,11 +391,11 @@ again:
 		}
 		/* It comes before the end, which does not overtake it. */
 		if (marker && load_relaxed(&b->d.orphans)) {
-			member_raise_hold(m); /* ends a stake */
+			consumer_raise_hold(m); /* ends a stake */
 			return nothing_yet(m);
 		}
-		if (marker ? !member_at_end(m, seen, end, limit, &as_message)
-			   : !member_pass_over(m, seen, end, false))
+		if (marker ? !consumer_at_end(m, seen, end, limit, &as_message)
+			   : !consumer_pass_over(m, seen, end, false))
 			return contended(m);
 		if (!as_message)
 			goto again;
@@ -401,11 +403,11 @@ again:
 	}
 
 	take_begins(s, t, TAKE_WORD(end, m->branch_index));
-	status = member_record(m, t, end);
+	status = consumer_record(m, t, end);
 	if (status) {
 		store_relaxed(&s->lease.take_end, TAKE_WORD(end, m->branch_index));
-		if (load_relaxed(&b->d.options) & BRANCH_LAPSE)
-			member_raise_hold(m);
+		if (load_relaxed(&b->d.options) & BRANCH_DROP_OLDEST)
+			consumer_raise_hold(m);
 		return status;
 	}
 	/* Relaxed: as in shmring_take(). */
@@ -413,15 +415,15 @@ again:
 		store_relaxed(&s->lease.hold, t);
 	status = take_recorded(m, s, seen, end, TAKE_WORD(end, m->branch_index), messages, lease);
 	if (!status && __builtin_expect(marker, 0))
-		member_has_end(m);
+		consumer_has_end(m);
 	return status;
 }
 
 /* --- release ------------------------------------------------------------------- */
 
-__attribute__((noinline)) static int release_any(shmring_member *m, uint64_t first, uint64_t end);
+__attribute__((noinline)) static int release_any(shmring_consumer *m, uint64_t first, uint64_t end);
 
-int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
+int shmring_release(shmring_consumer *m, uint64_t first, uint64_t end)
 {
 	const struct range *only = &m->range[0];
 
@@ -436,13 +438,13 @@ int shmring_release(shmring_member *m, uint64_t first, uint64_t end)
 	return SHMRING_OK;
 }
 
-static int release_any(shmring_member *m, uint64_t first, uint64_t end)
+static int release_any(shmring_consumer *m, uint64_t first, uint64_t end)
 {
 	struct seat *s = m->seat;
 	int status = check_usable(m->ring);
 
 	if (!status)
-		status = member_check_held(m, first, end);
+		status = consumer_check_held(m, first, end);
 	if (status)
 		return status;
 	if (m->gives_again && deferred_overlaps(&m->returned, first, end))
@@ -460,6 +462,6 @@ static int release_any(shmring_member *m, uint64_t first, uint64_t end)
 	while (m->deferred.used && ranges_free_entry(m->range, &(uint32_t){m->ranges_used}) >= 0 &&
 	       deferred_take_any(&m->deferred, &first, &end))
 		(void)ranges_remove(s, m->range, &m->ranges_used, first, end);
-	member_raise_hold(m);
+	consumer_raise_hold(m);
 	return SHMRING_OK;
 }

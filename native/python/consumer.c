@@ -1,40 +1,40 @@
-/* _shmring.Member, the users' Consumer. */
-#include "members.h"
+/* _shmring.Consumer, the users' Consumer. */
+#include "consumers.h"
 
-static int member_finish(struct handle *handle)
+static int consumer_finish(struct handle *handle)
 {
-	struct member *self = (struct member *)handle;
-	shmring_member *core = self->core;
+	struct consumer *self = (struct consumer *)handle;
+	shmring_consumer *core = self->core;
 
 	self->core = NULL;
 	/* What next() took and nobody was done() with is no more dealt with than a lease. */
 	if (self->kept || self->taken_count)
 		self->abandoned = true;
-	Py_BEGIN_ALLOW_THREADS if (self->abandoned) shmring_member_abandon(core);
-	else shmring_member_close(core);
+	Py_BEGIN_ALLOW_THREADS if (self->abandoned) shmring_consumer_abandon(core);
+	else shmring_consumer_close(core);
 	Py_END_ALLOW_THREADS return SHMRING_OK;
 }
 
-static void member_interrupt(struct handle *handle)
+static void consumer_interrupt(struct handle *handle)
 {
-	shmring_member_interrupt(((struct member *)handle)->core, true);
+	shmring_consumer_interrupt(((struct consumer *)handle)->core, true);
 }
 
-PyObject *member_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
-		      const char *name, int wait)
+PyObject *consumer_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
+			const char *name, int wait)
 {
-	struct handle *handle = handle_new(ring->state->member, sizeof(struct member), ring, member_finish);
-	struct member *self = (struct member *)handle;
+	struct handle *handle = handle_new(ring->state->consumer, sizeof(struct consumer), ring, consumer_finish);
+	struct consumer *self = (struct consumer *)handle;
 	struct shmring_branch_info info;
 	int status;
 
 	if (!self)
 		return NULL;
-	handle->interrupt = member_interrupt;
+	handle->interrupt = consumer_interrupt;
 	self->wait = (uint8_t)wait;
 	Py_BEGIN_ALLOW_THREADS status = shmring_join(ring->core, branch, options, name, &self->core);
 	if (status == SHMRING_OK) {
-		self->branch_id = shmring_member_branch(self->core);
+		self->branch_id = shmring_consumer_branch(self->core);
 		self->exclusive =
 		    shmring_branch_info(ring->core, self->branch_id, &info) == SHMRING_OK && info.exclusive;
 	}
@@ -45,9 +45,9 @@ PyObject *member_open(struct ring *ring, const char *branch, const struct shmrin
 	return (PyObject *)self;
 }
 
-static void member_dealloc(PyObject *op)
+static void consumer_dealloc(PyObject *op)
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 
 	WITH_GUARD(self, (void)handle_close(&self->handle));
 	Py_XDECREF(self->branch);
@@ -55,9 +55,9 @@ static void member_dealloc(PyObject *op)
 	handle_free(&self->handle);
 }
 
-static PyObject *member_abandon(PyObject *op, PyObject *Py_UNUSED(ignored))
+static PyObject *consumer_abandon(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 
 	if (!self->handle.closed)
 		self->abandoned = true;
@@ -65,14 +65,14 @@ static PyObject *member_abandon(PyObject *op, PyObject *Py_UNUSED(ignored))
 	Py_RETURN_NONE;
 }
 
-static PyObject *member_hear_ends(PyObject *op, PyObject *since)
+static PyObject *consumer_hear_ends(PyObject *op, PyObject *since)
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 	unsigned long long ends = PyLong_AsUnsignedLongLong(since);
 
-	if (PyErr_Occurred() || !member_usable(self))
+	if (PyErr_Occurred() || !consumer_usable(self))
 		return NULL;
-	shmring_member_hear_ends(self->core, ends);
+	shmring_consumer_hear_ends(self->core, ends);
 	Py_RETURN_NONE;
 }
 
@@ -80,20 +80,20 @@ static PyObject *member_hear_ends(PyObject *op, PyObject *since)
 
 static PyObject *get_branch(PyObject *op, void *Py_UNUSED(closure))
 {
-	return Py_NewRef(((struct member *)op)->branch);
+	return Py_NewRef(((struct consumer *)op)->branch);
 }
 
 static PyObject *get_branch_id(PyObject *op, void *Py_UNUSED(closure))
 {
-	return PyLong_FromUnsignedLong(((struct member *)op)->branch_id);
+	return PyLong_FromUnsignedLong(((struct consumer *)op)->branch_id);
 }
 
-static bool position(struct member *self, uint64_t *sequence)
+static bool position(struct consumer *self, uint64_t *sequence)
 {
 	struct shmring_branch_info info;
 	int status;
 
-	if (!member_usable(self))
+	if (!consumer_usable(self))
 		return false;
 	status = shmring_branch_info(ring_of(&self->handle)->core, self->branch_id, &info);
 	if (status)
@@ -106,17 +106,17 @@ static PyObject *get_position(PyObject *op, void *Py_UNUSED(closure))
 {
 	uint64_t sequence;
 
-	return position((struct member *)op, &sequence) ? PyLong_FromUnsignedLongLong(sequence) : NULL;
+	return position((struct consumer *)op, &sequence) ? PyLong_FromUnsignedLongLong(sequence) : NULL;
 }
 
 static PyObject *get_hold(PyObject *op, void *Py_UNUSED(closure))
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 	uint64_t hold;
 
-	if (!member_usable(self))
+	if (!consumer_usable(self))
 		return NULL;
-	hold = shmring_member_hold(self->core);
+	hold = shmring_consumer_hold(self->core);
 	if (hold == UINT64_MAX)
 		Py_RETURN_NONE;
 	return PyLong_FromUnsignedLongLong(hold);
@@ -124,7 +124,7 @@ static PyObject *get_hold(PyObject *op, void *Py_UNUSED(closure))
 
 static PyObject *get_lag(PyObject *op, void *Py_UNUSED(closure))
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 	uint64_t sequence;
 	uint64_t claimed;
 
@@ -134,9 +134,9 @@ static PyObject *get_lag(PyObject *op, void *Py_UNUSED(closure))
 	return PyLong_FromUnsignedLongLong(claimed > sequence ? claimed - sequence : 0);
 }
 
-static PyObject *member_repr(PyObject *op)
+static PyObject *consumer_repr(PyObject *op)
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 
 	return PyUnicode_FromFormat("<shmring.Consumer \"%U\" of ring \"%U\"%s>", self->branch,
 				    ring_of(&self->handle)->label, self->handle.closed ? ", closed" : "");
@@ -149,7 +149,7 @@ PyDoc_STRVAR(pop_doc, "pop($self, *, timeout=None)\n--\n\n"
 		      "Raises\n------\n"
 		      "Empty : no message in time\n"
 		      "EndOfStream : the stream has ended; the next call goes on behind the end\n"
-		      "Lapsed : the branch was too slow and lost messages; the next call goes on behind them\n"
+		      "Overrun : the branch was too slow and lost messages; the next call goes on behind them\n"
 		      "BranchDropped : the branch was dropped meanwhile\n"
 		      "Damaged : the message contradicts itself or its checksum; the next call goes on behind it");
 
@@ -173,34 +173,34 @@ PyDoc_STRVAR(lease_many_doc,
 	     "timeout : seconds to wait for the first; None waits for ever, 0 does not wait\n\n"
 	     "Errors as of lease()");
 
-GUARDED_NAMED(member_pop, op);
-GUARDED_NAMED(member_lease, op);
-GUARDED_NAMED(member_lease_many, op);
-GUARDED_ARGUMENT(member_next, op);
-GUARDED_ARGUMENT(member_done, op);
-GUARDED_ARGUMENT(member_available, op);
-GUARDED_ARGUMENT(member_slot, op);
-GUARDED_ARGUMENT(member_abandon, op);
-GUARDED_ARGUMENT(member_hear_ends, op);
+GUARDED_NAMED(consumer_pop, op);
+GUARDED_NAMED(consumer_lease, op);
+GUARDED_NAMED(consumer_lease_many, op);
+GUARDED_ARGUMENT(consumer_next, op);
+GUARDED_ARGUMENT(consumer_done, op);
+GUARDED_ARGUMENT(consumer_available, op);
+GUARDED_ARGUMENT(consumer_slot, op);
+GUARDED_ARGUMENT(consumer_abandon, op);
+GUARDED_ARGUMENT(consumer_hear_ends, op);
 
 static PyMethodDef methods[] = {
-    {"pop", FASTCALL(GUARDED(member_pop)), METH_FASTCALL | METH_KEYWORDS, pop_doc},
-    {"lease", FASTCALL(GUARDED(member_lease)), METH_FASTCALL | METH_KEYWORDS, lease_doc},
-    {"lease_many", FASTCALL(GUARDED(member_lease_many)), METH_FASTCALL | METH_KEYWORDS, lease_many_doc},
-    {"next", GUARDED(member_next), METH_NOARGS,
+    {"pop", FASTCALL(GUARDED(consumer_pop)), METH_FASTCALL | METH_KEYWORDS, pop_doc},
+    {"lease", FASTCALL(GUARDED(consumer_lease)), METH_FASTCALL | METH_KEYWORDS, lease_doc},
+    {"lease_many", FASTCALL(GUARDED(consumer_lease_many)), METH_FASTCALL | METH_KEYWORDS, lease_many_doc},
+    {"next", GUARDED(consumer_next), METH_NOARGS,
      "next($self, /)\n--\n\nTake one message: its sequence, -1 (empty) or -2 (lost a race)."},
-    {"done", GUARDED(member_done), METH_O,
+    {"done", GUARDED(consumer_done), METH_O,
      "done($self, sequence, /)\n--\n\nRelease it; on an exclusive branch everything up to it."},
-    {"available", GUARDED(member_available), METH_NOARGS,
+    {"available", GUARDED(consumer_available), METH_NOARGS,
      "available($self, /)\n--\n\nHow far an exclusive branch may be read without asking again (exclusive)."},
-    {"slot", GUARDED(member_slot), METH_O,
+    {"slot", GUARDED(consumer_slot), METH_O,
      "slot($self, sequence, /)\n--\n\nThe 300 bytes of a slot, read-only. Yours until done()."},
     {"close", handle_close_method, METH_NOARGS,
      "close($self, /)\n--\n\nLeave the branch, as soon as the last lease is released."},
-    {"abandon", GUARDED(member_abandon), METH_NOARGS,
+    {"abandon", GUARDED(consumer_abandon), METH_NOARGS,
      "abandon($self, /)\n--\n\nLeave as if this process had died: what is leased and not released yet is\n"
      "delivered again, to the branch's other consumers or to the next one."},
-    {"hear_ends", GUARDED(member_hear_ends), METH_O,
+    {"hear_ends", GUARDED(consumer_hear_ends), METH_O,
      "hear_ends($self, since, /)\n--\n\nBe told of the ends of the stream that came since the branch had come to\n"
      "`since` of them, as if this consumer had joined then (see \"ends\" in Ring.branches()). Before the\n"
      "first message is taken."},
@@ -211,17 +211,18 @@ static PyMethodDef methods[] = {
 
 static PyObject *get_end_markers(PyObject *op, void *Py_UNUSED(closure))
 {
-	return PyBool_FromLong(((struct member *)op)->end_markers);
+	return PyBool_FromLong(((struct consumer *)op)->end_markers);
 }
 
 static int set_end_markers(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
 {
-	struct member *self = (struct member *)op;
+	struct consumer *self = (struct consumer *)op;
 	int wanted = value ? PyObject_IsTrue(value) : 0;
 
 	if (wanted < 0)
 		return -1;
-	WITH_GUARD(self, self->end_markers = wanted; if (self->core) shmring_member_take_ends(self->core, wanted));
+	WITH_GUARD(self, self->end_markers = wanted;
+		   if (self->core) shmring_consumer_take_ends(self->core, wanted));
 	return 0;
 }
 
@@ -244,20 +245,20 @@ static PyGetSetDef getset[] = {
     {0},
 };
 
-GUARDED_UNARY(member_repr, op);
-GUARDED_UNARY(member_iter, op);
-GUARDED_UNARY(member_iternext, op);
+GUARDED_UNARY(consumer_repr, op);
+GUARDED_UNARY(consumer_iter, op);
+GUARDED_UNARY(consumer_iternext, op);
 
 static PyType_Slot slots[] = {
-    {Py_tp_dealloc, member_dealloc},
-    {Py_tp_repr, GUARDED(member_repr)},
-    {Py_tp_iter, GUARDED(member_iter)},
-    {Py_tp_iternext, GUARDED(member_iternext)},
+    {Py_tp_dealloc, consumer_dealloc},
+    {Py_tp_repr, GUARDED(consumer_repr)},
+    {Py_tp_iter, GUARDED(consumer_iter)},
+    {Py_tp_iternext, GUARDED(consumer_iternext)},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
-    {Py_tp_doc, "A member of a branch; made by Ring.consumer(). Iterating it pops bytes until the stream ends.\n"
+    {Py_tp_doc, "A consumer of a branch; made by Ring.consumer(). Iterating it pops bytes until the stream ends.\n"
 		"Threads may share it: an end ends the loop, and the call that waits, of each of them."},
     {0, NULL},
 };
 
-PyType_Spec member_spec = MADE_HERE("shmring.Consumer", struct member, slots);
+PyType_Spec consumer_spec = MADE_HERE("shmring.Consumer", struct consumer, slots);

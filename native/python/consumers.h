@@ -1,6 +1,6 @@
-/* Members of branches, the users' consumers, and their rooms. */
-#ifndef SHMRING_BINDING_MEMBERS_H
-#define SHMRING_BINDING_MEMBERS_H
+/* Consumers of branches, the users' consumers, and their rooms. */
+#ifndef SHMRING_BINDING_CONSUMERS_H
+#define SHMRING_BINDING_CONSUMERS_H
 
 #include "handle.h"
 
@@ -10,9 +10,9 @@ struct taken {
 	uint64_t end;
 };
 
-struct member {
+struct consumer {
 	struct handle handle;
-	shmring_member *core;
+	shmring_consumer *core;
 	PyObject *branch;
 	uint32_t branch_id;
 	uint8_t wait; /* enum shmring_wait_strategy */
@@ -20,7 +20,7 @@ struct member {
 	bool end_markers; /* are delivered as messages */
 	bool abandoned; /* what it holds is to be delivered again */
 	bool kept; /* something that could not be handed back: closing does it */
-	uint64_t ends; /* of the stream that the core has told this member of */
+	uint64_t ends; /* of the stream that the core has told this consumer of */
 	struct taken *taken; /* by next(), not yet done() */
 	size_t taken_count;
 	size_t taken_room;
@@ -38,7 +38,7 @@ struct lease {
 	Py_ssize_t strides[2];
 };
 
-static inline bool member_usable(struct member *self)
+static inline bool consumer_usable(struct consumer *self)
 {
 	return !self->handle.closed || raise_closed(&self->handle, "consumer");
 }
@@ -50,7 +50,7 @@ static inline int status_of_taken(int status)
 }
 
 /* Whose guard a lease or a batch is under. */
-static inline struct handle *member_of(PyObject *lease)
+static inline struct handle *consumer_of(PyObject *lease)
 {
 	return ((struct lease *)lease)->handle.below;
 }
@@ -61,8 +61,8 @@ static inline struct ring *lease_ring(const struct lease *lease)
 }
 
 /* lease.c */
-PyObject *lease_new(struct member *member, PyTypeObject *type, const struct shmring_lease *range);
-int member_hand_back(struct member *member, uint64_t first, uint64_t end);
+PyObject *lease_new(struct consumer *consumer, PyTypeObject *type, const struct shmring_lease *range);
+int consumer_hand_back(struct consumer *consumer, uint64_t first, uint64_t end);
 bool lease_readable(struct lease *lease);
 bool lease_hold(struct lease *lease);
 PyObject *lease_release(PyObject *self, PyObject *ignored);
@@ -80,25 +80,25 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 extern PyType_Spec batch_spec;
 
 /* take.c */
-void raise_lapsed(struct member *member);
+void raise_overrun(struct consumer *consumer);
 void raise_not_read(struct ring *ring, int status, uint64_t position);
-PyObject *raise_end(struct member *member);
-PyObject *member_pop(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *member_lease(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *member_lease_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
-PyObject *member_iter(PyObject *self);
-PyObject *member_iternext(PyObject *self);
-extern PyType_Spec member_iterator_spec;
+PyObject *raise_end(struct consumer *consumer);
+PyObject *consumer_pop(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *consumer_lease(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *consumer_lease_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *consumer_iter(PyObject *self);
+PyObject *consumer_iternext(PyObject *self);
+extern PyType_Spec consumer_iterator_spec;
 
 /* sequence.c */
-PyObject *member_next(PyObject *self, PyObject *ignored);
-PyObject *member_done(PyObject *self, PyObject *sequence);
-PyObject *member_available(PyObject *self, PyObject *ignored);
-PyObject *member_slot(PyObject *self, PyObject *sequence);
+PyObject *consumer_next(PyObject *self, PyObject *ignored);
+PyObject *consumer_done(PyObject *self, PyObject *sequence);
+PyObject *consumer_available(PyObject *self, PyObject *ignored);
+PyObject *consumer_slot(PyObject *self, PyObject *sequence);
 
-/* member.c */
-PyObject *member_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
-		      const char *name, int wait);
-extern PyType_Spec member_spec;
+/* consumer.c */
+PyObject *consumer_open(struct ring *ring, const char *branch, const struct shmring_branch_options *options,
+			const char *name, int wait);
+extern PyType_Spec consumer_spec;
 
 #endif
