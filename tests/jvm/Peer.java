@@ -92,10 +92,10 @@ public final class Peer {
   }
 
   /** Takes two runs with so many consumers, each in a thread; a line for what each run had. */
-  private static void takeRuns(Ring ring, int consumers) throws Exception {
-    ExecutorService threads = Executors.newFixedThreadPool(consumers);
+  private static void takeRuns(Ring ring, int count) throws Exception {
+    ExecutorService threads = Executors.newFixedThreadPool(count);
     List<Consumer> consumers = new ArrayList<>();
-    for (int i = 0; i < consumers; i++) {
+    for (int i = 0; i < count; i++) {
       consumers.add(ring.consumer("pair", BranchOptions.EARLIEST));
     }
     System.out.println("ready");
