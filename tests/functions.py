@@ -253,6 +253,19 @@ def fail_half_way(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     raise ZeroDivisionError("half way")
 
 
+def fail_before_the_first(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Raises over the batch of 10 while another worker is at the first, which then goes on."""
+    marker = Path(os.environ["SHMRING_TEST_MARKER"])
+    first = batch.column("x")[0].as_py()
+    if first == 10:
+        raise ValueError("ten is not allowed")
+    while first == 0 and not marker.exists():
+        time.sleep(0.01)
+    if first == 20:  # the worker has sent its error
+        marker.touch()
+    return batch
+
+
 def leave(batch: pa.RecordBatch) -> None:
     sys.exit("the function leaves")
 

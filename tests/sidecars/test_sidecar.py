@@ -150,6 +150,28 @@ def test_whatever_goes_wrong_in_the_function_is_the_answer(serve, client, functi
     assert sidecar.restarts == 0
 
 
+def test_what_was_answered_before_the_batch_that_raised_comes_first(
+    serve, client, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
+    serve("fail_before_the_first", workers=2)
+    batches = [numbers(first) for first in (0, 10, 20)]
+    with client() as it:
+        answers = it.map(batches)
+        assert next(answers) == batches[0]
+        with pytest.raises(shmring.SidecarError, match="ten is not allowed"):
+            next(answers)
+
+
+def test_what_a_function_answered_before_it_raised_comes_first(serve, client):
+    serve("fail_half_way")
+    with client() as it:
+        answers = it.map([numbers(0)])
+        assert next(answers) == numbers(0)
+        with pytest.raises(shmring.SidecarError, match="half way"):
+            next(answers)
+
+
 def test_row_that_does_not_fit_the_reply_ring_is_said_so(serve, client):
     serve("identity")
     row = pa.record_batch({"s": ["x" * 200_000]})

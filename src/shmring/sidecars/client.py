@@ -97,6 +97,7 @@ class _Request:
     received: int = 0  # pieces, also those that only say that the worker lives
     pieces: list[_Piece] = field(default_factory=list[_Piece])
     complete: bool = False
+    failure: str | None = None  # what the function has raised; the pieces come first
 
     def ask_again(self) -> None:
         self.sent = False
@@ -201,7 +202,8 @@ class SidecarClient(Closing):
 
         Raises
         ------
-        SidecarError : the sidecar's function raised; the message has its traceback
+        SidecarError : the sidecar's function raised; the message has its traceback. What it
+            answered before that has been yielded
         SidecarUnavailable : the sidecar has died and none has taken its place, it
             gave no sign for `timeout` seconds, or a request has killed every
             worker that took it
@@ -268,6 +270,8 @@ class SidecarClient(Closing):
         request.pieces.reverse()
         while request.pieces:  # pop: its slots are free as soon as the caller is done with it
             yield self._decode(request.pieces.pop())
+        if request.failure is not None:
+            raise SidecarError(f'sidecar "{self.name}" raised:\n{request.failure}')
 
     def _decode(self, piece: _Piece) -> pa.RecordBatch:
         data = piece.data
@@ -369,8 +373,9 @@ class SidecarClient(Closing):
             self._wish(self._largest)
             return
         if head.flags & FLAG_ERROR:
-            text = bytes(lease.data[HEAD_BYTES:]).decode(errors="replace")
-            raise SidecarError(f'sidecar "{self.name}" raised:\n{text}')
+            request.failure = bytes(lease.data[HEAD_BYTES:]).decode(errors="replace")
+            request.complete = True
+            return
         if head.piece == 0:  # begun again by another worker
             request.received = 0
             request.pieces.clear()
