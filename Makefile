@@ -169,7 +169,7 @@ sanitize: $(BIN)/cmake ## the C tests under AddressSanitizer, UBSan and ThreadSa
 	done
 
 .PHONY: lint
-lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format, the floors; that breaks fit the core
+lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), clang-format, the layers; that breaks fit the core
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright --pythonpath $(BIN)/python
@@ -179,7 +179,7 @@ lint: $(VENV)/installed $(VENV)/lint ## ruff, pyright (strict on the package), c
 	@PYTHONPATH=native $(PYTHON) -m explore.broken && PYTHONPATH=native $(PYTHON) -m killpoints.broken
 
 .PHONY: arrows
-arrows: ## who uses whom, floor by floor, read from the code
+arrows: ## who uses whom, layer by layer, read from the code
 	@$(PYTHON) scripts/arrows.py
 
 .PHONY: format

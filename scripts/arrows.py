@@ -1,10 +1,10 @@
 """Who uses whom in C, and who imports whom in Java and Python, read from the code.
 
-`make arrows` prints it, `make lint` checks it (--check). Each part of the house (floors.toml
-beside this file) is a list of floors, top first. A unit (a C file with its header, a Java
-package) may use what lies on a lower floor; an arrow that runs up, or along a floor, is an
+`make arrows` prints it, `make lint` checks it (--check). Each part of the code (layers.toml
+beside this file) is a list of layers, top first. A unit (a C file with its header, a Java
+package) may use what lies on a lower layer; an arrow that runs up, or along a layer, is an
 error unless `allow` names it, with the reason. So is a table of docs/architecture.md that has
-a unit on another floor. The floors of the Python package stand in
+a unit on another layer. The layers of the Python package stand in
 pyproject.toml, and import-linter checks them; they are only drawn here.
 """
 
@@ -34,7 +34,7 @@ _DEFINED = re.compile(
 _USED = re.compile(r"\b(\w+)(?=\s*\()|(?<=[{,(&=])\s*(\w+)(?=[,)};])")
 _INLINE = re.compile(r"^static inline [\w\s*]*?\b(\w+)\([^;{}]*\)\s*\{", re.MULTILINE)
 
-# Floor and files of a table in the docs.
+# Layer and files of a table in the docs.
 _ROW = re.compile(r"^\|([^|]*)\|([^|]*)\|", re.MULTILINE)
 
 
@@ -81,28 +81,28 @@ def python_arrows(folder: Path) -> Arrows:
     """Modules and packages right below a package, and those from which they import."""
     arrows: Arrows = {}
     for file in sorted(folder.rglob("*.py")):
-        room = file.relative_to(folder).parts[0].removesuffix(".py")
+        module = file.relative_to(folder).parts[0].removesuffix(".py")
         names = (name.split(".") for name in _imports(ast.parse(file.read_text())))
         used = {name[1] for name in names if name[0] == folder.name and len(name) > 1}
-        arrows.setdefault(room, set()).update(used)
+        arrows.setdefault(module, set()).update(used)
     del arrows["__init__"]
-    return {room: used & arrows.keys() - {room} for room, used in arrows.items()}
+    return {module: used & arrows.keys() - {module} for module, used in arrows.items()}
 
 
 READERS: dict[str, Callable[[Path], Arrows]] = {"c": c_arrows, "java": java_arrows}
 
 
 class Part(NamedTuple):
-    """A folder of the house, as floors.toml has it."""
+    """A folder of the code, as layers.toml has it."""
 
     folder: str
     language: str
-    floors: list[list[str]]
+    layers: list[list[str]]
     allow: dict[str, str]
 
     def wrong(self, arrows: Arrows) -> list[str]:
-        """What contradicts the floors, a line each."""
-        number = {unit: n for n, floor in enumerate(self.floors) for unit in floor}
+        """What contradicts the layers, a line each."""
+        number = {unit: n for n, layer in enumerate(self.layers) for unit in layer}
         drawn = {
             f"{unit} -> {target}": number[target] - number[unit]
             for unit, targets in arrows.items()
@@ -110,10 +110,10 @@ class Part(NamedTuple):
             if unit in number and target in number
         }
         return [
-            *(f"{unit} is on no floor" for unit in arrows if unit not in number),
-            *(f"{unit} is on a floor, and not there" for unit in number if unit not in arrows),
+            *(f"{unit} is on no layer" for unit in arrows if unit not in number),
+            *(f"{unit} is on a layer, and not there" for unit in number if unit not in arrows),
             *(
-                f"{arrow} runs {'up' if steps < 0 else 'along its floor'}"
+                f"{arrow} runs {'up' if steps < 0 else 'along its layer'}"
                 for arrow, steps in drawn.items()
                 if steps <= 0 and arrow not in self.allow
             ),
@@ -125,50 +125,50 @@ class Part(NamedTuple):
         ]
 
     def told_wrong(self, page: str) -> list[str]:
-        """Units that a page of the docs has on another floor, or not at all, a line each.
+        """Units that a page of the docs has on another layer, or not at all, a line each.
 
-        A part that stands there has a table of its own: floor, files, job; a row without a
-        number belongs to the floor above it, and `1 to 3` to any of these.
+        A part that stands there has a table of its own: layer, files, job; a row without a
+        number belongs to the layer above it, and `1 to 3` to any of these.
         """
         _, found, section = page.partition(f"`{self.folder}`, top first")
         if not found:
             return []
         told: dict[str, range] = {}
-        floors = range(0)
-        for floor, files in _ROW.findall(section.partition("\n## ")[0]):
-            if numbers := re.findall(r"\d+", floor):
-                floors = range(int(numbers[0]), int(numbers[-1]) + 1)
+        layers = range(0)
+        for layer, files in _ROW.findall(section.partition("\n## ")[0]):
+            if numbers := re.findall(r"\d+", layer):
+                layers = range(int(numbers[0]), int(numbers[-1]) + 1)
             names = re.findall(r"`(\w+(?:\.h)?)`", files)
-            told |= {name.removesuffix(".h"): floors for name in names}
-        heights = range(len(self.floors), 0, -1)
+            told |= {name.removesuffix(".h"): layers for name in names}
+        heights = range(len(self.layers), 0, -1)
         return [
-            f"{unit} is on floor {height}, and docs/architecture.md does not have it there"
-            for height, floor in zip(heights, self.floors, strict=True)
-            for unit in floor
+            f"{unit} is on layer {height}, and docs/architecture.md does not have it there"
+            for height, layer in zip(heights, self.layers, strict=True)
+            for unit in layer
             if height not in told.get(unit, ())
         ]
 
     def draw(self, arrows: Arrows) -> None:
-        """Print the floors, top first, each unit with those that it uses."""
+        """Print the layers, top first, each unit with those that it uses."""
         print(self.folder)
-        for height, floor in zip(range(len(self.floors), 0, -1), self.floors, strict=True):
-            for unit in floor:
+        for height, layer in zip(range(len(self.layers), 0, -1), self.layers, strict=True):
+            for unit in layer:
                 print(f"  {height:2} {unit:<24} -> {', '.join(sorted(arrows.get(unit, ())))}")
         for arrow, reason in self.allow.items():
             print(f"     but {arrow}: {reason}")
 
 
 def package() -> Part:
-    """The Python package, whose floors and doors are import-linter's."""
+    """The Python package, whose layers are import-linter's."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
-    name, floors = settings["root_package"], settings["contracts"][0]
+    name, layers = settings["root_package"], settings["contracts"][0]
     return Part(
         f"src/{name}",
         "python",
-        [layer.split(" | ") for layer in floors["layers"]],
+        [layer.split(" | ") for layer in layers["layers"]],
         {
-            arrow.replace(f"{name}.", ""): "a door, pyproject.toml"
-            for arrow in floors["ignore_imports"]
+            arrow.replace(f"{name}.", ""): "an entry point, pyproject.toml"
+            for arrow in layers["ignore_imports"]
             if not arrow.endswith(f"-> {name}")
         },
     )
@@ -178,7 +178,7 @@ def main() -> int:
     """Draw all parts, or with --check only say what is wrong."""
     failed = False
     page = (ROOT / "docs/architecture.md").read_text()
-    for table in tomllib.loads((ROOT / "scripts/floors.toml").read_text())["part"]:
+    for table in tomllib.loads((ROOT / "scripts/layers.toml").read_text())["part"]:
         part = Part(**{"allow": {}} | table)
         arrows = READERS[part.language](ROOT / part.folder)
         if "--check" not in sys.argv[1:]:

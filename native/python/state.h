@@ -1,7 +1,7 @@
 /* What every file of the Python binding knows: the module's state, its
  * exceptions, how arguments are read. The binding translates: it knows no
  * offset of the ring file and no memory ordering. A file calls those of lower
- * floors only (docs/architecture.md). */
+ * layers only (docs/architecture.md). */
 #ifndef SHMRING_BINDING_STATE_H
 #define SHMRING_BINDING_STATE_H
 

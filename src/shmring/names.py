@@ -1,4 +1,4 @@
-"""Names and files of rings on this host: the one door to shared memory.
+"""Names and files of rings on this host: the one entry point to shared memory.
 
 A named ring is the file ``/dev/shm/shmring.<name>``; with ``path=`` it is any file. Where it lies,
 how it is opened, made, listed and removed, and what its folder has room for, is asked here. The

@@ -1,4 +1,4 @@
-"""The door to the real disk."""
+"""The entry point to the real disk."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What the journal and the queues share.
 
 =================  ===========================================================
-``files``          the one door to the disk, and replacing a file in one step
+``files``          the one entry point to the disk, and replacing a file in one step
 ``lockfile``       one owner at a time, whose death the kernel notices
 ``frames``         headers of files and of their parts: written, checked, found
 ``items``          items packed for a file, found in it, read ahead

@@ -1,4 +1,4 @@
-"""The one door to the disk for the durable queues.
+"""The one entry point to the disk for the durable queues.
 
 Everything they read, write, sync, rename or lock goes through a :class:`Disk`, so that the
 tests can put a simulated one in its place and replay every crash.  The rules they rely on are
