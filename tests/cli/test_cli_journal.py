@@ -131,7 +131,7 @@ def test_verify_and_truncate_find_and_cut_damage(ring: shmring.Ring, tmp_path: P
     good = call("verify", tmp_path, "--json")
     found = json.loads(good.stdout)
     assert (found["first"], found["end"], found["messages"]) == (0, 20, 20)
-    assert found["oldest_ns"] <= found["newest_ns"]
+    assert 0 < found["oldest_ns"] <= found["newest_ns"]
     assert "Sequences 0 to 20, 20 messages" in call("verify", tmp_path).stdout
 
     (segment,) = tmp_path.glob("*.journal")

@@ -196,8 +196,8 @@ def verify(directory: str) -> None:
         f"{directory}: good. Sequences {found.first} to {found.end}, {found.messages:,} messages "
         f"in {found.records:,} records, {found.segments} files, {size(found.nbytes)}"
     )
-    if found.records:
-        print(f"written from {as_time(found.oldest_ns)} to {as_time(found.newest_ns)}")
+    if found.newest_ns:  # 0 of a ring without a clock
+        print(f"messages of {as_time(found.oldest_ns)} to {as_time(found.newest_ns)}")
     click.echo(f"read in {time.monotonic() - begun:.1f} s", err=True)
 
 

@@ -447,3 +447,28 @@ def test_segments_that_a_jump_has_stamped_go_in_their_time_after_a_restart(times
     forget_old(log)
     assert kept(disk) == 1
     log.close()
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_a_restart_while_the_clock_is_wrong_deletes_nothing_young(
+    times: Times, hours: float
+) -> None:
+    disk = SimulatedDisk()
+    rng = random.Random(1)
+    log = aging(disk)
+    for at in range(10):
+        times.wall += hours * 3600 if at == 9 else 0
+        append(log, rng)
+        log.sync()
+        times.wait(60)
+    log.close()
+    times.wall -= hours * 3600
+    log = aging(disk)
+    append(log, rng)
+    log.sync()
+    forget_old(log)
+    assert kept(disk) == 11
+    times.wait(3600 + 60)
+    forget_old(log)
+    assert kept(disk) == 1  # and what is old goes in its time
+    log.close()

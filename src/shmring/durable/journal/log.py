@@ -36,7 +36,8 @@ _JUMP_NS = 10 * 10**9
 
 class _Clock:
     """The journal's own time, by which its segments age: that of its last record, and what passed
-    since, while the machine slept too. The wall clock may jump meanwhile, in either direction.
+    since, while the machine slept too. The wall clock may jump meanwhile, in either direction, so
+    what is written has this time too: a journal that starts again goes on from there.
     """
 
     def __init__(self) -> None:
@@ -102,7 +103,6 @@ class JournalLog:
         self._path = ""
         self._kept: list[_Kept] = []
         self._clock = _Clock()
-        self._latest_end_ns = 0
         disk.make_directory(directory)
         self._lock = disk.lock(os.path.join(directory, "lock"), f"journal {directory}", 0)
         try:
@@ -201,7 +201,7 @@ class JournalLog:
             entries=entries,
             slots=slots,
             slot_address=slot_address,
-            written_ns=time.time_ns(),
+            written_ns=self._clock.now(),
         )
         try:
             file.write(parts, self._offset)
@@ -217,7 +217,7 @@ class JournalLog:
         path = segment_path(self.directory, first)
         file = self._disk.open(path, create=True)
         try:
-            header = encode_segment(self._uuid, first, time.time_ns(), self._schema)
+            header = encode_segment(self._uuid, first, self._clock.now(), self._schema)
             file.write([header], 0)
             file.sync()
             self._disk.sync_directory(self.directory)
@@ -272,16 +272,12 @@ class JournalLog:
             del self._kept[0]
 
     def _ended_ns(self) -> int:
-        """When the segment behind the oldest was begun; read from its header once.
-
-        No earlier than those before: a clock that went back while it was begun made none older.
-        """
+        """When the segment behind the oldest was begun; read from its header once."""
         oldest = self._kept[0]
         if not oldest.ended_ns:
             behind = self._kept[1].path if len(self._kept) > 1 else self._path
             with contextlib.closing(self._disk.open(behind, write=False)) as file:
                 oldest.ended_ns = open_segment(file, behind).created_ns
-        self._latest_end_ns = oldest.ended_ns = max(self._latest_end_ns, oldest.ended_ns)
         return oldest.ended_ns
 
     def close(self) -> None:

@@ -79,7 +79,7 @@ _read_schema = functools.lru_cache(maxsize=16)(read_schema)
 
 @dataclass(slots=True)
 class Verified:
-    """What a journal holds: sequences from `first` to `end`, its counts, when it was written."""
+    """What a journal holds: sequences from `first` to `end`, its counts, its messages' times."""
 
     first: int = 0
     end: int = 0
@@ -255,8 +255,9 @@ def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verifie
         found.end = segment.first
         for record in opened.records():
             found.end = record.end
-            found.oldest_ns = found.oldest_ns or record.own
-            found.newest_ns = record.own
+            if record.entries:
+                found.oldest_ns = found.oldest_ns or ENTRY.unpack_from(record.table)[0]
+                found.newest_ns = ENTRY.unpack_from(record.table, -ENTRY.size)[0]
             found.records += 1
             found.messages += record.entries
     return found

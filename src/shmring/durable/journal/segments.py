@@ -4,15 +4,17 @@ A segment is a file of frames (base/frames.py), named by its first sequence, ``%
 record is a frame; its numbers are sequences, and its payload is the slots, 300 bytes each::
 
     file header, the journal's own            frame header, the journal's own
-    24 16  uuid of the ring                   56  8  written when, ns since 1970
+    24 16  uuid of the ring                   56  8  written when
     40  8  sequence of its first record
-    48  8  made when, ns since 1970           entry of the table, 20 bytes: a message
+    48  8  made when                          entry of the table, 20 bytes: a message
     56  4  bytes of a slot, 300                0  8  time of the message, ns
     64  .  the ring's Arrow schema             8  4  its first slot in this record
            (an IPC message)                   12  4  its length
                                               16  1  its kind
                                               17  1  where it begins in its slot
                                               18  2  zero
+
+Both times are the journal's own: ns since 1970 where it began, and on by what passed while it ran.
 
 Records, and the first one behind the schema, begin at multiples of 64.  The payload begins where
 its first slot lay in the ring, modulo 64: what was aligned there is aligned here.
