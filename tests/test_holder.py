@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -290,3 +291,22 @@ def test_a_ring_that_the_dead_have_left_is_said_to_be_that(
     finally:
         with contextlib.suppress(shmring.RingNotFound):
             shmring.unlink(name)
+
+
+def test_a_ring_elsewhere_that_the_dead_have_left_names_its_path_for_gc(
+    tmp_path: Path, child: Callable[..., Any]
+) -> None:
+    code = """
+        import sys, shmring
+        ring = shmring.create(path=sys.argv[1], slots=1024)
+        print("made")
+        sys.stdin.readline()
+    """
+    path = tmp_path / "left.ring"
+    process = child(code, str(path))
+    assert process.line() == "made"
+    process.kill()
+    with pytest.raises(shmring.RingExists, match=re.escape(f"`shmring gc {path}` removes it")):
+        shmring.create(path=path, slots=1024)
+    subprocess.run([SHMRING, "gc", path], check=True)
+    assert not path.exists()

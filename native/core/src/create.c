@@ -361,9 +361,9 @@ static int fail_exists(const char *path)
 {
 	if (shmring_reapable(path) == 1)
 		return fail(SHMRING_E_EXISTS,
-			    "ring \"%s\" exists already (%s), and all its participants are dead; `shmring gc` "
+			    "ring \"%s\" exists already (%s), and all its participants are dead; `shmring gc %s` "
 			    "removes it, or attach to it",
-			    base_name(path), path);
+			    base_name(path), path, path);
 	return fail(SHMRING_E_EXISTS, "ring \"%s\" exists already (%s); attach to it or unlink it first",
 		    base_name(path), path);
 }
