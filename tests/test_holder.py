@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 import shmring
+from shmring.cli.look import summary
+from shmring.cli.options import Place
 from shmring.errors import NotDurable
 
 SHMRING = os.path.join(os.path.dirname(sys.executable), "shmring")
@@ -310,3 +312,15 @@ def test_a_ring_elsewhere_that_the_dead_have_left_names_its_path_for_gc(
         shmring.create(path=path, slots=1024)
     subprocess.run([SHMRING, "gc", path], check=True)
     assert not path.exists()
+
+
+def test_stat_breaks_no_word_of_the_command_that_it_names(
+    ring: shmring.Ring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ring.subscribe("audit")
+    with ring.producer() as out:
+        out.push(b"x")
+    stats = ring.stats()
+    for width in range(40, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert "drop-branch" in "\n".join(summary(Place(ring.name, None), stats)), width

@@ -60,7 +60,12 @@ def summary(place: Place, stats: RingStats) -> list[str]:
     if used and holder:
         width = shutil.get_terminal_size().columns
         lines += textwrap.wrap(
-            clean(holder["words"]), width, initial_indent="> ", subsequent_indent="  "
+            clean(holder["words"]),
+            width,
+            initial_indent="> ",
+            subsequent_indent="  ",
+            break_long_words=False,
+            break_on_hyphens=False,  # a command in it is there to be copied
         )
     return lines
 
