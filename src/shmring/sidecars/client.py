@@ -271,6 +271,7 @@ class SidecarClient(Closing):
         while request.pieces:  # pop: its slots are free as soon as the caller is done with it
             yield self._decode(request.pieces.pop())
         if request.failure is not None:
+            self._mailbox.close()  # a task that fails keeps no memory
             raise SidecarError(f'sidecar "{self.name}" raised:\n{request.failure}')
 
     def _decode(self, piece: _Piece) -> pa.RecordBatch:
