@@ -106,9 +106,9 @@ def mark() -> Mark:
     return Mark(time.monotonic(), _seconds_of_cores(), ours, kernel)
 
 
-def wait_until_alone(patience: float) -> None:
+def wait_until_alone(timeout: float) -> None:
     """Return when foreign processes have become quiet, or after so many seconds."""
-    until = time.monotonic() + patience
+    until = time.monotonic() + timeout
     while time.monotonic() < until:
         begun = mark()
         time.sleep(WINDOW)

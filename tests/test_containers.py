@@ -43,7 +43,7 @@ PRELUDE = """
             yield pa.record_batch({"x": [number]})
             number += 1
 
-    with SidecarClient("s", patience=300) as client:
+    with SidecarClient("s", connect_timeout=300) as client:
         for number, answer in enumerate(client.map(batches())):
             assert answer["x"][0].as_py() == number
             print(f"{number:256}", flush=True)

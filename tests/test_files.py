@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import shmring
-from shmring import beside
+from shmring import companions
 
 
 def path_of(name: str) -> Path:
@@ -48,7 +48,7 @@ def test_open_or_create_works_after_a_killed_creator(named, child, until):
         with shmring.open_or_create(named, slots=1024) as ring, ring.producer() as out:
             out.push(b"works")
         shmring.unlink(named)
-    assert not beside.drafts("/dev/shm")
+    assert not companions.drafts("/dev/shm")
 
 
 def test_creation_that_fails_leaves_another_ones_ring(named):
@@ -88,7 +88,7 @@ def test_close_of_a_temporary_ring_leaves_the_one_that_has_its_name_since(named)
     first = shmring.create(named, slots=1024, temporary=True)
     shmring.unlink(named)
     with shmring.create(named, slots=1024) as second:
-        kept = Path(beside.place(second.path, beside.SINK, str(uuid.uuid4())))
+        kept = Path(companions.place(second.path, companions.SINK, str(uuid.uuid4())))
         kept.write_text("record")
         first.close()
         with shmring.attach(named) as again:
@@ -180,7 +180,7 @@ def staged(ring):
     """Makes a job's folder beside the ring."""
 
     def make(kind: str, owner: str) -> Path:
-        folder = Path(beside.place(ring.path, kind, owner))
+        folder = Path(companions.place(ring.path, kind, owner))
         folder.mkdir()
         (folder / "0-1").write_bytes(b"rows")
         return folder
@@ -190,9 +190,9 @@ def staged(ring):
 
 @pytest.mark.alone
 def test_gc_removes_what_dead_drivers_have_staged_beside_a_living_ring(ring, staged):
-    gone = staged(beside.STAGING, str(uuid.uuid4()))
+    gone = staged(companions.STAGING, str(uuid.uuid4()))
     living = str(uuid.uuid4())
-    stays = staged(beside.STAGING, living)
+    stays = staged(companions.STAGING, living)
     with ring.producer(f"spark write {living}"):
         assert shmring.gc(ring.name) == []
         assert not gone.exists()
@@ -211,7 +211,7 @@ def test_gc_asks_the_kernel_whether_a_driver_lives(ring, staged, child):
     """
     driver = child(code, ring.name, job)
     driver.line()
-    folder = staged(beside.STAGING, job)
+    folder = staged(companions.STAGING, job)
     shmring.gc()
     assert folder.exists()
     driver.kill()

@@ -19,7 +19,7 @@ import psycopg
 from benchmarks.payload import MESSAGE
 from shmring.errors import Empty, Full
 from shmring.table_ring import TableRing
-from shmring.table_ring.postgresql import PATIENCE
+from shmring.table_ring.postgresql import LONGEST_WAIT
 
 __all__ = [
     "INVENTORS",
@@ -272,12 +272,15 @@ def _steps(queue: str, count: int) -> tuple[tuple[str, ...], tuple[str, str]]:
         f"PERFORM shmring_look_pop('main', {me}, false);",
     )
     if count == 1:
-        push = f"number := shmring_push_one(one, 1, {PATIENCE});"
-        pop = f"data := shmring_pop_one({me}, {PATIENCE});"
+        push = f"number := shmring_push_one(one, 1, {LONGEST_WAIT});"
+        pop = f"data := shmring_pop_one({me}, {LONGEST_WAIT});"
         found = "found_count := ({} IS NOT NULL)::int;".format
         return (push + found("number"), pop + found("data")), misses
     push = (
         "number := shmring_push_many(rows_, 1);"
         f" found_count := CASE WHEN number IS NULL THEN 0 ELSE {count} END;"
     )
-    return (push, f"PERFORM FROM shmring_pop_many({me}, {count}, {PATIENCE}); {counted}"), misses
+    return (
+        push,
+        f"PERFORM FROM shmring_pop_many({me}, {count}, {LONGEST_WAIT}); {counted}",
+    ), misses

@@ -28,7 +28,7 @@ from breaks import CORE
 PAGE = Path(__file__).parents[2] / "docs" / "orderings.md"
 TOLD = "<!-- what follows is written by `make orderings` -->"
 WALKS, STATES = 3000, 50_000  # for each case
-PATIENCE = 10  # times as many walks for the case that noticed the last time
+MORE_WALKS = 10  # times as many walks for the case that noticed the last time
 SECONDS = 120
 NO_ORDERINGS = {"atomics.h", "atomics.c"}  # they define them
 OPEN = "**open**"
@@ -187,7 +187,9 @@ class Judge:
     def case_for(self, ordering: Ordering, known: str) -> str:
         """Return the case, or nothing."""
         explorer = self.explorer
-        if known in explorer.cases and explorer.notices(ordering, known, PATIENCE * WALKS, STATES):
+        if known in explorer.cases and explorer.notices(
+            ordering, known, MORE_WALKS * WALKS, STATES
+        ):
             return known
         fences = ordering.access == "light_barrier"
         with_it = [c for c in explorer.cases if ordering.place in explorer.executed[c, fences]]
@@ -236,7 +238,9 @@ def main() -> int:
             judge.explorer.learn(pool, fences)
         if only_known:
             seen = pool.map(
-                lambda o: known[o] * judge.explorer.notices(o, known[o], PATIENCE * WALKS, STATES),
+                lambda o: (
+                    known[o] * judge.explorer.notices(o, known[o], MORE_WALKS * WALKS, STATES)
+                ),
                 wanted,
             )
         else:

@@ -51,7 +51,7 @@ PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, 
 	const struct names *names = &ring_of(&self->handle)->state->names;
 	PyObject *const order[] = {names->nbytes, names->timeout, names->align};
 	PyObject *sorted[3] = {NULL};
-	struct patience patience = {.timeout = self->timeout};
+	struct wait_state waiting = {.timeout = self->timeout};
 	uint64_t nbytes;
 	uint64_t slots;
 	int64_t align = -1;
@@ -60,7 +60,7 @@ PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, 
 	if (!arguments_sort("claim", "the size of the message in bytes", args, nargs, kwnames, order, 1, 3,
 			    sorted) ||
 	    !parse_count(sorted[0], "nbytes", INT64_MAX, &nbytes) ||
-	    (sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) ||
+	    (sorted[1] && !parse_timeout(sorted[1], &waiting.timeout)) ||
 	    (sorted[2] && !parse_align(sorted[2], &align)) || !producer_usable(self))
 		return NULL;
 	if (nbytes > UINT32_MAX)
@@ -77,11 +77,11 @@ PyObject *producer_claim(PyObject *op, PyObject *const *args, Py_ssize_t nargs, 
 			if (status >= 0)
 				return claim_new(self, (uint64_t)status, nbytes, align);
 		}
-		retry = producer_retry(self, (int)status, slots, &patience);
+		retry = producer_retry(self, (int)status, slots, &waiting);
 	} while (retry == RETRY_AGAIN);
 	if (retry == RETRY_OVER && self->drop)
 		shmring_count_dropped(self->core);
-	return retry == RETRY_OVER ? raise_full(self, &patience) : NULL;
+	return retry == RETRY_OVER ? raise_full(self, &waiting) : NULL;
 }
 
 static bool claim_usable(struct claim *self)

@@ -54,7 +54,7 @@ bool journal_find(struct producer *self, uint32_t *branch)
 	return true;
 }
 
-bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, struct patience *patience)
+bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, struct wait_state *waiting)
 {
 	struct shmring_branch_info info;
 	enum retry retry;
@@ -64,12 +64,12 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 	if (!producer_usable(self)) /* closed while this call copied */
 		return false;
 	/* "Do not wait" is meant for room; a disk is always waited for. */
-	if (patience->deadline == 0)
-		patience->deadline = patience->timeout ? deadline_after(patience->timeout) : FOREVER;
+	if (waiting->deadline == 0)
+		waiting->deadline = waiting->timeout ? deadline_after(waiting->timeout) : FOREVER;
 	do {
 		handle_pin(&self->handle);
 		Py_BEGIN_ALLOW_THREADS status = shmring_wait_released(
-		    ring_of(&self->handle)->core, branch, message_id + 1, patience->deadline, self->wait);
+		    ring_of(&self->handle)->core, branch, message_id + 1, waiting->deadline, self->wait);
 		Py_END_ALLOW_THREADS journalled = status == SHMRING_OK && is_journal(self, branch, &info);
 		(void)handle_unpin(&self->handle);
 		if (journalled)
@@ -97,20 +97,20 @@ PyObject *producer_wait_durable(PyObject *op, PyObject *const *args, Py_ssize_t 
 	struct producer *self = (struct producer *)op;
 	PyObject *const order[] = {NULL, ring_of(&self->handle)->state->names.timeout};
 	PyObject *sorted[2] = {NULL};
-	struct patience patience = {.timeout = FOREVER};
+	struct wait_state waiting = {.timeout = FOREVER};
 	uint64_t message_id;
 	uint32_t branch;
 
 	if (!arguments_sort("wait_durable", "the message_id", args, nargs, kwnames, order, 1, 2, sorted) ||
 	    !parse_count(sorted[0], "message_id", INT64_MAX, &message_id) ||
-	    (sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) || !producer_usable(self))
+	    (sorted[1] && !parse_timeout(sorted[1], &waiting.timeout)) || !producer_usable(self))
 		return NULL;
 	if (shmring_find_branch(ring_of(&self->handle)->core, JOURNAL_BRANCH, &branch)) {
 		(void)journal_find(self, &branch);
 		return NULL;
 	}
-	patience.deadline = deadline_after(patience.timeout);
-	if (!journal_await(self, branch, message_id, &patience))
+	waiting.deadline = deadline_after(waiting.timeout);
+	if (!journal_await(self, branch, message_id, &waiting))
 		return NULL;
 	Py_RETURN_NONE;
 }

@@ -248,18 +248,18 @@ enum retry handle_waited(struct handle *handle, int status)
 
 /* The winner of a race has done its work, so that the next try is likely to
  * succeed; now and then others get the GIL. */
-static enum retry contended(struct handle *handle, struct patience *patience)
+static enum retry contended(struct handle *handle, struct wait_state *waiting)
 {
 	int64_t now;
 
-	if (++patience->contended % CONTENDED_SPIN)
+	if (++waiting->contended % CONTENDED_SPIN)
 		return RETRY_AGAIN;
 	now = deadline_after(0);
-	if (patience->deadline == 0)
-		patience->deadline = deadline_after(patience->timeout);
-	if (patience->contended == CONTENDED_SPIN)
-		patience->grace = now + CONTENDED_GRACE_NS;
-	else if (now > patience->grace && now > patience->deadline)
+	if (waiting->deadline == 0)
+		waiting->deadline = deadline_after(waiting->timeout);
+	if (waiting->contended == CONTENDED_SPIN)
+		waiting->grace = now + CONTENDED_GRACE_NS;
+	else if (now > waiting->grace && now > waiting->deadline)
 		return RETRY_OVER;
 	(void)handle_wait(handle, yield, 0, 0);
 	return PyErr_CheckSignals() ? RETRY_RAISED : RETRY_AGAIN;
@@ -267,18 +267,18 @@ static enum retry contended(struct handle *handle, struct patience *patience)
 
 /* What to do after the core has refused something with `status`. The handle may
  * have been closed when this returns. */
-enum retry handle_retry(struct handle *handle, int status, struct patience *patience, wait_function *wait,
+enum retry handle_retry(struct handle *handle, int status, struct wait_state *waiting, wait_function *wait,
 			uint64_t wanted)
 {
-	if (status == SHMRING_UNAVAILABLE && patience->timeout == 0)
+	if (status == SHMRING_UNAVAILABLE && waiting->timeout == 0)
 		return RETRY_OVER;
 	if (status == SHMRING_CONTENDED)
-		return contended(handle, patience);
+		return contended(handle, waiting);
 	if (status != SHMRING_UNAVAILABLE) {
 		raise_status(ring_of(handle), status);
 		return RETRY_RAISED;
 	}
-	if (patience->deadline == 0)
-		patience->deadline = deadline_after(patience->timeout);
-	return handle_waited(handle, handle_wait(handle, wait, wanted, patience->deadline));
+	if (waiting->deadline == 0)
+		waiting->deadline = deadline_after(waiting->timeout);
+	return handle_waited(handle, handle_wait(handle, wait, wanted, waiting->deadline));
 }

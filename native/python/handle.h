@@ -110,7 +110,7 @@ struct ring {
 		     (op, args, nargs, names))
 
 /* How long a call goes on trying. */
-struct patience {
+struct wait_state {
 	int64_t timeout; /* ns; 0: one try */
 	int64_t deadline; /* 0: not needed yet */
 	int64_t grace; /* lost races are no reason to give up before */
@@ -144,7 +144,7 @@ int64_t deadline_after(int64_t timeout);
 void handle_pause(struct handle *handle);
 int handle_wait(struct handle *handle, wait_function *wait, uint64_t wanted, int64_t deadline);
 enum retry handle_waited(struct handle *handle, int status);
-enum retry handle_retry(struct handle *handle, int status, struct patience *patience, wait_function *wait,
+enum retry handle_retry(struct handle *handle, int status, struct wait_state *waiting, wait_function *wait,
 			uint64_t wanted);
 
 #ifdef Py_GIL_DISABLED

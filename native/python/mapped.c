@@ -23,12 +23,12 @@ static int (*has_the_gil)(void);
 
 /* More than a thread inside takes: 5 s each to hand back, to leave the branch and to detach, where another process
  * is stopped while it joins or recovers. */
-#define END_PATIENCE_NS (20 * INT64_C(1000000000))
+#define END_TIMEOUT_NS (20 * INT64_C(1000000000))
 
 static void await_threads_inside(void)
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
-	int64_t deadline = deadline_after(END_PATIENCE_NS);
+	int64_t deadline = deadline_after(END_TIMEOUT_NS);
 
 	while (atomic_load_explicit(&threads_inside, memory_order_seq_cst) > 0 && deadline_after(0) < deadline)
 		nanosleep(&pause, NULL);

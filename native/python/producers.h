@@ -45,7 +45,7 @@ static inline uint8_t shift_for(const void *slot, int64_t align)
 
 /* durable.c */
 bool journal_find(struct producer *self, uint32_t *branch);
-bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, struct patience *patience);
+bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, struct wait_state *waiting);
 PyObject *producer_wait_durable(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* push.c */
@@ -64,9 +64,9 @@ struct pushing {
 
 PyObject *push_message(struct producer *producer, const struct pushing *message, int64_t timeout);
 bool producer_fits(struct producer *producer, uint64_t slots);
-enum retry producer_retry(struct producer *producer, int status, uint64_t slots, struct patience *patience);
-PyObject *raise_full(struct producer *producer, const struct patience *patience);
-PyObject *producer_full(struct producer *producer, uint64_t messages, const struct patience *patience);
+enum retry producer_retry(struct producer *producer, int status, uint64_t slots, struct wait_state *waiting);
+PyObject *raise_full(struct producer *producer, const struct wait_state *waiting);
+PyObject *producer_full(struct producer *producer, uint64_t messages, const struct wait_state *waiting);
 PyObject *producer_push(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *producer_push_end(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 

@@ -6,11 +6,11 @@
 /* --- trying again ------------------------------------------------------------------ */
 
 /* Another thread copies into this producer's claim without the GIL. */
-static enum retry stand_by(struct producer *self, struct patience *patience)
+static enum retry stand_by(struct producer *self, struct wait_state *waiting)
 {
-	if (patience->deadline == 0)
-		patience->deadline = deadline_after(patience->timeout);
-	else if (deadline_after(0) > patience->deadline) {
+	if (waiting->deadline == 0)
+		waiting->deadline = deadline_after(waiting->timeout);
+	else if (deadline_after(0) > waiting->deadline) {
 		PyErr_Format(error_class(ring_of(&self->handle)->state, SHMRING_E_CLAIM_OPEN),
 			     "another thread is pushing a large message through this producer of ring \"%U\"; "
 			     "give each thread its own producer",
@@ -29,24 +29,24 @@ static int wait_space(struct handle *handle, uint64_t slots, int64_t deadline)
 }
 
 /* What to do after a call on the core's producer has answered `status`. */
-enum retry producer_retry(struct producer *self, int status, uint64_t slots, struct patience *patience)
+enum retry producer_retry(struct producer *self, int status, uint64_t slots, struct wait_state *waiting)
 {
 	enum retry retry;
 
 	if (!producer_usable(self)) /* closed while this call copied */
 		return RETRY_RAISED;
-	retry = status == STATUS_BUSY ? stand_by(self, patience)
-				      : handle_retry(&self->handle, status, patience, wait_space, slots);
+	retry = status == STATUS_BUSY ? stand_by(self, waiting)
+				      : handle_retry(&self->handle, status, waiting, wait_space, slots);
 	return retry != RETRY_RAISED && !producer_usable(self) ? RETRY_RAISED : retry;
 }
 
-PyObject *raise_full(struct producer *self, const struct patience *patience)
+PyObject *raise_full(struct producer *self, const struct wait_state *waiting)
 {
 	char holder[EXPLANATION_BYTES];
 	PyObject *seconds;
 
 	shmring_explain_full(ring_of(&self->handle)->core, holder, sizeof holder);
-	seconds = seconds_text(patience->timeout);
+	seconds = seconds_text(waiting->timeout);
 	if (seconds)
 		PyErr_Format(ring_of(&self->handle)->state->full,
 			     "ring \"%U\" was full for %U s, and this was not published: %s. If that is as it "
@@ -57,10 +57,10 @@ PyObject *raise_full(struct producer *self, const struct patience *patience)
 }
 
 /* The ring was full until the end, and `messages` were not published. */
-PyObject *producer_full(struct producer *self, uint64_t messages, const struct patience *patience)
+PyObject *producer_full(struct producer *self, uint64_t messages, const struct wait_state *waiting)
 {
 	if (!self->drop)
-		return raise_full(self, patience);
+		return raise_full(self, waiting);
 	for (uint64_t i = 0; i < messages; i++)
 		shmring_count_dropped(self->core);
 	return PyLong_FromLong(-1);
@@ -137,19 +137,19 @@ static int push_now(struct producer *self, const struct pushing *m, uint64_t *me
 static PyObject *push_on(struct producer *self, const struct pushing *m, int64_t timeout, uint32_t journal,
 			 int status, uint64_t message_id)
 {
-	struct patience patience = {.timeout = timeout};
+	struct wait_state waiting = {.timeout = timeout};
 
 	while (status) {
 		enum retry retry =
-		    producer_retry(self, status, shmring_slots_for(m->length, m->align >= 0), &patience);
+		    producer_retry(self, status, shmring_slots_for(m->length, m->align >= 0), &waiting);
 
 		if (retry == RETRY_OVER)
-			return producer_full(self, 1, &patience);
+			return producer_full(self, 1, &waiting);
 		if (retry == RETRY_RAISED)
 			return NULL;
 		status = push_now(self, m, &message_id);
 	}
-	if (m->durable && !journal_await(self, journal, message_id, &patience))
+	if (m->durable && !journal_await(self, journal, message_id, &waiting))
 		return NULL;
 	return PyLong_FromUnsignedLongLong(message_id);
 }

@@ -175,14 +175,14 @@ PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nar
 	const struct names *names = &ring_of(&self->handle)->state->names;
 	PyObject *const order[] = {NULL, names->timeout, names->durable};
 	PyObject *sorted[3] = {NULL};
-	struct patience patience = {.timeout = self->timeout};
+	struct wait_state waiting = {.timeout = self->timeout};
 	uint32_t journal = 0;
 	bool durable = false;
 	struct rows rows = {0};
 	PyObject *result = NULL;
 
 	if (!arguments_sort("push_many", "the rows", args, nargs, kwnames, order, 1, 3, sorted) ||
-	    (sorted[1] && !parse_timeout(sorted[1], &patience.timeout)) ||
+	    (sorted[1] && !parse_timeout(sorted[1], &waiting.timeout)) ||
 	    (sorted[2] && !parse_flag(sorted[2], &durable)))
 		return NULL;
 	/* Usable is asked last: getting the rows may run any code. */
@@ -194,14 +194,14 @@ PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nar
 
 		if (rows.count)
 			while ((status = push_rows(self, &rows, &message_id)) != SHMRING_OK &&
-			       (retry = producer_retry(self, status, rows.count, &patience)) == RETRY_AGAIN)
+			       (retry = producer_retry(self, status, rows.count, &waiting)) == RETRY_AGAIN)
 				;
 		if (status == SHMRING_OK) {
 			if (!durable || !rows.count ||
-			    journal_await(self, journal, message_id + rows.count - 1, &patience))
+			    journal_await(self, journal, message_id + rows.count - 1, &waiting))
 				result = PyLong_FromUnsignedLongLong(message_id);
 		} else if (retry == RETRY_OVER)
-			result = producer_full(self, rows.count, &patience);
+			result = producer_full(self, rows.count, &waiting);
 	}
 	rows_free(&rows);
 	return result;

@@ -44,7 +44,7 @@ static int wait_message(struct handle *handle, uint64_t Py_UNUSED(wanted), int64
 }
 
 /* What to do after shmring_take() has answered `status`. */
-static enum retry consumer_retry(struct consumer *self, int status, struct patience *patience)
+static enum retry consumer_retry(struct consumer *self, int status, struct wait_state *waiting)
 {
 	enum retry retry;
 
@@ -52,7 +52,7 @@ static enum retry consumer_retry(struct consumer *self, int status, struct patie
 		raise_overrun(self);
 		return RETRY_RAISED;
 	}
-	retry = handle_retry(&self->handle, status, patience, wait_message, 0);
+	retry = handle_retry(&self->handle, status, waiting, wait_message, 0);
 	return retry != RETRY_RAISED && !consumer_usable(self) ? RETRY_RAISED : retry;
 }
 
@@ -104,7 +104,7 @@ static inline int take_now(struct consumer *self, uint32_t messages, struct shmr
 static enum taking take_on(struct consumer *self, uint32_t messages, int64_t timeout, uint64_t ends, int status,
 			   struct shmring_lease *lease, struct shmring_message *message)
 {
-	struct patience patience = {.timeout = timeout};
+	struct wait_state waiting = {.timeout = timeout};
 	enum retry retry;
 
 	while (status) {
@@ -112,7 +112,7 @@ static enum taking take_on(struct consumer *self, uint32_t messages, int64_t tim
 			self->ends++;
 			return TAKING_END;
 		}
-		retry = consumer_retry(self, status, &patience);
+		retry = consumer_retry(self, status, &waiting);
 		if (retry == RETRY_OVER)
 			raise_empty(self, timeout);
 		if (retry != RETRY_AGAIN)

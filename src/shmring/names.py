@@ -16,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from shmring import _shmring, beside
+from shmring import _shmring, companions
 from shmring.errors import NoSpace, PermissionRefused, RingExists, RingNotFound, ShmringError
 
 SHM_FOLDER = "/dev/shm"
@@ -148,9 +148,9 @@ def unlink(name: str | None = None, *, path: Path | None = None) -> None:
 
 def remove(path: str, uuid: bytes | None = None) -> None:
     """Unlink the ring at this path, or only the one with this uuid, and what is kept beside it."""
-    kept = beside.kept_beside(path)  # not afterwards: another ring may take the name
+    kept = companions.companions_of(path)  # not afterwards: another ring may take the name
     _shmring.unlink(path, uuid, _shm_unlink(path))
-    beside.discard(kept)
+    companions.discard(kept)
 
 
 def _shm_unlink(path: str) -> Callable[[], None] | None:
@@ -194,11 +194,11 @@ def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
     -------
     whether the ring goes, and the paths of what goes beside it
     """
-    kept = beside.kept_beside(path)
+    kept = companions.companions_of(path)
     reaped = _shmring.reapable(path) if dry_run else _shmring.reap(path)
-    left = kept if reaped else beside.left_by_the_dead(path, _living)
+    left = kept if reaped else companions.left_by_the_dead(path, _living)
     if not dry_run:
-        beside.discard(left)
+        companions.discard(left)
     return reaped, left
 
 
@@ -231,10 +231,10 @@ def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False)
     -------
     paths of what goes
     """
-    left = beside.orphans(folder, file)
+    left = companions.orphans(folder, file)
     if not dry_run:
-        beside.discard(left)
-    for draft in beside.drafts(folder):
+        companions.discard(left)
+    for draft in companions.drafts(folder):
         with suppress(ShmringError):
             if _shmring.reapable(draft) if dry_run else _shmring.reap(draft):
                 left.append(draft)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import shmring
-from shmring.beside import SINK, place
+from shmring.companions import SINK, place
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 

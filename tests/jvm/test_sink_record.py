@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import shmring
-from shmring.beside import SINK, place
+from shmring.companions import SINK, place
 
 SMALL = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"']
 

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import shmring
-from shmring.beside import STAGING, place
+from shmring.companions import STAGING, place
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 

@@ -44,7 +44,7 @@ class Answer:
     batches: list[pa.RecordBatch]
     again: int = 0  # how often it was begun again
     error: str = ""
-    welcome: int = 0
+    batches_wanted: int = 0
     pieces: int = 0
 
     def column(self, name: str) -> list[Any]:
@@ -98,5 +98,5 @@ def _answer_of(inbox: shmring.Consumer, number: int) -> Answer:
             if body.size:
                 answer.batches.append(decode_batch(body, None, ring="answers", message_id=0))
         if head.flags & FLAG_LAST:
-            answer.welcome = head.batches
+            answer.batches_wanted = head.batches
             return answer

@@ -51,7 +51,7 @@ def test_time_that_a_client_waits_for_room_is_measured(name, client, thread, unt
 
 def test_request_that_was_never_sent_is_no_retry(name, client, thread, until):
     with full_ring(name) as first:
-        it = client(patience=600)
+        it = client(connect_timeout=600)
         asking = thread(lambda: list(it.map([numbers(0, 10_000)])))
         until(lambda: waits(first))
     with full_ring(name) as second, second.consumer("workers") as inbox:

@@ -29,7 +29,7 @@ def ask(name, thread):
 
     def ask_all(*requests, **options):
         def run(batches):
-            with SidecarClient(name, patience=60, **options) as client:
+            with SidecarClient(name, connect_timeout=60, **options) as client:
                 return list(client.map(batches))
 
         threads = [thread(run, batches) for batches in requests]

@@ -75,7 +75,7 @@ def test_requests_of_a_killed_worker_go_to_another_one(
 ):
     sidecar = serve(function, workers=workers)
     batches = [numbers(i) for i in range(50)]
-    with SidecarClient(name, patience=60) as client:
+    with SidecarClient(name, connect_timeout=60) as client:
         assert list(client.map(batches)) == [b for b in batches for _ in range(pieces)]
     until(lambda: sidecar.restarts == 1, "the restart")
     assert len(set(sidecar.pids)) == workers
@@ -85,7 +85,7 @@ def test_killing_workers_all_the_time_loses_doubles_and_disorders_nothing(serve,
     sidecar = serve("slow", workers=3)
     batches = [numbers(i) for i in range(120)]
     got = []
-    with SidecarClient(name, in_flight=6, patience=60) as client:
+    with SidecarClient(name, in_flight=6, connect_timeout=60) as client:
         for i, answer in enumerate(client.map(batches)):
             got.append(answer)
             if i % 20 == 10:
@@ -96,7 +96,10 @@ def test_killing_workers_all_the_time_loses_doubles_and_disorders_nothing(serve,
 
 def test_batch_that_kills_every_worker_fails_its_client_only(serve, name):
     serve("die_on_seven", workers=2)
-    with SidecarClient(name, patience=60) as poisoned, SidecarClient(name, patience=60) as other:
+    with (
+        SidecarClient(name, connect_timeout=60) as poisoned,
+        SidecarClient(name, connect_timeout=60) as other,
+    ):
         answers = other.map(numbers(i * 10 + 10) for i in range(20))
         next(answers)
         with pytest.raises(shmring.SidecarUnavailable, match="have died over the same batch"):
@@ -109,13 +112,13 @@ def test_terminated_worker_is_replaced(serve, name, until):
     sidecar = serve("identity")
     os.kill(sidecar.pids[0], signal.SIGTERM)
     until(lambda: sidecar.restarts == 1, "the restart")
-    with SidecarClient(name, patience=60) as client:
+    with SidecarClient(name, connect_timeout=60) as client:
         assert list(client.map([numbers(0)])) == [numbers(0)]
 
 
 def test_what_a_slow_client_has_not_read_is_left_to_the_next_worker(serve, name, until):
     sidecar = serve("many")
-    with SidecarClient(name, reply_slots=1024, patience=60) as client:
+    with SidecarClient(name, reply_slots=1024, connect_timeout=60) as client:
         answers = client.map([numbers(0, 1), numbers(1, 299)])
         first = next(answers).column(0)[0].as_py()
         (reply_ring,) = reply_rings(name)
@@ -143,7 +146,7 @@ def test_stop_does_not_wait_for_a_replacement_that_is_still_loading(serve, name,
 
 def test_end_of_the_sidecar_is_said_within_the_patience(serve, name):
     sidecar = serve("slow")
-    with SidecarClient(name, patience=0.5) as client:
+    with SidecarClient(name, connect_timeout=0.5) as client:
         answers = client.map(numbers(i) for i in range(1000))
         next(answers)
         sidecar.stop()
@@ -153,7 +156,7 @@ def test_end_of_the_sidecar_is_said_within_the_patience(serve, name):
 
 def test_killed_supervisor_takes_its_workers_along_and_clients_are_told(supervisor, name, until):
     process, pids = supervisor("slow")
-    with SidecarClient(name, patience=0.5) as client:
+    with SidecarClient(name, connect_timeout=0.5) as client:
         answers = client.map(numbers(i) for i in range(1000))
         next(answers)
         process.kill()
@@ -183,7 +186,7 @@ def test_worker_that_hangs_in_its_function_ends_with_the_supervisor_too(
     process, pids = supervisor("wait_for_marker")
 
     def ask():
-        with SidecarClient(name, patience=0.1) as client:
+        with SidecarClient(name, connect_timeout=0.1) as client:
             list(client.map([numbers(0), numbers(1)]))
 
     asking = thread(ask)
@@ -219,7 +222,7 @@ def test_new_sidecar_goes_on_with_the_requests_of_a_killed_one(
     process, _ = supervisor("wait_for_marker")
 
     def ask():
-        with SidecarClient(name, patience=60) as client:
+        with SidecarClient(name, connect_timeout=60) as client:
             return list(client.map([numbers(i) for i in range(10)]))
 
     asking = thread(ask)

@@ -77,7 +77,7 @@ def test_client_that_finds_no_memory_at_all_says_what_to_set(in_64_mb):
             clients = []
             try:
                 while True:
-                    clients.append(SidecarClient("s", patience=0))
+                    clients.append(SidecarClient("s", connect_timeout=0))
             except shmring.NoSpace as error:
                 print(len(clients), error)
             for client in clients:
@@ -99,12 +99,14 @@ def test_client_waits_for_memory_and_says_so_if_there_comes_none(in_64_mb):
         with Sidecar("functions:identity", name="s", slots=1024):
             first = SidecarClient("s", reply_slots=131072)
             try:
-                SidecarClient("s", reply_slots=131072, patience=0.2)
+                SidecarClient("s", reply_slots=131072, connect_timeout=0.2)
             except shmring.NoSpace as error:
                 print(error)
             made = []
             waiting = threading.Thread(
-                target=lambda: made.append(SidecarClient("s", reply_slots=131072, patience=300))
+                target=lambda: made.append(
+                    SidecarClient("s", reply_slots=131072, connect_timeout=300)
+                )
             )
             waiting.start()
             with shmring.attach("sidecar.s", read_only=True) as ring:
@@ -117,7 +119,7 @@ def test_client_waits_for_memory_and_says_so_if_there_comes_none(in_64_mb):
         """
     )
     error, done = said.splitlines()
-    assert "waited 0.2 s, patience=...): all reply rings (1) take 41." in error
+    assert "waited 0.2 s, connect_timeout=...): all reply rings (1) take 41." in error
     assert done == "True"
 
 
@@ -131,7 +133,7 @@ def test_kept_clients_give_way_to_one_that_needs_their_memory(in_64_mb):
         with Sidecar("functions:identity", name="s", slots=1024):
             with Sidecar("functions:identity", name="t", slots=1024):
                 for name, count in [("s", 65536), ("t", 65536), ("s", 131072), ("t", 131072)]:
-                    ask = through(name, reply_slots=count, patience=300)
+                    ask = through(name, reply_slots=count, connect_timeout=300)
                     assert list(ask([numbers(1)])) == [numbers(1)]
                     print(name, *slots("reply."))
         """

@@ -18,12 +18,12 @@ from shmring.sidecars.wire import request_ring_name
 
 def test_no_sidecar_is_said_within_the_patience(client):
     with pytest.raises(shmring.SidecarUnavailable, match="start it with `shmring sidecar"):
-        client(patience=0)
+        client(connect_timeout=0)
 
 
 def test_client_waits_for_a_sidecar_that_comes_later(serve, client, thread, name):
     def run():
-        with client(patience=20) as it:
+        with client(connect_timeout=20) as it:
             return list(it.map([numbers(1)]))
 
     waiting = thread(run)
@@ -32,14 +32,14 @@ def test_client_waits_for_a_sidecar_that_comes_later(serve, client, thread, name
 
 
 def test_patience_is_named_where_it_ends(client):
-    with pytest.raises(shmring.SidecarUnavailable, match=r"waited 0 s, patience=\.\.\."):
-        client(patience=0)
+    with pytest.raises(shmring.SidecarUnavailable, match=r"waited 0 s, connect_timeout=\.\.\."):
+        client(connect_timeout=0)
 
 
 def test_sidecars_that_are_there_are_listed_where_one_is_not(serve, name):
     serve("identity")
     with pytest.raises(shmring.SidecarUnavailable, match="did not start") as caught:
-        SidecarClient(f"{name}-typo", patience=0)
+        SidecarClient(f"{name}-typo", connect_timeout=0)
     listed = str(caught.value).partition("there are ")[2].partition(";")[0]
     assert f'"{name}"' in listed.split(", ")
 
@@ -57,7 +57,7 @@ def test_worker_that_loads_is_waited_for_longer_than_one_that_is_not_there(
     )
 
     def ask():
-        with client(patience=0) as it:
+        with client(connect_timeout=0) as it:
             return list(it.map([numbers(1)]))
 
     asking = thread(ask)
@@ -73,7 +73,7 @@ def test_client_that_gives_up_says_that_the_workers_are_loading(
     starting = thread(serve, "LoadedWithMarker")
     until(marker.with_suffix(".begun").exists)
     with (
-        client(patience=0, timeout=0.1) as it,
+        client(connect_timeout=0, timeout=0.1) as it,
         pytest.raises(shmring.SidecarUnavailable, match=r"timeout=\.\.\.") as caught,
     ):
         list(it.map([numbers(1)]))
@@ -120,7 +120,7 @@ def test_pause_of_the_caller_does_not_count_as_silence_of_the_sidecar(serve, cli
     with client(timeout=5, in_flight=1) as it:
         answers = it.map([numbers(0), numbers(1)])
         next(answers)
-        it._last_sign -= 3600
+        it._last_heard -= 3600
         assert next(answers) == numbers(1)
 
 
@@ -162,7 +162,7 @@ def test_requests_under_way_are_asked_again_where_the_sidecar_was_started_anew(
 ):
     """The second sidecar has a new ring of the same name; the first one's is gone."""
     first = serve("wait_for_marker")
-    with client(patience=60) as it:
+    with client(connect_timeout=60) as it:
         mapping = thread(lambda: list(it.map([numbers(i) for i in range(5)])))
         until(marker.with_suffix(".begun").exists)
         for pid in first.pids:

@@ -11,7 +11,7 @@ from functions import for_udfs, numbers
 
 import shmring
 from shmring.sidecars.combining import combined, joined
-from shmring.sidecars.slices import slices, together, welcome
+from shmring.sidecars.slices import batches_wanted, slices, together
 
 HOUR = 3_600_000.0  # ms
 
@@ -26,7 +26,7 @@ def test_function_gets_so_many_rows_at_a_time_and_answers_in_order(serve, ask):
     (answer,) = ask(numbers(0, 35), rows=10)
     assert answer.column("x") == list(range(35))
     assert answer.column("rows") == [10] * 30 + [5] * 5
-    assert 1 <= answer.welcome <= 64
+    assert 1 <= answer.batches_wanted <= 64
 
 
 def test_worker_outlives_an_inner_array_without_offsets(serve, ask):
@@ -122,14 +122,14 @@ def test_client_hears_of_slices_that_have_no_answer(serve, ask):
 def test_slow_function_wants_one_batch_a_request(serve, ask):
     serve("slow")
     (answer,) = ask(numbers(0, 20), rows=10)
-    assert answer.welcome == 1
+    assert answer.batches_wanted == 1
 
 
 def test_sidecar_that_joins_requests_wants_none_of_several_and_gives_slices(serve, ask):
     serve("with_rows", max_batch_rows=1000, max_wait_ms=HOUR)
     (answer,) = ask(numbers(0, 35), rows=10)
     assert answer.column("rows") == [10] * 30 + [5] * 5
-    assert answer.welcome == 0
+    assert answer.batches_wanted == 0
 
 
 def test_request_that_waits_for_others_is_not_joined_with_several_batches(serve, ask):
@@ -171,15 +171,15 @@ def test_slices_cover_the_batch():
     assert slices(numbers(0, 0), 10) == [numbers(0, 0)]
 
 
-def test_as_many_batches_are_welcome_as_take_two_milliseconds():
-    assert welcome(1, 0, 0) == welcome(64, 1000, 1000) == 64
-    assert welcome(10, 1_000_000, 1000) == 20
-    assert welcome(1, 10**10, 0) == welcome(64, 10**12, 0) == 1
+def test_as_many_batches_are_wanted_as_take_two_milliseconds():
+    assert batches_wanted(1, 0, 0) == batches_wanted(64, 1000, 1000) == 64
+    assert batches_wanted(10, 1_000_000, 1000) == 20
+    assert batches_wanted(1, 10**10, 0) == batches_wanted(64, 10**12, 0) == 1
 
 
-def test_no_more_batches_are_welcome_than_have_a_megabyte_of_answers():
-    assert welcome(8, 1000, 2 << 20) == 4
-    assert welcome(1, 1000, 1 << 30) == 1
+def test_no_more_batches_are_wanted_than_have_a_megabyte_of_answers():
+    assert batches_wanted(8, 1000, 2 << 20) == 4
+    assert batches_wanted(1, 1000, 1 << 30) == 1
 
 
 def test_answers_before_one_that_fails_come_first():

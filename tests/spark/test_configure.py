@@ -123,11 +123,11 @@ DRIVER = """
     for direct in ("true", "false"):
         spark.conf.set("spark.shmring.direct", direct)
         scored = spark.range(1000).mapInArrow(
-            shmring.spark.through(sys.argv[2], patience=0), "id long, score long"
+            shmring.spark.through(sys.argv[2], connect_timeout=0), "id long, score long"
         )
         print(scored.selectExpr("sum(score)").first()[0], flush=True)
     scored = spark.range(10).mapInArrow(
-        shmring.spark.through(f"{sys.argv[2]}-zipped", patience=0), "id long"
+        shmring.spark.through(f"{sys.argv[2]}-zipped", connect_timeout=0), "id long"
     )
     print(scored.count(), flush=True)
     spark.stop()

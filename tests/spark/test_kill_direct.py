@@ -178,7 +178,9 @@ def test_kill_on_one_or_both_hosts_costs_no_row_and_leaves_nothing(
     rng = random.Random(run)
     hosts = [Host(daemon, name) for daemon in cluster.daemons[1:]]
     spark = start(shared=run % 2 == 1)
-    frame = spark.range(COUNT, numPartitions=8).mapInArrow(through(name, patience=120), "id long")
+    frame = spark.range(COUNT, numPartitions=8).mapInArrow(
+        through(name, connect_timeout=120), "id long"
+    )
     assert is_direct(frame, name)
 
     def total() -> tuple[int, int]:

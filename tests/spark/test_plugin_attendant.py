@@ -91,7 +91,7 @@ def supervisors(name):
 
 def double(name):
     batch = pa.record_batch({"x": [1, 2, 3]})
-    with shmring.SidecarClient(name, patience=60) as client:
+    with shmring.SidecarClient(name, connect_timeout=60) as client:
         return [x for answer in client.map([batch]) for x in answer.column("x").to_pylist()]
 
 
@@ -233,7 +233,7 @@ def test_clients_wait_from_the_first_word_on_for_a_sidecar_that_loads(
     attendant.metrics()
 
     def ask():
-        with shmring.SidecarClient(name, patience=0) as client:
+        with shmring.SidecarClient(name, connect_timeout=0) as client:
             return [x for it in client.map([numbers(5)]) for x in it.column("x").to_pylist()]
 
     asking = thread(ask)
@@ -258,7 +258,7 @@ def test_clients_wait_for_a_sidecar_that_is_started_again(attend, name, marker, 
     until(marker.with_suffix(".begun").exists)
 
     def ask():
-        with shmring.SidecarClient(name, patience=0) as client:
+        with shmring.SidecarClient(name, connect_timeout=0) as client:
             return len(list(client.map([numbers(5)])))
 
     asking = thread(ask)
@@ -271,7 +271,7 @@ def test_sidecar_that_ends_in_vain_again_and_again_is_waited_for_no_longer(atten
     attendant = attend(sidecars={name: ours("FailsToLoad", name)})
     with (
         pytest.raises(shmring.SidecarUnavailable, match=r"no sidecar|has no living worker"),
-        shmring.SidecarClient(name, patience=0.1, timeout=600) as client,
+        shmring.SidecarClient(name, connect_timeout=0.1, timeout=600) as client,
     ):
         list(client.map([numbers(5)]))
     attendant.executor_dies()
@@ -331,7 +331,7 @@ def test_requests_under_way_go_to_the_sidecar_of_the_executor_that_takes_over(
     second.metrics()
 
     def ask():
-        with shmring.SidecarClient(name, patience=60) as client:
+        with shmring.SidecarClient(name, connect_timeout=60) as client:
             return list(client.map([numbers(i) for i in range(5)]))
 
     asking = thread(ask)

@@ -61,14 +61,14 @@ def stalled(
         gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)
         session.execute("SET search_path = stalling, pg_catalog, public")
 
-        def push(patience: int) -> int | None:
-            query = b"SELECT public.shmring_push_one('late', 0, %d)" % patience
+        def push(timeout: int) -> int | None:
+            query = b"SELECT public.shmring_push_one('late', 0, %d)" % timeout
             found = session.execute(query).fetchone()
             assert found is not None
             return found[0]
 
-        def begin(patience: int) -> Callable[[], int | None]:
-            running = thread(push, patience)
+        def begin(timeout: int) -> Callable[[], int | None]:
+            running = thread(push, timeout)
             until(lambda: gate.execute(STALLED.encode()).fetchone() == (1,))
 
             def end() -> int | None:

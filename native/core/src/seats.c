@@ -15,9 +15,9 @@
 
 /* Joins, leaves and recovery take microseconds; who holds the admin lock for
  * longer is stopped (SIGSTOP, a debugger), not dead. */
-#define ADMIN_PATIENCE_NS (5 * 1000 * 1000 * 1000LL)
+#define ADMIN_TIMEOUT_NS (5 * 1000 * 1000 * 1000LL)
 /* Who closes where his process has waited that long in vain: as if it were free now. */
-#define LEAVING_PATIENCE_NS (1000 * 1000LL)
+#define LEAVING_TIMEOUT_NS (1000 * 1000LL)
 #define NAP_NS 50000
 
 static off_t seat_offset(const shmring *r, uint32_t index)
@@ -49,7 +49,7 @@ bool admin_is_worth_waiting(const shmring *r, int64_t since_ns, bool leaving)
 {
 	bool briefly = leaving && lock_file_given_up(r->locks);
 
-	if (monotonic() - since_ns <= (briefly ? LEAVING_PATIENCE_NS : ADMIN_PATIENCE_NS))
+	if (monotonic() - since_ns <= (briefly ? LEAVING_TIMEOUT_NS : ADMIN_TIMEOUT_NS))
 		return true;
 	lock_file_give_up(r->locks);
 	return false;

@@ -69,7 +69,7 @@ static bool has_header(int fd, struct header *h)
 
 /* --- by somebody's word ----------------------------------------------------------- */
 
-#define PATIENCE_NS (5 * 1000 * 1000 * 1000LL)
+#define LOCK_TIMEOUT_NS (5 * 1000 * 1000 * 1000LL)
 
 static int fail_left_alone(const char *path)
 {
@@ -83,7 +83,7 @@ static int fail_not_found(const char *path)
 
 static int await_admin_lock(int fd, const char *path)
 {
-	int64_t deadline = monotonic() + PATIENCE_NS;
+	int64_t deadline = monotonic() + LOCK_TIMEOUT_NS;
 
 	while (!lock_byte(fd, ADMIN_LOCK_OFFSET)) {
 		if (monotonic() > deadline)

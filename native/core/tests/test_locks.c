@@ -245,7 +245,7 @@ static int lose_an_unlinked_ring(void *argument)
 	shmring_producer_close(later);
 	shmring_producer_close(p);
 	shmring_close(r);
-	CHECK(times_asleep() - naps < 100); /* the patience of 5 s is for others: it is 100,000 naps */
+	CHECK(times_asleep() - naps < 100); /* the timeout of 5 s is for others: it is 100,000 naps */
 	return check_broken;
 }
 

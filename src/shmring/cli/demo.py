@@ -40,7 +40,7 @@ with ring.producer() as out:
     out.push_end()
 """
 
-_PATIENCE = 60.0  # seconds for a Python to start, on a machine that is busy
+_START_TIMEOUT = 60.0  # seconds for a Python to start, on a machine that is busy
 _LOOK_EVERY = 0.01
 
 
@@ -117,7 +117,7 @@ class _Program:
 
     def end(self) -> None:
         """Wait for its end, which must be a good one."""
-        self._process.wait(_PATIENCE)
+        self._process.wait(_START_TIMEOUT)
         self._listener.join()
         if self._process.returncode:
             self.check()
@@ -135,7 +135,7 @@ class _Program:
 
 def _await_consumer(name: str, program: _Program) -> shmring.Ring:
     """The ring that the program makes, once the program has joined its branch."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _START_TIMEOUT
     ring: shmring.Ring | None = None
     while time.monotonic() < deadline:
         program.check()
@@ -144,4 +144,4 @@ def _await_consumer(name: str, program: _Program) -> shmring.Ring:
         if ring is not None and any(branch["consumers"] for branch in ring.branches()):
             return ring
         time.sleep(_LOOK_EVERY)
-    raise ShmringError(f"one.py has not joined its branch within {_PATIENCE:g} s")
+    raise ShmringError(f"one.py has not joined its branch within {_START_TIMEOUT:g} s")

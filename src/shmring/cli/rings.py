@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["create", "drop_branch", "gc", "info", "ls", "recover", "unlink"]
 
-_PATIENCE = 2.0  # seconds for a recovery that somebody else is at
+_RECOVERY_TIMEOUT = 2.0  # seconds for a recovery that somebody else is at
 
 
 def octal(value: str | int) -> int:
@@ -269,7 +269,7 @@ def gc(ring: str | None, path: str | None, dry_run: bool) -> None:
 @json_option
 def recover(place: Place) -> None:
     """Clear away participants of a ring that have died; waiting processes do it too."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _RECOVERY_TIMEOUT
     with place.attach() as ring:
         while True:
             try:

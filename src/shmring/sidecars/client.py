@@ -120,8 +120,8 @@ class SidecarClient(Closing):
     in_flight : requests under way at most
     timeout : seconds without any answer after which a living sidecar is given up, also one whose
         workers are still loading, or which has no seat for another client
-    patience : seconds to wait for a sidecar that is not there (yet, or any more), and for memory
-        for its answers
+    connect_timeout : seconds to wait for a sidecar that is not there (yet, or any more), and for
+        memory for its answers
     reply_slots : size of the ring for the answers, in slots of 300 bytes; None is 4,096 (1.4 MB),
         and up to 65,536 for what is under way, or what leaves others room where /dev/shm has little
         memory, but enough for any row
@@ -139,7 +139,7 @@ class SidecarClient(Closing):
         *,
         in_flight: int = 3,
         timeout: float = 300.0,
-        patience: float = 10.0,
+        connect_timeout: float = 10.0,
         reply_slots: int | None = None,
         task: Task | None = None,
     ) -> None:
@@ -149,7 +149,7 @@ class SidecarClient(Closing):
         self.metrics = Metrics()
         self._in_flight = in_flight
         self._timeout = timeout
-        self._patience = patience
+        self._connect_timeout = connect_timeout
         self._reply_slots = reply_slots
         self._task = task or Task()
         self._number = 0
@@ -162,11 +162,13 @@ class SidecarClient(Closing):
         self._largest = 0  # message that has come, or is to come again, in slots
         self._needed = LEAST  # slots of the reply ring, for an answer that did not fit
         self._wished = 0  # slots of the reply ring, for what is under way
-        self._last_sign = self._last_look = time.monotonic()
+        self._last_heard = self._last_look = time.monotonic()
         self._dead_since: float | None = None
         self._refusals = 0
         self._watch = Watch()
-        self._requests, self._producer = await_seats(self.name, self._timeout, self._patience)
+        self._requests, self._producer = await_seats(
+            self.name, self._timeout, self._connect_timeout
+        )
         try:
             self._mailbox = self._new_mailbox(REPLY.usual)
         except BaseException:
@@ -256,13 +258,13 @@ class SidecarClient(Closing):
         self.metrics.requests += 1
         self.metrics.rows += batch.num_rows
         self.metrics.request_bytes += HEAD_BYTES + nbytes
-        self._last_sign = time.monotonic()
+        self._last_heard = time.monotonic()
         while not request.sent:
             self._advance()
 
     def _next_answer(self) -> Iterator[pa.RecordBatch]:
         request = self._head()
-        begun = self._last_sign = time.monotonic()
+        begun = self._last_heard = time.monotonic()
         while not request.complete:
             self._advance()
         self.metrics.answer_wait += time.monotonic() - begun
@@ -339,7 +341,7 @@ class SidecarClient(Closing):
                     self._start_over()
                 break
             arrived = True
-            self._last_sign = time.monotonic()
+            self._last_heard = time.monotonic()
             self._dead_since = None
             try:  # an answer that is refused is not to come again
                 self._take(lease)
@@ -428,7 +430,11 @@ class SidecarClient(Closing):
 
     def _new_mailbox(self, wish: int) -> Mailbox:
         return Mailbox(
-            self.name, self._reply_slots, least=self._needed, wish=wish, patience=self._patience
+            self.name,
+            self._reply_slots,
+            least=self._needed,
+            wish=wish,
+            connect_timeout=self._connect_timeout,
         )
 
     def _renew_mailbox(self, wish: int = 0) -> None:
@@ -473,13 +479,13 @@ class SidecarClient(Closing):
         elif self._follow():
             self._ask_again()
             self._dead_since = now
-        elif now - self._dead_since > self._patience:
+        elif now - self._dead_since > self._connect_timeout:
             raise SidecarUnavailable(
                 f'sidecar "{self.name}" has no living worker and no supervisor, and none came '
-                f"within {self._patience:g} s (patience=...); {len(self._waiting)} requests were "
-                f"under way; the log of what started it says why it ended"
+                f"within {self._connect_timeout:g} s (connect_timeout=...); {len(self._waiting)} "
+                f"requests were under way; the log of what started it says why it ended"
             )
-        if self._dead_since is None and now - self._last_sign > self._timeout:
+        if self._dead_since is None and now - self._last_heard > self._timeout:
             raise SidecarUnavailable(
                 f'sidecar "{self.name}" lives but has not answered process {os.getpid()} for '
                 f"{self._timeout:g} s: {self._watch.describe(self._requests)}; give it more time "
@@ -498,7 +504,7 @@ class SidecarClient(Closing):
         """Go to the ring of a sidecar that was started anew; whether there is one."""
         if self._found() in (None, self._requests.info.uuid):
             return False
-        requests, producer = await_seats(self.name, self._timeout, self._patience)
+        requests, producer = await_seats(self.name, self._timeout, self._connect_timeout)
         self._requests.close()
         self._requests, self._producer = requests, producer
         return True

@@ -19,11 +19,11 @@ class Mailbox:
     ----------
     slots : that the user has named; None: as many as are needed, and leave others room
     least, wish : how many these are
-    patience : seconds to wait for memory
+    connect_timeout : seconds to wait for memory
     """
 
     def __init__(
-        self, sidecar: str, slots: int | None, *, least: int, wish: int, patience: float
+        self, sidecar: str, slots: int | None, *, least: int, wish: int, connect_timeout: float
     ) -> None:
         self.name = reply_ring_name(sidecar, f"{os.getpid()}-{uuid.uuid4().hex[:12]}")
         self.ring = REPLY.make(
@@ -31,7 +31,7 @@ class Mailbox:
             lambda slots: shmring.create(self.name, slots=slots, temporary=True),
             least=least,
             wish=wish,
-            patience=patience,
+            connect_timeout=connect_timeout,
         )
         self.inbox = self.ring.consumer("client", start="earliest", exclusive=True)
 

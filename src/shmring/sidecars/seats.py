@@ -69,14 +69,14 @@ def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
 
 
 def await_seats(
-    sidecar: str, timeout: float, patience: float
+    sidecar: str, timeout: float, connect_timeout: float
 ) -> tuple[shmring.Ring, shmring.Producer]:
     """Attach as a client when there is a sidecar, and a seat for one.
 
     Parameters
     ----------
     timeout : seconds to wait for a seat
-    patience : seconds to wait for the sidecar
+    connect_timeout : seconds to wait for the sidecar
 
     Raises
     ------
@@ -88,10 +88,10 @@ def await_seats(
         try:
             return enter(sidecar)
         except RingNotFound as error:
-            if time.monotonic() - begun >= patience:
+            if time.monotonic() - begun >= connect_timeout:
                 raise SidecarUnavailable(
-                    f'no sidecar "{sidecar}" on this host (waited {patience:g} s, patience=..., '
-                    f"and it did not start); {others()}; start it with "
+                    f'no sidecar "{sidecar}" on this host (waited {connect_timeout:g} s, '
+                    f"connect_timeout=..., and it did not start); {others()}; start it with "
                     f"`shmring sidecar module:function --name {sidecar}`, or see in the log "
                     f"of what should have started it why it is not there"
                 ) from error

@@ -187,12 +187,12 @@ class _Place:
         self._due: float | None = None
         self.process = _Process(target, name, options)
 
-    def look(self, patience: float) -> bool:
+    def look(self, start_timeout: float) -> bool:
         """Replace a process that has ended; whether it was replaced now."""
         process = self.process
         now = time.monotonic()
         if not process.has_ended:
-            if not process.is_ready and now - process.started > patience:
+            if not process.is_ready and now - process.started > start_timeout:
                 process.popen.kill()
             return False
         if self._due is None:
@@ -272,7 +272,7 @@ class Sidecar:
         self._places: list[_Place] = []
         self._restarts = 0
         self._pid = 0
-        self._patience = 0.0
+        self._start_timeout = 0.0
         self._stop = threading.Event()
         self._monitor: threading.Thread | None = None
         self._ring: shmring.Ring | None = None
@@ -309,7 +309,7 @@ class Sidecar:
             raise RuntimeError(f'sidecar "{self.name}" has been started already')
         self._stop.clear()
         self._pid = os.getpid()
-        self._patience = timeout
+        self._start_timeout = timeout
         deadline = time.monotonic() + timeout
         self._ring = (
             self._await_ring(deadline) if self._existing_ring else open_ring(self.name, self._slots)
@@ -367,7 +367,7 @@ class Sidecar:
             before, trouble = trouble, None
             try:
                 for place in self._places:
-                    self._restarts += place.look(self._patience)
+                    self._restarts += place.look(self._start_timeout)
                 self._sweep(ring)
             except (OSError, ShmringError) as error:  # no descriptors, say: later perhaps
                 trouble = f'shmring: sidecar "{self.name}": cannot look for the dead: {error}'

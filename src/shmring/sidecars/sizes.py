@@ -53,14 +53,14 @@ class Size:
         *,
         least: int = LEAST,
         wish: int | None = None,
-        patience: float = 0.0,
+        connect_timeout: float = 0.0,
     ) -> Ring:
         """Make a ring with so many slots, or if that is None with as many as leave room.
 
         Parameters
         ----------
         least, wish : how many it then has to have, and should have if it is not the usual number
-        patience : seconds to wait for memory
+        connect_timeout : seconds to wait for memory
 
         Raises
         ------
@@ -82,8 +82,8 @@ class Size:
                     raise
                 if any(give_back() for give_back in SPARE):
                     continue
-                if time.monotonic() - begun >= patience:
-                    raise NoSpace(self._no_memory(lowest, patience)) from error
+                if time.monotonic() - begun >= connect_timeout:
+                    raise NoSpace(self._no_memory(lowest, connect_timeout)) from error
             time.sleep(_PAUSE)
 
     def fitting(self, wish: int) -> int:
@@ -94,9 +94,9 @@ class Size:
             slots *= 2
         return slots
 
-    def _no_memory(self, slots: int, patience: float) -> str:
+    def _no_memory(self, slots: int, connect_timeout: float) -> str:
         total, free = memory()
-        waited = f" (waited {patience:g} s, patience=...)" if patience else ""
+        waited = f" (waited {connect_timeout:g} s, connect_timeout=...)" if connect_timeout else ""
         smaller = f", make the ring smaller with {self.knob.format(slots='...')}"
         return (
             f"{SHM_FOLDER} has {free >> 20} of {total >> 20} MB left, and a ring of {slots} "

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from shmring.sidecars.combining import joined
-from shmring.sidecars.pulse import SIGN
+from shmring.sidecars.heartbeat import INTERVAL
 
-__all__ = ["slices", "together", "welcome"]
+__all__ = ["batches_wanted", "slices", "together"]
 
 _WORK = 2_000_000  # nanoseconds that a request should take at most
 # Beyond so many a request's own cost hardly counts.
@@ -25,7 +25,7 @@ def slices(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:
     return [batch.slice(first, rows) for first in range(0, batch.num_rows, rows)]
 
 
-def welcome(batches: int, nanoseconds: int, nbytes: int) -> int:
+def batches_wanted(batches: int, nanoseconds: int, nbytes: int) -> int:
     """How many batches a request may well have, where so many took so long and gave so much."""
     by_time = _WORK * batches // max(1, nanoseconds)
     by_bytes = _MOST_BYTES * batches // max(1, nbytes)
@@ -43,7 +43,7 @@ def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatc
     try:
         for answer in answers:
             if answer is None:
-                if held and time.monotonic() - since > SIGN:
+                if held and time.monotonic() - since > INTERVAL:
                     yield from _as_one(held)
                     held, nbytes, since = [], 0, time.monotonic()
                 yield None

@@ -40,13 +40,13 @@ from shmring.names import REQUESTS
 from shmring.sidecars.calls import Calls
 from shmring.sidecars.combining import joined
 from shmring.sidecars.groups import arguments, is_group
+from shmring.sidecars.heartbeat import INTERVAL, LOOK, Heartbeat, Request
 from shmring.sidecars.joint import Batching, Gathering, WrongRows, split
 from shmring.sidecars.outbox import Client, Job, Push
-from shmring.sidecars.pulse import LOOK, SIGN, Pulse, Request
 from shmring.sidecars.raised import raised
 from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
-from shmring.sidecars.slices import slices, together, welcome
+from shmring.sidecars.slices import batches_wanted, slices, together
 from shmring.sidecars.timed import Timed
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -223,7 +223,7 @@ class Worker:
             self._serve_together()
 
     def _serve_alone(self, request: Request) -> None:
-        self._answer(request, self._worked_on(request, Pulse([request])))
+        self._answer(request, self._worked_on(request, Heartbeat([request])))
 
     def _serve_together(self) -> None:
         """Work on what was gathered, as one batch; each request is answered by itself."""
@@ -235,10 +235,10 @@ class Worker:
         begun, spent = time.perf_counter_ns(), 0
         cut: list[list[pa.RecordBatch]] | None = None
         wrong: WrongRows | None = None
-        pulse = Pulse(requests, requests)
+        heartbeat = Heartbeat(requests, requests)
         try:
             if len(batches) > 1:
-                cut = self._worked_on_as_one(batches, pulse)
+                cut = self._worked_on_as_one(batches, heartbeat)
                 spent = time.perf_counter_ns() - begun
         except WrongRows as error:
             wrong = error
@@ -247,7 +247,7 @@ class Worker:
         batches.clear()
         for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
             with suppress(RingNotFound):  # work that raised had no beat at its end
-                pulse.beat()
+                heartbeat.beat()
             if cut is None and len(requests) > 1 and request.client.is_gone():
                 request.lease.release()
                 continue
@@ -257,17 +257,17 @@ class Worker:
             elif cut is not None:
                 answer = self._pieces(request, cut[number])
             else:
-                answer = self._worked_on(request, Pulse([request], requests[number + 1 :]))
+                answer = self._worked_on(request, Heartbeat([request], requests[number + 1 :]))
             self._answer(request, answer, spent * count // max(1, sum(rows)))
 
     def _worked_on_as_one(
-        self, batches: list[pa.RecordBatch], pulse: Pulse
+        self, batches: list[pa.RecordBatch], heartbeat: Heartbeat
     ) -> list[list[pa.RecordBatch]]:
         assert self._batching is not None
         rows = [batch.num_rows for batch in batches]
         calls, batch = Calls.of(joined(batches))
         given = [batch] if calls is None else calls.arguments(batch)
-        answers = pulse.of(self._answers(given, calls))
+        answers = heartbeat.of(self._answers(given, calls))
         return split([part for part in answers if part is not None], rows)
 
     def _client(self, name: str) -> Client:
@@ -295,7 +295,7 @@ class Worker:
                 if piece is not None:
                     nbytes += piece[1]
                     before, held = held, piece
-                elif time.monotonic() - said > SIGN:
+                elif time.monotonic() - said > INTERVAL:
                     before, held = held, None
                     if before is None:  # nothing but a sign of life
                         yield push(head.answer(number, 0))
@@ -308,7 +308,7 @@ class Worker:
                     number += 1
                     said = time.monotonic()
             worked += (spent := pieces.spent())
-            batches = welcome(request.batches, worked, nbytes) if request.batches else 0
+            batches = batches_wanted(request.batches, worked, nbytes) if request.batches else 0
             if request.lease.redelivered:  # a worker has died over several, perhaps
                 batches = min(batches, 1)
             last = head.answer(number, FLAG_LAST, spent, batches)
@@ -330,7 +330,7 @@ class Worker:
         message = pa.py_buffer(lease).slice(HEAD_BYTES)
         return decode_batch(message, None, ring=self._ring.path, message_id=lease.message_id)
 
-    def _worked_on(self, request: Request, pulse: Pulse) -> Iterator[Piece | None]:
+    def _worked_on(self, request: Request, heartbeat: Heartbeat) -> Iterator[Piece | None]:
         calls, batch = Calls.of(self._decode(request))
         given = [batch] if calls is None else calls.arguments(batch)
         parts = list(zip(*(slices(each, request.head.rows) for each in given), strict=True))
@@ -339,9 +339,9 @@ class Worker:
         del batch, given
         answers: Iterable[pa.RecordBatch | None]
         if len(parts) == 1:
-            answers = pulse.of(self._answers(parts.pop(), calls))
+            answers = heartbeat.of(self._answers(parts.pop(), calls))
         else:
-            answers = together(self._answers_in_turn(request, parts, calls, pulse))
+            answers = together(self._answers_in_turn(request, parts, calls, heartbeat))
         try:
             yield from self._pieces(request, answers)
         except MessageTooLarge as error:
@@ -373,13 +373,13 @@ class Worker:
         request: Request,
         parts: list[tuple[pa.RecordBatch, ...]],
         calls: Calls | None,
-        pulse: Pulse,
+        heartbeat: Heartbeat,
     ) -> Iterator[pa.RecordBatch | None]:
         for number, part in enumerate(parts, 1):
             try:
-                yield from pulse.of(self._answers(part, calls))
+                yield from heartbeat.of(self._answers(part, calls))
                 yield None
-                pulse.beat()
+                heartbeat.beat()
             except BaseException as error:
                 error.add_note(
                     f"in batch {number} of the {len(parts)} of {request.head.describe()}"

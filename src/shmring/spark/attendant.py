@@ -55,7 +55,7 @@ def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-class _Door:
+class _Placeholder:
     """A supervisor's seat in the ring of a sidecar that is being started.
 
     Clients see by it that they wait for workers, for as long as they wait for some that load.
@@ -132,7 +132,7 @@ class _Sidecar:
         self.name = name
         self.restarts = 0
         self._command = shlex.split(command) if isinstance(command, str) else command
-        self._door = None if ring is None else _Door(name, ring["slots"])
+        self._placeholder = None if ring is None else _Placeholder(name, ring["slots"])
         self._turn = _Turn(name) if shared else None
         self._failures = 0
         self._in_vain = 0  # ends in a row without serving
@@ -161,7 +161,7 @@ class _Sidecar:
         if not self._serves and serving(self.name):
             self._serves = True
             self._in_vain = 0
-            self._close_door()
+            self._close_placeholder()
         if self.is_running:
             return
         if self._process is not None:
@@ -184,13 +184,13 @@ class _Sidecar:
     def _let_clients_wait(self) -> None:
         self._serves = False
         if self._in_vain >= _HOPELESS:
-            self._close_door()
-        elif self._door is not None:
-            self._door.open()
+            self._close_placeholder()
+        elif self._placeholder is not None:
+            self._placeholder.open()
 
-    def _close_door(self) -> None:
-        if self._door is not None:
-            self._door.close()
+    def _close_placeholder(self) -> None:
+        if self._placeholder is not None:
+            self._placeholder.close()
 
     def _start(self, now: float) -> None:
         self._started = now
@@ -210,7 +210,7 @@ class _Sidecar:
             self._due = now + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
 
     def ask_to_end(self) -> None:
-        self._close_door()
+        self._close_placeholder()
         self._signal_group(signal.SIGTERM)
 
     def end(self, deadline: float) -> None:

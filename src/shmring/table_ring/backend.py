@@ -124,22 +124,22 @@ class Backend(ABC):
     # -- messages --------------------------------------------------------------------------------
 
     @abstractmethod
-    def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
+    def push(self, rows: Sequence[bytes], time_ns: int, timeout: float) -> int | None:
         """Publish all rows and return the first one's number, or do nothing and return None.
 
-        `patience`: seconds that the database may wait, where it can do so better than we.
+        `timeout`: seconds that the database may wait, where it can do so better than we.
         """
 
     @abstractmethod
-    def pop_one(self, patience: float) -> bytes | None:
+    def pop_one(self, timeout: float) -> bytes | None:
         """Take the subscriber's next message, if there is one."""
 
     @abstractmethod
-    def pop_many(self, limit: int, patience: float) -> list[bytes]:
+    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
         """Take the subscriber's next messages, in order, up to `limit` of them; or none."""
 
     @abstractmethod
-    def pop_rows(self, limit: int, patience: float) -> list[Message]:
+    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
         """Take messages as :meth:`pop_many` does, with their numbers and times."""
 
     @abstractmethod

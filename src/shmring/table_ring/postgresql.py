@@ -24,7 +24,7 @@ __all__ = ["PostgresBackend"]
 R = TypeVar("R")
 
 # Milliseconds that the server waits for a slot or a message that is about to come.
-PATIENCE = 50
+LONGEST_WAIT = 50
 # Seconds until a session that waits looks by itself: where pushes and pops tell it, and where
 # another session is the one that they see.
 TOLD_WAIT = 0.25
@@ -93,22 +93,22 @@ class PostgresBackend(PostgresRing):
             (),
         )
 
-    def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
+    def push(self, rows: Sequence[bytes], time_ns: int, timeout: float) -> int | None:
         written = time_ns.to_bytes(8)
         if len(rows) == 1:
             statement = self._push_one
-            parameters = (rows[0], written, _milliseconds(patience).to_bytes(4))
+            parameters = (rows[0], written, _milliseconds(timeout).to_bytes(4))
         else:
             statement, parameters = self._push_many, (bytea_array(rows), written)
         number = self._move(lambda: self._value(statement, parameters))
         return None if number is None else int.from_bytes(number)
 
-    def pop_one(self, patience: float) -> bytes | None:
-        parameters = (_milliseconds(patience).to_bytes(4),)
+    def pop_one(self, timeout: float) -> bytes | None:
+        parameters = (_milliseconds(timeout).to_bytes(4),)
         return self._move(lambda: self._value(self._pop_one, parameters))
 
-    def pop_many(self, limit: int, patience: float) -> list[bytes]:
-        parameters = (limit.to_bytes(8), _milliseconds(patience).to_bytes(4))
+    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+        parameters = (limit.to_bytes(8), _milliseconds(timeout).to_bytes(4))
         found = self._move(lambda: self._columns(self._pop_many, parameters))
         if found is None:
             return []
@@ -118,8 +118,8 @@ class PostgresBackend(PostgresRing):
             data = [row for _, row in sorted(zip(numbers, data, strict=True))]
         return data
 
-    def pop_rows(self, limit: int, patience: float) -> list[Message]:
-        values = (limit, _milliseconds(patience))
+    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
+        values = (limit, _milliseconds(timeout))
         found = self._move(lambda: self._call(self._pop_rows, values) or None)
         return sorted(found or [])  # pyright: ignore[reportReturnType]
 
@@ -294,5 +294,5 @@ class PostgresBackend(PostgresRing):
         raise self._gave_up(last)
 
 
-def _milliseconds(patience: float) -> int:
-    return PATIENCE if patience >= 1 else min(PATIENCE, int(patience * 1000))
+def _milliseconds(timeout: float) -> int:
+    return LONGEST_WAIT if timeout >= 1 else min(LONGEST_WAIT, int(timeout * 1000))

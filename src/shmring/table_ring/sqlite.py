@@ -122,7 +122,7 @@ class SqliteBackend(Backend):
         path = url.database or ""
         return path.startswith("file:") or Path(path).exists()
 
-    def push(self, rows: Sequence[bytes], time_ns: int, patience: float) -> int | None:
+    def push(self, rows: Sequence[bytes], time_ns: int, timeout: float) -> int | None:
         with self._attempt() as database:
             head = database.execute(self._head_push).fetchone()
             if head is None:
@@ -145,14 +145,14 @@ class SqliteBackend(Backend):
             return first
         return None
 
-    def pop_one(self, patience: float) -> bytes | None:
-        found = self.pop_rows(1, patience)
+    def pop_one(self, timeout: float) -> bytes | None:
+        found = self.pop_rows(1, timeout)
         return found[0][2] if found else None
 
-    def pop_many(self, limit: int, patience: float) -> list[bytes]:
-        return [data for _, _, data in self.pop_rows(limit, patience)]
+    def pop_many(self, limit: int, timeout: float) -> list[bytes]:
+        return [data for _, _, data in self.pop_rows(limit, timeout)]
 
-    def pop_rows(self, limit: int, patience: float) -> list[Message]:
+    def pop_rows(self, limit: int, timeout: float) -> list[Message]:
         with self._attempt() as database:
             return self._take(database, limit)
         return []

@@ -113,10 +113,10 @@ class Turns:
                 )
         return first
 
-    def _try_push(self, rows: list[bytes], patience: float) -> int | None:
+    def _try_push(self, rows: list[bytes], timeout: float) -> int | None:
         self._refuse_child()
         with self._lock:
-            first = self._usable().push(rows, time.time_ns(), patience)
+            first = self._usable().push(rows, time.time_ns(), timeout)
             if first is not None:
                 self._counters.pushed += len(rows)
                 self._counters.pushed_bytes += sum(map(len, rows))

@@ -186,6 +186,6 @@ def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
     serve("left_side_of_a_second_worker", workers=2)
     frame = numbers(spark)
-    result = cogrouped(name, frame, frame.where("k = 1"), frame.schema, patience=60)
+    result = cogrouped(name, frame, frame.where("k = 1"), frame.schema, connect_timeout=60)
     assert found(result) == found(frame)
     assert (tmp_path / "marker").exists()

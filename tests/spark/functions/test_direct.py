@@ -296,7 +296,7 @@ def test_rows_of_many_sizes_fit_a_small_ring(spark, served, path):
 
 
 def test_sidecar_that_is_not_there_fails_the_job_in_words(spark, name, path):
-    frame = spark.range(10).mapInArrow(through(name, patience=0.1), "id long")
+    frame = spark.range(10).mapInArrow(through(name, connect_timeout=0.1), "id long")
     assert f'no sidecar "{name}" on this host (waited 0.1 s' in failure_of(frame)
 
 
@@ -318,7 +318,9 @@ def test_workers_that_are_killed_under_load_cost_nothing(
 ):
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)
-    frame = spark.range(60_000, numPartitions=2).mapInArrow(through(name, patience=60), "id long")
+    frame = spark.range(60_000, numPartitions=2).mapInArrow(
+        through(name, connect_timeout=60), "id long"
+    )
     found = outcome_under_kills(sidecar, lambda: frame.selectExpr("count(*)", "sum(id)").first())
     assert tuple(found) == (60_000, sum(range(60_000)))
 
@@ -326,7 +328,9 @@ def test_workers_that_are_killed_under_load_cost_nothing(
 @pytest.mark.kill
 def test_batch_that_kills_every_worker_fails_its_job_in_words(spark, serve, name, path):
     serve("die_on_seven", workers=2)
-    frame = spark.range(100, numPartitions=1).mapInArrow(through(name, patience=60), "id long")
+    frame = spark.range(100, numPartitions=1).mapInArrow(
+        through(name, connect_timeout=60), "id long"
+    )
     assert f'3 workers of sidecar "{name}" have died over the same batch' in failure_of(frame)
 
 
@@ -337,7 +341,9 @@ def test_sidecar_that_ends_during_the_job_fails_it_in_words(
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     sidecar = serve("wait_for_marker", workers=2)
-    frame = spark.range(1000, numPartitions=1).mapInArrow(through(name, patience=0.5), "id long")
+    frame = spark.range(1000, numPartitions=1).mapInArrow(
+        through(name, connect_timeout=0.5), "id long"
+    )
     collecting = thread(lambda: failure_of(frame))
     until(marker.with_suffix(".begun").exists)
     for pid in sidecar.pids:
@@ -354,7 +360,9 @@ def test_sidecar_that_is_started_anew_gets_what_was_under_way(
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     first = serve("wait_for_marker")
-    frame = spark.range(50_000, numPartitions=1).mapInArrow(through(name, patience=60), "id long")
+    frame = spark.range(50_000, numPartitions=1).mapInArrow(
+        through(name, connect_timeout=60), "id long"
+    )
     collecting = thread(lambda: frame.agg(functions.sum("id")).first()[0])
     until(marker.with_suffix(".begun").exists)
     for pid in first.pids:

@@ -15,7 +15,7 @@ def spark(start_spark):
 
 def test_sidecars_that_are_there_are_listed_where_one_is_not(spark, serve, name):
     serve("identity")
-    result = spark.range(1).mapInArrow(through(f"{name}-typo", patience=0), "id long")
+    result = spark.range(1).mapInArrow(through(f"{name}-typo", connect_timeout=0), "id long")
     with pytest.raises(Exception, match="did not start") as caught:
         result.collect()
     listed = str(caught.value).partition("there are ")[2].partition(";")[0]

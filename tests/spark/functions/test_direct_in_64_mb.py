@@ -81,7 +81,7 @@ def test_clients_that_are_idle_give_way_to_those_of_another_sidecar(
 ) -> None:
     said = in_64_mb(
         """
-        OPTIONS = {"reply_slots": 8192, "patience": 300}  # sixteen take 43 MB
+        OPTIONS = {"reply_slots": 8192, "connect_timeout": 300}  # sixteen take 43 MB
         with Sidecar("functions:wait_for_marker", name="one", slots=1024, workers=16):
             with Sidecar("functions:wait_for_marker", name="two", slots=1024, workers=16):
                 run("one")

@@ -288,7 +288,7 @@ def test_workers_that_are_killed_under_load_cost_nothing(
 ):
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)
-    same = arrow_udf(name, "long", patience=60)
+    same = arrow_udf(name, "long", connect_timeout=60)
     frame = spark.range(30_000, numPartitions=2).selectExpr("id", "id * 10 tens")
     frame = frame.select("id", same("tens").alias("t"), same("id").alias("i"))
     sums = frame.selectExpr("count(*)", "sum(if(t = 10 * id and i = id, 1, 0))")

@@ -163,7 +163,7 @@ def test_sidecar_that_joins_requests_gets_batches_one_by_one(spark, name):
 def test_worker_that_dies_in_the_middle_costs_nothing(serve, name, numbers, monkeypatch, tmp_path):
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
     serve("die_once_on_seven", workers=2)
-    rows = numbers.mapInArrow(through(name, patience=60), "x long").collect()
+    rows = numbers.mapInArrow(through(name, connect_timeout=60), "x long").collect()
     assert values(rows) == values(numbers.collect())
     assert os.path.exists(tmp_path / "marker")
 
@@ -172,4 +172,4 @@ def test_worker_that_dies_in_the_middle_costs_nothing(serve, name, numbers, monk
 def test_batch_that_kills_every_worker_fails_its_job_in_words(serve, name, numbers):
     serve("die_on_seven", workers=2)
     with pytest.raises(Exception, match=f'3 workers of sidecar "{name}" have died over the same'):
-        numbers.mapInArrow(through(name, patience=60), "x long").collect()
+        numbers.mapInArrow(through(name, connect_timeout=60), "x long").collect()

@@ -247,7 +247,7 @@ def test_workers_that_are_killed_under_load_cost_nothing(
 ):
     sidecar = serve("slow", workers=3)
     set_option(ROWS, 500)
-    same = pandas_udf(name, "long", patience=60)
+    same = pandas_udf(name, "long", connect_timeout=60)
     frame = numbers(spark, 60_000, 2).select("id", "s", same("tens").alias("t"))
     sums = frame.selectExpr("count(*)", "sum(if(t = 10 * id, 1, 0))")
     found = outcome_under_kills(sidecar, sums.first)

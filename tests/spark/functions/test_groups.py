@@ -171,7 +171,7 @@ def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
     result = apply(
         numbers(spark).groupBy("k"),
         method,
-        through(name, patience=60),
+        through(name, connect_timeout=60),
         "k long, id long, tens long",
     )
     assert result.agg(functions.sum("id")).first()[0] == sum(range(2000))

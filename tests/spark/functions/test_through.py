@@ -176,7 +176,7 @@ def test_through_is_refused_by_name_where_it_cannot_work(spark, served):
 
 
 def test_sidecar_that_is_not_there_fails_the_job_in_words(spark, name):
-    frame = spark.range(10).mapInArrow(through(name, patience=0.1), "id long")
+    frame = spark.range(10).mapInArrow(through(name, connect_timeout=0.1), "id long")
     with pytest.raises(PythonException, match=f'no sidecar "{name}" on this host'):
         frame.collect()
 
@@ -187,7 +187,9 @@ def test_worker_of_the_sidecar_that_is_killed_costs_nothing(
 ):
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(tmp_path / "marker"))
     serve("die_once", workers=2)
-    frame = spark.range(100_000, numPartitions=4).mapInArrow(through(name, patience=60), "id long")
+    frame = spark.range(100_000, numPartitions=4).mapInArrow(
+        through(name, connect_timeout=60), "id long"
+    )
     assert frame.agg(functions.sum("id")).first()[0] == sum(range(100_000))
     assert (tmp_path / "marker").exists()
 
@@ -199,7 +201,9 @@ def test_sidecar_that_ends_during_the_job_fails_it_in_words(
     marker = tmp_path / "marker"
     monkeypatch.setenv("SHMRING_TEST_MARKER", str(marker))
     sidecar = serve("wait_for_marker", workers=2)
-    frame = spark.range(1000, numPartitions=1).mapInArrow(through(name, patience=0.5), "id long")
+    frame = spark.range(1000, numPartitions=1).mapInArrow(
+        through(name, connect_timeout=0.5), "id long"
+    )
     collecting = thread(frame.collect)
     until(marker.with_suffix(".begun").exists)
     for pid in sidecar.pids:

@@ -35,7 +35,7 @@ class Through:
     name: str
     in_flight: int
     timeout: float
-    patience: float
+    connect_timeout: float
     reply_slots: int | None
     metrics: Accumulator[Metrics] | None
     schema: StructType | None = None  # as given to Spark's method, in the worker
@@ -60,7 +60,7 @@ class Through:
         slots = "" if self.reply_slots is None else f", reply_slots={self.reply_slots}"
         return (
             f"shmring.through({self.name}, in_flight={self.in_flight}, "
-            f"timeout={float(self.timeout)}, patience={float(self.patience)}{slots})"
+            f"timeout={float(self.timeout)}, connect_timeout={float(self.connect_timeout)}{slots})"
         )
 
     # Spark counts the parameters: with two it gives a group's key and rows, or both of a cogroup.
@@ -167,7 +167,9 @@ class Through:
         return borrow(self._options(), _current_task())
 
     def _options(self) -> Options:
-        return Options(self.name, self.in_flight, self.timeout, self.patience, self.reply_slots)
+        return Options(
+            self.name, self.in_flight, self.timeout, self.connect_timeout, self.reply_slots
+        )
 
 
 def function_of(sidecar: str) -> str:
@@ -207,7 +209,7 @@ def through(
     *,
     in_flight: int = 3,
     timeout: float = 300.0,
-    patience: float = 10.0,
+    connect_timeout: float = 10.0,
     reply_slots: int | None = None,
     metrics: Accumulator[Metrics] | None = None,
 ) -> Through:
@@ -226,8 +228,8 @@ def through(
         ones)
     timeout : seconds without any answer after which the task fails, also where the sidecar's
         workers are still loading, or where it has no seat for another client
-    patience : seconds to wait for a sidecar that is not there (yet, or any more), and for memory
-        for its answers
+    connect_timeout : seconds to wait for a sidecar that is not there (yet, or any more), and for
+        memory for its answers
     reply_slots : size of each task's ring for answers, in slots of 300 bytes; None is 4,096, and up
         to 65,536 for what is under way, or what leaves others room where /dev/shm has little
         memory, but enough for any row
@@ -241,7 +243,7 @@ def through(
     Columns go by name as with Spark's own methods, and with ``mapInArrow`` by position: then
     another name is no mismatch, unless the declared one stands at another place.
     """
-    return Through(name, in_flight, timeout, patience, reply_slots, metrics)
+    return Through(name, in_flight, timeout, connect_timeout, reply_slots, metrics)
 
 
 def metrics(context: SparkContext) -> Accumulator[Metrics]:

@@ -30,7 +30,7 @@ class Options(NamedTuple):
     name: str
     in_flight: int
     timeout: float
-    patience: float
+    connect_timeout: float
     reply_slots: int | None
 
 

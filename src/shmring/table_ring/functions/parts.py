@@ -253,7 +253,7 @@ class Parts:
     def await_message(self, nothing: str) -> str:
         """Wait a little for a message, and hold nothing meanwhile."""
         return f"""
-                idle := least({IDLE}, patience);
+                idle := least({IDLE}, timeout);
                 WHILE pg_sequence_last_value(pops) >= {self.last("_push")} LOOP
                     IF idle <= 0 THEN
                         {nothing}

@@ -15,7 +15,7 @@ def pop_one(ring: Parts) -> str:
     cursor = f"{POP} + holder"
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_pop_one")}(
-            holder integer, pops regclass, patience integer, {ring.marked})
+            holder integer, pops regclass, timeout integer, {ring.marked})
         RETURNS bytea LANGUAGE plpgsql AS $$
         DECLARE
             number bigint;
@@ -55,10 +55,10 @@ def pop_one(ring: Parts) -> str:
                             USING ERRCODE = '{FOREIGN}';
                     END IF;
                     IF (held >= number) IS NOT TRUE THEN -- a push is in its transaction
-                        IF patience <= 0 THEN
+                        IF timeout <= 0 THEN
                             RETURN NULL; -- look_pop takes the number back
                         END IF;
-                        patience := patience - 1;
+                        timeout := timeout - 1;
                         PERFORM pg_sleep(0.001);
                         CONTINUE;
                     END IF;
@@ -93,7 +93,7 @@ def pop_many(ring: Parts) -> str:
                 END IF;"""
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_pop_many")}(
-            holder integer, pops regclass, most bigint, patience integer, {ring.marked})
+            holder integer, pops regclass, most bigint, timeout integer, {ring.marked})
         RETURNS TABLE (message_id bigint, "time" bigint, message bytea) LANGUAGE plpgsql AS $$
         #variable_conflict use_column
         DECLARE
@@ -115,11 +115,11 @@ def pop_many(ring: Parts) -> str:
             LOOP
                 {ring.briefly(take)}
                 EXIT WHEN after > number AND NOT left_over;
-                IF left_over OR patience <= 0 OR number >= {ring.last("_push")} THEN
+                IF left_over OR timeout <= 0 OR number >= {ring.last("_push")} THEN
                     RETURN;
                 END IF;
                 -- A push is in the middle of its transaction.
-                patience := patience - 1;
+                timeout := timeout - 1;
                 PERFORM pg_sleep(0.001);
             END LOOP;
             first := number;

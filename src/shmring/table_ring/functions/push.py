@@ -14,7 +14,7 @@ def push_one(ring: Parts) -> str:
     """
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_push_one")}(
-            data bytea, written bigint, patience integer, {ring.marked})
+            data bytea, written bigint, timeout integer, {ring.marked})
         RETURNS bigint LANGUAGE plpgsql AS $$
         DECLARE
             number bigint;
@@ -46,10 +46,10 @@ def push_one(ring: Parts) -> str:
                     number := {ring.take("_push")};
                     CONTINUE;
                 END IF;
-                IF patience <= 0 THEN
+                IF timeout <= 0 THEN
                     RETURN NULL; -- look_push takes the number back
                 END IF;
-                patience := patience - 1;
+                timeout := timeout - 1;
                 PERFORM pg_sleep(0.001);
             END LOOP;
         END $$"""

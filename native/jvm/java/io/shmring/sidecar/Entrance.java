@@ -16,21 +16,21 @@ final class Entrance {
    *
    * @throws SidecarException if there is no sidecar of this name, or it has no seat for this client
    */
-  static RequestRing await(String sidecar, Patience patience, SidecarClient.Pulse pulse)
+  static RequestRing await(String sidecar, Timeouts timeouts, SidecarClient.TaskCheck taskCheck)
       throws InterruptedException {
     long begun = System.nanoTime();
     long pause = PAUSE_MILLIS;
     while (true) {
-      pulse.check();
+      taskCheck.check();
       long waited = System.nanoTime() - begun;
       try {
         return RequestRing.enter(sidecar);
       } catch (RingException error) {
         if (error.status() == Status.NOT_FOUND) {
-          checkPatience(sidecar, patience, waited);
+          checkConnectTimeout(sidecar, timeouts, waited);
           Thread.sleep(PAUSE_MILLIS);
         } else if (error.status() == Status.LIMIT) {
-          checkTimeout(sidecar, patience, waited);
+          checkTimeout(sidecar, timeouts, waited);
           Thread.sleep(ThreadLocalRandom.current().nextLong(pause / 2, pause + 1));
           pause = Math.min(2 * pause, LONGEST_PAUSE_MILLIS);
         } else {
@@ -40,25 +40,25 @@ final class Entrance {
     }
   }
 
-  private static void checkPatience(String sidecar, Patience patience, long waited) {
-    if (waited >= patience.patienceNanos()) {
+  private static void checkConnectTimeout(String sidecar, Timeouts timeouts, long waited) {
+    if (waited >= timeouts.connectNanos()) {
       throw new SidecarException(
           String.format(
-              "no sidecar \"%s\" on this host (waited %s s, patience=..., and it did not start); %s;"
+              "no sidecar \"%s\" on this host (waited %s s, connect_timeout=..., and it did not start); %s;"
                   + " start it with `shmring sidecar module:function --name %s`, or see in the log of"
                   + " what should have started it why it is not there",
-              sidecar, patience.patienceText(), RequestRing.others(), sidecar));
+              sidecar, timeouts.connectText(), RequestRing.others(), sidecar));
     }
   }
 
-  private static void checkTimeout(String sidecar, Patience patience, long waited) {
-    if (waited >= patience.timeoutNanos()) {
+  private static void checkTimeout(String sidecar, Timeouts timeouts, long waited) {
+    if (waited >= timeouts.timeoutNanos()) {
       throw new SidecarException(
           String.format(
               "sidecar \"%s\" has had no seat for another client for %s s: %s; let fewer tasks run"
                   + " at a time on a host, share their work between sidecars of several names, or"
                   + " wait longer (timeout=...)",
-              sidecar, patience.timeoutText(), RequestRing.crowd(sidecar)));
+              sidecar, timeouts.timeoutText(), RequestRing.crowd(sidecar)));
     }
   }
 }

@@ -87,11 +87,11 @@ final class ReplyRing implements AutoCloseable {
   }
 
   /** That there was no memory for a ring of so many slots. */
-  static RingException noMemory(long slots, Patience patience) {
+  static RingException noMemory(long slots, Timeouts timeouts) {
     return new RingException(
         Status.NO_SPACE,
         String.format(
-            "%s has %d of %d MB left, and a ring of %d slots needs %.1f MB (waited %s s, patience=...):"
+            "%s has %d of %d MB left, and a ring of %d slots needs %.1f MB (waited %s s, connect_timeout=...):"
                 + " %s; give it more (docker run --shm-size=1g; in Kubernetes an emptyDir of medium"
                 + " Memory)%s, or let fewer tasks run at a time",
             MEMORY,
@@ -99,7 +99,7 @@ final class ReplyRing implements AutoCloseable {
             MEMORY.getTotalSpace() >> 20,
             slots,
             slots * SLOT_COST / 1048576.0,
-            patience.patienceText(),
+            timeouts.connectText(),
             all(),
             slots > LEAST_SLOTS
                 ? ", make the ring smaller with reply_slots=... of through()"

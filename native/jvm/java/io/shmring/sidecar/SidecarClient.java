@@ -33,7 +33,7 @@ public final class SidecarClient implements AutoCloseable {
   private static final int DEATHS = 3;
 
   /** Looks whether the caller may go on waiting, and throws if not. */
-  public interface Pulse {
+  public interface TaskCheck {
     void check();
   }
 
@@ -55,14 +55,14 @@ public final class SidecarClient implements AutoCloseable {
   private long needed; // slots of the reply ring, for an answer that did not fit
   private long wished; // slots of the reply ring, for what is under way
   private int inFlight = 1;
-  private int welcome; // batches in a request, as the sidecar said last
-  private long lastSign;
+  private int batchesWanted; // batches in a request, as the sidecar said last
+  private long lastHeard;
   private long lastLook;
   private OptionalLong deadSince = OptionalLong.empty();
 
-  private Patience patience;
+  private Timeouts timeouts;
   private Work work = Work.NOBODYS;
-  private Pulse pulse;
+  private TaskCheck taskCheck;
   private Optional<StreamDecoder> decoder = Optional.empty();
   private Counters counters = new Counters();
 
@@ -75,14 +75,14 @@ public final class SidecarClient implements AutoCloseable {
    * @throws RingException NO_SPACE if there was no memory for the answers
    */
   public SidecarClient(
-      String sidecar, long replySlots, Spare spare, Patience patience, Pulse pulse)
+      String sidecar, long replySlots, Spare spare, Timeouts timeouts, TaskCheck taskCheck)
       throws InterruptedException {
     this.sidecar = sidecar;
     this.replySlots = replySlots;
     this.spare = spare;
-    this.patience = patience;
-    this.pulse = pulse;
-    this.requests = Entrance.await(sidecar, patience, pulse);
+    this.timeouts = timeouts;
+    this.taskCheck = taskCheck;
+    this.requests = Entrance.await(sidecar, timeouts, taskCheck);
     try {
       this.replies = makeReplies(ReplyRing.FIRST_SLOTS);
     } catch (RuntimeException | InterruptedException error) {
@@ -105,23 +105,23 @@ public final class SidecarClient implements AutoCloseable {
   public void begin(
       Work work,
       int inFlight,
-      Patience patience,
-      Pulse pulse,
+      Timeouts timeouts,
+      TaskCheck taskCheck,
       BufferAllocator allocator,
       Consumer<Schema> check) {
     this.work = work;
     this.inFlight = inFlight;
-    this.patience = patience;
-    this.pulse = pulse;
+    this.timeouts = timeouts;
+    this.taskCheck = taskCheck;
     this.decoder = Optional.of(new StreamDecoder(Head.BYTES, allocator, check));
     this.counters = new Counters();
-    this.welcome = 1;
-    this.lastSign = System.nanoTime();
+    this.batchesWanted = 1;
+    this.lastHeard = System.nanoTime();
   }
 
   /** Works for nobody any more; what its user was is forgotten. */
   public void end() {
-    pulse = () -> {};
+    taskCheck = () -> {};
     decoder = Optional.empty();
   }
 
@@ -148,8 +148,8 @@ public final class SidecarClient implements AutoCloseable {
   }
 
   /** How many batches the sidecar would like in a request. */
-  public int welcome() {
-    return welcome;
+  public int batchesWanted() {
+    return batchesWanted;
   }
 
   /** Bytes that the sidecar's ring holds. */
@@ -175,7 +175,7 @@ public final class SidecarClient implements AutoCloseable {
     checkSize(batch.rows(), batch.length());
     counters.sent(Head.BYTES + batch.length());
     wish(Producer.slotsFor(Head.BYTES + batch.length(), true));
-    lastSign = System.nanoTime();
+    lastHeard = System.nanoTime();
     while (!request.isSent()) {
       advance();
     }
@@ -223,7 +223,7 @@ public final class SidecarClient implements AutoCloseable {
     Request head = waiting.element();
     if (!head.isComplete()) {
       long begun = System.nanoTime();
-      lastSign = begun;
+      lastHeard = begun;
       while (!head.isComplete()) {
         advance();
       }
@@ -245,7 +245,7 @@ public final class SidecarClient implements AutoCloseable {
 
   /** Sends what is to be sent and takes what has arrived; waits a little for either. */
   private void advance() throws InterruptedException {
-    pulse.check();
+    taskCheck.check();
     if (wished > replies.slots() && !isAwaited()) {
       grow();
     }
@@ -305,7 +305,7 @@ public final class SidecarClient implements AutoCloseable {
         break;
       }
       arrived = true;
-      lastSign = System.nanoTime();
+      lastHeard = System.nanoTime();
       deadSince = OptionalLong.empty();
       take(taken.get());
     }
@@ -378,7 +378,7 @@ public final class SidecarClient implements AutoCloseable {
     request.add(lease, message, decoder.orElseThrow());
     if (head.has(Head.LAST)) {
       request.completed();
-      welcome = Math.max(1, head.batches());
+      batchesWanted = Math.max(1, head.batches());
     }
     return true;
   }
@@ -435,10 +435,10 @@ public final class SidecarClient implements AutoCloseable {
       if (made.isPresent()) {
         return made.get();
       }
-      pulse.check();
+      taskCheck.check();
       if (!spare.giveBack()) {
-        if (System.nanoTime() - begun >= patience.patienceNanos()) {
-          throw ReplyRing.noMemory(least, patience);
+        if (System.nanoTime() - begun >= timeouts.connectNanos()) {
+          throw ReplyRing.noMemory(least, timeouts);
         }
         Thread.sleep(SLICE.toMillis());
       }
@@ -461,29 +461,29 @@ public final class SidecarClient implements AutoCloseable {
     } else if (requests.wasReplaced()) {
       follow();
       deadSince = OptionalLong.of(now);
-    } else if (now - deadSince.getAsLong() > patience.patienceNanos()) {
+    } else if (now - deadSince.getAsLong() > timeouts.connectNanos()) {
       throw new SidecarException(
           String.format(
               "sidecar \"%s\" has no living worker and no supervisor, and none came within %s s"
-                  + " (patience=...); %d requests were under way; the log of what started it says"
+                  + " (connect_timeout=...); %d requests were under way; the log of what started it says"
                   + " why it ended",
-              sidecar, patience.patienceText(), waiting.size()));
+              sidecar, timeouts.connectText(), waiting.size()));
     }
-    if (deadSince.isEmpty() && now - lastSign > patience.timeoutNanos()) {
+    if (deadSince.isEmpty() && now - lastHeard > timeouts.timeoutNanos()) {
       throw new SidecarException(
           String.format(
               "sidecar \"%s\" lives but has not answered process %d for %s s: %s; give it more time"
                   + " (timeout=...) or more workers",
               sidecar,
               ProcessHandle.current().pid(),
-              patience.timeoutText(),
+              timeouts.timeoutText(),
               watch.describe(requests.ring())));
     }
   }
 
   /** Goes to the ring of a sidecar that was started anew, and asks again, into a new reply ring. */
   private void follow() throws InterruptedException {
-    RequestRing found = Entrance.await(sidecar, patience, pulse);
+    RequestRing found = Entrance.await(sidecar, timeouts, taskCheck);
     requests.close();
     requests = found;
     watch = new Watch();
@@ -492,7 +492,7 @@ public final class SidecarClient implements AutoCloseable {
     replies.close();
     replies = makeReplies(Math.max(slots, wished));
     wished = 0;
-    welcome = 1;
+    batchesWanted = 1;
     for (Request request : waiting) {
       if (!request.isComplete()) {
         request.askAgain();

@@ -124,11 +124,11 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     int count = (int) Math.min(ring.columns().messagesPerBatch(), left);
     try {
       while (true) {
-        long patience =
+        long left =
             options.untilEnd() ? Math.min(SLICE_MILLIS, options.timeoutMillis() - waited) : 0;
         Optional<Lease> lease;
         try {
-          lease = consumer.poll(count, Long.MAX_VALUE, Duration.ofMillis(Math.max(patience, 0)));
+          lease = consumer.poll(count, Long.MAX_VALUE, Duration.ofMillis(Math.max(left, 0)));
         } catch (EndOfStreamException ended) { // another consumer has come to the marker
           if (options.untilEnd()) {
             return Optional.empty();
@@ -143,7 +143,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
         if (mapped.get() > 0 && collections.isDue(waited)) {
           System.gc(); // the producers may wait for what nobody looks at any more
         }
-        checkPatience(waited);
+        checkConnectTimeout(waited);
       }
     } catch (InterruptedException error) {
       Thread.currentThread().interrupt();
@@ -151,7 +151,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  private void checkPatience(long waited) throws IOException {
+  private void checkConnectTimeout(long waited) throws IOException {
     if (task.isInterrupted()) {
       throw new IOException("the task was ended while it waited for a message");
     }

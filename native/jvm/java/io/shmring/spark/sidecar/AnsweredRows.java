@@ -93,7 +93,7 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     SidecarClient sidecar = entered();
     boolean wanted = true; // one before each answer that is there, so that the sidecar has work
     while (wanted && sidecar.underWay() < task.call.inFlight() && batches.hasNext()) {
-      Batches.Vectors vectors = batches.next(sidecar.welcome());
+      Batches.Vectors vectors = batches.next(sidecar.batchesWanted());
       passage.sent(vectors);
       sidecar.send(
           batches.request(vectors), batches.rowsAtATime(), () -> batches.giveBack(vectors));

@@ -36,7 +36,7 @@ final class Clients {
   }
 
   /** A client that this task has for itself until it gives that back. */
-  static SidecarClient borrow(SidecarCall call, SidecarClient.Pulse pulse)
+  static SidecarClient borrow(SidecarCall call, SidecarClient.TaskCheck taskCheck)
       throws InterruptedException {
     for (Optional<SidecarClient> found = take(call); found.isPresent(); found = take(call)) {
       if (found.get().isReusable()) {
@@ -45,7 +45,7 @@ final class Clients {
       found.get().close();
     }
     return new SidecarClient(
-        call.sidecar(), call.replySlots(), Clients::closeOldest, call.waits(), pulse);
+        call.sidecar(), call.replySlots(), Clients::closeOldest, call.waits(), taskCheck);
   }
 
   /** Gives back the memory of the client that nobody has wanted for longest. */

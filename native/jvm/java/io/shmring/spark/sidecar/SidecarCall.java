@@ -1,6 +1,6 @@
 package io.shmring.spark.sidecar;
 
-import io.shmring.sidecar.Patience;
+import io.shmring.sidecar.Timeouts;
 import java.io.Serializable;
 import java.util.Optional;
 import java.util.regex.Matcher;
@@ -15,12 +15,12 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF;
  * @param replySlots 0 if they gave none
  */
 public record SidecarCall(
-    String sidecar, int inFlight, double timeout, double patience, long replySlots)
+    String sidecar, int inFlight, double timeout, double connectTimeout, long replySlots)
     implements Serializable {
   private static final Pattern NAME =
       Pattern.compile(
           "shmring\\.through\\(([A-Za-z0-9._-]+), in_flight=(\\d{1,9}), timeout=([0-9.e+-]+|inf),"
-              + " patience=([0-9.e+-]+|inf)(?:, reply_slots=(\\d{1,18}))?\\)");
+              + " connect_timeout=([0-9.e+-]+|inf)(?:, reply_slots=(\\d{1,18}))?\\)");
 
   private static final String MODULE = "shmring.spark.functions.bridge";
 
@@ -51,15 +51,15 @@ public record SidecarCall(
     return text.equals("inf") ? Double.POSITIVE_INFINITY : Double.parseDouble(text);
   }
 
-  Patience waits() {
-    return new Patience(timeout, patience);
+  Timeouts waits() {
+    return new Timeouts(timeout, connectTimeout);
   }
 
   @Override
   public String toString() {
     String slots = replySlots == 0 ? "" : ", reply_slots=" + replySlots;
     return String.format(
-        "through(%s, in_flight=%d, timeout=%s, patience=%s%s)",
-        sidecar, inFlight, timeout, patience, slots);
+        "through(%s, in_flight=%d, timeout=%s, connect_timeout=%s%s)",
+        sidecar, inFlight, timeout, connectTimeout, slots);
   }
 }

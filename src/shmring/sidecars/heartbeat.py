@@ -14,11 +14,11 @@ from shmring.errors import RingNotFound, ShmringError
 from shmring.sidecars.outbox import Client, Push
 from shmring.sidecars.wire import KIND_REPLY, Head
 
-__all__ = ["LOOK", "SIGN", "Pulse", "Request"]
+__all__ = ["INTERVAL", "LOOK", "Heartbeat", "Request"]
 
 # Seconds after which a client is to see that something happens: answers that have waited for others
 # for so long wait no longer.
-SIGN = 0.1
+INTERVAL = 0.1
 LOOK = 0.2  # seconds between looks at the parent and at clients that may be gone
 
 Item = TypeVar("Item")
@@ -53,7 +53,7 @@ class Request:
             self.signs += 1
 
 
-class Pulse:
+class Heartbeat:
     """The beat of some work that gives one thing after the other.
 
     Parameters
@@ -86,7 +86,7 @@ class Pulse:
         RingNotFound : nobody wants the rest
         """
         now = time.monotonic()
-        if now - self._said > SIGN:
+        if now - self._said > INTERVAL:
             for request in self._waiting:
                 request.sign()
             self._said = now

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import shmring
-from shmring import beside
+from shmring import companions
 from shmring.cli import app
 
 
@@ -23,8 +23,8 @@ def keep():
     def put(ring: str) -> list[Path]:
         job = str(uuid.uuid4())
         found = [
-            Path(beside.place(ring, beside.SINK, str(uuid.uuid4()))),
-            Path(beside.place(ring, beside.STAGING, job)) / "0-1",
+            Path(companions.place(ring, companions.SINK, str(uuid.uuid4()))),
+            Path(companions.place(ring, companions.STAGING, job)) / "0-1",
         ]
         for file in found:
             if file.parent != Path(ring).parent:

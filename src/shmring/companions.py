@@ -19,9 +19,9 @@ from shmring.errors import ShmringError
 __all__ = [
     "SINK",
     "STAGING",
+    "companions_of",
     "discard",
     "drafts",
-    "kept_beside",
     "left_by_the_dead",
     "orphans",
     "place",
@@ -51,9 +51,9 @@ def place(ring: str, kind: str, owner: str) -> str:
     return os.path.join(folder, f".shmring-{kind}-{file}-{owner}")
 
 
-def kept_beside(ring: str) -> list[str]:
+def companions_of(ring: str) -> list[str]:
     """What is kept beside the ring at this path."""
-    return [kept.path for kept in _kept_beside(ring)]
+    return [kept.path for kept in _companions_of(ring)]
 
 
 def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
@@ -65,7 +65,7 @@ def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
     living : names of the living participants of the ring at a path, asked after the folder: a
         driver takes part before it stages
     """
-    staging = [kept for kept in _kept_beside(ring) if kept.kind == STAGING]
+    staging = [kept for kept in _companions_of(ring) if kept.kind == STAGING]
     if staging:
         with suppress(ShmringError):  # of a ring that cannot be looked at nothing is removed
             names = living(ring)
@@ -94,7 +94,7 @@ def discard(paths: Iterable[str]) -> None:
                 os.unlink(path)
 
 
-def _kept_beside(ring: str) -> list[_Kept]:
+def _companions_of(ring: str) -> list[_Kept]:
     folder, file = os.path.split(ring)
     return [kept for kept in _all_kept(folder) if kept.file == file]
 

@@ -5,15 +5,15 @@ package io.shmring.sidecar;
  *
  * @param timeout without any answer, after which a living sidecar is given up, also one whose workers
  *     are still loading, or which has no seat for another client
- * @param patience for a sidecar that is not there (yet, or any more)
+ * @param connectTimeout for a sidecar that is not there (yet, or any more)
  */
-public record Patience(double timeout, double patience) {
+public record Timeouts(double timeout, double connectTimeout) {
   long timeoutNanos() {
     return nanos(timeout);
   }
 
-  long patienceNanos() {
-    return nanos(patience);
+  long connectNanos() {
+    return nanos(connectTimeout);
   }
 
   private static long nanos(double seconds) {
@@ -24,8 +24,8 @@ public record Patience(double timeout, double patience) {
     return text(timeout);
   }
 
-  String patienceText() {
-    return text(patience);
+  String connectText() {
+    return text(connectTimeout);
   }
 
   private static String text(double seconds) {
