@@ -25,8 +25,8 @@ def _crowd(what: str, seconds: float, figure: str, **options: int) -> Sample:
     return Sample(figures[figure], also)
 
 
-def _redelivery(seats: int, seconds: float) -> Sample:
-    return _crowd("redelivery", seconds, "us", seats=seats)
+def _redelivery(participants: int, seconds: float) -> Sample:
+    return _crowd("redelivery", seconds, "us", participants=participants)
 
 
 def _idle(consumers: int, seconds: float) -> Sample:

@@ -527,11 +527,13 @@ def thread(patience: float) -> Callable[..., Thread]:
 
 
 @pytest.fixture
-def seat() -> Callable[[shmring.Ring, str], dict[str, object]]:
-    """What ring.seats() says of the participant with this name."""
+def participant() -> Callable[[shmring.Ring, str], dict[str, object]]:
+    """What ring.participants() says of the participant with this name."""
 
     def find(ring: shmring.Ring, name: str) -> dict[str, object]:
-        return next(seat for seat in ring.seats() if seat["name"] == name)
+        return next(
+            participant for participant in ring.participants() if participant["name"] == name
+        )
 
     return find
 

@@ -271,7 +271,7 @@ def test_ring_overwritten_with_noise_gives_errors_and_no_crash(tmp_path, seed):
         for call in (
             looker.rows,
             looker.branches,
-            looker.seats,
+            looker.participants,
             lambda: [inp.pop(timeout=0) for _ in range(100)],
             lambda: [inp.lease_many(100, timeout=0).lengths for _ in range(100)],
             lambda: out.push(b"y", timeout=0),

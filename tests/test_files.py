@@ -206,7 +206,7 @@ def test_gc_asks_the_kernel_whether_a_driver_lives(ring, staged, child):
     job = str(uuid.uuid4())
     code = """
         import sys, shmring
-        seat = shmring.attach(sys.argv[1]).producer(f"spark write {sys.argv[2]}")
+        participant = shmring.attach(sys.argv[1]).producer(f"spark write {sys.argv[2]}")
         print(1), input()
     """
     driver = child(code, ring.name, job)

@@ -89,11 +89,14 @@ def test_ring_attaches_again_in_the_child(ring, in_child):
     inp = ring.consumer("a")
 
     def child():
-        seats = len(ring.seats())
+        participants = len(ring.participants())
         with ring.producer("child") as out:
             out.push(b"from the child")
-            assert {seat["pid"] for seat in ring.seats()} == {os.getpid(), os.getppid()}
-        assert len(ring.seats()) == seats
+            assert {participant["pid"] for participant in ring.participants()} == {
+                os.getpid(),
+                os.getppid(),
+            }
+        assert len(ring.participants()) == participants
         with ring.consumer("b", start="earliest") as mine:
             assert mine.pop(timeout=120) == b"from the child"
         ring.close()
@@ -202,7 +205,7 @@ def test_parent_that_dies_is_found_dead_although_its_child_lives(name, child, un
         orphan = int(parent.line())
         parent.process.wait(120)
         assert os.path.exists(f"/proc/{orphan}")
-        until(lambda: not any(s["alive"] for s in ring.seats() if s["name"] == "parent"))
+        until(lambda: not any(s["alive"] for s in ring.participants() if s["name"] == "parent"))
         with ring.consumer("a") as inp, inp.lease(timeout=120) as m:
             assert m.redelivered
             assert bytes(m.data) == b"held by the dead"
@@ -233,7 +236,7 @@ def test_parent_that_forked_while_it_attached_is_found_dead_although_its_childre
         assert parent.line() == "attached"
         parent.kill()
         assert ring.recover() > 0
-        assert {seat["pid"] for seat in ring.seats()} == {os.getpid()}
+        assert {participant["pid"] for participant in ring.participants()} == {os.getpid()}
 
 
 def test_multiprocessing_fork_workers_share_the_ring(ring):

@@ -206,8 +206,10 @@ def use_until_closed(use):
 
 
 def taking_part(ring):
-    """The roles of those whose seats are not just what somebody handed back."""
-    return [seat["role"] for seat in ring.seats() if not seat["orphaned"]]
+    """The roles of those whose participants are not just what somebody handed back."""
+    return [
+        participant["role"] for participant in ring.participants() if not participant["orphaned"]
+    ]
 
 
 def everything(ring, out, inp):
@@ -237,7 +239,7 @@ def everything(ring, out, inp):
         lease_many,
         lambda: list(zip(inp, range(5), strict=False)) or inp.lag,
         lambda: (inp.hold, inp.position, repr(inp), repr(out)),
-        lambda: (ring.branches(), ring.seats(), ring.holder(), ring.rows(0, 5)),
+        lambda: (ring.branches(), ring.participants(), ring.holder(), ring.rows(0, 5)),
         lambda: (ring.claimed, ring.floor, ring.schema_bytes),
         lambda: (ring.producer(), ring.consumer("a")),
     ]
@@ -246,7 +248,7 @@ def everything(ring, out, inp):
 def close_soon(ring, *handles):
     """Close them in the middle of what others do."""
     for _ in range(20):
-        ring.seats()
+        ring.participants()
     for handle in handles or (ring,):
         handle.close()
 

@@ -245,8 +245,12 @@ def test_full_says_that_the_consumer_in_the_way_is_stopped(
 ) -> None:
     process = stopped(child, ring, "lease")
     assert f'consumer "billing" (pid {process.process.pid}, stopped) has not' in filled(ring)
-    seats = {seat["name"]: seat["stopped"] for seat in ring.seats() if seat["name"]}
-    assert seats["billing"]
+    participants = {
+        participant["name"]: participant["stopped"]
+        for participant in ring.participants()
+        if participant["name"]
+    }
+    assert participants["billing"]
     holder = ring.holder()
     assert holder is not None
     assert holder["stopped"]
@@ -255,7 +259,7 @@ def test_full_says_that_the_consumer_in_the_way_is_stopped(
     assert max(map(len, said.stdout.splitlines()[:6])) <= 80
     process.process.send_signal(signal.SIGCONT)
     process.process.wait()
-    assert not any(seat["stopped"] for seat in ring.seats())
+    assert not any(participant["stopped"] for participant in ring.participants())
 
 
 def test_empty_and_consume_say_that_the_producer_in_the_way_is_stopped(

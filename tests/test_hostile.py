@@ -176,7 +176,7 @@ SCRIBBLE = """
         with shmring.create(name, slots=1024, participants=6, temporary=True) as ring:
             with open(ring.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as memory:
                 exclusive = rng.randrange(2) == 1
-                seats = len(memory) - 1024 * 332 - 8192
+                participants = len(memory) - 1024 * 332 - 8192
                 with (
                     ring.producer() as out,
                     ring.consumer("a") as many,
@@ -194,7 +194,7 @@ SCRIBBLE = """
                         if rng.randrange(15) == 0:
                             at = rng.randrange(4096, len(memory) - 1024 * 300) // 8 * 8
                             if rng.randrange(2):
-                                at = seats + rng.randrange(3 * 1280) // 8 * 8
+                                at = participants + rng.randrange(3 * 1280) // 8 * 8
                             memory[at : at + 8] = struct.pack("<Q", some(rng, claim) % 2**64)
                     batches.clear()
     print("survived")

@@ -120,7 +120,7 @@ def test_tables_of_the_page_are_what_the_core_uses(tmp_path):
         8: ["ADMIN_LOCK_OFFSET"],
         48: ["LEASES"],
         64: ["BRANCHES", "BODY_ALIGN"],
-        248: ["MAX_SEATS"],
+        248: ["MAX_PARTICIPANTS"],
         255: ["NOBODY"],
         1024: ["MIN_SLOTS"],
         BRANCH_BYTES: ["sizeof(struct branch)"],

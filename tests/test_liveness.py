@@ -54,7 +54,7 @@ def test_process_that_closes_all_descriptors_keeps_its_lease_and_its_claim(
         assert holder.line() == "left"
         assert inp.pop(timeout=120) == b"its lease"
         assert [inp.pop(timeout=120) for _ in range(pushed)] == [b"after it"] * pushed
-        assert {seat["pid"] for seat in ring.seats()} == {os.getpid()}
+        assert {participant["pid"] for participant in ring.participants()} == {os.getpid()}
 
 
 def test_process_that_closes_all_descriptors_and_dies_is_found_dead(ring, child, until):
@@ -65,7 +65,7 @@ def test_process_that_closes_all_descriptors_and_dies_is_found_dead(ring, child,
         out.push(b"after it")
         holder.kill()
         assert [inp.pop(timeout=120), inp.pop(timeout=120)] == [b"its lease", b"after it"]
-        until(lambda: {seat["pid"] for seat in ring.seats()} == {os.getpid()})
+        until(lambda: {participant["pid"] for participant in ring.participants()} == {os.getpid()})
 
 
 def test_process_that_closes_all_descriptors_evicts_nobody(ring, child):
@@ -74,7 +74,7 @@ def test_process_that_closes_all_descriptors_evicts_nobody(ring, child):
         with shmring.attach(sys.argv[1]) as ring:
             os.closerange(3, 256)
             others = [open("/proc/self/exe", "rb") for _ in range(16)]
-            print(ring.recover(), sum(seat["alive"] for seat in ring.seats()))
+            print(ring.recover(), sum(participant["alive"] for participant in ring.participants()))
             with ring.producer() as out:
                 out.push(b"joined since")
         print(sum(not other.closed and len(other.read(4)) == 4 for other in others))

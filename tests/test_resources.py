@@ -99,7 +99,7 @@ def test_without_file_descriptors_attach_is_an_error_and_nothing_leaks(name, chi
     with shmring.create(name, slots=1024, temporary=True) as ring:
         lines = child(code, name).end().splitlines()
         assert lines == ["True", "True"]
-        assert len(ring.seats()) == 1
+        assert len(ring.participants()) == 1
 
 
 def test_without_addresses_create_is_an_error_and_nothing_stays(tmp_path, child):
@@ -170,8 +170,9 @@ def test_sidecar_goes_on_when_it_had_no_file_descriptors_or_processes_for_a_whil
                     self.line.set()
 
         def kill_worker():
-            seats = client._requests.seats()
-            (pid,) = {s["pid"] for s in seats if s["alive"] and s["name"] == "functions:identity"}
+            participants = client._requests.participants()
+            alive = [s for s in participants if s["alive"]]
+            (pid,) = {s["pid"] for s in alive if s["name"] == "functions:identity"}
             os.kill(pid, signal.SIGKILL)
 
         sys.stderr = said = Said()
@@ -294,7 +295,7 @@ def test_exec_in_the_middle_of_a_claim_counts_as_death(name, child, until):
         process.say()
         assert inp.pop(timeout=120) == b"behind it"
         assert process.process.poll() is None  # it lives, as another program
-        until(lambda: len(ring.seats()) == 2, "only the living have seats")
+        until(lambda: len(ring.participants()) == 2, "only the living have seats")
 
 
 def test_daemon_threads_and_leases_at_the_end_of_the_interpreter(name, child):
@@ -332,7 +333,7 @@ def test_daemon_threads_and_leases_at_the_end_of_the_interpreter(name, child):
                 out.push(b"last")
                 while inp.pop(timeout=120) != b"last":
                     pass  # what the daemon thread has pushed
-            assert len(ring.seats()) == 1
+            assert len(ring.participants()) == 1
 
 
 def test_signal_handlers_run_during_a_wait(ring):
@@ -494,7 +495,7 @@ def test_death_is_seen_across_pid_namespaces_and_life_too(name, child, until):
             with ring.consumer("a") as inp:
                 assert inp.pop(timeout=120) == b"held"
                 assert inp.pop(timeout=120) == b"behind"
-            until(lambda: len(ring.seats()) == 1, "only the living have seats")
+            until(lambda: len(ring.participants()) == 1, "only the living have seats")
 
 
 def test_all_seats_taken_by_the_dead_are_free_for_the_living(name, child):

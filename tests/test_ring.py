@@ -164,11 +164,11 @@ def test_data_outlives_the_ring_that_was_closed(name):
 def test_read_only_ring_shows_but_takes_no_part(ring):
     with ring.producer() as out, ring.consumer("a"):
         out.push(b"shown")
-        seats = len(ring.seats())
+        participants = len(ring.participants())
         with shmring.attach(ring.name, read_only=True) as looker:
             assert looker.read_only
             assert [row[6] for row in looker.rows()] == [b"shown"]
-            assert len(ring.seats()) == seats
+            assert len(ring.participants()) == participants
             with pytest.raises(shmring.PermissionRefused, match="read-only"):
                 looker.producer()
             with pytest.raises(shmring.PermissionRefused, match="read-only"):
@@ -200,14 +200,14 @@ def test_branches_and_seats_tell_who_does_what(ring):
         assert second["ephemeral"]
         assert audit.position == 1
         assert audit.lag == 2
-        seats = {seat["name"]: seat for seat in ring.seats()}
-        assert seats["feeder"]["role"] == "producer"
-        assert seats["feeder"]["messages"] == 3
-        assert seats["feeder"]["bytes"] == 12
-        assert seats["feeder"]["pid"] == os.getpid()
-        assert seats["feeder"]["alive"]
-        assert seats["slow"]["role"] == "consumer"
-        assert seats["slow"]["branch"] == "late"
+        participants = {participant["name"]: participant for participant in ring.participants()}
+        assert participants["feeder"]["role"] == "producer"
+        assert participants["feeder"]["messages"] == 3
+        assert participants["feeder"]["bytes"] == 12
+        assert participants["feeder"]["pid"] == os.getpid()
+        assert participants["feeder"]["alive"]
+        assert participants["slow"]["role"] == "consumer"
+        assert participants["slow"]["branch"] == "late"
 
 
 def test_ephemeral_branch_goes_with_its_last_consumer(ring):
@@ -297,10 +297,10 @@ def test_recover_clears_the_dead_away(ring, child):
     victim = child(code, ring.name)
     victim.line()
     victim.kill()
-    dead = {seat["name"]: seat["alive"] for seat in ring.seats()}
+    dead = {participant["name"]: participant["alive"] for participant in ring.participants()}
     assert dead["victim"] is False
-    assert ring.recover() == 1  # its producer had its ring's seat
-    assert "victim" not in {seat["name"] for seat in ring.seats()}
+    assert ring.recover() == 1  # its producer had its ring's participant
+    assert "victim" not in {participant["name"] for participant in ring.participants()}
 
 
 def test_gc_unlinks_a_ring_whose_participants_all_died(name, child):

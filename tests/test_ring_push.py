@@ -153,14 +153,14 @@ def test_producer_that_raises_does_not_wait_unless_told(ring):
             out.push(b"x", timeout=0.01)
 
 
-def test_producer_that_drops_counts_what_it_dropped(ring, seat):
+def test_producer_that_drops_counts_what_it_dropped(ring, participant):
     with ring.producer("lossy", when_full="drop") as out, ring.consumer("a"):
         while out.push(b"x") != -1:
             pass
         assert out.push_many([b"x"] * 5) == -1
         with pytest.raises(shmring.Full):
             out.claim(1)
-        assert seat(ring, "lossy")["dropped"] == 7
+        assert participant(ring, "lossy")["dropped"] == 7
         assert ring.claimed == ring.slots
 
 

@@ -30,28 +30,32 @@ def fill(ring):
         out.push_many([b"old"] * ring.slots)
 
 
-def waits(ring, name, counter, seat, before=0):
+def waits(ring, name, counter, participant, before=0):
     """Whether the participant has found the ring full or empty, and so is about to wait."""
-    return lambda: seat(ring, name)[counter] > before
+    return lambda: participant(ring, name)[counter] > before
 
 
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("call", PUSHES.values(), ids=PUSHES.keys())
-def test_push_waits_without_the_gil_until_there_is_room(ring, thread, until, seat, call, wait):
+def test_push_waits_without_the_gil_until_there_is_room(
+    ring, thread, until, participant, call, wait
+):
     with ring.producer("p", wait=wait) as out, ring.consumer("a") as inp:
         fill(ring)
         pusher = thread(call, out)
-        until(waits(ring, "p", "full_waits", seat))
+        until(waits(ring, "p", "full_waits", participant))
         inp.lease_many(ring.slots).release()
         pusher.outcome()
 
 
 @pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.parametrize("call", POPS.values(), ids=POPS.keys())
-def test_pop_waits_without_the_gil_until_there_is_a_message(ring, thread, until, seat, call, wait):
+def test_pop_waits_without_the_gil_until_there_is_a_message(
+    ring, thread, until, participant, call, wait
+):
     with ring.producer() as out, ring.consumer("a", name="c", wait=wait) as inp:
         popper = thread(call, inp)
-        until(waits(ring, "c", "empty_waits", seat))
+        until(waits(ring, "c", "empty_waits", participant))
         out.push(b"x")
         popper.outcome()
 
@@ -82,10 +86,10 @@ def test_wait_longer_than_a_slice_goes_on(ring):
 
 
 @pytest.mark.parametrize("timeout", [1e9, 1e300, float("inf"), None, 10**12])
-def test_huge_timeouts_are_for_ever(ring, thread, until, seat, timeout):
+def test_huge_timeouts_are_for_ever(ring, thread, until, participant, timeout):
     with ring.producer() as out, ring.consumer("a", name="c") as inp:
         popper = thread(lambda: inp.pop(timeout=timeout))
-        until(waits(ring, "c", "empty_waits", seat))
+        until(waits(ring, "c", "empty_waits", participant))
         out.push(b"x")
         assert popper.outcome() == b"x"
 
@@ -102,60 +106,60 @@ def test_timeout_that_is_no_time_is_refused(ring, timeout):
         assert ring.claimed == 0
 
 
-def test_closing_the_consumer_ends_its_waits(ring, thread, until, seat):
+def test_closing_the_consumer_ends_its_waits(ring, thread, until, participant):
     inp = ring.consumer("a", name="c")
     poppers = [thread(inp.pop) for _ in range(3)]
-    until(waits(ring, "c", "empty_waits", seat, 2))
+    until(waits(ring, "c", "empty_waits", participant, 2))
     inp.close()
     for popper in poppers:
         with pytest.raises(shmring.Closed):
             popper.outcome()
 
 
-def test_closing_the_producer_ends_its_waits(ring, thread, until, seat):
+def test_closing_the_producer_ends_its_waits(ring, thread, until, participant):
     with ring.consumer("a"):
         out = ring.producer("p")
         fill(ring)
         pushers = [thread(out.push, b"x") for _ in range(3)]
-        until(waits(ring, "p", "full_waits", seat, 2))
+        until(waits(ring, "p", "full_waits", participant, 2))
         out.close()
         for pusher in pushers:
             with pytest.raises(shmring.Closed):
                 pusher.outcome()
 
 
-def test_closing_the_ring_ends_all_waits(name, thread, until, seat):
+def test_closing_the_ring_ends_all_waits(name, thread, until, participant):
     with shmring.create(name, slots=1024, temporary=True) as looker:
         ring = shmring.attach(name)
         popper = thread(ring.consumer("a", name="c").pop)
-        until(waits(looker, "c", "empty_waits", seat))
+        until(waits(looker, "c", "empty_waits", participant))
         ring.close()
         with pytest.raises(shmring.Closed):
             popper.outcome()
 
 
-def test_dropping_the_branch_ends_the_wait(ring, thread, until, seat):
+def test_dropping_the_branch_ends_the_wait(ring, thread, until, participant):
     with ring.consumer("a", name="c") as inp:
         popper = thread(inp.pop)
-        until(waits(ring, "c", "empty_waits", seat))
+        until(waits(ring, "c", "empty_waits", participant))
         ring.drop_branch("a")
         with pytest.raises(shmring.BranchDropped):
             popper.outcome()
 
 
-def test_dropping_the_branch_frees_the_producer(ring, thread, until, seat):
+def test_dropping_the_branch_frees_the_producer(ring, thread, until, participant):
     with ring.producer("p") as out, ring.consumer("a"):
         fill(ring)
         pusher = thread(out.push, b"x")
-        until(waits(ring, "p", "full_waits", seat))
+        until(waits(ring, "p", "full_waits", participant))
         ring.drop_branch("a")
         assert pusher.outcome() == ring.slots
 
 
-def test_other_threads_run_while_one_waits(ring, thread, until, seat):
+def test_other_threads_run_while_one_waits(ring, thread, until, participant):
     with ring.producer() as out, ring.consumer("a", name="c", wait="spin") as inp:
         popper = thread(inp.pop)
-        until(waits(ring, "c", "empty_waits", seat))
+        until(waits(ring, "c", "empty_waits", participant))
         turns = [threading.Event() for _ in range(100)]
         other = thread(lambda: [turn.set() for turn in turns])
         other.outcome()
@@ -198,7 +202,7 @@ for wait in WAITS:
 """
 
 
-def test_ctrl_c_ends_every_wait(ring, name, child, until, seat):
+def test_ctrl_c_ends_every_wait(ring, name, child, until, participant):
     with shmring.create(f"{name}-full", slots=1024, temporary=True) as full:
         full.subscribe("a")
         fill(full)
@@ -221,4 +225,6 @@ def test_ctrl_c_ends_every_wait(ring, name, child, until, seat):
 
 
 def _count(ring, who, counter):
-    return sum(seat[counter] for seat in ring.seats() if seat["name"] == who)
+    return sum(
+        participant[counter] for participant in ring.participants() if participant["name"] == who
+    )

@@ -29,8 +29,8 @@ def tell(stats: shmring.RingStats) -> str:
     return f"branch {branch['name']}, {branch['lag']} slots behind"
 
 
-def living(seats: list[shmring.SeatRecord]) -> list[int]:
-    return [seat["pid"] for seat in seats if seat["alive"]]
+def living(participants: list[shmring.ParticipantRecord]) -> list[int]:
+    return [participant["pid"] for participant in participants if participant["alive"]]
 
 
 def patient(ring: shmring.Ring, wait: shmring.Wait, start: shmring.Start) -> shmring.Consumer:
@@ -51,7 +51,7 @@ def main() -> None:
         holder = ring.holder()
         if holder is not None:
             assert_type(holder["words"], str)
-        assert living(ring.seats()) == [os.getpid()]
+        assert living(ring.participants()) == [os.getpid()]
         print(f"{rows} rows, {tell(ring.stats())}")
 
     assert doubled(batch, times=1) is batch

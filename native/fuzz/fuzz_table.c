@@ -21,7 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_input in = {data, size};
 	struct shmring_row row;
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	struct shmring_branch_info branch;
 	uint8_t message[2000];
 	uint32_t id;
@@ -34,7 +34,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (shmring_table_row(reader, i, &row, message, sizeof message) == SHMRING_OK && row.filled)
 			NEED(row.length <= 1024 * SLOT_BYTES);
 	for (uint32_t i = 0; i < FUZZ_SEATS; i++)
-		(void)shmring_seat_info(reader, i, &seat);
+		(void)shmring_participant_info(reader, i, &seat);
 	for (uint32_t i = 0; i < BRANCHES; i++)
 		(void)shmring_branch_info(reader, i, &branch);
 	(void)shmring_find_branch(reader, "b", &id);

@@ -116,7 +116,7 @@ static int sweep_nursery(int *files)
  * is a draft, and gc knows it; and a ring can be made. */
 static void check_created(struct survivors *s)
 {
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	bool there = access(nursery(ring_path(), "ring"), F_OK) == 0;
 	shmring *r = NULL;
 	int files, swept;
@@ -124,7 +124,7 @@ static void check_created(struct survivors *s)
 	CHECK(there || !s->victim->done);
 	if (there) {
 		CHECK_IS(shmring_attach(nursery(ring_path(), "ring"), SHMRING_READ_ONLY, &r), SHMRING_OK);
-		CHECK(r && shmring_seat_info(r, 0, &seat) == SHMRING_OK && !seat.alive);
+		CHECK(r && shmring_participant_info(r, 0, &seat) == SHMRING_OK && !seat.alive);
 		shmring_close(r);
 	}
 	swept = sweep_nursery(&files);

@@ -240,7 +240,7 @@ static const struct {
 	long value;
 } constants[] = {
     CORE(SLOT_BYTES),
-    CORE(MAX_SEATS),
+    CORE(MAX_PARTICIPANTS),
     CORE(READ_ONLY),
     CORE(FOREIGN_OWNER),
     CORE(UNAVAILABLE),

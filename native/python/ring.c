@@ -284,7 +284,7 @@ static PyObject *ring_branches(PyObject *self, PyObject *Py_UNUSED(ignored))
 	return look(self, look_at_branches);
 }
 
-static PyObject *seat_dict(const struct shmring_seat_info *info)
+static PyObject *seat_dict(const struct shmring_participant_info *info)
 {
 	return Py_BuildValue(
 	    "{s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "seat", info->seat,
@@ -306,8 +306,8 @@ static PyObject *look_at_seats(struct ring *ring)
 	shmring_get_info(ring->core, &info);
 	list = PyList_New(0);
 	for (uint32_t seat = 0; list && seat < info.participants; seat++) {
-		struct shmring_seat_info seat_info;
-		int status = shmring_seat_info(ring->core, seat, &seat_info);
+		struct shmring_participant_info seat_info;
+		int status = shmring_participant_info(ring->core, seat, &seat_info);
 
 		if (status == SHMRING_UNAVAILABLE)
 			continue;
@@ -427,7 +427,7 @@ static PyMethodDef methods[] = {
     {"recover", ring_recover, METH_NOARGS, "recover() -> seats that were dead"},
     {"info", ring_info, METH_NOARGS, "info() -> dict"},
     {"branches", ring_branches, METH_NOARGS, "branches() -> list of dicts"},
-    {"seats", ring_seats, METH_NOARGS, "seats() -> list of dicts"},
+    {"participants", ring_seats, METH_NOARGS, "participants() -> list of dicts"},
     {"rows", ring_rows, METH_VARARGS,
      "rows(first, end, capacity) -> list of (slot, message_id, time, length, reference_count, kind, message)"},
     {"close", handle_close_method, METH_NOARGS, "close()"},

@@ -60,7 +60,7 @@ from shmring.errors import (
 )
 from shmring.graph import CONTENDED, UNAVAILABLE, FanOut, Sequence
 from shmring.names import gc, rings, unlink
-from shmring.records import BranchRecord, HolderRecord, RingStats, SeatRecord
+from shmring.records import BranchRecord, HolderRecord, ParticipantRecord, RingStats
 from shmring.ring import Ring, attach, create, open_or_create
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ __all__ = [
     "NoSpace",
     "NotARing",
     "Overrun",
+    "ParticipantRecord",
     "PermissionRefused",
     "Producer",
     "Ring",
@@ -106,7 +107,6 @@ __all__ = [
     "RingNotFound",
     "RingStats",
     "SchemaMismatch",
-    "SeatRecord",
     "SecondConsumer",
     "SecondProducer",
     "Sequence",

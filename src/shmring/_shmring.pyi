@@ -13,7 +13,7 @@ VERSION: str
 # Those of CLOCK_, WAIT_ and FULL_ are asked for by the names in choices.py.
 JOURNAL_BRANCH: str
 SLOT_BYTES: int
-MAX_SEATS: int
+MAX_PARTICIPANTS: int
 READ_ONLY: int
 FOREIGN_OWNER: int
 UNAVAILABLE: int
@@ -66,7 +66,7 @@ class HolderDict(TypedDict):
     age_s: float | None
     words: str
 
-class SeatDict(TypedDict):
+class ParticipantDict(TypedDict):
     seat: int
     state: int
     role: int
@@ -221,7 +221,7 @@ class Ring:
     def recover(self) -> int: ...
     def info(self) -> RingDict: ...
     def branches(self) -> list[BranchDict]: ...
-    def seats(self) -> list[SeatDict]: ...
+    def participants(self) -> list[ParticipantDict]: ...
     def holder(self) -> HolderDict | None: ...
     def rows(
         self, first: int, end: int, capacity: int, /

@@ -30,7 +30,7 @@ __all__ = [
 SINK = "sink"  # which epoch of a query the ring has seen last
 STAGING = "staging"  # rows of a job, whose driver is a participant while it lasts
 _KINDS = (SINK, STAGING)
-_JOB_SEAT = "spark write "  # and the job: what Staging.java calls that participant
+_JOB_PARTICIPANT = "spark write "  # and the job: what Staging.java calls that participant
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # An owner has its form, so that ring "a" is not taken for the ring of what lies beside "a-b".
@@ -69,7 +69,7 @@ def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
     if staging:
         with suppress(ShmringError):  # of a ring that cannot be looked at nothing is removed
             names = living(ring)
-            return [k.path for k in staging if _JOB_SEAT + k.owner not in names]
+            return [k.path for k in staging if _JOB_PARTICIPANT + k.owner not in names]
     return []
 
 

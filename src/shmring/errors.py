@@ -131,11 +131,11 @@ class SecondConsumer(ShmringError):
 
 
 class LimitReached(ShmringError):
-    """All branches or all participants' seats of the ring are taken."""
+    """There is no room for another branch, or for another participant."""
 
 
 class TooManyLeases(ShmringError):
-    """This consumer holds as many separate leases as its seat can record."""
+    """This consumer holds as many separate leases as its entry can record."""
 
 
 class ClaimOpen(ShmringError):

@@ -155,7 +155,7 @@ class Sequence(Closing, Node):
         self._ring.drop_branch(self.branch)
 
     def close(self) -> None:
-        """Give the seat back; a branch stays and goes on holding the producers.
+        """Leave the ring; a branch stays and goes on holding the producers.
 
         What next() took and was not done() is delivered again, marked as redelivered.
         """

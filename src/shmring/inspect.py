@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from shmring.extras import need_pyarrow
-from shmring.records import BranchLag, BranchRecord, Counters, RingStats, SeatRecord
+from shmring.records import BranchLag, BranchRecord, Counters, ParticipantRecord, RingStats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,12 +88,12 @@ def stats(ring: Ring) -> RingStats:
     -------
     dict with ``claimed`` and ``floor`` (sequences), ``used`` (slots still held),
     ``slots``, ``branches`` and ``participants`` (as given by
-    :meth:`Ring.branches` and :meth:`Ring.seats`, with the lag of each branch in slots
+    :meth:`Ring.branches` and :meth:`Ring.participants`, with the lag of each branch in slots
     behind the producers; the branch that lags most first), ``holder`` (as given by
     :meth:`Ring.holder`) and ``totals`` of the participants' counters by role
     """
     claimed = ring.claimed
-    seats = ring.seats()
+    participants = ring.participants()
     branches: list[BranchLag] = [
         {**branch, "lag": max(0, claimed - branch["position"])} for branch in ring.branches()
     ]
@@ -108,12 +108,19 @@ def stats(ring: Ring) -> RingStats:
         "used": max(0, claimed - floor),
         "holder": ring.holder(),
         "branches": branches,
-        "participants": seats,
-        "totals": {"producer": _total(seats, "producer"), "consumer": _total(seats, "consumer")},
+        "participants": participants,
+        "totals": {
+            "producer": _total(participants, "producer"),
+            "consumer": _total(participants, "consumer"),
+        },
     }
 
 
-def _total(seats: list[SeatRecord], role: Literal["producer", "consumer"]) -> Counters:
-    those: list[Any] = [seat for seat in seats if seat["role"] == role]
+def _total(
+    participants: list[ParticipantRecord], role: Literal["producer", "consumer"]
+) -> Counters:
+    those: list[Any] = [participant for participant in participants if participant["role"] == role]
     names = Counters.__annotations__
-    return cast("Counters", {name: sum(seat[name] for seat in those) for name in names})
+    return cast(
+        "Counters", {name: sum(participant[name] for participant in those) for name in names}
+    )

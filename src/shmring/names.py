@@ -213,7 +213,7 @@ def _living(path: str) -> set[str]:
     """Names of the living participants of the ring at this path."""
     ring = _shmring.attach(path, path, _shmring.READ_ONLY | _shmring.FOREIGN_OWNER)
     try:
-        return {seat["name"] for seat in ring.seats() if seat["alive"]}
+        return {participant["name"] for participant in ring.participants() if participant["alive"]}
     finally:
         ring.close()
 

@@ -18,13 +18,13 @@ __all__ = [
     "Counters",
     "CreateOptions",
     "HolderRecord",
+    "ParticipantRecord",
     "RingInfo",
     "RingStats",
-    "SeatRecord",
     "branch_records",
     "holder_record",
+    "participant_records",
     "ring_info",
-    "seat_records",
 ]
 
 _ROLES = {0: "attached", 1: "producer", 2: "consumer"}
@@ -113,8 +113,8 @@ class Counters(TypedDict):
     dropped: int
 
 
-class SeatRecord(Counters):
-    """A participant as it stands; see :meth:`shmring.Ring.seats`.
+class ParticipantRecord(Counters):
+    """A participant as it stands; see :meth:`shmring.Ring.participants`.
 
     Attributes
     ----------
@@ -185,7 +185,7 @@ class RingStats(TypedDict):
     used: int
     holder: HolderRecord | None
     branches: list[BranchLag]
-    participants: list[SeatRecord]
+    participants: list[ParticipantRecord]
     totals: dict[Literal["producer", "consumer"], Counters]
 
 
@@ -220,17 +220,17 @@ def branch_records(core: Ring) -> list[BranchRecord]:
     return branches
 
 
-def seat_records(core: Ring) -> list[SeatRecord]:
+def participant_records(core: Ring) -> list[ParticipantRecord]:
     names = {b["id"]: b["name"] for b in core.branches()}
-    seats: list[SeatRecord] = []
-    for found in core.seats():
-        seat: dict[str, Any] = {**found}
+    participants: list[ParticipantRecord] = []
+    for found in core.participants():
+        participant: dict[str, Any] = {**found}
         role = _ROLES.get(found["role"], "unknown")
-        seat["role"] = role
-        seat["branch"] = names.get(found["branch"]) if role == "consumer" else None
-        seat["orphaned"] = seat.pop("state") == 2
-        seats.append(cast("SeatRecord", seat))
-    return seats
+        participant["role"] = role
+        participant["branch"] = names.get(found["branch"]) if role == "consumer" else None
+        participant["orphaned"] = participant.pop("state") == 2
+        participants.append(cast("ParticipantRecord", participant))
+    return participants
 
 
 def holder_record(core: Ring) -> HolderRecord | None:

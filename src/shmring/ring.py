@@ -26,7 +26,7 @@ from shmring.closing import Closing
 from shmring.errors import Closed, RingExists, RingNotFound, ShmringError
 from shmring.extras import read_schema
 from shmring.names import Path, attach_core, is_name, locate, make_core, not_found, remove
-from shmring.records import RingInfo, branch_records, holder_record, ring_info, seat_records
+from shmring.records import RingInfo, branch_records, holder_record, participant_records, ring_info
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +36,13 @@ if TYPE_CHECKING:
     from shmring.arrow.writer import WriterOptions
     from shmring.durable import Journal, Retention
     from shmring.graph import Sequence
-    from shmring.records import BranchRecord, CreateOptions, HolderRecord, RingStats, SeatRecord
+    from shmring.records import (
+        BranchRecord,
+        CreateOptions,
+        HolderRecord,
+        ParticipantRecord,
+        RingStats,
+    )
 
 __all__ = ["Consumer", "Producer", "Ring", "RingInfo", "attach", "create", "open_or_create"]
 
@@ -161,7 +167,7 @@ class Ring(Closing):
     def producer(
         self, name: str | None = None, *, when_full: WhenFull = "block", wait: Wait = "default"
     ) -> Producer:
-        """Take a producer's seat.
+        """Take part as a producer.
 
         Parameters
         ----------
@@ -173,7 +179,7 @@ class Ring(Closing):
         Raises
         ------
         SecondProducer : the ring has a single producer, and it lives
-        LimitReached : every seat is taken
+        LimitReached : there is no room for another participant
         PermissionRefused : the ring was attached read-only
         """
         full = choose(WHEN_FULL, "when_full", when_full)
@@ -214,7 +220,7 @@ class Ring(Closing):
         Raises
         ------
         SecondConsumer : the branch is exclusive and its consumer lives
-        LimitReached : 64 branches or every seat are taken
+        LimitReached : there are 64 branches already, or no room for another participant
         BranchNotFound : a name in `after` is no branch
         ValueError : the start lies ahead of the producers
         """
@@ -334,12 +340,12 @@ class Ring(Closing):
         """The branches as they stand, each a dict; see :class:`shmring.BranchRecord`."""
         return branch_records(self.core)
 
-    def seats(self) -> list[SeatRecord]:
+    def participants(self) -> list[ParticipantRecord]:
         """The participants: who is attached, and what each has done so far.
 
-        Each is a dict; see :class:`shmring.SeatRecord`.
+        Each is a dict; see :class:`shmring.ParticipantRecord`.
         """
-        return seat_records(self.core)
+        return participant_records(self.core)
 
     def holder(self) -> HolderRecord | None:
         """Whom producers wait for when the ring is full, as it stands.
@@ -382,7 +388,7 @@ class Ring(Closing):
 
         Returns
         -------
-        how many seats were dead
+        how many participants were dead
 
         Raises
         ------
@@ -444,7 +450,7 @@ def create(
     name : 1 to 200 of the characters A-Z a-z 0-9 . _ -; or None with `path`
     slots : number of 300-byte slots, a power of two, at least 1,024; a slot costs 332 bytes
     path : a file to use instead of shared memory
-    participants : seats, at most 248: who attaches takes one, which one producer or consumer at a
+    participants : at most 248: a handle that attaches is one, which one producer or consumer at a
         time uses; any other takes one more
     single_producer : refuse a second living producer
     scattered : put neighbours far apart in memory; messages of one slot only
@@ -499,7 +505,7 @@ def attach(
     Parameters
     ----------
     name, path : one of the two
-    read_only : to look on only: takes no seat and disturbs nobody
+    read_only : to look on only: is no participant and disturbs nobody
     foreign_owner : accept a ring that another user owns; trust them, they can forge messages
 
     Raises
@@ -507,7 +513,7 @@ def attach(
     RingNotFound : there is none
     NotARing, VersionMismatch, Damaged : the file is not a ring that this version can use
     PermissionRefused : it is somebody else's
-    LimitReached : every seat is taken
+    LimitReached : there is no room for another participant
     """
     label, where = locate(name, path)
     flags = _shmring.READ_ONLY if read_only else 0

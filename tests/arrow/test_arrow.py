@@ -342,7 +342,9 @@ def test_writer_with_another_schema_than_the_ring_is_refused(name):
     with shmring.create(name, slots=1024, schema=schema, temporary=True) as ring:
         with pytest.raises(shmring.SchemaMismatch, match=name):
             ring.arrow_writer(pa.schema([("x", pa.int32())]))
-        assert not [seat for seat in ring.seats() if seat["role"] == "producer"]
+        assert not [
+            participant for participant in ring.participants() if participant["role"] == "producer"
+        ]
 
 
 def test_what_is_no_arrow_data_is_refused_by_its_type(ring):

@@ -84,7 +84,7 @@ def consumers(name: str) -> list[dict[str, Any]]:
         return []
     try:
         with shmring.attach(name, read_only=True) as ring:
-            return [s for s in ring.seats() if s["role"] == "consumer"]
+            return [s for s in ring.participants() if s["role"] == "consumer"]
     except shmring.NotARing:  # it is being made
         return []
 
@@ -106,7 +106,7 @@ def test_a_consumer_that_comes_first_gets_all(
     name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
 ) -> None:
     consumer = start("consume", name)
-    until(lambda: consumers(name), "the consumer's seat")
+    until(lambda: consumers(name), "the consumer")
     good("produce", name, "--end", input=b"hello\n")
     assert consumer.communicate(timeout=PATIENCE) == (b"hello\n", made(name))
     assert consumer.returncode == 0
@@ -126,7 +126,7 @@ def test_one_end_marker_ends_all_consumers_run_after_run(
     good("create", name)
     for run in range(2):
         started = [start("consume", name, "--branch", b, "--until", "end") for b in branches]
-        until(lambda: len(consumers(name)) == len(branches), "the consumers' seats")
+        until(lambda: len(consumers(name)) == len(branches), "the consumers")
         sent = [f"{run}.{i}" for i in range(100)]
         good("produce", name, "--end", input="\n".join(sent).encode() + b"\n")
         got: dict[str, list[str]] = {"billing": [], "audit": []}
@@ -314,7 +314,7 @@ def test_a_ring_whose_users_died_is_recovered_and_swept(
     name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
 ) -> None:
     consumer = start("consume", name)
-    until(lambda: consumers(name), "the consumer's seat")
+    until(lambda: consumers(name), "the consumer")
     assert json.loads(good("gc", name, "--dry-run", "--json"))["would_sweep"] == []
     consumer.kill()
     consumer.wait(PATIENCE)
@@ -394,7 +394,7 @@ def test_a_signal_ends_a_waiting_consumer_with_what_it_had_written(
 ) -> None:
     file = tmp_path / "out.parquet"
     consumer = start("consume", name, "--parquet", file)
-    until(lambda: consumers(name), "the consumer's seat")
+    until(lambda: consumers(name), "the consumer")
     good("produce", name, "--generate", 3)
     until(lambda: consumers(name)[0]["messages"] == 3, "the messages' arrival")
     consumer.send_signal(number)
@@ -415,7 +415,7 @@ def test_ctrl_c_on_the_terminal_comes_between_two_messages(
     terminal, stdin = pty.openpty()
     consumer = start("consume", name, stdin=stdin)
     os.close(stdin)
-    until(lambda: consumers(name), "the consumer's seat")
+    until(lambda: consumers(name), "the consumer")
     over = threading.Event()
     with shmring.attach(name) as ring, ring.producer() as out:
 
@@ -449,7 +449,7 @@ def test_a_reader_that_leaves_the_pipe_ends_it_quietly(
     name: str, start: Callable[..., subprocess.Popen[bytes]], until: Callable[..., None]
 ) -> None:
     consumer = start("consume", name, "--until", "never")
-    until(lambda: consumers(name), "the consumer's seat")
+    until(lambda: consumers(name), "the consumer")
     assert consumer.stdout is not None
     consumer.stdout.close()
     consumer.stdout = None

@@ -120,18 +120,18 @@ public final class Peer {
   /** Closes so many producers of a full ring and consumers without a message, while threads wait. */
   private static void closeWaited(Ring ring, int count) throws Exception {
     ExecutorService threads = Executors.newFixedThreadPool(2 * count);
-    List<AutoCloseable> seats = new ArrayList<>();
+    List<AutoCloseable> participants = new ArrayList<>();
     List<Future<Status>> ends = new ArrayList<>();
     for (int i = 0; i < count; i++) {
       Consumer consumer = ring.consumer("pair", BranchOptions.LATEST);
       Producer producer = ring.producer("java");
-      seats.addAll(List.of(consumer, producer));
+      participants.addAll(List.of(consumer, producer));
       ends.add(threads.submit(() -> endOf(consumer::take)));
       ends.add(threads.submit(() -> endOf(() -> producer.push(message(0)))));
     }
-    for (AutoCloseable seat : seats) {
-      seat.close();
-      seat.close();
+    for (AutoCloseable participant : participants) {
+      participant.close();
+      participant.close();
     }
     for (Future<Status> end : ends) {
       check(end.get() == Status.CLOSED, "closed while it waits");

@@ -24,7 +24,7 @@ ring, messages = shmring.attach(sys.argv[1]), int(sys.argv[2])
 with ring.producer("flood") as out:
     for first in range(0, messages, 256):
         out.push_many([b"%d" % n for n in range(first, min(first + 256, messages))])
-    print("pushed", next(s["full_waits"] for s in ring.seats() if s["name"] == "flood"))
+    print("pushed", next(s["full_waits"] for s in ring.participants() if s["name"] == "flood"))
     input()
 """
 

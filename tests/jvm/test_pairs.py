@@ -95,7 +95,7 @@ def test_a_close_ends_the_waits_of_other_threads(name: str, java: Callable[..., 
         command = java("Peer", "close", "bytes", name, 40)
         done = subprocess.run(command, capture_output=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr.decode()
-        assert len(ring.seats()) == 1  # this process, as a producer
+        assert len(ring.participants()) == 1  # this process, as a producer
 
 
 def test_one_end_marker_ends_each_thread_of_each_process_once_a_run(

@@ -60,7 +60,9 @@ def has_left(ring: shmring.Ring, spark: SparkSession) -> Callable[[], bool]:
 
     def look() -> bool:
         spark._jvm.java.lang.System.gc()
-        return {seat["pid"] for seat in ring.seats() if seat["alive"]} == {os.getpid()}
+        return {
+            participant["pid"] for participant in ring.participants() if participant["alive"]
+        } == {os.getpid()}
 
     return look
 
@@ -334,7 +336,7 @@ def test_a_cancelled_task_hands_back_what_is_not_released(
     assert branch["name"] == "b"
     assert branch["consumers"] == 0
     assert read(ring.name, branch="b").count() == kept
-    assert len(ring.seats()) == 1
+    assert len(ring.participants()) == 1
 
 
 def test_until_end_waits_for_the_end_marker(

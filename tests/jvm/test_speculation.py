@@ -99,7 +99,9 @@ def attempts(tmp_path: Path) -> Iterator[Attempts]:
 
 def others(ring: shmring.Ring) -> set[int]:
     """Processes other than this one that take part."""
-    return {seat["pid"] for seat in ring.seats() if seat["alive"]} - {os.getpid()}
+    return {participant["pid"] for participant in ring.participants() if participant["alive"]} - {
+        os.getpid()
+    }
 
 
 def numbers_of(frame: DataFrame) -> list[int]:

@@ -70,7 +70,7 @@ def test_rows_come_in_the_order_of_their_partitions(
         table = pa.Table.from_batches(list(reader))
     assert table["id"].to_pylist() == list(range(50_000))
     assert table["text"].to_pylist() == [f"text {i}" for i in range(50_000)]
-    assert [seat["role"] for seat in ring.seats()] == ["attached"]
+    assert [participant["role"] for participant in ring.participants()] == ["attached"]
 
 
 def test_rows_are_readable_when_the_job_commits_and_not_before(
@@ -108,7 +108,7 @@ def test_a_failed_job_leaves_nothing(ring: shmring.Ring, spark: SparkSession) ->
     bad = rows(spark, 10_000).selectExpr("id", "if(id = 9999, raise_error('boom'), text) text")
     assert "boom" in failure(lambda: save(bad, ring.name))
     assert ring.claimed == 0
-    assert [seat["role"] for seat in ring.seats()] == ["attached"]
+    assert [participant["role"] for participant in ring.participants()] == ["attached"]
     save(rows(spark, 10), ring.name)
     assert read(ring, "b") == list(range(10))
 

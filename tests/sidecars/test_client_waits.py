@@ -34,7 +34,10 @@ def answer_request(inbox):
 
 
 def waits(ring):
-    return any(seat["name"] == "client" and seat["full_waits"] for seat in ring.seats())
+    return any(
+        participant["name"] == "client" and participant["full_waits"]
+        for participant in ring.participants()
+    )
 
 
 def test_time_that_a_client_waits_for_room_is_measured(name, client, thread, until, monkeypatch):

@@ -159,7 +159,7 @@ def test_requests_that_wait_are_answered_by_a_worker_that_is_told_to_end(
 
     asking = thread(run)
     with shmring.attach(request_ring_name(name), read_only=True) as ring:
-        until(lambda: any(s["hold"] is not None for s in ring.seats() if s["pid"] == pid))
+        until(lambda: any(s["hold"] is not None for s in ring.participants() if s["pid"] == pid))
     os.kill(pid, signal.SIGTERM)
     assert asking.outcome() == [numbers(1)]
 

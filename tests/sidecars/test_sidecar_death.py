@@ -123,7 +123,10 @@ def test_what_a_slow_client_has_not_read_is_left_to_the_next_worker(serve, name,
         first = next(answers).column(0)[0].as_py()
         (reply_ring,) = reply_rings(name)
         with shmring.attach(reply_ring, read_only=True) as replies:
-            until(lambda: any(seat["full_waits"] for seat in replies.seats()), "a full reply ring")
+            until(
+                lambda: any(participant["full_waits"] for participant in replies.participants()),
+                "a full reply ring",
+            )
         (old,) = sidecar.pids
         os.kill(old, signal.SIGTERM)
         until(lambda: sidecar.restarts == 1 and not is_running(old), "the next worker")

@@ -110,7 +110,7 @@ def test_client_waits_for_memory_and_says_so_if_there_comes_none(in_64_mb):
             )
             waiting.start()
             with shmring.attach("sidecar.s", read_only=True) as ring:
-                while sum(seat["name"] == "client" for seat in ring.seats()) < 2:
+                while sum(each["name"] == "client" for each in ring.participants()) < 2:
                     pass
             first.close()
             waiting.join()

@@ -1,4 +1,4 @@
-"""Sidecars that come and go, load, are slow, or have no seat left: whom a client waits for."""
+"""Sidecars that come and go, load, are slow, or have no room left: whom a client waits for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from functions import numbers
 
 import shmring
-from shmring.sidecars import SidecarClient, Task, seats
+from shmring.sidecars import SidecarClient, Task, participants
 from shmring.sidecars import client as client_module
 from shmring.sidecars.wire import request_ring_name
 
@@ -85,8 +85,12 @@ def test_client_that_gives_up_says_that_the_workers_are_loading(
 def test_workers_that_have_loaded_take_a_seat_each(serve, name):
     pids = serve("Model", workers=2).pids
     with shmring.attach(request_ring_name(name), read_only=True) as ring:
-        seats = [(seat["pid"], seat["role"]) for seat in ring.seats() if seat["pid"] in pids]
-    assert sorted(seats) == sorted((pid, "consumer") for pid in pids)
+        participants = [
+            (participant["pid"], participant["role"])
+            for participant in ring.participants()
+            if participant["pid"] in pids
+        ]
+    assert sorted(participants) == sorted((pid, "consumer") for pid in pids)
 
 
 def test_client_that_gives_up_says_what_the_workers_are_at(serve, client, thread, until, marker):
@@ -172,12 +176,12 @@ def test_requests_under_way_are_asked_again_where_the_sidecar_was_started_anew(
         assert mapping.outcome() == [numbers(i) for i in range(5)]
 
 
-# --- seats --------------------------------------------------------------------------------------
+# --- participants -----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def crowded(serve, client):
-    """A sidecar, as many clients as it has seats for, and the error of the next one."""
+    """A sidecar, as many clients as it has participants for, and the error of the next one."""
     sidecar = serve("identity")
     clients = []
 
@@ -192,9 +196,9 @@ def crowded(serve, client):
 
 @pytest.fixture
 def refused(monkeypatch):
-    """Every time that a client was refused a seat."""
+    """Every time that a client was refused a participant."""
     times = []
-    enter = seats.enter
+    enter = participants.enter
 
     def counted(name):
         try:
@@ -203,14 +207,14 @@ def refused(monkeypatch):
             times.append(error)
             raise
 
-    monkeypatch.setattr(seats, "enter", counted)
+    monkeypatch.setattr(participants, "enter", counted)
     return times
 
 
 def test_client_without_a_seat_says_who_has_them(crowded):
     sidecar, clients, text = crowded
     assert len(clients) > 100
-    assert f'sidecar "{sidecar.name}" has had no seat for another client for 0 s' in text
+    assert f'sidecar "{sidecar.name}" has had no room for another client for 0 s' in text
     assert f"{len(clients)} clients and 1 workers have them" in text
     assert f"are the processes {os.getpid()} for " in text
 
@@ -244,7 +248,9 @@ def test_clients_that_wait_leave_a_killed_workers_seats_to_the_next_one(
     with shmring.attach(request_ring_name(sidecar.name), read_only=True) as ring:
         until(
             lambda: [
-                s for s in ring.seats() if s["pid"] in sidecar.pids and s["role"] == "consumer"
+                s
+                for s in ring.participants()
+                if s["pid"] in sidecar.pids and s["role"] == "consumer"
             ]
         )
     for each in clients:

@@ -139,7 +139,7 @@ def seats_of(sidecar):
         suppress(shmring.RingNotFound),
         shmring.attach(request_ring_name(sidecar), read_only=True) as ring,
     ):
-        return [seat["name"] for seat in ring.seats()]
+        return [participant["name"] for participant in ring.participants()]
     return []
 
 

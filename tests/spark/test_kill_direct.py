@@ -18,7 +18,7 @@ import pytest
 from direct import DIRECT, ROWS, is_direct
 
 import shmring
-from shmring.sidecars.seats import SUPERVISOR
+from shmring.sidecars.participants import SUPERVISOR
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 from shmring.spark import through
 
@@ -84,9 +84,13 @@ class Host:
         if Counter(process.kind for process in self.processes()) != WHOLE or self._left():
             return False
         with suppress(shmring.RingNotFound), self._ring() as ring:
-            seats = [seat for seat in ring.seats() if seat["alive"]]
-            served = sum(seat["role"] == "consumer" for seat in seats) == WORKERS
-            return served and any(seat["name"] == SUPERVISOR for seat in seats)
+            participants = [
+                participant for participant in ring.participants() if participant["alive"]
+            ]
+            served = (
+                sum(participant["role"] == "consumer" for participant in participants) == WORKERS
+            )
+            return served and any(participant["name"] == SUPERVISOR for participant in participants)
         return False
 
     def _ring(self) -> shmring.Ring:

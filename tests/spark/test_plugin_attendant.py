@@ -80,12 +80,12 @@ def ours(function, name, **options):
 
 
 def supervisors(name):
-    """Those who have a seat in the sidecar's ring by which clients wait for workers."""
+    """Those who have a participant in the sidecar's ring by which clients wait for workers."""
     with (
         suppress(shmring.RingNotFound),
         shmring.attach(request_ring_name(name), read_only=True) as ring,
     ):
-        return [s["pid"] for s in ring.seats() if s["alive"] and s["name"] == "supervisor"]
+        return [s["pid"] for s in ring.participants() if s["alive"] and s["name"] == "supervisor"]
     return []
 
 
@@ -98,7 +98,9 @@ def double(name):
 def workers(name):
     with shmring.attach(request_ring_name(name), read_only=True) as ring:
         return [
-            seat["pid"] for seat in ring.seats() if seat["alive"] and seat["role"] == "consumer"
+            participant["pid"]
+            for participant in ring.participants()
+            if participant["alive"] and participant["role"] == "consumer"
         ]
 
 

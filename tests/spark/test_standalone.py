@@ -137,7 +137,7 @@ def test_job_is_exactly_once_when_its_executors_are_killed(cluster, drive, rings
 
 
 def readers(ring):
-    return [s for s in ring.seats() if s["alive"] and s["name"].startswith("spark task")]
+    return [s for s in ring.participants() if s["alive"] and s["name"].startswith("spark task")]
 
 
 def test_example():

@@ -37,7 +37,7 @@ extern "C" {
 
 #define SHMRING_SLOT_BYTES 300
 #define SHMRING_MAX_BRANCHES 64
-#define SHMRING_MAX_SEATS 248 /* of attached processes, producers and consumers */
+#define SHMRING_MAX_PARTICIPANTS 248 /* of attached processes, producers and consumers */
 #define SHMRING_NAME_BYTES 56 /* of a participant's or a branch's name, its terminating zero included */
 
 enum shmring_status {
@@ -86,7 +86,7 @@ enum shmring_clock {
 
 struct shmring_options {
 	uint64_t slots; /* power of two, at least 1024 */
-	uint32_t participants; /* seats; 0 means 128; at most SHMRING_MAX_SEATS */
+	uint32_t participants; /* seats; 0 means 128; at most SHMRING_MAX_PARTICIPANTS */
 	bool single_producer; /* refuse a second living producer */
 	bool scattered; /* neighbours in sequence lie far apart; one-slot messages only */
 	bool checksum; /* CRC32C of every message */
@@ -121,7 +121,7 @@ struct shmring_info {
 };
 
 enum shmring_attach_flags {
-	SHMRING_READ_ONLY = 1, /* for info, stat and table: takes no seat, disturbs nobody */
+	SHMRING_READ_ONLY = 1, /* for info, stat and table: is no participant, disturbs nobody */
 	SHMRING_FOREIGN_OWNER = 2, /* accept a ring that another user owns */
 };
 
@@ -158,7 +158,7 @@ SHMRING_API uint64_t shmring_claimed(const shmring *ring);
 SHMRING_API uint64_t shmring_floor(const shmring *ring);
 
 /* Clears away dead participants; their holes are aborted, their leases made
- * ready for redelivery. *count (may be NULL) is how many seats were dead.
+ * ready for redelivery. *count (may be NULL) is how many participants were dead.
  * SHMRING_CONTENDED if another process is at it right now. */
 SHMRING_API int shmring_recover(shmring *ring, unsigned *count);
 
@@ -394,7 +394,7 @@ SHMRING_API int shmring_release(shmring_consumer *consumer, uint64_t first, uint
 
 /* Hands [first, end) back, which must be held: it is delivered again, marked as
  * redelivered, to whoever takes next on the branch, this consumer included. That needs a
- * free seat; while every seat is taken this consumer's next take gets it, and others do if
+ * free seat; while there is no room for another participant this consumer's next take gets it, and others do if
  * this consumer leaves before. For the branches that follow this one it is not released.
  * On an error it stays held: SHMRING_E_INVALID as of shmring_release; SHMRING_CONTENDED:
  * another process is joining or recovering (or is stopped in that): try again;
@@ -453,7 +453,7 @@ SHMRING_API int shmring_wait_released(shmring *ring, uint32_t branch, uint64_t s
 
 /* --- looking on --------------------------------------------------------- */
 
-struct shmring_seat_info {
+struct shmring_participant_info {
 	uint32_t seat;
 	uint32_t state; /* 1 in use, 2 dead with leases to deliver again */
 	uint32_t role; /* 0 attached, 1 producer, 2 consumer */
@@ -476,7 +476,8 @@ struct shmring_seat_info {
 };
 
 /* SHMRING_UNAVAILABLE: the seat is free. */
-SHMRING_API int shmring_seat_info(const shmring *ring, uint32_t seat, struct shmring_seat_info *info);
+SHMRING_API int shmring_participant_info(const shmring *ring, uint32_t seat,
+					 struct shmring_participant_info *info);
 
 enum shmring_holder_kind {
 	SHMRING_HELD_BY_NOBODY = 0,
@@ -490,7 +491,7 @@ enum shmring_holder_kind {
 struct shmring_holder {
 	uint8_t kind; /* enum shmring_holder_kind */
 	bool alive; /* the participant */
-	bool stopped; /* as in struct shmring_seat_info */
+	bool stopped; /* as in struct shmring_participant_info */
 	int32_t branch; /* -1: none, a claim is in the way */
 	int32_t seat; /* -1: no participant */
 	uint32_t pid;
@@ -502,7 +503,7 @@ struct shmring_holder {
 	char name[SHMRING_NAME_BYTES]; /* the participant's; of several consumers the first's */
 };
 
-/* Whom producers on a full ring wait for. Takes no seat, disturbs nobody.
+/* Whom producers on a full ring wait for. Is no participant, disturbs nobody.
  * SHMRING_UNAVAILABLE: nobody holds anything. */
 SHMRING_API int shmring_find_holder(const shmring *ring, struct shmring_holder *holder);
 

@@ -25,7 +25,7 @@
 /* --- what it will be -------------------------------------------------------- */
 
 static_assert(SHMRING_SLOT_BYTES == SLOT_BYTES && SHMRING_MAX_BRANCHES == BRANCHES &&
-		  SHMRING_MAX_SEATS == MAX_SEATS,
+		  SHMRING_MAX_PARTICIPANTS == MAX_PARTICIPANTS,
 	      "what the interface promises");
 
 static int check_options(const char *name, const struct shmring_options *o, uint32_t page)
@@ -38,9 +38,9 @@ static int check_options(const char *name, const struct shmring_options *o, uint
 		return fail(SHMRING_E_INVALID,
 			    "ring \"%s\": with pages of %u bytes a ring needs at least %u slots", name, page,
 			    page / 4);
-	if (o->participants > MAX_SEATS)
+	if (o->participants > MAX_PARTICIPANTS)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": participants must be at most %d, not %u", name,
-			    MAX_SEATS, o->participants);
+			    MAX_PARTICIPANTS, o->participants);
 	if (o->clock > SHMRING_CLOCK_OFF)
 		return fail(SHMRING_E_INVALID, "ring \"%s\": there is no clock %d", name, o->clock);
 	if (o->schema && o->schema_bytes >> 30)

@@ -110,7 +110,7 @@ static int read_header(int fd, const char *name, uint64_t file_bytes, struct hea
 	if (h->crc != header_crc(h))
 		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its header is damaged (checksum); unlink it", name);
 	if (h->slots < MIN_SLOTS || h->slots > MAX_SLOTS || h->slots & (h->slots - 1) || h->seats == 0 ||
-	    h->seats > MAX_SEATS || h->page_bytes < 4096 || h->page_bytes & (h->page_bytes - 1) ||
+	    h->seats > MAX_PARTICIPANTS || h->page_bytes < 4096 || h->page_bytes & (h->page_bytes - 1) ||
 	    h->page_bytes > (1u << 30) || h->slots * SLOT_BYTES % h->page_bytes || h->options & ~OPT_ALL ||
 	    h->schema_bytes > file_bytes || h->first_sequence >> 55)
 		return fail(SHMRING_E_DAMAGED, "ring \"%s\": its header holds impossible sizes; unlink it", name);

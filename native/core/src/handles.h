@@ -30,7 +30,7 @@ struct shmring {
 	uint32_t seat; /* this handle's own, or NOBODY; changed under the admin lock, but for seat_abandon() */
 	bool lent; /* that seat is a producer's or a consumer's for now */
 	void *seatless; /* what holds the lock of a handle that has no seat, see handle_seatless() */
-	void *held[MAX_SEATS]; /* what holds the lock of each of this handle's seats */
+	void *held[MAX_PARTICIPANTS]; /* what holds the lock of each of this handle's seats */
 	uint8_t *base;
 	uint8_t *reserved; /* addresses: the file, the slots again, and alignment */
 	size_t reserved_bytes;

@@ -33,7 +33,7 @@ enum {
 #endif
 	NAME_BYTES = 56,
 	MIN_SLOTS = 1024,
-	MAX_SEATS = 248, /* a seat's number fits 8 bits of `taken`; 255 is nobody */
+	MAX_PARTICIPANTS = 248, /* a seat's number fits 8 bits of `taken`; 255 is nobody */
 	NOBODY = 255,
 	BODY_ALIGN = 64,
 };

@@ -52,14 +52,14 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 	return status;
 }
 
-int shmring_seat_info(const shmring *r, uint32_t index, struct shmring_seat_info *info)
+int shmring_participant_info(const shmring *r, uint32_t index, struct shmring_participant_info *info)
 {
 	const struct seat *s;
 
 	if (index >= r->seat_count)
 		return fail(SHMRING_E_INVALID, "ring \"%s\" has no seat %u", r->name, index);
 	s = &r->seats[index];
-	*info = (struct shmring_seat_info){
+	*info = (struct shmring_participant_info){
 	    .seat = index,
 	    .state = load_acquire(&s->id.state),
 	    .role = load_relaxed(&s->id.role),

@@ -306,11 +306,11 @@ static inline int64_t pop_number(shmring_consumer *m)
 
 static inline unsigned seats_in_use(const shmring *r)
 {
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	unsigned n = 0;
 
 	for (uint32_t i = 0; i < r->seat_count; i++)
-		n += shmring_seat_info(r, i, &seat) == SHMRING_OK;
+		n += shmring_participant_info(r, i, &seat) == SHMRING_OK;
 	return n;
 }
 

@@ -351,7 +351,7 @@ TEST(close_to_the_last_sequence)
 
 TEST(the_counters_count)
 {
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_of(r, "b");
@@ -361,12 +361,12 @@ TEST(the_counters_count)
 	CHECK_IS(shmring_push_many(p, bytes, 300, 10, NULL, 20, NULL), SHMRING_OK);
 	shmring_count_dropped(p);
 	CHECK_IS(shmring_next(p, 1024), SHMRING_UNAVAILABLE);
-	CHECK_IS(shmring_seat_info(r, p->seat_index, &seat), SHMRING_OK);
+	CHECK_IS(shmring_participant_info(r, p->seat_index, &seat), SHMRING_OK);
 	CHECK(seat.messages == 11 && seat.bytes == 300 && seat.dropped == 1 && seat.full_waits == 1);
 	CHECK(seat.claim == UINT64_MAX && seat.role == ROLE_PRODUCER && seat.alive);
 	CHECK(strcmp(seat.name, "producer") == 0);
 	CHECK_IS(pop_number(m), 0);
-	CHECK_IS(shmring_seat_info(r, m->seat_index, &seat), SHMRING_OK);
+	CHECK_IS(shmring_participant_info(r, m->seat_index, &seat), SHMRING_OK);
 	CHECK(seat.messages == 1 && seat.role == ROLE_CONSUMER && seat.hold == UINT64_MAX);
 	END(r, p, m);
 }

@@ -108,12 +108,12 @@ TEST(a_ring_that_is_being_made_is_not_there)
 
 TEST(a_ring_appears_with_its_maker_in_it)
 {
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	shmring *r;
 
 	folder_begin();
 	r = make(at, &small);
-	CHECK_IS(shmring_seat_info(r, 0, &seat), SHMRING_OK);
+	CHECK_IS(shmring_participant_info(r, 0, &seat), SHMRING_OK);
 	CHECK(seat.alive && seat.pid == (uint32_t)getpid());
 	shmring_close(r);
 	CHECK_IS(shmring_create(at, &(struct shmring_options){.slots = 1024, .temporary = true}, NULL),

@@ -66,14 +66,14 @@ TEST(a_fork_in_the_middle_of_a_claim)
 	shmring *r = ring_new(), *other = ring_again(ring_path());
 	struct inherited h = {r, producer_of(r), consumer_of(r, "b")};
 	uint64_t number = 1;
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 
 	snprintf(fork_path, sizeof fork_path, "%s", ring_path());
 	CHECK_IS(shmring_next(h.p, 1), 0);
 	CHECK_IS(reap(spawn(use_and_attach_again, &h)), 0);
 	/* The child's end has not ended us. */
 	CHECK_IS(recover(other), 0);
-	CHECK_IS(shmring_seat_info(other, h.p->seat_index, &seat), SHMRING_OK);
+	CHECK_IS(shmring_participant_info(other, h.p->seat_index, &seat), SHMRING_OK);
 	CHECK(seat.alive && seat.claim == 0 && seat.dropped == 0);
 	memcpy(shmring_slot(r, 0), &number, 8);
 	CHECK_IS(shmring_publish(h.p, 8, 0, 0), SHMRING_OK);

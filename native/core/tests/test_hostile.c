@@ -90,7 +90,7 @@ static int fuss_on(void *unused)
 {
 	shmring *r;
 	struct shmring_branch_info branch;
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	struct shmring_row row;
 	char message[500];
 
@@ -105,7 +105,7 @@ static int fuss_on(void *unused)
 		for (uint32_t i = 0; i < BRANCHES; i++)
 			(void)shmring_branch_info(r, i, &branch);
 		for (uint32_t i = 0; i < r->seat_count; i++)
-			(void)shmring_seat_info(r, i, &seat);
+			(void)shmring_participant_info(r, i, &seat);
 		answered();
 	}
 	return 0;

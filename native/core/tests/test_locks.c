@@ -147,13 +147,13 @@ static int use_numbers_again(void *path)
 	shmring *r = ring_again(path_of_all);
 	shmring_producer *p = producer_of(r), *later = NULL;
 	struct others others;
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 
 	close_all();
 	open_others(&others, path);
 	/* Asked of these files, everybody would be dead. */
 	CHECK_IS(recover(r), 0);
-	CHECK_IS(shmring_seat_info(r, 0, &seat), SHMRING_OK);
+	CHECK_IS(shmring_participant_info(r, 0, &seat), SHMRING_OK);
 	CHECK(seat.alive);
 	CHECK_IS(shmring_producer_open(r, "later", &later), SHMRING_OK);
 	CHECK_IS(push_number(later, 5), SHMRING_OK);
@@ -468,11 +468,11 @@ static void *close_and_open(void *argument)
 
 static unsigned seats_of(const shmring *r, pid_t pid)
 {
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	unsigned n = 0;
 
 	for (uint32_t i = 0; i < r->seat_count; i++)
-		n += shmring_seat_info(r, i, &seat) == SHMRING_OK && seat.pid == (uint32_t)pid;
+		n += shmring_participant_info(r, i, &seat) == SHMRING_OK && seat.pid == (uint32_t)pid;
 	return n;
 }
 

@@ -265,17 +265,17 @@ TEST(another_owner_is_refused_unless_asked_for)
 
 TEST(read_only_takes_no_seat_and_cannot_disturb)
 {
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	shmring_producer *p;
 	shmring_consumer *m;
 	shmring *ro = NULL;
 	shmring *r = ring_new();
 
 	NEED(shmring_attach(ring_path(), SHMRING_READ_ONLY, &ro) == SHMRING_OK);
-	CHECK_IS(shmring_seat_info(ro, 0, &seat), SHMRING_OK);
+	CHECK_IS(shmring_participant_info(ro, 0, &seat), SHMRING_OK);
 	CHECK(seat.alive && seat.pid == (uint32_t)getpid());
-	CHECK_IS(shmring_seat_info(ro, 1, &seat), SHMRING_UNAVAILABLE);
-	CHECK_IS(shmring_seat_info(ro, 1000, &seat), SHMRING_E_INVALID);
+	CHECK_IS(shmring_participant_info(ro, 1, &seat), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_participant_info(ro, 1000, &seat), SHMRING_E_INVALID);
 	CHECK_IS(shmring_producer_open(ro, "x", &p), SHMRING_E_PERMISSION);
 	CHECK_IS(shmring_join(ro, "b", NULL, "x", &m), SHMRING_E_PERMISSION);
 	CHECK_IS(shmring_subscribe(ro, "b", NULL, NULL), SHMRING_E_PERMISSION);

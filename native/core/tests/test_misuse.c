@@ -90,7 +90,7 @@ TEST(a_release_of_what_is_not_held_changes_nothing)
 
 TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
 {
-	struct shmring_seat_info info;
+	struct shmring_participant_info info;
 	struct shmring_lease lease;
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
@@ -107,7 +107,7 @@ TEST(an_answer_says_what_it_means_and_not_what_an_earlier_error_was)
 	CHECK_IS(shmring_wait_message(m, INT64_MAX, SHMRING_WAIT_DEFAULT), SHMRING_AGAIN);
 	CHECK(strstr(shmring_error_message(), "slice is over"));
 	CHECK_IS(shmring_release(m, 0, 1), SHMRING_E_INVALID);
-	CHECK_IS(shmring_seat_info(r, 100, &info), SHMRING_UNAVAILABLE);
+	CHECK_IS(shmring_participant_info(r, 100, &info), SHMRING_UNAVAILABLE);
 	CHECK(!strstr(shmring_error_message(), "not held"));
 	NEED(shmring_next(p, 1024) == 0 && shmring_publish(p, 1, 0, 0) == SHMRING_OK);
 	CHECK_IS(shmring_release(m, 0, 1), SHMRING_E_INVALID);

@@ -280,7 +280,7 @@ TEST(drop_oldest_loses_the_oldest_and_says_exactly_which)
 	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_with(r, "b", &o);
 	uint64_t expected = 0, seed = 11, lost = 0, got = 0;
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 
 	for (uint64_t pushed = 0; pushed < 50000;) {
 		uint64_t n = random_next(&seed) % 700, take = random_next(&seed) % 400;
@@ -309,7 +309,7 @@ TEST(drop_oldest_loses_the_oldest_and_says_exactly_which)
 		}
 	}
 	CHECK(lost > 0 && got > 0 && lost + got == expected);
-	CHECK_IS(shmring_seat_info(r, m->seat_index, &seat), SHMRING_OK);
+	CHECK_IS(shmring_participant_info(r, m->seat_index, &seat), SHMRING_OK);
 	CHECK_IS(seat.overrun, lost);
 	END(r, p, m);
 }

@@ -207,7 +207,7 @@ TEST(seats_run_out_and_come_back)
 TEST(a_handle_lends_its_seat_to_one_at_a_time)
 {
 	shmring *r = ring_new();
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	struct shmring_lease l;
 	uint32_t own = r->seat;
 	shmring_producer *p = producer_of(r), *other = producer_of(r);
@@ -218,12 +218,12 @@ TEST(a_handle_lends_its_seat_to_one_at_a_time)
 	CHECK_IS(push_number(p, 1), SHMRING_OK);
 	CHECK_IS(push_number(other, 2), SHMRING_OK);
 	shmring_producer_close(p);
-	CHECK_IS(shmring_seat_info(r, own, &seat), SHMRING_OK);
+	CHECK_IS(shmring_participant_info(r, own, &seat), SHMRING_OK);
 	CHECK(seat.role == ROLE_ATTACHED && seat.alive && seat.messages == 0);
 	CHECK(strcmp(seat.name, "attached") == 0);
 	m = consumer_of(r, "b");
 	CHECK_IS(m->seat_index, own);
-	CHECK_IS(shmring_seat_info(r, own, &seat), SHMRING_OK);
+	CHECK_IS(shmring_participant_info(r, own, &seat), SHMRING_OK);
 	CHECK(seat.role == ROLE_CONSUMER && seat.branch == m->branch_index && strcmp(seat.name, "consumer") == 0);
 	CHECK_IS(push_number(other, 3), SHMRING_OK);
 	CHECK_IS(shmring_take(m, 1, 1, &l), SHMRING_OK);

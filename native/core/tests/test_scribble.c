@@ -226,7 +226,7 @@ static void push_some(struct life *v)
 static void look_round(struct life *v)
 {
 	struct shmring_branch_info branch;
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	struct shmring_row row;
 	char text[1000];
 	uint64_t end;
@@ -239,7 +239,7 @@ static void look_round(struct life *v)
 		break;
 	case 1:
 		(void)shmring_branch_info(v->r, (uint32_t)below(v, BRANCHES), &branch);
-		(void)shmring_seat_info(v->r, (uint32_t)below(v, v->r->seat_count), &seat);
+		(void)shmring_participant_info(v->r, (uint32_t)below(v, v->r->seat_count), &seat);
 		break;
 	case 2:
 		for (uint64_t i = 0; i < 20; i++)

@@ -34,13 +34,13 @@ static void *look_on(void *argument)
 
 	while (!load_relaxed(&s->now)) {
 		struct shmring_row row;
-		struct shmring_seat_info seat;
+		struct shmring_participant_info seat;
 		struct shmring_branch_info branch;
 
 		for (uint64_t i = 0; i < 1024; i += 7)
 			(void)shmring_table_row(s->ring, i, &row, text, sizeof text);
 		for (uint32_t i = 0; i < 64; i++) {
-			(void)shmring_seat_info(s->ring, i, &seat);
+			(void)shmring_participant_info(s->ring, i, &seat);
 			(void)shmring_branch_info(s->ring, i, &branch);
 		}
 		(void)shmring_recover(s->ring, NULL);
@@ -143,7 +143,7 @@ TEST(joins_and_leaves_from_all_sides)
 	pthread_t threads[4], looker;
 	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 16});
 	struct stop stop = {r, 0};
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 
 	pthread_create(&looker, NULL, look_on, &stop);
 	for (int i = 0; i < 4; i++)
@@ -153,7 +153,7 @@ TEST(joins_and_leaves_from_all_sides)
 	store_relaxed(&stop.now, 1);
 	pthread_join(looker, NULL);
 	for (uint32_t i = 1; i < 16; i++)
-		CHECK_IS(shmring_seat_info(r, i, &seat), SHMRING_UNAVAILABLE);
+		CHECK_IS(shmring_participant_info(r, i, &seat), SHMRING_UNAVAILABLE);
 	ring_end(r);
 }
 

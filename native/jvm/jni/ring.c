@@ -218,12 +218,12 @@ NATIVE(void, measure)
 NATIVE(void, producerCounters)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray result)
 {
 	struct shmring_info info;
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	jlong words[3] = {0};
 
 	shmring_get_info(from_handle(ring), &info);
 	for (uint32_t i = 0; i < info.participants; i++)
-		if (shmring_seat_info(from_handle(ring), i, &seat) == SHMRING_OK && seat.role == 1) {
+		if (shmring_participant_info(from_handle(ring), i, &seat) == SHMRING_OK && seat.role == 1) {
 			words[0] += (jlong)seat.messages;
 			words[1] += (jlong)seat.bytes;
 			words[2] += (jlong)seat.full_waits;
@@ -231,7 +231,7 @@ NATIVE(void, producerCounters)(JNIEnv *env, jclass class UNUSED, jlong ring, jlo
 	(*env)->SetLongArrayRegion(env, result, 0, 3, words);
 }
 
-NATIVE(jint, seatLimit)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+NATIVE(jint, participantLimit)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
 {
 	struct shmring_info info;
 
@@ -240,12 +240,12 @@ NATIVE(jint, seatLimit)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
 }
 
 /* role, pid, whether it lives, when it joined, lowest sequence held or -1; its name, or null if it is free */
-NATIVE(jbyteArray, seat)(JNIEnv *env, jclass class UNUSED, jlong ring, jint index, jlongArray result)
+NATIVE(jbyteArray, participant)(JNIEnv *env, jclass class UNUSED, jlong ring, jint index, jlongArray result)
 {
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	struct text text;
 
-	if (shmring_seat_info(from_handle(ring), (uint32_t)index, &seat))
+	if (shmring_participant_info(from_handle(ring), (uint32_t)index, &seat))
 		return NULL;
 	(*env)->SetLongArrayRegion(
 	    env, result, 0, 5,
@@ -264,14 +264,14 @@ static uint64_t slot_index(const shmring *ring, uint64_t sequence)
 NATIVE(jboolean, hasParticipant)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray name)
 {
 	struct shmring_info info;
-	struct shmring_seat_info seat;
+	struct shmring_participant_info seat;
 	struct text text;
 
 	if (!text_load(env, name, &text))
 		return JNI_FALSE;
 	shmring_get_info(from_handle(ring), &info);
 	for (uint32_t i = 0; i < info.participants; i++)
-		if (shmring_seat_info(from_handle(ring), i, &seat) == SHMRING_OK && seat.alive &&
+		if (shmring_participant_info(from_handle(ring), i, &seat) == SHMRING_OK && seat.alive &&
 		    strcmp(seat.name, text.chars) == 0)
 			return JNI_TRUE;
 	return JNI_FALSE;

@@ -220,7 +220,7 @@ class ArrowReader(Closing):
                 )
 
     def _refusals(self) -> int:
-        return sum(s["full_waits"] for s in self._ring.seats() if s["role"] == "producer")
+        return sum(s["full_waits"] for s in self._ring.participants() if s["role"] == "producer")
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while True:

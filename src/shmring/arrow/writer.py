@@ -135,7 +135,7 @@ class ArrowWriter(Closing):
         self._producer.push_end(timeout=timeout)
 
     def close(self) -> None:
-        """Give the producer's seat back."""
+        """Close the producer."""
         self._producer.close()
 
 

@@ -30,7 +30,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def take_signals() -> None:
-    """Let SIGTERM and SIGHUP unwind the stack, so that seats, branches and files are given back."""
+    """Let SIGTERM and SIGHUP unwind the stack, so that handles and files are closed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # nohup ignores SIGHUP
             signal.signal(number, _terminate)

@@ -21,12 +21,12 @@ from shmring.cli.output import (
 from shmring.extras import pyarrow
 from shmring.inspect import Row, filled_rows
 from shmring.inspect import table as arrow_table
-from shmring.records import RingStats, SeatRecord
+from shmring.records import ParticipantRecord, RingStats
 
-__all__ = ["branch_rows", "seat_cells", "stat", "summary", "table"]
+__all__ = ["branch_rows", "participant_cells", "stat", "summary", "table"]
 
 BRANCH_COLUMNS = ("", "branch", "lag", "consumers", "orphans", "kind", "after", "position")
-SEAT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "holds from")
+PARTICIPANT_COLUMNS = ("seat", "role", "name", "branch", "pid", "state", "holds from")
 _RARE = ("full_waits", "empty_waits", "contended", "recovered", "overrun", "dropped")
 
 
@@ -44,10 +44,14 @@ def stat(place: Place) -> None:
     print()
     show_table(BRANCH_COLUMNS, branch_rows(stats), title="branches")
     print()
-    seats = stats["participants"]
-    show_table(SEAT_COLUMNS, [_seat_row(seat) for seat in seats], title="participants")
+    participants = stats["participants"]
+    show_table(
+        PARTICIPANT_COLUMNS,
+        [_participant_row(participant) for participant in participants],
+        title="participants",
+    )
     print()
-    show_table(*_counters(seats), title="what they have done")
+    show_table(*_counters(participants), title="what they have done")
 
 
 def summary(place: Place, stats: RingStats) -> list[str]:
@@ -88,33 +92,46 @@ def branch_rows(stats: RingStats) -> list[tuple[object, ...]]:
     ]
 
 
-def _state(seat: SeatRecord) -> str:
-    if seat["alive"]:
-        return "stopped" if seat["stopped"] else "alive"
-    if not seat["orphaned"]:
+def _state(participant: ParticipantRecord) -> str:
+    if participant["alive"]:
+        return "stopped" if participant["stopped"] else "alive"
+    if not participant["orphaned"]:
         return "dead"
-    return "dead, redelivery" if seat["pid"] else "handed back"
+    return "dead, redelivery" if participant["pid"] else "handed back"
 
 
-def seat_cells(seat: SeatRecord) -> tuple[object, ...]:
-    """Who a participant is: cells for SEAT_COLUMNS, all but the last."""
-    who = (seat["seat"], seat["role"], seat["name"], seat["branch"] or "-", str(seat["pid"]))
-    return (*who, _state(seat))
+def participant_cells(participant: ParticipantRecord) -> tuple[object, ...]:
+    """Who a participant is: cells for PARTICIPANT_COLUMNS, all but the last."""
+    who = (
+        participant["seat"],
+        participant["role"],
+        participant["name"],
+        participant["branch"] or "-",
+        str(participant["pid"]),
+    )
+    return (*who, _state(participant))
 
 
-def _seat_row(seat: SeatRecord) -> tuple[object, ...]:
-    held = [sequence for sequence in (seat["claim"], seat["hold"]) if sequence is not None]
-    return (*seat_cells(seat), f"{min(held):,}" if held else "-")
+def _participant_row(participant: ParticipantRecord) -> tuple[object, ...]:
+    held = [
+        sequence for sequence in (participant["claim"], participant["hold"]) if sequence is not None
+    ]
+    return (*participant_cells(participant), f"{min(held):,}" if held else "-")
 
 
-def _counters(seats: list[SeatRecord]) -> tuple[list[str], list[tuple[object, ...]]]:
+def _counters(participants: list[ParticipantRecord]) -> tuple[list[str], list[tuple[object, ...]]]:
     """Columns and rows of the counters; those that are 0 everywhere are left out."""
-    shown = [c for c in _RARE if any(seat[c] for seat in seats)]
+    shown = [c for c in _RARE if any(participant[c] for participant in participants)]
     return (
         ["seat", "messages", "size", *(c.replace("_", " ") for c in shown)],
         [
-            (seat["seat"], seat["messages"], size(seat["bytes"]), *(seat[c] for c in shown))
-            for seat in seats
+            (
+                participant["seat"],
+                participant["messages"],
+                size(participant["bytes"]),
+                *(participant[c] for c in shown),
+            )
+            for participant in participants
         ],
     )
 

@@ -46,7 +46,13 @@ def octal(value: str | int) -> int:
 @click.command()
 @ring_argument
 @creation_options
-@click.option("--participants", type=int, default=128, show_default=True, help="Seats, up to 248.")
+@click.option(
+    "--participants",
+    type=int,
+    default=128,
+    show_default=True,
+    help="Producers, consumers and attached handles, up to 248.",
+)
 @click.option("--single-producer", is_flag=True, help="Refuse a second living producer.")
 @click.option("--scattered", is_flag=True, help="Put neighbours far apart; one-slot messages only.")
 @click.option("--checksum", is_flag=True, help="Keep and check a CRC32C of every message.")
@@ -202,8 +208,8 @@ def _listing(name: str) -> dict[str, Any]:
     try:
         with shmring.attach(name, read_only=True, foreign_owner=True) as ring:
             stats = ring.stats()
-            seats = stats["participants"]
-            alive = sum(s["alive"] for s in seats)
+            participants = stats["participants"]
+            alive = sum(s["alive"] for s in participants)
             return {
                 "name": name,
                 "path": ring.path,
@@ -212,7 +218,7 @@ def _listing(name: str) -> dict[str, Any]:
                 "used": stats["used"],
                 "branches": len(stats["branches"]),
                 "alive": alive,
-                "dead": len(seats) - alive,
+                "dead": len(participants) - alive,
             }
     except ShmringError as error:
         return {"name": name, "error": str(error)}

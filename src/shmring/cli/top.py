@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import shmring
-from shmring.cli.look import BRANCH_COLUMNS, SEAT_COLUMNS, branch_rows, seat_cells, summary
+from shmring.cli.look import (
+    BRANCH_COLUMNS,
+    PARTICIPANT_COLUMNS,
+    branch_rows,
+    participant_cells,
+    summary,
+)
 from shmring.cli.options import Place, json_option, ring_argument
 from shmring.cli.output import console, emit, make_table, print_lines, size, wants_json
 
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["top"]
 
-_SEAT_COLUMNS = (*SEAT_COLUMNS[:-1], "messages/s", "bytes/s")
+_PARTICIPANT_COLUMNS = (*PARTICIPANT_COLUMNS[:-1], "messages/s", "bytes/s")
 
 
 class Rates:
@@ -110,10 +116,10 @@ def _looks(
         stats["slots_per_s"] = rates.of("claimed", stats["claimed"])
         for branch in stats["branches"]:
             branch["slots_per_s"] = rates.of(("branch", branch["name"]), branch["position"])
-        for seat in stats["participants"]:
-            who = (seat["seat"], seat["pid"], seat["joined_ns"])
-            seat["messages_per_s"] = rates.of((who, "messages"), seat["messages"])
-            seat["bytes_per_s"] = rates.of((who, "bytes"), seat["bytes"])
+        for participant in stats["participants"]:
+            who = (participant["seat"], participant["pid"], participant["joined_ns"])
+            participant["messages_per_s"] = rates.of((who, "messages"), participant["messages"])
+            participant["bytes_per_s"] = rates.of((who, "bytes"), participant["bytes"])
         yield stats
         if number == times or ended(interval):
             return
@@ -131,7 +137,7 @@ def _draw(place: Place, stats: Any) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    seats = [s for s in stats["participants"] if s["role"] != "attached"]
+    participants = [s for s in stats["participants"] if s["role"] != "attached"]
     return Group(
         Text("\n".join((*summary(place, stats), f"{stats['slots_per_s']:,} slots a second\n"))),
         make_table(
@@ -143,8 +149,11 @@ def _draw(place: Place, stats: Any) -> Group:
         ),
         "",
         make_table(
-            _SEAT_COLUMNS,
-            [(*seat_cells(s), s["messages_per_s"], f"{size(s['bytes_per_s'])}/s") for s in seats],
+            _PARTICIPANT_COLUMNS,
+            [
+                (*participant_cells(s), s["messages_per_s"], f"{size(s['bytes_per_s'])}/s")
+                for s in participants
+            ],
         ),
         "",
     )

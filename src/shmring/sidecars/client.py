@@ -28,7 +28,7 @@ from shmring.errors import (
     TooManyLeases,
 )
 from shmring.sidecars.mailbox import Mailbox
-from shmring.sidecars.seats import Watch, await_seats
+from shmring.sidecars.participants import Watch, await_entry
 from shmring.sidecars.sizes import LEAST, REPLY, REQUEST
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
@@ -119,7 +119,7 @@ class SidecarClient(Closing):
     name : of the sidecar
     in_flight : requests under way at most
     timeout : seconds without any answer after which a living sidecar is given up, also one whose
-        workers are still loading, or which has no seat for another client
+        workers are still loading, or which has no room for another client
     connect_timeout : seconds to wait for a sidecar that is not there (yet, or any more), and for
         memory for its answers
     reply_slots : size of the ring for the answers, in slots of 300 bytes; None is 4,096 (1.4 MB),
@@ -129,7 +129,7 @@ class SidecarClient(Closing):
 
     Raises
     ------
-    SidecarUnavailable : there is no sidecar of this name, or it has had no seat for this client
+    SidecarUnavailable : there is no sidecar of this name, or it has had no room for this client
     NoSpace : /dev/shm cannot hold the ring for the answers
     """
 
@@ -166,7 +166,7 @@ class SidecarClient(Closing):
         self._dead_since: float | None = None
         self._refusals = 0
         self._watch = Watch()
-        self._requests, self._producer = await_seats(
+        self._requests, self._producer = await_entry(
             self.name, self._timeout, self._connect_timeout
         )
         try:
@@ -504,7 +504,7 @@ class SidecarClient(Closing):
         """Go to the ring of a sidecar that was started anew; whether there is one."""
         if self._found() in (None, self._requests.info.uuid):
             return False
-        requests, producer = await_seats(self.name, self._timeout, self._connect_timeout)
+        requests, producer = await_entry(self.name, self._timeout, self._connect_timeout)
         self._requests.close()
         self._requests, self._producer = requests, producer
         return True

@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple
 
 import shmring
 from shmring.errors import RingNotFound, ShmringError
-from shmring.records import SeatRecord
-from shmring.sidecars.seats import LOADING, SUPERVISOR, age_of, others
+from shmring.records import ParticipantRecord
+from shmring.sidecars.participants import LOADING, SUPERVISOR, age_of, others
 from shmring.sidecars.wire import request_ring_name
 
 __all__ = ["Health", "check"]
@@ -38,42 +38,53 @@ def check(sidecar: str) -> Health:
     """
     try:
         with shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-            seats = [seat for seat in ring.seats() if seat["alive"]]
+            participants = [
+                participant for participant in ring.participants() if participant["alive"]
+            ]
     except RingNotFound:
         return Health(2, [f"no sidecar of this name is on this host; {others()}"])
     except ShmringError as error:
         return Health(2, [str(error)])
-    workers = [seat for seat in seats if seat["role"] == "consumer"]
-    loading = [seat for seat in seats if seat["name"].startswith(LOADING)]
-    words = [_of_worker(seat) for seat in workers] + [_of_loading(seat) for seat in loading]
-    if any(not seat["stopped"] for seat in workers):
+    workers = [participant for participant in participants if participant["role"] == "consumer"]
+    loading = [
+        participant for participant in participants if participant["name"].startswith(LOADING)
+    ]
+    words = [_of_worker(participant) for participant in workers] + [
+        _of_loading(participant) for participant in loading
+    ]
+    if any(not participant["stopped"] for participant in workers):
         return Health(1 if loading or any(s["stopped"] for s in workers) else 0, words)
-    if any(not seat["stopped"] for seat in loading):
+    if any(not participant["stopped"] for participant in loading):
         return Health(1, words)
-    supervisors = [seat for seat in seats if seat["name"] == SUPERVISOR]
-    words += [_of_supervisor(seat) for seat in supervisors if not words]
+    supervisors = [participant for participant in participants if participant["name"] == SUPERVISOR]
+    words += [_of_supervisor(participant) for participant in supervisors if not words]
     return Health(2, words or ["its processes have ended; only its ring is there"])
 
 
-def _state(seat: SeatRecord) -> str:
-    return f"{seat['pid']}, stopped (`kill -CONT {seat['pid']}`)," if seat["stopped"] else ""
-
-
-def _of_worker(seat: SeatRecord) -> str:
-    if seat["stopped"]:
-        return f"worker {_state(seat)} serves nothing ({seat['name']})"
-    return f"worker {seat['pid']} serves {seat['name']}"
-
-
-def _of_loading(seat: SeatRecord) -> str:
-    function = seat["name"].removeprefix(LOADING)
-    return f"worker {_state(seat) or seat['pid']} has been loading {function} for {age_of(seat)}"
-
-
-def _of_supervisor(seat: SeatRecord) -> str:
-    if seat["stopped"]:
-        return f"supervisor {_state(seat)} starts no worker"
+def _state(participant: ParticipantRecord) -> str:
     return (
-        f"supervisor {seat['pid']}, there for {age_of(seat)}, has no worker just now; what its "
-        f"workers ended with stands in its log"
+        f"{participant['pid']}, stopped (`kill -CONT {participant['pid']}`),"
+        if participant["stopped"]
+        else ""
+    )
+
+
+def _of_worker(participant: ParticipantRecord) -> str:
+    if participant["stopped"]:
+        return f"worker {_state(participant)} serves nothing ({participant['name']})"
+    return f"worker {participant['pid']} serves {participant['name']}"
+
+
+def _of_loading(participant: ParticipantRecord) -> str:
+    function = participant["name"].removeprefix(LOADING)
+    who = _state(participant) or participant["pid"]
+    return f"worker {who} has been loading {function} for {age_of(participant)}"
+
+
+def _of_supervisor(participant: ParticipantRecord) -> str:
+    if participant["stopped"]:
+        return f"supervisor {_state(participant)} starts no worker"
+    return (
+        f"supervisor {participant['pid']}, there for {age_of(participant)}, has no worker just "
+        f"now; what its workers ended with stands in its log"
     )

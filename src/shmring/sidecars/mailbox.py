@@ -46,7 +46,7 @@ class Mailbox:
 
     def refusals(self) -> int:
         """How often workers have found it full."""
-        return sum(s["full_waits"] for s in self.ring.seats() if s["role"] == "producer")
+        return sum(s["full_waits"] for s in self.ring.participants() if s["role"] == "producer")
 
     def close(self) -> None:
         """Remove the ring: answers that are still to come find none."""

@@ -93,7 +93,10 @@ class Client:
         return (
             self.ring.closed
             or not os.path.exists(self.ring.path)
-            or not any(seat["alive"] and seat["role"] == "consumer" for seat in self.ring.seats())
+            or not any(
+                participant["alive"] and participant["role"] == "consumer"
+                for participant in self.ring.participants()
+            )
         )
 
     def close(self) -> None:

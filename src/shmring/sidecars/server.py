@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 import shmring
-from shmring._shmring import MAX_SEATS
+from shmring._shmring import MAX_PARTICIPANTS
 from shmring.arguments import at_least_one
 from shmring.errors import (
     Contended,
@@ -27,7 +27,7 @@ from shmring.errors import (
     SidecarUnavailable,
 )
 from shmring.sidecars.joint import Batching
-from shmring.sidecars.seats import SUPERVISOR
+from shmring.sidecars.participants import SUPERVISOR
 from shmring.sidecars.sizes import REQUEST
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
@@ -59,7 +59,7 @@ def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
     ring = REQUEST.make(
         slots,
         lambda slots: shmring.open_or_create(
-            request_ring_name(sidecar), slots=slots, participants=MAX_SEATS, temporary=True
+            request_ring_name(sidecar), slots=slots, participants=MAX_PARTICIPANTS, temporary=True
         ),
     )
     ring.keep()  # another sidecar may serve it still when this one stops
@@ -67,12 +67,15 @@ def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
 
 
 def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
-    """Close a sidecar's request ring, and remove it unless another supervisor has a seat there.
+    """Close a sidecar's request ring, and remove it unless another supervisor is there.
 
     The clients' rings go with it: who is left asks the next sidecar of the name for answers to a
     new one, and a client that waits for a task may be killed before it sees that nobody is here.
     """
-    shared = any(seat["alive"] and seat["name"] == SUPERVISOR for seat in ring.seats())
+    shared = any(
+        participant["alive"] and participant["name"] == SUPERVISOR
+        for participant in ring.participants()
+    )
     replies = [] if shared else list(_reply_rings(sidecar))  # before there can be a next sidecar
     ring.close()
     if not shared:
@@ -276,7 +279,7 @@ class Sidecar:
         self._stop = threading.Event()
         self._monitor: threading.Thread | None = None
         self._ring: shmring.Ring | None = None
-        self._seat: shmring.Producer | None = None
+        self._supervisor: shmring.Producer | None = None
 
     @property
     def pids(self) -> Sequence[int]:
@@ -317,7 +320,7 @@ class Sidecar:
         # A caller may end without stop(); the workers notice that, the ring does not.
         atexit.register(self.stop)
         try:
-            self._seat = self._ring.producer(SUPERVISOR)
+            self._supervisor = self._ring.producer(SUPERVISOR)
             self._sweep(self._ring)
             for _ in range(self._workers):
                 self._places.append(_Place(self._target, self.name, self._options))
@@ -342,7 +345,7 @@ class Sidecar:
                 if time.monotonic() > deadline or self._stop.wait(_LOOK_EVERY):
                     raise SidecarUnavailable(
                         f'sidecar "{self.name}": nobody has made its ring; make it with `shmring '
-                        f"create {request_ring_name(self.name)} --participants {MAX_SEATS}`"
+                        f"create {request_ring_name(self.name)} --participants {MAX_PARTICIPANTS}`"
                     ) from error
 
     def _await_ready(self, deadline: float) -> None:
@@ -409,8 +412,8 @@ class Sidecar:
         ring, self._ring = self._ring, None
         if ring is not None:
             self._sweep(ring)
-            if self._seat is not None:
-                self._seat.close()
+            if self._supervisor is not None:
+                self._supervisor.close()
             if self._existing_ring:
                 ring.close()
             else:

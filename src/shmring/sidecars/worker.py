@@ -43,8 +43,8 @@ from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.heartbeat import INTERVAL, LOOK, Heartbeat, Request
 from shmring.sidecars.joint import Batching, Gathering, WrongRows, split
 from shmring.sidecars.outbox import Client, Job, Push
+from shmring.sidecars.participants import LOADING
 from shmring.sidecars.raised import raised
-from shmring.sidecars.seats import LOADING
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.slices import batches_wanted, slices, together
 from shmring.sidecars.timed import Timed
@@ -63,7 +63,7 @@ from shmring.sidecars.wire import (
 __all__ = ["Worker", "load_function", "main"]
 
 Function = Callable[..., Any]
-Seat = TypeVar("Seat")
+Entry = TypeVar("Entry")
 
 _FAREWELL = 5.0  # seconds that a worker told to stop waits for slow clients
 _TRACEBACK_BYTES = 32_768
@@ -136,7 +136,7 @@ class Worker:
         self._batching = batching
         self._gathering = None if batching is None else Gathering[_Gathered](batching)
         self._ring = ring
-        self._inbox = _await_seat(
+        self._inbox = _await_entry(
             lambda: ring.consumer(WORKERS_BRANCH, start="earliest", name=target)
         )
 
@@ -486,8 +486,8 @@ def _raise(error: Exception) -> Piece:
     raise error
 
 
-def _await_seat(take: Callable[[], Seat]) -> Seat:
-    """Take a seat as soon as one is free; the supervisor ends a worker that waits too long."""
+def _await_entry(take: Callable[[], Entry]) -> Entry:
+    """Take part as soon as there is room; the supervisor ends a worker that waits too long."""
     while True:
         try:
             return take()
@@ -522,15 +522,15 @@ def main(arguments: list[str]) -> int:
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     sys.path.insert(0, os.getcwd())
     # Clients that wait see by it what they wait for. Its handle goes too, for else the worker would
-    # have two seats: a handle that already has a role takes another seat for the next.
-    waiting = _await_seat(lambda: shmring.attach(request_ring_name(name)))
-    loading = _await_seat(lambda: waiting.producer(LOADING + target))
+    # be two participants: a handle that already has a role becomes another one for the next.
+    waiting = _await_entry(lambda: shmring.attach(request_ring_name(name)))
+    loading = _await_entry(lambda: waiting.producer(LOADING + target))
     try:
         function = load_function(target)
     except Exception as error:
         sys.stderr.write(raised(error))
         return 1
-    ring = _await_seat(lambda: shmring.attach(request_ring_name(name)))
+    ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))
     worker = Worker(function, target, ring, parent, _batching(function, arguments[4:]))
     loading.close()
     waiting.close()

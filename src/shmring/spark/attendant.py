@@ -31,7 +31,7 @@ from typing import Any
 import shmring
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER
-from shmring.sidecars.seats import SUPERVISOR, serving
+from shmring.sidecars.participants import SUPERVISOR, serving
 from shmring.sidecars.server import leave_ring, open_ring
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
@@ -56,7 +56,7 @@ def _die_with_parent() -> None:
 
 
 class _Placeholder:
-    """A supervisor's seat in the ring of a sidecar that is being started.
+    """A supervisor's entry in the ring of a sidecar that is being started.
 
     Clients see by it that they wait for workers, for as long as they wait for some that load.
     """
@@ -65,19 +65,19 @@ class _Placeholder:
         self._sidecar = sidecar
         self._slots = slots
         self._ring: shmring.Ring | None = None
-        self._seat: shmring.Producer | None = None
+        self._supervisor: shmring.Producer | None = None
 
     def open(self) -> None:
         if self._ring is None:
             with suppress(ShmringError):  # the sidecar will say so itself
                 self._ring = open_ring(self._sidecar, self._slots)
-                self._seat = self._ring.producer(SUPERVISOR)
+                self._supervisor = self._ring.producer(SUPERVISOR)
 
     def close(self) -> None:
         ring, self._ring = self._ring, None
         if ring is not None:
-            if self._seat is not None:
-                self._seat.close()
+            if self._supervisor is not None:
+                self._supervisor.close()
             with suppress(ShmringError):
                 leave_ring(self._sidecar, ring)
 
@@ -321,7 +321,7 @@ class _Attendant:
         for ring in self._rings.values():
             with suppress(ShmringError):
                 ring.recover()
-            others = sum(seat["alive"] for seat in ring.seats()) > 1
+            others = sum(participant["alive"] for participant in ring.participants()) > 1
             ring.close()
             if not others:
                 with suppress(RingNotFound):

@@ -174,7 +174,7 @@ class Through:
 
 def function_of(sidecar: str) -> str:
     """What a sidecar runs, for the text of an error."""
-    from shmring.sidecars.seats import functions
+    from shmring.sidecars.participants import functions
 
     return f'{functions(sidecar)} of sidecar "{sidecar}"'
 
@@ -227,7 +227,7 @@ def through(
     in_flight : requests sent ahead of the answers, each a batch (or with the jar several small
         ones)
     timeout : seconds without any answer after which the task fails, also where the sidecar's
-        workers are still loading, or where it has no seat for another client
+        workers are still loading, or where it has no room for another client
     connect_timeout : seconds to wait for a sidecar that is not there (yet, or any more), and for
         memory for its answers
     reply_slots : size of each task's ring for answers, in slots of 300 bytes; None is 4,096, and up

@@ -245,7 +245,7 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
-   * Releases whatever is still held and gives the seat back; ends the waits of other threads. If a
+   * Releases whatever is still held and leaves the ring; ends the waits of other threads. If a
    * {@link #drain} could not hand messages back, all that is held is delivered again instead.
    */
   @Override

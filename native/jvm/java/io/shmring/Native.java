@@ -101,9 +101,9 @@ final class Native {
 
   static native void overrun(long consumer, long[] range);
 
-  static native int seatLimit(long ring);
+  static native int participantLimit(long ring);
 
-  static native byte[] seat(long ring, int index, long[] result);
+  static native byte[] participant(long ring, int index, long[] result);
 
   static native boolean hasParticipant(long ring, byte[] name);
 

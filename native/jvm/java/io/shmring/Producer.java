@@ -308,7 +308,7 @@ public final class Producer implements AutoCloseable {
     }
   }
 
-  /** Aborts an open claim and gives the seat back; ends the waits of other threads. */
+  /** Aborts an open claim and leaves the ring; ends the waits of other threads. */
   @Override
   public void close() {
     refuseInWriter("closed"); // without the lock, which a thread that waits has

@@ -65,7 +65,7 @@ public final class Ring implements AutoCloseable {
     return attach(name, 0);
   }
 
-  /** Attaches to look on: takes no seat and disturbs nobody. */
+  /** Attaches to look on: is no participant and disturbs nobody. */
   public static Ring attachReadOnly(String name) {
     return attach(name, READ_ONLY);
   }
@@ -194,7 +194,7 @@ public final class Ring implements AutoCloseable {
   }
 
   public Producer producer(String name) {
-    ByteBuffer slot = ByteBuffer.allocateDirect(SLOT_BYTES); // before there is a seat to lose
+    ByteBuffer slot = ByteBuffer.allocateDirect(SLOT_BYTES); // before there is a participant to lose
     return retaining(() -> new Producer(this, slot, Native.openProducer(handle(), utf8(name))));
   }
 
@@ -204,7 +204,7 @@ public final class Ring implements AutoCloseable {
   }
 
   public Consumer consumer(String branch, BranchOptions options, String name) {
-    ByteBuffer taken = Lease.words(); // before there is a seat to lose
+    ByteBuffer taken = Lease.words(); // before there is a participant to lose
     return retaining(
         () ->
             new Consumer(
@@ -272,22 +272,22 @@ public final class Ring implements AutoCloseable {
   /** Counters of living producers, summed up. */
   public record ProducerCounters(long messages, long bytes, long waits) {}
 
-  /** Who is attached and takes part, the dead too whose seat nobody has cleared away. */
-  public synchronized List<Seat> seats() {
-    List<Seat> seats = new ArrayList<>();
+  /** Who is attached and takes part, and the dead whom nobody has cleared away. */
+  public synchronized List<Participant> participants() {
+    List<Participant> participants = new ArrayList<>();
     long[] words = new long[5];
-    for (int i = 0; i < Native.seatLimit(handle()); i++) {
-      byte[] name = Native.seat(handle(), i, words);
+    for (int i = 0; i < Native.participantLimit(handle()); i++) {
+      byte[] name = Native.participant(handle(), i, words);
       if (name != null) {
-        seats.add(Seat.of(i, words, new String(name, StandardCharsets.UTF_8)));
+        participants.add(Participant.of(i, words, new String(name, StandardCharsets.UTF_8)));
       }
     }
-    return seats;
+    return participants;
   }
 
-  /** How many seats there are, the free ones included. */
-  public synchronized int seatLimit() {
-    return Native.seatLimit(handle());
+  /** How many participants there may be. */
+  public synchronized int participantLimit() {
+    return Native.participantLimit(handle());
   }
 
   /** Whether somebody who is alive takes part under this name; 55 bytes of it are kept. */

@@ -4,7 +4,7 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import java.util.concurrent.ThreadLocalRandom;
 
-/** How a client comes into a sidecar's ring: at once, or when the sidecar has started or has a seat. */
+/** How a client comes into a sidecar's ring: at once, or when the sidecar has started or has room. */
 final class Entrance {
   private static final long PAUSE_MILLIS = 50;
   private static final long LONGEST_PAUSE_MILLIS = 1000;
@@ -12,9 +12,9 @@ final class Entrance {
   private Entrance() {}
 
   /**
-   * Takes a client's seats, and waits for them.
+   * Takes part as a client, and waits for room.
    *
-   * @throws SidecarException if there is no sidecar of this name, or it has no seat for this client
+   * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    */
   static RequestRing await(String sidecar, Timeouts timeouts, SidecarClient.TaskCheck taskCheck)
       throws InterruptedException {
@@ -55,7 +55,7 @@ final class Entrance {
     if (waited >= timeouts.timeoutNanos()) {
       throw new SidecarException(
           String.format(
-              "sidecar \"%s\" has had no seat for another client for %s s: %s; let fewer tasks run"
+              "sidecar \"%s\" has had no room for another client for %s s: %s; let fewer tasks run"
                   + " at a time on a host, share their work between sidecars of several names, or"
                   + " wait longer (timeout=...)",
               sidecar, timeouts.timeoutText(), RequestRing.crowd(sidecar)));

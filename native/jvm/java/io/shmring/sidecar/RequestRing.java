@@ -3,8 +3,8 @@ package io.shmring.sidecar;
 import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
-import io.shmring.Seat;
-import io.shmring.Seat.Role;
+import io.shmring.Participant;
+import io.shmring.Participant.Role;
 import io.shmring.Status;
 import java.io.IOException;
 import java.nio.file.DirectoryStream;
@@ -15,7 +15,7 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.stream.Collectors;
 
-/** A client's seats in a sidecar's request ring; what the others' tell is in sidecars/seats.py. */
+/** A client in a sidecar's request ring; what the others tell is in sidecars/participants.py. */
 final class RequestRing implements AutoCloseable {
   static final String SUPERVISOR = "supervisor";
   static final String LOADING = "loading ";
@@ -42,17 +42,17 @@ final class RequestRing implements AutoCloseable {
   /**
    * Enters as a client, now.
    *
-   * @throws RingException NOT_FOUND if there is no such sidecar, LIMIT if it has no seats left
+   * @throws RingException NOT_FOUND if there is no such sidecar, LIMIT if it has no room left
    */
   static RequestRing enter(String sidecar) {
     Ring ring = Ring.attach(name(sidecar));
     try {
       Producer producer = ring.producer(CLIENT);
-      int most = ring.seatLimit();
-      if (ring.seats().size() > most - Math.min(FOR_WORKERS, most / 8)) {
+      int most = ring.participantLimit();
+      if (ring.participants().size() > most - Math.min(FOR_WORKERS, most / 8)) {
         throw new RingException(
             Status.LIMIT,
-            String.format("sidecar \"%s\": the seats that are left are for workers", sidecar));
+            String.format("sidecar \"%s\": the room that is left is for workers", sidecar));
       }
       return new RequestRing(ring, producer);
     } catch (RuntimeException error) {
@@ -90,24 +90,24 @@ final class RequestRing implements AutoCloseable {
     }
   }
 
-  /** Who has the seats of a sidecar's request ring. */
+  /** Who takes part in a sidecar's request ring. */
   static String crowd(String sidecar) {
-    List<Seat> seats;
+    List<Participant> participants;
     try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
-      seats = ring.seats();
+      participants = ring.participants();
     } catch (RingException error) {
       return error.getMessage();
     }
-    List<Seat> clients =
-        seats.stream()
-            .filter(seat -> seat.alive() && seat.name().equals(CLIENT))
-            .sorted(Comparator.comparingLong(Seat::joinedNanos))
+    List<Participant> clients =
+        participants.stream()
+            .filter(participant -> participant.alive() && participant.name().equals(CLIENT))
+            .sorted(Comparator.comparingLong(Participant::joinedNanos))
             .toList();
-    long workers = seats.stream().filter(RequestRing::isWorker).count();
+    long workers = participants.stream().filter(RequestRing::isWorker).count();
     String longest =
         clients.stream()
             .limit(NAMED)
-            .map(seat -> seat.pid() + " for " + Watch.ageOf(seat))
+            .map(participant -> participant.pid() + " for " + Watch.ageOf(participant))
             .collect(Collectors.joining(", "));
     return String.format(
         "%d clients and %d workers have them; the clients that have been there longest are the"
@@ -141,14 +141,14 @@ final class RequestRing implements AutoCloseable {
     }
   }
 
-  /** What a sidecar's workers serve, as their seats say. */
+  /** What a sidecar's workers serve, as the ring says. */
   static String functions(String sidecar) {
     String names = "";
     try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
       names =
-          ring.seats().stream()
+          ring.participants().stream()
               .filter(RequestRing::isWorker)
-              .map(Seat::name)
+              .map(Participant::name)
               .distinct()
               .sorted()
               .collect(Collectors.joining(" or "));
@@ -158,11 +158,11 @@ final class RequestRing implements AutoCloseable {
     return names.isEmpty() ? "the function" : names;
   }
 
-  static boolean isWorker(Seat seat) {
-    return seat.alive() && seat.role() == Role.CONSUMER;
+  static boolean isWorker(Participant participant) {
+    return participant.alive() && participant.role() == Role.CONSUMER;
   }
 
-  /** Leaves; the producer's seat too. */
+  /** Leaves; the producer too. */
   @Override
   public void close() {
     producer.close();

@@ -67,11 +67,11 @@ public final class SidecarClient implements AutoCloseable {
   private Counters counters = new Counters();
 
   /**
-   * Takes seats in the sidecar's ring and makes one for the answers.
+   * Takes part in the sidecar's ring and makes one for the answers.
    *
    * @param replySlots size of that; 0: as is needed, and as large as leaves others room
    * @param spare what goes first where there is no memory for it
-   * @throws SidecarException if there is no sidecar of this name, or it has no seat for this client
+   * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    * @throws RingException NO_SPACE if there was no memory for the answers
    */
   public SidecarClient(

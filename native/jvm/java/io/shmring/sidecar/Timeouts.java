@@ -4,7 +4,7 @@ package io.shmring.sidecar;
  * How long a client waits, in seconds as the user gave them.
  *
  * @param timeout without any answer, after which a living sidecar is given up, also one whose workers
- *     are still loading, or which has no seat for another client
+ *     are still loading, or which has no room for another client
  * @param connectTimeout for a sidecar that is not there (yet, or any more)
  */
 public record Timeouts(double timeout, double connectTimeout) {

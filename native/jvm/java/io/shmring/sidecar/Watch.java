@@ -4,8 +4,8 @@ import io.shmring.Message;
 import io.shmring.Range;
 import io.shmring.Ring;
 import io.shmring.RingException;
-import io.shmring.Seat;
-import io.shmring.Seat.Role;
+import io.shmring.Participant;
+import io.shmring.Participant.Role;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
@@ -16,25 +16,25 @@ import java.util.OptionalLong;
 
 /** What a client sees of a sidecar's other processes while it waits for them. */
 final class Watch {
-  /** A worker: its seat, and when it took that. */
-  private record Who(int seat, long joined) {}
+  /** A worker: its participant, and when it took that. */
+  private record Who(int participant, long joined) {}
 
   /** What a worker holds, and since when it was seen at that. */
   private record Task(OptionalLong hold, long since) {}
 
-  private List<Seat> seats = List.of();
+  private List<Participant> participants = List.of();
   private Map<Who, Task> tasks = Map.of();
 
   /** Whether a worker or a supervisor lives. */
   boolean look(Ring ring) {
     long now = System.nanoTime();
-    seats = ring.seats().stream().filter(Seat::alive).toList();
+    participants = ring.participants().stream().filter(Participant::alive).toList();
     Map<Who, Task> before = tasks;
     tasks = new HashMap<>();
-    for (Seat seat : workers()) {
-      Task task = before.get(who(seat));
-      boolean same = task != null && task.hold.equals(seat.hold());
-      tasks.put(who(seat), same ? task : new Task(seat.hold(), now));
+    for (Participant participant : workers()) {
+      Task task = before.get(who(participant));
+      boolean same = task != null && task.hold.equals(participant.hold());
+      tasks.put(who(participant), same ? task : new Task(participant.hold(), now));
     }
     return !tasks.isEmpty() || !named(RequestRing.SUPERVISOR).isEmpty();
   }
@@ -42,40 +42,40 @@ final class Watch {
   /** What each process was at when they were looked at, and for how long. */
   String describe(Ring ring) {
     List<String> said = new ArrayList<>();
-    workers().forEach(seat -> said.add(describe(seat, ring)));
-    for (Seat seat : named(RequestRing.LOADING)) {
-      String function = seat.name().substring(RequestRing.LOADING.length());
+    workers().forEach(participant -> said.add(describe(participant, ring)));
+    for (Participant participant : named(RequestRing.LOADING)) {
+      String function = participant.name().substring(RequestRing.LOADING.length());
       said.add(
           String.format(
-              "worker %d has been loading %s for %s", seat.pid(), function, ageOf(seat)));
+              "worker %d has been loading %s for %s", participant.pid(), function, ageOf(participant)));
     }
     if (said.isEmpty()) {
-      for (Seat seat : named(RequestRing.SUPERVISOR)) {
+      for (Participant participant : named(RequestRing.SUPERVISOR)) {
         said.add(
             String.format(
-                "supervisor %d, there for %s, has no worker just now", seat.pid(), ageOf(seat)));
+                "supervisor %d, there for %s, has no worker just now", participant.pid(), ageOf(participant)));
       }
     }
     return String.join("; ", said);
   }
 
-  private List<Seat> workers() {
-    return seats.stream().filter(RequestRing::isWorker).toList();
+  private List<Participant> workers() {
+    return participants.stream().filter(RequestRing::isWorker).toList();
   }
 
-  private List<Seat> named(String name) {
-    return seats.stream()
-        .filter(seat -> seat.role() == Role.PRODUCER && seat.name().startsWith(name))
+  private List<Participant> named(String name) {
+    return participants.stream()
+        .filter(participant -> participant.role() == Role.PRODUCER && participant.name().startsWith(name))
         .toList();
   }
 
-  private static Who who(Seat seat) {
-    return new Who(seat.index(), seat.joinedNanos());
+  private static Who who(Participant participant) {
+    return new Who(participant.index(), participant.joinedNanos());
   }
 
-  private String describe(Seat seat, Ring ring) {
-    String worker = String.format("worker %d (%s)", seat.pid(), seat.name());
-    Task task = tasks.get(who(seat));
+  private String describe(Participant participant, Ring ring) {
+    String worker = String.format("worker %d (%s)", participant.pid(), participant.name());
+    Task task = tasks.get(who(participant));
     String age = age((System.nanoTime() - task.since) / 1e9);
     if (task.hold.isEmpty()) {
       return String.format("%s has waited for requests for at least %s", worker, age);
@@ -101,8 +101,8 @@ final class Watch {
     return "message " + sequence;
   }
 
-  static String ageOf(Seat seat) {
-    return age(Math.max(0, System.currentTimeMillis() / 1e3 - seat.joinedNanos() / 1e9));
+  static String ageOf(Participant participant) {
+    return age(Math.max(0, System.currentTimeMillis() / 1e3 - participant.joinedNanos() / 1e9));
   }
 
   private static String age(double seconds) {

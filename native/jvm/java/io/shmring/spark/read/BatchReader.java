@@ -27,7 +27,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   private final ReadOptions options;
   private final TaskContext task = TaskContext.get();
   private final Consumer consumer;
-  private Consumer seat; // of a branch that others know, see AttemptSeat
+  private Consumer participant; // of a branch that others know, see AttemptParticipant
   private final AtomicInteger mapped = new AtomicInteger(); // leases that vectors lie over
   private final boolean untilSuccess; // leases are kept until the task has succeeded
   private final long end;
@@ -60,7 +60,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     if (options.branch().isEmpty()) {
       return new OwnBranch(ring.ring(), branch, who).consumer();
     }
-    seat = new AttemptSeat(ring.ring(), partition, options, task).take();
+    participant = new AttemptParticipant(ring.ring(), partition, options, task).take();
     try {
       Consumer joined = ring.ring().consumer(options.branch(), branch, who);
       if (partition.ends() >= 0) { // one that another consumer has come to since is this read's, too
@@ -68,7 +68,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       }
       return joined;
     } catch (RuntimeException error) {
-      seat.close();
+      participant.close();
       throw error;
     }
   }
@@ -175,8 +175,8 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     } else {
       consumer.close();
     }
-    if (seat != null) {
-      seat.close(); // last: who gets it looks at what was released
+    if (participant != null) {
+      participant.close(); // last: who gets it looks at what was released
     }
     ring.close();
   }

@@ -17,7 +17,7 @@ import java.util.stream.IntStream;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * One job's (or epoch's) way into a ring, kept by the driver: a producer's seat, and the folder in
+ * One job's (or epoch's) way into a ring, kept by the driver: a producer's participant, and the folder in
  * which the tasks stage their messages. What is staged becomes readable by {@link #publish} alone.
  */
 final class RingJob implements AutoCloseable {
@@ -170,7 +170,7 @@ final class RingJob implements AutoCloseable {
     return slots;
   }
 
-  /** Removes what was staged and gives the seat back. */
+  /** Removes what was staged and leaves the ring. */
   @Override
   public void close() {
     Staging.remove(folder);

@@ -1,4 +1,4 @@
-"""Seats of a sidecar's request ring: taking a client's, and what they tell about the sidecar.
+"""Participants of a sidecar's request ring: becoming a client, and what they tell about it.
 
 Their names are what its processes know of each other: a supervisor says that it wants the ring (it
 may have no worker just now), a worker which function it loads or serves.
@@ -20,7 +20,7 @@ from shmring.errors import (
     SidecarUnavailable,
 )
 from shmring.names import REQUESTS
-from shmring.records import SeatRecord
+from shmring.records import ParticipantRecord
 from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
 __all__ = [
@@ -28,14 +28,14 @@ __all__ = [
     "SUPERVISOR",
     "Watch",
     "age_of",
-    "await_seats",
+    "await_entry",
     "enter",
     "functions",
     "others",
     "serving",
 ]
 
-# A client takes a seat of the request ring, a worker too. Clients leave so many free, or an
+# A client is a participant of the request ring, a worker too. Clients leave so many free, or an
 # eighth: a worker that is replaced must find its own, however many clients wait for some.
 _FOR_WORKERS = 16
 
@@ -43,7 +43,7 @@ SUPERVISOR = "supervisor"
 LOADING = "loading "  # then the function's name
 _CLIENT = "client"
 
-_SLICE = 0.05  # seconds between two looks for the sidecar, and the first two for a free seat
+_SLICE = 0.05  # seconds between two looks for the sidecar, and the first two for room
 _PAUSE = 1.0  # the longest between two of these
 _NAMED = 5  # of many clients, those that have been there longest
 
@@ -54,28 +54,28 @@ def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
     Raises
     ------
     RingNotFound : there is none
-    LimitReached : it has no seats left for clients
+    LimitReached : it has no room left for clients
     """
     ring = shmring.attach(request_ring_name(sidecar))
     try:
         producer = ring.producer(_CLIENT)
         most = ring.info.participants
-        if len(ring.seats()) > most - min(_FOR_WORKERS, most // 8):
-            raise LimitReached(f'sidecar "{sidecar}": the seats that are left are for workers')
+        if len(ring.participants()) > most - min(_FOR_WORKERS, most // 8):
+            raise LimitReached(f'sidecar "{sidecar}": the room that is left is for workers')
     except BaseException:
         ring.close()
         raise
     return ring, producer
 
 
-def await_seats(
+def await_entry(
     sidecar: str, timeout: float, connect_timeout: float
 ) -> tuple[shmring.Ring, shmring.Producer]:
-    """Attach as a client when there is a sidecar, and a seat for one.
+    """Attach as a client when there is a sidecar, and room for one.
 
     Parameters
     ----------
-    timeout : seconds to wait for a seat
+    timeout : seconds to wait for room
     connect_timeout : seconds to wait for the sidecar
 
     Raises
@@ -100,7 +100,7 @@ def await_seats(
             left = timeout - (time.monotonic() - begun)
             if left <= 0:
                 raise SidecarUnavailable(
-                    f'sidecar "{sidecar}" has had no seat for another client for '
+                    f'sidecar "{sidecar}" has had no room for another client for '
                     f"{timeout:g} s: {_crowd(sidecar)}; let fewer tasks run at a time "
                     f"on a host, share their work between sidecars of several names, or wait "
                     f"longer (timeout=...)"
@@ -110,16 +110,17 @@ def await_seats(
 
 
 def _crowd(sidecar: str) -> str:
-    """Who has the seats of a sidecar's request ring."""
+    """Who takes part in a sidecar's request ring."""
     try:
         with shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-            seats = ring.seats()
+            participants = ring.participants()
     except ShmringError as error:
         return str(error)
     clients = sorted(
-        (s for s in seats if s["name"] == _CLIENT and s["alive"]), key=lambda s: s["joined_ns"]
+        (s for s in participants if s["name"] == _CLIENT and s["alive"]),
+        key=lambda s: s["joined_ns"],
     )
-    workers = sum(s["alive"] and s["role"] == "consumer" for s in seats)
+    workers = sum(s["alive"] and s["role"] == "consumer" for s in participants)
     longest = ", ".join(f"{s['pid']} for {age_of(s)}" for s in clients[:_NAMED])
     return (
         f"{len(clients)} clients and {workers} workers have them; the clients that have been there "
@@ -127,10 +128,14 @@ def _crowd(sidecar: str) -> str:
     )
 
 
-def serving(sidecar: str) -> list[SeatRecord]:
-    """The seats of a sidecar's workers that serve."""
+def serving(sidecar: str) -> list[ParticipantRecord]:
+    """A sidecar's workers that serve."""
     with suppress(ShmringError), shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-        return [seat for seat in ring.seats() if seat["alive"] and seat["role"] == "consumer"]
+        return [
+            participant
+            for participant in ring.participants()
+            if participant["alive"] and participant["role"] == "consumer"
+        ]
     return []
 
 
@@ -148,8 +153,11 @@ def _is_served(sidecar: str) -> bool:
 
 
 def functions(sidecar: str) -> str:
-    """What a sidecar's workers serve, as their seats say."""
-    return " or ".join(sorted({seat["name"] for seat in serving(sidecar)})) or "the function"
+    """What a sidecar's workers serve, as the ring says."""
+    return (
+        " or ".join(sorted({participant["name"] for participant in serving(sidecar)}))
+        or "the function"
+    )
 
 
 class _Task(NamedTuple):
@@ -163,51 +171,60 @@ class Watch:
     """What a client sees of a sidecar's other processes while it waits for them."""
 
     def __init__(self) -> None:
-        self._seats: list[SeatRecord] = []
+        self._participants: list[ParticipantRecord] = []
         self._tasks: dict[tuple[int, int], _Task] = {}
 
     def look(self, ring: shmring.Ring) -> bool:
         """Whether a worker or a supervisor lives."""
         now = time.monotonic()
-        self._seats = [seat for seat in ring.seats() if seat["alive"]]
+        self._participants = [
+            participant for participant in ring.participants() if participant["alive"]
+        ]
         before, self._tasks = self._tasks, {}
-        for seat in self._workers():
-            task = before.get(_key(seat))
-            if task is None or task.sequence != seat["hold"]:
-                task = _Task(seat["hold"], now)
-            self._tasks[_key(seat)] = task
+        for participant in self._workers():
+            task = before.get(_key(participant))
+            if task is None or task.sequence != participant["hold"]:
+                task = _Task(participant["hold"], now)
+            self._tasks[_key(participant)] = task
         return bool(self._tasks) or bool(self._named(SUPERVISOR))
 
     def describe(self, ring: shmring.Ring) -> str:
         """What each process was at when :meth:`look` saw it, and for how long."""
-        said = [self._describe_worker(seat, ring) for seat in self._workers()]
-        for seat in self._named(LOADING):
-            function = seat["name"].removeprefix(LOADING)
-            said.append(f"worker {seat['pid']} has been loading {function} for {age_of(seat)}")
+        said = [self._describe_worker(participant, ring) for participant in self._workers()]
+        for participant in self._named(LOADING):
+            function = participant["name"].removeprefix(LOADING)
+            said.append(
+                f"worker {participant['pid']} has been loading {function} for {age_of(participant)}"
+            )
         if not said:
             said = [
-                f"supervisor {seat['pid']}, there for {age_of(seat)}, has no worker just now"
-                for seat in self._named(SUPERVISOR)
+                f"supervisor {participant['pid']}, there for {age_of(participant)}, has no worker "
+                f"just now"
+                for participant in self._named(SUPERVISOR)
             ]
         return "; ".join(said)
 
-    def _workers(self) -> list[SeatRecord]:
-        return [seat for seat in self._seats if seat["role"] == "consumer"]
+    def _workers(self) -> list[ParticipantRecord]:
+        return [
+            participant for participant in self._participants if participant["role"] == "consumer"
+        ]
 
-    def _named(self, name: str) -> list[SeatRecord]:
-        return [s for s in self._seats if s["role"] == "producer" and s["name"].startswith(name)]
+    def _named(self, name: str) -> list[ParticipantRecord]:
+        return [
+            s for s in self._participants if s["role"] == "producer" and s["name"].startswith(name)
+        ]
 
-    def _describe_worker(self, seat: SeatRecord, ring: shmring.Ring) -> str:
-        worker = f"worker {seat['pid']} ({seat['name']})"
-        task = self._tasks[_key(seat)]
+    def _describe_worker(self, participant: ParticipantRecord, ring: shmring.Ring) -> str:
+        worker = f"worker {participant['pid']} ({participant['name']})"
+        task = self._tasks[_key(participant)]
         age = _age(time.monotonic() - task.since)
         if task.sequence is None:
             return f"{worker} has waited for requests for at least {age}"
         return f"{worker} has been at {_request(ring, task.sequence)} for at least {age}"
 
 
-def _key(seat: SeatRecord) -> tuple[int, int]:
-    return seat["seat"], seat["joined_ns"]
+def _key(participant: ParticipantRecord) -> tuple[int, int]:
+    return participant["seat"], participant["joined_ns"]
 
 
 def _request(ring: shmring.Ring, sequence: int) -> str:
@@ -222,9 +239,9 @@ def _request(ring: shmring.Ring, sequence: int) -> str:
     return f"message {sequence}"
 
 
-def age_of(seat: SeatRecord) -> str:
-    """For how long a seat has been taken, in words."""
-    return _age(max(0.0, time.time() - seat["joined_ns"] / 1e9))
+def age_of(participant: ParticipantRecord) -> str:
+    """For how long a participant has been there, in words."""
+    return _age(max(0.0, time.time() - participant["joined_ns"] / 1e9))
 
 
 def _age(seconds: float) -> str:

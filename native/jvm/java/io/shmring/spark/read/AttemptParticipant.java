@@ -19,8 +19,8 @@ import org.slf4j.LoggerFactory;
  * <p>It is the only consumer's place in a branch that nobody reads. The ring gives it to one attempt,
  * in whichever process, and takes it back when that process dies.
  */
-final class AttemptSeat {
-  private static final Logger LOG = LoggerFactory.getLogger(AttemptSeat.class);
+final class AttemptParticipant {
+  private static final Logger LOG = LoggerFactory.getLogger(AttemptParticipant.class);
   private static final BranchOptions PLACE =
       BranchOptions.LATEST.asExclusive().asEphemeral().asDropOldest();
   private static final Duration UNTIL_SPARK_KILLS = Duration.ofSeconds(10);
@@ -31,7 +31,7 @@ final class AttemptSeat {
   private final TaskContext task;
   private boolean waited;
 
-  AttemptSeat(Ring ring, RingPartition partition, ReadOptions options, TaskContext task) {
+  AttemptParticipant(Ring ring, RingPartition partition, ReadOptions options, TaskContext task) {
     this.ring = ring;
     this.partition = partition;
     this.options = options;
@@ -45,15 +45,15 @@ final class AttemptSeat {
    * @throws IllegalStateException if what this attempt would read is not all of it any more
    */
   Consumer take() {
-    Consumer seat = join();
+    Consumer participant = join();
     try {
       if (isIncomplete()) {
         awaitKill();
         throw incomplete();
       }
-      return seat;
+      return participant;
     } catch (RuntimeException error) {
-      seat.close();
+      participant.close();
       throw error;
     }
   }

@@ -3,13 +3,13 @@ package io.shmring;
 import java.util.OptionalLong;
 
 /**
- * A seat of a ring that somebody has.
+ * A participant of a ring.
  *
- * @param index of the seat
+ * @param index its place in the ring
  * @param joinedNanos when it was taken, in nanoseconds since 1970
  * @param hold the lowest sequence that a consumer holds
  */
-public record Seat(
+public record Participant(
     int index,
     Role role,
     long pid,
@@ -25,9 +25,9 @@ public record Seat(
     CONSUMER
   }
 
-  static Seat of(int index, long[] words, String name) {
+  static Participant of(int index, long[] words, String name) {
     OptionalLong hold = words[4] == -1 ? OptionalLong.empty() : OptionalLong.of(words[4]);
-    return new Seat(
+    return new Participant(
         index,
         words[0] == 1 ? Role.PRODUCER : words[0] == 2 ? Role.CONSUMER : Role.ATTACHED,
         words[1],
