@@ -312,8 +312,8 @@ class Backend(ABC):
             if self.is_refusal(error):
                 raise PermissionRefused(
                     f"the database refuses ring {self.tables.name!r} to this user: {error.orig};"
-                    " docs/table-ring.md lists the grants that using a ring needs, and creating,"
-                    " subscribing and dropping want the right to create in its schema"
+                    " docs/guides/table-ring.md lists the grants that using a ring needs; creating,"
+                    " subscribing and dropping need the right to create in its schema"
                 ) from error
             if self.is_full(error):
                 raise NoSpace(

@@ -5,7 +5,7 @@
         ring.pop(timeout=1.0)
 
 The table's rows all exist from the start and are only ever updated. Push and pop have the names,
-time-outs and exceptions of the ring in memory. docs/table-ring.md explains the design.
+time-outs and exceptions of the ring in memory. docs/table-ring-design.md explains the design.
 """
 
 from __future__ import annotations
