@@ -1,7 +1,7 @@
-"""The exceptions of shmring: one small family, all below :class:`ShmringError`.
+"""The exceptions of shmring, all subclasses of :class:`ShmringError`.
 
-Each message says what happened, to which ring or file, and what to do next.
-Every class also derives from the built-in a caller would already catch.
+Each text says what happened, to which ring or file, and what to do next.
+Many classes also derive from the matching built-in exception.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ __all__ = [
 
 
 class ShmringError(Exception):
-    """Base of every error that shmring raises on its own account."""
+    """Base class of every error that shmring defines."""
 
 
 class Full(ShmringError, queue.Full):
@@ -56,17 +56,17 @@ class Empty(ShmringError, queue.Empty):
 
 
 class EndOfStream(ShmringError):
-    """A producer has marked the end of its stream; the next call goes on behind the end.
+    """A producer has marked the end of its stream; the next call continues after the end marker.
 
-    An end is no emptiness that passes: what tries again on `Empty` is not to try on. Each consumer
-    that had joined the branch by then is told once, after what it took before.
+    Code that tries again on `Empty` should stop on this error. It is raised once in each consumer
+    that had joined the branch before, after the messages that the consumer took before.
     """
 
 
 class Overrun(ShmringError):
     """A branch with drop_oldest fell too far behind and lost messages.
 
-    The branch has already moved on: the next call returns the oldest message still held.
+    The branch has already moved forward: the next call returns the oldest message still held.
 
     Attributes
     ----------
@@ -81,19 +81,19 @@ class Overrun(ShmringError):
 
 
 class Contended(ShmringError):
-    """Another process is in the way for a moment; the same call may be tried again."""
+    """Another process is busy with the ring at this moment; the same call may be tried again."""
 
 
 class RingNotFound(ShmringError, FileNotFoundError):
-    """No ring, queue or journal of this name or path on this host."""
+    """This host has no ring, queue or journal of this name or path."""
 
 
 class RingExists(ShmringError, FileExistsError):
-    """A ring of this name or path is there already."""
+    """A ring of this name or path exists already."""
 
 
 class NotARing(ShmringError, ValueError):
-    """What lies there is not a ring, queue or journal, or was never finished."""
+    """The file is not a ring, queue or journal, or was never finished."""
 
 
 class VersionMismatch(NotARing):
@@ -101,15 +101,15 @@ class VersionMismatch(NotARing):
 
 
 class Damaged(ShmringError, ValueError):
-    """The file's contents contradict themselves."""
+    """The contents of the file are inconsistent."""
 
 
 class PermissionRefused(ShmringError, PermissionError):
-    """The ring belongs to somebody else, or its mode forbids this."""
+    """The ring belongs to another user, or its mode forbids this."""
 
 
 class NoSpace(ShmringError, OSError):
-    """The file system cannot hold the ring or file."""
+    """The file system has too little space for the ring or file."""
 
 
 class MessageTooLarge(ShmringError, ValueError):
@@ -131,11 +131,11 @@ class SecondConsumer(ShmringError):
 
 
 class LimitReached(ShmringError):
-    """There is no room for another branch, or for another participant."""
+    """The ring has no room for another branch, or for another participant."""
 
 
 class TooManyLeases(ShmringError):
-    """This consumer holds as many separate leases as its entry can record."""
+    """This consumer holds as many separate leases as the ring can record for it."""
 
 
 class ClaimOpen(ShmringError):
@@ -151,12 +151,13 @@ class BranchDropped(ShmringError):
 
 
 class NotDurable(ShmringError, TimeoutError):
-    """No journal has said in time that the message is on disk.
+    """No journal has confirmed in time that the message is on disk.
 
     Attributes
     ----------
     message_id : int
-        of the message, which is published and may yet become durable; -1: none was published
+        number of the message, which is published and may still become durable; -1: no message was
+        published
     """
 
     def __init__(self, message: str, message_id: int = -1) -> None:
@@ -169,11 +170,11 @@ class JournalGap(ShmringError, LookupError):
 
 
 class PositionNotFound(ShmringError, LookupError):
-    """The queue keeps no state at this position."""
+    """The queue has no state at this position any more, or never had one."""
 
 
 class Closed(ShmringError, ValueError):
-    """The handle was closed, or what it held was reset."""
+    """The handle was closed, or the items that it held were deleted by a reset."""
 
 
 class MissingExtra(ShmringError, ImportError):
@@ -190,7 +191,7 @@ class Locked(ShmringError):
     Attributes
     ----------
     pid : int or None
-        the owner, where it could be read
+        the owner, if it could be read
     """
 
     def __init__(self, message: str, pid: int | None = None) -> None:
@@ -199,7 +200,7 @@ class Locked(ShmringError):
 
 
 class SidecarError(ShmringError):
-    """The sidecar's function raised; the message carries its traceback."""
+    """The sidecar's function raised an error; the text has its traceback."""
 
 
 class SidecarUnavailable(ShmringError):

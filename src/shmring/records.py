@@ -1,4 +1,4 @@
-"""Dicts with known keys: a new ring's options, and what is seen of a ring that the core has."""
+"""Dicts with known keys: the options of a new ring, and the state of an existing one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _HOLDERS = {1: "claim", 2: "lease", 3: "consumers", 4: "no consumer"}
 
 
 class CreateOptions(TypedDict, total=False):
-    """The options of :func:`shmring.create` beside the name and the path."""
+    """The options of :func:`shmring.create`, without the name and the path."""
 
     slots: int
     participants: int
@@ -50,7 +50,7 @@ class CreateOptions(TypedDict, total=False):
 
 
 class RingInfo(NamedTuple):
-    """What was fixed when the ring was made."""
+    """The properties that were fixed when the ring was made."""
 
     slots: int
     participants: int
@@ -68,17 +68,17 @@ class RingInfo(NamedTuple):
 
 
 class BranchRecord(TypedDict):
-    """A branch as it stands; see :meth:`shmring.Ring.branches`.
+    """The state of a branch; see :meth:`shmring.Ring.branches`.
 
     Attributes
     ----------
-    exclusive, ephemeral, drop_oldest : as of :meth:`shmring.Ring.consumer`
-    after : names of the branches it follows; none: the producers
+    exclusive, ephemeral, drop_oldest : as for :meth:`shmring.Ring.consumer`
+    after : names of the branches that it follows; if empty, it follows the producers
     position : the next sequence to be taken
-    released : all below has been released
-    ends : of the stream, so many has the branch come to
-    consumers : the living
-    orphans : consumers that died, whose messages await redelivery
+    released : all sequences below this one are released
+    ends : number of end markers that the branch has reached
+    consumers : number of living consumers
+    orphans : number of consumers that died and whose messages wait for redelivery
     """
 
     id: int
@@ -95,13 +95,13 @@ class BranchRecord(TypedDict):
 
 
 class BranchLag(BranchRecord):
-    """A branch, and how many slots it is behind the producers."""
+    """A branch, and the number of slots that it is behind the producers."""
 
     lag: int
 
 
 class Counters(TypedDict):
-    """What participants count."""
+    """The counters of a participant."""
 
     messages: int
     bytes: int
@@ -114,15 +114,15 @@ class Counters(TypedDict):
 
 
 class ParticipantRecord(Counters):
-    """A participant as it stands; see :meth:`shmring.Ring.participants`.
+    """The state of a participant; see :meth:`shmring.Ring.participants`.
 
     Attributes
     ----------
     role : "attached", "producer" or "consumer"
-    branch : of a consumer; else None
-    stopped : alive, but not running: by SIGSTOP or a debugger
-    orphaned : the participant died, and what it held awaits redelivery
-    claim, hold : first sequence that it has claimed, lowest that it holds, or None
+    branch : the branch of a consumer; else None
+    stopped : alive, but stopped by SIGSTOP or a debugger
+    orphaned : the participant died, and its messages wait for redelivery
+    claim, hold : the first sequence that it has claimed, the lowest that it holds, or None
     messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : its counters
     """
 
@@ -140,18 +140,19 @@ class ParticipantRecord(Counters):
 
 
 class HolderRecord(TypedDict):
-    """Whom the producers wait for when the ring is full; see :meth:`shmring.Ring.holder`.
+    """The participant or branch that holds the producers; see :meth:`shmring.Ring.holder`.
 
     Attributes
     ----------
     kind : "claim": a producer has neither committed nor aborted; "lease": a consumer has not
-        released; "consumers": the branch's consumers have still to take it; "no consumer"
+        released; "consumers": the branch's consumers have not taken the message yet; "no
+        consumer": the branch has no consumers
     branch : None for a claim
-    name, pid, alive, stopped : of the participant; None, None, False and False where there is none
-    sequence : the lowest that is held
-    slots : from there to the producers
-    age_s : seconds since that message was published; None where the ring cannot say
-    words : the same as a sentence, as :class:`shmring.Full` says it
+    name, pid, alive, stopped : of the participant; None, None, False and False if there is none
+    sequence : the lowest sequence that is held
+    slots : number of slots from there to the producers
+    age_s : seconds since that message was published; None if the ring cannot say
+    words : the same as a sentence, as in the text of :class:`shmring.Full`
     """
 
     kind: Literal["claim", "lease", "consumers", "no consumer"]
@@ -171,10 +172,10 @@ class RingStats(TypedDict):
 
     Attributes
     ----------
-    claimed, floor : sequences: the next to be claimed, the lowest that is held
-    used : slots between the two
-    branches : the one that lags most first
-    totals : of the participants' counters, by role
+    claimed, floor : the next sequence to be claimed, the lowest sequence that is held
+    used : number of slots between the two
+    branches : sorted by lag, the largest lag first
+    totals : sums of the participants' counters, by role
     """
 
     name: str | None
@@ -190,7 +191,7 @@ class RingStats(TypedDict):
 
 
 def ring_info(info: RingDict) -> RingInfo:
-    """What the core says of a ring that was made."""
+    """Convert the core's description of a ring."""
     return RingInfo(
         slots=info["slots"],
         participants=info["participants"],
@@ -234,6 +235,6 @@ def participant_records(core: Ring) -> list[ParticipantRecord]:
 
 
 def holder_record(core: Ring) -> HolderRecord | None:
-    """Whom the producers wait for when the ring is full."""
+    """Return the participant or branch for which producers wait when the ring is full."""
     found = core.holder()
     return cast("HolderRecord", {**found, "kind": _HOLDERS[found["kind"]]}) if found else None

@@ -1,4 +1,4 @@
-"""Rings: making one, attaching to it, and what can be done with it."""
+"""Rings: how to make a ring, attach to it, and use it."""
 
 from __future__ import annotations
 
@@ -56,12 +56,14 @@ def _unlink_own(path: str, uuid: bytes, owner: int) -> None:
 class Ring(Closing):
     """An attached ring; made by :func:`create`, :func:`attach` or :func:`open_or_create`.
 
-    A context manager: leaving it closes the ring, its producers and its consumers. Memory that
-    is still in use (a lease, a numpy view, an Arrow buffer) stays mapped until it is collected.
-    Threads may share a ring. In a forked child it attaches again by itself when it is next asked
-    for something; the parent's producers and consumers stay the parent's. It can be given to
-    another process of this host, as multiprocessing and executors do with arguments: what is sent
-    is the path and the uuid, and the other process attaches.
+    A ring is a context manager. Leaving the block closes the ring, its producers and its
+    consumers. Memory that is still in use (a lease, a numpy view, an Arrow buffer) stays mapped
+    until it is collected. Threads may share a ring.
+
+    In a forked child the ring attaches again by itself at its next call. The parent's producers
+    and consumers cannot be used in the child. A ring can be sent to another process of this host,
+    as multiprocessing and executors do with arguments. The path and the uuid are sent, and the
+    other process attaches.
     """
 
     def __init__(
@@ -90,16 +92,16 @@ class Ring(Closing):
             self._unlink()
 
     def keep(self) -> None:
-        """Leave a temporary ring to those who are attached when this Ring is closed."""
+        """Leave a temporary ring to its other users: do not unlink it when this Ring is closed."""
         if self._unlink is not None:
             self._unlink.detach()
 
     def unlink(self) -> None:
-        """Remove the ring's file, as :func:`shmring.unlink` does, if it is still this ring's.
+        """Remove the ring's file, as :func:`shmring.unlink` does, if the file is still this ring's.
 
         Raises
         ------
-        RingNotFound : the ring has been removed; another one may have its name by now
+        RingNotFound : the ring has been removed; another ring may have its name by now
         """
         try:
             remove(self._path, bytes.fromhex(self._info.uuid))
@@ -108,7 +110,7 @@ class Ring(Closing):
 
     @property
     def core(self) -> _shmring.Ring:
-        """The core's handle, of this process."""
+        """The core's handle in this process."""
         if self._pid != os.getpid() and not self._handle.closed:
             self._handle = _attach_same(self._label, self._path, self._flags, self._info.uuid)
             self._pid = os.getpid()
@@ -133,7 +135,7 @@ class Ring(Closing):
 
     @property
     def info(self) -> RingInfo:
-        """What was fixed when the ring was made."""
+        """The properties that were fixed when the ring was made."""
         return self._info
 
     @property
@@ -143,7 +145,7 @@ class Ring(Closing):
 
     @property
     def read_only(self) -> bool:
-        """Whether it was attached to look on only."""
+        """Whether the ring was attached read-only."""
         return bool(self._flags & _shmring.READ_ONLY)
 
     @property
@@ -167,19 +169,20 @@ class Ring(Closing):
     def producer(
         self, name: str | None = None, *, when_full: WhenFull = "block", wait: Wait = "default"
     ) -> Producer:
-        """Take part as a producer.
+        """Open a producer.
 
         Parameters
         ----------
-        name : what this participant is called in statistics; up to 55 bytes are kept
-        when_full : what push() without a timeout does when the ring is full: "block" waits,
-            "raise" raises Full at once, "drop" counts the message and returns -1
-        wait : how it waits, a name of :data:`shmring.Wait`; "default" spins briefly, then sleeps
+        name : name of this participant in statistics; up to 55 bytes are kept
+        when_full : how push() without a timeout behaves when the ring is full: "block" waits,
+            "raise" raises Full at once, "drop" discards and counts the message, and returns -1
+        wait : how the producer waits, a name of :data:`shmring.Wait`; "default" spins briefly,
+            then sleeps
 
         Raises
         ------
-        SecondProducer : the ring has a single producer, and it lives
-        LimitReached : there is no room for another participant
+        SecondProducer : the ring allows one producer, and another producer lives
+        LimitReached : the ring has no room for another participant
         PermissionRefused : the ring was attached read-only
         """
         full = choose(WHEN_FULL, "when_full", when_full)
@@ -197,32 +200,36 @@ class Ring(Closing):
         wait: Wait = "default",
         name: str | None = None,
     ) -> Consumer:
-        """Join a branch, made first unless it is there; its consumers share its messages.
+        """Join a branch, and make the branch first if it does not exist.
+
+        A branch is a consumer group with its own position: its consumers share its messages.
 
         Parameters
         ----------
         branch : name of the branch, 1 to 47 bytes. Every branch sees every message
-        start : where a new branch begins: "earliest" (what is still held, also of an earlier run,
-            with its end), "latest" (behind the last message that is published by now; so a message
-            whose claim lies before that, and is still open, is not delivered either) or a
-            sequence, of which the first message at or after it is
-            delivered first. A branch that is there goes on where it stands
-        exclusive : one consumer only
-        ephemeral : dropped with its last consumer; otherwise it keeps holding the producers
-        drop_oldest : loses the oldest messages rather than hold the producers (Overrun says
-            which). What its living consumers have leased holds them all the same
-        after : names of branches it follows: it sees a message when all of them have released it
-        wait : as of producer()
-        name : what this participant is called in statistics
+        start : where a new branch begins. "earliest": with the messages that the ring still holds,
+            also those of an earlier run, with its end marker. "latest": after the last message
+            that is published now; a message with an earlier claim that is still open is not
+            delivered either. A sequence: with the first message at or after this sequence. An
+            existing branch continues at its position
+        exclusive : allow one consumer only
+        ephemeral : drop the branch with its last consumer; otherwise the branch continues to hold
+            the producers
+        drop_oldest : lose the oldest messages instead of holding the producers (Overrun says which
+            messages). Messages on lease of its living consumers still hold the producers
+        after : names of the branches that this branch follows: it sees a message when all of them
+            have released the message
+        wait : as for producer()
+        name : name of this participant in statistics
 
-        A branch that is there stays as it was made, whatever the options say.
+        An existing branch does not change, whatever the options say.
 
         Raises
         ------
-        SecondConsumer : the branch is exclusive and its consumer lives
-        LimitReached : there are 64 branches already, or no room for another participant
+        SecondConsumer : the branch is exclusive, and another consumer of it lives
+        LimitReached : the ring has 64 branches, or no room for another participant
         BranchNotFound : a name in `after` is no branch
-        ValueError : the start lies ahead of the producers
+        ValueError : the start is ahead of the producers
         """
         core = self.core
         begin, sequence = start_of(start)
@@ -247,9 +254,9 @@ class Ring(Closing):
         drop_oldest: bool = False,
         after: str | Iterable[str] = (),
     ) -> None:
-        """Make a branch without joining it, so that it holds messages for consumers to come.
+        """Make a branch without joining it, so that it holds messages for later consumers.
 
-        Parameters and errors as of consumer(). A branch that is there stays as it is.
+        Parameters and errors are those of consumer(). An existing branch does not change.
         """
         core = self.core
         begin, sequence = start_of(start)
@@ -263,11 +270,11 @@ class Ring(Closing):
         )
 
     def drop_branch(self, branch: str) -> None:
-        """Drop a branch: it holds nobody back any more, its consumers get BranchDropped.
+        """Drop a branch. It no longer holds the producers, and its consumers get BranchDropped.
 
         Raises
         ------
-        BranchNotFound : there is none of this name
+        BranchNotFound : there is no branch of this name
         """
         self.core.unsubscribe(branch_name(branch))
 
@@ -280,13 +287,13 @@ class Ring(Closing):
         after: str | Iterable[str] = (),
         name: str | None = None,
     ) -> Sequence:
-        """The low level: next(), done(), available(), then().
+        """Return the low-level interface: next(), done(), available(), then().
 
         Parameters
         ----------
-        branch : None for the producer's sequence, else the name of a branch, which is joined
-        start, after, name : as of consumer()
-        exclusive : one consumer only: next() never loses a race, and available() works
+        branch : name of a branch to join; None for the sequence of a producer
+        start, after, name : as for consumer()
+        exclusive : allow one consumer only: next() never loses a race, and available() works
         """
         from shmring.graph import Sequence
 
@@ -298,13 +305,13 @@ class Ring(Closing):
     def arrow_writer(
         self, schema: pa.Schema | None = None, **options: Unpack[WriterOptions]
     ) -> ArrowWriter:
-        """A writer of Arrow record batches; see :class:`shmring.arrow.ArrowWriter`."""
+        """Return a writer of Arrow record batches; see :class:`shmring.arrow.ArrowWriter`."""
         from shmring.arrow import ArrowWriter
 
         return ArrowWriter(self, schema, **options)
 
     def arrow_reader(self, branch: str, **options: Unpack[ReaderOptions]) -> ArrowReader:
-        """A reader of Arrow record batches; see :class:`shmring.arrow.ArrowReader`."""
+        """Return a reader of Arrow record batches; see :class:`shmring.arrow.ArrowReader`."""
         from shmring.arrow import ArrowReader
 
         return ArrowReader(self, branch, **options)
@@ -317,14 +324,14 @@ class Ring(Closing):
         retention: Retention | None = None,
         allow_gap: bool = False,
     ) -> Journal:
-        """Put every message on disk from now on; see :class:`shmring.durable.Journal`."""
+        """Write every message to disk from now on; see :class:`shmring.durable.Journal`."""
         from shmring.durable.journal import Journal
 
         return Journal(
             self, path, segment_bytes=segment_bytes, retention=retention, allow_gap=allow_gap
         )
 
-    # --- looking on ---------------------------------------------------------------------------
+    # --- observing it -------------------------------------------------------------------------
 
     @property
     def claimed(self) -> int:
@@ -333,72 +340,72 @@ class Ring(Closing):
 
     @property
     def floor(self) -> int:
-        """What producers may overwrite up to; they raise it only when they need room."""
+        """Producers may overwrite all sequences below this; they update it only for more room."""
         return self.core.floor
 
     def branches(self) -> list[BranchRecord]:
-        """The branches as they stand, each a dict; see :class:`shmring.BranchRecord`."""
+        """Return the branches, each a dict; see :class:`shmring.BranchRecord`."""
         return branch_records(self.core)
 
     def participants(self) -> list[ParticipantRecord]:
-        """The participants: who is attached, and what each has done so far.
+        """Return the participants with their counters.
 
         Each is a dict; see :class:`shmring.ParticipantRecord`.
         """
         return participant_records(self.core)
 
     def holder(self) -> HolderRecord | None:
-        """Whom producers wait for when the ring is full, as it stands.
+        """Return the participant or branch for which producers wait when the ring is full.
 
-        A dict, see :class:`shmring.HolderRecord`; None if nobody holds anything.
+        A dict, see :class:`shmring.HolderRecord`; None if nothing is held.
         """
         return holder_record(self.core)
 
     def rows(
         self, first: int = 0, end: int | None = None, capacity: int = 300
     ) -> list[tuple[int, int, int, int, int, int, bytes]]:
-        """Rows of the queue table that hold a message now, without taking part.
+        """Return the rows of the queue table that hold a message now, without joining the ring.
 
         Parameters
         ----------
         first, end : slot numbers, `end` excluded; None is the number of slots
-        capacity : bytes of each message to copy at most
+        capacity : the most bytes to copy of each message
 
         Returns
         -------
-        (slot, message_id, time in ns, length, reference_count, kind, message) each
+        for each row (slot, message_id, time in ns, length, reference_count, kind, message)
         """
         end = self.slots if end is None else min(integer("end", end), self.slots)
         return self.core.rows(integer("first", first), end, capacity)
 
     def table(self) -> pa.Table:
-        """The queue table; see :func:`shmring.inspect.table`."""
+        """Return the queue table; see :func:`shmring.inspect.table`."""
         from shmring.inspect import table
 
         return table(self)
 
     def stats(self) -> RingStats:
-        """Positions and counters as they stand; see :func:`shmring.inspect.stats`."""
+        """Return positions and counters; see :func:`shmring.inspect.stats`."""
         from shmring.inspect import stats
 
         return stats(self)
 
     def recover(self) -> int:
-        """Clear away participants that died, now; waiting does it too.
+        """Clear away participants that died, now; processes that wait do so too.
 
         Returns
         -------
-        how many participants were dead
+        the number of dead participants
 
         Raises
         ------
-        Contended : another process is at it right now
+        Contended : another process is clearing away at this moment
         """
         return self.core.recover()
 
 
 def _attach_same(label: str, path: str, flags: int, uuid: str) -> _shmring.Ring:
-    """Attach to the ring that another process knew, and to no other."""
+    """Attach to the ring with this uuid, and to no other ring of the same name."""
     handle = attach_core(label, path, flags)
     if handle.info()["uuid"].hex() != uuid:
         handle.close()
@@ -410,7 +417,7 @@ def _attach_same(label: str, path: str, flags: int, uuid: str) -> _shmring.Ring:
 
 
 def _received(label: str, path: str, flags: int, uuid: str) -> Ring:
-    """The ring that another process has sent."""
+    """Return the ring that another process has sent."""
     handle = _attach_same(label, path, flags, uuid)
     return Ring(handle, label, path, flags, temporary=False)
 
@@ -443,33 +450,33 @@ def create(
     first_sequence: int = 0,
     temporary: bool = False,
 ) -> Ring:
-    """Make a ring and attach to it. It stays until it is unlinked.
+    """Make a ring and attach to it. The ring stays until it is unlinked.
 
     Parameters
     ----------
     name : 1 to 200 of the characters A-Z a-z 0-9 . _ -; or None with `path`
     slots : number of 300-byte slots, a power of two, at least 1,024; a slot costs 332 bytes
     path : a file to use instead of shared memory
-    participants : at most 248: a handle that attaches is one, which one producer or consumer at a
-        time uses; any other takes one more
+    participants : the most participants at a time, up to 248. An attached ring counts as one, and
+        so does each producer and consumer; but one of them at a time shares its ring's place
     single_producer : refuse a second living producer
-    scattered : put neighbours far apart in memory; messages of one slot only
-    checksum : keep and check a CRC32C of every message
-    clock : time of messages: "coarse" (1 to 4 ms), "precise" (costs about 20 ns) or "off"
+    scattered : put neighbouring slots far apart in memory; messages of one slot only
+    checksum : store and check a CRC32C of every message
+    clock : source of the messages' time: "coarse" (1 to 4 ms), "precise" (costs about 20 ns), "off"
     mode : permission bits of the file
-    schema : Arrow schema kept in the ring, for readers that come late
+    schema : Arrow schema to store in the ring, for readers that join late
     prefault : touch every page now
-    lock_memory : lock it into memory while this process makes it
+    lock_memory : lock the ring into memory while this process makes it
     huge_pages : ask for transparent huge pages
     first_sequence : where message_ids begin
-    temporary : for as long as somebody is attached: unlinked when this Ring is closed or
-        collected, at the latest at exit; or by gc() when all who were attached have gone
+    temporary : unlink the ring when this Ring is closed or collected, at the latest when the
+        process exits. If the process is killed, gc() unlinks it after all participants have gone
 
     Raises
     ------
-    ValueError : a name, size or option that cannot be
-    RingExists : there is one of this name
-    NoSpace : the file system cannot hold it
+    ValueError : a name, size or option is not valid
+    RingExists : there is a ring of this name
+    NoSpace : the file system has too little space
     PermissionRefused : the folder is not writable
     """
     label, where = locate(name, path)
@@ -500,20 +507,20 @@ def attach(
     read_only: bool = False,
     foreign_owner: bool = False,
 ) -> Ring:
-    """Attach to a ring that is there.
+    """Attach to an existing ring.
 
     Parameters
     ----------
     name, path : one of the two
-    read_only : to look on only: is no participant and disturbs nobody
-    foreign_owner : accept a ring that another user owns; trust them, they can forge messages
+    read_only : only observe the ring, without becoming a participant
+    foreign_owner : accept a ring that another user owns; trust this user, who can forge messages
 
     Raises
     ------
-    RingNotFound : there is none
+    RingNotFound : there is no such ring
     NotARing, VersionMismatch, Damaged : the file is not a ring that this version can use
-    PermissionRefused : it is somebody else's
-    LimitReached : there is no room for another participant
+    PermissionRefused : the ring is another user's
+    LimitReached : the ring has no room for another participant
     """
     label, where = locate(name, path)
     flags = _shmring.READ_ONLY if read_only else 0
@@ -525,12 +532,12 @@ def attach(
 def open_or_create(
     name: str | None = None, *, path: Path | None = None, **options: Unpack[CreateOptions]
 ) -> Ring:
-    """Attach to the ring, or make it if there is none; both ends of a pipe may call it at once.
+    """Attach to a ring, or make it if there is none; several processes may call this at once.
 
     Parameters
     ----------
     name, path : one of the two
-    options : of :func:`create`; a ring that is there stays as it is
+    options : of :func:`create`; an existing ring does not change
 
     Raises
     ------
@@ -542,7 +549,7 @@ def open_or_create(
 def attach_or_make(
     name: str | None, path: Path | None, **options: Unpack[CreateOptions]
 ) -> tuple[Ring, bool]:
-    """What open_or_create() does, and whether the ring was made now."""
+    """Do as open_or_create(), and return also whether the ring was made now."""
     while True:
         try:
             return attach(name, path=path), False

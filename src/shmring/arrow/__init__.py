@@ -1,4 +1,4 @@
-"""Arrow record batches through a ring: one copy in, none out."""
+"""Arrow record batches through a ring: one copy to write, no copy to read."""
 
 from shmring.extras import need_pyarrow
 

@@ -1,12 +1,12 @@
 """Record batches as messages: encoding them, cutting them, mapping them back.
 
-A message holds either one IPC record batch message, whose schema stands in the
-ring's header (``KIND_ARROW_BATCH``), or a little IPC stream of its own: schema,
-dictionaries, batch (``KIND_ARROW_STREAM``). The second form is taken where the
-ring has no schema, and by pyarrow's writer, which serialises straight into memory
-only as a stream: of views, unions and runs, of compressed batches, and of
-dictionaries, because a reader that comes late has not seen the earlier ones. All
-others are written by the binding.
+A message holds either one IPC record batch message, whose schema is in the ring's header
+(``KIND_ARROW_BATCH``), or a short IPC stream of its own: schema, dictionaries, batch
+(``KIND_ARROW_STREAM``). The second form is used if the ring has no schema, and for everything
+that pyarrow's writer writes, because it can serialise into memory only as a stream. pyarrow's
+writer is used for views, unions and run-end encoding, for compressed batches, and for
+dictionaries. (A reader that joins late has not seen earlier dictionaries.) The binding writes all
+others.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ Direct: TypeAlias = "Callable[[ArrowData, bool, float | None], int | None]"
 
 
 class BatchEncoder:
-    """Puts record batches of one schema into a producer's claims.
+    """Writes record batches of one schema into a producer's claims.
 
     Parameters
     ----------
     schema : the schema of every batch
-    compression : IPC body compression; batches that are compressed, or have dictionaries, are
+    compression : IPC body compression; compressed batches, and batches with dictionaries, are
         copied twice
     """
 
@@ -71,18 +71,18 @@ class BatchEncoder:
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
 
     def direct(self, producer: Producer, slots: int, kind: int | None) -> Direct | None:
-        """How one batch is published as one message, where its buffers need but be copied.
+        """Return a function that publishes one batch as one message by a copy of its buffers.
 
         Parameters
         ----------
-        slots : of the ring, which the message must fit twice
-        kind : as of :meth:`push`
+        slots : slots of the ring; two such messages must fit into them
+        kind : as for :meth:`push`
 
         Returns
         -------
-        a function of a batch, whether it is pyarrow's and of this schema (another one is looked
-        at), and the timeout. It gives the message_id, or None where the batch takes :meth:`pieces`
-        and :meth:`push`. None where the schema does
+        a function of a batch, of whether the batch is pyarrow's and has this schema (if not, its
+        schema is checked), and of the timeout. The function returns the message_id, or None if the
+        batch needs :meth:`pieces` and :meth:`push`. None if every batch of the schema needs them
         """
         if self._layout is None:
             return None
@@ -99,20 +99,21 @@ class BatchEncoder:
         remedy: str = "create the ring with at least {slots} slots",
         whole: bool = False,
     ) -> Iterable[Piece]:
-        """The batch, cut by rows into pieces of which two fit a ring at once.
+        """Cut the batch by rows into pieces, two of which fit into a ring at once.
 
-        So a reader may hold one piece while the next is written.
+        So a reader can hold one piece while the next one is written.
 
         Parameters
         ----------
-        slots, ring : of the ring; its name is for the text of an error
-        prefix : bytes that stand before the IPC messages
-        remedy : what the error of a single row that needs more says; {slots} is how many it takes
-        whole : one piece only
+        slots, ring : slots and name of the ring; the name is for the text of an error
+        prefix : number of bytes before the IPC messages
+        remedy : advice in the error about a row that is too large; {slots} stands for the slots
+            that the row needs
+        whole : do not cut the batch
 
         Raises
         ------
-        MessageTooLarge : a single row, or the whole, needs more
+        MessageTooLarge : a single row, or the whole batch, needs more
         """
         overhead = prefix + self._repeated_bytes(batch)
         limit = _most_bytes(slots) - overhead
@@ -132,7 +133,7 @@ class BatchEncoder:
         return _split_rows(batch, limit, too_large, whole=whole)
 
     def _repeated_bytes(self, batch: pa.RecordBatch) -> int:
-        """Of what every piece has: the schema, and the dictionaries if there are any."""
+        """Count the bytes that every piece repeats: the schema, and any dictionaries."""
         if not self._dictionaries:
             return len(self._schema_message)
         # Not nbytes: pyarrow crashes over an inner map of no rows that came without offsets.
@@ -154,10 +155,10 @@ class BatchEncoder:
 
         Parameters
         ----------
-        batch, nbytes : as :meth:`pieces` gives them
-        prefix : bytes that stand before the IPC messages
-        kind : of the message, which then has the schema in it; None chooses between the two
-            Arrow kinds, for a ring that has it
+        batch, nbytes : as :meth:`pieces` yields them
+        prefix : bytes to write before the IPC messages
+        kind : kind of the message, which then contains the schema; None chooses between the two
+            Arrow kinds, for a ring that has the schema
         timeout : seconds to wait for free slots; None waits for ever
 
         Returns
@@ -182,7 +183,7 @@ class BatchEncoder:
         return self._push_general(producer, batch, prefix, kind, timeout)
 
     def _frame(self, prefix: bytes, kind: int | None) -> tuple[bytes, int]:
-        """What stands before a record batch message, and the kind of the whole."""
+        """Return the bytes before a record batch message, and the kind of the whole message."""
         if kind is None:
             return prefix, KIND_ARROW_BATCH
         return prefix + self._schema_message, kind
@@ -196,7 +197,7 @@ class BatchEncoder:
         kind: int,
         timeout: float | None,
     ) -> int:
-        """Let pyarrow write straight into the ring."""
+        """Let pyarrow write directly into the ring."""
         head = len(prefix) + len(self._schema_message)
         first_row = batch.slice(0, 1).serialize()
         with producer.claim(
@@ -233,12 +234,12 @@ _METADATA_LENGTH = struct.Struct("<4xI")
 
 
 def metadata_bytes(message: pa.Buffer, offset: int = 0) -> int:
-    """Bytes of the encapsulated IPC message at `offset` that stand before its body."""
+    """Count the bytes of the encapsulated IPC message at `offset` before its body."""
     return 8 + _METADATA_LENGTH.unpack_from(message, offset)[0]
 
 
 def _body_offset(stream: pa.Buffer) -> int:
-    """Where the body of the last message of an IPC stream begins."""
+    """Return the offset of the body of an IPC stream's last message."""
     body = end = 0
     for message in pa.ipc.MessageReader.open_stream(stream):
         body = end + metadata_bytes(stream, end)
@@ -254,7 +255,7 @@ def fields_of(nested: pa.Schema | pa.DataType) -> list[Any]:
 
 
 def has_dictionaries(schema: pa.Schema) -> bool:
-    """Whether a dictionary-encoded type stands anywhere in the schema."""
+    """Whether the schema has a dictionary-encoded type anywhere."""
 
     def inside(kind: Any) -> bool:
         if pa.types.is_dictionary(kind):
@@ -273,12 +274,12 @@ def decode_batch(
 
     Parameters
     ----------
-    schema : of a message that holds the batch alone; None for a stream with its own
+    schema : schema of a message that holds only the batch; None for a stream with its own schema
     ring, message_id : for the text of an error
 
     Raises
     ------
-    Damaged : the bytes are not the Arrow data they should be
+    Damaged : the bytes are not valid Arrow data
     """
     try:
         if schema is not None:
@@ -292,7 +293,7 @@ def decode_batch(
 
 
 def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """The schema and record batches of anything that speaks Arrow."""
+    """Return the schema and the record batches of any Arrow data."""
     if isinstance(data, pa.RecordBatch):
         return data.schema, iter((data,))
     if isinstance(data, pa.Table):
@@ -313,7 +314,7 @@ def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
 
 
 def _most_bytes(slots: int) -> int:
-    """Of a message of which two fit a ring at once, wherever they begin."""
+    """Return the most bytes of a message if two must fit into a ring, wherever they begin."""
     return (slots // 2 - 1) * SLOT_BYTES
 
 
@@ -324,7 +325,7 @@ def _split_rows(
     *,
     whole: bool = False,
 ) -> Iterator[Piece]:
-    """The batch in slices of at most `limit` bytes of IPC each, in order."""
+    """Cut the batch into slices of at most `limit` bytes of IPC each, in order."""
     nbytes = pa.ipc.get_record_batch_size(batch)
     if nbytes <= limit:
         yield batch, nbytes
@@ -337,9 +338,9 @@ def _split_rows(
 
 
 def _without_unused(part: pa.RecordBatch) -> pa.RecordBatch:
-    """The slice without the values that only the rows outside of it use.
+    """Remove from the slice the values that only rows outside of it use.
 
-    IPC leaves them out by itself, save for what views refer to.
+    IPC leaves these values out by itself, except for the values that views refer to.
     """
     if not any(_has_views(field.type) for field in fields_of(part.schema)):
         return part

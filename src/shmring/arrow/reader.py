@@ -1,4 +1,4 @@
-"""Reading record batches where they lie in a ring."""
+"""Reading record batches in place in a ring."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ __all__ = ["ArrowReader", "ReaderOptions"]
 # The stubs leave it out.
 _import_batch: Any = pa.RecordBatch._import_from_c  # pyright: ignore[reportAttributeAccessIssue]
 
-# Seconds between looks at whether a waiting reader is what its producers wait for.
+# Seconds between two checks whether the producers wait for this waiting reader.
 _SLICE = 0.5
-# Slices after which it is told so: another thread may be about to drop its batches.
+# Slices after which the reader raises: another thread may be about to drop its batches.
 _JAMMED_SLICES = 3
 
 
@@ -39,7 +39,7 @@ class _Known(NamedTuple):
 
 
 class ReaderOptions(TypedDict, total=False):
-    """The options of :class:`ArrowReader` beside the ring and the branch."""
+    """The options of :class:`ArrowReader`, without the ring and the branch."""
 
     copy: bool
     until: Literal["end", "empty"]
@@ -55,22 +55,22 @@ class ReaderOptions(TypedDict, total=False):
 class ArrowReader(Closing):
     """Reads record batches from a branch of a ring.
 
-    The batches lie in the ring: their slots, and everything behind them, are held
-    until the last Arrow buffer over them is collected, in any order. Who keeps
-    batches wants ``copy=True``; a reader that fills the ring with what it keeps
-    and then waits for more is told so.
+    The batches point into the ring. Their slots, and everything after them, are held until the
+    last Arrow buffer over them is collected, in any order. Use ``copy=True`` to keep batches. If
+    the batches that a reader keeps fill the ring, and the reader waits for more, it raises
+    TooManyLeases.
 
     Parameters
     ----------
     branch : name of the branch to join
     copy : always copy the batches out and release their slots at once
-    until : "end" iterates up to the end marker, "empty" up to the first moment
-        when there is nothing more
+    until : "end": iterate up to the end marker; "empty": iterate until there are no more batches
+        at that moment
     timeout : seconds that iteration waits for a batch before it raises Empty
-    validate : check every offset in the batch, and use copies of them, for rings whose
-        producers you do not trust with your process; costs a pass over the data. Values and
+    validate : check every offset in the batch, and use copies of the offsets. Use this for rings
+        whose producers might crash your process. It costs a pass over the data. Values and
         bitmaps stay in the ring, where such a producer may still change them; with
-        copy=True all is a copy
+        copy=True everything is a copy
     start, exclusive, ephemeral, after, wait : as for :meth:`Ring.consumer`
     """
 
@@ -115,14 +115,14 @@ class ArrowReader(Closing):
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the batches; waits for the first one where the ring has none."""
+        """Schema of the batches; waits for the first batch if the ring has no schema."""
         if self._schema is None:
             self._peeked = self.read(timeout=self._timeout)
             self._schema = self._peeked.schema
         return self._schema
 
     def read(self, *, timeout: float | None = None) -> pa.RecordBatch:
-        """The next batch.
+        """Return the next batch.
 
         Parameters
         ----------
@@ -130,9 +130,9 @@ class ArrowReader(Closing):
 
         Raises
         ------
-        Empty : none came in time
+        Empty : no batch came in time
         EndOfStream : the producer has marked the end
-        Damaged : the message is not a readable Arrow batch; it has been passed over
+        Damaged : the message is not a readable Arrow batch; the reader has skipped it
         TooManyLeases : the batches that this reader keeps fill the ring
         """
         if self._peeked is not None:
@@ -144,7 +144,7 @@ class ArrowReader(Closing):
         return found
 
     def _open(self, lease: Lease) -> pa.RecordBatch | str:
-        """The batch, or what is wrong: an exception would hold the slots by its traceback."""
+        """The batch, or the text of an error: an exception's traceback would hold the slots."""
         with lease:  # released now, or when the batch's last buffer dies; handed back after Ctrl-C
             try:
                 batch = self._map(lease)
@@ -159,7 +159,7 @@ class ArrowReader(Closing):
         return batch
 
     def _map(self, lease: Lease) -> pa.RecordBatch | None:
-        """By the binding; None where that leaves the message to pyarrow."""
+        """Map it by the binding; None if the binding leaves the message to pyarrow."""
         known = self._known
         head = None if known is None else known.heads.get(lease.kind)
         if known is None or head is None:
@@ -169,7 +169,7 @@ class ArrowReader(Closing):
         )
 
     def _decode(self, lease: Lease) -> pa.RecordBatch:
-        """By pyarrow, which reads all there is, or says what is wrong with it."""
+        """Decode it by pyarrow, which reads every format, or raises the error."""
         kind = lease.kind
         message_id = lease.message_id
         if kind != KIND_ARROW_STREAM and (kind != KIND_ARROW_BATCH or self._stored is None):
@@ -189,7 +189,7 @@ class ArrowReader(Closing):
         return batch
 
     def _lease(self, timeout: float | None) -> Lease:
-        """Wait in slices, to notice a producer that waits for what this reader keeps."""
+        """Wait in slices, to notice a producer that waits for batches that this reader keeps."""
         left = None if timeout is None else max(timeout, 0)
         deadline: float | None = None
         jam: tuple[int, int] | None = None  # what this reader holds, refusals when it was seen
@@ -234,7 +234,7 @@ class ArrowReader(Closing):
                 raise
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Export the batches up to the end as an Arrow stream, copied: its reader may keep them."""
+        """Export copies of the batches up to the end as an Arrow stream; its user may keep them."""
         self._copy = True
         reader: Any = pa.RecordBatchReader.from_batches(self.schema, iter(self))
         return reader.__arrow_c_stream__(requested_schema)
@@ -245,7 +245,7 @@ class ArrowReader(Closing):
 
 
 def _learned(stream: pa.Buffer) -> _Known | None:
-    """From the schema that a stream begins with, in a copy that its producer cannot change."""
+    """Learn from the schema at a stream's beginning, in a copy that its producer cannot change."""
     head = bytes(memoryview(stream)[: metadata_bytes(stream)])
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(head))
@@ -255,7 +255,7 @@ def _learned(stream: pa.Buffer) -> _Known | None:
 
 
 def _known(schema: pa.Schema, heads: dict[int, bytes]) -> _Known | None:
-    """None for one whose messages pyarrow decodes."""
+    """Prepare a schema for the binding; None if pyarrow decodes its messages."""
     native = pa.schema(list(schema))
     if not schema.equals(native):  # big-endian numbers: pyarrow swaps their bytes
         return None

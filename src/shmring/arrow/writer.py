@@ -20,7 +20,7 @@ __all__ = ["ArrowWriter", "WriterOptions"]
 
 
 class WriterOptions(TypedDict, total=False):
-    """The options of :class:`ArrowWriter` beside the ring and the schema."""
+    """The options of :class:`ArrowWriter`, without the ring and the schema."""
 
     compression: Literal["lz4", "zstd"] | None
     wait: Wait
@@ -32,13 +32,13 @@ class ArrowWriter(Closing):
 
     Parameters
     ----------
-    schema : of the batches; None takes the ring's
+    schema : schema of the batches; None uses the ring's
     compression : "lz4", "zstd" or None
     wait, name : as for :meth:`Ring.producer`
 
     Raises
     ------
-    SchemaMismatch : the ring was created with another schema
+    SchemaMismatch : the ring was created with another schema, or neither has one
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class ArrowWriter(Closing):
     def write(self, data: ArrowData, *, timeout: float | None = None) -> int:
         """Publish each record batch of `data` as one message.
 
-        A batch that is larger than half of the ring is split by rows. Columns that
-        differ from the writer's only in how strings and lists are laid out
-        (string_view, large_string, large_list, as polars and pandas have them) are cast.
+        A batch that is larger than half of the ring is split by rows. A column is cast if it
+        differs from the writer's schema only in the layout of strings and lists (string_view,
+        large_string, large_list, as in polars and pandas).
 
         Parameters
         ----------
@@ -94,7 +94,7 @@ class ArrowWriter(Closing):
 
         Raises
         ------
-        Full : no room in time; what was published before stays published
+        Full : no room in time; batches that were published before stay published
         MessageTooLarge : one row alone can never fit
         SchemaMismatch : the data's schema is not the writer's
         """
@@ -122,7 +122,7 @@ class ArrowWriter(Closing):
         return message_id
 
     def _write(self, batch: pa.RecordBatch, timeout: float | None) -> Iterator[int]:
-        """Publish the batch, in pieces if need be: the number of each message."""
+        """Publish the batch, in pieces if necessary; yield the number of each message."""
         whole = self._direct and self._direct(batch, True, timeout)
         if whole is not None:
             yield whole
@@ -131,16 +131,16 @@ class ArrowWriter(Closing):
             yield self._encoder.push(self._producer, *piece, kind=self._kind, timeout=timeout)
 
     def end(self, *, timeout: float | None = None) -> None:
-        """Publish an end marker: every reader of every branch that iterates stops there."""
+        """Publish an end marker: iteration ends there, in every reader of every branch."""
         self._producer.push_end(timeout=timeout)
 
     def close(self) -> None:
-        """Close the producer."""
+        """Close the writer's producer."""
         self._producer.close()
 
 
 def _differ_in_layout_only(one: pa.Schema, other: pa.Schema) -> bool:
-    """Whether the schemas say the same, but for the layout of strings and bytes."""
+    """Whether the schemas are the same, except for the layout of strings and bytes."""
 
     def plain(schema: pa.Schema) -> pa.Schema:
         return pa.schema([f.with_type(_plain_type(f.type)) for f in fields_of(schema)])

@@ -1,10 +1,10 @@
-"""What outlives its process: queues, and a ring's journal.
+"""Data on disk that outlives its process: queues, and a ring's journal.
 
-    journal    queues                  neither knows of the other
+    journal    queues                  neither imports the other
        |          |
        +-- base --+                    files, locks, items, group commit
 
-Each name is imported when it is first asked for.
+A name is imported at its first use.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
         ring.pop(timeout=1.0)
 
 The table's rows all exist from the start and are only ever updated. Push and pop have the names,
-time-outs and exceptions of the ring in memory. docs/table-ring-design.md explains the design.
+timeouts and exceptions of the ring in memory. docs/table-ring-design.md explains the design.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class TableRing(Closing):
     scattered : for a ring that is created now: neighbours lie far apart in the table
     unlogged : for a ring that is created now, on PostgreSQL: faster, and a crash of the server
         empties the ring
-    head_start : pop only begins when so many messages wait, up to all slots; afterwards it makes no
-        difference, unlike the one of a ring's consumer
+    head_start : the first pop waits until so many messages wait, up to all slots; later pops are
+        not changed
     durability : ``"sync"``: push and pop return when the database has them on disk;
         ``"delayed"``: a crash of the database's host may undo the last moments
 

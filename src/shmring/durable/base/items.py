@@ -34,14 +34,14 @@ S = TypeVar("S")
 
 
 class Items(list[bytes]):
-    """The items of one ``dequeue_many``: a list of bytes."""
+    """The items that one ``dequeue_many`` returned: a list of bytes."""
 
     def to_numpy(self) -> NDArray[np.uint8]:
-        """Return them as a uint8 array of shape (n, k).
+        """Return the items as a uint8 array of shape (n, k).
 
         Raises
         ------
-        ValueError : they are not all of one length
+        ValueError : the items are not all of one length
         """
         import numpy as np
 
@@ -55,7 +55,7 @@ class Items(list[bytes]):
         return np.frombuffer(data, np.uint8).reshape(len(self), length)
 
     def to_arrow(self) -> pa.Array[Any]:
-        """Return them as an Arrow array of binary; of large binary, if they have 2 GiB or more."""
+        """Return the items as an Arrow array of binary, or of large binary from 2 GiB on."""
         import pyarrow as pa
 
         large = sum(map(len, self)) >= 1 << 31

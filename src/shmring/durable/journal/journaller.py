@@ -1,9 +1,9 @@
-"""The journal: a branch of the ring that puts every message on disk.
+"""The journal: a branch of the ring that writes every message to disk.
 
 The arrangement is the LMAX Disruptor's: the journaller stands before the business logic.  Branches
 that follow the journal's (``after="journal"``) see a message when it is on disk; ``push(...,
-durable=True)`` returns then.  Slots are written as they are, straight from the ring's mapping; one
-sync covers all that was gathered while the one before it ran.
+durable=True)`` returns then.  Slots are written directly from the ring's mapping, without a
+conversion.  One sync covers everything that was gathered while the previous sync ran.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ _RETRY = 0.25  # seconds before a full disk is tried again
 
 @dataclass(frozen=True)
 class Retention:
-    """What a journal may forget, a whole segment at a time and never the newest.
+    """Which segments a journal may forget: whole segments, and never the newest.
 
     Parameters
     ----------
-    max_bytes : forget the oldest beyond this size
-    max_age : forget what is older, in seconds during which a journal ran; the wall clock may jump
-    consumed_by : keep what these branches have not released yet, whatever its size and age; given
-        alone, forget all that they have
+    max_bytes : forget the oldest segments beyond this size
+    max_age : forget segments older than this many seconds; only seconds during which a journal
+        ran count, and jumps of the wall clock do not count
+    consumed_by : keep segments that these branches have not released, whatever their size and
+        age; without the other options, forget every segment that all of them have released
     """
 
     max_bytes: int | None = None
@@ -60,29 +61,32 @@ class Retention:
 
 
 class Journal(Closing):
-    """Writes a ring's messages to disk in threads of its own; made by :meth:`Ring.journal`.
+    """Writes a ring's messages to disk in its own threads; made by :meth:`Ring.journal`.
 
     Parameters
     ----------
     path : directory of the journal; made if missing, owned by one process at a time
-    segment_bytes : size at which a new file is begun
-    retention : what may be forgotten; None keeps all
-    allow_gap : go on although messages between the journal's end and the ring's oldest are lost
+    segment_bytes : size in bytes at which a new file is begun
+    retention : which segments may be forgotten; None keeps all segments
+    allow_gap : continue even if messages between the journal's end and the ring's oldest message
+        are lost
 
     Attributes
     ----------
-    recovered : what opening had to drop, in words; None if nothing
+    recovered : text that says what opening had to drop; None if nothing
     syncs, records, messages, bytes_written : counters
-    error : why it stopped by itself, or why it cannot write at the moment; None if all is well
+    error : why the journal stopped by itself, or cannot write at the moment; None if there is no
+        error
 
     Raises
     ------
-    Locked : another process has the directory
+    Locked : another process owns the directory
     SecondConsumer : another journal of this ring runs
-    JournalGap : the ring does not go on where the journal ends
-    Damaged : what had been on disk is unreadable
+    JournalGap : the ring does not continue where the journal ends
+    Damaged : data that had been on disk is unreadable
 
-    While the disk is full it waits and tries again; producers wait with it once the ring is full.
+    While the disk is full, the journal waits and tries again. Once the ring is full, producers wait
+    too.
     """
 
     def __init__(
@@ -128,7 +132,7 @@ class Journal(Closing):
 
     @property
     def recovered(self) -> str | None:
-        """What opening had to drop, in words."""
+        """Text that says what opening had to drop."""
         return self._log.torn
 
     @property
@@ -138,15 +142,15 @@ class Journal(Closing):
 
     @property
     def running(self) -> bool:
-        """Whether it still writes; never in a forked child, which has no thread of it."""
+        """Whether the journal still writes; false in a forked child, which lacks its threads."""
         return self._pid == os.getpid() and not self._ended.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has stopped, by close() elsewhere or by an error; whether it has."""
+        """Wait until close() elsewhere or an error stops the journal; return whether it stopped."""
         return not self.running or self._ended.wait(timeout)
 
     def close(self) -> None:
-        """Put on disk what has been taken, and leave; the branch keeps its place.
+        """Write the messages that were taken to disk, and stop; the branch keeps its position.
 
         Raises
         ------

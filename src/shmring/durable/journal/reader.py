@@ -1,6 +1,6 @@
-"""Reading a journal: its messages again, its Arrow batches, its damage, and a ring that goes on.
+"""Reading a journal: replay messages and Arrow batches, find damage, restore a ring.
 
-Nothing here needs the ring that was journalled, nor its journal to have stopped.
+Nothing here needs the ring that was journalled. The journal may still be running.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = ["Message", "Verified", "replay", "replay_batches", "restore", "trunca
 
 
 class Message(NamedTuple):
-    """One message of a journal; `data` is the file's own memory, mapped, not copied.
+    """One message of a journal; `data` is mapped from the file, not copied.
 
-    `schema` is the Arrow schema of the ring that it came through, as an IPC message; empty if that
-    had none.
+    `schema` is the Arrow schema of the message's ring, as an IPC message; empty if the ring had
+    none.
     """
 
     message_id: int
@@ -51,15 +51,15 @@ class Message(NamedTuple):
 
     @property
     def is_batch(self) -> bool:
-        """Whether it is an Arrow record batch."""
+        """Whether the message is an Arrow record batch."""
         return self.kind in (KIND_ARROW_BATCH, KIND_ARROW_STREAM)
 
     def batch(self) -> pa.RecordBatch:
-        """The record batch that it is, mapped and not copied.
+        """Return the message's record batch, mapped and not copied.
 
         Raises
         ------
-        Damaged : it is none
+        Damaged : the message is no readable record batch
         """
         need_pyarrow("a record batch")
         import pyarrow as pa
@@ -190,22 +190,22 @@ def replay(
     until: int | None = None,
     disk: Disk | None = None,
 ) -> Iterator[Message]:
-    """The messages of a journal again, in order, end markers (kind 2) included.
+    """Yield the messages of a journal again, in order, with the end markers (kind 2).
 
     Parameters
     ----------
     path : the journal's directory; a journal may be writing there
-    from_ : sequence to begin at; 0 begins with the oldest that is kept
-    until : sequence to stop before; None goes to the end, which a running journal may have written
-        but not synced yet
+    from_ : sequence to begin at; 0 begins with the oldest message that is kept
+    until : sequence to stop before; None continues to the end, where a running journal may have
+        messages that are written but not synced yet
     disk : for tests
 
     Raises
     ------
     RingNotFound : there is no journal
     NotARing : `path` is a file
-    JournalGap : it does not reach back to `from_`
-    Damaged : what had been on disk is unreadable; all before it has been given
+    JournalGap : the journal does not reach back to `from_`
+    Damaged : data that had been on disk is unreadable; all messages before it were yielded
     """
     for opened in _segments(disk or OsDisk(), os.fspath(path), from_):
         for record in opened.records():
@@ -223,7 +223,7 @@ def replay(
 def replay_batches(
     path: str | os.PathLike[str], *, from_: int = 0, until: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The Arrow record batches of a journal again, mapped and not copied; otherwise as replay().
+    """Yield the Arrow batches of a journal, mapped and not copied; otherwise as replay().
 
     Raises
     ------
@@ -241,7 +241,7 @@ def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verifie
     ------
     RingNotFound : there is no journal
     NotARing : `path` is a file
-    Damaged : says where
+    Damaged : the journal is damaged; the text says where
     """
     found = Verified()
     for opened in _segments(disk or OsDisk(), os.fspath(path)):
@@ -264,12 +264,12 @@ def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verifie
 
 
 def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
-    """Cut a journal off, and keep a copy of every file that changes as ``*.broken``.
+    """Cut a journal off, and copy every file that changes to ``*.broken`` first.
 
     Parameters
     ----------
-    at : sequence that the journal is to end at or before, at the end of a record; None cuts at
-        the first damage
+    at : the journal ends at the end of the last record up to this sequence; None cuts at the first
+        damage
 
     Returns
     -------
@@ -340,15 +340,15 @@ def restore(
     ring_path: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Ring:
-    """Make a ring again that goes on where a journal ends: same schema, next sequence.
+    """Make a ring again that continues where a journal ends: same schema, next sequence.
 
-    The messages themselves stay in the journal; :func:`replay` gives them.
+    The messages stay in the journal; :func:`replay` yields them.
 
     Parameters
     ----------
     path : the journal's directory
-    name, ring_path : of the ring, as `name` and `path` of :func:`shmring.create`
-    options : others of :func:`shmring.create`
+    name, ring_path : name and path of the ring, as for :func:`shmring.create`
+    options : further options of :func:`shmring.create`
 
     Raises
     ------

@@ -1,10 +1,11 @@
 """A queue of two immutable stacks in one file that only grows.
 
-Items are pushed onto the back stack and popped from the front one; an empty front becomes the
-reversed back.  A flush writes what is new and then the two tops, and returns a position at which
-that very state can be opened again, for as long as the file is not compacted, whatever writers do
-meanwhile.  The format of the file stands in append_only_file.py; beside the file lie
-``<path>.lock`` and, after an interrupted compaction, ``<path>.tmp``, which means nothing.
+Items are pushed onto the back stack and popped from the front stack.  When the front is empty, the
+reversed back becomes the new front.  A flush writes the new items and nodes, then the two tops.  It
+returns a position.  This very state can be opened again at the position until the file is
+compacted, whatever writers do meanwhile.  append_only_file.py describes the format of the file.
+Companion files are ``<path>.lock`` and, after an interrupted compaction, ``<path>.tmp``, which is
+ignored.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ __all__ = ["AppendOnlyQueue", "Overhead"]
 
 
 class Overhead(NamedTuple):
-    """What the file holds, in bytes."""
+    """How many bytes of the file are items, and how many are not."""
 
     file_bytes: int
     item_bytes: int
 
     @property
     def ratio(self) -> float:
-        """Bytes beside the items, for each byte of them; taken items count until compaction."""
+        """Bytes that are not items, per byte of items; taken items count until compaction."""
         return (self.file_bytes - self.item_bytes) / max(1, self.item_bytes)
 
 
@@ -50,28 +51,28 @@ def _read(source: AppendOnlyFile | Held | View, nbytes: int, position: int) -> b
 
 
 class AppendOnlyQueue(intake.Intake):
-    """Open, or create, the queue in a file.
+    """Open the queue in a file, or create it.
 
-    One process at a time writes; any number read, and neither waits for the other.
+    One process at a time writes, and any number of processes read.  Neither waits for the other.
 
     Parameters
     ----------
     path : the file
-    position : open the state that ``flush`` returned this for, to read only
-    readonly : open the last state, to read only; what is taken is taken from this view alone
+    position : a position that ``flush`` returned: open its state read-only
+    readonly : open the last state read-only; items are then taken from this view alone
     timeout : seconds to wait for another writer; None waits for ever, 0 does not wait
     disk : for tests
 
     Attributes
     ----------
-    position : where the state last flushed, or opened, stands
-    recovered : what opening ignored at the end of the file, in words; None if nothing
+    position : position of the state that was last flushed, or opened
+    recovered : text that says what opening ignored at the end of the file; None if nothing
 
     Raises
     ------
-    Locked : another writer has it; ``pid`` says which
+    Locked : another writer has the queue; ``pid`` names it
     PositionNotFound : no flush returned this position, or a compaction dropped it
-    Damaged : the header does not make sense
+    Damaged : the header is not valid
     NotARing : `path` is a directory
     """
 
@@ -187,11 +188,11 @@ class AppendOnlyQueue(intake.Intake):
             raise
 
     def dequeue(self) -> bytes | None:
-        """Take the item at the front; None if there is none.
+        """Take the item at the front; None if there is no item.
 
         Raises
         ------
-        Damaged : the item or its node does not match its checksum; it stays
+        Damaged : the item or its node does not match its checksum; the item stays
         """
         with self._lock:
             self._check(write=False)
@@ -205,16 +206,17 @@ class AppendOnlyQueue(intake.Intake):
             return data
 
     def dequeue_many(self, max_items: int) -> Items:
-        """Take up to so many items from the front; otherwise as :meth:`dequeue`.
+        """Take up to `max_items` items from the front; otherwise as :meth:`dequeue`.
 
         Returns
         -------
-        a list of bytes, which ``to_numpy()`` and ``to_arrow()`` turn into an array; empty if there
-        is none, and shorter than asked if there are fewer, or one is damaged
+        a list of bytes, which ``to_numpy()`` and ``to_arrow()`` turn into an array. It is empty if
+        there is no item, and shorter than `max_items` if there are fewer items, or an item is
+        damaged
 
         Raises
         ------
-        Damaged : the first of them does not match its checksum; it stays
+        Damaged : the first item does not match its checksum; it stays
         ValueError : `max_items` is negative
         """
         if max_items < 0:
@@ -292,7 +294,7 @@ class AppendOnlyQueue(intake.Intake):
         return [*self._front, *self._reversed_back()]
 
     def __iter__(self) -> Iterator[bytes]:
-        """Go through the items from the front, taking none."""
+        """Iterate over the items from the front, without taking them."""
         with self._lock:
             self._check(write=False)
             # The caller may do with the queue what it likes between two items.
@@ -316,7 +318,7 @@ class AppendOnlyQueue(intake.Intake):
 
         Raises
         ------
-        NoSpace : the disk is full; nothing was committed, and nothing here is lost
+        NoSpace : the disk is full; nothing was committed, and the changes can still be flushed
         OSError : the sync failed; open the queue again to see whether it was committed
         """
         with self._lock:
@@ -338,7 +340,7 @@ class AppendOnlyQueue(intake.Intake):
             return self.position
 
     def rollback(self) -> None:
-        """Return to the state last flushed."""
+        """Return to the state that was last flushed."""
         with self._lock:
             self._check(write=False)
             self._settle(self._committed)
@@ -346,7 +348,7 @@ class AppendOnlyQueue(intake.Intake):
     def compact(self) -> int:
         """Flush, then rewrite the file with only the items in the queue, in one step.
 
-        Views that are open stay as they are; positions from before cannot be opened any more.
+        Open views do not change.  Earlier positions can no longer be opened.
 
         Returns
         -------
@@ -354,16 +356,16 @@ class AppendOnlyQueue(intake.Intake):
 
         Raises
         ------
-        NoSpace : the file is as it was, flushed or not
+        NoSpace : the disk is full; the old file stays, whether the flush succeeded or not
         """
         with self._lock:
             self.flush()
             return self._replace(self._in_order())
 
     def reset(self) -> int:
-        """Delete every item, flushed or not, and every state before, in one step.
+        """Delete every item, flushed or not, and every earlier state, in one step.
 
-        Views that are open stay as they are; positions from before cannot be opened any more.
+        Open views do not change.  Earlier positions can no longer be opened.
 
         Returns
         -------
@@ -416,13 +418,13 @@ class AppendOnlyQueue(intake.Intake):
         return new.append_commit(0, 0, top, count), new
 
     def overhead(self) -> Overhead:
-        """Return how much of the file, as last flushed, is not items."""
+        """Return how much of the file is not items, as of the last flush."""
         with self._lock:
             self._check(write=False)
             return Overhead(self._file.size, self._file.item_bytes)
 
     def close(self) -> None:
-        """Close without a flush, and let the next writer in; a second call does nothing."""
+        """Close without a flush, and release the lock; a second call does nothing."""
         with self._lock:
             if not self._closed:
                 self._closed = True

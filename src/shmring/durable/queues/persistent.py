@@ -2,11 +2,11 @@
 
 The directory holds::
 
-    lock              who owns it (see lockfile.py)
-    transaction.log   what was put in and taken out (see transaction_log.py)
+    lock              names the owner (see lockfile.py)
+    transaction.log   which items were enqueued and dequeued (see transaction_log.py)
     data.0000000001   the items (see data_files.py), as many files as are needed
-    *.tmp             a rewrite that was interrupted; means nothing, removed on opening
-    *.broken          what a repair set aside; never read, never removed
+    *.tmp             an interrupted rewrite; ignored, and removed on opening
+    *.broken          files that a repair put aside; never read, never removed
 
 A flush writes the items to a data file and syncs it, appends one transaction to the log and
 syncs that, and then applies it in memory.  Small flushes carry their items inside the
@@ -15,7 +15,8 @@ rewritten.  Flushes that arrive while another one syncs go into one transaction 
 
 With ``durability="delayed"`` nothing is synced in a flush.  A transaction then says so, and on
 opening the items of such transactions are checked against their checksums, unless a later one
-says that they had been synced.  The first that fails ends the queue's history, as a torn one does.
+says that they had been synced.  The first item that fails the check ends the queue's history, as a
+torn transaction does.
 """
 
 from __future__ import annotations
@@ -52,31 +53,32 @@ _CLOSING_SHARE = 16
 
 
 class PersistentQueue(Closing):
-    """Open, or create, the queue in a directory.
+    """Open the queue in a directory, or create it.
 
     Parameters
     ----------
     path : the directory
     timeout : seconds to wait for another owner to close it; None waits for ever, 0 does not wait
-    durability : "sync": a flush returns when it is on disk; "delayed": it is within ``delay``
-    delay : seconds; how long after a delayed flush the sync begins at the latest
-    damage : "refuse": an error on damage in the middle of the files; "cut": keep what stands
-        before it, put what is cut off aside as ``*.broken``, and go on
-    file_size : bytes at which a data file is complete
-    log_size : bytes under which the log is not rewritten while the queue is open
-    log_reserve : bytes held back in the log, so that taking items works on a full disk:
-        about one flush for each 90 bytes
+    durability : "sync": a flush returns when it is on disk; "delayed": a flush returns at once,
+        and the sync begins within ``delay`` seconds
+    delay : the most seconds between a delayed flush and the beginning of its sync
+    damage : "refuse": raise an error on damage in the middle of the files; "cut": keep everything
+        before the damage, put the rest aside as ``*.broken``, and continue
+    file_size : size in bytes at which a data file is complete
+    log_size : size in bytes below which the log is not rewritten while the queue is open
+    log_reserve : bytes reserved in the log, so that sessions can take items on a full disk: about
+        one flush for each 90 bytes
     disk : for tests
 
     Attributes
     ----------
-    recovered : what opening had to drop, in words; None if nothing
+    recovered : text that says what opening had to drop; None if nothing
 
     Raises
     ------
-    Locked : another process owns it, or this one has it open already; ``pid`` says which
-    Damaged : the files contradict themselves; says where
-    NoSpace : no space to create it
+    Locked : another process owns the queue, or this one has it open already; ``pid`` is the owner
+    Damaged : the files are inconsistent; the text says where
+    NoSpace : no space to create the queue
     NotARing : `path` is a file
     """
 
@@ -146,12 +148,12 @@ class PersistentQueue(Closing):
                 self._rewrite_log()
 
     def session(self) -> Session:
-        """Begin a transaction; use it as a context manager."""
+        """Begin a transaction; use the session as a context manager."""
         self.check()
         return Session(self)
 
     def __len__(self) -> int:
-        """Return the number of committed items that nobody has taken."""
+        """Return the number of committed items that no session has taken."""
         self.check()
         with self._lock:
             self._adopt()
@@ -159,7 +161,7 @@ class PersistentQueue(Closing):
 
     @property
     def transactions(self) -> int:
-        """Transactions in the log: fewer than flushes, where several went into one."""
+        """Number of transactions in the log; several flushes may share one transaction."""
         return self._journal.transactions
 
     @property
@@ -168,7 +170,7 @@ class PersistentQueue(Closing):
         return self._journal.unsynced
 
     def sync(self) -> None:
-        """Return when every flush so far is on disk; only of use with delayed durability."""
+        """Return when every flush so far is on disk; useful only with delayed durability."""
         self.check()
         with self._commit_lock:
             self._sync_now()
@@ -188,14 +190,14 @@ class PersistentQueue(Closing):
         return self.is_open and self._forks == lineage.forks
 
     def reset(self) -> None:
-        """Delete every item, in the queue or in a session's hands, in one step, durably.
+        """Delete every item, also the items that sessions have taken, in one durable step.
 
-        The queue goes on empty.  What sessions have enqueued and not flushed is still theirs to
-        flush; one that holds items it took must roll back.  Files put aside as ``*.broken`` stay.
+        The queue stays open and is empty.  A session can still flush items that it has enqueued.  A
+        session that holds taken items must roll back.  Files put aside as ``*.broken`` stay.
 
         Raises
         ------
-        NoSpace : the disk is full and the log's reserve used up; nothing was deleted
+        NoSpace : the disk is full and the log's reserve is used up; nothing was deleted
         Closed : the queue was closed, or stopped after a failed write
         """
         self.check()
@@ -549,7 +551,7 @@ class PersistentQueue(Closing):
         self.files.discard_drained(self.files.drained())
 
     def close(self) -> None:
-        """Sync, trim the log if it is long, and let the next owner in; open sessions are undone."""
+        """Sync, shorten a long log, and release the lock; open sessions are rolled back."""
         if not self.is_open:
             return
         if self._forks != lineage.forks:

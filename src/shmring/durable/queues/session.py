@@ -46,9 +46,9 @@ class Transaction(Waiting):
 class Session(Intake):
     """A transaction; made by :meth:`PersistentQueue.session`.
 
-    Leaving the ``with`` block, :meth:`rollback` or dropping the session undoes what was not
-    flushed.  A queue may have any number of sessions; what threads do in one and the same session
-    is committed or undone together.
+    Leaving the ``with`` block, :meth:`rollback` or garbage collection of the session undoes
+    everything since the last flush.  A queue may have any number of sessions.  Everything that
+    several threads do in one session is committed or undone together.
     """
 
     def __init__(self, queue: PersistentQueue) -> None:
@@ -75,29 +75,30 @@ class Session(Intake):
         self._packing = Packing()
 
     def dequeue(self) -> bytes | None:
-        """Take the item at the front; None if no committed item is there.
+        """Take the item at the front; None if there is no committed item.
 
-        The item goes to nobody else.  It has left for good after the next flush.
+        No other session gets the item.  The next flush removes it for good.
 
         Raises
         ------
-        Damaged : its bytes do not match their checksum; it stays at the front
+        Damaged : the item's bytes do not match their checksum; the item stays at the front
         """
         with self._lock:
             self._queue.check()
             return self._queue.take(self._taken)
 
     def dequeue_many(self, max_items: int) -> Items:
-        """Take up to so many items from the front; otherwise as :meth:`dequeue`.
+        """Take up to `max_items` items from the front; otherwise as :meth:`dequeue`.
 
         Returns
         -------
-        a list of bytes, which ``to_numpy()`` and ``to_arrow()`` turn into an array; empty if no
-        committed item is there, and shorter than asked if there are fewer, or one is damaged
+        a list of bytes, which ``to_numpy()`` and ``to_arrow()`` turn into an array. It is empty if
+        there is no committed item, and shorter than `max_items` if there are fewer items, or an
+        item is damaged
 
         Raises
         ------
-        Damaged : the first of them does not match its checksum; it stays at the front
+        Damaged : the first item does not match its checksum; it stays at the front
         ValueError : `max_items` is negative
         """
         if max_items < 0:
@@ -107,14 +108,14 @@ class Session(Intake):
             return self._queue.take_many(self._taken, max_items)
 
     def flush(self) -> None:
-        """Commit: returns when everything this session did is on disk (or will be, if delayed).
+        """Commit: return when all changes of this session are on disk (if delayed: at once).
 
         Raises
         ------
-        NoSpace : the disk is full; nothing was committed, the session is as it was: flush again
+        NoSpace : the disk is full; nothing was committed, and the session is unchanged: flush again
             when there is space, or roll back
         Closed : the queue was closed, or stopped after a failed write; or it was reset, and this
-            session holds items that went with it: nothing was committed, roll back
+            session holds items that the reset deleted: nothing was committed, roll back
         """
         with self._lock:
             self._queue.check()
@@ -131,7 +132,7 @@ class Session(Intake):
                     self._forget()
 
     def rollback(self) -> None:
-        """Undo what was not flushed: enqueues vanish, dequeued items return to the front."""
+        """Undo all changes since the last flush; dequeued items return to the front."""
         with self._lock:
             extents, taken = self._extents, self._taken
             self._forget()
