@@ -14,7 +14,8 @@ def message(i: int) -> bytes:
     return str(i).encode().ljust(i % 700, b".")
 
 
-def check(command: list[str]) -> None:
-    """Run a program; its exceptions are the test's."""
+def check(command: list[str]) -> str:
+    """Run a program; its exceptions are the test's. What it has printed."""
     done = subprocess.run(command, capture_output=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()

@@ -12,6 +12,7 @@ from shmring import _shmring
 from shmring._shmring import KIND_ARROW_BATCH, KIND_ARROW_STREAM, KIND_END
 
 __all__ = [
+    "ARROW_KINDS",
     "CLOCKS",
     "DEFAULT_START",
     "KIND_ARROW_BATCH",
@@ -32,6 +33,7 @@ Start = Literal["earliest", "latest"]
 Wait = Literal["default", "spin", "yield", "sleep", "futex"]
 WhenFull = Literal["block", "raise", "drop"]
 
+ARROW_KINDS = (KIND_ARROW_BATCH, KIND_ARROW_STREAM)
 DEFAULT_START: Start = "earliest"
 
 

@@ -8,6 +8,7 @@ import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
+import io.shmring.WaitStrategy;
 import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -15,6 +16,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Locale;
 import java.util.Optional;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
@@ -42,9 +44,38 @@ public final class PollCheck {
         case "claim memory" -> claimWithoutMemory(ring, count);
         case "put" -> putLarge(ring);
         case "single" -> refuseSecondProducer(ring);
+        case "waits" -> waitInEveryWay(ring, count);
         case "race" -> closeAtOnce(ring, arguments[1], count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
+    }
+  }
+
+  /** A full ring and an empty one, with each strategy on both ends. */
+  private static void waitInEveryWay(Ring ring, int count) throws Exception {
+    for (WaitStrategy wait : WaitStrategy.values()) {
+      try (Consumer consumer = ring.consumer("waits", BranchOptions.EARLIEST, "c", wait);
+          Producer producer = ring.producer("p", wait)) {
+        Thread pushing = new Thread(() -> push(producer, count));
+        pushing.start();
+        for (int i = 0; i < count; i++) {
+          try (Lease lease = consumer.poll(PATIENCE).orElseThrow()) {
+            check(lease.message().bytes()[0] == (byte) i, wait + ": out of order");
+          }
+        }
+        pushing.join();
+      }
+      System.out.println(wait.name().toLowerCase(Locale.ROOT) + " " + wait.ordinal());
+    }
+  }
+
+  private static void push(Producer producer, int count) {
+    try {
+      for (int i = 0; i < count; i++) {
+        producer.push(new byte[] {(byte) i}, PATIENCE).orElseThrow();
+      }
+    } catch (InterruptedException interrupted) {
+      throw new IllegalStateException(interrupted);
     }
   }
 

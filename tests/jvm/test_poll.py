@@ -6,6 +6,7 @@ import pytest
 from java_programs import Java, check, message
 
 import shmring
+from shmring.choices import WAITS
 
 
 @pytest.mark.parametrize("options", [{}, {"checksum": True}])
@@ -111,3 +112,11 @@ def test_a_consumer_may_be_closed_at_any_moment_of_a_poll(name: str, java: Java)
         ring.subscribe("polled", start="earliest")
         check(java("PollCheck", "race", name, 300))
         assert ring.branches()[0]["consumers"] == 0
+
+
+def test_producers_and_consumers_wait_by_the_strategy_they_are_given(name: str, java: Java) -> None:
+    with shmring.create(name, slots=1024, temporary=True):
+        told = check(java("PollCheck", "waits", name, 5000))
+    assert dict(line.split() for line in told.splitlines()) == {
+        strategy: str(number) for strategy, number in WAITS.items()
+    }

@@ -195,9 +195,9 @@ NATIVE(jbyteArray, explainEmpty)(JNIEnv *env, jclass class UNUSED, jlong consume
 	return text_bytes(env, &text);
 }
 
-NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong deadline)
+NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong deadline, jint strategy)
 {
-	return answer(env, shmring_wait_message(from_handle(consumer), deadline, SHMRING_WAIT_DEFAULT));
+	return answer(env, shmring_wait_message(from_handle(consumer), deadline, (uint8_t)strategy));
 }
 
 NATIVE(jlong, available)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)

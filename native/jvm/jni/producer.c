@@ -132,10 +132,11 @@ NATIVE(jint, publishMany)(JNIEnv *env, jclass class UNUSED, jlong producer, jlon
 	return answer(env, shmring_publish_ones(from_handle(producer), (uint64_t)last, from_handle(lengths), 0));
 }
 
-NATIVE(jint, waitSpace)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong slots, jlong deadline)
+NATIVE(jint, waitSpace)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong slots, jlong deadline,
+			jint strategy)
 {
 	return answer(env,
-		      shmring_wait_space(from_handle(producer), (uint64_t)slots, deadline, SHMRING_WAIT_DEFAULT));
+		      shmring_wait_space(from_handle(producer), (uint64_t)slots, deadline, (uint8_t)strategy));
 }
 
 /* Where a claimed or held slot lies. */

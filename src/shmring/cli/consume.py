@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 import shmring
-from shmring.choices import DEFAULT_START, KIND_ARROW_BATCH, KIND_ARROW_STREAM, STARTS
+from shmring.choices import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.cli.errors import Terminated, complain
 from shmring.cli.options import (
     Place,
@@ -292,7 +292,7 @@ def _batch_of(ring: shmring.Ring, lease: shmring.Lease) -> pa.RecordBatch | None
 
     from shmring.arrow.batches import decode_batch
 
-    if lease.kind not in (KIND_ARROW_BATCH, KIND_ARROW_STREAM):
+    if lease.kind not in ARROW_KINDS:
         return None
     return decode_batch(
         pa.py_buffer(lease),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import SLOT_BYTES, crc32c
-from shmring.choices import KIND_ARROW_BATCH, KIND_ARROW_STREAM, KIND_END
+from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH, KIND_END
 from shmring.durable.base.files import Disk, File, OsDisk, replace_file
 from shmring.durable.base.frames import Frame
 from shmring.durable.journal.segments import (
@@ -52,7 +52,7 @@ class Message(NamedTuple):
     @property
     def is_batch(self) -> bool:
         """Whether the message is an Arrow record batch."""
-        return self.kind in (KIND_ARROW_BATCH, KIND_ARROW_STREAM)
+        return self.kind in ARROW_KINDS
 
     def batch(self) -> pa.RecordBatch:
         """Return the message's record batch, mapped and not copied.

@@ -6,6 +6,7 @@ What Spark ships to the workers is small: a name and a few numbers.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -53,15 +54,11 @@ class Through:
     def __name__(self) -> str:
         """All that Spark's JVM knows of a function: with the jar it does this one's work itself.
 
-        SidecarCall.java reads the same words. An accumulator can only be added to in Python.
+        SidecarCall.java reads it. An accumulator can only be added to in Python.
         """
         if self.metrics is not None:
             return "Through"
-        slots = "" if self.reply_slots is None else f", reply_slots={self.reply_slots}"
-        return (
-            f"shmring.through({self.name}, in_flight={self.in_flight}, "
-            f"timeout={float(self.timeout)}, connect_timeout={float(self.connect_timeout)}{slots})"
-        )
+        return f"shmring.through{json.dumps(self._options()._asdict())}"
 
     # Spark counts the parameters: with two it gives a group's key and rows, or both of a cogroup.
     def __call__(self, given: Any, *others: Any) -> Any:

@@ -118,7 +118,7 @@ class _Function:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # UdfCall.java looks for this text in what begins with something of this module.
-        text = f"{self._run.__name__}{json.dumps(self._names)}"
+        text = f"{self._run.__name__} {json.dumps(self._names)}"
         return _unpickled, (text, type(self), self._run, self._names)
 
     def __call__(self, arguments: Iterator[Arguments]) -> Iterator[Any]:

@@ -12,14 +12,16 @@ public final class Consumer implements AutoCloseable {
   private final Ring ring;
   private final long ringHandle; // stays for as long as this is open
   private final Handle handle;
+  private final WaitStrategy wait;
   private final ByteBuffer taken; // by the last poll
   private final long takenAddress;
   private volatile long ends; // of the stream, so far
   private Drain drain; // made by the first drain()
   private boolean kept; // something that could not be handed back: closing does it
 
-  Consumer(Ring ring, ByteBuffer taken, long handle) {
+  Consumer(Ring ring, ByteBuffer taken, long handle, WaitStrategy wait) {
     this.ring = ring;
+    this.wait = wait;
     this.ringHandle = ring.handle();
     this.taken = taken;
     this.takenAddress = Native.address(taken);
@@ -110,7 +112,9 @@ public final class Consumer implements AutoCloseable {
   }
 
   private int waitWhereEmpty(int answer, long deadline) {
-    return answer == Answer.UNAVAILABLE ? Native.waitMessage(handle(), deadline) : answer;
+    return answer == Answer.UNAVAILABLE
+        ? Native.waitMessage(handle(), deadline, wait.ordinal())
+        : answer;
   }
 
   private void checkAnswer(int status) {

@@ -67,7 +67,7 @@ final class Native {
 
   static native long pushLarge(long ring, long producer, byte[] data, int kind);
 
-  static native int waitSpace(long producer, long slots, long deadline);
+  static native int waitSpace(long producer, long slots, long deadline, int strategy);
 
   static native long slotAddress(long ring, long sequence);
 
@@ -93,7 +93,7 @@ final class Native {
   static native int nack(long consumer, long first, long end);
 
 
-  static native int waitMessage(long consumer, long deadline);
+  static native int waitMessage(long consumer, long deadline, int strategy);
 
   static native long available(long consumer);
 

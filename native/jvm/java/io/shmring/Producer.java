@@ -16,14 +16,16 @@ public final class Producer implements AutoCloseable {
   private final Ring ring;
   private final long ringHandle; // stays for as long as this is open
   private final Handle handle;
+  private final WaitStrategy wait;
   private final MessageRoom room = new MessageRoom();
   private final ByteBuffer slot; // of push(): outside of the heap
   private final long slotAddress;
   private Optional<OpenClaim> open = Optional.empty();
   private ByteBuffer words = ByteBuffer.allocateDirect(0); // of pushMany: offsets, then lengths
 
-  Producer(Ring ring, ByteBuffer slot, long handle) {
+  Producer(Ring ring, ByteBuffer slot, long handle, WaitStrategy wait) {
     this.ring = ring;
+    this.wait = wait;
     this.ringHandle = ring.handle();
     this.slot = slot;
     this.slotAddress = Native.address(slot);
@@ -304,7 +306,7 @@ public final class Producer implements AutoCloseable {
       return true;
     }
     synchronized (this) {
-      return Native.waitSpace(handle(), slots, deadline) != Answer.TIMEOUT;
+      return Native.waitSpace(handle(), slots, deadline, wait.ordinal()) != Answer.TIMEOUT;
     }
   }
 

@@ -5,6 +5,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Objects;
 import java.util.Optional;
 import java.util.UUID;
 import java.util.function.Supplier;
@@ -193,9 +194,17 @@ public final class Ring implements AutoCloseable {
     Native.recover(handle());
   }
 
+  /** Opens a producer, which statistics show by this name. */
   public Producer producer(String name) {
+    return producer(name, WaitStrategy.DEFAULT);
+  }
+
+  /** The same; it waits for room so. */
+  public Producer producer(String name, WaitStrategy wait) {
+    Objects.requireNonNull(wait);
     ByteBuffer slot = ByteBuffer.allocateDirect(SLOT_BYTES); // before there is a participant to lose
-    return retaining(() -> new Producer(this, slot, Native.openProducer(handle(), utf8(name))));
+    return retaining(
+        () -> new Producer(this, slot, Native.openProducer(handle(), utf8(name)), wait));
   }
 
   /** Joins a branch, made first unless it is there; its consumers share its messages. */
@@ -203,7 +212,14 @@ public final class Ring implements AutoCloseable {
     return consumer(branch, options, "java");
   }
 
+  /** The same; statistics show it by this name. */
   public Consumer consumer(String branch, BranchOptions options, String name) {
+    return consumer(branch, options, name, WaitStrategy.DEFAULT);
+  }
+
+  /** The same; it waits for messages so. */
+  public Consumer consumer(String branch, BranchOptions options, String name, WaitStrategy wait) {
+    Objects.requireNonNull(wait);
     ByteBuffer taken = Lease.words(); // before there is a participant to lose
     return retaining(
         () ->
@@ -216,7 +232,8 @@ public final class Ring implements AutoCloseable {
                     options.start().ordinal(),
                     options.sequence(),
                     options.flags(),
-                    utf8(name))));
+                    utf8(name)),
+                wait));
   }
 
   /** Makes a branch without joining it, so that it holds messages for consumers to come. */

@@ -1,10 +1,14 @@
 package io.shmring.spark.sidecar;
 
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.json.JsonReadFeature;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.json.JsonMapper;
 import io.shmring.sidecar.Timeouts;
+import java.io.IOException;
 import java.io.Serializable;
 import java.util.Optional;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 
 /**
@@ -17,38 +21,42 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 public record SidecarCall(
     String sidecar, int inFlight, double timeout, double connectTimeout, long replySlots)
     implements Serializable {
-  private static final Pattern NAME =
-      Pattern.compile(
-          "shmring\\.through\\(([A-Za-z0-9._-]+), in_flight=(\\d{1,9}), timeout=([0-9.e+-]+|inf),"
-              + " connect_timeout=([0-9.e+-]+|inf)(?:, reply_slots=(\\d{1,18}))?\\)");
-
   private static final String MODULE = "shmring.spark.functions.bridge";
+  private static final String BEGINS = "shmring.through";
+  private static final ObjectMapper JSON =
+      JsonMapper.builder().enable(JsonReadFeature.ALLOW_NON_NUMERIC_NUMBERS).build();
 
   /** Empty if it is somebody else's function. */
   static Optional<SidecarCall> of(PythonUDF function) {
-    Matcher name = NAME.matcher(function.name());
-    return name.matches() && Pickled.isOf(function, MODULE)
-        ? Optional.of(of(name))
-        : Optional.empty();
+    String name = function.name();
+    if (!name.startsWith(BEGINS) || !Pickled.isOf(function, MODULE)) {
+      return Optional.empty();
+    }
+    try (JsonParser words = in(name)) {
+      return Optional.of(read(words));
+    } catch (IOException error) {
+      return Optional.empty();
+    }
   }
 
-  /** Finds a call in a text. */
-  static Matcher in(String text) {
-    return NAME.matcher(text);
+  /** What stands in a text from the first call on: that, and what follows it. */
+  static JsonParser in(String text) throws IOException {
+    int at = text.indexOf(BEGINS);
+    return JSON.createParser(at < 0 ? "" : text.substring(at + BEGINS.length()));
   }
 
-  /** The call that was found. */
-  static SidecarCall of(Matcher found) {
+  /** The call that stands there: bridge.py's options, by their names. */
+  static SidecarCall read(JsonParser words) throws IOException {
+    JsonNode call = JSON.readTree(words);
+    if (call == null) {
+      throw new IOException("no call");
+    }
     return new SidecarCall(
-        found.group(1),
-        Integer.parseInt(found.group(2)),
-        seconds(found.group(3)),
-        seconds(found.group(4)),
-        found.group(5) == null ? 0 : Long.parseLong(found.group(5)));
-  }
-
-  private static double seconds(String text) {
-    return text.equals("inf") ? Double.POSITIVE_INFINITY : Double.parseDouble(text);
+        call.path("name").textValue(),
+        call.path("in_flight").intValue(),
+        call.path("timeout").doubleValue(),
+        call.path("connect_timeout").doubleValue(),
+        call.path("reply_slots").longValue());
   }
 
   Timeouts waits() {

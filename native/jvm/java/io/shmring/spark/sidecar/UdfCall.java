@@ -1,12 +1,11 @@
 package io.shmring.spark.sidecar;
 
-import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
-import java.util.regex.Matcher;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 
 /**
@@ -23,24 +22,13 @@ record UdfCall(SidecarCall call, List<String> names) {
     if (!Pickled.isOf(function, MODULE)) {
       return Optional.empty();
     }
-    String text = Pickled.text(function);
-    Matcher found = SidecarCall.in(text);
-    return found.find()
-        ? names(text.substring(found.end())).map(names -> new UdfCall(SidecarCall.of(found), names))
-        : Optional.empty();
-  }
-
-  /**
-   * @param text that begins with the names in JSON
-   */
-  private static Optional<List<String>> names(String text) {
-    try {
+    try (JsonParser words = SidecarCall.in(Pickled.text(function))) {
+      SidecarCall call = SidecarCall.read(words);
       List<String> names = new ArrayList<>();
-      for (JsonNode name : new ObjectMapper().readTree(text)) {
-        names.add(name.textValue());
-      }
-      return Optional.of(names);
-    } catch (JsonProcessingException error) {
+      JsonNode given = words.getCodec().readTree(words);
+      given.forEach(name -> names.add(name.textValue()));
+      return Optional.of(new UdfCall(call, names));
+    } catch (IOException error) {
       return Optional.empty();
     }
   }

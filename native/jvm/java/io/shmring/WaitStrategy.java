@@ -1,0 +1,15 @@
+package io.shmring;
+
+/** How a producer waits for room and a consumer for a message; in the order of shmring.h. */
+public enum WaitStrategy {
+  /** Spins for a short while, then sleeps until it is woken. */
+  DEFAULT,
+  /** Polls all the time, and takes a core for it. */
+  SPIN,
+  /** Polls, and gives the core away in between. */
+  YIELD,
+  /** Sleeps for fixed times in between; nobody has to wake it. */
+  SLEEP,
+  /** Sleeps at once until it is woken. */
+  FUTEX
+}
