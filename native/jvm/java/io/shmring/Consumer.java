@@ -32,7 +32,7 @@ public final class Consumer implements AutoCloseable {
    * Lets the end marker that this consumer comes to first be a message ({@link Message#isEnd}), for
    * who passes messages on or may hand them back. Of others it is told as ever.
    */
-  public synchronized void takeEnds() {
+  synchronized void takeEnds() {
     Native.takeEnds(handle());
   }
 
@@ -40,7 +40,7 @@ public final class Consumer implements AutoCloseable {
    * Lets this consumer be told of the ends of the stream that came since the branch had come to
    * `since` of them ({@link BranchInfo#ends}), as if it had joined then. Before its first take.
    */
-  public synchronized void hearEnds(long since) {
+  synchronized void hearEnds(long since) {
     Native.hearEnds(handle(), since);
   }
 
@@ -90,7 +90,7 @@ public final class Consumer implements AutoCloseable {
           return leaseOfTaken();
         }
         checkAnswer(answer);
-        if (waitWhereEmpty(answer, deadline) == Answer.TIMEOUT) {
+        if (waitWhereEmpty(answer, deadline) == Outcome.TIMEOUT) {
           return Optional.empty();
         }
       }
@@ -112,17 +112,17 @@ public final class Consumer implements AutoCloseable {
   }
 
   private int waitWhereEmpty(int answer, long deadline) {
-    return answer == Answer.UNAVAILABLE
+    return answer == Outcome.UNAVAILABLE
         ? Native.waitMessage(handle(), deadline, wait.ordinal())
         : answer;
   }
 
   private void checkAnswer(int status) {
-    if (status == Answer.ENDED) {
+    if (status == Outcome.ENDED) {
       ends++;
       throw new EndOfStreamException(ring.name());
     }
-    if (status == Answer.OVERRUN) {
+    if (status == Outcome.OVERRUN) {
       long[] lost = new long[2];
       Native.overrun(handle(), lost);
       throw new OverrunException(ring.name(), lost[0], lost[1]);
@@ -151,7 +151,7 @@ public final class Consumer implements AutoCloseable {
       synchronized (this) {
         int status = drainNow(handler, limit);
         checkAnswer(status);
-        if (status != Answer.CONTENDED) {
+        if (status != Outcome.CONTENDED) {
           return Math.max(status, 0);
         }
       }
@@ -174,7 +174,7 @@ public final class Consumer implements AutoCloseable {
           return answer;
         }
         checkAnswer(answer);
-        if (waitWhereEmpty(answer, deadline) == Answer.TIMEOUT) {
+        if (waitWhereEmpty(answer, deadline) == Outcome.TIMEOUT) {
           return 0;
         }
       }
@@ -219,14 +219,14 @@ public final class Consumer implements AutoCloseable {
    * Moves the branch on to `sequence`, an end of a message, and releases what lies before it
    * unread. One with dropOldest may have lost that, and more.
    */
-  public synchronized void advance(String branch, long sequence) throws InterruptedException {
+  synchronized void advance(String branch, long sequence) throws InterruptedException {
     while (true) {
       long position = ring.branch(branch).map(BranchInfo::position).orElse(sequence);
       if (position >= sequence) {
         return;
       }
       try {
-        Ring.Reach reach = reach(position, sequence);
+        Internals.Reach reach = reach(position, sequence);
         if (reach.messages() == 0) {
           return; // nothing but aborted claims
         }
@@ -237,12 +237,12 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
-  private Ring.Reach reach(long from, long end) {
+  private Internals.Reach reach(long from, long end) {
     try {
       return ring.measure(from, end, Integer.MAX_VALUE, end - from);
     } catch (RingException error) {
       if (ring.floor() > from) {
-        return new Ring.Reach(end, 1); // overwritten while it was looked at: the take will be overrun
+        return new Internals.Reach(end, 1); // overwritten while it was looked at: the take will be overrun
       }
       throw error;
     }

@@ -27,7 +27,7 @@ final class Drain {
     return view;
   }
 
-  /** Takes up to `limit` messages: how many, or an {@link Answer}. Steps over a damaged one. */
+  /** Takes up to `limit` messages: how many, or an {@link Outcome}. Steps over a damaged one. */
   int take(long handle, int limit, Consumer consumer) {
     try {
       return Native.drain(ring, handle, Math.min(limit, MOST), address);

@@ -185,7 +185,7 @@ public final class Producer implements AutoCloseable {
    * Claims room for a message whose byte `align` (a multiple of 4) shall lie on a 64-byte boundary,
    * as the body of an Arrow message does.
    */
-  public Optional<Claim> claimAligned(long length, long align, Duration timeout)
+  Optional<Claim> claimAligned(long length, long align, Duration timeout)
       throws InterruptedException {
     if (align < 0 || align % 4 != 0) {
       throw new RingException(
@@ -302,11 +302,11 @@ public final class Producer implements AutoCloseable {
 
   private boolean retry(long status, long slots, long deadline) throws InterruptedException {
     Deadline.checkInterrupt();
-    if (status == Answer.CONTENDED) {
+    if (status == Outcome.CONTENDED) {
       return true;
     }
     synchronized (this) {
-      return Native.waitSpace(handle(), slots, deadline, wait.ordinal()) != Answer.TIMEOUT;
+      return Native.waitSpace(handle(), slots, deadline, wait.ordinal()) != Outcome.TIMEOUT;
     }
   }
 

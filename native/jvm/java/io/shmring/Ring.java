@@ -264,30 +264,24 @@ public final class Ring implements AutoCloseable {
     return new Range(this, first, end);
   }
 
-  /** How far a take of messages from one place on would reach. */
-  public record Reach(long end, int messages) {}
-
   /**
    * Looks how far a take would reach, without taking anything.
    *
    * @param from where it would begin; a branch must stand there or before
    * @param limit where it would end at the latest, at most {@link Consumer#available()}
    */
-  public synchronized Reach measure(long from, long limit, int maxMessages, long maxSlots) {
+  synchronized Internals.Reach measure(long from, long limit, int maxMessages, long maxSlots) {
     long[] words = new long[2];
     Native.measure(handle(), from, limit, maxMessages, maxSlots, words);
-    return new Reach(words[0], (int) words[1]);
+    return new Internals.Reach(words[0], (int) words[1]);
   }
 
   /** What the producers that are here have done: messages, bytes, and waits for room. */
-  public synchronized ProducerCounters producerCounters() {
+  synchronized Internals.ProducerCounters producerCounters() {
     long[] words = new long[3];
     Native.producerCounters(handle(), words);
-    return new ProducerCounters(words[0], words[1], words[2]);
+    return new Internals.ProducerCounters(words[0], words[1], words[2]);
   }
-
-  /** Counters of living producers, summed up. */
-  public record ProducerCounters(long messages, long bytes, long waits) {}
 
   /** Who is attached and takes part, and the dead whom nobody has cleared away. */
   public synchronized List<Participant> participants() {
@@ -303,26 +297,26 @@ public final class Ring implements AutoCloseable {
   }
 
   /** How many participants there may be. */
-  public synchronized int participantLimit() {
+  synchronized int participantLimit() {
     return Native.participantLimit(handle());
   }
 
   /** Whether somebody who is alive takes part under this name; 55 bytes of it are kept. */
-  public synchronized boolean hasParticipant(String name) {
+  synchronized boolean hasParticipant(String name) {
     return Native.hasParticipant(handle(), utf8(name));
   }
 
   /** What became of a sequence that somebody's claim began with. */
-  public synchronized Fate fate(long sequence) {
+  synchronized Internals.Fate fate(long sequence) {
     Native.recover(handle());
     if (Native.isMessage(handle(), sequence)) {
-      return Fate.PUBLISHED;
+      return Internals.Fate.PUBLISHED;
     }
-    return Native.floor(handle()) > sequence ? Fate.UNKNOWN : Fate.NOT_PUBLISHED;
+    return Native.floor(handle()) > sequence ? Internals.Fate.UNKNOWN : Internals.Fate.NOT_PUBLISHED;
   }
 
   /** The slot number of a held message, and how many branches still have to release it. */
-  public synchronized long[] slotAndReferences(long id) {
+  synchronized long[] slotAndReferences(long id) {
     long[] words = new long[2];
     Native.row(handle(), id, words);
     return words;

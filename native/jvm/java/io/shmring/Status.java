@@ -23,9 +23,9 @@ public enum Status {
   SYSTEM(-28),
   NO_MEMORY(-29),
   /** Another process was at it for too long: try again. */
-  CONTENDED(Answer.CONTENDED),
+  CONTENDED(Outcome.CONTENDED),
   /** The branch lost messages; see {@link OverrunException}. */
-  OVERRUN(Answer.OVERRUN);
+  OVERRUN(Outcome.OVERRUN);
 
   private final int code;
 

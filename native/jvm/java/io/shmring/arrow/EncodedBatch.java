@@ -1,6 +1,7 @@
 package io.shmring.arrow;
 
 import io.shmring.Claim;
+import io.shmring.Internals;
 import io.shmring.Producer;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -80,7 +81,7 @@ public final class EncodedBatch implements AutoCloseable {
   public OptionalLong push(Producer producer, byte[] head, int kind, Duration timeout)
       throws InterruptedException {
     Optional<Claim> claim =
-        producer.claimAligned(head.length + length, head.length + body, timeout);
+        Internals.claimAligned(producer, head.length + length, head.length + body, timeout);
     if (claim.isEmpty()) {
       return OptionalLong.empty();
     }

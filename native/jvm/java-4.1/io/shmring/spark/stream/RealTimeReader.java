@@ -2,6 +2,7 @@ package io.shmring.spark.stream;
 
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
+import io.shmring.Internals;
 import io.shmring.Lease;
 import io.shmring.Message;
 import io.shmring.spark.read.OwnBranch;
@@ -42,7 +43,7 @@ final class RealTimeReader extends RingReader<InternalRow>
     try {
       BranchOptions begin = BranchOptions.at(start.sequence());
       this.consumer = new OwnBranch(ring.ring(), begin, "spark real-time task").consumer();
-      consumer.takeEnds(); // they are stepped over
+      Internals.takeEnds(consumer); // they are stepped over
     } catch (RuntimeException error) {
       ring.close();
       throw error;

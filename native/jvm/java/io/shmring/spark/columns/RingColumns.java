@@ -1,5 +1,6 @@
 package io.shmring.spark.columns;
 
+import io.shmring.Internals;
 import io.shmring.Message;
 import io.shmring.Ring;
 import io.shmring.RingException;
@@ -32,7 +33,7 @@ public interface RingColumns {
    */
   static RingColumns of(Ring ring, StructType schema, int[] columns) {
     String label = String.format("ring \"%s\"", ring.name());
-    return of(label, RingSchema.of(ring), ring::slotAndReferences, schema, columns);
+    return of(label, RingSchema.of(ring), id -> Internals.slotAndReferences(ring, id), schema, columns);
   }
 
   /**

@@ -3,6 +3,7 @@ package io.shmring.spark.read;
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
 import io.shmring.EndOfStreamException;
+import io.shmring.Internals;
 import io.shmring.Lease;
 import io.shmring.Message;
 import java.io.IOException;
@@ -45,7 +46,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     this.untilSuccess = options.releaseAtEnd() && !options.branch().isEmpty();
     try {
       this.consumer = join();
-      consumer.takeEnds(); // a task that fails hands the marker back, too
+      Internals.takeEnds(consumer); // a task that fails hands the marker back, too
     } catch (RuntimeException error) {
       ring.close();
       throw error;
@@ -64,7 +65,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     try {
       Consumer joined = ring.ring().consumer(options.branch(), branch, who);
       if (partition.ends() >= 0) { // one that another consumer has come to since is this read's, too
-        joined.hearEnds(partition.ends());
+        Internals.hearEnds(joined, partition.ends());
       }
       return joined;
     } catch (RuntimeException error) {

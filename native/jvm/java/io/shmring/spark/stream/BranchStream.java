@@ -1,5 +1,6 @@
 package io.shmring.spark.stream;
 
+import io.shmring.Internals;
 import io.shmring.Ring;
 import io.shmring.spark.read.ColumnarReaders;
 import io.shmring.spark.read.ReadOptions;
@@ -206,7 +207,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
               .orElseGet(entry.getValue()::begin);
       lag += Math.max(ring.claimed() - done.sequence(), 0);
       held += ring.claimed() - ring.floor();
-      Ring.ProducerCounters counters = ring.producerCounters();
+      Internals.ProducerCounters counters = Internals.producerCounters(ring);
       bytes += counters.bytes();
       waits += counters.waits();
     }

@@ -1,6 +1,7 @@
 package io.shmring.spark.stream;
 
 import io.shmring.BranchInfo;
+import io.shmring.Internals;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
@@ -100,9 +101,9 @@ final class StreamJournal {
 
   /** Claims that came to nothing are in no journal: where they lay in the ring nobody has written. */
   private boolean isAborted(long from, long end) {
-    Ring.Reach reach;
+    Internals.Reach reach;
     try {
-      reach = ring.measure(from, end, 1, Long.MAX_VALUE);
+      reach = Internals.measure(ring, from, end, 1, Long.MAX_VALUE);
     } catch (RingException overwritten) {
       return false;
     }

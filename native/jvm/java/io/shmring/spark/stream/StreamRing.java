@@ -3,6 +3,7 @@ package io.shmring.spark.stream;
 import io.shmring.BranchInfo;
 import io.shmring.BranchOptions;
 import io.shmring.Consumer;
+import io.shmring.Internals;
 import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
@@ -54,7 +55,7 @@ final class StreamRing implements AutoCloseable {
               .map(position -> BranchOptions.at(position.sequence()))
               .orElse(start.isPresent() ? BranchOptions.EARLIEST : options.branchOptions());
       this.consumer = join(begin.asExclusive());
-      consumer.takeEnds(); // they are stepped over
+      Internals.takeEnds(consumer); // they are stepped over
       BranchInfo info = ring.branch(branch).orElseThrow();
       this.dropOldest = info.dropOldest();
       this.lowest = info.position();
@@ -221,7 +222,7 @@ final class StreamRing implements AutoCloseable {
     long end = from;
     while (end < limit && maxMessages > 0 && (end == from || end - from < maxSlots)) {
       int most = (int) Math.min(maxMessages, Integer.MAX_VALUE);
-      Ring.Reach reach = ring.measure(end, limit, most, maxSlots - (end - from));
+      Internals.Reach reach = Internals.measure(ring, end, limit, most, maxSlots - (end - from));
       if (reach.messages() == 0 || (end > from && reach.end() - from > maxSlots)) {
         break;
       }
@@ -233,7 +234,7 @@ final class StreamRing implements AutoCloseable {
   }
 
   /** A message that leaves no room for the next one would end the stream for good. */
-  private void checkSize(long first, Ring.Reach reach, long maxSlots) {
+  private void checkSize(long first, Internals.Reach reach, long maxSlots) {
     long slots = reach.end() - first;
     if (maxSlots < Long.MAX_VALUE && reach.messages() == 1 && slots > ring.info().slots() / 2) {
       throw new RingException(
@@ -291,7 +292,7 @@ final class StreamRing implements AutoCloseable {
 
   void commit(Position end) throws InterruptedException {
     if (end.uuid().equals(uuid())) {
-      consumer.advance(branch, end.sequence());
+      Internals.advance(consumer, branch, end.sequence());
     }
   }
 

@@ -1,5 +1,6 @@
 package io.shmring.spark.write;
 
+import io.shmring.Internals;
 import io.shmring.Ring;
 import io.shmring.spark.write.SinkRecord.Entry;
 import java.util.List;
@@ -76,7 +77,7 @@ final class RingStreamingWrite implements StreamingWrite {
     if (entry.done() || entry.epoch() > epoch) {
       return true;
     }
-    return switch (ring.fate(entry.sequence())) {
+    return switch (Internals.fate(ring, entry.sequence())) {
       case PUBLISHED -> true;
       case NOT_PUBLISHED -> false;
       case UNKNOWN -> inDoubt(ring, entry);

@@ -1,5 +1,6 @@
 package io.shmring.spark.write;
 
+import io.shmring.Internals;
 import io.shmring.Ring;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -53,7 +54,7 @@ final class Staging {
             ring.path().getParent(), path -> path.getFileName().toString().startsWith(prefix))) {
       for (Path folder : found) {
         String job = folder.getFileName().toString().substring(prefix.length());
-        if (JOB.matcher(job).matches() && !ring.hasParticipant(owner(job))) {
+        if (JOB.matcher(job).matches() && !Internals.hasParticipant(ring, owner(job))) {
           remove(folder);
         }
       }

@@ -1,7 +1,7 @@
 package io.shmring;
 
 /** What the C library answers that is no error; the names are those of shmring.h. */
-final class Answer {
+final class Outcome {
   /** Full, or empty. */
   static final int UNAVAILABLE = -1;
 
@@ -16,5 +16,5 @@ final class Answer {
   /** The stream has ended. */
   static final int ENDED = -6;
 
-  private Answer() {}
+  private Outcome() {}
 }
