@@ -19,7 +19,7 @@ def numbers(path: str, pattern: str) -> dict[str, int]:
     ("java", "pattern", "prefix"),
     [
         ("Kind", r"int (\w+) = (\d+);", "KIND_"),
-        ("Answer", r"int (\w+) = (-\d+);", ""),
+        ("Outcome", r"int (\w+) = (-\d+);", ""),
     ],
 )
 def test_java_has_the_numbers_of_the_core(java, pattern, prefix):

@@ -27,6 +27,8 @@ PRELUDE = """
     builder = SparkSession.builder.master(f"local[{TASKS},4]").config("spark.ui.enabled", "false")
     spark = configure(builder).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
+    # Several requests of each task: while the last sidecar waits, none of the others is done.
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
     numbers = spark.range(0, 100 * TASKS, 1, TASKS).selectExpr("id x")
 
     def replies(*sidecars):
