@@ -1,5 +1,5 @@
 /* Accesses to shared words, waiting, and death: where one thread may give way to another. */
-#include "explore.h"
+#include "path.h"
 
 #undef memcpy
 

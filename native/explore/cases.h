@@ -2,7 +2,7 @@
 #ifndef EXPLORE_CASES_H
 #define EXPLORE_CASES_H
 
-#include "explore.h"
+#include "path.h"
 
 /* Actors, as designated initializers. */
 #define PRODUCER(function) .body = function, .seat = A_PRODUCER
@@ -13,7 +13,7 @@
 #define SERVES_BRANCH(b) CONSUMER(consume), .stays = true, .branch = b
 
 /* scenes.c */
-uint32_t branch(const char *name, struct shmring_branch_options o);
+uint32_t make_branch(const char *name, struct shmring_branch_options o);
 void open_producer(int i);
 void push_before(uint64_t count);
 void take_and_die(uint32_t messages); /* one that was there before */

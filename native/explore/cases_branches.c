@@ -3,9 +3,9 @@
 
 static void three_side_by_side(void)
 {
-	(void)branch("a", (struct shmring_branch_options){0});
-	(void)branch("b", (struct shmring_branch_options){0});
-	(void)branch("c", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("b", (struct shmring_branch_options){0});
+	(void)make_branch("c", (struct shmring_branch_options){0});
 	seat_actors();
 }
 

@@ -35,7 +35,7 @@ static void two_runs(void)
 {
 	shmring_producer *p;
 
-	(void)branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
 	seat_actors();
 	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);
 	world.producer[BEFORE] = p;
@@ -51,7 +51,7 @@ static void a_run_before(void)
 	shmring_producer *p;
 	shmring_consumer *m;
 
-	(void)branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
 	MUST(shmring_join(&handles[BEFORE], "a", NULL, "before", &m) == SHMRING_OK);
 	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);
 	push_end(p);
@@ -73,7 +73,7 @@ static void an_end_behind_an_orphan(void)
 {
 	shmring_producer *p;
 
-	(void)branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
 	push_before(1);
 	take_and_die(1);
 	MUST(shmring_producer_open(&handles[BEFORE], "before", &p) == SHMRING_OK);

@@ -86,7 +86,7 @@ static void interrupt_the_second_consumer(int me)
 
 static void three_waiting(void)
 {
-	(void)branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
 	push_before(3);
 	seat_actors();
 }
@@ -103,7 +103,7 @@ static void no_seat_left(void)
 /* One who died before holds [0, 2); 2 waits. */
 static void orphan_of(struct shmring_branch_options o)
 {
-	(void)branch("a", o);
+	(void)make_branch("a", o);
 	push_before(3);
 	take_and_die(2);
 	seat_actors();
@@ -126,7 +126,7 @@ void a_hole(void)
 	shmring *dead = &handles[THREADS - 1];
 	shmring_producer *p;
 
-	(void)branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
 	MUST(shmring_producer_open(dead, "dead", &p) == SHMRING_OK);
 	MUST(shmring_next(p, 2) == 0);
 	memory.control[1].published = 2;
@@ -142,7 +142,7 @@ static void a_hole_of_two_or_three(void)
 {
 	shmring_producer *p;
 
-	(void)branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
 	MUST(shmring_producer_open(&handles[THREADS - 1], "dead", &p) == SHMRING_OK);
 	MUST(shmring_next(p, 2) == 0);
 	MUST(shmring_producer_open(&handles[THREADS - 2], "dead, too", &p) == SHMRING_OK);
@@ -155,7 +155,7 @@ static void a_hole_of_two_or_three(void)
 
 static void a_branch_with_drop_oldest(void)
 {
-	(void)branch("a", (struct shmring_branch_options){.drop_oldest = true});
+	(void)make_branch("a", (struct shmring_branch_options){.drop_oldest = true});
 	seat_actors();
 }
 

@@ -51,7 +51,7 @@ static void produce_a_long_one(int me)
 
 static void two_short_ones(void)
 {
-	(void)branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
 	push_before(2);
 	memset(world.ghost.committed, 0, sizeof world.ghost.committed);
 	seat_actors();

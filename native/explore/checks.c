@@ -1,5 +1,5 @@
 /* What the threads do, and what must be true of it. */
-#include "explore.h"
+#include "path.h"
 
 /* A release; one that its consumer died in may have happened or not. */
 enum { BEGUN = 1, DONE = 2 };

@@ -1,6 +1,7 @@
-#include <stdarg.h>
+#include "path.h"
 
-#include "explore.h"
+/* The cases of one subject, a file each. */
+extern const struct cases litmus_tests, cases_of_messages, cases_of_reading, cases_of_branches, cases_of_ends;
 
 #undef malloc
 #undef calloc
@@ -16,32 +17,9 @@ static size_t most_states = SIZE_MAX;
 static long walks = 3000;
 static bool prints_accesses;
 
-/* What main() returns. */
-enum { ALL_IS_WELL, VIOLATED, UNFINISHED };
-
-/* Choice c: thread c / WEAK_OPTIONS goes on with option c % WEAK_OPTIONS of its access, or thread c - DEATH dies.
- * Option 1 of who sleeps, or looks at the clock, is that its deadline passes. */
-enum { DEATH = THREADS * WEAK_OPTIONS };
-static_assert(DEATH + THREADS <= 64, "a set of choices is a word");
-
-struct node {
-	uint8_t *state;
-	uint64_t choices;
-	int chosen;
-	bool in_time; /* the option is one of time, not of memory */
-	const char *function;
-	int line;
-};
-
-static struct node *path;
-static size_t depth, path_room, deepest;
+static size_t path_room, deepest;
 
 #define RUNNING ((UINT64_C(1) << DEATH) - 1)
-
-static int thread_of(int choice)
-{
-	return choice < DEATH ? choice / WEAK_OPTIONS : choice - DEATH;
-}
 
 static void take_choice(struct node *n, int c)
 {
@@ -88,48 +66,6 @@ static uint64_t choices(void)
 			set |= UINT64_C(1) << (i + DEATH);
 	}
 	return set;
-}
-
-static void print_path(void)
-{
-	for (size_t i = 0; i < depth; i++) {
-		const struct node *n = &path[i];
-
-		if (n->chosen < 0)
-			continue;
-		if (n->chosen >= DEATH)
-			printf("  thread %d dies before %s:%d\n", thread_of(n->chosen), n->function, n->line);
-		else
-			printf("  thread %d %s:%d", thread_of(n->chosen), n->function ? n->function : "begins",
-			       n->line);
-		if (n->chosen < DEATH && n->chosen % WEAK_OPTIONS && n->in_time)
-			printf(" (its deadline has passed)");
-		else if (n->chosen < DEATH && n->chosen % WEAK_OPTIONS)
-			printf(" (%d back)", n->chosen % WEAK_OPTIONS);
-		if (n->chosen < DEATH)
-			printf("\n");
-	}
-}
-
-void explore_violation(const char *format, ...)
-{
-	va_list args;
-
-	printf("%s: ", exploring->name);
-	va_start(args, format);
-	vprintf(format, args);
-	va_end(args);
-	printf("\nafter\n");
-	print_path();
-	fflush(stdout);
-	_exit(VIOLATED);
-}
-
-void explore_no_room(const char *what)
-{
-	printf("%s: the explorer has no room for so many %s\n", exploring->name, what);
-	fflush(stdout);
-	_exit(UNFINISHED);
 }
 
 static struct node *add_node(void)

@@ -1,7 +1,7 @@
 /* Litmus tests with known verdicts: the explorer's own tests. The names are those of the literature (Maranget,
  * Sarkar, Sewell, "A tutorial introduction to the Arm and POWER relaxed memory models"). Of each, all outcomes
  * that C11 allows must come, and no other; but for load buffering, which the explorer leaves out (weak.c). */
-#include "explore.h"
+#include "world.h"
 
 #define X (&memory.litmus[0])
 #define Y (&memory.litmus[1])

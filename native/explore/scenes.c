@@ -1,7 +1,7 @@
 /* What is there before. */
 #include "cases.h"
 
-uint32_t branch(const char *name, struct shmring_branch_options o)
+uint32_t make_branch(const char *name, struct shmring_branch_options o)
 {
 	uint32_t id;
 
@@ -68,13 +68,13 @@ void seat_actors(void)
 
 void one_branch(void)
 {
-	(void)branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
 	seat_actors();
 }
 
 void two_waiting(void)
 {
-	(void)branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
 	push_before(2);
 	seat_actors();
 }
@@ -89,21 +89,21 @@ void a_full_ring(void)
 
 void an_exclusive_branch(void)
 {
-	(void)branch("a", (struct shmring_branch_options){.exclusive = true});
+	(void)make_branch("a", (struct shmring_branch_options){.exclusive = true});
 	seat_actors();
 }
 
 void two_branches(void)
 {
-	(void)branch("a", (struct shmring_branch_options){0});
-	(void)branch("b", (struct shmring_branch_options){0});
+	(void)make_branch("a", (struct shmring_branch_options){0});
+	(void)make_branch("b", (struct shmring_branch_options){0});
 	seat_actors();
 }
 
 void a_chain(void)
 {
-	uint32_t a = branch("a", (struct shmring_branch_options){0});
+	uint32_t a = make_branch("a", (struct shmring_branch_options){0});
 
-	(void)branch("b", (struct shmring_branch_options){.upstream = UINT64_C(1) << a});
+	(void)make_branch("b", (struct shmring_branch_options){.upstream = UINT64_C(1) << a});
 	seat_actors();
 }

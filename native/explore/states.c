@@ -1,5 +1,5 @@
 /* States: saved, put back, and known again. */
-#include "explore.h"
+#include "world.h"
 
 #undef malloc
 #undef calloc

@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 
 #include "contention.h"
-#include "explore.h"
+#include "path.h"
 
 enum { SEATS_OFFSET = 4096 };
 

@@ -1,5 +1,5 @@
 /* Threads: coroutines on stacks of their own. */
-#include "explore.h"
+#include "world.h"
 
 #ifndef __x86_64__
 #error "the explorer switches stacks on x86-64 only"
@@ -56,11 +56,6 @@ void thread_run(int i)
 	clear_below(world.thread[i].stack_pointer);
 	switch_stack(&explorer_stack, world.thread[i].stack_pointer);
 	running = -1;
-}
-
-bool thread_has_stack(int i)
-{
-	return world.thread[i].status < FINISHED;
 }
 
 bool explore_is_on(void)

@@ -6,7 +6,7 @@
  * A load may return any store from the thread's view on; a plain store may go before newer ones that the thread
  * has not seen. Left out: a load that sees a store which depends on that load (load buffering; RC11 forbids it);
  * a read-modify-write and a failed compare-and-swap see the newest store, as processors do. */
-#include "explore.h"
+#include "path.h"
 
 #undef malloc
 #undef calloc

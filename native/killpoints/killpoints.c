@@ -4,8 +4,10 @@
  *
  *   killpoints [--stride N] [OPERATION...]
  */
-#include "operations.h"
+#include "scenes.h"
 #include "step.h"
+
+extern const struct subject pushing, taking, changing_branches, coming_and_going;
 
 struct result {
 	uint64_t instructions, points, elsewhere, broken;
@@ -128,19 +130,6 @@ static int drain(shmring_consumer *m, uint64_t *got, uint64_t *again, unsigned *
 		NEED(shmring_release(m, l.first, l.end) == SHMRING_OK);
 	}
 	return status;
-}
-
-/* What the queue table shows of the operation's messages. */
-uint64_t visible_in_table(const shmring *r)
-{
-	struct shmring_row row;
-	uint64_t numbers = 0, number;
-
-	for (uint64_t i = 0; i < r->capacity; i++)
-		if (shmring_table_row(r, i, &row, &number, sizeof number) == SHMRING_OK && row.filled &&
-		    number < 64)
-			numbers |= BIT(number);
-	return numbers;
 }
 
 static void check_works(struct survivors *s)

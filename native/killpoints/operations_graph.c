@@ -1,5 +1,5 @@
 /* Branches that come and go, and whom they follow. */
-#include "operations.h"
+#include "scenes.h"
 
 /* What lies behind an open claim is the next one's. */
 static void enter_with_claim(struct victim *v)

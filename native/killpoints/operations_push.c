@@ -1,5 +1,5 @@
 /* Claiming and publishing. */
-#include "operations.h"
+#include "scenes.h"
 
 static void act_push(struct victim *v)
 {

@@ -2,7 +2,7 @@
 #include <dirent.h>
 
 #include "no_tmpfile.h"
-#include "operations.h"
+#include "scenes.h"
 
 static void enter_with_leases(struct victim *v)
 {

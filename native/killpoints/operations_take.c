@@ -1,5 +1,5 @@
 /* Taking, releasing, handing back; and what is overrun. */
-#include "operations.h"
+#include "scenes.h"
 
 static void build_exclusive(shmring *r)
 {

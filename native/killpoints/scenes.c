@@ -1,5 +1,5 @@
 /* What is there before an operation, and what the child has when its stepping begins. */
-#include "operations.h"
+#include "scenes.h"
 
 const struct shmring_branch_options earliest = {.start = SHMRING_EARLIEST};
 
@@ -100,4 +100,17 @@ void enter_producer(struct victim *v)
 void enter_consumer(struct victim *v)
 {
 	v->m = consumer_of(v->r, "b");
+}
+
+/* What the queue table shows of the operation's messages. */
+uint64_t visible_in_table(const shmring *r)
+{
+	struct shmring_row row;
+	uint64_t numbers = 0, number;
+
+	for (uint64_t i = 0; i < r->capacity; i++)
+		if (shmring_table_row(r, i, &row, &number, sizeof number) == SHMRING_OK && row.filled &&
+		    number < 64)
+			numbers |= BIT(number);
+	return numbers;
 }

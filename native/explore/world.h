@@ -10,8 +10,8 @@
  * words these are is found out on the way: when a word turns out to be shared
  * the exploration begins anew with it.
  */
-#ifndef EXPLORE_H
-#define EXPLORE_H
+#ifndef EXPLORE_WORLD_H
+#define EXPLORE_WORLD_H
 
 #include <errno.h>
 #include <inttypes.h>
@@ -131,8 +131,6 @@ struct cases {
 	size_t count;
 };
 
-extern const struct cases litmus_tests, cases_of_messages, cases_of_reading, cases_of_branches, cases_of_ends;
-
 /* A thread looks; what it finds it works on, or it waits until something that
  * it has seen since it began to look has changed. */
 void explore_look(void);
@@ -146,14 +144,6 @@ bool explore_sleep_on(const uint32_t *word); /* false: its deadline passed meanw
 bool explore_is_late(void); /* the deadline of who runs has passed, or does now */
 void explore_kill_handle(int handle); /* who has it dies: its locks fall */
 bool explore_spins(void); /* it has looked, and nothing of that has changed since */
-void explore_violation(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
-void explore_no_room(const char *what) __attribute__((noreturn)); /* says nothing about the core */
-
-#define MUST(condition)                                                                                           \
-	do {                                                                                                      \
-		if (!(condition))                                                                                 \
-			explore_violation("%s:%d: not true: %s", __FILE__, __LINE__, #condition);                 \
-	} while (0)
 
 /* threads.c */
 extern uint8_t stacks[THREADS][STACK];
@@ -161,7 +151,11 @@ extern int running; /* -1: the explorer */
 void thread_make(int i);
 void thread_run(int i); /* until it gives way */
 void give_way(void);
-bool thread_has_stack(int i);
+
+static inline bool thread_has_stack(int i)
+{
+	return world.thread[i].status < FINISHED;
+}
 
 /* accesses.c */
 extern bool more_is_shared; /* than was known when the exploration began */

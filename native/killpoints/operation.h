@@ -1,7 +1,7 @@
 /* What the child does while it is stepped, and what must be true after its
  * death at any point of it. */
-#ifndef KILLPOINTS_OPERATIONS_H
-#define KILLPOINTS_OPERATIONS_H
+#ifndef KILLPOINTS_OPERATION_H
+#define KILLPOINTS_OPERATION_H
 
 #include "check.h"
 
@@ -59,33 +59,10 @@ struct operation {
 	uint64_t behind; /* what "w" has still to see */
 };
 
-/* What acts on the six, as designated initializers. */
-#define PRODUCER(function) .build = build_six, .enter = enter_producer, .act = function
-#define CONSUMER(function) .build = build_six, .enter = enter_consumer, .act = function
-
 /* The operations on one subject, a file each. */
 struct subject {
 	const struct operation *operations;
 	size_t count;
 };
-
-extern const struct subject pushing, taking, changing_branches, coming_and_going;
-
-/* killpoints.c */
-uint64_t visible_in_table(const shmring *r); /* of the numbers */
-
-/* scenes.c */
-extern const struct shmring_branch_options earliest;
-void push_numbers(shmring *r, uint64_t from, uint64_t to);
-void subscribe(shmring *r, const char *name, struct shmring_branch_options o);
-void add_sleepers(shmring *r, struct shmring_branch_options o);
-int die_holding_four(void *path);
-void die(int (*job)(void *));
-void build_six(shmring *r);
-void build_followed(shmring *r);
-void build_orphan(shmring *r);
-void build_dead(shmring *r);
-void enter_producer(struct victim *v);
-void enter_consumer(struct victim *v);
 
 #endif
