@@ -1,11 +1,27 @@
-"""Sidecars: processes that answer requests from other processes, batch by batch."""
+"""Sidecars: processes that answer requests from other processes, batch by batch.
+
+A name is imported at its first use: who only looks at a sidecar needs no pyarrow.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from shmring.extras import need_pyarrow
 
-need_pyarrow("a sidecar, whose requests are Arrow batches,")
-
-from shmring.sidecars.client import Metrics, SidecarClient  # noqa: E402
-from shmring.sidecars.server import Sidecar, SidecarFunction, sidecar  # noqa: E402
-from shmring.sidecars.wire import Task  # noqa: E402
+if TYPE_CHECKING:
+    from shmring.sidecars.client import Metrics, SidecarClient
+    from shmring.sidecars.server import Sidecar, SidecarFunction, sidecar
+    from shmring.sidecars.wire import Task
 
 __all__ = ["Metrics", "Sidecar", "SidecarClient", "SidecarFunction", "Task", "sidecar"]
+
+_MODULES = {"Metrics": "client", "SidecarClient": "client", "Task": "wire"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    need_pyarrow("a sidecar, whose requests are Arrow batches,")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'server')}"), name)

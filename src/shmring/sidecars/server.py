@@ -20,6 +20,7 @@ from shmring._shmring import MAX_PARTICIPANTS
 from shmring.arguments import at_least_one
 from shmring.errors import (
     Contended,
+    LimitReached,
     NotARing,
     PermissionRefused,
     RingNotFound,
@@ -27,7 +28,7 @@ from shmring.errors import (
     SidecarUnavailable,
 )
 from shmring.sidecars.joint import Batching
-from shmring.sidecars.participants import SUPERVISOR
+from shmring.sidecars.participants import RESTART_SECONDS, RESTARTED, SUPERVISOR
 from shmring.sidecars.sizes import REQUEST
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
@@ -274,6 +275,8 @@ class Sidecar:
         self._options = [] if batching is None else batching.as_arguments()
         self._places: list[_Place] = []
         self._restarts = 0
+        self._restarted: list[float] = []  # when, lately
+        self._said_restarts: shmring.Producer | None = None
         self._pid = 0
         self._start_timeout = 0.0
         self._stop = threading.Event()
@@ -369,13 +372,26 @@ class Sidecar:
         while not self._stop.wait(_LOOK_EVERY):
             before, trouble = trouble, None
             try:
-                for place in self._places:
-                    self._restarts += place.look(self._start_timeout)
+                replaced = sum(place.look(self._start_timeout) for place in self._places)
+                if replaced:
+                    self._say_restarts(ring, replaced)
                 self._sweep(ring)
             except (OSError, ShmringError) as error:  # no descriptors, say: later perhaps
                 trouble = f'shmring: sidecar "{self.name}": cannot look for the dead: {error}'
                 if trouble != before:
                     print(trouble, file=sys.stderr, flush=True)
+
+    def _say_restarts(self, ring: shmring.Ring, replaced: int) -> None:
+        """Let who looks from outside see it, by the name of a participant."""
+        self._restarts += replaced
+        now = time.monotonic()
+        lately = [when for when in self._restarted if now - when < RESTART_SECONDS]
+        self._restarted = lately + replaced * [now]
+        if self._said_restarts is not None:
+            self._said_restarts.close()
+        with contextlib.suppress(LimitReached):  # workers need the room more
+            name = f"{RESTARTED}{self._restarts} {len(self._restarted)}"
+            self._said_restarts = ring.producer(name)
 
     def _sweep(self, ring: shmring.Ring) -> None:
         with contextlib.suppress(Contended):  # somebody else is at it
@@ -414,6 +430,7 @@ class Sidecar:
             self._sweep(ring)
             if self._supervisor is not None:
                 self._supervisor.close()
+            self._said_restarts = None
             if self._existing_ring:
                 ring.close()
             else:
