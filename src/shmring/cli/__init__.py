@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 import shmring
+from shmring.cli.check import check
 from shmring.cli.consume import consume
 from shmring.cli.demo import demo
 from shmring.cli.docs import docs
@@ -71,6 +72,7 @@ for _command in (
     sidecar,
     journal,
     ls,
+    check,
     gc,
     recover,
     drop_branch,
