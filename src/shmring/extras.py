@@ -1,4 +1,4 @@
-"""pyarrow, which a program that passes bytes does not need: asked for where it is used."""
+"""Packages that a program which passes bytes does not need: asked for where they are used."""
 
 from __future__ import annotations
 
@@ -11,20 +11,25 @@ from shmring.errors import MissingExtra
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["need_pyarrow", "pyarrow", "read_schema"]
+__all__ = ["need", "need_pyarrow", "pyarrow", "read_schema"]
 
 
-def need_pyarrow(what: str) -> None:
-    """Check that pyarrow is installed.
+def need(module: str, what: str, extra: str) -> None:
+    """Check that a package is installed.
 
     Raises
     ------
     MissingExtra : it is not; the text says what needs it, and how to get it
     """
-    if find_spec("pyarrow") is None:
+    if find_spec(module) is None:
         raise MissingExtra(
-            f"{what} needs pyarrow, which is not installed here: pip install 'shmring[arrow]'"
+            f"{what} needs {module}, which is not installed here: pip install 'shmring[{extra}]'"
         )
+
+
+def need_pyarrow(what: str) -> None:
+    """Check that pyarrow is installed, as `need` does."""
+    need("pyarrow", what, "arrow")
 
 
 def pyarrow(module: str, what: str) -> Any:
