@@ -11,7 +11,8 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from operator import itemgetter
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from shmring._shmring import JOURNAL_BRANCH
 from shmring.closing import Closing
@@ -31,7 +32,7 @@ __all__ = ["METRICS", "Metric", "Metrics", "PrometheusCollector", "observe"]
 
 Labels = tuple[str, ...]
 Kind = Literal["gauge", "counter"]
-Participants = dict[tuple[object, ...], ParticipantRecord]
+Counts = dict[tuple[object, ...], tuple[int, ...]]
 Samples = dict[str, dict[Labels, float]]
 
 
@@ -93,6 +94,8 @@ _COUNTED = {name: f"ring_{name}" for name in Counters.__annotations__} | {
     "overrun": "ring_lost_slots",
     "dropped": "ring_dropped_messages",
 }
+_counts = itemgetter(*_COUNTED)
+_NOTHING = (0,) * len(_COUNTED)
 
 
 class Metrics(Closing):
@@ -110,7 +113,7 @@ class Metrics(Closing):
         self._lock = threading.Lock()
         self._before: HostLook | None = None
         self._looked = 0.0
-        self._seen: Participants = {}
+        self._seen: Counts = {}
         self._counted: defaultdict[tuple[str, Labels], float] = defaultdict(float)
         self._samples: Samples = {}
         self._found: list[Finding] = []
@@ -173,7 +176,7 @@ class Metrics(Closing):
         samples: Samples,
         ring: RingLook,
         seen: Seen,
-        before: Participants,
+        before: Counts,
         passed: float,
     ) -> None:
         if ring.is_reply:
@@ -238,21 +241,20 @@ class Metrics(Closing):
         ring: str,
         seen: Seen,
         participant: ParticipantRecord,
-        before: Participants,
+        before: Counts,
     ) -> None:
         """Add what a participant has counted since the last look: its own counters go with it."""
-        seat, pid, joined = participant["seat"], participant["pid"], participant["joined_ns"]
-        key = (ring, seen.info.uuid, seat, pid, joined)
-        self._seen[key] = participant
-        known = before.get(key)
         role = participant["role"]
         if role not in ("producer", "consumer"):
             return
-        counters: Any = participant
-        earlier: Any = known or dict.fromkeys(_COUNTED, 0)
-        for counter, metric in _COUNTED.items():
-            gained = max(0, counters[counter] - earlier[counter])
-            self._counted[metric, (ring, role)] += gained
+        counts: tuple[int, ...] = _counts(participant)
+        identity = participant["seat"], participant["pid"], participant["joined_ns"]
+        key = (ring, seen.info.uuid, *identity)
+        self._seen[key] = counts
+        known = before.get(key, _NOTHING)
+        if counts != known:
+            for metric, value, was in zip(_COUNTED.values(), counts, known, strict=True):
+                self._counted[metric, (ring, role)] += max(0, value - was)
 
     def _forget(self, now: HostLook) -> None:
         """No series stays of a ring that is gone."""
