@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shmring.cli.check import subject
 from shmring.cli.options import Place
 from shmring.cli.output import clean, duration, make_table, show_status, size
-from shmring.cli.top import Rates, RingView, View
+from shmring.cli.top_ring import Rates, RingView, View
 from shmring.errors import ShmringError
 from shmring.host import RingLook, Seen
 from shmring.metrics import Metrics
