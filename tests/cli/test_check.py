@@ -502,7 +502,7 @@ def test_sidecar_that_loads_and_then_dies_again_and_again(
     (tmp_path / "loaded").touch()
     (tmp_path / "broken").unlink()
     until(lambda: "serves" in look_at_sidecar(name).words[0])
-    assert check(name)[0] == 1  # for five minutes
+    assert check(name)[0] == 1  # for a minute
 
 
 def test_sidecar_whose_processes_were_killed(
