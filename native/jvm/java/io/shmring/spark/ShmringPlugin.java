@@ -1,8 +1,8 @@
 package io.shmring.spark;
 
 import com.codahale.metrics.Gauge;
-import io.shmring.spark.sidecar.Attendant;
-import io.shmring.spark.sidecar.AttendantConfig;
+import io.shmring.spark.plugin.Attendant;
+import io.shmring.spark.plugin.AttendantConfig;
 import java.util.Map;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;

@@ -1,6 +1,12 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.CogroupInput;
+import io.shmring.spark.request.CogroupSide;
+import io.shmring.spark.request.CogroupSignature;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.SidecarTask;
+import io.shmring.spark.request.Signature;
 import java.io.Serializable;
 import java.util.List;
 import org.apache.spark.rdd.RDD;
@@ -16,8 +22,8 @@ import scala.collection.Iterator;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
+import scala.reflect.ClassTag;
 import scala.runtime.AbstractFunction2;
 
 /** applyInArrow or applyInPandas of cogroups, by a sidecar. */

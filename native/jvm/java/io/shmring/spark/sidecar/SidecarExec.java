@@ -1,6 +1,9 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.MapSignature;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.Signature;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.execution.SparkPlan;

@@ -1,6 +1,13 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.CogroupSide;
+import io.shmring.spark.request.GroupInput;
+import io.shmring.spark.request.GroupSignature;
+import io.shmring.spark.request.Input;
+import io.shmring.spark.request.MapSignature;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.Signature;
 import java.util.List;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;

@@ -1,10 +1,16 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Assigned;
+import io.shmring.spark.request.Input;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.SidecarMetrics;
+import io.shmring.spark.request.SidecarTask;
+import io.shmring.spark.request.Signature;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.execution.ExplainUtils;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;

@@ -1,6 +1,8 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.CogroupSide;
+import io.shmring.spark.request.SidecarCall;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;

@@ -1,6 +1,11 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.BatchSizes;
+import io.shmring.spark.request.ColumnInput;
+import io.shmring.spark.request.Input;
+import io.shmring.spark.request.RowInput;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.SidecarTask;
 import java.util.List;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -9,8 +14,8 @@ import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.SparkPlan;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
+import scala.reflect.ClassTag;
 
 /** A node over one child, whose rows or columns go. */
 abstract class SidecarUnaryNode extends SidecarNode {
