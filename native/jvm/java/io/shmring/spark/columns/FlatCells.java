@@ -60,7 +60,7 @@ abstract class FlatCells implements Cells {
     put(source, from, count, at, some);
   }
 
-  private void setNull(int at) {
+  final void setNull(int at) {
     long address = validity + (at >> 3);
     Platform.putByte(null, address, (byte) (Platform.getByte(null, address) & ~(1 << (at & 7))));
     nulls = true;
@@ -84,6 +84,15 @@ abstract class FlatCells implements Cells {
       nulls = false;
     }
   }
+
+  /** Where numbers are written. */
+  abstract long values();
+
+  /** A text or binary. */
+  abstract void put(Object base, long offset, int length, int at);
+
+  /** Of one that is null. */
+  abstract void skip(int at);
 
   abstract FieldVector vector();
 
@@ -109,6 +118,19 @@ abstract class FlatCells implements Cells {
       this.vector = vector;
       this.type = vector.getMinorType();
     }
+
+    @Override
+    long values() {
+      return values;
+    }
+
+    @Override
+    void put(Object base, long offset, int length, int at) {
+      throw new UnsupportedOperationException("numbers are written by their address");
+    }
+
+    @Override
+    void skip(int at) {}
 
     @Override
     FieldVector vector() {
@@ -213,6 +235,22 @@ abstract class FlatCells implements Cells {
       super(column);
       this.vector = vector;
       this.text = vector.getMinorType() == MinorType.VARCHAR;
+    }
+
+    @Override
+    long values() {
+      return 0;
+    }
+
+    @Override
+    void put(Object base, long offset, int length, int at) {
+      copy(base, offset, length);
+      skip(at);
+    }
+
+    @Override
+    void skip(int at) {
+      Platform.putInt(null, offsets + 4L * (at + 1), end);
     }
 
     @Override

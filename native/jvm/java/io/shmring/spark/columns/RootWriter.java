@@ -36,6 +36,15 @@ public final class RootWriter {
     return rows;
   }
 
+  Cells cells(int column) {
+    return columns[column];
+  }
+
+  /** One more, whose cells are written. */
+  void added() {
+    rows++;
+  }
+
   public void write(InternalRow row) {
     makeRoom(1);
     for (Cells column : columns) {
@@ -53,7 +62,8 @@ public final class RootWriter {
     rows += count;
   }
 
-  private void makeRoom(int count) {
+  /** Whether the cells lie elsewhere now. */
+  boolean makeRoom(int count) {
     if (count > capacity - rows) {
       if (count > MOST_ROWS - rows) {
         throw new RingException(
@@ -68,7 +78,9 @@ public final class RootWriter {
       for (Cells column : columns) {
         column.grow(capacity);
       }
+      return true;
     }
+    return false;
   }
 
   /** Makes a batch of what was written. */

@@ -1,68 +1,43 @@
 package io.shmring.spark.request;
 
-import io.shmring.sidecar.Answer;
-import io.shmring.sidecar.SidecarClient;
-import io.shmring.sidecar.SidecarException;
-import io.shmring.sidecar.Work;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.NoSuchElementException;
 import java.util.Optional;
-import org.apache.arrow.memory.BufferAllocator;
-import org.apache.spark.SparkEnv;
-import org.apache.spark.TaskContext;
-import org.apache.spark.TaskKilledException;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.util.ArrowUtils;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/**
- * The rows of a task's answers. Requests are sent as they are needed, so many ahead as the user
- * allows; the rows of an answer are read where they lie, and its place in the ring is free before the
- * next one is waited for.
- */
-final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
-  /** A batch takes at most one such part of a ring, so that others' find room beside it. */
-  private static final int PART = 8;
-
-  private final SidecarTask<?> task;
-  private final TaskContext context;
-  private final Input input;
-  private final BufferAllocator allocator;
-  private final Passage passage;
-  private Optional<SidecarClient> client = Optional.empty();
-  private Batches batches;
-  private Optional<Answer> answer = Optional.empty();
+/** The rows of a task's answers, each until the next one. */
+final class AnsweredRows implements Iterator<InternalRow> {
+  private final AnsweredBatches answers;
   private Iterator<UnsafeRow> rows = Collections.emptyIterator();
-  private long given; // that the metrics do not know of yet
   private InternalRow pending; // written, and not given out yet
-  private boolean finished;
-  private boolean closed;
 
-  <T> AnsweredRows(SidecarTask<T> task, Iterator<T> child, TaskContext context) {
-    this.task = task;
-    this.context = context;
-    this.passage = task.signature.begin(context.partitionId());
-    this.input = task.kind.of(child, passage);
-    this.allocator = // last: nobody closes what a constructor that throws has made
-        ArrowUtils.rootAllocator().newChildAllocator("shmring sidecar", 0, Long.MAX_VALUE);
+  AnsweredRows(AnsweredBatches answers) {
+    this.answers = answers;
   }
 
-  /** Another thread than the task's may read the rows, and the task may end meanwhile. */
+  /** A row is written while nobody can close the answers. */
   @Override
   public boolean hasNext() {
     if (pending == null) {
-      synchronized (this) {
-        while (!rows.hasNext() && !finished) {
-          leaveAnswer();
-          advanceOrEnd();
+      synchronized (answers) {
+        if (answers.isClosed()) {
+          return false;
         }
-        pending = rows.hasNext() ? rows.next() : null;
-        given += pending == null ? 0 : 1;
+        while (!rows.hasNext()) {
+          Optional<ColumnarBatch> piece = answers.next();
+          if (piece.isEmpty()) {
+            return false;
+          }
+          rows = answers.rows(piece.get());
+        }
+        pending = rows.next();
+        answers.count(1);
       }
     }
-    return pending != null;
+    return true;
   }
 
   @Override
@@ -73,132 +48,5 @@ final class AnsweredRows implements Iterator<InternalRow>, AutoCloseable {
     InternalRow row = pending;
     pending = null;
     return row;
-  }
-
-  private void advanceOrEnd() {
-    try {
-      advance();
-    } catch (InterruptedException error) {
-      Thread.currentThread().interrupt();
-      throw new TaskKilledException("interrupted while it waited for a sidecar");
-    }
-  }
-
-  /** Takes the next piece of the answers, and keeps as many requests under way as may be. */
-  private void advance() throws InterruptedException {
-    if (client.isEmpty() && !input.hasNext()) { // an empty partition troubles nobody
-      finish();
-      return;
-    }
-    SidecarClient sidecar = entered();
-    boolean wanted = true; // one before each answer that is there, so that the sidecar has work
-    while (wanted && sidecar.underWay() < task.call.inFlight() && batches.hasNext()) {
-      Batches.Vectors vectors = batches.next(sidecar.batchesWanted());
-      passage.sent(vectors);
-      sidecar.send(
-          batches.request(vectors), batches.rowsAtATime(), () -> batches.giveBack(vectors));
-      wanted = !sidecar.isAnswered();
-    }
-    if (sidecar.underWay() == 0) {
-      finish();
-      return;
-    }
-    answer = sidecar.next();
-    tell();
-    if (answer.isEmpty()) {
-      refuse(passage.ended());
-      return;
-    }
-    ColumnarBatch columns = passage.columns(answer.get().batch());
-    refuse(passage.answered(columns.numRows()));
-    rows = passage.receive(columns);
-  }
-
-  private void refuse(Optional<String> objection) {
-    objection.ifPresent(
-        why -> {
-          throw new SidecarException(
-              String.format("%s answered %s", client.orElseThrow().function(), why));
-        });
-  }
-
-  private SidecarClient entered() throws InterruptedException {
-    if (client.isEmpty()) {
-      SidecarCall call = task.call;
-      SidecarClient borrowed = Clients.borrow(call, this::checkTask);
-      client = Optional.of(borrowed);
-      borrowed.begin(
-          work(),
-          call.inFlight(),
-          call.waits(),
-          this::checkTask,
-          allocator,
-          schema -> refuse(passage.objection(schema)));
-      input.begin(borrowed);
-      batches =
-          new Batches(
-              input,
-              task.signature,
-              allocator,
-              new VectorMemory(context.taskMemoryManager()),
-              task.rowsPerBatch,
-              borrowed.requestRingBytes() / PART);
-    }
-    return client.get();
-  }
-
-  private Work work() {
-    String application = SparkEnv.get().conf().get("spark.app.id", "");
-    return new Work(
-        application, context.stageId(), context.partitionId(), context.taskAttemptId());
-  }
-
-  private void checkTask() {
-    if (context.isInterrupted() || context.isCompleted()) {
-      throw new TaskKilledException("ended while it waited for a sidecar");
-    }
-  }
-
-  private void leaveAnswer() {
-    rows = Collections.emptyIterator();
-    answer.ifPresent(Answer::close);
-    answer = Optional.empty();
-  }
-
-  /** Lets Spark's UI show what the task has done so far: its end may be far. */
-  private void tell() {
-    SidecarMetrics metrics = task.metrics;
-    metrics.add(client.orElseThrow().takeCounters());
-    metrics.outputRows().add(given);
-    given = 0;
-    if (batches != null) {
-      metrics.inputRows().add(batches.takeRows());
-      metrics.batches().add(batches.takeCount());
-    }
-  }
-
-  private void finish() {
-    finished = true;
-    close();
-  }
-
-  /** At the end of the rows or of the task, whichever comes first. */
-  @Override
-  public synchronized void close() {
-    if (closed) {
-      return;
-    }
-    closed = true;
-    finished = true;
-    leaveAnswer();
-    client.ifPresent(
-        sidecar -> {
-          tell();
-          Clients.giveBack(task.call, sidecar);
-        });
-    if (batches != null) {
-      batches.close();
-    }
-    allocator.close();
   }
 }

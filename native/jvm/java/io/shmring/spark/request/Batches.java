@@ -6,6 +6,7 @@ import io.shmring.spark.columns.RootWriter;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -58,23 +59,20 @@ final class Batches implements AutoCloseable {
   private final BufferAllocator allocator;
   private final VectorMemory memory;
   private final int mostRows;
-  private final long mostBytes;
+  private long mostBytes; // 0 before the client is known
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> free = new ArrayDeque<>();
+  private Optional<Vectors> ahead = Optional.empty(); // which the input writes already
   private long rows; // since they were taken
   private long count; // of batches, the same
   private int alone; // requests that still go so
 
-  /**
-   * @param mostBytes of a batch's rows with what is kept of them, unless one row alone has more
-   */
   Batches(
       Input input,
       Signature signature,
       BufferAllocator allocator,
       VectorMemory memory,
-      int mostRows,
-      long mostBytes) {
+      int mostRows) {
     this.input = input;
     this.schema = signature.columns();
     this.sent = signature.sent();
@@ -82,7 +80,20 @@ final class Batches implements AutoCloseable {
     this.allocator = allocator;
     this.memory = memory;
     this.mostRows = Math.min(mostRows, MOST_ROWS);
-    this.mostBytes = mostBytes;
+    input.writeTo(
+        () -> {
+          ahead = Optional.of(empty());
+          return ahead.get().writer;
+        });
+  }
+
+  /**
+   * Must be called before the first batch is asked for.
+   *
+   * @param bytes of a batch's rows with what is kept of them, unless one row alone has more
+   */
+  void limit(long bytes) {
+    mostBytes = bytes;
   }
 
   boolean hasNext() {
@@ -115,8 +126,8 @@ final class Batches implements AutoCloseable {
    * @param most where they may be joined at all
    */
   Vectors next(int most) {
-    Vectors vectors = free.isEmpty() ? make() : free.pop();
-    vectors.writer.reset();
+    Vectors vectors = ahead.orElseGet(this::empty);
+    ahead = Optional.empty();
     int joined = alone > 0 ? 1 : most;
     alone = Math.max(0, alone - 1);
     long begun = System.nanoTime();
@@ -133,6 +144,7 @@ final class Batches implements AutoCloseable {
         && bytes + input.bytes() <= Math.min(MOST_TOGETHER, mostBytes / 2)
         && System.nanoTime() - begun < READY_NANOS
         && goesOn());
+    input.cut(vectors.writer);
     vectors.filled = filled;
     rows += filled;
     count += batches;
@@ -150,9 +162,14 @@ final class Batches implements AutoCloseable {
     return more;
   }
 
-  private Vectors make() {
-    Vectors vectors = new Vectors(VectorSchemaRoot.create(schema, allocator));
-    all.add(vectors);
+  private Vectors empty() {
+    if (free.isEmpty()) {
+      Vectors vectors = new Vectors(VectorSchemaRoot.create(schema, allocator));
+      all.add(vectors);
+      return vectors;
+    }
+    Vectors vectors = free.pop();
+    vectors.writer.reset();
     return vectors;
   }
 

@@ -4,6 +4,7 @@ import io.shmring.sidecar.SidecarClient;
 import io.shmring.spark.columns.RootWriter;
 import java.io.Serializable;
 import java.util.Iterator;
+import java.util.function.Supplier;
 
 /** What a task's child gives, cut into batches. */
 public interface Input {
@@ -13,6 +14,16 @@ public interface Input {
   }
 
   boolean hasNext();
+
+  /**
+   * For an input that writes rows already when it is asked whether it has some.
+   *
+   * @param next gives an empty writer whenever one is needed
+   */
+  default void writeTo(Supplier<RootWriter> next) {}
+
+  /** The batch is made of what was written: what follows goes to another writer. */
+  default void cut(RootWriter writer) {}
 
   /** Says who sends the batches, before the first one is filled. */
   default void begin(SidecarClient client) {}

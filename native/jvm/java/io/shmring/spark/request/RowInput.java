@@ -9,9 +9,9 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 public final class RowInput implements Input {
   private final Iterator<InternalRow> rows;
   private final Passage.OfRows passage;
-  private UnsafeRow carried; // a row that did not fit into the batch before
+  private UnsafeRow next; // what goes of a row that was taken and did not fit the batch before
   private long bytes;
-  private long rowBytes; // of the last row, or of the one that is carried
+  private long rowBytes; // of the last row that was taken
 
   /**
    * @param passage of a signature that is for rows
@@ -21,9 +21,22 @@ public final class RowInput implements Input {
     this.passage = (Passage.OfRows) passage;
   }
 
+  /**
+   * @param first of the rows, which has been taken already
+   */
+  RowInput(InternalRow first, Iterator<InternalRow> rows, Passage passage) {
+    this(rows, passage);
+    send(first);
+  }
+
   @Override
   public boolean hasNext() {
-    return carried != null || rows.hasNext();
+    return next != null || rows.hasNext();
+  }
+
+  private void send(InternalRow row) {
+    next = passage.send(row);
+    rowBytes = next.getSizeInBytes() + (long) passage.kept();
   }
 
   @Override
@@ -31,17 +44,15 @@ public final class RowInput implements Input {
     bytes = 0;
     int written = 0;
     while (written < mostRows && bytes < mostBytes && hasNext()) {
-      UnsafeRow row = carried;
-      if (row == null) {
-        row = passage.send(rows.next());
-        rowBytes = row.getSizeInBytes() + (long) passage.kept();
+      if (next == null) {
+        send(rows.next());
       }
       if (writer.rows() > 0 && bytes + rowBytes > mostBytes) {
-        carried = row.copy();
+        next = next.copy();
         break;
       }
-      carried = null;
-      writer.write(row);
+      writer.write(next);
+      next = null;
       bytes += rowBytes;
       written++;
     }

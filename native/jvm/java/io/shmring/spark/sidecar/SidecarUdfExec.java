@@ -33,7 +33,7 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
       Seq<Expression> arguments,
       Seq<Attribute> results,
       SparkPlan child) {
-    super(call, child);
+    super(call, false, child);
     this.uses = uses;
     this.arguments = arguments;
     this.results = results;
