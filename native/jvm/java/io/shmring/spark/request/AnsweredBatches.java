@@ -77,8 +77,8 @@ public final class AnsweredBatches implements AutoCloseable {
     reader = Optional.of(Thread.currentThread());
   }
 
-  /** Counts rows that Spark has got. */
-  synchronized void count(int rows) {
+  /** Counts rows that Spark has got; the caller holds the monitor. */
+  void count(int rows) {
     given += rows;
   }
 
