@@ -23,7 +23,7 @@ void raise_overrun(struct consumer *self)
 	Py_XDECREF(error);
 }
 
-/* A message that was counted when it was taken cannot be read: none is there any more, too. */
+/* Raises for a message that was there when it was taken and cannot be read now. */
 void raise_not_read(struct ring *ring, int status, uint64_t position)
 {
 	if (status == SHMRING_UNAVAILABLE)
@@ -62,7 +62,7 @@ static void raise_empty(struct consumer *self, int64_t timeout)
 	char reason[EXPLANATION_BYTES];
 	PyObject *seconds;
 
-	if (timeout == 0) { /* a poll, which may be a hot loop: it wants an answer, no reasons */
+	if (timeout == 0) { /* a poll may be a hot loop: it gets an answer without reasons */
 		PyErr_Format(ring->state->empty, "no message for branch \"%U\" of ring \"%U\" now", self->branch,
 			     ring->label);
 		return;
@@ -78,7 +78,7 @@ static void raise_empty(struct consumer *self, int64_t timeout)
 PyObject *raise_end(struct consumer *self)
 {
 	return PyErr_Format(ring_of(&self->handle)->state->end_of_stream,
-			    "the stream has ended: branch \"%U\" of ring \"%U\" has come to an end marker",
+			    "the stream has ended: branch \"%U\" of ring \"%U\" has reached an end marker",
 			    self->branch, ring_of(&self->handle)->label);
 }
 
@@ -90,8 +90,8 @@ enum taking {
 	TAKING_DONE,
 };
 
-/* Messages, and `message` NULL: a batch says itself, when it is read, that one is damaged, which
- * must not cost the others. */
+/* Takes one message into `message`, or with NULL up to `messages` of them: reading a batch reports damage of
+ * a message, so that the others are not lost. */
 static inline int take_now(struct consumer *self, uint32_t messages, struct shmring_lease *lease,
 			   struct shmring_message *message)
 {
@@ -99,8 +99,8 @@ static inline int take_now(struct consumer *self, uint32_t messages, struct shmr
 		       : shmring_take(self->core, messages, UINT64_MAX, lease);
 }
 
-/* After a first try, which has said `status`: tries on. `ends` is what self->ends was when this thread
- * began: of threads that share a consumer the core tells one of an end. */
+/* Goes on after a first try, which answered `status`. `ends` is self->ends as this thread found it: the core
+ * tells only one of the threads that share a consumer of an end. */
 static enum taking take_on(struct consumer *self, uint32_t messages, int64_t timeout, uint64_t ends, int status,
 			   struct shmring_lease *lease, struct shmring_message *message)
 {
@@ -146,8 +146,8 @@ __attribute__((noinline)) static PyObject *copy_large(const struct shmring_messa
 	Py_END_ALLOW_THREADS return bytes;
 }
 
-/* The message as bytes, released. NULL without an exception at an end marker. No other thread has had its
- * turn when the first try is over, so self->ends is what it was. */
+/* Returns the message as bytes, released; NULL without an exception at an end marker. No other thread has run
+ * until the first try is over, so self->ends has not changed. */
 static inline PyObject *pop_bytes(struct consumer *self, int64_t timeout)
 {
 	struct shmring_lease lease;
@@ -203,7 +203,7 @@ PyObject *consumer_iternext(PyObject *op)
 	return consumer_usable(self) ? pop_bytes(self, FOREVER) : NULL;
 }
 
-/* A loop over a consumer. Each ends at an end marker, also where threads share it. */
+/* A loop over a consumer. Each loop ends at an end marker, also where threads share the consumer. */
 struct consumer_iterator {
 	PyObject ob_base;
 	struct consumer *consumer;
@@ -253,7 +253,7 @@ static PyType_Slot iterator_slots[] = {
 PyType_Spec consumer_iterator_spec =
     MADE_HERE("shmring.ConsumerIterator", struct consumer_iterator, iterator_slots);
 
-/* A lease of one message, or of up to `messages`, that a batch reads. */
+/* Returns a Lease of one message, or a Batch of up to `messages`. */
 static PyObject *take_lease(struct consumer *self, PyTypeObject *type, uint32_t messages, int64_t timeout)
 {
 	bool batch = type == ring_of(&self->handle)->state->batch;

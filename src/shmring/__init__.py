@@ -139,7 +139,7 @@ _LAZY_NAMES = {"Sidecar": "sidecars", "SidecarClient": "sidecars", "sidecar": "s
 
 
 def __getattr__(name: str) -> Any:
-    """What costs something to import comes when it is first asked for."""
+    """Import the modules that take time to import at their first use."""
     if name in _LAZY_MODULES:
         return import_module(f"shmring.{name}")
     if name in _LAZY_NAMES:
@@ -148,21 +148,21 @@ def __getattr__(name: str) -> Any:
 
 
 def get_include() -> str:
-    """The folder of shmring.h, for C and C++ programs.
+    """Return the folder of shmring.h, for C and C++ programs.
 
     Raises
     ------
-    FileNotFoundError : this installation came without it
+    FileNotFoundError : this installation has no header
     """
     return str(_first(_HERE / "include", *_source_tree("native/core/include")))
 
 
 def get_library() -> str:
-    """The path of libshmring.so, for C and C++ programs.
+    """Return the path of libshmring.so, for C and C++ programs.
 
     Raises
     ------
-    FileNotFoundError : this installation came without it
+    FileNotFoundError : this installation has no library
     """
     built = _source_tree("build/py/native/core/libshmring.so")
     return str(_first(_HERE / "lib" / "libshmring.so", *built))

@@ -1,4 +1,4 @@
-"""Arguments of a ring's calls, checked, as the core takes them."""
+"""Checks of the arguments of a ring's calls, which it converts for the core."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> 
 
 
 def at_least_one(what: str, value: object) -> int:
-    """An integer, also numpy's integers."""
+    """Check that this is an integer, Python's or numpy's, of at least 1."""
     if not isinstance(value, SupportsIndex):
         raise TypeError(f"{what} must be an int, not {value!r}")
     if index(value) < 1:

@@ -1,4 +1,4 @@
-"""pyarrow, which a program that passes bytes does not need: asked for where it is used."""
+"""Imports of pyarrow, at its first use: programs that pass bytes do not need it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def need_pyarrow(what: str) -> None:
 
     Raises
     ------
-    MissingExtra : it is not; the text says what needs it, and how to get it
+    MissingExtra : it is not; the text says why it is needed and how to install it
     """
     if find_spec("pyarrow") is None:
         raise MissingExtra(
@@ -33,7 +33,7 @@ def pyarrow(module: str, what: str) -> Any:
 
 
 def read_schema(serialized: bytes) -> pa.Schema:
-    """The Arrow schema that an IPC message holds."""
+    """Return the Arrow schema in an IPC message."""
     need_pyarrow("an Arrow schema")
     import pyarrow as pa
 

@@ -98,13 +98,13 @@ abstract class FlatCells implements Cells {
 
   abstract void enlarge();
 
-  /** Looks where the vector's buffers are now. */
+  /** Reads the present addresses of the vector's buffers. */
   abstract void locate();
 
   abstract void put(InternalRow row, int column, int at, boolean isNull);
 
   /**
-   * @param nulls whether some may be null
+   * @param nulls whether some values may be null
    */
   abstract void put(ColumnVector source, int from, int count, int at, boolean nulls);
 
@@ -176,7 +176,7 @@ abstract class FlatCells implements Cells {
       }
     }
 
-    /** Spark's bulk getters give the codes of such a column, not its values. */
+    /** Spark's bulk getters return the codes of such a column, not its values. */
     private static boolean isEncoded(ColumnVector source) {
       return source instanceof WritableColumnVector writable && writable.hasDictionary();
     }
@@ -327,7 +327,7 @@ abstract class FlatCells implements Cells {
       }
     }
 
-    /** Values that lie one behind the other, as whoever fills such a column mostly puts them. */
+    /** Copies values that lie one behind the other, as they mostly do. */
     private int putRun(WritableColumnVector source, int from, int most, int at, boolean nulls) {
       int start = source.getArrayOffset(from);
       int length = 0;

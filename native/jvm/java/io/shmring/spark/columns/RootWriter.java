@@ -11,7 +11,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /** Puts rows, or columns of other batches, into vectors. */
 public final class RootWriter {
   private static final int FIRST_ROWS = 1024;
-  /** Of a batch: the next power of two is no int. */
+  /** The most rows of a batch: the next power of two is not an int. */
   public static final int MOST_ROWS = 1 << 30;
 
 
@@ -31,7 +31,7 @@ public final class RootWriter {
     }
   }
 
-  /** How many there are. */
+  /** The number of rows. */
   public int rows() {
     return rows;
   }
@@ -53,7 +53,7 @@ public final class RootWriter {
     rows++;
   }
 
-  /** Some rows of a batch that has these columns. */
+  /** Writes some rows of a batch that has these columns. */
   public void copy(ColumnarBatch batch, int from, int count) {
     makeRoom(count);
     for (int i = 0; i < columns.length; i++) {
@@ -83,7 +83,7 @@ public final class RootWriter {
     return false;
   }
 
-  /** Makes a batch of what was written. */
+  /** Makes a batch of the rows that were written. */
   public void finish() {
     for (Cells column : columns) {
       column.finish(rows);
