@@ -26,6 +26,7 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 import shmring
+from shmring.arguments import at_least_one
 from shmring.arrow.batches import Piece, batches_of, decode_batch
 from shmring.errors import (
     Empty,
@@ -37,14 +38,16 @@ from shmring.errors import (
     TooManyLeases,
 )
 from shmring.names import REQUESTS
+from shmring.sidecars.batching import Batching, WrongRows
 from shmring.sidecars.calls import Calls
 from shmring.sidecars.combining import joined
 from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.heartbeat import INTERVAL, LOOK, Heartbeat, Request
-from shmring.sidecars.joint import Batching, Gathering, WrongRows, split
+from shmring.sidecars.joint import Gathering, split
 from shmring.sidecars.outbox import Client, Job, Push
 from shmring.sidecars.participants import LOADING
 from shmring.sidecars.raised import raised
+from shmring.sidecars.rings import remove_own, sweep
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.slices import batches_wanted, slices, together
 from shmring.sidecars.timed import Timed
@@ -70,14 +73,21 @@ _TRACEBACK_BYTES = 32_768
 
 
 def load_function(target: str) -> Function:
-    """The function that ``module:function`` names.
-
-    A class is instantiated (once a worker: the place to load a model) and the
-    instance is called with each batch.
+    """The function that ``module:function`` names, ready to be called with each batch.
 
     Raises
     ------
     ValueError : no such function, or not callable
+    """
+    return _instantiated(find_function(target), target)
+
+
+def find_function(target: str) -> Function | type:
+    """What ``module:function`` names, a class as it is.
+
+    Raises
+    ------
+    ValueError : there is no such name
     """
     import importlib
 
@@ -89,6 +99,11 @@ def load_function(target: str) -> Function:
         if not hasattr(function, part):
             raise ValueError(f"module {module_name} has no {attribute}")
         function = getattr(function, part)
+    return function
+
+
+def _instantiated(function: Any, target: str) -> Function:
+    """The instance of a class (one a worker: the place to load a model), or the function."""
     if isinstance(function, type):
         function = cast("Any", function)()
     if not callable(function):
@@ -495,11 +510,12 @@ def _await_entry(take: Callable[[], Entry]) -> Entry:
             time.sleep(LOOK)
 
 
-def _end_with(parent: int) -> None:
-    """End this process, whatever it is at, soon after its parent."""
+def _end_with(parent: int, sidecar: str) -> None:
+    """End this process, whatever it is at, soon after its parent, and leave no ring."""
     while os.getppid() == parent:
         time.sleep(LOOK)
     time.sleep(_FAREWELL)
+    remove_own(sidecar)
     os._exit(1)
 
 
@@ -513,40 +529,56 @@ def _batching(function: Function, arguments: list[str]) -> Batching | None:
 def main(arguments: list[str]) -> int:
     """``python -m shmring.sidecars.worker TARGET NAME PARENT READY [ROWS WAIT]``.
 
-    READY is a file descriptor into which a byte is written when the function is loaded. ROWS and
-    WAIT are those of :class:`~shmring.sidecars.joint.Batching`.
+    READY is a file descriptor into which a line is written when the function is found, with the
+    number of workers that its decorator says, and an empty one when it is loaded. ROWS and WAIT are
+    those of :class:`~shmring.sidecars.batching.Batching`.
     """
     # Ctrl-C in a terminal reaches the whole group: the supervisor ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     target, name, parent, ready = arguments[0], arguments[1], int(arguments[2]), int(arguments[3])
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent, name), daemon=True).start()
     sys.path.insert(0, os.getcwd())
-    # Clients that wait see by it what they wait for. Its handle goes too, for else the worker would
-    # be two participants: a handle that already has a role becomes another one for the next.
-    waiting = _await_entry(lambda: shmring.attach(request_ring_name(name)))
-    loading = _await_entry(lambda: waiting.producer(LOADING + target))
     try:
-        function = load_function(target)
-    except Exception as error:
+        _serve(target, name, parent, ready, arguments[4:])
+    except Exception as error:  # before it served
         sys.stderr.write(raised(error))
         return 1
-    ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))
-    worker = Worker(function, target, ring, parent, _batching(function, arguments[4:]))
-    loading.close()
-    waiting.close()
+    finally:
+        if os.getppid() != parent:  # nobody else will
+            sweep(name)
+    return 0
+
+
+def _serve(target: str, name: str, parent: int, ready: int, options: list[str]) -> None:
+    # Clients that wait see by it what they wait for. Its handle goes too, for else the worker would
+    # be two participants: a handle that already has a role becomes another one for the next.
+    with (
+        _await_entry(lambda: shmring.attach(request_ring_name(name))) as waiting,
+        _await_entry(lambda: waiting.producer(LOADING + target)),
+    ):
+        found = find_function(target)
+        workers = at_least_one("workers", getattr(found, "__sidecar_workers__", 1))
+        _tell(ready, b"%d\n" % workers)
+        function = _instantiated(found, target)
+        ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))
+        worker = Worker(function, target, ring, parent, _batching(function, options))
 
     def stop(number: int, frame: object) -> None:
         worker.stop()
 
     signal.signal(signal.SIGTERM, stop)
-    os.write(ready, b"1")
+    _tell(ready, b"\n")
     os.close(ready)
     try:
         worker.run()
     except BaseException:
         traceback.print_exc()
         os._exit(1)
-    return 0
+
+
+def _tell(ready: int, what: bytes) -> None:
+    with suppress(BrokenPipeError):  # the supervisor is gone, and the worker soon
+        os.write(ready, what)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 package io.shmring.spark.plugin;
 
 import com.fasterxml.jackson.databind.ObjectMapper;
-import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.util.ArrayList;
 import java.util.List;
@@ -19,15 +18,6 @@ public final class AttendantConfig {
   private static final String COMMAND = "command";
   private static final String SLOTS = "slots";
   private static final String SHARED = "shared";
-
-  /** What only a function has, and what `shmring sidecar` calls that. */
-  private static final Map<String, String> OF_FUNCTION =
-      Map.of(
-          "workers", "--workers",
-          SLOTS, "--slots",
-          "timeout", "--timeout",
-          "maxBatchRows", "--max-batch-rows",
-          "maxWaitMs", "--max-wait-ms");
 
   private static final Set<String> OF_SIDECAR =
       Set.of(
@@ -134,24 +124,11 @@ public final class AttendantConfig {
       throw new IllegalArgumentException(
           "spark.shmring.sidecar." + name + " wants one of .function and .command");
     }
-    json.put(SHARED, Boolean.parseBoolean(sidecar.get(SHARED)));
     if (command != null) {
       json.put(COMMAND, command); // the attendant splits it as a shell would
-      return;
+    } else {
+      sidecar.forEach(json::put); // the attendant reads the numbers
     }
-    ArrayNode words = json.putArray(COMMAND);
-    List.of(python, "-m", "shmring", "sidecar", function, "--name", name).forEach(words::add);
-    OF_FUNCTION.forEach(
-        (key, option) -> {
-          if (sidecar.containsKey(key)) {
-            words.add(option).add(sidecar.get(key));
-          }
-        });
-    String slots = sidecar.getOrDefault(SLOTS, "");
-    if (slots.isEmpty()) {
-      json.putObject("ring").putNull(SLOTS);
-    } else if (slots.matches("\\d{1,18}")) { // or else, as 64k, for the sidecar alone to read
-      json.putObject("ring").put(SLOTS, Long.parseLong(slots));
-    }
+    json.put(SHARED, Boolean.parseBoolean(sidecar.get(SHARED)));
   }
 }
