@@ -1,7 +1,7 @@
 /* Waking those who wait.
  *
  * Whoever changes something passes a light barrier and looks for sleepers (wake.h).
- * How they come to sleep: wait.c. docs/protocol.md, P9.
+ * How they come to sleep: waiter.c. docs/protocol.md, P9.
  */
 #include <limits.h>
 #include <linux/futex.h>
