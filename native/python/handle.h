@@ -55,6 +55,10 @@ struct handle {
 	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
 	size_t pins; /* one until it is closed, threads without the GIL, handles above, exported memory */
 	bool closed;
+	/* Of tasks of an event loop, see wait.c. */
+	uint8_t misses; /* tries in a row to await it by asking again and again, all in vain */
+	uint8_t skips; /* so many waits without such a try */
+	uint8_t streak; /* calls in a row that had not to wait */
 	bool visited; /* the ring is closing it, and its memory stays till then; under the ring's guard, */
 	bool collected; /* and so is this: whoever visits it frees it */
 };
@@ -123,6 +127,9 @@ enum retry {
 	RETRY_AGAIN = 1,
 };
 
+/* Calls that need not wait are as many in a row before the loop's other tasks have their turn. */
+#define STREAK 64
+
 /* Waits in the core, without the GIL. */
 typedef int wait_function(struct handle *handle, uint64_t wanted, int64_t deadline);
 
@@ -185,6 +192,9 @@ static inline void handle_init(struct handle *handle, struct handle *below, int 
 	handle->interrupt = NULL;
 	handle->pins = 1;
 	handle->closed = false;
+	handle->misses = 0;
+	handle->skips = 0;
+	handle->streak = 0;
 	handle->visited = false;
 	handle->collected = false;
 	if (below)

@@ -122,7 +122,7 @@ static bool sleep_for_any(struct any *a, int64_t until)
 		until = now + TURN_NS;
 	for (uint32_t i = 0; i < n; i++) {
 		struct waiter w = waiter_of(in_turn(a, i));
-		uint32_t seen, *word = announce(&w, w.slots, &seen);
+		uint32_t seen, *word = announce_sleep(&w, w.slots, &seen);
 
 		words[i] = (struct word){.value = seen, .address = (uintptr_t)word, .flags = WORD_32};
 		asymmetric |= w.ring->asymmetric;

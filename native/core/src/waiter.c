@@ -78,7 +78,7 @@ bool is_alone(const shmring_consumer *m)
 }
 
 /* Before a heavy barrier. The word to sleep on, and in *seen the value that it is to have still. */
-uint32_t *announce(const struct waiter *w, uint64_t slots, uint32_t *seen)
+uint32_t *announce_sleep(const struct waiter *w, uint64_t slots, uint32_t *seen)
 {
 	struct cursors *c = w->ring->cursors;
 	uint32_t *word;
@@ -105,7 +105,7 @@ bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
 
 	if (ns <= 0)
 		return true;
-	word = announce(w, slots, &seen);
+	word = announce_sleep(w, slots, &seen);
 	heavy_barrier(w->ring->asymmetric);
 	if (ready(w, slots) || is_interrupted(w))
 		return true;

@@ -26,7 +26,7 @@ struct waiter {
 bool is_interrupted(const struct waiter *waiter);
 bool ready(const struct waiter *waiter, uint64_t slots);
 bool is_alone(const shmring_consumer *consumer);
-uint32_t *announce(const struct waiter *waiter, uint64_t slots, uint32_t *seen);
+uint32_t *announce_sleep(const struct waiter *waiter, uint64_t slots, uint32_t *seen);
 bool sleep_once(const struct waiter *waiter, uint64_t slots, int64_t ns);
 void look_for_all(const struct waiter *waiter, int64_t interval);
 int64_t slice(const struct waiter *waiter, int64_t now);
