@@ -58,7 +58,7 @@ struct handle {
 	/* Of tasks of an event loop, see wait.c. */
 	uint8_t misses; /* tries in a row to await it by asking again and again, all in vain */
 	uint8_t skips; /* so many waits without such a try */
-	uint8_t streak; /* calls in a row that had not to wait */
+	uint16_t streak; /* calls in a row that had not to wait */
 	bool visited; /* the ring is closing it, and its memory stays till then; under the ring's guard, */
 	bool collected; /* and so is this: whoever visits it frees it */
 };
@@ -128,7 +128,7 @@ enum retry {
 };
 
 /* Calls that need not wait are as many in a row before the loop's other tasks have their turn. */
-#define STREAK 64
+#define STREAK 256
 
 /* Waits in the core, without the GIL. */
 typedef int wait_function(struct handle *handle, uint64_t wanted, int64_t deadline);

@@ -178,8 +178,8 @@ def _set(future: asyncio.Future[bool], value: bool) -> None:
         future.set_result(value)
 
 
-def _check(timeout: float | None) -> None:
-    if timeout is not None and not timeout >= 0:
+def _check(timeout: float) -> None:
+    if not timeout >= 0:
         raise ValueError(f"timeout must be None or at least 0 seconds, not {timeout}")
 
 
@@ -191,7 +191,8 @@ async def until_ready(handle: Handle, slots: int, timeout: float | None) -> bool
     """Wait until it is worth trying; False: time is up."""
     import asyncio
 
-    _check(timeout)
+    if timeout is not None:
+        _check(timeout)
     if wait_any([(handle, slots)], 0, WAIT_FUTEX, None, 0):
         return True
     loop = asyncio.get_running_loop()
@@ -258,14 +259,11 @@ def _tell_of_end(consumer: Consumer) -> None:
 # --- methods of consumers -------------------------------------------------------------------------
 
 
-async def _take(consumer: Consumer, ends: int | None, timeout: float | None) -> bytes:
-    _check(timeout)
+async def _take_later(
+    consumer: Consumer, found: EllipsisType | None, ends: int, timeout: float | None
+) -> bytes:
     try:
-        found = take_now(consumer, ends)
-        if found is not None and found is not ...:
-            return found
-        heard = ends_of(consumer) if ends is None else ends
-        return await _later(consumer, lambda: take_now(consumer, heard), found, 0, timeout)
+        return await _later(consumer, lambda: take_now(consumer, ends), found, 0, timeout)
     except EndOfStream:
         _tell_of_end(consumer)
         raise
@@ -284,7 +282,16 @@ async def _get(self: Consumer, *, timeout: float | None = None) -> bytes:
     ------
     as pop()
     """
-    return await _take(self, None, timeout)
+    if timeout is not None:
+        _check(timeout)
+    try:
+        found = take_now(self, None)
+    except EndOfStream:
+        _tell_of_end(self)
+        raise
+    if found is None or found is ...:
+        return await _take_later(self, found, ends_of(self), timeout)
+    return found
 
 
 async def _ready(self: Consumer, *, timeout: float | None = None) -> bool:
@@ -319,9 +326,13 @@ class Messages(AsyncIterator[bytes]):
 
     async def __anext__(self) -> bytes:
         try:
-            return await _take(self._consumer, self._ends, None)
+            found = take_now(self._consumer, self._ends)
+            if found is None or found is ...:
+                return await _take_later(self._consumer, found, self._ends, None)
         except EndOfStream:
+            _tell_of_end(self._consumer)
             raise StopAsyncIteration from None
+        return found
 
 
 def _aiter(self: Consumer) -> Messages:
@@ -358,12 +369,13 @@ async def _put(
     ------
     as push()
     """
-    _check(timeout)
+    if timeout is not None:
+        _check(timeout)
     found = push_now(self, data, kind, align)
-    if found is not None and found is not ...:
-        return found
-    slots = slots_for(memoryview(data).nbytes, align is not None)
-    return await _later(self, lambda: push_now(self, data, kind, align), found, slots, timeout)
+    if found is None or found is ...:
+        slots = slots_for(memoryview(data).nbytes, align is not None)
+        return await _later(self, lambda: push_now(self, data, kind, align), found, slots, timeout)
+    return found
 
 
 async def _put_end(self: Producer, *, timeout: float | None = None) -> int:
