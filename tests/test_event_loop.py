@@ -220,10 +220,10 @@ def test_a_busy_consumer_lets_other_tasks_run(ring, run):
             for _ in range(1000):
                 await out.put(b"x")
             before = turns
-            assert before > 5
+            assert before >= 3
             for _ in range(1000):
                 await inp.get()
-            assert turns > before + 5
+            assert turns >= before + 3
             other.cancel()
 
     run(main())
