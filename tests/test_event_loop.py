@@ -267,6 +267,20 @@ def test_loops_in_several_threads_share_a_ring(ring, thread):
 # --- cancelling -----------------------------------------------------------------------------------
 
 
+def test_a_consumer_that_is_closed_has_left_although_a_task_was_cancelled(ring, run):
+    async def main():
+        for _ in range(100):
+            with ring.consumer("a", exclusive=True) as inp:
+                task = asyncio.create_task(inp.get())
+                await waits(task)
+                task.cancel()
+                await asyncio.wait([task])
+            with ring.consumer("a", exclusive=True) as inp, pytest.raises(shmring.Empty):
+                await inp.get(timeout=0.001)
+
+    run(main())
+
+
 PUSHES = """
 import random, sys, time
 import shmring

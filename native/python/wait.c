@@ -79,7 +79,12 @@ static bool pin(struct handle *handle)
 {
 	bool closed;
 
-	WITH_GUARD(handle, if (!(closed = handle->closed)) handle_pin(handle));
+	WITH_GUARD(
+	    handle, if (!(closed = handle->closed)) {
+		    handle_pin(handle);
+		    (void)awaited_changed(handle, 1);
+		    handle->awaited_in = getpid();
+	    });
 	return !closed;
 }
 
@@ -94,7 +99,10 @@ static bool is_closed(struct handle *handle)
 static void let_go(struct list *list)
 {
 	for (uint32_t i = 0; i < list->count; i++) {
-		handle_let_go((struct handle *)list->handles[i]);
+		struct handle *handle = (struct handle *)list->handles[i];
+
+		handle_let_go(handle);
+		(void)awaited_changed(handle, (size_t)-1);
 		Py_DECREF(list->handles[i]);
 	}
 	PyMem_Free(list->handles);
@@ -268,13 +276,12 @@ enum { MOST_MISSES = 6 };
 PyObject *should_try(PyObject *module, PyObject *op)
 {
 	struct handle *handle = handle_of(module, op);
+	bool now = false;
 
 	if (!handle)
 		return NULL;
-	if (handle->skips == 0)
-		Py_RETURN_TRUE;
-	handle->skips--;
-	Py_RETURN_FALSE;
+	WITH_GUARD(handle, if (handle->skips) handle->skips--; else now = true);
+	return PyBool_FromLong(now);
 }
 
 PyObject *has_tried(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
@@ -283,10 +290,8 @@ PyObject *has_tried(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 
 	if (!handle)
 		return NULL;
-	if (Py_IsTrue(args[1]))
-		handle->misses = 0;
-	else if (handle->misses < MOST_MISSES)
-		handle->misses++;
-	handle->skips = (uint8_t)((1 << handle->misses) - 1);
+	WITH_GUARD(handle, if (Py_IsTrue(args[1])) handle->misses = 0;
+		   else if (handle->misses < MOST_MISSES) handle->misses++;
+		   handle->skips = (uint8_t)((1 << handle->misses) - 1));
 	Py_RETURN_NONE;
 }

@@ -75,8 +75,8 @@ class _Watch:
         future: asyncio.Future[bool] = self.loop.create_future()
         self._tasks.setdefault(handle, deque()).append(future)
         timer = None if deadline is None else self.loop.call_at(deadline, _set, future, False)
-        self._arm(handle, slots)
         try:
+            self._arm(handle, slots)
             return await future
         except BaseException:
             if future.done() and not future.cancelled():
