@@ -80,12 +80,15 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 extern PyType_Spec batch_spec;
 
 /* take.c */
+void raise_empty(struct consumer *consumer, int64_t timeout);
 void raise_overrun(struct consumer *consumer);
 void raise_not_read(struct ring *ring, int status, uint64_t position);
 PyObject *raise_end(struct consumer *consumer);
 PyObject *consumer_pop(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *consumer_lease(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *consumer_lease_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *consumer_ends_of(PyObject *module, PyObject *consumer);
+PyObject *consumer_take_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *consumer_iter(PyObject *self);
 PyObject *consumer_iternext(PyObject *self);
 extern PyType_Spec consumer_iterator_spec;

@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "handle.h"
 
@@ -9,6 +10,13 @@
 #define CONTENDED_SPIN 32
 /* Even a call that does not wait tries this long to get its turn. */
 #define CONTENDED_GRACE_NS 10000000
+/* So long does close() stand by for a thread that is told to let go. */
+#define MOST_NAPS 2000
+
+static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
+{
+	return nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
 
 /* --- lifetime ---------------------------------------------------------------------- */
 
@@ -117,11 +125,21 @@ static void close_above(struct handle *handle)
 	}
 }
 
+/* An event loop's thread, which waits for this one among others, has let go of it when close()
+ * returns: whoever closed it may join again at once. */
+static void stand_by_for_waiters(struct handle *handle)
+{
+	for (int i = 0; i < MOST_NAPS && awaited_changed(handle, 0) && handle->awaited_in == getpid(); i++)
+		(void)handle_wait(handle, nap, 0, 0);
+}
+
 int handle_shut(struct handle *handle)
 {
 	handle->closed = true;
-	if (handle->interrupt && pins_changed(handle, 0) > 1)
+	if (handle->interrupt && pins_changed(handle, 0) > 1) {
 		handle->interrupt(handle);
+		stand_by_for_waiters(handle);
+	}
 	if (on_ring(handle))
 		WITH_GUARD(handle->below, unlink_above(handle));
 	close_above(handle);
@@ -208,11 +226,6 @@ int64_t deadline_after(int64_t timeout)
 static int yield(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
 {
 	return sched_yield();
-}
-
-static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
-{
-	return nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
 }
 
 /* Gives another thread or process time to finish its step. */

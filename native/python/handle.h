@@ -44,6 +44,8 @@
 #ifndef SHMRING_BINDING_HANDLE_H
 #define SHMRING_BINDING_HANDLE_H
 
+#include <sys/types.h>
+
 #include "state.h"
 
 struct handle {
@@ -55,7 +57,13 @@ struct handle {
 	int (*finish)(struct handle *); /* closes the core's handle; a status */
 	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
 	size_t pins; /* one until it is closed, threads without the GIL, handles above, exported memory */
+	size_t awaited; /* pins of threads that wait for this one among others */
+	pid_t awaited_in; /* the process of the last of them: a child has no such thread */
 	bool closed;
+	/* Of tasks of an event loop, see wait.c. */
+	uint8_t misses; /* tries in a row to await it by asking again and again, all in vain */
+	uint8_t skips; /* so many waits without such a try */
+	uint16_t streak; /* calls in a row that had not to wait */
 	bool visited; /* the ring is closing it, and frees it if it is `collected` meanwhile; */
 	bool collected; /* both are under the ring's guard */
 };
@@ -124,6 +132,9 @@ enum retry {
 	RETRY_AGAIN = 1,
 };
 
+/* Calls that need not wait are as many in a row before the loop's other tasks have their turn. */
+#define STREAK 256
+
 /* Waits in the core, without the GIL. */
 typedef int wait_function(struct handle *handle, uint64_t wanted, int64_t deadline);
 
@@ -149,12 +160,22 @@ enum retry handle_retry(struct handle *handle, int status, struct wait_state *wa
 			uint64_t wanted);
 
 #ifdef Py_GIL_DISABLED
+static inline size_t awaited_changed(struct handle *handle, size_t by)
+{
+	return __atomic_add_fetch(&handle->awaited, by, __ATOMIC_ACQ_REL);
+}
+
 /* The thread that drops the last pin sees all that the others did before they dropped theirs. */
 static inline size_t pins_changed(struct handle *handle, size_t by)
 {
 	return __atomic_add_fetch(&handle->pins, by, __ATOMIC_ACQ_REL);
 }
 #else
+static inline size_t awaited_changed(struct handle *handle, size_t by)
+{
+	return handle->awaited += by;
+}
+
 static inline size_t pins_changed(struct handle *handle, size_t by)
 {
 	return handle->pins += by;
@@ -186,6 +207,10 @@ static inline void handle_init(struct handle *handle, struct handle *below, int 
 	handle->interrupt = NULL;
 	handle->pins = 1;
 	handle->closed = false;
+	handle->awaited = 0;
+	handle->misses = 0;
+	handle->skips = 0;
+	handle->streak = 0;
 	handle->visited = false;
 	handle->collected = false;
 	if (below)

@@ -2,7 +2,10 @@
 #include "arrow_layout.h"
 #include "items.h"
 #include "mapped.h"
+#include "consumers.h"
+#include "producers.h"
 #include "ring.h"
+#include "wait.h"
 
 /* --- calls ------------------------------------------------------------------------- */
 
@@ -195,6 +198,20 @@ static PyMethodDef functions[] = {
      "map_batch(lease, layout, head, copy, every_offset, import_batch, schema): return import_batch(address, "
      "schema) for the ArrowArray over a message, or None if the message is not `head` and one batch of the "
      "layout, or is damaged"},
+    {"wait_any", FASTCALL(wait_for_any), METH_FASTCALL,
+     "wait_any([(consumer or producer, slots)], timeout, strategy, bell, rung) -> [consumer or producer]: those "
+     "with which it is worth trying, or that are closed; none: no time is left, or the bell was rung"},
+    {"take_now", FASTCALL(consumer_take_now), METH_FASTCALL,
+     "take_now(consumer, ends): a message; None: there is none; Ellipsis: let others have their turn first"},
+    {"ends_of", consumer_ends_of, METH_O, "ends_of(consumer): of how many ends of the stream it has been told"},
+    {"push_now", FASTCALL(producer_push_now), METH_FASTCALL,
+     "push_now(producer, data, kind, align): message_id; None and Ellipsis as of take_now()"},
+    {"decline", decline, METH_O,
+     "decline(consumer or producer): a wait has said that it is ready, and is not used"},
+    {"give_up", FASTCALL(give_up), METH_FASTCALL, "give_up(consumer or producer, timeout): raise Empty or Full"},
+    {"should_try", should_try, METH_O,
+     "should_try(consumer or producer): whether to ask again and again for a moment before a wait"},
+    {"has_tried", FASTCALL(has_tried), METH_FASTCALL, "has_tried(consumer or producer, found): how that went"},
     {"pack", pack_items, METH_O,
      "pack(items) -> (buffers to be written, table); items: bytes, a uint8 array of shape (n, k) or "
      "Arrow binary"},
@@ -231,6 +248,7 @@ static const struct {
     {&batch_spec, offsetof(struct state, batch), "Batch"},
     {&view_spec, offsetof(struct state, view), "View"},
     {&arrow_layout_spec, offsetof(struct state, arrow_layout), "ArrowLayout"},
+    {&bell_spec, offsetof(struct state, bell), "Bell"},
 };
 
 #define CORE(name) {#name, SHMRING_##name}

@@ -68,6 +68,7 @@ enum retry producer_retry(struct producer *producer, int status, uint64_t slots,
 PyObject *raise_full(struct producer *producer, const struct wait_state *waiting);
 PyObject *producer_full(struct producer *producer, uint64_t messages, const struct wait_state *waiting);
 PyObject *producer_push(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *producer_push_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *producer_push_end(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* rows.c */

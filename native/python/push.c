@@ -242,6 +242,54 @@ PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, P
 	return PyLong_FromLongLong((long long)message_id);
 }
 
+/* For an event loop: the message's number; None: the ring is full; Ellipsis: others are to have their turn. */
+static PyObject *push_in_turn(struct producer *self, const struct pushing *m)
+{
+	struct wait_state waiting = {.timeout = 0};
+	uint64_t message_id = 0;
+	int status;
+
+	if (!producer_usable(self) || (m->align >= 0 && !producer_fits(self, shmring_slots_for(m->length, true))))
+		return NULL;
+	if (++self->handle.streak > STREAK) {
+		self->handle.streak = 0;
+		return Py_NewRef(Py_Ellipsis);
+	}
+	while ((status = push_now(self, m, &message_id))) {
+		enum retry retry =
+		    producer_retry(self, status, shmring_slots_for(m->length, m->align >= 0), &waiting);
+
+		if (retry == RETRY_RAISED)
+			return NULL;
+		if (retry == RETRY_OVER) {
+			self->handle.streak = 0;
+			Py_RETURN_NONE;
+		}
+	}
+	return PyLong_FromUnsignedLongLong(message_id);
+}
+
+GUARDED_CALL(push_in_turn, self, (struct producer * self, const struct pushing *m), (self, m));
+
+/* push_now(producer, data, kind, align) */
+PyObject *producer_push_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct state *state = PyModule_GetState(module);
+	struct pushing m = {.align = -1};
+	PyObject *result;
+	Py_buffer buffer;
+
+	if (nargs != 4 || !PyObject_TypeCheck(args[0], state->producer))
+		return PyErr_Format(PyExc_TypeError, "push_now() takes a producer, data, a kind and an alignment");
+	if (!parse_kind(args[2], &m.kind) || !parse_align(args[3], &m.align) || !get_bytes(args[1], &buffer))
+		return NULL;
+	m.data = buffer.buf;
+	m.length = (size_t)buffer.len;
+	result = GUARDED(push_in_turn)((struct producer *)args[0], &m);
+	PyBuffer_Release(&buffer);
+	return result;
+}
+
 PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
 	struct producer *self = (struct producer *)op;

@@ -41,6 +41,7 @@ struct state {
 	PyTypeObject *batch;
 	PyTypeObject *view;
 	PyTypeObject *arrow_layout;
+	PyTypeObject *bell;
 	PyObject *errors[ERROR_CLASSES]; /* in the order of status.c */
 	PyObject *full;
 	PyObject *empty;

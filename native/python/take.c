@@ -56,7 +56,7 @@ static enum retry consumer_retry(struct consumer *self, int status, struct wait_
 	return retry != RETRY_RAISED && !consumer_usable(self) ? RETRY_RAISED : retry;
 }
 
-static void raise_empty(struct consumer *self, int64_t timeout)
+void raise_empty(struct consumer *self, int64_t timeout)
 {
 	struct ring *ring = ring_of(&self->handle);
 	char reason[EXPLANATION_BYTES];
@@ -146,29 +146,37 @@ __attribute__((noinline)) static PyObject *copy_large(const struct shmring_messa
 	Py_END_ALLOW_THREADS return bytes;
 }
 
+/* What was taken, as bytes; it is released. */
+static inline PyObject *copy_out(struct consumer *self, const struct shmring_lease *lease,
+				 const struct shmring_message *message)
+{
+	PyObject *bytes;
+
+	handle_pin(&self->handle); /* another thread may close it, also while there is no memory */
+	bytes = __builtin_expect(message->length >= GIL_FREE_BYTES, 0)
+		    ? copy_large(message)
+		    : PyBytes_FromStringAndSize(message->data, message->length);
+	if (__builtin_expect(bytes != NULL, 1))
+		(void)shmring_release(self->core, lease->first, lease->end);
+	else
+		(void)consumer_hand_back(self, lease->first, lease->end);
+	(void)handle_unpin(&self->handle);
+	return bytes;
+}
+
 /* Returns the message as bytes, released; NULL without an exception at an end marker. No other thread has run
  * until the first try is over, so self->ends has not changed. */
 static inline PyObject *pop_bytes(struct consumer *self, int64_t timeout)
 {
 	struct shmring_lease lease;
 	struct shmring_message message;
-	PyObject *bytes;
 	int status;
 
 	status = shmring_take_one(self->core, &lease, &message);
 	if (__builtin_expect(status, 0) &&
 	    take_on(self, 1, timeout, self->ends, status, &lease, &message) != TAKING_DONE)
 		return NULL;
-	handle_pin(&self->handle); /* another thread may close it, also while there is no memory */
-	bytes = __builtin_expect(message.length >= GIL_FREE_BYTES, 0)
-		    ? copy_large(&message)
-		    : PyBytes_FromStringAndSize(message.data, message.length);
-	if (__builtin_expect(bytes != NULL, 1))
-		(void)shmring_release(self->core, lease.first, lease.end);
-	else
-		(void)consumer_hand_back(self, lease.first, lease.end);
-	(void)handle_unpin(&self->handle);
-	return bytes;
+	return copy_out(self, &lease, &message);
 }
 
 static inline PyObject *pop_or_raise(struct consumer *self, int64_t timeout)
@@ -194,6 +202,85 @@ PyObject *consumer_pop(PyObject *op, PyObject *const *args, Py_ssize_t nargs, Py
 
 	return __builtin_expect(nargs || kwnames, 0) ? pop_within(self, args, nargs, kwnames)
 						     : pop_or_raise(self, FOREVER);
+}
+
+/* An answer that comes at once, as others did, is worth so long a look by an event loop. */
+#define SPIN_NS 5000
+
+static bool spins(const struct consumer *self)
+{
+	return self->handle.misses == 0 && self->wait <= SHMRING_WAIT_YIELD;
+}
+
+/* For an event loop: a message, None, or Ellipsis: others are to have their turn first. */
+static PyObject *take_in_turn(struct consumer *self, bool knows, uint64_t ends)
+{
+	struct wait_state waiting = {.timeout = 0};
+	struct shmring_lease lease;
+	struct shmring_message message;
+	bool spun = !spins(self);
+	int status;
+
+	if (!consumer_usable(self))
+		return NULL;
+	if (++self->handle.streak > STREAK) {
+		self->handle.streak = 0;
+		return Py_NewRef(Py_Ellipsis);
+	}
+	if (knows && self->ends != ends)
+		return raise_end(self);
+	while ((status = shmring_take_one(self->core, &lease, &message))) {
+		enum retry retry;
+
+		if (status == SHMRING_ENDED) {
+			self->ends++;
+			return raise_end(self);
+		}
+		if (status == SHMRING_UNAVAILABLE && !spun) {
+			spun = true;
+			(void)shmring_wait_message(self->core, deadline_after(SPIN_NS), SHMRING_WAIT_SPIN);
+			continue;
+		}
+		retry = consumer_retry(self, status, &waiting);
+		if (retry == RETRY_RAISED)
+			return NULL;
+		if (retry == RETRY_OVER) {
+			self->handle.streak = 0;
+			Py_RETURN_NONE;
+		}
+	}
+	return copy_out(self, &lease, &message);
+}
+
+GUARDED_CALL(take_in_turn, self, (struct consumer * self, bool knows, uint64_t ends), (self, knows, ends));
+
+/* ends_of(consumer): of so many ends it has been told. */
+PyObject *consumer_ends_of(PyObject *module, PyObject *op)
+{
+	struct state *state = PyModule_GetState(module);
+	uint64_t ends;
+
+	if (!PyObject_TypeCheck(op, state->consumer))
+		return PyErr_Format(PyExc_TypeError, "ends_of() takes a consumer");
+	WITH_GUARD(op, ends = ((struct consumer *)op)->ends);
+	return PyLong_FromUnsignedLongLong(ends);
+}
+
+/* take_now(consumer, ends): ends_of() it when the wait began, or None. */
+PyObject *consumer_take_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct state *state = PyModule_GetState(module);
+	bool knows = nargs == 2 && !Py_IsNone(args[1]);
+	uint64_t ends = 0;
+
+	if (nargs != 2 || !PyObject_TypeCheck(args[0], state->consumer))
+		return PyErr_Format(PyExc_TypeError, "take_now() takes a consumer and its ends");
+	if (knows) {
+		ends = PyLong_AsUnsignedLongLong(args[1]);
+		if (PyErr_Occurred())
+			return NULL;
+	}
+	return GUARDED(take_in_turn)((struct consumer *)args[0], knows, ends);
 }
 
 PyObject *consumer_iternext(PyObject *op)

@@ -58,10 +58,12 @@ from shmring.errors import (
     TooManyLeases,
     VersionMismatch,
 )
+from shmring.event_loop import equip as _equip
 from shmring.graph import CONTENDED, UNAVAILABLE, FanOut, Sequence
 from shmring.names import gc, rings, unlink
 from shmring.records import BranchRecord, HolderRecord, ParticipantRecord, RingStats
 from shmring.ring import Ring, attach, create, open_or_create
+from shmring.waiting import wait
 
 if TYPE_CHECKING:
     from shmring import arrow as arrow
@@ -129,10 +131,12 @@ __all__ = [
     "rings",
     "sidecar",
     "unlink",
+    "wait",
 ]
 
 __version__ = _shmring.VERSION
 
+_equip()
 _HERE = Path(__file__).parent
 _LAZY_MODULES = ("arrow", "durable", "inspect", "sidecars", "spark")
 _LAZY_NAMES = {"Sidecar": "sidecars", "SidecarClient": "sidecars", "sidecar": "sidecars"}

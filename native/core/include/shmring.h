@@ -442,6 +442,28 @@ SHMRING_API int shmring_wait_space(shmring_producer *producer, uint64_t slots, i
 				   uint8_t strategy);
 SHMRING_API int shmring_wait_message(shmring_consumer *consumer, int64_t deadline_ns, uint8_t strategy);
 
+/* Of several, each a consumer that waits for a message or a producer that waits for `slots`. */
+struct shmring_wait {
+	shmring_consumer *consumer; /* one of the two, */
+	shmring_producer *producer; /* the other is NULL */
+	uint64_t slots;
+	bool ready; /* answer: it is worth trying, or tells why not (an end, a dropped branch) */
+};
+
+/* Waits until one of them is ready: SHMRING_OK, and each says in `ready` whether it is; else
+ * SHMRING_AGAIN, SHMRING_TIMEOUT and the rest as above, by one thread for all of them, of any rings.
+ * Asleep it looks at up to 127 at once, or at one where the kernel has no futex_waitv(2) (before Linux 5.16);
+ * of more than that it looks at each every few milliseconds.
+ * bell : NULL, or a word that ends the wait, SHMRING_AGAIN, once it is no longer `rung`
+ * Who has been told that a consumer is ready takes from it, waits again, or declines. */
+SHMRING_API int shmring_wait_any(struct shmring_wait *waits, uint32_t count, const uint32_t *bell, uint32_t rung,
+				 int64_t deadline_ns, uint8_t strategy);
+/* Adds one to the word, and wakes who waits with it. */
+SHMRING_API void shmring_ring_bell(uint32_t *bell);
+/* After a wait: nothing is going to be taken, though there was something; another consumer
+ * of the branch may have it at once, which slept meanwhile. NULL is nobody. */
+SHMRING_API void shmring_consumer_decline(shmring_consumer *consumer);
+
 /* While `on`, waits of this producer or consumer return SHMRING_AGAIN at once, also those
  * under way. Any thread and any signal handler may call this, to close a handle in which
  * another thread waits, or to get that thread's attention. */

@@ -1,7 +1,7 @@
 /* Waking sleepers.
  *
  * A process that changes something passes a light barrier and looks for sleepers
- * (wake.h). How they fall asleep: wait.c. docs/protocol.md, P9.
+ * (wake.h). How they fall asleep: waiter.c. docs/protocol.md, P9.
  */
 #include <limits.h>
 #include <linux/futex.h>

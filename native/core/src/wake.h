@@ -18,7 +18,7 @@ bool has_work(const shmring *ring, const struct branch *branch);
 void pass_wake_up_on(shmring_consumer *consumer);
 
 /* Called after a publication. A sleeper announces itself, passes a heavy barrier
- * and checks once more (wait.c): one of the two sees the other. */
+ * and checks once more (waiter.c): one of the two sees the other. */
 static inline void wake_readers(shmring *ring, bool asymmetric)
 {
 	light_barrier(asymmetric);
