@@ -15,7 +15,8 @@ PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_t
 # As on a machine where they are not installed.
 WITHOUT = (
     "import sys\n"
-    "for name in ('pyarrow', 'pandas', 'pyspark', 'sqlalchemy'): sys.modules[name] = None\n"
+    "for name in ('pyarrow', 'pandas', 'pyspark', 'sqlalchemy', 'prometheus_client',\n"
+    "             'opentelemetry'): sys.modules[name] = None\n"
 )
 
 
@@ -88,6 +89,23 @@ def test_the_command_line_needs_no_extra(name: str) -> None:
         assert (said.returncode, said.stdout, said.stderr) == (0, "a\nb\n", "")
     finally:
         shmring.unlink(name)
+
+
+def test_a_look_at_the_host_needs_no_extra(name: str) -> None:
+    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer():
+        said = shell("check", name)
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_metrics_say_what_they_need() -> None:
+    said = shell("exporter")
+    assert said.returncode == 1
+    assert said.stderr == (
+        "shmring: the exporter needs prometheus_client, which is not installed here: "
+        "pip install 'shmring[prometheus]'\n"
+    )
+    said = run("import shmring.metrics; shmring.metrics.observe(None)")
+    assert said.stderr.endswith("pip install 'shmring[otel]'\n")
 
 
 @pytest.mark.parametrize(

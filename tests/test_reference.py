@@ -9,6 +9,7 @@ from blocks import ROOT
 
 import shmring.errors
 import shmring.table_ring.errors
+from shmring.metrics import METRICS
 from shmring.records import Counters
 
 PAGES = ROOT / "docs" / "reference"
@@ -60,6 +61,12 @@ def test_page_of_metrics_has_every_metric_and_counter() -> None:
     gauges = {name for found in lists for name in re.findall(r'"(\w+)"', found)}
     page = first_column("metrics.md", "gauge")
     assert {gauge.rpartition(".")[2] for gauge in page} == gauges
+
+
+def test_page_of_metrics_has_everything_that_is_exported() -> None:
+    ends = {"gauge": "", "counter": "_total"}
+    known = {f"shmring_{metric.name}{ends[metric.kind]}" for metric in METRICS}
+    assert first_column("metrics.md", "exported") == known
 
 
 def test_page_of_errors_has_every_error() -> None:

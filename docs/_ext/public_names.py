@@ -17,6 +17,7 @@ MODULES = (
     "shmring.errors",
     "shmring.graph",
     "shmring.inspect",
+    "shmring.metrics",
     "shmring.sidecars",
     "shmring.spark",
 )

@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from shmring import arrow as arrow
     from shmring import durable as durable
     from shmring import inspect as inspect
+    from shmring import metrics as metrics
     from shmring import sidecars as sidecars
     from shmring import spark as spark
     from shmring.sidecars import Sidecar, SidecarClient, sidecar
@@ -138,7 +139,7 @@ __version__ = _shmring.VERSION
 
 _equip()
 _HERE = Path(__file__).parent
-_LAZY_MODULES = ("arrow", "durable", "inspect", "sidecars", "spark")
+_LAZY_MODULES = ("arrow", "durable", "inspect", "metrics", "sidecars", "spark")
 _LAZY_NAMES = {"Sidecar": "sidecars", "SidecarClient": "sidecars", "sidecar": "sidecars"}
 
 

@@ -1,4 +1,4 @@
-"""Imports of pyarrow, at its first use: programs that pass bytes do not need it."""
+"""Imports of packages that not every program needs, at their first use."""
 
 from __future__ import annotations
 
@@ -11,20 +11,25 @@ from shmring.errors import MissingExtra
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["need_pyarrow", "pyarrow", "read_schema"]
+__all__ = ["need", "need_pyarrow", "pyarrow", "read_schema"]
 
 
-def need_pyarrow(what: str) -> None:
-    """Check that pyarrow is installed.
+def need(module: str, what: str, extra: str) -> None:
+    """Check that a package is installed.
 
     Raises
     ------
     MissingExtra : it is not; the text says why it is needed and how to install it
     """
-    if find_spec("pyarrow") is None:
+    if find_spec(module) is None:
         raise MissingExtra(
-            f"{what} needs pyarrow, which is not installed here: pip install 'shmring[arrow]'"
+            f"{what} needs {module}, which is not installed here: pip install 'shmring[{extra}]'"
         )
+
+
+def need_pyarrow(what: str) -> None:
+    """Check that pyarrow is installed, as `need` does."""
+    need("pyarrow", what, "arrow")
 
 
 def pyarrow(module: str, what: str) -> Any:

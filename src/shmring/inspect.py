@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from shmring.extras import need_pyarrow
@@ -119,8 +120,7 @@ def stats(ring: Ring) -> RingStats:
 def _total(
     participants: list[ParticipantRecord], role: Literal["producer", "consumer"]
 ) -> Counters:
-    those: list[Any] = [participant for participant in participants if participant["role"] == role]
-    names = Counters.__annotations__
-    return cast(
-        "Counters", {name: sum(participant[name] for participant in those) for name in names}
-    )
+    names = tuple(Counters.__annotations__)
+    those = [itemgetter(*names)(each) for each in participants if each["role"] == role]
+    sums = map(sum, zip(*those, strict=True)) if those else [0] * len(names)
+    return cast("Counters", dict(zip(names, sums, strict=True)))

@@ -17,6 +17,7 @@ __all__ = [
     "BranchRecord",
     "Counters",
     "CreateOptions",
+    "Finding",
     "HolderRecord",
     "ParticipantRecord",
     "RingInfo",
@@ -188,6 +189,26 @@ class RingStats(TypedDict):
     branches: list[BranchLag]
     participants: list[ParticipantRecord]
     totals: dict[Literal["producer", "consumer"], Counters]
+
+
+class Finding(NamedTuple):
+    """Something that is wrong, as `shmring check` says it.
+
+    Attributes
+    ----------
+    status : as monitoring plugins have it: 1 a warning, 2 stuck
+    kind : which of the things that can be wrong, in a word
+    ring, sidecar : what it is wrong with; the host if both are None
+    words : a statement about it
+    command : that mends it; empty if no command does
+    """
+
+    status: Literal[1, 2]
+    kind: str
+    ring: str | None
+    sidecar: str | None
+    words: str
+    command: str = ""
 
 
 def ring_info(info: RingDict) -> RingInfo:

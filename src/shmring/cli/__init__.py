@@ -12,10 +12,12 @@ from typing import Any
 import click
 
 import shmring
+from shmring.cli.check import check
 from shmring.cli.consume import consume
 from shmring.cli.demo import demo
 from shmring.cli.docs import docs
 from shmring.cli.errors import exit_on_error, status_of, take_signals
+from shmring.cli.exporter import exporter
 from shmring.cli.journal import journal
 from shmring.cli.look import stat, table
 from shmring.cli.output import set_json
@@ -71,6 +73,8 @@ for _command in (
     sidecar,
     journal,
     ls,
+    check,
+    exporter,
     gc,
     recover,
     drop_branch,

@@ -33,6 +33,7 @@ __all__ = [
     "json_option",
     "place_of",
     "positive",
+    "ring_and_sidecar_names",
     "ring_argument",
     "ring_names",
     "sidecar_names",
@@ -149,6 +150,13 @@ def sidecar_names(ctx: click.Context, param: click.Parameter, begun: str) -> lis
     rings = (ring for ring in shmring.rings() if ring.startswith(REQUESTS))
     names = (ring.removeprefix(REQUESTS) for ring in rings)
     return [CompletionItem(name) for name in names if name.startswith(begun)]
+
+
+def ring_and_sidecar_names(
+    ctx: click.Context, param: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Both, for commands that look at either."""
+    return ring_names(ctx, param, begun) + sidecar_names(ctx, param, begun)
 
 
 def ring_argument(command: Command) -> Command:

@@ -1,4 +1,8 @@
-"""Sidecars: processes that answer requests from other processes, batch by batch."""
+"""Sidecars: processes that answer requests from other processes, batch by batch.
+
+A name is imported at its first use: a process that only watches a sidecar, or only supervises its
+workers, does without pyarrow and its 40 MB.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Metrics", "Sidecar", "SidecarClient", "SidecarFunction", "Task", "sidecar"]
 
-need_pyarrow("a sidecar, whose requests are Arrow batches,")
-
 _MODULES = {"Metrics": "client", "SidecarClient": "client", "Task": "wire"}
 
 
 def __getattr__(name: str) -> Any:
-    """A process that only supervises workers does without pyarrow's 40 MB."""
-    if name in __all__:
-        module = import_module(f"shmring.sidecars.{_MODULES.get(name, 'server')}")
-        return getattr(module, name)
-    raise AttributeError(f"module 'shmring.sidecars' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    need_pyarrow("a sidecar, whose requests are Arrow batches,")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'server')}"), name)

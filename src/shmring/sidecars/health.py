@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import shmring
 from shmring.errors import RingNotFound, ShmringError
-from shmring.records import ParticipantRecord
-from shmring.sidecars.participants import LOADING, SUPERVISOR, age_of, others
+from shmring.records import Finding, ParticipantRecord
+from shmring.sidecars.participants import (
+    CLIENT,
+    LOADING,
+    RESTART_SECONDS,
+    RESTARTED,
+    SUPERVISOR,
+    age_of,
+    others,
+)
 from shmring.sidecars.wire import request_ring_name
 
-__all__ = ["Health", "check"]
+__all__ = ["Health", "Staff", "check", "findings"]
 
 Status = Literal[0, 1, 2]
+
+_AGAIN = 3  # deaths within RESTART_SECONDS that are no single accident
 
 
 class Health(NamedTuple):
@@ -29,6 +42,44 @@ class Health(NamedTuple):
     words: list[str]
 
 
+class Staff(NamedTuple):
+    """The living processes of a sidecar, by what they are for.
+
+    Attributes
+    ----------
+    restarts, recent, last_ns : workers that were replaced, those of them that were so lately, and
+        when the last one was
+    """
+
+    workers: list[ParticipantRecord]
+    loading: list[ParticipantRecord]
+    supervisors: list[ParticipantRecord]
+    clients: list[ParticipantRecord]
+    restarts: int
+    recent: int
+    last_ns: int
+
+    @classmethod
+    def of(cls, participants: Iterable[ParticipantRecord]) -> Staff:
+        """Find them among the participants of the request ring."""
+        alive = [participant for participant in participants if participant["alive"]]
+        named = {
+            name: [participant for participant in alive if participant["name"].startswith(name)]
+            for name in (LOADING, SUPERVISOR, CLIENT, RESTARTED)
+        }
+        lately = time.time_ns() - RESTART_SECONDS * 10**9
+        total = recent = last = 0
+        for participant in named[RESTARTED]:
+            counts = re.findall(r"\d+", participant["name"])
+            if len(counts) == 2:
+                total += int(counts[0])
+                recent += int(counts[1]) if participant["joined_ns"] > lately else 0
+                last = max(last, participant["joined_ns"])
+        workers = [participant for participant in alive if participant["role"] == "consumer"]
+        of = (named[LOADING], named[SUPERVISOR], named[CLIENT])
+        return cls(workers, *of, restarts=total, recent=recent, last_ns=last)
+
+
 def check(sidecar: str) -> Health:
     """Look at a sidecar of this host.
 
@@ -38,53 +89,82 @@ def check(sidecar: str) -> Health:
     """
     try:
         with shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-            participants = [
-                participant for participant in ring.participants() if participant["alive"]
-            ]
+            participants = ring.participants()
     except RingNotFound:
         return Health(2, [f"no sidecar of this name is on this host; {others()}"])
     except ShmringError as error:
         return Health(2, [str(error)])
-    workers = [participant for participant in participants if participant["role"] == "consumer"]
-    loading = [
-        participant for participant in participants if participant["name"].startswith(LOADING)
+    found = findings(sidecar, participants)
+    words = [
+        f"worker {worker['pid']} serves {worker['name']}"
+        for worker in Staff.of(participants).workers
+        if not worker["stopped"]
     ]
-    words = [_of_worker(participant) for participant in workers] + [
-        _of_loading(participant) for participant in loading
-    ]
-    if any(not participant["stopped"] for participant in workers):
-        return Health(1 if loading or any(s["stopped"] for s in workers) else 0, words)
-    if any(not participant["stopped"] for participant in loading):
-        return Health(1, words)
-    supervisors = [participant for participant in participants if participant["name"] == SUPERVISOR]
-    words += [_of_supervisor(participant) for participant in supervisors if not words]
-    return Health(2, words or ["its processes have ended; only its ring is there"])
+    statuses: list[Status] = [0, *(each.status for each in found)]
+    return Health(max(statuses), words + [each.words for each in found])
 
 
-def _state(participant: ParticipantRecord) -> str:
-    return (
-        f"{participant['pid']}, stopped (`kill -CONT {participant['pid']}`),"
-        if participant["stopped"]
-        else ""
-    )
+def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Finding]:
+    """What is wrong with a sidecar, by the participants of its request ring.
+
+    Parameters
+    ----------
+    sidecar : name of it
+    participants : the dead ones too
+    """
+    staff = Staff.of(participants)
+    serves = any(not worker["stopped"] for worker in staff.workers)
+    loads = any(not worker["stopped"] for worker in staff.loading)
+    status: Literal[1, 2] = 1 if serves or loads else 2
+    found: list[Finding] = []
+
+    def find(kind: str, words: str, command: str = "") -> None:
+        found.append(Finding(status, f"sidecar-{kind}", None, sidecar, words, command))
+
+    for worker in staff.workers:
+        if worker["stopped"]:
+            find(
+                "stopped",
+                f"worker {_stopped(worker)} serves nothing ({worker['name']})",
+                _go(worker),
+            )
+    for worker in staff.loading:
+        function = worker["name"].removeprefix(LOADING)
+        who = _stopped(worker) if worker["stopped"] else worker["pid"]
+        find(
+            "stopped" if worker["stopped"] else "loading",
+            f"worker {who} has been loading {function} for {age_of(worker)}",
+            _go(worker) if worker["stopped"] else "",
+        )
+    for supervisor in staff.supervisors:
+        if supervisor["stopped"]:
+            words = f"supervisor {_stopped(supervisor)} starts no worker"
+            find("stopped", words, _go(supervisor))
+        elif not staff.workers and not staff.loading:
+            find(
+                "no-worker",
+                f"supervisor {supervisor['pid']}, there for {age_of(supervisor)}, has no worker "
+                f"just now; what its workers ended with stands in its log",
+            )
+    if staff.recent >= _AGAIN:
+        find(
+            "dying",
+            f"its workers die again and again: {staff.recent} were replaced lately, the last "
+            f"{time.time() - staff.last_ns / 1e9:.0f} s ago; what they ended with stands in the "
+            f"supervisor's log",
+        )
+    if not staff.workers and not staff.loading and not staff.supervisors:
+        words = (
+            f"its processes have ended; only its ring is there, which `shmring gc "
+            f"{request_ring_name(sidecar)}` removes if no client waits"
+        )
+        find("ended", words, f"shmring sidecar MODULE:FUNCTION --name {sidecar}")
+    return found
 
 
-def _of_worker(participant: ParticipantRecord) -> str:
-    if participant["stopped"]:
-        return f"worker {_state(participant)} serves nothing ({participant['name']})"
-    return f"worker {participant['pid']} serves {participant['name']}"
+def _stopped(participant: ParticipantRecord) -> str:
+    return f"{participant['pid']}, stopped (`{_go(participant)}`),"
 
 
-def _of_loading(participant: ParticipantRecord) -> str:
-    function = participant["name"].removeprefix(LOADING)
-    who = _state(participant) or participant["pid"]
-    return f"worker {who} has been loading {function} for {age_of(participant)}"
-
-
-def _of_supervisor(participant: ParticipantRecord) -> str:
-    if participant["stopped"]:
-        return f"supervisor {_state(participant)} starts no worker"
-    return (
-        f"supervisor {participant['pid']}, there for {age_of(participant)}, has no worker just "
-        f"now; what its workers ended with stands in its log"
-    )
+def _go(participant: ParticipantRecord) -> str:
+    return f"kill -CONT {participant['pid']}"

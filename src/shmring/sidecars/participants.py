@@ -24,7 +24,10 @@ from shmring.records import ParticipantRecord
 from shmring.sidecars.wire import HEAD_BYTES, Head, request_ring_name
 
 __all__ = [
+    "CLIENT",
     "LOADING",
+    "RESTARTED",
+    "RESTART_SECONDS",
     "SUPERVISOR",
     "Watch",
     "age_of",
@@ -41,7 +44,11 @@ _FOR_WORKERS = 16
 
 SUPERVISOR = "supervisor"
 LOADING = "loading "  # then the function's name
-_CLIENT = "client"
+CLIENT = "client"
+# Then how many workers were replaced, and how many of them within RESTART_SECONDS; there since the
+# last of them.
+RESTARTED = "restarted "
+RESTART_SECONDS = 300
 
 _SLICE = 0.05  # seconds between two looks for the sidecar, and the first two for room
 _PAUSE = 1.0  # the longest between two of these
@@ -58,7 +65,7 @@ def enter(sidecar: str) -> tuple[shmring.Ring, shmring.Producer]:
     """
     ring = shmring.attach(request_ring_name(sidecar))
     try:
-        producer = ring.producer(_CLIENT)
+        producer = ring.producer(CLIENT)
         most = ring.info.participants
         if len(ring.participants()) > most - min(_FOR_WORKERS, most // 8):
             raise LimitReached(f'sidecar "{sidecar}": the room that is left is for workers')
@@ -117,7 +124,7 @@ def _crowd(sidecar: str) -> str:
     except ShmringError as error:
         return str(error)
     clients = sorted(
-        (s for s in participants if s["name"] == _CLIENT and s["alive"]),
+        (s for s in participants if s["name"] == CLIENT and s["alive"]),
         key=lambda s: s["joined_ns"],
     )
     workers = sum(s["alive"] and s["role"] == "consumer" for s in participants)

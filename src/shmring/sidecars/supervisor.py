@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import shmring
-from shmring.errors import Contended, NotARing, PermissionRefused, ShmringError
-from shmring.sidecars.participants import SUPERVISOR
+from shmring.errors import Contended, LimitReached, NotARing, PermissionRefused, ShmringError
+from shmring.sidecars.participants import RESTART_SECONDS, RESTARTED, SUPERVISOR
 from shmring.sidecars.processes import Child
 from shmring.sidecars.rings import leave_ring, open_ring, reply_rings
 from shmring.sidecars.wire import request_ring_name
@@ -215,6 +215,8 @@ class Supervisor:
         self._trouble = ""
         self._ring: shmring.Ring | None = None
         self._entry: shmring.Producer | None = None
+        self._restarted: list[float] = []  # when, lately
+        self._said_restarts: shmring.Producer | None = None
 
     @property
     def is_open(self) -> bool:
@@ -294,8 +296,9 @@ class Supervisor:
         assert ring is not None
         try:
             self._start_missing()
-            for place in self.places:
-                self.restarts += place.look(self._start_timeout)
+            replaced = sum(place.look(self._start_timeout) for place in self.places)
+            if replaced:
+                self._say_restarts(ring, replaced)
             if all(place.is_hopeless for place in self.places):
                 self._step_back()
             else:
@@ -305,6 +308,18 @@ class Supervisor:
             self._trouble = f'shmring: sidecar "{self.name}": cannot look for the dead: {error}'
             if self._trouble != before:
                 print(self._trouble, file=sys.stderr, flush=True)
+
+    def _say_restarts(self, ring: shmring.Ring, replaced: int) -> None:
+        """Let those who look from outside see them, by the name of a participant."""
+        self.restarts += replaced
+        now = time.monotonic()
+        lately = [when for when in self._restarted if now - when < RESTART_SECONDS]
+        self._restarted = lately + replaced * [now]
+        if self._said_restarts is not None:
+            self._said_restarts.close()
+        with contextlib.suppress(LimitReached):  # workers need the room more
+            name = f"{RESTARTED}{self.restarts} {len(self._restarted)}"
+            self._said_restarts = ring.producer(name)
 
     def _step_back(self) -> None:
         """Let clients see that nobody is to be waited for."""
@@ -342,6 +357,7 @@ class Supervisor:
         if ring is not None:
             self._sweep(ring)
             self._step_back()
+            self._said_restarts = None
             if keep:
                 ring.close()
             else:

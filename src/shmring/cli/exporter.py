@@ -1,0 +1,102 @@
+"""``shmring exporter``: metrics of this host's rings and sidecars, for Prometheus."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from shmring.cli.errors import Terminated
+from shmring.cli.options import json_option
+from shmring.cli.output import emit, wants_json
+from shmring.extras import need
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from shmring.metrics import Metrics
+
+__all__ = ["exporter"]
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=9483, show_default=True)
+@click.option("--address", default="0.0.0.0", show_default=True, help="To listen at.")
+@click.option(
+    "--textfile",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Instead: write FILE for node_exporter's textfile collector; its name ends in .prom.",
+)
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between two looks at the host, and two writes of FILE.",
+)
+@click.option("--once", is_flag=True, help="Write FILE once, then end.")
+@click.option(
+    "--age",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a message may be held, or wait, before that is a finding.",
+)
+@json_option
+def exporter(
+    port: int, address: str, textfile: str | None, interval: float, once: bool, age: float
+) -> None:
+    """Give Prometheus metrics of all rings and sidecars of this host, until Ctrl-C or SIGTERM.
+
+    None is joined. Counters begin with the processes that are there when the exporter starts.
+    """
+    if once and textfile is None:
+        raise click.UsageError("--once is for --textfile")
+    need("prometheus_client", "the exporter", "prometheus")
+    from prometheus_client import CollectorRegistry
+
+    from shmring.metrics import Metrics, PrometheusCollector
+
+    with Metrics(interval=None if textfile else interval, age=age) as metrics:
+        registry = CollectorRegistry()
+        registry.register(PrometheusCollector(metrics))
+        with suppress(KeyboardInterrupt, Terminated):  # how it ends
+            if textfile is not None:
+                _write(textfile, registry, metrics, interval, once)
+            else:
+                _serve(port, address, registry)
+
+
+def _write(
+    file: str, registry: CollectorRegistry, metrics: Metrics, interval: float, once: bool
+) -> None:
+    from prometheus_client import write_to_textfile
+
+    pause = threading.Event()
+    while True:
+        write_to_textfile(file, registry)
+        if once:
+            return
+        pause.wait(interval)
+        metrics.look()
+
+
+def _serve(port: int, address: str, registry: CollectorRegistry) -> None:
+    from prometheus_client import start_http_server
+
+    server, thread = start_http_server(port, address, registry)
+    try:
+        if wants_json():
+            emit({"event": "ready", "address": address, "port": server.server_port})
+        else:
+            click.echo(f"metrics are at http://{address}:{server.server_port}/metrics", err=True)
+        threading.Event().wait()
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,268 @@
+"""What is wrong on this host: judged by what was seen of it, and by nothing else.
+
+`shmring check`, `shmring top` and the exporter share it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from typing import Literal
+
+from shmring._shmring import JOURNAL_BRANCH
+from shmring.errors import NotARing, PermissionRefused, VersionMismatch
+from shmring.host import HostLook, RingLook, Seen
+from shmring.names import SHM_FOLDER
+from shmring.records import BranchLag, Finding, ParticipantRecord
+from shmring.sidecars.health import findings as findings_of_sidecar
+
+__all__ = ["AGE", "MOVING", "findings"]
+
+AGE = 60.0  # seconds
+# These are told by what has not moved between two looks.
+MOVING = frozenset({"lease", "claim", "behind", "sidecar-hangs"})
+
+_SMALL = 64 << 20  # what a container's /dev/shm has unless more is asked for
+_DEFAULT_RING = 65_536 * 332  # bytes
+_JOURNAL_BEHIND = 5.0  # seconds: a sync takes milliseconds
+
+Status = Literal[1, 2]
+
+
+def findings(now: HostLook, before: HostLook | None = None, *, age: float = AGE) -> list[Finding]:
+    """What is wrong, the worst first.
+
+    Parameters
+    ----------
+    now, before : two looks; what has moved between them is not said to hang. With one alone, all
+        that may hang is said to
+    age : seconds for which a message may be held, or wait
+    """
+    found = [*_of_host(now)] if now.whole else []
+    for name in now.missing:
+        words = f'neither a ring nor a sidecar is called "{name}" on this host'
+        command = f"shmring create {shlex.quote(name)}"
+        found.append(Finding(2, "missing", name, None, words, command))
+    for ring in now.rings:
+        found += _of_ring(ring, before.ring(ring.name) if before else None, age)
+    return sorted(found, key=lambda each: -each.status)
+
+
+def _of_host(now: HostLook) -> Iterator[Finding]:
+    rings = [ring for ring in now.rings if not ring.is_reply]
+    used = 1 - now.free / now.memory if now.memory else 0.0
+    size = f"{SHM_FOLDER} has {now.memory >> 20:,} MiB, of which {now.free >> 20:,} MiB are free"
+    remount = f"mount -o remount,size={max(1 << 30, 2 * now.memory) >> 20}m {SHM_FOLDER}"
+    command = "shmring gc" if any(map(_is_abandoned, now.rings)) else remount
+    if used >= 0.9:
+        yield Finding(2 if used >= 0.98 else 1, "memory", None, None, size, command)
+    elif now.memory <= _SMALL and rings and now.free < _DEFAULT_RING:
+        words = f"{size}: no further ring of the usual size fits"
+        yield Finding(1, "memory", None, None, words, command)
+    if now.left:
+        yield Finding(1, "left-behind", None, None, _left(now.left), "shmring gc")
+
+
+def _left(paths: list[str]) -> str:
+    return f"the dead have left {len(paths)} files and folders: {', '.join(paths[:3])}"
+
+
+def _is_abandoned(ring: RingLook) -> bool:
+    there = ring.seen.stats["participants"] if ring.seen else []
+    return bool(there) and not any(participant["alive"] for participant in there)
+
+
+def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Finding]:
+    name, sidecar = shlex.quote(ring.name), ring.sidecar
+    if ring.seen is None:
+        yield _unseen(ring, name)
+        return
+    if ring.left:
+        yield Finding(1, "left-behind", ring.name, None, _left(ring.left), f"shmring gc {name}")
+    participants = ring.seen.stats["participants"]
+    if sidecar is not None:
+        yield from findings_of_sidecar(sidecar, participants)
+        yield from _hanging_workers(sidecar, ring.seen, before, age)
+    elif _is_abandoned(ring):
+        words = f"all {len(participants)} participants have died"
+        yield Finding(1, "abandoned", ring.name, None, words, f"shmring gc {name}")
+        return
+    elif not participants:
+        words = "nobody is attached to it"
+        yield Finding(1, "unused", ring.name, None, words, f"shmring unlink {name}")
+    if sidecar is None and not ring.is_reply:
+        yield from _stopped(ring.name, ring.seen)
+        yield from _held(ring.name, ring.seen, before, age)
+        for branch in ring.seen.stats["branches"]:
+            yield from _of_branch(ring.name, branch, ring.seen, before, age)
+    yield from _crowded(ring.name, ring.seen)
+
+
+def _unseen(ring: RingLook, name: str) -> Finding:
+    words, error = str(ring.error), ring.error
+    if isinstance(error, VersionMismatch):
+        return Finding(2, "version", ring.name, None, words, f"shmring unlink {name}")
+    if isinstance(error, (PermissionRefused, PermissionError)):
+        return Finding(1, "permission", ring.name, None, words, f"sudo shmring check {name}")
+    file = ring.name if "/" in ring.name else os.path.join(SHM_FOLDER, f"shmring.{ring.name}")
+    command = f"rm {shlex.quote(file)}" if isinstance(error, NotARing) else f"shmring unlink {name}"
+    return Finding(2, "damaged", ring.name, None, words, command)
+
+
+def _who(participant: ParticipantRecord) -> str:
+    name = f' "{participant["name"]}"' if participant["name"] else ""
+    return f"{participant['role']}{name} (pid {participant['pid']})"
+
+
+def _kill(participant: ParticipantRecord, seen: Seen) -> str:
+    """Empty where its number is that of another process here."""
+    pid = participant["pid"]
+    return f"kill -9 {pid}" if pid in seen.reachable else ""
+
+
+def _stopped(ring: str, seen: Seen) -> Iterator[Finding]:
+    for participant in seen.stats["participants"]:
+        if not participant["alive"] or not participant["stopped"]:
+            continue
+        claim, hold = participant["claim"], participant["hold"]
+        if claim is not None:
+            words = f"is stopped and has an open claim at sequence {claim:,}: what is behind waits"
+        elif hold is not None:
+            words = f"is stopped and holds messages from sequence {hold:,} on"
+        elif participant["role"] == "consumer":
+            words = f'is stopped; it takes nothing of branch "{participant["branch"]}"'
+        else:
+            continue
+        status: Status = 2 if claim is not None or seen.is_full else 1
+        command = f"kill -CONT {participant['pid']}"
+        yield Finding(status, "stopped", ring, None, f"{_who(participant)} {words}", command)
+
+
+def _held(ring: str, seen: Seen, before: Seen | None, age: float) -> Iterator[Finding]:
+    for participant in seen.stats["participants"]:
+        held = seen.held.get(participant["seat"], 0.0)
+        alive = participant["alive"] and not participant["stopped"]
+        if alive and held >= age and _unmoved(participant, before, "hold"):
+            words = (
+                f'{_who(participant)} of branch "{participant["branch"]}" holds a message that was '
+                f"published {held:,.0f} s ago, and does not go on"
+            )
+            status: Status = 2 if seen.is_full else 1
+            yield Finding(status, "lease", ring, None, words, _kill(participant, seen))
+    holder = seen.stats["holder"]
+    if holder is None or holder["kind"] != "claim" or not holder["alive"] or holder["stopped"]:
+        return
+    for participant in seen.stats["participants"]:
+        claim = participant["claim"] == holder["sequence"]
+        if claim and _unmoved(participant, before, "claim"):
+            words = f"{_who(participant)} keeps a claim open, for which all that is behind waits"
+            yield Finding(2 if seen.is_full else 1, "claim", ring, None, words)
+
+
+def _unmoved(
+    participant: ParticipantRecord, before: Seen | None, what: Literal["hold", "claim"]
+) -> bool:
+    if before is None:
+        return True
+    return any(
+        was["seat"] == participant["seat"]
+        and was["joined_ns"] == participant["joined_ns"]
+        and was[what] == participant[what]
+        for was in before.stats["participants"]
+    )
+
+
+def _of_branch(
+    ring: str, branch: BranchLag, seen: Seen, before: Seen | None, age: float
+) -> Iterator[Finding]:
+    name, lag = branch["name"], max(0, seen.due(branch) - branch["position"])
+    waited = seen.ages.get(name, 0.0)
+    status: Status = 2 if seen.is_full else 1
+    of = f'branch "{name}"'
+    behind = f"{lag:,} of {seen.stats['slots']:,} slots wait for it"
+    drop = f"shmring drop-branch {shlex.quote(ring)} {shlex.quote(name)}"
+    journal = name == JOURNAL_BRANCH
+    consumers = seen.consumers(name)
+    if journal and seen.journal is not None:
+        yield from _journal_disk(ring, seen)
+    if not consumers:
+        if journal:
+            words = f"its journal does not run; {behind}"
+            command = f"shmring journal run {shlex.quote(ring)} DIRECTORY"
+            yield Finding(status, "journal", ring, None, words, command)
+        elif orphans := max(branch["orphans"], _dead_holders(name, seen)):
+            words = (
+                f"{of}: {orphans} consumers have died, and there is none that could take "
+                f"over their messages; {behind}"
+            )
+            command = f"shmring consume {shlex.quote(ring)} --branch {shlex.quote(name)}"
+            yield Finding(status, "orphans", ring, None, words, f"{command} --until empty")
+        elif not branch["drop_oldest"] and lag and (2 * lag >= seen.stats["slots"] or waited > age):
+            words = f"{of} has no consumer, and holds the producers; {behind}"
+            yield Finding(status, "no-consumer", ring, None, words, drop)
+        return
+    # A consumer that is stopped, or holds something, is told of by itself.
+    idle = all(not c["stopped"] and c["hold"] is None for c in consumers)
+    was = [b for b in before.stats["branches"] if b["name"] == name] if before else [branch]
+    moved = not was or was[0]["position"] != branch["position"]
+    if journal and waited > min(age, _JOURNAL_BEHIND) and not any(c["stopped"] for c in consumers):
+        words = f"its journal is {waited:,.0f} s behind; {behind}"
+        yield Finding(status, "journal", ring, None, words, _kill(consumers[0], seen))
+    elif lag and waited >= age and idle and not moved:
+        words = (
+            f"{of}: {_who(consumers[0])} takes nothing, and {behind}, the oldest {waited:,.0f} s"
+        )
+        yield Finding(status, "behind", ring, None, words, _kill(consumers[0], seen))
+
+
+def _dead_holders(branch: str, seen: Seen) -> int:
+    """Consumers that died with messages, before anybody has cleared them away."""
+    return sum(
+        not participant["alive"]
+        and participant["branch"] == branch
+        and participant["hold"] is not None
+        for participant in seen.stats["participants"]
+    )
+
+
+def _journal_disk(ring: str, seen: Seen) -> Iterator[Finding]:
+    assert seen.journal is not None
+    directory, nbytes, free = seen.journal
+    if free < 0.1 * nbytes:
+        words = f"the disk of its journal in {directory} has {free >> 20:,} MiB left"
+        command = f"shmring journal run {shlex.quote(ring)} {shlex.quote(directory)} --max-bytes "
+        command += str((nbytes >> 21) << 20)
+        full: Status = 2 if free < 0.02 * nbytes else 1
+        yield Finding(full, "journal-disk", ring, None, words, command)
+
+
+def _crowded(ring: str, seen: Seen) -> Iterator[Finding]:
+    there, most = seen.stats["participants"], seen.info.participants
+    if len(there) >= 0.9 * most:
+        dead = sum(not participant["alive"] for participant in there)
+        words = f"{len(there)} of {most} participants are used, {dead} of them by the dead"
+        command = f"shmring recover {shlex.quote(ring)}" if dead else ""
+        yield Finding(2 if len(there) >= most else 1, "participants", ring, None, words, command)
+
+
+def _hanging_workers(
+    sidecar: str, seen: Seen, before: Seen | None, age: float
+) -> Iterator[Finding]:
+    workers = [p for p in seen.stats["participants"] if p["alive"] and p["role"] == "consumer"]
+    hanging = [
+        worker
+        for worker in workers
+        if seen.held.get(worker["seat"], 0.0) >= age
+        and not worker["stopped"]
+        and _unmoved(worker, before, "hold")
+    ]
+    waits = any(branch["lag"] for branch in seen.stats["branches"])
+    for worker in hanging:
+        words = (
+            f"worker {worker['pid']} ({worker['name']}) is at one request, which was sent "
+            f"{seen.held[worker['seat']]:,.0f} s ago"
+        )
+        status: Status = 2 if waits and len(hanging) == len(workers) else 1
+        command = _kill(worker, seen)
+        yield Finding(status, "sidecar-hangs", None, sidecar, words, command)

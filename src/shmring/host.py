@@ -1,0 +1,245 @@
+"""What is there on this host: all rings, and the sidecars among them, looked at from outside."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shmring._shmring import JOURNAL_BRANCH
+from shmring.closing import Closing
+from shmring.durable.journal.segments import SUFFIX
+from shmring.errors import RingNotFound, ShmringError
+from shmring.names import (
+    REPLIES,
+    REQUESTS,
+    SHM_FOLDER,
+    memory,
+    path_of,
+    reap,
+    rings,
+    sweep_folder,
+)
+from shmring.records import BranchLag, ParticipantRecord, RingInfo, RingStats
+from shmring.ring import Ring, attach
+
+__all__ = ["HostLook", "JournalDisk", "Observer", "RingLook"]
+
+
+class JournalDisk(NamedTuple):
+    """Where a ring's journal writes, and what room is there."""
+
+    directory: str
+    nbytes: int
+    free: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What could be seen of a ring.
+
+    Attributes
+    ----------
+    ages : seconds since the oldest message was published that a branch has not released, if there
+        is one and its time is known
+    held : the same of the oldest message that a participant holds, by its seat
+    reachable : processes that hold messages and have this number here too, not only in their own
+        PID namespace
+    """
+
+    info: RingInfo
+    stats: RingStats
+    ages: dict[str, float]
+    held: dict[int, float]
+    reachable: frozenset[int]
+    journal: JournalDisk | None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether producers wait, or soon will."""
+        return self.stats["used"] >= 0.9 * self.stats["slots"]
+
+    def due(self, branch: BranchLag) -> int:
+        """The sequence up to which a branch may take: what it follows has released so much."""
+        upstream = [b["released"] for b in self.stats["branches"] if b["name"] in branch["after"]]
+        return min(upstream, default=self.stats["claimed"])
+
+    def consumers(self, branch: str) -> list[ParticipantRecord]:
+        """The living consumers of a branch."""
+        those = self.stats["participants"]
+        return [p for p in those if p["alive"] and p["branch"] == branch]
+
+
+@dataclass(frozen=True)
+class RingLook:
+    """A ring as it was seen, or why it was not.
+
+    Attributes
+    ----------
+    name : the path of its file if it has none
+    left : paths of what the dead have left beside it
+    """
+
+    name: str
+    seen: Seen | None
+    error: Exception | None = None
+    left: list[str] = field(default_factory=list[str])
+
+    @property
+    def sidecar(self) -> str | None:
+        """The sidecar whose requests it takes."""
+        return self.name.removeprefix(REQUESTS) if self.name.startswith(REQUESTS) else None
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether it is for one client's answers."""
+        return self.name.startswith(REPLIES)
+
+
+@dataclass(frozen=True)
+class HostLook:
+    """All that was seen.
+
+    Attributes
+    ----------
+    left : paths of what rings that are gone, or were never finished, have left
+    memory, free : bytes of shared memory
+    missing : names that were asked for, and are neither a ring's nor a sidecar's
+    whole : whether everything was looked at, not only what was named
+    """
+
+    rings: list[RingLook]
+    left: list[str]
+    memory: int
+    free: int
+    missing: list[str]
+    whole: bool
+
+    def ring(self, name: str) -> Seen | None:
+        """What was seen of a ring."""
+        return next((each.seen for each in self.rings if each.name == name), None)
+
+
+class Observer(Closing):
+    """Looks at all rings of this host, or at some, without joining any.
+
+    Parameters
+    ----------
+    names : rings by name or path, and sidecars by name; none: all that have a name
+    """
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._names = list(names)
+        self._attached: dict[str, tuple[int, Ring]] = {}  # by path, with the file's inode
+
+    def close(self) -> None:
+        """Let go of all rings."""
+        for _, ring in self._attached.values():
+            ring.close()
+        self._attached.clear()
+
+    def look(self) -> HostLook:
+        """What is there now."""
+        there = rings()
+        missing: list[str] = []
+        wanted = there if not self._names else []
+        for name in self._names:
+            found = [n for n in (name, f"{REQUESTS}{name}") if n in there]
+            if not found and "/" in name and os.path.exists(name):
+                found = [name]
+            wanted += found
+            missing += [] if found else [name]
+        # Beside most rings there is nothing: a look at the folder tells.
+        litter = any(file.startswith(".shmring-") for file in os.listdir(SHM_FOLDER))
+        looks = [look for look in (self._look_at(name, litter) for name in wanted) if look]
+        for path in self._attached.keys() - {path_of(name) for name in wanted}:
+            self._attached.pop(path)[1].close()
+        whole = not self._names
+        left = sweep_folder(SHM_FOLDER, dry_run=True) if whole and litter else []
+        return HostLook(looks, left, *memory(), missing, whole)
+
+    def _look_at(self, name: str, litter: bool) -> RingLook | None:
+        path = path_of(name)
+        try:
+            seen = _see(self._ring(name, path))
+            left = reap(path, dry_run=True)[1] if litter else []
+            return RingLook(name, seen, left=left)
+        except (RingNotFound, FileNotFoundError):
+            return None  # it has gone meanwhile
+        except (ShmringError, OSError) as error:
+            return RingLook(name, None, error)
+
+    def _ring(self, name: str, path: str) -> Ring:
+        inode = os.stat(path).st_ino
+        known = self._attached.get(path)
+        if known is not None and known[0] == inode:
+            return known[1]
+        if known is not None:
+            known[1].close()
+            del self._attached[path]
+        by_path = path if "/" in name else None
+        by_name = None if "/" in name else name
+        ring = attach(by_name, path=by_path, read_only=True, foreign_owner=True)
+        self._attached[path] = (inode, ring)
+        return ring
+
+
+def _see(ring: Ring) -> Seen:
+    stats = ring.stats()
+    ages = {
+        branch["name"]: age
+        for branch in stats["branches"]
+        if branch["released"] < stats["claimed"]
+        and (age := _age(ring, stats, branch["released"])) is not None
+    }
+    held = {
+        participant["seat"]: age
+        for participant in stats["participants"]
+        if (hold := participant["hold"]) is not None
+        and (age := _age(ring, stats, hold)) is not None
+    }
+    reachable = frozenset(
+        participant["pid"]
+        for participant in stats["participants"]
+        if held.get(participant["seat"], 0) > 1 and _maps(participant["pid"], ring.path)
+    )
+    journals = [p["pid"] for p in stats["participants"] if p["branch"] == JOURNAL_BRANCH]
+    journal = next(filter(None, map(_journal_disk, journals)), None)
+    return Seen(ring.info, stats, ages, held, reachable, journal)
+
+
+def _age(ring: Ring, stats: RingStats, sequence: int) -> float | None:
+    holder = stats["holder"]
+    if holder is not None and holder["sequence"] == sequence:
+        return holder["age_s"]
+    slot = sequence % ring.slots  # of a scattered ring the row is another message's
+    for row in ring.rows(slot, slot + 1, 0):
+        if row[1] == sequence and 0 < row[2] < 2**63:
+            return max(0.0, time.time() - row[2] / 1e9)
+    return None
+
+
+def _maps(pid: int, path: str) -> bool:
+    """Whether it is this process that has the ring, and not one of its number elsewhere."""
+    try:
+        inode = f" {os.stat(path).st_ino} "
+        with open(f"/proc/{pid}/maps") as maps:
+            return any(inode in line for line in maps)
+    except OSError:
+        return False
+
+
+def _journal_disk(pid: int) -> JournalDisk | None:
+    folder = f"/proc/{pid}/fd"
+    with suppress(OSError):  # another user's, or in another PID namespace
+        for number in os.listdir(folder):
+            with suppress(OSError):
+                file = os.readlink(f"{folder}/{number}")
+                if file.endswith(SUFFIX):
+                    disk = os.statvfs(f"{folder}/{number}")
+                    nbytes, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
+                    return JournalDisk(os.path.dirname(file), nbytes, free)
+    return None

@@ -1,0 +1,320 @@
+"""Metrics of this host's rings and sidecars, for Prometheus and OpenTelemetry.
+
+What each is, :data:`METRICS` says once for both. Labels are names that people give: there is no
+process id among them, and the rings of a sidecar's clients are counted together.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from operator import itemgetter
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+
+from shmring._shmring import JOURNAL_BRANCH
+from shmring.closing import Closing
+from shmring.errors import ShmringError
+from shmring.extras import need
+from shmring.findings import AGE, findings
+from shmring.host import HostLook, Observer, RingLook, Seen
+from shmring.names import REPLIES
+from shmring.records import Counters, Finding, ParticipantRecord
+from shmring.sidecars.health import Staff
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import CallbackOptions, Meter, Observation
+    from prometheus_client.metrics_core import Metric as Family
+
+__all__ = ["METRICS", "Metric", "Metrics", "PrometheusCollector", "observe"]
+
+Labels = tuple[str, ...]
+Kind = Literal["gauge", "counter"]
+Counts = dict[tuple[object, ...], tuple[int, ...]]
+Samples = dict[str, dict[Labels, float]]
+
+
+class Metric(NamedTuple):
+    """What a metric is; Prometheus has ``shmring_`` before its name, OpenTelemetry ``shmring.``."""
+
+    name: str
+    kind: Kind
+    unit: str
+    labels: Labels
+    words: str
+
+
+# name, kind, unit, labels, and what it is
+_TABLE = """\
+memory_bytes            gauge   By            -               Size of /dev/shm.
+memory_free_bytes       gauge   By            -               What is free of it.
+findings                gauge   {finding}     severity,kind,ring,sidecar What `shmring check` finds.
+ring_slots              gauge   {slot}        ring            Slots of the ring.
+ring_used_slots         gauge   {slot}        ring            Slots that are still held.
+ring_size_bytes         gauge   By            ring            Size of the ring's file.
+ring_claimed_slots      counter {slot}        ring            Slots ever claimed.
+ring_participants       gauge   {participant} ring,role,state Alive, stopped or dead ones.
+ring_participants_limit gauge   {participant} ring            How many there is room for.
+ring_messages           counter {message}     ring,role       Messages pushed or taken.
+ring_bytes              counter By            ring,role       Bytes pushed.
+ring_full_waits         counter {wait}        ring,role       Waits for room.
+ring_empty_waits        counter {wait}        ring,role       Waits for a message.
+ring_contended          counter {race}        ring,role       Races lost to others.
+ring_recovered          counter {participant} ring,role       Dead ones cleared away.
+ring_lost_slots         counter {slot}        ring,role       Lost by drop_oldest.
+ring_dropped_messages   counter {message}     ring,role       Lost by when_full="drop".
+branch_lag_slots        gauge   {slot}        ring,branch     Slots still to be taken.
+branch_lag_seconds      gauge   s             ring,branch     Age of the oldest message held.
+branch_consumers        gauge   {consumer}    ring,branch     Living consumers.
+branch_orphans          gauge   {consumer}    ring,branch     Dead ones with messages.
+journal_lag_seconds     gauge   s             ring            Age of the oldest not on disk.
+journal_disk_bytes      gauge   By            ring            Size of the journal's disk.
+journal_disk_free_bytes gauge   By            ring            What is free of it.
+sidecar_queue_slots     gauge   {slot}        sidecar         Slots of requests that wait.
+sidecar_queue_seconds   gauge   s             sidecar         Age of the oldest request.
+sidecar_workers         gauge   {worker}      sidecar,state   Busy, idle, loading or stopped.
+sidecar_clients         gauge   {client}      sidecar         Clients that are there.
+sidecar_reply_bytes     gauge   By            sidecar         Size of rings for answers.
+sidecar_requests        counter {request}     sidecar         Requests taken by workers.
+sidecar_busy_seconds    counter s             sidecar         Time of workers with requests.
+sidecar_restarts        counter {worker}      sidecar         Workers that were replaced."""
+
+
+def _metric(line: str) -> Metric:
+    name, kind, unit, labels, words = line.split(None, 4)
+    names = () if labels == "-" else tuple(labels.split(","))
+    return Metric(name, cast("Kind", kind), unit, names, words)
+
+
+METRICS = tuple(map(_metric, _TABLE.splitlines()))
+# A participant's counters, and the metrics that sum them up.
+_COUNTED = {name: f"ring_{name}" for name in Counters.__annotations__} | {
+    "overrun": "ring_lost_slots",
+    "dropped": "ring_dropped_messages",
+}
+_counts = itemgetter(*_COUNTED)
+_NOTHING = (0,) * len(_COUNTED)
+
+
+class Metrics(Closing):
+    """Looks at the host now and then, and adds up what comes and goes with its processes.
+
+    Parameters
+    ----------
+    interval : seconds between two looks, in a thread; None: looks are asked for
+    age : seconds for which a message may be held, or wait
+    """
+
+    def __init__(self, *, interval: float | None = 1.0, age: float = AGE) -> None:
+        self._observer = Observer()
+        self._age = age
+        self._lock = threading.Lock()
+        self._before: HostLook | None = None
+        self._looked = 0.0
+        self._seen: Counts = {}
+        self._counted: defaultdict[tuple[str, Labels], float] = defaultdict(float)
+        self._samples: Samples = {}
+        self._found: list[Finding] = []
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.look()
+        if interval is not None:
+            self._thread = threading.Thread(
+                target=self._run, args=(interval,), name="shmring-metrics", daemon=True
+            )
+            self._thread.start()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._observer.close()
+
+    def _run(self, interval: float) -> None:
+        while not self._ended.wait(interval):
+            with suppress(ShmringError, OSError):  # no descriptors, say: later perhaps
+                self.look()
+
+    @property
+    def samples(self) -> Samples:
+        """The last look's values: by metric, then by the values of its labels."""
+        return self._samples
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was wrong then, the worst first."""
+        return self._found
+
+    def look(self) -> HostLook:
+        """Look now."""
+        with self._lock:
+            now, at = self._observer.look(), time.monotonic()
+            passed = at - self._looked if self._before else 0.0
+            self._found = findings(now, self._before, age=self._age)
+            samples: Samples = {metric.name: {} for metric in METRICS}
+            samples["memory_bytes"][()] = now.memory
+            samples["memory_free_bytes"][()] = now.free
+            for each in self._found:
+                severity = "stuck" if each.status == 2 else "warning"
+                labels = (severity, each.kind, each.ring or "", each.sidecar or "")
+                samples["findings"][labels] = samples["findings"].get(labels, 0) + 1
+            before, self._seen = self._seen, {}
+            for ring in now.rings:
+                if ring.seen is not None:
+                    self._add(samples, ring, ring.seen, before, passed)
+            self._forget(now)
+            for (name, labels), value in self._counted.items():
+                samples[name][labels] = value
+            self._before, self._looked, self._samples = now, at, samples
+            return now
+
+    def _add(
+        self,
+        samples: Samples,
+        ring: RingLook,
+        seen: Seen,
+        before: Counts,
+        passed: float,
+    ) -> None:
+        if ring.is_reply:
+            sidecar = ring.name.removeprefix(REPLIES).rpartition(".")[0]
+            replies = samples["sidecar_reply_bytes"]
+            replies[(sidecar,)] = replies.get((sidecar,), 0) + seen.info.file_bytes
+            return
+        name, stats = ring.name, seen.stats
+        samples["ring_slots"][(name,)] = stats["slots"]
+        samples["ring_used_slots"][(name,)] = stats["used"]
+        samples["ring_size_bytes"][(name,)] = seen.info.file_bytes
+        samples["ring_claimed_slots"][(name,)] = stats["claimed"] - seen.info.first_sequence
+        samples["ring_participants_limit"][(name,)] = seen.info.participants
+        for role in ("attached", "producer", "consumer"):
+            for state in ("alive", "stopped", "dead"):
+                samples["ring_participants"][(name, role, state)] = 0
+            for counter in Counters.__annotations__ if role != "attached" else ():
+                self._counted[_COUNTED[counter], (name, role)] += 0
+        for participant in stats["participants"]:
+            alive, stopped = participant["alive"], participant["stopped"]
+            state = "dead" if not alive else "stopped" if stopped else "alive"
+            there = samples["ring_participants"]
+            labels = (name, participant["role"], state)
+            there[labels] = there.get(labels, 0) + 1
+            self._count(name, seen, participant, before)
+        for branch in stats["branches"]:
+            labels = (name, branch["name"])
+            samples["branch_lag_slots"][labels] = branch["lag"]
+            samples["branch_lag_seconds"][labels] = seen.ages.get(branch["name"], 0.0)
+            samples["branch_consumers"][labels] = branch["consumers"]
+            samples["branch_orphans"][labels] = branch["orphans"]
+            if branch["name"] == JOURNAL_BRANCH:
+                samples["journal_lag_seconds"][(name,)] = seen.ages.get(branch["name"], 0.0)
+        if seen.journal is not None:
+            samples["journal_disk_bytes"][(name,)] = seen.journal.nbytes
+            samples["journal_disk_free_bytes"][(name,)] = seen.journal.free
+        if ring.sidecar is not None:
+            self._add_sidecar(samples, ring.sidecar, name, seen, passed)
+
+    def _add_sidecar(
+        self, samples: Samples, sidecar: str, ring: str, seen: Seen, passed: float
+    ) -> None:
+        staff = Staff.of(seen.stats["participants"])
+        stopped = sum(worker["stopped"] for worker in (*staff.workers, *staff.loading))
+        going = [worker for worker in staff.workers if not worker["stopped"]]
+        busy = sum(worker["hold"] is not None for worker in going)
+        loading = sum(not worker["stopped"] for worker in staff.loading)
+        states = {"busy": busy, "idle": len(going) - busy, "loading": loading, "stopped": stopped}
+        for state, count in states.items():
+            samples["sidecar_workers"][(sidecar, state)] = count
+        at = (sidecar,)
+        samples["sidecar_queue_slots"][at] = sum(b["lag"] for b in seen.stats["branches"])
+        samples["sidecar_queue_seconds"][at] = max(seen.ages.values(), default=0.0)
+        samples["sidecar_clients"][at] = len(staff.clients)
+        samples["sidecar_reply_bytes"].setdefault(at, 0)
+        samples["sidecar_restarts"][at] = staff.restarts
+        samples["sidecar_requests"][at] = self._counted["ring_messages", (ring, "consumer")]
+        self._counted["sidecar_busy_seconds", at] += passed * busy
+
+    def _count(
+        self,
+        ring: str,
+        seen: Seen,
+        participant: ParticipantRecord,
+        before: Counts,
+    ) -> None:
+        """Add what a participant has counted since the last look: its own counters go with it."""
+        role = participant["role"]
+        if role not in ("producer", "consumer"):
+            return
+        counts: tuple[int, ...] = _counts(participant)
+        identity = participant["seat"], participant["pid"], participant["joined_ns"]
+        key = (ring, seen.info.uuid, *identity)
+        self._seen[key] = counts
+        known = before.get(key, _NOTHING)
+        if counts != known:
+            for metric, value, was in zip(_COUNTED.values(), counts, known, strict=True):
+                self._counted[metric, (ring, role)] += max(0, value - was)
+
+    def _forget(self, now: HostLook) -> None:
+        """No series stays of a ring that is gone."""
+        there = {ring.name for ring in now.rings} | {ring.sidecar for ring in now.rings}
+        for key in [key for key in self._counted if key[1][0] not in there]:
+            del self._counted[key]
+
+
+class PrometheusCollector:
+    """What prometheus_client's registries ask for the values."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Family]:
+        """All metrics, those without a value too."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        samples = self._metrics.samples
+        for metric in METRICS:
+            family = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
+            made = family(f"shmring_{metric.name}", metric.words, labels=metric.labels)
+            for labels, value in samples[metric.name].items():
+                made.add_metric(labels, value)
+            yield made
+
+
+def observe(meter: Meter, *, interval: float = 1.0, age: float = AGE) -> Metrics:
+    """Give an OpenTelemetry meter all metrics of this host, as observable instruments.
+
+    Parameters
+    ----------
+    meter : of opentelemetry's API: ``metrics.get_meter("shmring")``
+    interval : seconds between two looks at the host, in a thread of this process
+    age : seconds for which a message may be held, or wait, before that is a finding
+
+    Returns
+    -------
+    what looks; its close() ends that
+    """
+    need("opentelemetry", "shmring.metrics.observe()", "otel")
+    metrics = Metrics(interval=interval, age=age)
+    for metric in METRICS:
+        name = f"shmring.{metric.name.replace('_', '.', 1)}"
+        make = (
+            meter.create_observable_gauge
+            if metric.kind == "gauge"
+            else meter.create_observable_counter
+        )
+        make(name, [_callback(metrics, metric)], unit=metric.unit, description=metric.words)
+    return metrics
+
+
+def _callback(
+    metrics: Metrics, metric: Metric
+) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    from opentelemetry.metrics import Observation
+
+    def observed(_: CallbackOptions) -> Iterable[Observation]:
+        for labels, value in metrics.samples[metric.name].items():
+            yield Observation(value, dict(zip(metric.labels, labels, strict=True)))
+
+    return observed

@@ -1,0 +1,528 @@
+"""`shmring check`: sick situations with real processes, its words and status, and the mending."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shmring
+from shmring.companions import STAGING, place
+from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars.health import check as look_at_sidecar
+
+pytestmark = pytest.mark.kill
+
+ENVIRONMENT = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+CONSUMER = """
+    import sys, shmring
+    with shmring.attach(sys.argv[1]) as ring, ring.consumer("b", name="reader") as inp:
+        lease = inp.lease(timeout=60)
+        print("holds", flush=True)
+        sys.stdin.readline()
+"""
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, shell=True, env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+
+
+def check(*arguments: object) -> tuple[int, str]:
+    said = shell(" ".join(["shmring", "check", *map(str, arguments)]))
+    assert said.stderr == ""
+    return said.returncode, said.stdout
+
+
+def commands(text: str) -> list[str]:
+    return re.findall(r"^    (.*)$", text, re.MULTILINE)
+
+
+def mend(text: str) -> None:
+    """Do what it says, which is one thing."""
+    (command,) = commands(text)
+    said = shell(command)
+    assert said.returncode == 0, said.stderr
+
+
+def stop(pid: int) -> None:
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+
+
+@pytest.fixture
+def ring(name: str) -> Iterator[shmring.Ring]:
+    """A ring that the command that mends may remove."""
+    with shmring.create(name, slots=1024) as ring:
+        yield ring
+    if name in shmring.rings():
+        shmring.unlink(name)
+
+
+def fill(ring: shmring.Ring) -> shmring.Producer:
+    out = ring.producer("feed", when_full="raise")
+    with contextlib.suppress(shmring.Full):
+        while True:
+            out.push(b"x")
+    return out
+
+
+def test_all_is_well(ring: shmring.Ring, name: str) -> None:
+    with ring.producer(), ring.consumer("b"):
+        assert check(name) == (0, "all is well: 1 rings and 0 sidecars\n")
+
+
+def test_branch_without_a_consumer_holds_producers(ring: shmring.Ring, name: str) -> None:
+    ring.subscribe("billing")
+    with fill(ring) as out:
+        status, said = check(name)
+        assert status == 2
+        assert f'stuck: ring "{name}": branch "billing" has no consumer, and holds the pro' in said
+        assert commands(said) == [f"shmring drop-branch {name} billing"]
+        mend(said)
+        out.push(b"goes on")
+        assert check(name)[0] == 0
+
+
+def test_branch_that_is_to_be_read_later_is_no_trouble(ring: shmring.Ring, name: str) -> None:
+    ring.subscribe("billing")
+    with ring.producer() as out:
+        out.push(b"x")
+        assert check(name)[0] == 0
+        status, said = check(name, "--age", 0)
+        assert (status, "warning: " in said) == (1, True)
+
+
+def test_producer_that_is_stopped_in_a_claim(
+    ring: shmring.Ring, name: str, child: Callable[..., Any]
+) -> None:
+    code = """
+        import sys, shmring
+        with shmring.attach(sys.argv[1]) as ring, ring.producer("feed") as out:
+            with out.claim(5) as claim:
+                print("claimed", flush=True)
+                sys.stdin.readline()
+                claim.buffer[:] = b"hello"
+                claim.commit()
+            print("done", flush=True)
+            sys.stdin.readline()
+    """
+    with ring.consumer("b") as inp:
+        feed = child(code, name)
+        feed.line()
+        feed.say()
+        feed.line()  # it goes through the claim
+        feed.say()
+        feed.end()
+        feed = child(code, name)
+        feed.line()
+        stop(feed.pid)
+        status, said = check(name)
+        assert status == 2
+        assert f'producer "feed" (pid {feed.pid}) is stopped and has an open claim at' in said
+        mend(said)
+        feed.say()
+        assert [inp.pop(timeout=60), inp.pop(timeout=60)] == [b"hello", b"hello"]
+        assert check(name)[0] == 0
+
+
+def test_consumer_that_is_stopped_with_a_lease(
+    ring: shmring.Ring, name: str, child: Callable[..., Any]
+) -> None:
+    with ring.producer() as out:
+        out.push(b"x")
+        reader = child(CONSUMER, name)
+        reader.line()
+        stop(reader.pid)
+        status, said = check(name)
+        assert status == 1
+        assert f'consumer "reader" (pid {reader.pid}) is stopped and holds messages from' in said
+        with fill(ring):
+            assert check(name)[0] == 2
+            assert commands(check(name)[1]) == [f"kill -CONT {reader.pid}"]
+        mend(said)
+        reader.say()
+        reader.end()
+
+
+def test_consumer_that_hangs_with_a_lease(
+    ring: shmring.Ring, name: str, child: Callable[..., Any]
+) -> None:
+    with ring.producer() as out, ring.consumer("b", name="other") as other:
+        out.push(b"x")
+        reader = child(CONSUMER, name)
+        reader.line()
+        assert check(name)[0] == 0  # for less than a minute
+        status, said = check(name, "--age", 1)  # which the second look waits for
+        while not status:
+            status, said = check(name, "--age", 1)
+        assert status == 1
+        assert f'consumer "reader" (pid {reader.pid}) of branch "b" holds a message that' in said
+        assert commands(said) == [f"kill -9 {reader.pid}"]
+        mend(said)
+        assert other.pop(timeout=60) == b"x"
+        reader.process.wait()
+        assert check(name, "--age", 1)[0] == 0
+
+
+def test_consumer_that_takes_nothing(
+    ring: shmring.Ring, name: str, child: Callable[..., Any]
+) -> None:
+    code = """
+        import sys, shmring
+        with shmring.attach(sys.argv[1]) as ring, ring.consumer("b", name="reader") as inp:
+            print("joined", flush=True)
+            sys.stdin.readline()
+            print(inp.pop(timeout=60), flush=True)
+            sys.stdin.readline()
+    """
+    with ring.producer() as out:
+        reader = child(code, name)
+        reader.line()
+        out.push(b"x")
+        status, said = check(name, "--age", 0)
+        assert status == 1
+        assert f'branch "b": consumer "reader" (pid {reader.pid}) takes nothing, and 1 of' in said
+        reader.say()
+        reader.line()
+        assert "takes nothing" not in check(name, "--age", 0)[1]
+
+
+def test_claim_that_stays_open(ring: shmring.Ring, name: str) -> None:
+    with ring.producer("feed") as out, ring.producer() as other, ring.consumer("b"):
+        with out.claim(1) as claim:
+            other.push(b"x")
+            status, said = check(name)
+            assert status == 1
+            assert "keeps a claim open, for which all that is behind waits" in said
+            claim.commit()
+        assert check(name)[0] == 0
+
+
+def test_ring_whose_participants_have_died(name: str, child: Callable[..., Any]) -> None:
+    code = """
+        import sys, shmring
+        ring = shmring.create(sys.argv[1], slots=1024)
+        out = ring.producer()
+        out.push(b"x")
+        print("there", flush=True)
+        sys.stdin.readline()
+    """
+    feed = child(code, name)
+    feed.line()
+    feed.kill()
+    status, said = check(name)
+    assert (status, commands(said)) == (1, [f"shmring gc {name}"])
+    assert "participants have died" in said
+    mend(said)
+    assert name not in shmring.rings()
+    assert check(name)[0] == 2
+
+
+def test_ring_to_which_nobody_is_attached(name: str) -> None:
+    shmring.create(name, slots=1024).close()
+    status, said = check(name)
+    assert (status, commands(said)) == (1, [f"shmring unlink {name}"])
+    assert "nobody is attached to it" in said
+    mend(said)
+    assert name not in shmring.rings()
+
+
+def test_orphans_that_nobody_takes(
+    ring: shmring.Ring, name: str, child: Callable[..., Any]
+) -> None:
+    with ring.producer() as out:
+        out.push(b"x")
+        reader = child(CONSUMER, name)
+        reader.line()
+        reader.kill()
+        status, said = check(name)
+        assert status == 1
+        assert 'branch "b": 1 consumers have died, and there is none that could take over' in said
+        assert commands(said) == [f"shmring consume {name} --branch b --until empty"]
+        assert shell(commands(said)[0]).stdout == "x\n"
+        assert check(name)[0] == 0
+
+
+def test_participants_are_used_up_by_the_dead(name: str, child: Callable[..., Any]) -> None:
+    code = """
+        import sys, shmring
+        rings = [shmring.attach(sys.argv[1]) for _ in range(int(sys.argv[2]))]
+        print("there", flush=True)
+        sys.stdin.readline()
+    """
+    with shmring.create(name, slots=1024, participants=32, temporary=True) as ring:
+        crowd = child(code, name, 29)
+        crowd.line()
+        status, said = check(name)
+        assert status == 1
+        assert "30 of 32 participants are used, 0 of them by the dead" in said
+        crowd.kill()
+        status, said = check(name)
+        assert "30 of 32 participants are used, 29 of them by the dead" in said
+        assert commands(said) == [f"shmring recover {name}"]
+        mend(said)
+        assert len(ring.participants()) == 1
+        assert check(name)[0] == 0
+
+
+def test_ring_of_another_layout(name: str) -> None:
+    shmring.create(name, slots=1024).close()
+    with open(f"/dev/shm/shmring.{name}", "r+b") as file:
+        head = file.read(16)
+        major = struct.unpack_from("<I", head, 8)[0]
+        file.seek(8)
+        file.write(struct.pack("<I", major + 1))
+    status, said = check(name)
+    assert (status, commands(said)) == (2, [f"shmring unlink {name}"])
+    assert "layout" in said
+    mend(said)
+    assert name not in shmring.rings()
+
+
+def test_folder_that_a_dead_driver_has_staged(ring: shmring.Ring, name: str) -> None:
+    staged = Path(place(ring.path, STAGING, str(uuid.uuid4())))
+    staged.mkdir()
+    with ring.producer(), ring.consumer("b"):
+        status, said = check(name)
+        assert (status, commands(said)) == (1, [f"shmring gc {name}"])
+        assert str(staged) in said
+        mend(said)
+        assert not staged.exists()
+        assert check(name)[0] == 0
+
+
+def test_shared_memory_of_a_container_is_used_up_by_the_dead() -> None:
+    script = """
+        set -eu
+        mount -t tmpfs -o size=64m tmpfs /dev/shm
+        python -c 'import os, shmring
+        r = shmring.create("big", slots=131072); r.producer(); os.kill(os.getpid(), 9)' || true
+        shmring create small --slots 8192 --branch b > /dev/null
+        shmring check && exit 9 || echo status $?
+        shmring check | grep -A1 /dev/shm | grep '^    ' | sh
+        python -c 'import os, shmring
+        print(shmring.rings())
+        with shmring.attach("small") as r, r.producer(): os.system("shmring check")'
+    """
+    script = "\n".join(line.removeprefix(8 * " ") for line in script.splitlines())
+    said = subprocess.run(
+        ["unshare", "-Urm", "bash", "-c", script],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    listed, end = said.stdout.split("status 1\n")
+    assert "/dev/shm has 64 MiB, of which " in listed
+    assert "no further ring of the usual size fits" in listed
+    assert end == "big\n['small']\nall is well: 1 rings and 0 sidecars\n"
+
+
+# --- journals -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def journal() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+
+    def start(name: str, folder: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "shmring", "journal", "run", name, str(folder), "--json"]
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        started.append(process)
+        assert process.stdout is not None
+        assert "ready" in process.stdout.readline()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_journal_that_is_stopped(
+    ring: shmring.Ring, name: str, journal: Callable[..., Any], tmp_path: Path
+) -> None:
+    running = journal(name, tmp_path / "journal")
+    with ring.producer() as out:
+        out.push(b"x", durable=True)
+        stop(running.pid)
+        out.push(b"y")
+        status, said = check(name)
+        assert (status, commands(said)) == (1, [f"kill -CONT {running.pid}"])
+        assert "is stopped" in said
+        mend(said)
+        out.push(b"z", durable=True)
+        assert check(name)[0] == 0
+
+
+def test_journal_that_was_killed(
+    ring: shmring.Ring, name: str, journal: Callable[..., Any], tmp_path: Path
+) -> None:
+    running = journal(name, tmp_path / "journal")
+    with ring.producer() as out:
+        out.push(b"x", durable=True)
+        running.kill()
+        running.wait()
+        out.push(b"y")
+        status, said = check(name)
+        assert (status, commands(said)) == (1, [f"shmring journal run {name} DIRECTORY"])
+        assert "its journal does not run" in said
+        journal(name, tmp_path / "journal")
+        out.push(b"z", durable=True)
+        assert check(name)[0] == 0
+
+
+def test_disk_of_a_journal_is_full(
+    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path
+) -> None:
+    running = journal(name, small_disk / "journal")
+    with ring.producer() as out:
+        out.push(b"x", durable=True)
+        (small_disk / "ballast").write_bytes(bytes(1_900_000))
+        status, said = check(name)
+        assert status in (1, 2)
+        assert f"the disk of its journal in {small_disk}/journal has" in said
+        (command,) = commands(said)
+        assert command.startswith(f"shmring journal run {name} {small_disk}/journal --max-bytes ")
+        (small_disk / "ballast").unlink()
+        assert check(name)[0] == 0
+    running.terminate()
+
+
+# --- sidecars -------------------------------------------------------------------------------------
+
+
+def test_sidecar_is_named_as_a_sidecar(name: str, serve: Callable[..., Sidecar]) -> None:
+    serve("double")
+    assert check(name) == (0, "all is well: 0 rings and 1 sidecars\n")
+    assert json.loads(check(name, "--json")[1])["sidecars"] == [name]
+
+
+def test_sidecar_whose_worker_is_stopped(
+    name: str, serve: Callable[..., Sidecar], until: Callable[..., None]
+) -> None:
+    (pid,) = serve("double", workers=1).pids
+    stop(pid)
+    status, said = check(name)
+    assert (status, commands(said)) == (2, [f"kill -CONT {pid}"])
+    assert f'stuck: sidecar "{name}": worker {pid}, stopped' in said
+    mend(said)
+    until(lambda: check(name)[0] == 0)
+
+
+def test_sidecar_whose_worker_hangs(
+    name: str,
+    serve: Callable[..., Sidecar],
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+    marker: Path,
+) -> None:
+    import pyarrow as pa
+
+    (pid,) = serve("wait_for_marker", workers=1).pids
+
+    def ask() -> list[pa.RecordBatch]:
+        with SidecarClient(name) as client:
+            return list(client.map([pa.record_batch({"x": [1]})]))
+
+    asked = thread(ask)
+    until(marker.with_suffix(".begun").exists)
+    assert check(name)[0] == 0
+    until(lambda: check(name, "--age", 1)[0] == 1)
+    status, said = check(name, "--age", 1)
+    assert (status, commands(said)) == (1, [f"kill -9 {pid}"])
+    assert f"worker {pid} (functions:wait_for_marker) is at one request, which was sent" in said
+    mend(said)
+    marker.touch()
+    (answer,) = asked.outcome()
+    assert answer.num_rows == 1
+    assert check(name, "--age", 1)[0] == 0
+
+
+MODEL = """
+import os, time
+class Model:
+    def __init__(self):
+        while not os.path.exists("loaded"):
+            if os.path.exists("broken"):
+                raise OSError("no model")
+            time.sleep(0.01)
+    def __call__(self, batch):
+        return batch
+"""
+
+
+@pytest.fixture
+def supervised(name: str, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    (tmp_path / "model.py").write_text(MODEL)
+    command = [sys.executable, "-m", "shmring", "sidecar", "model:Model", "--name", name]
+    with subprocess.Popen(
+        [*command, "--workers", "1"], cwd=tmp_path, stderr=subprocess.DEVNULL
+    ) as process:
+        yield process
+        process.terminate()
+
+
+def test_sidecar_that_loads_and_then_dies_again_and_again(
+    name: str,
+    tmp_path: Path,
+    supervised: subprocess.Popen[bytes],
+    until: Callable[..., None],
+) -> None:
+    until(lambda: look_at_sidecar(name).status == 1)
+    status, said = check(name)
+    assert (status, commands(said)) == (1, [])
+    assert "has been loading model:Model for" in said
+    (tmp_path / "loaded").touch()
+    until(lambda: look_at_sidecar(name).status == 0)
+    assert check(name)[0] == 0
+    (tmp_path / "loaded").unlink()
+    (tmp_path / "broken").touch()
+    os.kill(int(look_at_sidecar(name).words[0].split()[1]), signal.SIGKILL)
+    until(lambda: "die again and again" in " ".join(look_at_sidecar(name).words))
+    until(lambda: look_at_sidecar(name).status == 2)
+    assert "its workers die again and again: " in check(name)[1]
+    (tmp_path / "loaded").touch()
+    (tmp_path / "broken").unlink()
+    until(lambda: "serves" in look_at_sidecar(name).words[0])
+    assert check(name)[0] == 1  # for five minutes
+
+
+def test_sidecar_whose_processes_were_killed(
+    name: str,
+    tmp_path: Path,
+    supervised: subprocess.Popen[bytes],
+    until: Callable[..., None],
+) -> None:
+    (tmp_path / "loaded").touch()
+    until(lambda: look_at_sidecar(name).status == 0)
+    supervised.kill()
+    until(lambda: look_at_sidecar(name).status == 2)
+    status, said = check(name)
+    assert (status, commands(said)) == (2, [f"shmring sidecar MODULE:FUNCTION --name {name}"])
+    assert (
+        f"its processes have ended; only its ring is there, which `shmring gc sidecar.{name}`"
+        in said
+    )
+    command = [sys.executable, "-m", "shmring", "sidecar", "model:Model", "--name", name]
+    with subprocess.Popen([*command, "--workers", "1"], cwd=tmp_path) as again:
+        until(lambda: check(name)[0] == 0)
+        again.terminate()
+    assert f"sidecar.{name}" not in shmring.rings()

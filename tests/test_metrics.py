@@ -1,0 +1,327 @@
+"""What the exporter gives, read by Prometheus itself where it is installed, and by its parser."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+from blocks import ROOT
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from prometheus_client.parser import text_string_to_metric_families
+
+import shmring
+from shmring.metrics import METRICS, Metrics, observe
+from shmring.sidecars import Sidecar, SidecarClient
+
+RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
+DASHBOARD = ROOT / "deploy" / "grafana" / "shmring.json"
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def parse(text: str) -> Samples:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(samples: Samples, name: str, **labels: str) -> float:
+    """Not a number if there is none, which is equal to nothing."""
+    return samples.get((f"shmring_{name}", frozenset(labels.items())), math.nan)
+
+
+@pytest.fixture
+def exporter() -> Iterator[str]:
+    """The address of one that looks ten times a second."""
+    command = [sys.executable, "-m", "shmring", "exporter", "--json", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--address", "127.0.0.1", "--interval", "0.1"], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        ready = json.loads(process.stdout.readline())
+        yield f"127.0.0.1:{ready['port']}"
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def scrape(address: str) -> Samples:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+        return parse(answer.read().decode())
+
+
+def exported() -> set[str]:
+    ends = {"gauge": "", "counter": "_total"}
+    return {f"shmring_{metric.name}{ends[metric.kind]}" for metric in METRICS}
+
+
+def test_ring_is_counted_beyond_the_end_of_its_processes(
+    exporter: str, name: str, ring: shmring.Ring, until: Callable[..., None]
+) -> None:
+    with ring.consumer("billing") as inp:
+        with ring.producer() as out:
+            out.push_many([b"abc"] * 5)
+            until(lambda: value(scrape(exporter), "ring_claimed_slots_total", ring=name) == 5)
+            samples = scrape(exporter)
+            assert value(samples, "ring_messages_total", ring=name, role="producer") == 5
+            assert value(samples, "ring_bytes_total", ring=name, role="producer") == 15
+            assert value(samples, "branch_lag_slots", ring=name, branch="billing") == 5
+            assert value(samples, "branch_consumers", ring=name, branch="billing") == 1
+            assert 0 < value(samples, "branch_lag_seconds", ring=name, branch="billing") < 600
+        with ring.producer() as out:
+            out.push(b"x")
+            gone = {"ring": name, "role": "producer"}
+            until(lambda: value(scrape(exporter), "ring_messages_total", **gone) == 6)
+        assert inp.pop() == b"abc"
+        until(
+            lambda: value(scrape(exporter), "ring_messages_total", ring=name, role="consumer") == 1
+        )
+    samples = scrape(exporter)
+    assert value(samples, "ring_slots", ring=name) == 1024
+    assert 0 < value(samples, "memory_free_bytes") <= value(samples, "memory_bytes")
+
+
+def test_series_end_with_their_ring(exporter: str, name: str, until: Callable[..., None]) -> None:
+    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer():
+        until(lambda: f"'{name}'" in str(scrape(exporter)))
+    until(lambda: f"'{name}'" not in str(scrape(exporter)))
+
+
+def test_sidecar_and_its_findings(
+    exporter: str,
+    name: str,
+    serve: Callable[..., Sidecar],
+    thread: Callable[..., Any],
+    until: Callable[..., None],
+    marker: Path,
+) -> None:
+    serve("wait_for_marker", workers=2)
+
+    def workers(state: str) -> float:
+        return value(scrape(exporter), "sidecar_workers", sidecar=name, state=state)
+
+    def ask() -> int:
+        with SidecarClient(name) as client:
+            return sum(batch.num_rows for batch in client.map([pa.record_batch({"x": [1]})]))
+
+    until(lambda: workers("idle") == 2)
+    asked = thread(ask)
+    until(lambda: workers("busy") == 1)
+    until(lambda: value(scrape(exporter), "sidecar_busy_seconds_total", sidecar=name) > 0)
+    assert value(scrape(exporter), "sidecar_clients", sidecar=name) == 1
+    assert value(scrape(exporter), "sidecar_reply_bytes", sidecar=name) > 0
+    marker.touch()
+    assert asked.outcome() == 1
+    until(lambda: value(scrape(exporter), "sidecar_requests_total", sidecar=name) == 1)
+    assert not [labels for metric, labels in scrape(exporter) if "reply." in str(labels)]
+
+
+def test_worker_that_was_replaced_is_counted(
+    exporter: str, name: str, serve: Callable[..., Sidecar], until: Callable[..., None]
+) -> None:
+    (pid,) = serve("double", workers=1).pids
+    until(lambda: value(scrape(exporter), "sidecar_restarts_total", sidecar=name) == 0)
+    os.kill(pid, 9)
+    until(lambda: value(scrape(exporter), "sidecar_restarts_total", sidecar=name) == 1)
+
+
+def test_journal_is_behind_while_it_is_stopped(
+    exporter: str, name: str, ring: shmring.Ring, until: Callable[..., None], tmp_path: Path
+) -> None:
+    with ring.journal(tmp_path), ring.producer() as out:
+        out.push(b"x", durable=True)
+        until(lambda: value(scrape(exporter), "journal_disk_free_bytes", ring=name) > 0)
+        assert value(scrape(exporter), "journal_lag_seconds", ring=name) == 0
+    ring.subscribe("journal")
+    with ring.producer() as out:
+        out.push(b"y")
+        until(lambda: value(scrape(exporter), "journal_lag_seconds", ring=name) > 0)
+
+
+def test_no_label_is_a_process_id(name: str, ring: shmring.Ring, child: Callable[..., Any]) -> None:
+    code = """
+        import sys, shmring
+        with shmring.attach(sys.argv[1]) as ring, ring.producer("feed"), ring.consumer("b"):
+            print("there", flush=True)
+            sys.stdin.readline()
+    """
+    children = [child(code, name) for _ in range(2)]
+    for each in children:
+        each.line()
+    with Metrics(interval=None) as metrics:
+        values = {
+            label
+            for samples in metrics.samples.values()
+            for labels in samples
+            for label in labels
+            if label != name
+        }
+    assert not {str(each.pid) for each in children} & values
+    assert {label for metric in METRICS for label in metric.labels} == {
+        *("ring", "branch", "role", "state", "sidecar", "severity", "kind")
+    }
+
+
+def test_textfile_is_what_is_scraped(name: str, ring: shmring.Ring, tmp_path: Path) -> None:
+    file = tmp_path / "shmring.prom"
+    command = [sys.executable, "-m", "shmring", "exporter", "--textfile", str(file), "--once"]
+    subprocess.run(command, check=True)
+    text = file.read_text()
+    assert value(parse(text), "ring_slots", ring=name) == 1024
+    assert [path.name for path in tmp_path.iterdir()] == ["shmring.prom"]
+    families = {family.name for family in text_string_to_metric_families(text)}
+    assert families == {f"shmring_{metric.name}" for metric in METRICS}
+    if shutil.which("promtool"):
+        subprocess.run(["promtool", "check", "metrics"], input=text, text=True, check=True)
+
+
+def test_opentelemetry_gets_the_same(
+    name: str, ring: shmring.Ring, until: Callable[..., None]
+) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    with ring.producer() as out, observe(provider.get_meter("test"), interval=0.1) as metrics:
+        out.push(b"x")
+        key = (name, "producer")
+        until(lambda: metrics.samples["ring_messages"][key] == 1)
+        data = reader.get_metrics_data()
+        assert data is not None
+        (scope,) = data.resource_metrics[0].scope_metrics
+        found = {metric.name: metric for metric in scope.metrics}
+        (point,) = [
+            point
+            for point in found["shmring.ring.messages"].data.data_points
+            if point.attributes == {"ring": name, "role": "producer"}
+        ]
+        assert point.value == 1
+        assert found["shmring.memory.bytes"].unit == "By"
+        assert set(found) <= {f"shmring.{m.name.replace('_', '.', 1)}" for m in METRICS}
+    provider.shutdown()
+
+
+# --- deploy/ --------------------------------------------------------------------------------------
+
+
+def expressions() -> list[str]:
+    rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
+    dashboard = json.loads(DASHBOARD.read_text())
+    targets = [target for panel in dashboard["panels"] for target in panel.get("targets", [])]
+    variables = [each["query"] for each in dashboard["templating"]["list"] if "refresh" in each]
+    return [
+        *(rule["expr"] for rule in rules),
+        *(target["expr"] for target in targets),
+        *variables,
+    ]
+
+
+def test_dashboard_and_rules_name_what_is_exported() -> None:
+    text = "\n".join(expressions())
+    named = set(re.findall(r"\bshmring_\w+", text))
+    assert named <= exported()
+    labels = {label for metric in METRICS for label in metric.labels} | {"instance"}
+    for found in re.findall(r"\bby \(([^)]*)\)|\bon \(([^)]*)\)", text):
+        assert {label.strip() for label in "".join(found).split(",")} <= labels
+    assert set(re.findall(r"[{,] ?(\w+)=~?\"", text)) <= labels
+    shown = exported() - named
+    assert shown <= {
+        *("shmring_ring_size_bytes", "shmring_ring_claimed_slots_total"),
+        *("shmring_ring_participants_limit", "shmring_ring_contended_total"),
+        *("shmring_sidecar_queue_slots", "shmring_sidecar_reply_bytes"),
+    }
+
+
+def test_rules_are_such() -> None:
+    if shutil.which("promtool"):
+        subprocess.run(["promtool", "check", "rules", str(RULES)], check=True)
+    names = [rule["alert"] for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]]
+    assert len(set(names)) == len(names)
+
+
+def test_prometheus_takes_it_and_its_rules_fire(
+    exporter: str, name: str, until: Callable[..., None], tmp_path: Path
+) -> None:
+    """By a real Prometheus; where none is installed, by the parser of its client library."""
+    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
+        ring.subscribe("billing")
+        out.push_many([b"x"] * 1024)
+        labels = {"severity": "stuck", "kind": "no-consumer", "ring": name, "sidecar": ""}
+        key = ("shmring_findings", frozenset(labels.items()))
+        until(lambda: scrape(exporter).get(key) == 1)
+        if shutil.which("prometheus") is None:
+            return
+        with prometheus(exporter, tmp_path) as ask:
+            until(lambda: ask(f'shmring_findings{{ring="{name}"}}'))
+            (alert,) = until_some(until, ask, f'ALERTS{{alertname="ShmringStuck",ring="{name}"}}')
+            assert alert["metric"]["kind"] == "no-consumer"
+            for expression in expressions():
+                if not expression.startswith("label_values"):
+                    ask(re.sub(r"\$__rate_interval", "1m", expression).replace("$", ""))
+
+
+def until_some(until: Callable[..., None], ask: Callable[[str], Any], query: str) -> Any:
+    until(lambda: ask(query))
+    return ask(query)
+
+
+class prometheus:
+    """A server that scrapes an exporter each second; asks it queries."""
+
+    def __init__(self, exporter: str, folder: Path) -> None:
+        config = {
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": [str(RULES)],
+            "scrape_configs": [{"job_name": "s", "static_configs": [{"targets": [exporter]}]}],
+        }
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._command = [
+            "prometheus",
+            f"--config.file={folder}/prometheus.yml",
+            f"--storage.tsdb.path={folder}/data",
+        ]
+        self._port = 0
+
+    def __enter__(self) -> Callable[[str], Any]:
+        import socket
+
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self._port = free.getsockname()[1]
+        self._process = subprocess.Popen(
+            [*self._command, f"--web.listen-address=127.0.0.1:{self._port}"],
+            stderr=subprocess.DEVNULL,
+        )
+        return self._ask
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _ask(self, query: str) -> Any:
+        given = urllib.parse.urlencode({"query": query})
+        url = f"http://127.0.0.1:{self._port}/api/v1/query?{given}"
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                said = json.load(answer)
+        except urllib.error.HTTPError as error:
+            if error.code == 503:
+                return []  # it starts
+            raise AssertionError(f"{query}: {error.read().decode()}") from None
+        except OSError:
+            return []
+        assert said["status"] == "success"
+        return said["data"]["result"]
