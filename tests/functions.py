@@ -123,6 +123,12 @@ def no_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select([])
 
 
+def one_or_several(batch: pa.RecordBatch) -> object:
+    """A batch, a table or an iterator, by the first value."""
+    first = batch.column(0)[0].as_py() % 3
+    return [batch, pa.table(batch), row_by_row(batch)][first]
+
+
 def no_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return iter(())
 
