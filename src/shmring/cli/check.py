@@ -9,13 +9,12 @@ from typing import NoReturn
 import click
 
 from shmring.cli.options import json_option, ring_and_sidecar_names
-from shmring.cli.output import clean, emit, wants_json
+from shmring.cli.output import clean, emit, show_status, wants_json
 from shmring.records import Finding
 
 __all__ = ["check", "subject"]
 
 _MOMENT = 1.0  # seconds in which what does not hang goes on
-_WORDS = {1: "warning", 2: "stuck"}
 
 
 @click.command()
@@ -56,7 +55,7 @@ def check(names: tuple[str, ...], age: float) -> NoReturn:
         emit({"status": status, "rings": rings, "sidecars": sidecars, "findings": listed})
     else:
         for each in found:
-            print(f"{_WORDS[each.status]}: {subject(each)}{clean(each.words)}")
+            print(f"{show_status(each.status)}: {subject(each)}{clean(each.words)}")
             if each.command:
                 print(f"    {clean(each.command)}")
         if not found:

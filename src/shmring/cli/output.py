@@ -27,6 +27,7 @@ __all__ = [
     "message_fields",
     "set_json",
     "show_pairs",
+    "show_status",
     "show_table",
     "size",
     "to_json",
@@ -85,6 +86,11 @@ def size(nbytes: float) -> str:
             return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1024
     return f"{nbytes:.1f} TiB"
+
+
+def show_status(status: int) -> str:
+    """How bad it is: 0, 1 or 2, as monitoring plugins have it."""
+    return ("well", "warning", "stuck")[status]
 
 
 def duration(seconds: float) -> str:
