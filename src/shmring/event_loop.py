@@ -5,8 +5,9 @@ A task takes, or pushes, by a call that does not wait, on the loop's own thread.
 cancelled is cancelled at an ``await``, so it has taken nothing then, and has lost nothing.
 
 What cannot be done at once is waited for by one thread for each loop, which sleeps on all of the
-loop's rings. It never takes: it tells the loop who may try again (docs/protocol.md, P9). If the
-task was cancelled meanwhile, the wake-up is passed on to the branch's other consumers.
+loop's rings; beyond 127 waits there is a second one. It never takes: it tells the loop who may try
+again (docs/protocol.md, P9). If the task was cancelled meanwhile, the wake-up is passed on to the
+branch's other consumers.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ __all__ = ["Messages", "equip", "until_ready"]
 Handle = Consumer | Producer
 _T = TypeVar("_T", bytes, int)
 
+# Consumers and producers that one sleep is for: what the kernel takes, but for the bell.
+_AT_ONCE = 127
 # Seconds after which a thread without work ends, and one with work sees that its loop is closed.
 _IDLE = 1.0
 # Seconds for which a task asks again and again, in turn with the loop's other tasks, where that
@@ -56,19 +59,78 @@ _IDLE = 1.0
 _TRIAL = 100e-6
 
 
+class _Sleeper:
+    """A thread that waits for rings of a loop while there are any to wait for.
+
+    All but its own _run() is called on the loop's thread.
+    """
+
+    def __init__(self, watch: _Watch) -> None:
+        self._watch = watch
+        self._changed = threading.Condition()  # guards what follows
+        self._waits: dict[Handle, int] = {}  # for how many slots, if it is a producer
+        self._runs = False
+        self._bell = Bell()
+
+    def add(self, handle: Handle, slots: int) -> bool:
+        """Wait for this one too; whether there is room for it."""
+        with self._changed:
+            if self._waits.get(handle, slots + 1) <= slots:
+                return True
+            if handle not in self._waits and len(self._waits) >= _AT_ONCE:
+                return False
+            self._waits[handle] = slots
+            if not self._runs:
+                name = f"shmring waits for {type(self._watch.loop).__name__}"
+                threading.Thread(target=self._run, name=name, daemon=True).start()
+                self._runs = True
+            self._changed.notify()
+        self._bell.ring()
+        return True
+
+    def remove(self, handle: Handle) -> None:
+        with self._changed:
+            left = self._waits.pop(handle, None)
+        if left is not None:
+            self._bell.ring()
+
+    def _run(self) -> None:
+        loop = self._watch.loop
+        while (waits := self._work()) is not None:
+            rung, handles = waits
+            try:
+                ready = wait_any(handles, _IDLE, WAIT_FUTEX, self._bell, rung)
+            except Exception:  # whatever it is, the tasks meet it in their own calls
+                ready = [handle for handle, _ in handles]
+            if loop.is_closed():
+                return
+            if not ready:
+                continue
+            with self._changed:
+                for handle in ready:
+                    self._waits.pop(handle, None)
+            try:
+                loop.call_soon_threadsafe(self._watch.tell, ready)
+            except RuntimeError:  # it was closed since
+                return
+
+    def _work(self) -> tuple[int, list[tuple[Handle, int]]] | None:
+        """What to wait for, and how often the bell was rung before that was looked at."""
+        with self._changed:
+            if not self._waits and not self._changed.wait_for(lambda: self._waits, _IDLE):
+                self._runs = False
+                return None
+            return self._bell.rung, list(self._waits.items())
+
+
 class _Watch:
-    """Waits for all rings of one loop."""
+    """The tasks of one loop that wait."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.forks = lineage.forks
-        self._tasks: dict[Handle, deque[asyncio.Future[bool]]] = {}  # the loop's thread has it
-        self._changed = threading.Condition()  # guards what follows
-        self._waits: dict[Handle, int] = {}  # what the thread waits for, and with how many slots
-        self._runs = False
-        self._bell = Bell()
-
-    # --- on the loop's thread ----------------------------------------------------------------
+        self._tasks: dict[Handle, deque[asyncio.Future[bool]]] = {}
+        self._sleepers = [_Sleeper(self)]
 
     async def ready(self, handle: Handle, slots: int, deadline: float | None) -> bool:
         """Wait until it is worth trying; whether it is, or time is up."""
@@ -87,37 +149,8 @@ class _Watch:
                 timer.cancel()
             self._leave(handle, slots, future)
 
-    def wake_all(self, handle: Handle) -> None:
-        for future in self._tasks.get(handle, ()):
-            _set(future, True)
-
-    def _arm(self, handle: Handle, slots: int) -> None:
-        with self._changed:
-            if self._waits.get(handle, slots + 1) <= slots:
-                return
-            self._waits[handle] = slots
-            if not self._runs:
-                name = f"shmring waits for {type(self.loop).__name__}"
-                threading.Thread(target=self._run, name=name, daemon=True).start()
-                self._runs = True
-            self._changed.notify()
-        self._bell.ring()
-
-    def _leave(self, handle: Handle, slots: int, future: asyncio.Future[bool]) -> None:
-        if self.forks != lineage.forks:  # the thread, which may have the lock, is the parent's
-            return
-        tasks = self._tasks[handle]
-        tasks.remove(future)
-        if tasks:
-            self._arm(handle, slots)
-            return
-        del self._tasks[handle]
-        with self._changed:
-            left = self._waits.pop(handle, None)
-        if left is not None:
-            self._bell.ring()
-
-    def _tell(self, handles: list[Handle]) -> None:
+    def tell(self, handles: list[Handle]) -> None:
+        """Let those try that wait for these."""
         for handle in handles:
             waiting = [future for future in self._tasks.get(handle, ()) if not future.done()]
             if not waiting:
@@ -126,34 +159,26 @@ class _Watch:
             for future in waiting if isinstance(handle, Producer) else waiting[:1]:
                 future.set_result(True)
 
-    # --- on the thread -----------------------------------------------------------------------
+    def wake_all(self, handle: Handle) -> None:
+        for future in self._tasks.get(handle, ()):
+            _set(future, True)
 
-    def _run(self) -> None:
-        while (waits := self._work()) is not None:
-            rung, handles = waits
-            try:
-                ready = wait_any(handles, _IDLE, WAIT_FUTEX, self._bell, rung)
-            except Exception:  # whatever it is, the tasks meet it in their own calls
-                ready = [handle for handle, _ in handles]
-            if self.loop.is_closed():
-                return
-            if not ready:
-                continue
-            with self._changed:
-                for handle in ready:
-                    self._waits.pop(handle, None)
-            try:
-                self.loop.call_soon_threadsafe(self._tell, ready)
-            except RuntimeError:  # it was closed since
-                return
+    def _arm(self, handle: Handle, slots: int) -> None:
+        if not any(sleeper.add(handle, slots) for sleeper in self._sleepers):
+            self._sleepers.append(_Sleeper(self))
+            self._sleepers[-1].add(handle, slots)
 
-    def _work(self) -> tuple[int, list[tuple[Handle, int]]] | None:
-        """What to wait for, and how often the bell was rung before that was looked at."""
-        with self._changed:
-            if not self._waits and not self._changed.wait_for(lambda: self._waits, _IDLE):
-                self._runs = False
-                return None
-            return self._bell.rung, list(self._waits.items())
+    def _leave(self, handle: Handle, slots: int, future: asyncio.Future[bool]) -> None:
+        if self.forks != lineage.forks:  # the threads, which may have the locks, are the parent's
+            return
+        tasks = self._tasks[handle]
+        tasks.remove(future)
+        if tasks:
+            self._arm(handle, slots)
+            return
+        del self._tasks[handle]
+        for sleeper in self._sleepers:
+            sleeper.remove(handle)
 
 
 class _Local(threading.local):
