@@ -28,6 +28,7 @@ QUESTIONS = {
     "native": "benchmarks.ring_native",
     "instructions": "benchmarks.instructions",
     "messages": "benchmarks.messages",
+    "event-loop": "benchmarks.event_loops",
     "peers": "benchmarks.peer_rings",
     "arrow": "benchmarks.arrow_batches",
     "many": "benchmarks.many",

@@ -32,6 +32,10 @@ OVER_PARQUET = "over parquet: identity mapInArrow, no sidecar"
 OVER_RING = "over a ring: identity mapInArrow, no sidecar"
 SMALL = "batches of 10 rows: identity mapInArrow, no sidecar"
 LARGE = "batches of 100,000 rows: identity mapInArrow, no sidecar"
+NUMBERS = "ten numbers: identity mapInArrow, no sidecar"
+OVER_NUMBERS = "over parquet of ten numbers: identity mapInArrow, no sidecar"
+SUMMED = "a sum after it: identity mapInArrow, no sidecar"
+SUMMED_NUMBERS = "ten numbers and a sum after it: identity mapInArrow, no sidecar"
 UDF = "arrow_udf of two columns of ten over parquet, no sidecar"
 
 # The JVM warms up slowly and has its own noise.
@@ -47,6 +51,8 @@ DEFAULT_LIMIT = 64 << 20
 PAYLOAD = MESSAGE_BYTES - 8
 NOISE = 50_000  # bytes, of which the payloads are pieces: too many values for dictionaries
 OTHERS = 7  # columns that no function takes
+NUMBER_COLUMNS = 10
+NUMBER_BYTES = 8 * NUMBER_COLUMNS
 
 
 class _Job:
@@ -69,6 +75,8 @@ class _Job:
             self._data["rows"] = self._numbers().selectExpr("id", payload)
             few = self._session.range(0, self._rows // FEW, 1, WORKERS)
             self._data["few rows"] = few.selectExpr("id", payload)
+            numbers = [f"{k} * id AS n{k}" for k in range(1, NUMBER_COLUMNS)]
+            self._data["numbers"] = self._numbers().selectExpr("id", *numbers)
             self._add_columns()
             yield
 
@@ -89,6 +97,9 @@ class _Job:
         self._stack.callback(shutil.rmtree, folder)
         frame.write.option("compression", "uncompressed").parquet(f"{folder}/wide")
         self._data["wide parquet"] = self._session.read.parquet(f"{folder}/wide")
+        numbers = self._data["numbers"]
+        numbers.write.option("compression", "uncompressed").parquet(f"{folder}/numbers")
+        self._data["number parquet"] = self._session.read.parquet(f"{folder}/numbers")
         narrow = frame.select("id", "payload")
         narrow.write.option("compression", "uncompressed").parquet(f"{folder}/narrow")
         self._data["parquet"] = self._session.read.parquet(f"{folder}/narrow")
@@ -122,9 +133,14 @@ class _Job:
     def _rows_of(self, data: str) -> int:
         return self._rows // FEW if data == "few rows" else self._rows
 
-    def _time(self, data: Any, rows: int, row_bytes: int = MESSAGE_BYTES) -> Sample:
+    def _time(
+        self, data: Any, rows: int, row_bytes: int = MESSAGE_BYTES, *, summed: bool = False
+    ) -> Sample:
         started, used = time.monotonic(), cpu_seconds_of_children()
-        data.write.format("noop").mode("overwrite").save()
+        if summed:
+            data.selectExpr("count(*)", *_sums(data)).collect()
+        else:
+            data.write.format("noop").mode("overwrite").save()
         took, used = time.monotonic() - started, cpu_seconds_of_children() - used
         size = rows * row_bytes / 1e9
         return Sample(size / took, {"M rows/s": rows / took / 1e6, "CPU s/GB": used / size})
@@ -134,12 +150,16 @@ class _Job:
         self._session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch)
         self._session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", limit)
 
-    def nothing(self, data: str) -> Callable[[float], Sample]:
+    def _row_bytes(self, data: str) -> int:
+        return NUMBER_BYTES if "number" in data else MESSAGE_BYTES
+
+    def nothing(self, data: str, *, summed: bool = False) -> Callable[[float], Sample]:
         """A contestant: the rows without Python."""
 
         def run(seconds: float) -> Sample:
             del seconds
-            return self._time(self._data[data], self._rows_of(data))
+            rows, size = self._rows_of(data), self._row_bytes(data)
+            return self._time(self._data[data], rows, size, summed=summed)
 
         return run
 
@@ -152,9 +172,11 @@ class _Job:
         direct: bool = False,
         batch: int = BATCH,
         limit: int = NO_LIMIT,
+        summed: bool = False,
     ) -> Callable[[float], Sample]:
         """A contestant: the rows through what `make` makes, so many rows and bytes in a batch."""
         rows = self._rows_of(data)
+        numbers = "number" in data
 
         def apply(function: Callable[..., Any]) -> Any:
             return self._data[data].mapInArrow(function, self._data[data].schema)
@@ -165,9 +187,12 @@ class _Job:
             totals = (
                 ("count(*)", rows),
                 ("sum(id)", rows * (rows - 1) // 2),
-                ("sum(length(payload))", rows * PAYLOAD),
+                ("sum(n9)", 9 * rows * (rows - 1) // 2)
+                if numbers
+                else ("sum(length(payload))", rows * PAYLOAD),
             )
-            return self._time(apply(self._made(name, lambda: make(self), apply, *totals)), rows)
+            made = apply(self._made(name, lambda: make(self), apply, *totals))
+            return self._time(made, rows, self._row_bytes(data), summed=summed)
 
         return run
 
@@ -213,6 +238,11 @@ class _Job:
     def enter(self, context: contextlib.AbstractContextManager[Any]) -> Any:
         """Keep a sidecar until the session ends."""
         return self._stack.enter_context(context)
+
+
+def _sums(data: Any) -> list[str]:
+    """Of two columns: what follows a function seldom takes all."""
+    return ["sum(id)", "sum(n9)" if "n9" in data.columns else "sum(length(payload))"]
 
 
 def _configured(builder: Any) -> Any:
@@ -283,20 +313,23 @@ def _udf(job: _Job) -> Any:
 
 
 def _over_columns(job: _Job) -> list[Row]:
-    """Where Spark has columns."""
+    """Where Spark has columns, or wants them."""
     rows: list[Row] = []
-    for data, spark in (("parquet", OVER_PARQUET), ("ring", OVER_RING)):
+    for data, spark, wanted, summed in (
+        ("parquet", OVER_PARQUET, 2.5, False),
+        ("ring", OVER_RING, 2.5, False),
+        ("number parquet", OVER_NUMBERS, 2.0, False),
+        ("numbers", NUMBERS, 2.0, False),
+        ("rows", SUMMED, 2.3, True),
+        ("numbers", SUMMED_NUMBERS, 2.3, True),
+    ):
         where, _, _ = spark.partition(":")
         ours = f"{where}: identity sidecar, straight from the JVM"
+        direct = job.mapped(ours, _by_ring, data, direct=True, summed=summed)
         rows += [
-            Row(f"{where}: rows without Python", "GB/s", job.nothing(data)),
-            Row(spark, "GB/s", job.mapped(spark, _by_identity, data)),
-            Row(
-                ours,
-                "GB/s",
-                job.mapped(ours, _by_ring, data, direct=True),
-                (Target(2.5, spark),),
-            ),
+            Row(f"{where}: rows without Python", "GB/s", job.nothing(data, summed=summed)),
+            Row(spark, "GB/s", job.mapped(spark, _by_identity, data, summed=summed)),
+            Row(ours, "GB/s", direct, (Target(wanted, spark),)),
         ]
     ours = UDF.replace("no sidecar", "by a sidecar straight from the JVM")
     udf = job.udf(ours, _udf_of_ring, direct=True)

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -120,6 +121,12 @@ def no_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def no_columns(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select([])
+
+
+def one_or_several(batch: pa.RecordBatch) -> object:
+    """A batch, a table or an iterator, by the first value."""
+    first = batch.column(0)[0].as_py() % 3
+    return [batch, pa.table(batch), row_by_row(batch)][first]
 
 
 def no_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -349,6 +356,17 @@ class Model:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch({"x": pc.multiply(batch.column(0), self.weight)})
+
+
+class StartsAnother:
+    """Writes the pid of a process that it has started, and does not end, into the marker."""
+
+    def __init__(self) -> None:
+        started = subprocess.Popen(["sleep", "1000"])
+        Path(os.environ["SHMRING_TEST_MARKER"]).write_text(str(started.pid))
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
 
 
 class NeverLoads:

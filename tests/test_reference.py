@@ -42,7 +42,7 @@ def test_page_of_spark_has_every_option() -> None:
 
 
 def test_page_of_spark_has_every_configuration_of_the_plugin() -> None:
-    config = JAVA / "sidecar" / "AttendantConfig.java"
+    config = JAVA / "plugin" / "AttendantConfig.java"
     sets = in_java(r"OF_SIDECAR =\s+Set\.of\(([^)]*)\)", config)
     keys = {key for found in sets for key in re.findall(r'"(\w+)"', found)}
     known = {f"spark.shmring.sidecar.NAME.{key}" for key in keys}
@@ -54,12 +54,10 @@ def test_page_of_spark_has_every_configuration_of_the_plugin() -> None:
 def test_page_of_metrics_has_every_metric_and_counter() -> None:
     metrics = in_java(r'"(ring[A-Z]\w+)"', JAVA / "read/ReadMetrics.java")
     metrics |= in_java(r'"(ring[A-Z]\w+)"', JAVA / "write/WriteMetrics.java")
-    metrics |= in_java(r'names\.put\("(\w+)"', JAVA / "sidecar/SidecarMetrics.java")
+    metrics |= in_java(r'names\.put\("(\w+)"', JAVA / "request/SidecarMetrics.java")
     assert first_column("metrics.md", "metric") == metrics
     assert first_column("metrics.md", "counter") == set(Counters.__annotations__)
-    lists = in_java(
-        r"METRICS_OF_\w+ =\s+List\.of\(([^)]*)\)", JAVA / "sidecar/AttendantConfig.java"
-    )
+    lists = in_java(r"METRICS_OF_\w+ =\s+List\.of\(([^)]*)\)", JAVA / "plugin/AttendantConfig.java")
     gauges = {name for found in lists for name in re.findall(r'"(\w+)"', found)}
     page = first_column("metrics.md", "gauge")
     assert {gauge.rpartition(".")[2] for gauge in page} == gauges

@@ -336,18 +336,42 @@ void explore_wait_for(const void *address)
 	explore_wait();
 }
 
-bool explore_sleep_on(const uint32_t *word)
+void explore_queue_on(const uint32_t *word)
+{
+	const uint32_t **free = world.thread[running].sleeps_on;
+
+	while (*free)
+		free++;
+	*free = word;
+}
+
+void explore_leave_queues(void)
+{
+	memset(world.thread[running].sleeps_on, 0, sizeof world.thread[running].sleeps_on);
+}
+
+bool explore_is_woken(uint32_t words)
+{
+	for (uint32_t i = 0; i < words; i++)
+		if (!world.thread[running].sleeps_on[i])
+			return true;
+	return false;
+}
+
+bool explore_sleep_queued(uint32_t words)
 {
 	struct thread *t = &world.thread[running];
 	bool was_late = t->late;
 
 	t->stale |= t->looking; /* who wakes looks again, whatever for */
-	t->status = SLEEPING;
-	t->slept = true;
-	t->sleeps_on = word;
-	t->function = __func__;
-	t->line = 0;
-	give_way();
+	if (!explore_is_woken(words)) {
+		t->status = SLEEPING;
+		t->slept = true;
+		t->function = __func__;
+		t->line = 0;
+		give_way();
+	}
+	explore_leave_queues();
 	return t->late == was_late;
 }
 
@@ -370,12 +394,19 @@ bool explore_is_late(void)
 	return t->late;
 }
 
-/* Those who sleep on one word do the same: which of them is woken makes no difference. */
+/* Those who sleep on one word do the same: which of them is woken makes no difference, save that who
+ * sleeps on several may take more than one wake-up before it runs. The first in line gets it. */
 void explore_wake(const uint32_t *word, uint32_t threads)
 {
-	for (int i = 0; i < THREADS && threads; i++)
-		if (world.thread[i].status == SLEEPING && world.thread[i].sleeps_on == word) {
-			world.thread[i].status = READY;
+	for (int i = 0; i < THREADS; i++)
+		for (int k = 0; k < SLEEPS && threads; k++) {
+			struct thread *t = &world.thread[i];
+
+			if (t->sleeps_on[k] != word)
+				continue;
+			t->sleeps_on[k] = NULL;
+			if (t->status == SLEEPING)
+				t->status = READY;
 			threads--;
 		}
 }

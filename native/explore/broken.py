@@ -251,7 +251,7 @@ BREAKS = [
     ),
     Break(
         "a sleeper does not look again",
-        "wait.c",
+        "waiter.c",
         "\tif (ready(w, slots) || is_interrupted(w))\n\t\treturn true;\n\tif (w->seat)",
         "\tif (w->seat)",
         "asleep: a producer and a consumer wake each other",
@@ -344,7 +344,7 @@ BREAKS = [
     ),
     Break(
         "a sleeping consumer does not look whether it is interrupted",
-        "wait.c",
+        "waiter.c",
         "\tif (ready(w, slots) || is_interrupted(w))\n\t\treturn true;\n\tif (w->seat)",
         "\tif (ready(w, slots) || (!w->consumer && is_interrupted(w)))\n\t\treturn true;\n"
         "\tif (w->seat)",
@@ -397,6 +397,41 @@ BREAKS = [
         "\t\t\tfutex(word, FUTEX_WAKE, INT_MAX, NULL);\n\t\t\tbreak;",
         "\t\t\tfutex(word, FUTEX_WAKE, 1, NULL);\n\t\t\tbreak;",
         "asleep: of two producers one is interrupted after the other",
+    ),
+    Break(
+        "who waits for any passes on only the wake-up that the kernel names",
+        "wait_any.c",
+        "load_acquire(&w.consumer->branch->futex.v) != words[i].value &&",
+        "i == 0 &&",
+        "asleep: one waits for two branches and takes of one; another consumer of the other",
+    ),
+    Break(
+        "who waits for any and comes too late does not pass its wake-up on",
+        "wait_any.c",
+        "\t\tif (w.consumer)\n\t\t\tpass_wake_up_on(w.consumer);",
+        "",
+        "asleep: of two consumers one waits for any until its deadline",
+    ),
+    Break(
+        "who declines does not pass its wake-up on",
+        "wait_any.c",
+        "\tif (m && is_owned(m->ring))\n\t\tpass_wake_up_on(m);",
+        "\t(void)m;",
+        "asleep: who waits for any declines what there is",
+    ),
+    Break(
+        "who waits for any does not look again",
+        "wait_any.c",
+        "\tif (look(a) || is_called(a))\n\t\treturn true;",
+        "",
+        "asleep: two wait for any, one of them for two branches",
+    ),
+    Break(
+        "the bell wakes nobody",
+        "wait_any.c",
+        "\tfutex(bell, FUTEX_WAKE, INT32_MAX, NULL);",
+        "",
+        "asleep: who waits for any hears its bell",
     ),
     Break(
         "who stands at an end behind the dead's leases does not sleep",

@@ -216,7 +216,7 @@ static void give_back(shmring_consumer *m, const struct shmring_lease *l, const 
 		ghost()->released[m->branch_index][numbers[i]] = DONE;
 }
 
-static int take_one(shmring_consumer *m, uint32_t messages, uint64_t *last_seen)
+int take_one(shmring_consumer *m, uint32_t messages, uint64_t *last_seen)
 {
 	struct shmring_lease l;
 	struct shmring_message only;

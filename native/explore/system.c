@@ -185,34 +185,69 @@ int fail_admin_taken(int fd, const char *name)
 
 /* --- sleep and time ------------------------------------------------------------------------ */
 
-/* A sleep without a deadline has no end: a wake-up that is lost leaves its thread waiting. */
-long explore_syscall(long number, ...)
+/* The kernel queues the thread on one word after the other, and each wake-up counts from then on.
+ * A sleep without a deadline has no end: a wake-up that is lost leaves its thread waiting. */
+static long sleep_on(uint32_t **word, const uint32_t *value, uint32_t n)
 {
-	va_list args;
-	uint32_t *word;
-	int operation;
-	uint32_t value;
 	EXPLORE_ACCESS("kernel", "futex", ACQUIRE);
 
+	for (uint32_t i = 0; i < n; i++) {
+		bool woken;
+
+		if (explore_kernel_load(word[i], sizeof *word[i], &explore_here) == value[i]) {
+			explore_queue_on(word[i]);
+			continue;
+		}
+		woken = explore_is_woken(i);
+		explore_leave_queues();
+		errno = EAGAIN;
+		return woken ? 0 : -1;
+	}
+	if (explore_sleep_queued(n))
+		return 0;
+	errno = ETIMEDOUT;
+	return -1;
+}
+
+/* As of wait_any.c. */
+struct word {
+	uint64_t value, address;
+	uint32_t flags, reserved;
+};
+
+long explore_syscall(long number, ...)
+{
+	uint32_t *word[SLEEPS], value[SLEEPS], n = 1;
+	va_list args;
+	int operation;
+
+	va_start(args, number);
+	if (number == SYS_futex_waitv) {
+		const struct word *words = va_arg(args, const struct word *);
+
+		n = va_arg(args, uint32_t);
+		va_end(args);
+		MUST(n <= SLEEPS);
+		for (uint32_t i = 0; i < n; i++) {
+			word[i] = (uint32_t *)(uintptr_t)words[i].address;
+			value[i] = (uint32_t)words[i].value;
+		}
+		errno = EINVAL;
+		if (n == 0)
+			return -1;
+		fence_seq_cst();
+		return sleep_on(word, value, n);
+	}
 	MUST(number == SYS_futex);
 	fence_seq_cst(); /* on either side, before the kernel looks at word or sleepers */
-	va_start(args, number);
-	word = va_arg(args, uint32_t *);
+	word[0] = va_arg(args, uint32_t *);
 	operation = va_arg(args, int);
-	value = va_arg(args, uint32_t);
+	value[0] = va_arg(args, uint32_t);
 	va_end(args);
-	if (operation == FUTEX_WAKE) {
-		explore_wake(word, value);
-		return 0;
-	}
-	if (explore_kernel_load(word, sizeof *word, &explore_here) == value) {
-		if (explore_sleep_on(word))
-			return 0;
-		errno = ETIMEDOUT;
-		return -1;
-	}
-	errno = EAGAIN;
-	return -1;
+	if (operation != FUTEX_WAKE)
+		return sleep_on(word, value, 1);
+	explore_wake(word[0], value[0]);
+	return 0;
 }
 
 bool asymmetric_barriers_available(void)

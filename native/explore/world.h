@@ -48,6 +48,9 @@ struct memory {
  * forgotten. */
 enum { EXPLORE_DEADLINE_NS = 1000000 };
 
+/* Words that a thread may sleep on at once. */
+enum { SLEEPS = 3 };
+
 enum thread_status { READY, PARKED, SLEEPING, FINISHED, DEAD };
 
 #define MEMORY_WORDS (sizeof(struct memory) / 8)
@@ -59,7 +62,7 @@ struct thread {
 	bool stale; /* something that it has read since explore_look() has changed */
 	bool slept; /* and may come too late since */
 	bool late; /* its deadline has passed */
-	const uint32_t *sleeps_on;
+	const uint32_t *sleeps_on[SLEEPS]; /* the words by which it may still be woken */
 	/* The access it stands before. */
 	enum { NO_ACCESS, LOAD, STORE, OTHER, CLOCK } access;
 	const volatile void *address;
@@ -85,6 +88,7 @@ struct world {
 	struct thread thread[THREADS];
 	struct shmring_producer *producer[HANDLES];
 	struct shmring_consumer *consumer[HANDLES];
+	struct shmring_consumer *beside[THREADS]; /* of those who wait for two; they close it */
 	int outsider; /* the handle that acts while no thread runs */
 	uint32_t deaths;
 	uint32_t heap_used[HANDLES];
@@ -140,7 +144,10 @@ void explore_wait_for(const void *address); /* until this word changes */
 bool explore_is_on(void); /* false before and after: nothing is interleaved then */
 int explore_thread(void); /* who runs */
 void explore_wake(const uint32_t *word, uint32_t threads);
-bool explore_sleep_on(const uint32_t *word); /* false: its deadline passed meanwhile */
+void explore_queue_on(const uint32_t *word); /* a wake-up counts from now on */
+void explore_leave_queues(void);
+bool explore_is_woken(uint32_t words); /* of those that it is queued on */
+bool explore_sleep_queued(uint32_t words); /* false: its deadline passed meanwhile */
 bool explore_is_late(void); /* the deadline of who runs has passed, or does now */
 void explore_kill_handle(int handle); /* who has it dies: its locks fall */
 bool explore_spins(void); /* it has looked, and nothing of that has changed since */
@@ -207,6 +214,7 @@ void world_make(const struct exploration *e);
 void check_end(void);
 uint64_t claim_slots(int me, uint32_t slots);
 void fill(int me, uint64_t sequence, uint64_t number);
+int take_one(shmring_consumer *consumer, uint32_t messages, uint64_t *last_seen);
 void take_or_wait(int me, uint32_t messages);
 void produce(int me);
 void produce_batch(int me);

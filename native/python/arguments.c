@@ -17,8 +17,8 @@ static int name_index(PyObject *name, PyObject *const *names, int count)
 
 /* Puts fastcall arguments in their places. names[i] is the keyword of out[i],
  * or NULL where there is none; the first `positional` may be given by position.
- * What is not given stays as it is in `out`; the first argument must be given if the
- * function `wants` something. */
+ * An argument that is not given stays as it is in `out`; the first argument must be given
+ * if the function `wants` something. */
 bool arguments_sort(const char *function, const char *wants, PyObject *const *args, Py_ssize_t nargs,
 		    PyObject *kwnames, PyObject *const *names, int positional, int count, PyObject **out)
 {
@@ -131,7 +131,7 @@ bool parse_count(PyObject *number, const char *what, uint64_t most, uint64_t *co
 	return true;
 }
 
-/* A buffer of rows of bytes; to be released in any case. */
+/* A buffer of rows of bytes. The caller releases it in any case. */
 bool get_rows(PyObject *object, const char *what, Py_buffer *b)
 {
 	if (PyObject_GetBuffer(object, b, PyBUF_STRIDED_RO | PyBUF_FORMAT))

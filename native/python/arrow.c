@@ -22,7 +22,7 @@ PyObject *arrow_import(PyObject *object, const struct ArrowSchema **schema, cons
 	return capsules;
 }
 
-/* A batch of pyarrow's without its schema, which would cost as much again; for the caller to release. */
+/* Exports a batch of pyarrow without its schema, which would cost as much again; the caller releases it. */
 bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array)
 {
 	PyObject *address = PyLong_FromVoidPtr(array);
@@ -47,7 +47,7 @@ bool arrow_refuse_nulls(const struct ArrowArray *array, const char *what)
 	return true;
 }
 
-/* The first row of an array of fixed-size binary, and how long each is. */
+/* The first row of an array of fixed-size binary, and the length of each row. */
 const uint8_t *arrow_fixed_rows(const struct ArrowSchema *schema, const struct ArrowArray *array, uint64_t *width)
 {
 	const uint8_t *data = array->buffers[1];

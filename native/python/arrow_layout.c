@@ -1,7 +1,7 @@
 /* _shmring.ArrowLayout: how the record batches of a schema are laid out in IPC messages. */
 #include "arrow_layout.h"
 
-/* arrow_layout(schema): None where a type is not one of those that are written here. */
+/* arrow_layout(schema): None if a column has a type that push_batch() does not write. */
 PyObject *arrow_layout(PyObject *module, PyObject *schema)
 {
 	struct state *state = PyModule_GetState(module);

@@ -167,7 +167,7 @@ static PyObject *get_array(PyObject *op, void *Py_UNUSED(closure))
 	return in_place ? array_in_place(op) : copy;
 }
 
-/* One consumer of every message, as a numpy array of its own. */
+/* One field of every message, as a numpy array of its own. */
 static PyObject *column(struct lease *self, size_t offset, size_t width, const char *type)
 {
 	const struct shmring_message *messages = batch_messages(self);
@@ -320,12 +320,11 @@ static PyMethodDef methods[] = {
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
     {"nack", FASTCALL(GUARDED(batch_nack)), METH_VARARGS | METH_KEYWORDS,
      "nack($self, first=0, count=None)\n--\n\n"
-     "Hand messages back: they are delivered again, marked as redelivered, to whoever takes next on the "
-     "branch.\n\n"
-     "Without arguments all of them, now or when the last view of them is gone. Else `count` messages from the\n"
-     "first-th on (without count: all from there), when the batch is released, which releases the others.\n"
-     "Leaving a ``with`` with an exception hands all back, and so does a batch that is collected without\n"
-     "release().\n\n"
+     "Hand messages back: the branch delivers them again, marked as redelivered.\n\n"
+     "Without arguments, nack() hands back all of them, now or when the last view of them is gone. With\n"
+     "arguments, it marks `count` messages from index `first` on (without `count`: all from there); releasing\n"
+     "the batch hands these back and releases the others. An exception that leaves the ``with`` hands all\n"
+     "back, and so does collecting a batch without release().\n\n"
      "Raises\n------\n"
      "IndexError : the batch has fewer messages\n"
      "Contended, TooManyLeases : as of Lease.nack(); release() may raise them, too"},
@@ -336,9 +335,9 @@ static PyMethodDef methods[] = {
 
 static PyGetSetDef getset[] = {
     {"array", get_array, NULL,
-     "uint8 array of shape (n, 300), read-only: the ring's own memory, no copy. What lies beyond a row's\n"
-     "length is not defined. A copy padded with zeroes where the messages do not lie side by side (a\n"
-     "scattered ring, an aborted claim between them). ValueError if a message has more than 300 bytes",
+     "uint8 array of shape (n, 300), read-only: the ring's own memory, no copy. The bytes beyond a row's\n"
+     "length are not defined. If the messages do not lie side by side (a scattered ring, an aborted claim\n"
+     "between them), the array is a copy, padded with zeroes. ValueError if a message has more than 300 bytes",
      NULL},
     {"lengths", GUARDED(get_lengths), NULL, "uint32 array of shape (n,): bytes of each message", NULL},
     {"message_ids", GUARDED(get_message_ids), NULL, "uint64 array of shape (n,): sequence of each message", NULL},
@@ -348,13 +347,13 @@ static PyGetSetDef getset[] = {
     {"first", get_first, NULL, "sequence of the first slot", NULL},
     {"end", get_end, NULL, "sequence behind the last slot", NULL},
     {"slots", GUARDED(get_slots), NULL,
-     "all slots from `first` to `end`, 300 bytes each, as one read-only memoryview; slots of aborted claims\n"
-     "and what lies beyond a message's length are not defined. BufferError for a scattered ring",
+     "all slots from `first` to `end`, 300 bytes each, as one read-only memoryview. Slots of aborted claims\n"
+     "and bytes beyond a message's length are not defined. BufferError for a scattered ring",
      NULL},
     {"offsets", GUARDED(get_offsets), NULL, "uint64 array of shape (n,): where each message begins in `slots`",
      NULL},
     {"redelivered", lease_get_redelivered, NULL,
-     "whether a consumer that died, or handed them back, held them before", NULL},
+     "whether an earlier consumer held these messages, and died or handed them back", NULL},
     {0},
 };
 
@@ -366,8 +365,9 @@ static PyType_Slot slots[] = {
     {Py_sq_item, GUARDED(batch_item)},
     {Py_bf_getbuffer, batch_getbuffer},
     {Py_bf_releasebuffer, lease_releasebuffer},
-    {Py_tp_doc, "Messages that are read in place; made by Consumer.lease_many(). len(), indexing and iteration\n"
-		"give one memoryview a message, whatever its size."},
+    {Py_tp_doc,
+     "Messages that are read in place; made by Consumer.lease_many(). len() counts the messages; indexing\n"
+     "and iteration give each one as a memoryview, whatever its size."},
     {0, NULL},
 };
 

@@ -13,13 +13,13 @@ struct claim {
 	bool open;
 };
 
-/* Whose guard a claim is under. */
+/* A claim is under the guard of its producer. */
 static inline struct producer *producer_of(PyObject *claim)
 {
 	return ((struct claim *)claim)->producer;
 }
 
-/* A closed producer has aborted its claim, or will. */
+/* A closed producer has aborted its claim, or will do so. */
 static int abort_if_open(struct producer *producer)
 {
 	return producer->handle.closed ? SHMRING_OK : shmring_abort(producer->core);
@@ -113,7 +113,7 @@ static void claim_dealloc(PyObject *op)
 	Py_DECREF(type);
 }
 
-/* What the core has said to a commit. */
+/* Ends a claim after the core has answered its commit with `status`. */
 static PyObject *claim_committed(struct claim *self, int status)
 {
 	if (!status)
@@ -142,7 +142,7 @@ static PyObject *claim_commit(PyObject *op, PyObject *const *args, Py_ssize_t na
 	return claim_commit_bytes(self, nbytes, kind);
 }
 
-/* Lengths as parts that begin at a slot each; NULL with an exception set. */
+/* Turns lengths into parts, each of which begins at a slot; NULL with an exception set. */
 static struct shmring_part *parts_from(PyObject *lengths, uint32_t count)
 {
 	struct shmring_part *parts = PyMem_Calloc(count + 1, sizeof *parts);
@@ -238,13 +238,13 @@ GUARDED_FAST(claim_exit, producer_of(op));
 static PyMethodDef methods[] = {
     {"commit", FASTCALL(GUARDED(claim_commit)), METH_FASTCALL | METH_KEYWORDS,
      "commit($self, nbytes=None, /, *, kind=0)\n--\n\n"
-     "Publish the message, or its first `nbytes` bytes; `kind` as of push(). Do not write into views of\n"
+     "Publish the message, or its first `nbytes` bytes; `kind` as for push(). Do not write into views of\n"
      "it afterwards."},
     {"commit_many", GUARDED(claim_commit_many), METH_O,
      "commit_many($self, lengths, /)\n--\n\n"
-     "Publish the claim as several messages by one store: readers see all of them or none.\n\n"
-     "Each begins where a slot does, so the next lies ceil(length / 300) * 300 bytes on (300 for an empty\n"
-     "one), and their slots must make up the claim, which was made without `align`."},
+     "Publish the claim as several messages in one step: readers see all of them or none.\n\n"
+     "Each message begins at a slot: the next one lies ceil(length / 300) * 300 bytes further (300 after an\n"
+     "empty one). Their slots together must be the whole claim. The claim must be made without `align`."},
     {"abort", GUARDED(claim_abort_method), METH_NOARGS,
      "abort($self, /)\n--\n\nGive the claim up: readers step over it."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
@@ -254,8 +254,8 @@ static PyMethodDef methods[] = {
 
 static PyGetSetDef getset[] = {
     {"buffer", get_buffer, NULL,
-     "writable memoryview of exactly the claimed bytes; what it holds at first is not defined. Views stay\n"
-     "readable after the commit, but the ring reuses the memory: write into none of them then",
+     "writable memoryview of exactly the claimed bytes; its first content is not defined. Views stay\n"
+     "readable after the commit, but the ring reuses the memory: do not write into them then",
      NULL},
     {"message_id", get_message_id, NULL, "sequence of the message", NULL},
     {0},
@@ -267,7 +267,8 @@ static PyType_Slot slots[] = {
     {Py_tp_getset, getset},
     {Py_bf_getbuffer, claim_getbuffer},
     {Py_bf_releasebuffer, claim_releasebuffer},
-    {Py_tp_doc, "Room for one message; made by Producer.claim(). Dropped without commit(), it is aborted."},
+    {Py_tp_doc,
+     "Room for one message; made by Producer.claim(). A claim that is dropped without commit() is aborted."},
     {0, NULL},
 };
 

@@ -7,7 +7,7 @@ static int consumer_finish(struct handle *handle)
 	shmring_consumer *core = self->core;
 
 	self->core = NULL;
-	/* What next() took and nobody was done() with is no more dealt with than a lease. */
+	/* A message that next() took, without a done(), is delivered again, as a lease is. */
 	if (self->kept || self->taken_count)
 		self->abandoned = true;
 	Py_BEGIN_ALLOW_THREADS if (self->abandoned) shmring_consumer_abandon(core);
@@ -190,20 +190,21 @@ static PyMethodDef methods[] = {
     {"next", GUARDED(consumer_next), METH_NOARGS,
      "next($self, /)\n--\n\nTake one message: its sequence, -1 (empty) or -2 (lost a race)."},
     {"done", GUARDED(consumer_done), METH_O,
-     "done($self, sequence, /)\n--\n\nRelease it; on an exclusive branch everything up to it."},
+     "done($self, sequence, /)\n--\n\nRelease the message; on an exclusive branch everything up to it."},
     {"available", GUARDED(consumer_available), METH_NOARGS,
-     "available($self, /)\n--\n\nHow far an exclusive branch may be read without asking again (exclusive)."},
+     "available($self, /)\n--\n\nThe sequence behind the last one that can be read now; exclusive branches only."},
     {"slot", GUARDED(consumer_slot), METH_O,
-     "slot($self, sequence, /)\n--\n\nThe 300 bytes of a slot, read-only. Yours until done()."},
+     "slot($self, sequence, /)\n--\n\nThe 300 bytes of a slot, read-only. They stay until done()."},
     {"close", handle_close_method, METH_NOARGS,
-     "close($self, /)\n--\n\nLeave the branch, as soon as the last lease is released."},
+     "close($self, /)\n--\n\nLeave the branch when the last lease is released."},
     {"abandon", GUARDED(consumer_abandon), METH_NOARGS,
-     "abandon($self, /)\n--\n\nLeave as if this process had died: what is leased and not released yet is\n"
-     "delivered again, to the branch's other consumers or to the next one."},
+     "abandon($self, /)\n--\n\nLeave as if this process had died: the branch delivers its leased messages\n"
+     "again, to the other consumers or to the next one."},
     {"hear_ends", GUARDED(consumer_hear_ends), METH_O,
-     "hear_ends($self, since, /)\n--\n\nBe told of the ends of the stream that came since the branch had come to\n"
-     "`since` of them, as if this consumer had joined then (see \"ends\" in Ring.branches()). Before the\n"
-     "first message is taken."},
+     "hear_ends($self, since, /)\n--\n\nReport the ends of the stream since the branch had passed `since` of "
+     "them,\n"
+     "as if this consumer had joined then (see \"ends\" in Ring.branches()). Call it before the first\n"
+     "message is taken."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(handle_exit), METH_FASTCALL, NULL},
     {0},
@@ -238,8 +239,8 @@ static PyGetSetDef getset[] = {
     {"hold", GUARDED(get_hold), NULL, "lowest sequence that this consumer holds, or None", NULL},
     {"lag", GUARDED(get_lag), NULL, "slots between the branch's position and the producers' claim", NULL},
     {"end_markers", GUARDED(get_end_markers), set_end_markers,
-     "whether an end marker that this consumer comes to first is a message of kind 2, for who passes\n"
-     "messages on; else it is EndOfStream",
+     "True: an end marker that this consumer reaches first is a message of kind 2, to be passed on.\n"
+     "False: it raises EndOfStream",
      NULL},
     {"closed", handle_get_closed, NULL, "whether close() was called", NULL},
     {0},
@@ -256,8 +257,9 @@ static PyType_Slot slots[] = {
     {Py_tp_iternext, GUARDED(consumer_iternext)},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
-    {Py_tp_doc, "A consumer of a branch; made by Ring.consumer(). Iterating it pops bytes until the stream ends.\n"
-		"Threads may share it: an end ends the loop, and the call that waits, of each of them."},
+    {Py_tp_doc,
+     "A consumer of a branch; made by Ring.consumer(). Iterating it pops bytes until the stream ends.\n"
+     "Threads may share a consumer: an end marker ends each thread's loop and each thread's waiting call."},
     {0, NULL},
 };
 

@@ -1,4 +1,4 @@
-/* Consumers of branches, the users' consumers, and their rooms. */
+/* Consumers, their leases and their batches, and what each file offers to the others. */
 #ifndef SHMRING_BINDING_CONSUMERS_H
 #define SHMRING_BINDING_CONSUMERS_H
 
@@ -18,15 +18,15 @@ struct consumer {
 	uint8_t wait; /* enum shmring_wait_strategy */
 	bool exclusive;
 	bool end_markers; /* are delivered as messages */
-	bool abandoned; /* what it holds is to be delivered again */
-	bool kept; /* something that could not be handed back: closing does it */
-	uint64_t ends; /* of the stream that the core has told this consumer of */
-	struct taken *taken; /* by next(), not yet done() */
+	bool abandoned; /* the branch delivers its leases again */
+	bool kept; /* it holds messages that it could not hand back: closing does it */
+	uint64_t ends; /* ends of the stream that the core has told this consumer of */
+	struct taken *taken; /* messages of next() that have had no done() */
 	size_t taken_count;
 	size_t taken_room;
 };
 
-/* A Lease, or a Batch. Closed by the user, pinned by every buffer over it. */
+/* A Lease, or a Batch. The user closes it, and every buffer over it pins it. */
 struct lease {
 	struct handle handle;
 	struct shmring_lease range;
@@ -43,13 +43,13 @@ static inline bool consumer_usable(struct consumer *self)
 	return !self->handle.closed || raise_closed(&self->handle, "consumer");
 }
 
-/* What a take has given can be given back: if not, something has written over the ring since. */
+/* Messages that were taken can be given back: if not, something has written over the ring since. */
 static inline int status_of_taken(int status)
 {
 	return status == SHMRING_E_INVALID ? SHMRING_E_DAMAGED : status;
 }
 
-/* Whose guard a lease or a batch is under. */
+/* A lease or a batch is under the guard of its consumer. */
 static inline struct handle *consumer_of(PyObject *lease)
 {
 	return ((struct lease *)lease)->handle.below;
@@ -80,12 +80,15 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 extern PyType_Spec batch_spec;
 
 /* take.c */
+void raise_empty(struct consumer *consumer, int64_t timeout);
 void raise_overrun(struct consumer *consumer);
 void raise_not_read(struct ring *ring, int status, uint64_t position);
 PyObject *raise_end(struct consumer *consumer);
 PyObject *consumer_pop(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *consumer_lease(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *consumer_lease_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *consumer_ends_of(PyObject *module, PyObject *consumer);
+PyObject *consumer_take_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *consumer_iter(PyObject *self);
 PyObject *consumer_iternext(PyObject *self);
 extern PyType_Spec consumer_iterator_spec;

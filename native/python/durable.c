@@ -32,7 +32,7 @@ static bool journal_lives(struct producer *self, uint32_t branch)
 	return is_journal(self, branch, &info) && info.consumers > 0;
 }
 
-/* False, with an exception, if nobody would make a message durable. */
+/* False, with an exception, if no journal would make a message durable. */
 bool journal_find(struct producer *self, uint32_t *branch)
 {
 	struct ring *ring = ring_of(&self->handle);
@@ -63,7 +63,7 @@ bool journal_await(struct producer *self, uint32_t branch, uint64_t message_id, 
 
 	if (!producer_usable(self)) /* closed while this call copied */
 		return false;
-	/* "Do not wait" is meant for room; a disk is always waited for. */
+	/* A timeout of 0 is about room in the ring; the disk is always waited for. */
 	if (waiting->deadline == 0)
 		waiting->deadline = waiting->timeout ? deadline_after(waiting->timeout) : FOREVER;
 	do {

@@ -1,14 +1,22 @@
-/* Handles: being closed in the middle of things, and trying again without the GIL. */
+/* Handles: how they close while calls are under way, and how calls try again without the GIL. */
 #include <sched.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "handle.h"
 
-/* Lost races are retried at once so often before others may run. */
+/* So many lost races are retried at once before other threads may run. */
 #define CONTENDED_SPIN 32
-/* Even a call that does not wait tries for as long to get its turn. */
+/* Even a call that does not wait tries this long to get its turn. */
 #define CONTENDED_GRACE_NS 10000000
+/* So long does close() stand by for a thread that is told to let go. */
+#define MOST_NAPS 2000
+
+static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
+{
+	return nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
 
 /* --- lifetime ---------------------------------------------------------------------- */
 
@@ -31,7 +39,7 @@ static bool on_ring(const struct handle *handle)
 	return handle->below && !handle->below->below;
 }
 
-/* Whether what is below has been closed, and will not come by. */
+/* True if the handle below is closed already: it will not close this one. */
 static bool link_above(struct handle *handle, struct handle *below)
 {
 	handle->next = below->above;
@@ -52,8 +60,8 @@ static void unlink_above(struct handle *handle)
 	handle->link = NULL;
 }
 
-/* What the core has said to opening it, without the GIL. False: an exception is
- * set, and the handle is gone. The ring, which is pinned, may have been closed meanwhile. */
+/* Takes the core's answer to opening the handle, which was done without the GIL. False: an exception
+ * is set, and the handle is gone. The ring, which is pinned, may have been closed meanwhile. */
 bool handle_opened(struct handle *handle, int status)
 {
 	struct handle *below = handle->below;
@@ -81,7 +89,7 @@ int handle_finish(struct handle *handle)
 	return status;
 }
 
-/* Gives a pin back where the guard is not held. */
+/* Gives a pin back; for callers that do not hold the guard. */
 void handle_let_go(struct handle *handle)
 {
 	struct handle *below = handle->below;
@@ -101,7 +109,8 @@ static void free_memory(struct handle *handle)
 	Py_DECREF(type);
 }
 
-/* Closes what stands on a ring. Another thread may be collecting it: a new reference could come too late. */
+/* Closes the handles that stand on a ring. Another thread may be collecting one of them: a new reference
+ * could come too late. */
 static void close_above(struct handle *handle)
 {
 	struct handle *above;
@@ -116,11 +125,21 @@ static void close_above(struct handle *handle)
 	}
 }
 
+/* An event loop's thread, which waits for this one among others, has let go of it when close()
+ * returns: whoever closed it may join again at once. */
+static void stand_by_for_waiters(struct handle *handle)
+{
+	for (int i = 0; i < MOST_NAPS && awaited_changed(handle, 0) && handle->awaited_in == getpid(); i++)
+		(void)handle_wait(handle, nap, 0, 0);
+}
+
 int handle_shut(struct handle *handle)
 {
 	handle->closed = true;
-	if (handle->interrupt && pins_changed(handle, 0) > 1)
+	if (handle->interrupt && pins_changed(handle, 0) > 1) {
 		handle->interrupt(handle);
+		stand_by_for_waiters(handle);
+	}
 	if (on_ring(handle))
 		WITH_GUARD(handle->below, unlink_above(handle));
 	close_above(handle);
@@ -209,12 +228,7 @@ static int yield(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), i
 	return sched_yield();
 }
 
-static int nap(struct handle *Py_UNUSED(handle), uint64_t Py_UNUSED(wanted), int64_t Py_UNUSED(deadline))
-{
-	return nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-}
-
-/* For what another thread or process is at just now. */
+/* Gives another thread or process time to finish its step. */
 void handle_pause(struct handle *handle)
 {
 	(void)handle_wait(handle, nap, 0, 0);
@@ -230,8 +244,8 @@ int handle_wait(struct handle *handle, wait_function *wait, uint64_t wanted, int
 	return status;
 }
 
-/* After a wait of the core, with its answer. That of a handle that was closed meanwhile is for the caller to say:
- * closing may have written over the core's text. */
+/* What to do after a wait of the core has answered `status`. If the handle was closed meanwhile, the caller
+ * raises the error: closing may have written over the core's text. */
 enum retry handle_waited(struct handle *handle, int status)
 {
 	if (handle->closed)

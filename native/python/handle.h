@@ -1,22 +1,22 @@
 /* The base of rings, producers, consumers and leases.
  *
  * Lifetimes. A handle stands on another: lease -> consumer -> ring, producer ->
- * ring. It references that one, so there are no cycles and nothing needs the
- * collector, and pins it until it has finished. What the user closes is closed
- * for the user at once; the core's handle stays until the last pin is gone (a
- * thread in a wait, a living lease, an exported buffer). A ring closes its
- * producers and consumers with it; a lease outlives the closing of its consumer.
+ * ring. It references the one below, so there are no cycles and nothing needs the
+ * collector, and pins it until it has finished itself. A handle that the user
+ * closes is closed for the user at once; the core's handle stays until the last
+ * pin is gone (a thread in a wait, a living lease, an exported buffer). A ring
+ * closes its producers and consumers; a lease outlives the closing of its consumer.
  *
  * Threads. The core's producers and consumers want one thread at a time. The GIL
- * gives them that, and in a free-threaded Python each handle's guard: the lock
- * that such a Python keeps in every object, taken as a critical section. It is
- * given up where the GIL would be: where a thread detaches from Python, or waits
- * for another guard. What is said here of the GIL holds for the guard.
+ * sees to that; in a free-threaded Python each handle's guard does: the lock that
+ * such a Python keeps in every object, taken as a critical section. A thread gives
+ * the guard up where it would give up the GIL: where it detaches from Python, or
+ * waits for another guard. In this comment, GIL means the guard, too.
  *
  *   guard of        is the lock of    and keeps
  *   producer        itself            its words, the core's producer, its claim
- *   consumer          itself            its words, the core's consumer, its leases
- *   lease, batch    its consumer        its words
+ *   consumer        itself            its words, the core's consumer, its leases
+ *   lease, batch    its consumer      its words
  *   ring            itself            `closed`, and the list `above`
  *
  * Every call of a handle's type runs under its guard (GUARDED), save for those of
@@ -27,21 +27,24 @@
  *     producer (push.c) and the reader holds a lease (take.c);
  *   - what the core locks itself: attach, join, close, recover and the like.
  * A thread pins what it uses before it gives up the GIL, and asks again whether
- * the handle is closed when the GIL is back. Anything of Python's that may run
- * code or raise an exception may give it up.
+ * the handle is closed when the GIL is back. Every call of Python that may run
+ * code or raise an exception may give the GIL up.
  *
- * Pins are counted without a guard. A handle has one of its own until it is
- * closed, and closes under its guard, so who finds it open there may pin it, and
- * what it stands on; whoever gives back the last one is alone with it and
- * finishes it, for which a lease wants its guard.
+ * Pins are counted without a guard. A handle has one pin of its own until it is
+ * closed, and it closes under its guard. So a thread that holds the guard and
+ * finds the handle open may pin the handle and those below it. The thread that
+ * gives back the last pin is alone with the handle and finishes it; to finish a
+ * lease it takes the guard.
  *
- * Fork. The child's handles are the parent's, and the core refuses them. What
- * another thread of the parent was at stays so in the child: pins that nobody
- * gives back keep the mapping until the child ends, and nothing in the child may
- * wait for such a thread.
+ * Fork. The child's handles are the parent's, and the core refuses them. Calls
+ * that other threads of the parent were in never end in the child: pins that
+ * nobody gives back keep the mapping until the child ends, and nothing in the
+ * child may wait for such a thread.
  */
 #ifndef SHMRING_BINDING_HANDLE_H
 #define SHMRING_BINDING_HANDLE_H
+
+#include <sys/types.h>
 
 #include "state.h"
 
@@ -54,9 +57,15 @@ struct handle {
 	int (*finish)(struct handle *); /* closes the core's handle; a status */
 	void (*interrupt)(struct handle *); /* ends the waits in the core's handle; NULL: nothing waits in it */
 	size_t pins; /* one until it is closed, threads without the GIL, handles above, exported memory */
+	size_t awaited; /* pins of threads that wait for this one among others */
+	pid_t awaited_in; /* the process of the last of them: a child has no such thread */
 	bool closed;
-	bool visited; /* the ring is closing it, and its memory stays till then; under the ring's guard, */
-	bool collected; /* and so is this: whoever visits it frees it */
+	/* Of tasks of an event loop, see wait.c. */
+	uint8_t misses; /* tries in a row to await it by asking again and again, all in vain */
+	uint8_t skips; /* so many waits without such a try */
+	uint16_t streak; /* calls in a row that had not to wait */
+	bool visited; /* the ring is closing it, and frees it if it is `collected` meanwhile; */
+	bool collected; /* both are under the ring's guard */
 };
 
 struct ring {
@@ -76,7 +85,7 @@ struct ring {
 		statement;                                                                                        \
 		Py_END_CRITICAL_SECTION();                                                                        \
 	} while (0)
-/* A function for a table of methods, and the handle whose guard it is called under. */
+/* A function for a table of methods; it is called under the guard of `handle`. */
 #define GUARDED_CALL(function, handle, parameters, arguments)                                                     \
 	static PyObject *function##_guarded parameters                                                            \
 	{                                                                                                         \
@@ -95,7 +104,7 @@ struct ring {
 #define GUARDED(function) function
 #endif
 
-/* By how Python calls it. */
+/* One for each way in which Python calls a method. */
 #define GUARDED_UNARY(function, handle) GUARDED_CALL(function, handle, (PyObject * op), (op))
 #define GUARDED_ARGUMENT(function, handle)                                                                        \
 	GUARDED_CALL(function, handle, (PyObject * op, PyObject * arg), (op, arg))
@@ -113,7 +122,7 @@ struct ring {
 struct wait_state {
 	int64_t timeout; /* ns; 0: one try */
 	int64_t deadline; /* 0: not needed yet */
-	int64_t grace; /* lost races are no reason to give up before */
+	int64_t grace; /* until then a call does not give up because of lost races */
 	unsigned contended;
 };
 
@@ -122,6 +131,9 @@ enum retry {
 	RETRY_OVER = 0, /* time is up */
 	RETRY_AGAIN = 1,
 };
+
+/* Calls that need not wait are as many in a row before the loop's other tasks have their turn. */
+#define STREAK 256
 
 /* Waits in the core, without the GIL. */
 typedef int wait_function(struct handle *handle, uint64_t wanted, int64_t deadline);
@@ -148,12 +160,22 @@ enum retry handle_retry(struct handle *handle, int status, struct wait_state *wa
 			uint64_t wanted);
 
 #ifdef Py_GIL_DISABLED
-/* Whoever drops the last pin has seen what those did that dropped theirs before. */
+static inline size_t awaited_changed(struct handle *handle, size_t by)
+{
+	return __atomic_add_fetch(&handle->awaited, by, __ATOMIC_ACQ_REL);
+}
+
+/* The thread that drops the last pin sees all that the others did before they dropped theirs. */
 static inline size_t pins_changed(struct handle *handle, size_t by)
 {
 	return __atomic_add_fetch(&handle->pins, by, __ATOMIC_ACQ_REL);
 }
 #else
+static inline size_t awaited_changed(struct handle *handle, size_t by)
+{
+	return handle->awaited += by;
+}
+
 static inline size_t pins_changed(struct handle *handle, size_t by)
 {
 	return handle->pins += by;
@@ -185,6 +207,10 @@ static inline void handle_init(struct handle *handle, struct handle *below, int 
 	handle->interrupt = NULL;
 	handle->pins = 1;
 	handle->closed = false;
+	handle->awaited = 0;
+	handle->misses = 0;
+	handle->skips = 0;
+	handle->streak = 0;
 	handle->visited = false;
 	handle->collected = false;
 	if (below)

@@ -1,9 +1,9 @@
-/* _shmring.Lease: one message that is read in place. What it shares with a
+/* _shmring.Lease: one message that is read in place. The code that it shares with
  * Batch is here too: how long the core's hold lasts. */
 #include "mapped.h"
 #include "consumers.h"
 
-/* For as long as others may well be at it; what stays held then is handed back by closing. */
+/* Tries while others may still be busy; closing hands back the messages that stay held then. */
 int consumer_hand_back(struct consumer *self, uint64_t first, uint64_t end)
 {
 	int64_t since = deadline_after(0);
@@ -20,8 +20,8 @@ int consumer_hand_back(struct consumer *self, uint64_t first, uint64_t end)
 	return status_of_taken(status);
 }
 
-/* Some messages of a batch are handed back, the others released. Lowest first: a
- * piece at an end of what is held needs no further entry. */
+/* Hands some messages of a batch back and releases the others. The lowest come first: a
+ * piece at an end of the held range needs no further entry. */
 static int settle_parts(struct lease *self)
 {
 	struct consumer *consumer = (struct consumer *)self->handle.below;
@@ -44,9 +44,9 @@ static int settle_parts(struct lease *self)
 	return failed;
 }
 
-/* When the user has released the lease and no buffer over it is left, whichever
- * comes last. Buffers may die in any thread, also without the user's doing: the
- * guard makes that thread alone with the consumer. */
+/* Called when the user has released the lease and no buffer over it is left. Buffers
+ * may die in any thread, also without the user's doing: the guard makes that thread
+ * alone with the consumer. */
 static int lease_finish(struct handle *handle)
 {
 	struct lease *self = (struct lease *)handle;
@@ -86,7 +86,7 @@ static int close_nacked(struct lease *self)
 	return handle_close(&self->handle);
 }
 
-/* The consumer stays until an error's text has been read. A lease that is closed already may have none. */
+/* Keeps the consumer until an error's text has been read. A lease that is closed already may have no consumer. */
 static PyObject *closed_by(int (*close)(struct lease *), struct lease *self)
 {
 	struct handle *consumer = self->handle.below;
@@ -105,7 +105,7 @@ static int close_released(struct lease *self)
 	return handle_close(&self->handle);
 }
 
-/* Nobody has said that it is dealt with, if it is not closed. */
+/* A lease that is not closed yet is handed back: nobody has released it. */
 void lease_dealloc(PyObject *op)
 {
 	struct lease *self = (struct lease *)op;
@@ -128,8 +128,8 @@ PyObject *lease_nack(PyObject *op, PyObject *Py_UNUSED(ignored))
 	return lease_readable(self) ? closed_by(close_nacked, self) : NULL;
 }
 
-/* Left with an exception, it goes back. The exception says more than a failure
- * of that, after which closing the consumer hands it back. */
+/* An exception hands the lease back. The exception says more than a failure to
+ * do so, after which closing the consumer hands the lease back. */
 PyObject *lease_exit(PyObject *op, PyObject *const *args, Py_ssize_t nargs)
 {
 	if (nargs == 0 || args[0] == Py_None)
@@ -216,11 +216,10 @@ static PyObject *refuse_batch(const struct lease *self, enum ipc_read read, cons
 		return PyErr_Format(error_class(ring->state, SHMRING_E_DAMAGED),
 				    "ring \"%U\": message %llu holds no readable Arrow batch: %s", ring->label, id,
 				    wrong);
-	return PyErr_Format(
-	    PyExc_TypeError,
-	    "ring \"%U\": message %llu cannot be handed on as an Arrow array: %s; Ring.arrow_reader(), "
-	    "which needs pyarrow, reads any batch",
-	    ring->label, id, wrong);
+	return PyErr_Format(PyExc_TypeError,
+			    "ring \"%U\": message %llu cannot be read as an Arrow array: %s; Ring.arrow_reader(), "
+			    "which needs pyarrow, reads any batch",
+			    ring->label, id, wrong);
 }
 
 /* A consumer may ask for another schema; it may be given this one. */
@@ -232,7 +231,7 @@ static PyObject *get_arrow_array(PyObject *op, PyObject *args, PyObject *keyword
 	    .lease = &self->handle,
 	    .message = self->message.data,
 	    .bytes = self->message.length,
-	    .every_offset = true, /* whoever takes capsules looks at none */
+	    .every_offset = true, /* readers of capsules check none */
 	};
 	struct shmring_info info = {0};
 	enum ipc_read read = IPC_FOREIGN;
@@ -242,7 +241,7 @@ static PyObject *get_arrow_array(PyObject *op, PyObject *args, PyObject *keyword
 	if (!PyArg_ParseTupleAndKeywords(args, keywords, "|O:__arrow_c_array__", names, &requested) ||
 	    !lease_hold(self))
 		return NULL;
-	m.wrong = "it is none";
+	m.wrong = "it is not an Arrow batch";
 	if (self->message.kind == SHMRING_KIND_ARROW_BATCH)
 		shmring_get_info(lease_ring(self)->core, &info);
 	capsules = info.schema || self->message.kind == SHMRING_KIND_ARROW_STREAM
@@ -263,18 +262,18 @@ static PyMethodDef methods[] = {
      "release($self, /)\n--\n\nGive the slots back, now or when the last view of them is gone."},
     {"nack", GUARDED(lease_nack), METH_NOARGS,
      "nack($self, /)\n--\n\n"
-     "Hand the message back, now or when the last view of it is gone: it is delivered again, marked as\n"
-     "redelivered, to whoever takes next on the branch. Leaving a ``with`` with an exception does that, too,\n"
-     "and so does a lease that is collected without release().\n\n"
+     "Hand the message back, now or when the last view of it is gone: the branch delivers it again, marked\n"
+     "as redelivered. An exception that leaves the ``with`` does the same, and so does collecting a lease\n"
+     "without release().\n\n"
      "Raises\n------\n"
-     "Contended, TooManyLeases : it could not be handed back now; closing the consumer does it"},
+     "Contended, TooManyLeases : it cannot be handed back now; closing the consumer does it"},
     {"__arrow_c_array__", FASTCALL(get_arrow_array), METH_VARARGS | METH_KEYWORDS,
      "__arrow_c_array__($self, requested_schema=None)\n--\n\n"
-     "The Arrow record batch that this message is, where it lies: for polars, DuckDB, pyarrow, nanoarrow and all\n"
-     "that take Arrow's capsules. The message stays leased while one of its arrays lives.\n\n"
+     "The message's Arrow record batch, read in place, for polars, DuckDB, pyarrow, nanoarrow and others that\n"
+     "take Arrow's capsules. The message stays leased while one of its arrays lives.\n\n"
      "Raises\n------\n"
-     "TypeError : it is none, or one that Ring.arrow_reader() reads: with dictionaries, views or unions, or\n"
-     "compressed\n"
+     "TypeError : it is not an Arrow batch, or it has dictionaries, views, unions or compressed buffers;\n"
+     "    Ring.arrow_reader() reads those\n"
      "Damaged : the bytes are not the Arrow data they should be"},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(GUARDED(lease_exit)), METH_FASTCALL, NULL},
@@ -283,14 +282,14 @@ static PyMethodDef methods[] = {
 
 static PyGetSetDef getset[] = {
     {"data", get_data, NULL,
-     "the message, a read-only memoryview of the ring's memory. While it, or a numpy array or Arrow buffer\n"
-     "made of it, lives, the message stays leased",
+     "the message: a read-only memoryview of the ring's memory. The message stays leased while this view, or\n"
+     "a numpy array or Arrow buffer made of it, lives",
      NULL},
     {"message_id", get_message_id, NULL, "sequence of the message", NULL},
     {"time", get_time, NULL, "when it was published, ns since 1970; 0 if the ring keeps no time", NULL},
     {"kind", get_kind, NULL, "the mark given to push()", NULL},
-    {"redelivered", lease_get_redelivered, NULL, "whether a consumer that died, or handed it back, held it before",
-     NULL},
+    {"redelivered", lease_get_redelivered, NULL,
+     "whether an earlier consumer held this message, and died or handed it back", NULL},
     {0},
 };
 
@@ -302,7 +301,7 @@ static PyType_Slot slots[] = {
     {Py_bf_getbuffer, lease_getbuffer},
     {Py_bf_releasebuffer, lease_releasebuffer},
     {Py_tp_doc, "A message that is read in place; made by Consumer.lease(). len() is its size in bytes.\n\n"
-		"A context manager: leaving it releases the message, leaving it with an exception hands it back."},
+		"As a context manager it releases the message at the end, and hands it back after an exception."},
     {0, NULL},
 };
 

@@ -5,7 +5,7 @@
 #include "mapped.h"
 #include "consumers.h"
 
-/* What an importer of pyarrow's makes of the arrays. */
+/* Hands the arrays to an importer of pyarrow. */
 static PyObject *import_array(PyObject *import, struct ArrowArray *array, PyObject *schema)
 {
 	PyObject *address = PyLong_FromVoidPtr(array);
@@ -17,7 +17,7 @@ static PyObject *import_array(PyObject *import, struct ArrowArray *array, PyObje
 	return batch;
 }
 
-/* Whether the message begins so; the rest is mapped. */
+/* True if the message begins with `head`; the rest is mapped. */
 static bool step_over(struct mapping *m, const Py_buffer *head)
 {
 	uint64_t bytes = (uint64_t)head->len;
@@ -29,8 +29,8 @@ static bool step_over(struct mapping *m, const Py_buffer *head)
 	return true;
 }
 
-/* map_batch(lease, layout, head, copy, every_offset, import, schema): what import(address, schema) returns.
- * None where the message is not `head` and one batch that is laid out so. */
+/* map_batch(lease, layout, head, copy, every_offset, import, schema): returns import(address, schema), or None
+ * if the message is not `head` and one batch of that layout. */
 PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	const struct state *state = PyModule_GetState(module);

@@ -12,17 +12,17 @@
 
 /* --- letting go ------------------------------------------------------------------------ */
 
-/* The thread that ends Python; 0: none does yet. */
+/* The thread that ends Python; 0: Python has not begun to end. */
 static _Atomic unsigned long ending_thread;
 
-/* Threads that let go, and have not seen that Python ends. */
+/* Threads that are letting a lease go and have not seen that Python ends. */
 static _Atomic int threads_inside;
 
 /* Python's PyGILState_Check(), which the limited API lacks; NULL: this Python has none. */
 static int (*has_the_gil)(void);
 
-/* More than a thread inside takes: 5 s each to hand back, to leave the branch and to detach, where another process
- * is stopped while it joins or recovers. */
+/* A thread inside takes less: 5 s each to hand back, to leave the branch and to detach, if another process is
+ * stopped while it joins or recovers. */
 #define END_TIMEOUT_NS (20 * INT64_C(1000000000))
 
 static void await_threads_inside(void)
@@ -34,9 +34,9 @@ static void await_threads_inside(void)
 		nanosleep(&pause, NULL);
 }
 
-/* A thread that asks for the GIL once Python has ended does not come back: those that may be about to ask are
- * waited for. This store, and the load behind it, are in one order with let_lease_go()'s: a thread that does not
- * see the end is seen here. */
+/* A thread that asks for the GIL after Python has ended does not come back. So this call waits for the threads
+ * that may be about to ask. Its store and its load are in one order with those of let_lease_go(): this call sees
+ * each thread that does not see the end. */
 static PyObject *note_end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(ignored))
 {
 	atomic_store_explicit(&ending_thread, PyThread_get_thread_ident(), memory_order_seq_cst);
@@ -59,7 +59,7 @@ static void find_has_the_gil(void)
 	memcpy(&has_the_gil, &found, sizeof found);
 }
 
-/* To be called once the module is there. It is the main interpreter that ends Python. */
+/* Called when the module is there. Only the main interpreter ends Python. */
 bool mapped_prepare(void)
 {
 	PyObject *atexit;
@@ -80,9 +80,9 @@ bool mapped_prepare(void)
 	return done != NULL;
 }
 
-/* Once Python ends, the thread that ends it has a state until there is no Python left, and Python does not end
- * under one that has the GIL. Others might not come back from asking for the GIL: what they drop stays held until
- * the process ends, as a dead reader's. */
+/* While Python ends, two threads may go on: the one that ends it, which keeps its state to the last, and one that
+ * has the GIL, as Python does not end under it. Others might not come back from asking for the GIL: the leases
+ * that they drop stay held until the process ends, as those of a dead reader do. */
 static bool may_go_on(unsigned long ending)
 {
 	if (!PyGILState_GetThisThreadState())
@@ -151,15 +151,15 @@ static enum ipc_read over_slots(struct mapping *m, struct ipc_batch *batch, cons
 	return read;
 }
 
-/* The arrays, to be released, pin the lease, unless they lie over a copy. Raises nothing but for want of
- * memory. */
+/* Makes the arrays, which the caller releases. They pin the lease, unless they lie over a copy. Raises only when
+ * memory is short. */
 enum ipc_read mapped_batch(struct mapping *m, struct ArrowArray *array)
 {
 	struct ipc_batch batch;
 	enum ipc_read read = ipc_batch_open(m->layout, m->message, m->bytes, &batch);
 	const uint8_t *body = m->message + batch.frame.body;
 
-	/* Not everybody reads numbers that lie across their boundaries. */
+	/* Not every library reads numbers at unaligned addresses. */
 	if (read == IPC_READ)
 		read = m->copy || (uintptr_t)body % 8 ? over_copy(m, &batch, body, array)
 						      : over_slots(m, &batch, body, array);
@@ -210,7 +210,7 @@ static enum ipc_read map_of_schema(struct mapping *m, struct ArrowSchema *schema
 	enum ipc_read read = IPC_FOREIGN;
 	PyObject *pair[2];
 
-	m->wrong = "a column is of a type that is read by pyarrow alone";
+	m->wrong = "only pyarrow reads the type of a column";
 	m->layout = &layout;
 	if (ipc_layout_of(&layout, schema))
 		read = mapped_batch(m, &array);
@@ -234,8 +234,8 @@ static enum ipc_read map_of_schema(struct mapping *m, struct ArrowSchema *schema
 	return read;
 }
 
-/* What __arrow_c_array__() returns: schema and array, or NULL without an exception where m->wrong says why
- * not. The schema is that of the header, or the one that the message begins with. */
+/* Makes the two capsules of __arrow_c_array__(), schema and array; NULL without an exception where m->wrong says
+ * why. The schema is that of the ring's header, or the one at the beginning of the message. */
 PyObject *mapped_capsules(struct mapping *m, const uint8_t *header, uint64_t header_bytes, enum ipc_read *read)
 {
 	struct ArrowSchema schema;

@@ -11,7 +11,7 @@ struct mapping {
 	const uint8_t *message;
 	uint64_t bytes;
 	bool copy;
-	bool every_offset; /* is checked, in a copy of the offsets */
+	bool every_offset; /* check each one, in a copy of the offsets */
 	const char *wrong; /* in words, after IPC_DAMAGED and IPC_FOREIGN */
 };
 

@@ -2,7 +2,10 @@
 #include "arrow_layout.h"
 #include "items.h"
 #include "mapped.h"
+#include "consumers.h"
+#include "producers.h"
 #include "ring.h"
+#include "wait.h"
 
 /* --- calls ------------------------------------------------------------------------- */
 
@@ -81,7 +84,7 @@ static PyObject *attach(PyObject *module, PyObject *args, PyObject *keywords)
 	return status ? raise_error(state, status) : ring_wrap(state, label, core);
 }
 
-/* How a callable of Python's takes a name away, while the core holds its locks. */
+/* A Python callable that removes a ring's name while the core holds its locks. */
 struct removal {
 	PyObject *call;
 	PyThreadState *thread;
@@ -180,37 +183,51 @@ static PyMethodDef functions[] = {
     {"make", FASTCALL(make), METH_VARARGS | METH_KEYWORDS, "make(path, label, ...) -> Ring, a new one"},
     {"attach", FASTCALL(attach), METH_VARARGS | METH_KEYWORDS, "attach(path, label, flags=0) -> Ring"},
     {"unlink", unlink_ring, METH_VARARGS,
-     "unlink(path, uuid, remove): the ring, or only that one; `remove`, or unlink(2), takes the name away"},
-    {"reap", reap, METH_O, "reap(path): unlink the ring if every participant is dead; whether it was unlinked"},
+     "unlink(path, uuid, remove): remove the ring, if `uuid` is None or its own; with `remove` or unlink(2)"},
+    {"reap", reap, METH_O, "reap(path) -> whether the ring was unlinked; it is if every participant is dead"},
     {"reapable", reapable, METH_O, "reapable(path): what reap() would do now"},
     {"crc32c", crc32c, METH_VARARGS, "crc32c(data, crc=0): CRC32C (Castagnoli)"},
     {"slots_for", slots_for, METH_VARARGS, "slots_for(nbytes, align=False): slots that a message takes"},
     {"arrow_layout", arrow_layout, METH_O,
-     "arrow_layout(schema) -> ArrowLayout, or None where it has types that push_batch() does not write"},
+     "arrow_layout(schema) -> ArrowLayout, or None if it has types that push_batch() does not write"},
     {"push_batch", FASTCALL(push_batch), METH_FASTCALL,
-     "push_batch(producer, layout, head, kind, limit, data, known, timeout): publish an Arrow record batch, "
-     "`head` before it, as one message: its number, or None where `data` is not one batch of the layout, or "
-     "takes more than `limit` bytes. `known`: it is pyarrow's, and has the layout's schema"},
+     "push_batch(producer, layout, head, kind, limit, data, known, timeout): publish `head` and an Arrow record "
+     "batch as one message. Returns its number, or None if `data` is not one batch of the layout, or takes more "
+     "than `limit` bytes. `known`: the batch is pyarrow's and has the layout's schema"},
     {"map_batch", FASTCALL(map_batch), METH_FASTCALL,
-     "map_batch(lease, layout, head, copy, every_offset, import_batch, schema): what import_batch(address, "
-     "schema) makes of the ArrowArray over a message, or None where that is not `head` and one batch of the "
+     "map_batch(lease, layout, head, copy, every_offset, import_batch, schema): return import_batch(address, "
+     "schema) for the ArrowArray over a message, or None if the message is not `head` and one batch of the "
      "layout, or is damaged"},
+    {"wait_any", FASTCALL(wait_for_any), METH_FASTCALL,
+     "wait_any([(consumer or producer, slots)], timeout, strategy, bell, rung) -> [consumer or producer]: those "
+     "with which it is worth trying, or that are closed; none: no time is left, or the bell was rung"},
+    {"take_now", FASTCALL(consumer_take_now), METH_FASTCALL,
+     "take_now(consumer, ends): a message; None: there is none; Ellipsis: let others have their turn first"},
+    {"ends_of", consumer_ends_of, METH_O, "ends_of(consumer): of how many ends of the stream it has been told"},
+    {"push_now", FASTCALL(producer_push_now), METH_FASTCALL,
+     "push_now(producer, data, kind, align): message_id; None and Ellipsis as of take_now()"},
+    {"decline", decline, METH_O,
+     "decline(consumer or producer): a wait has said that it is ready, and is not used"},
+    {"give_up", FASTCALL(give_up), METH_FASTCALL, "give_up(consumer or producer, timeout): raise Empty or Full"},
+    {"should_try", should_try, METH_O,
+     "should_try(consumer or producer): whether to ask again and again for a moment before a wait"},
+    {"has_tried", FASTCALL(has_tried), METH_FASTCALL, "has_tried(consumer or producer, found): how that went"},
     {"pack", pack_items, METH_O,
-     "pack(items) -> (buffers to be written, table): of bytes, a uint8 array of shape (n, k) or "
+     "pack(items) -> (buffers to be written, table); items: bytes, a uint8 array of shape (n, k) or "
      "Arrow binary"},
-    {"places_of", places_of, METH_VARARGS, "places_of(table, offset): where the items of a table stand"},
+    {"places_of", places_of, METH_VARARGS, "places_of(table, offset) -> where the items of a table stand"},
     {"runs_of", runs_of, METH_VARARGS,
      "runs_of(places, begin, end) -> [(offset, end, table)]: the items that stand side by side"},
-    {"reverse_places", reverse_places, METH_O, "reverse_places(places): the last first"},
+    {"reverse_places", reverse_places, METH_O, "reverse_places(places) -> the same places, the last first"},
     {"unpack", unpack_items, METH_VARARGS,
-     "unpack(into, block, start, places, begin, end): append the items of a block to a list while "
-     "they match their checksums; how many"},
+     "unpack(into, block, start, places, begin, end) -> how many items of a block match their checksums; "
+     "they are appended to the list `into`"},
     {"unpack_one", FASTCALL(unpack_item), METH_FASTCALL,
-     "unpack_one(block, start, places, index): one item, or None"},
+     "unpack_one(block, start, places, index) -> one item, or None"},
     {"stack_nodes", stack_nodes, METH_VARARGS,
-     "stack_nodes(places, begin, end, position, below, salt, backwards): the nodes of a stack, to be written"},
+     "stack_nodes(places, begin, end, position, below, salt, backwards) -> the nodes of a stack, to be written"},
     {"stack_walk", stack_walk, METH_VARARGS,
-     "stack_walk(block, start, link, salt, adjacent) -> (places, link): down a stack, as far as the block "
+     "stack_walk(block, start, link, salt, adjacent) -> (places, link): go down a stack, as far as the block "
      "reaches"},
     {0},
 };
@@ -231,6 +248,7 @@ static const struct {
     {&batch_spec, offsetof(struct state, batch), "Batch"},
     {&view_spec, offsetof(struct state, view), "View"},
     {&arrow_layout_spec, offsetof(struct state, arrow_layout), "ArrowLayout"},
+    {&bell_spec, offsetof(struct state, bell), "Bell"},
 };
 
 #define CORE(name) {#name, SHMRING_##name}
@@ -300,7 +318,7 @@ static int module_exec(PyObject *module)
 	return 0;
 }
 
-/* Visits every reference of the state: they are all of its words. */
+/* Visits every reference of the state, which consists of references only. */
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
 	PyObject **references = PyModule_GetState(module);

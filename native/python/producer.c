@@ -46,11 +46,11 @@ PyDoc_STRVAR(push_doc,
 	     "Parameters\n----------\n"
 	     "data : bytes, or any contiguous object with the buffer protocol; any size the ring can hold\n"
 	     "timeout : seconds to wait for free slots; None waits for ever, 0 does not wait.\n"
-	     "    Not given, the producer's `when_full` decides\n"
-	     "kind : 0, or 16 to 255: a mark that travels with the message (of those below, 2 is an end\n"
-	     "    marker, 3 and 4 are what an ArrowWriter writes)\n"
-	     "durable : return when the ring's journal has it on disk\n"
-	     "align : as of claim()\n\n"
+	     "    The default is the producer's `when_full`\n"
+	     "kind : 0, or 16 to 255: a mark that travels with the message (2 marks the end of a stream,\n"
+	     "    3 and 4 the messages of an ArrowWriter)\n"
+	     "durable : return when the ring's journal has the message on disk\n"
+	     "align : as for claim()\n\n"
 	     "Returns\n-------\n"
 	     "message_id; -1 if the ring was full and the producer drops (when_full=\"drop\")\n\n"
 	     "Raises\n------\n"
@@ -70,18 +70,18 @@ PyDoc_STRVAR(push_many_doc,
 	     "timeout : seconds to wait for n free slots; None waits for ever, 0 does not wait\n"
 	     "durable : return when the ring's journal has all of them on disk\n\n"
 	     "Returns\n-------\n"
-	     "message_id of the first row; the others follow it one by one. For no rows nothing is\n"
-	     "published. -1 if the ring was full and the producer drops\n\n"
+	     "message_id of the first row; the others follow it one by one. -1 if the ring was full and the\n"
+	     "producer drops. An empty `rows` publishes nothing\n\n"
 	     "Raises\n------\n"
 	     "Full : fewer than n slots became free in time; nothing was published\n"
 	     "MessageTooLarge : a row exceeds 300 bytes, or n rows can never fit this ring\n"
-	     "NotDurable, BranchNotFound : as of push()\n"
+	     "NotDurable, BranchNotFound : as for push()\n"
 	     "TypeError : rows are not bytes");
 
 PyDoc_STRVAR(wait_durable_doc, "wait_durable($self, message_id, /, *, timeout=None)\n--\n\n"
 			       "Wait until the ring's journal has a message, and all before it, on disk.\n\n"
 			       "Raises\n------\n"
-			       "NotDurable : it was not in time, or no journal runs any more\n"
+			       "NotDurable : the message was not on disk in time, or no journal runs any more\n"
 			       "BranchNotFound : the ring has no journal");
 
 PyDoc_STRVAR(
@@ -95,7 +95,7 @@ PyDoc_STRVAR(
     "Parameters\n----------\n"
     "nbytes : size of the message\n"
     "timeout : seconds to wait for free slots; None waits for ever, 0 does not wait\n"
-    "align : which byte of the message is to lie on a 64-byte boundary, a multiple of 4; None: whichever\n\n"
+    "align : the byte of the message, a multiple of 4, that shall lie on a 64-byte boundary; None: any\n\n"
     "Raises\n------\n"
     "Full : not enough slots became free in time\n"
     "MessageTooLarge : the message can never fit this ring\n"
@@ -119,21 +119,21 @@ static PyMethodDef methods[] = {
     {"push_end", FASTCALL(GUARDED(producer_push_end)), METH_FASTCALL | METH_KEYWORDS,
      "push_end($self, *, timeout=None)\n--\n\nPublish an end marker: it ends the iteration of every consumer of "
      "every branch.\n"
-     "Markers of producers that were open at the same time, with no message between them, are one end; a "
-     "producer that has\npushed nothing since the last end ends a run without messages."},
+     "Markers side by side are one end if their producers were open at the same time. A producer that "
+     "has\npushed nothing since the last end ends a run without messages."},
     {"claim", FASTCALL(GUARDED(producer_claim)), METH_FASTCALL | METH_KEYWORDS, claim_doc},
     {"wait_durable", FASTCALL(GUARDED(producer_wait_durable)), METH_FASTCALL | METH_KEYWORDS, wait_durable_doc},
     {"next", FASTCALL(GUARDED(producer_next)), METH_FASTCALL,
      "next($self, count=1, /)\n--\n\nClaim `count` slots: the first sequence, -1 (full) or -2 (lost a race)."},
     {"done", FASTCALL(GUARDED(producer_done)), METH_FASTCALL,
      "done($self, last, length=300, /)\n--\n\nPublish the claim up to `last` as messages of `length` bytes."},
-    {"abort", GUARDED(producer_abort), METH_NOARGS, "abort($self, /)\n--\n\nGive up what next() has claimed."},
+    {"abort", GUARDED(producer_abort), METH_NOARGS,
+     "abort($self, /)\n--\n\nGive up the slots that next() has claimed."},
     {"available", GUARDED(producer_available), METH_NOARGS,
-     "available($self, /)\n--\n\nHow far a single producer may go without asking again (exclusive)."},
+     "available($self, /)\n--\n\nThe sequence behind the last one that a single producer can claim now."},
     {"slot", GUARDED(producer_slot), METH_O,
-     "slot($self, sequence, /)\n--\n\nThe 300 bytes of a claimed slot, writable. Yours until done()."},
-    {"close", handle_close_method, METH_NOARGS,
-     "close($self, /)\n--\n\nAbort an open claim and give the seat back."},
+     "slot($self, sequence, /)\n--\n\nThe 300 bytes of a claimed slot, writable until done()."},
+    {"close", handle_close_method, METH_NOARGS, "close($self, /)\n--\n\nAbort an open claim and leave the ring."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(handle_exit), METH_FASTCALL, NULL},
     {0},

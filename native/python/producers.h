@@ -1,4 +1,4 @@
-/* Producers and their rooms. */
+/* Producers, and what each file offers to the others. */
 #ifndef SHMRING_BINDING_PRODUCERS_H
 #define SHMRING_BINDING_PRODUCERS_H
 
@@ -12,13 +12,13 @@ enum when_full {
 	FULL_DROP = 2,
 };
 
-/* The branch whose release means that a message is on disk. */
+/* A message that this branch has released is on disk. */
 #define JOURNAL_BRANCH "journal"
 
 struct producer {
 	struct handle handle;
 	shmring_producer *core;
-	int64_t timeout; /* where a call names none: FOREVER or 0 */
+	int64_t timeout; /* of calls that name none: FOREVER or 0 */
 	uint8_t wait; /* enum shmring_wait_strategy */
 	bool drop; /* full: count the message and return -1 */
 	bool claimed; /* a Claim is open */
@@ -30,14 +30,14 @@ static inline bool producer_usable(struct producer *self)
 	return !self->handle.closed || raise_closed(&self->handle, "producer");
 }
 
-/* A forked child has no such thread: there the core says what is wrong. */
+/* A forked child has no such thread: there the core reports the error. */
 static inline bool producer_busy(const struct producer *self)
 {
 	return self->busy && self->busy == getpid();
 }
 
-/* Where a message begins in its slot; `align` is the byte of it that is to lie on
- * a 64-byte boundary, or -1. */
+/* Where a message begins in its slot; the byte `align` of the message lies on a
+ * 64-byte boundary then; -1: no byte has to. */
 static inline uint8_t shift_for(const void *slot, int64_t align)
 {
 	return align < 0 ? 0 : (uint8_t)(-((uintptr_t)slot + (uintptr_t)align) % 64);
@@ -68,6 +68,7 @@ enum retry producer_retry(struct producer *producer, int status, uint64_t slots,
 PyObject *raise_full(struct producer *producer, const struct wait_state *waiting);
 PyObject *producer_full(struct producer *producer, uint64_t messages, const struct wait_state *waiting);
 PyObject *producer_push(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *producer_push_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *producer_push_end(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 
 /* rows.c */

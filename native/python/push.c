@@ -1,4 +1,4 @@
-/* push(), and what every call does that the ring has no room for yet. */
+/* push(), and how every publishing call waits for room. */
 #include <string.h>
 
 #include "producers.h"
@@ -49,8 +49,8 @@ PyObject *raise_full(struct producer *self, const struct wait_state *waiting)
 	seconds = seconds_text(waiting->timeout);
 	if (seconds)
 		PyErr_Format(ring_of(&self->handle)->state->full,
-			     "ring \"%U\" was full for %U s, and this was not published: %s. If that is as it "
-			     "should be, wait longer (timeout) or give the ring more slots",
+			     "ring \"%U\" was full for %U s, and nothing was published: %s. If that is to be "
+			     "expected, wait longer (timeout) or give the ring more slots",
 			     ring_of(&self->handle)->label, seconds, holder);
 	Py_XDECREF(seconds);
 	return NULL;
@@ -68,7 +68,7 @@ PyObject *producer_full(struct producer *self, uint64_t messages, const struct w
 
 /* --- push ------------------------------------------------------------------------ */
 
-/* Filled before the core sees its size, a message of several slots would run over those of others. */
+/* A message is filled before the core sees its size: several slots would overwrite those of others. */
 bool producer_fits(struct producer *self, uint64_t slots)
 {
 	const struct ring *ring = ring_of(&self->handle);
@@ -133,7 +133,7 @@ static int push_now(struct producer *self, const struct pushing *m, uint64_t *me
 	return push_large(self, m, message_id);
 }
 
-/* After a first try, which has said `status`: tries on, and waits for the journal where that is asked for. */
+/* Goes on after a first try, which answered `status`; waits for the journal if the message is durable. */
 static PyObject *push_on(struct producer *self, const struct pushing *m, int64_t timeout, uint32_t journal,
 			 int status, uint64_t message_id)
 {
@@ -154,7 +154,7 @@ static PyObject *push_on(struct producer *self, const struct pushing *m, int64_t
 	return PyLong_FromUnsignedLongLong(message_id);
 }
 
-/* Its number, -1 if it was dropped, or NULL with an exception. */
+/* Returns the message's number, -1 if it was dropped, or NULL with an exception. */
 PyObject *push_message(struct producer *self, const struct pushing *m, int64_t timeout)
 {
 	uint64_t message_id = 0;
@@ -200,7 +200,7 @@ __attribute__((noinline)) static PyObject *push_any(struct producer *self, PyObj
 	PyObject *result;
 	Py_buffer buffer;
 
-	/* Usable is asked last: getting the buffer may run any code. */
+	/* producer_usable() comes last: getting the buffer may run any code. */
 	if (!arguments_sort("push", "the message: push(b\"...\")", args, nargs, kwnames, order, 1, 5, sorted) ||
 	    (sorted[1] && !parse_timeout(sorted[1], &timeout)) || (sorted[2] && !parse_kind(sorted[2], &m.kind)) ||
 	    (sorted[3] && !parse_flag(sorted[3], &m.durable)) ||
@@ -230,7 +230,7 @@ PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, P
 	uint64_t message_id;
 	int status;
 
-	/* Here: bytes and nothing else, into a producer in which no other thread is at work. */
+	/* This straight path: bytes without options, into a producer that no other thread is using. */
 	if (__builtin_expect(nargs != 1 || kwnames || !PyBytes_CheckExact(args[0]) || self->handle.closed ||
 				 self->busy || Py_SIZE(args[0]) >= GIL_FREE_BYTES,
 			     0))
@@ -240,6 +240,54 @@ PyObject *producer_push(PyObject *op, PyObject *const *args, Py_ssize_t nargs, P
 	if (__builtin_expect(status != SHMRING_OK, 0))
 		return push_later(self, args[0], status);
 	return PyLong_FromLongLong((long long)message_id);
+}
+
+/* For an event loop: the message's number; None: the ring is full; Ellipsis: others are to have their turn. */
+static PyObject *push_in_turn(struct producer *self, const struct pushing *m)
+{
+	struct wait_state waiting = {.timeout = 0};
+	uint64_t message_id = 0;
+	int status;
+
+	if (!producer_usable(self) || (m->align >= 0 && !producer_fits(self, shmring_slots_for(m->length, true))))
+		return NULL;
+	if (++self->handle.streak > STREAK) {
+		self->handle.streak = 0;
+		return Py_NewRef(Py_Ellipsis);
+	}
+	while ((status = push_now(self, m, &message_id))) {
+		enum retry retry =
+		    producer_retry(self, status, shmring_slots_for(m->length, m->align >= 0), &waiting);
+
+		if (retry == RETRY_RAISED)
+			return NULL;
+		if (retry == RETRY_OVER) {
+			self->handle.streak = 0;
+			Py_RETURN_NONE;
+		}
+	}
+	return PyLong_FromUnsignedLongLong(message_id);
+}
+
+GUARDED_CALL(push_in_turn, self, (struct producer * self, const struct pushing *m), (self, m));
+
+/* push_now(producer, data, kind, align) */
+PyObject *producer_push_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct state *state = PyModule_GetState(module);
+	struct pushing m = {.align = -1};
+	PyObject *result;
+	Py_buffer buffer;
+
+	if (nargs != 4 || !PyObject_TypeCheck(args[0], state->producer))
+		return PyErr_Format(PyExc_TypeError, "push_now() takes a producer, data, a kind and an alignment");
+	if (!parse_kind(args[2], &m.kind) || !parse_align(args[3], &m.align) || !get_bytes(args[1], &buffer))
+		return NULL;
+	m.data = buffer.buf;
+	m.length = (size_t)buffer.len;
+	result = GUARDED(push_in_turn)((struct producer *)args[0], &m);
+	PyBuffer_Release(&buffer);
+	return result;
 }
 
 PyObject *producer_push_end(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)

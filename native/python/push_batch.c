@@ -81,9 +81,9 @@ static PyObject *push_foreign(struct producer *self, const struct ipc_layout *la
 	return result;
 }
 
-/* push_batch(producer, layout, head, kind, limit, data, known, timeout): the message's number. None,
- * and nothing is published, where `data` is not one batch that is laid out so, or takes more than
- * `limit` bytes. */
+/* push_batch(producer, layout, head, kind, limit, data, known, timeout): returns the message's number. It
+ * returns None and publishes nothing if `data` is not one batch of that layout, or takes more than `limit`
+ * bytes. */
 PyObject *push_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	const struct state *state = PyModule_GetState(module);

@@ -43,7 +43,7 @@ PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 	return (PyObject *)ring;
 }
 
-/* Gives the pin of ring_hold() back, once an error's text has been read: closing may write another. */
+/* Gives the pin of ring_hold() back after an error's text has been read: closing may write another text. */
 static PyObject *let_go_with(struct ring *ring, PyObject *result)
 {
 	handle_let_go(&ring->handle);
@@ -177,7 +177,8 @@ static PyObject *ring_find_branch(PyObject *self, PyObject *args)
 static PyObject *raise_recovering(struct ring *ring)
 {
 	return PyErr_Format(error_class(ring->state, SHMRING_CONTENDED),
-			    "ring \"%U\": another process is recovering it right now; that will do", ring->label);
+			    "ring \"%U\": another process is recovering it right now; there is nothing more to do",
+			    ring->label);
 }
 
 static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
@@ -423,8 +424,9 @@ static PyMethodDef methods[] = {
     {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
     {"unfollow", ring_unfollow, METH_VARARGS, "unfollow(id, upstream)"},
     {"find_branch", ring_find_branch, METH_VARARGS, "find_branch(branch) -> the branch's number"},
-    {"holder", ring_holder, METH_NOARGS, "holder() -> who keeps the producers from going on, or None"},
-    {"recover", ring_recover, METH_NOARGS, "recover() -> seats that were dead"},
+    {"holder", ring_holder, METH_NOARGS,
+     "holder() -> the participant or branch that holds the producers, or None"},
+    {"recover", ring_recover, METH_NOARGS, "recover() -> how many dead participants it cleared"},
     {"info", ring_info, METH_NOARGS, "info() -> dict"},
     {"branches", ring_branches, METH_NOARGS, "branches() -> list of dicts"},
     {"participants", ring_seats, METH_NOARGS, "participants() -> list of dicts"},

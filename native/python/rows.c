@@ -10,7 +10,7 @@ struct rows {
 	uint64_t count;
 	uint32_t length;
 	uint32_t *lengths; /* NULL: every row has `length` bytes */
-	/* what keeps them alive */
+	/* these keep the rows alive */
 	Py_buffer buffer;
 	PyObject *capsules;
 	void *copy;
@@ -185,7 +185,7 @@ PyObject *producer_push_many(PyObject *op, PyObject *const *args, Py_ssize_t nar
 	    (sorted[1] && !parse_timeout(sorted[1], &waiting.timeout)) ||
 	    (sorted[2] && !parse_flag(sorted[2], &durable)))
 		return NULL;
-	/* Usable is asked last: getting the rows may run any code. */
+	/* producer_usable() comes last: getting the rows may run any code. */
 	if (rows_from(self, sorted[0], &rows) && producer_usable(self) &&
 	    (!durable || journal_find(self, &journal))) {
 		enum retry retry = RETRY_AGAIN;

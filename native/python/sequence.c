@@ -101,7 +101,7 @@ static bool taken_add(struct consumer *self, uint64_t sequence, const struct shm
 	return true;
 }
 
-/* Notes what was taken. False: an exception is set, and it is not this consumer's any more. */
+/* Notes a message that was taken. False: an exception is set, and the consumer no longer holds the message. */
 static bool keep(struct consumer *self, const struct shmring_lease *lease, int64_t *sequence)
 {
 	struct ring *ring = ring_of(&self->handle);
@@ -124,7 +124,7 @@ static bool keep(struct consumer *self, const struct shmring_lease *lease, int64
 	return kept;
 }
 
-/* Takes up to `messages` messages. *sequence is the first, or the answer
+/* Takes up to `messages` messages. *sequence is that of the first one, or
  * SHMRING_UNAVAILABLE or SHMRING_CONTENDED. False: an exception is set. */
 static bool take(struct consumer *self, uint32_t messages, uint64_t slots, int64_t *sequence)
 {
@@ -182,8 +182,8 @@ static PyObject *not_taken(struct consumer *self, uint64_t sequence)
 	    self->branch, ring_of(&self->handle)->label, (unsigned long long)sequence);
 }
 
-/* An exclusive consumer may go on beyond what it took, up to available(): what
- * lies between is taken now, and all up to `last` released. */
+/* An exclusive consumer may read beyond the messages that it took, up to available():
+ * this takes the messages between, and releases all up to `last`. */
 static PyObject *done_exclusive(struct consumer *self, uint64_t last)
 {
 	struct shmring_branch_info info;
@@ -197,7 +197,7 @@ static PyObject *done_exclusive(struct consumer *self, uint64_t last)
 		if (self->taken[i].end > end)
 			end = self->taken[i].end;
 	}
-	if (!taken) { /* all ahead of the branch, or done already */
+	if (!taken) { /* `last` lies ahead of the branch, or is done already */
 		status = shmring_branch_info(ring_of(&self->handle)->core, self->branch_id, &info);
 		if (status)
 			return raise_status(ring_of(&self->handle), status);
@@ -246,8 +246,8 @@ PyObject *consumer_available(PyObject *op, PyObject *Py_UNUSED(ignored))
 	if (!self->exclusive)
 		return PyErr_Format(
 		    PyExc_ValueError,
-		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, whose one consumer "
-		    "nobody races",
+		    "branch \"%U\" of ring \"%U\": available() wants an exclusive branch, which has one "
+		    "consumer at a time",
 		    self->branch, ring_of(&self->handle)->label);
 	/* Behind a long message no slot is a message before its end. */
 	if (self->taken_count) {

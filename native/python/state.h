@@ -1,7 +1,7 @@
-/* What every file of the Python binding knows: the module's state, its
+/* The base of every file of the Python binding: the module's state, its
  * exceptions, how arguments are read. The binding translates: it knows no
- * offset of the ring file and no memory ordering. A file calls those of lower
- * layers only (docs/architecture.md). */
+ * offset of the ring file and no memory ordering. A file calls only files of
+ * lower layers (docs/architecture.md). */
 #ifndef SHMRING_BINDING_STATE_H
 #define SHMRING_BINDING_STATE_H
 
@@ -19,7 +19,7 @@ enum {
 	ERROR_CLASSES = 22,
 };
 
-/* Keyword names, interned once so that a call compares pointers. */
+/* Keyword names, interned once: a call compares pointers. */
 struct names {
 	PyObject *timeout;
 	PyObject *kind;
@@ -41,6 +41,7 @@ struct state {
 	PyTypeObject *batch;
 	PyTypeObject *view;
 	PyTypeObject *arrow_layout;
+	PyTypeObject *bell;
 	PyObject *errors[ERROR_CLASSES]; /* in the order of status.c */
 	PyObject *full;
 	PyObject *empty;
@@ -64,7 +65,7 @@ struct state {
 int errors_load(struct state *state);
 PyObject *error_class(struct state *state, int status);
 PyObject *error_text(void);
-#define EXPLANATION_BYTES 512 /* of the core's words about who holds what */
+#define EXPLANATION_BYTES 512 /* for the core's text about the holder of a ring */
 PyObject *raise_error(struct state *state, int status);
 
 /* arguments.c */

@@ -8,7 +8,7 @@ static const struct {
 	const char *name; /* in shmring.errors, or a built-in where `builtin` */
 	PyObject **builtin;
 } classes[] = {
-    {SHMRING_E_SYSTEM, "ShmringError", NULL}, /* first: what any other status becomes */
+    {SHMRING_E_SYSTEM, "ShmringError", NULL}, /* first: every other status becomes this one */
     {SHMRING_CONTENDED, "Contended", NULL},
     {SHMRING_E_INVALID, NULL, &PyExc_ValueError},
     {SHMRING_E_NOT_FOUND, "RingNotFound", NULL},
@@ -64,8 +64,8 @@ PyObject *error_class(struct state *state, int status)
 	return state->errors[0];
 }
 
-/* What the core's last failing call in this thread has to say. It may quote a path,
- * which may hold anything, and may have been cut in the middle of a character. */
+/* The text of the core's last failing call in this thread. It may quote a path with any
+ * bytes, and it may be cut in the middle of a character. */
 PyObject *error_text(void)
 {
 	const char *message = shmring_error_message();

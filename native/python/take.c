@@ -23,7 +23,7 @@ void raise_overrun(struct consumer *self)
 	Py_XDECREF(error);
 }
 
-/* A message that was counted when it was taken cannot be read: none is there any more, too. */
+/* Raises for a message that was there when it was taken and cannot be read now. */
 void raise_not_read(struct ring *ring, int status, uint64_t position)
 {
 	if (status == SHMRING_UNAVAILABLE)
@@ -56,13 +56,13 @@ static enum retry consumer_retry(struct consumer *self, int status, struct wait_
 	return retry != RETRY_RAISED && !consumer_usable(self) ? RETRY_RAISED : retry;
 }
 
-static void raise_empty(struct consumer *self, int64_t timeout)
+void raise_empty(struct consumer *self, int64_t timeout)
 {
 	struct ring *ring = ring_of(&self->handle);
 	char reason[EXPLANATION_BYTES];
 	PyObject *seconds;
 
-	if (timeout == 0) { /* a poll, which may be a hot loop: it wants an answer, no reasons */
+	if (timeout == 0) { /* a poll may be a hot loop: it gets an answer without reasons */
 		PyErr_Format(ring->state->empty, "no message for branch \"%U\" of ring \"%U\" now", self->branch,
 			     ring->label);
 		return;
@@ -78,7 +78,7 @@ static void raise_empty(struct consumer *self, int64_t timeout)
 PyObject *raise_end(struct consumer *self)
 {
 	return PyErr_Format(ring_of(&self->handle)->state->end_of_stream,
-			    "the stream has ended: branch \"%U\" of ring \"%U\" has come to an end marker",
+			    "the stream has ended: branch \"%U\" of ring \"%U\" has reached an end marker",
 			    self->branch, ring_of(&self->handle)->label);
 }
 
@@ -90,8 +90,8 @@ enum taking {
 	TAKING_DONE,
 };
 
-/* Messages, and `message` NULL: a batch says itself, when it is read, that one is damaged, which
- * must not cost the others. */
+/* Takes one message into `message`, or with NULL up to `messages` of them: reading a batch reports damage of
+ * a message, so that the others are not lost. */
 static inline int take_now(struct consumer *self, uint32_t messages, struct shmring_lease *lease,
 			   struct shmring_message *message)
 {
@@ -99,8 +99,8 @@ static inline int take_now(struct consumer *self, uint32_t messages, struct shmr
 		       : shmring_take(self->core, messages, UINT64_MAX, lease);
 }
 
-/* After a first try, which has said `status`: tries on. `ends` is what self->ends was when this thread
- * began: of threads that share a consumer the core tells one of an end. */
+/* Goes on after a first try, which answered `status`. `ends` is self->ends as this thread found it: the core
+ * tells only one of the threads that share a consumer of an end. */
 static enum taking take_on(struct consumer *self, uint32_t messages, int64_t timeout, uint64_t ends, int status,
 			   struct shmring_lease *lease, struct shmring_message *message)
 {
@@ -146,29 +146,37 @@ __attribute__((noinline)) static PyObject *copy_large(const struct shmring_messa
 	Py_END_ALLOW_THREADS return bytes;
 }
 
-/* The message as bytes, released. NULL without an exception at an end marker. No other thread has had its
- * turn when the first try is over, so self->ends is what it was. */
+/* What was taken, as bytes; it is released. */
+static inline PyObject *copy_out(struct consumer *self, const struct shmring_lease *lease,
+				 const struct shmring_message *message)
+{
+	PyObject *bytes;
+
+	handle_pin(&self->handle); /* another thread may close it, also while there is no memory */
+	bytes = __builtin_expect(message->length >= GIL_FREE_BYTES, 0)
+		    ? copy_large(message)
+		    : PyBytes_FromStringAndSize(message->data, message->length);
+	if (__builtin_expect(bytes != NULL, 1))
+		(void)shmring_release(self->core, lease->first, lease->end);
+	else
+		(void)consumer_hand_back(self, lease->first, lease->end);
+	(void)handle_unpin(&self->handle);
+	return bytes;
+}
+
+/* Returns the message as bytes, released; NULL without an exception at an end marker. No other thread has run
+ * until the first try is over, so self->ends has not changed. */
 static inline PyObject *pop_bytes(struct consumer *self, int64_t timeout)
 {
 	struct shmring_lease lease;
 	struct shmring_message message;
-	PyObject *bytes;
 	int status;
 
 	status = shmring_take_one(self->core, &lease, &message);
 	if (__builtin_expect(status, 0) &&
 	    take_on(self, 1, timeout, self->ends, status, &lease, &message) != TAKING_DONE)
 		return NULL;
-	handle_pin(&self->handle); /* another thread may close it, also while there is no memory */
-	bytes = __builtin_expect(message.length >= GIL_FREE_BYTES, 0)
-		    ? copy_large(&message)
-		    : PyBytes_FromStringAndSize(message.data, message.length);
-	if (__builtin_expect(bytes != NULL, 1))
-		(void)shmring_release(self->core, lease.first, lease.end);
-	else
-		(void)consumer_hand_back(self, lease.first, lease.end);
-	(void)handle_unpin(&self->handle);
-	return bytes;
+	return copy_out(self, &lease, &message);
 }
 
 static inline PyObject *pop_or_raise(struct consumer *self, int64_t timeout)
@@ -196,6 +204,85 @@ PyObject *consumer_pop(PyObject *op, PyObject *const *args, Py_ssize_t nargs, Py
 						     : pop_or_raise(self, FOREVER);
 }
 
+/* An answer that comes at once, as others did, is worth so long a look by an event loop. */
+#define SPIN_NS 5000
+
+static bool spins(const struct consumer *self)
+{
+	return self->handle.misses == 0 && self->wait <= SHMRING_WAIT_YIELD;
+}
+
+/* For an event loop: a message, None, or Ellipsis: others are to have their turn first. */
+static PyObject *take_in_turn(struct consumer *self, bool knows, uint64_t ends)
+{
+	struct wait_state waiting = {.timeout = 0};
+	struct shmring_lease lease;
+	struct shmring_message message;
+	bool spun = !spins(self);
+	int status;
+
+	if (!consumer_usable(self))
+		return NULL;
+	if (++self->handle.streak > STREAK) {
+		self->handle.streak = 0;
+		return Py_NewRef(Py_Ellipsis);
+	}
+	if (knows && self->ends != ends)
+		return raise_end(self);
+	while ((status = shmring_take_one(self->core, &lease, &message))) {
+		enum retry retry;
+
+		if (status == SHMRING_ENDED) {
+			self->ends++;
+			return raise_end(self);
+		}
+		if (status == SHMRING_UNAVAILABLE && !spun) {
+			spun = true;
+			(void)shmring_wait_message(self->core, deadline_after(SPIN_NS), SHMRING_WAIT_SPIN);
+			continue;
+		}
+		retry = consumer_retry(self, status, &waiting);
+		if (retry == RETRY_RAISED)
+			return NULL;
+		if (retry == RETRY_OVER) {
+			self->handle.streak = 0;
+			Py_RETURN_NONE;
+		}
+	}
+	return copy_out(self, &lease, &message);
+}
+
+GUARDED_CALL(take_in_turn, self, (struct consumer * self, bool knows, uint64_t ends), (self, knows, ends));
+
+/* ends_of(consumer): of so many ends it has been told. */
+PyObject *consumer_ends_of(PyObject *module, PyObject *op)
+{
+	struct state *state = PyModule_GetState(module);
+	uint64_t ends;
+
+	if (!PyObject_TypeCheck(op, state->consumer))
+		return PyErr_Format(PyExc_TypeError, "ends_of() takes a consumer");
+	WITH_GUARD(op, ends = ((struct consumer *)op)->ends);
+	return PyLong_FromUnsignedLongLong(ends);
+}
+
+/* take_now(consumer, ends): ends_of() it when the wait began, or None. */
+PyObject *consumer_take_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct state *state = PyModule_GetState(module);
+	bool knows = nargs == 2 && !Py_IsNone(args[1]);
+	uint64_t ends = 0;
+
+	if (nargs != 2 || !PyObject_TypeCheck(args[0], state->consumer))
+		return PyErr_Format(PyExc_TypeError, "take_now() takes a consumer and its ends");
+	if (knows) {
+		ends = PyLong_AsUnsignedLongLong(args[1]);
+		if (PyErr_Occurred())
+			return NULL;
+	}
+	return GUARDED(take_in_turn)((struct consumer *)args[0], knows, ends);
+}
+
 PyObject *consumer_iternext(PyObject *op)
 {
 	struct consumer *self = (struct consumer *)op;
@@ -203,7 +290,7 @@ PyObject *consumer_iternext(PyObject *op)
 	return consumer_usable(self) ? pop_bytes(self, FOREVER) : NULL;
 }
 
-/* A loop over a consumer. Each ends at an end marker, also where threads share it. */
+/* A loop over a consumer. Each loop ends at an end marker, also where threads share the consumer. */
 struct consumer_iterator {
 	PyObject ob_base;
 	struct consumer *consumer;
@@ -253,7 +340,7 @@ static PyType_Slot iterator_slots[] = {
 PyType_Spec consumer_iterator_spec =
     MADE_HERE("shmring.ConsumerIterator", struct consumer_iterator, iterator_slots);
 
-/* A lease of one message, or of up to `messages`, that a batch reads. */
+/* Returns a Lease of one message, or a Batch of up to `messages`. */
 static PyObject *take_lease(struct consumer *self, PyTypeObject *type, uint32_t messages, int64_t timeout)
 {
 	bool batch = type == ring_of(&self->handle)->state->batch;

@@ -11,8 +11,8 @@ struct view {
 	bool readonly;
 };
 
-/* A memoryview of [data, data + nbytes). Until the last buffer over it is gone
- * `owner` lives, and `pinned`, which is the owner or what it stands on, is pinned. Under the owner's guard. */
+/* A memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and `pinned`,
+ * which is the owner or a handle below it, stays pinned. Called under the owner's guard. */
 PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
 		   bool readonly)
 {

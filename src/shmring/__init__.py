@@ -58,10 +58,12 @@ from shmring.errors import (
     TooManyLeases,
     VersionMismatch,
 )
+from shmring.event_loop import equip as _equip
 from shmring.graph import CONTENDED, UNAVAILABLE, FanOut, Sequence
 from shmring.names import gc, rings, unlink
 from shmring.records import BranchRecord, HolderRecord, ParticipantRecord, RingStats
 from shmring.ring import Ring, attach, create, open_or_create
+from shmring.waiting import wait
 
 if TYPE_CHECKING:
     from shmring import arrow as arrow
@@ -130,17 +132,19 @@ __all__ = [
     "rings",
     "sidecar",
     "unlink",
+    "wait",
 ]
 
 __version__ = _shmring.VERSION
 
+_equip()
 _HERE = Path(__file__).parent
 _LAZY_MODULES = ("arrow", "durable", "inspect", "metrics", "sidecars", "spark")
 _LAZY_NAMES = {"Sidecar": "sidecars", "SidecarClient": "sidecars", "sidecar": "sidecars"}
 
 
 def __getattr__(name: str) -> Any:
-    """What costs something to import comes when it is first asked for."""
+    """Import the modules that take time to import at their first use."""
     if name in _LAZY_MODULES:
         return import_module(f"shmring.{name}")
     if name in _LAZY_NAMES:
@@ -149,21 +153,21 @@ def __getattr__(name: str) -> Any:
 
 
 def get_include() -> str:
-    """The folder of shmring.h, for C and C++ programs.
+    """Return the folder of shmring.h, for C and C++ programs.
 
     Raises
     ------
-    FileNotFoundError : this installation came without it
+    FileNotFoundError : this installation has no header
     """
     return str(_first(_HERE / "include", *_source_tree("native/core/include")))
 
 
 def get_library() -> str:
-    """The path of libshmring.so, for C and C++ programs.
+    """Return the path of libshmring.so, for C and C++ programs.
 
     Raises
     ------
-    FileNotFoundError : this installation came without it
+    FileNotFoundError : this installation has no library
     """
     built = _source_tree("build/py/native/core/libshmring.so")
     return str(_first(_HERE / "lib" / "libshmring.so", *built))

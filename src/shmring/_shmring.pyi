@@ -1,16 +1,16 @@
 """The core for Python. Docstrings are in the extension: ``help(shmring.Producer)``."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
-from typing import Protocol, Self, TypedDict, TypeVar, final
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from types import EllipsisType, TracebackType
+from typing import NoReturn, Protocol, Self, TypedDict, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
 VERSION: str
-# Those of CLOCK_, WAIT_ and FULL_ are asked for by the names in choices.py.
+# The others of CLOCK_, WAIT_ and FULL_ are asked for by the names in choices.py.
 JOURNAL_BRANCH: str
 SLOT_BYTES: int
 MAX_PARTICIPANTS: int
@@ -19,6 +19,7 @@ FOREIGN_OWNER: int
 UNAVAILABLE: int
 CONTENDED: int
 KIND_END: int
+WAIT_FUTEX: int
 KIND_ARROW_BATCH: int
 KIND_ARROW_STREAM: int
 LATEST: int
@@ -112,6 +113,34 @@ def reap(path: str | os.PathLike[str], /) -> bool: ...
 def reapable(path: str | os.PathLike[str], /) -> bool: ...
 def crc32c(data: Buffer, crc: int = 0, /) -> int: ...
 def slots_for(nbytes: int, align: bool = False, /) -> int: ...
+
+# --- waiting for several, and event loops: waiting.py, event_loop.py
+
+@final
+class Bell:
+    @property
+    def rung(self) -> int: ...
+    def ring(self) -> None: ...
+
+_Handle = TypeVar("_Handle", bound=Consumer | Producer)
+
+def wait_any(
+    waits: list[tuple[_Handle, int]],
+    timeout: float | None,
+    strategy: int,
+    bell: Bell | None,
+    rung: int,
+    /,
+) -> list[_Handle]: ...
+def take_now(consumer: Consumer, ends: int | None, /) -> bytes | EllipsisType | None: ...
+def ends_of(consumer: Consumer, /) -> int: ...
+def push_now(
+    producer: Producer, data: Buffer, kind: int, align: int | None, /
+) -> int | EllipsisType | None: ...
+def decline(handle: Consumer | Producer, /) -> None: ...
+def give_up(handle: Consumer | Producer, timeout: float | None, /) -> NoReturn: ...
+def should_try(handle: Consumer | Producer, /) -> bool: ...
+def has_tried(handle: Consumer | Producer, found: bool, /) -> None: ...
 
 class ArrowArray(Protocol):
     """Anything with the Arrow C data interface."""
@@ -262,6 +291,17 @@ class Producer(_Closing):
     ) -> int: ...
     def wait_durable(self, message_id: int, /, *, timeout: float | None = None) -> None: ...
     def push_end(self, *, timeout: float | None = ...) -> int: ...
+    # in event_loop.py
+    async def put(
+        self,
+        data: Buffer,
+        /,
+        *,
+        timeout: float | None = None,
+        kind: int = 0,
+        align: int | None = None,
+    ) -> int: ...
+    async def put_end(self, *, timeout: float | None = None) -> int: ...
     def claim(
         self, nbytes: int, /, *, timeout: float | None = ..., align: int | None = None
     ) -> Claim: ...
@@ -310,6 +350,10 @@ class Consumer(_Closing):
     def hear_ends(self, since: int, /) -> None: ...
     def __iter__(self) -> Iterator[bytes]: ...
     def __next__(self) -> bytes: ...
+    # in event_loop.py
+    async def get(self, *, timeout: float | None = None) -> bytes: ...
+    async def ready(self, *, timeout: float | None = None) -> bool: ...
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
 
 @final
 class Lease(_Closing):

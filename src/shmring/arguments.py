@@ -1,14 +1,15 @@
-"""Arguments of a ring's calls, checked, as the core takes them."""
+"""Checks of the arguments of a ring's calls, which it converts for the core."""
 
 from __future__ import annotations
 
+import re
 from operator import index
 from typing import SupportsIndex
 
 from shmring._shmring import AT_SEQUENCE
 from shmring.choices import STARTS
 
-__all__ = ["at_least_one", "branch_name", "integer", "schema_bytes", "start_of"]
+__all__ = ["at_least_one", "branch_name", "integer", "number_of", "schema_bytes", "start_of"]
 
 
 def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
@@ -20,12 +21,27 @@ def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> 
 
 
 def at_least_one(what: str, value: object) -> int:
-    """An integer, also numpy's integers."""
+    """Check that this is an integer, Python's or numpy's, of at least 1."""
     if not isinstance(value, SupportsIndex):
         raise TypeError(f"{what} must be an int, not {value!r}")
     if index(value) < 1:
         raise ValueError(f"{what} must be at least 1, not {value}")
     return int(index(value))  # True is one
+
+
+def number_of(text: str, thousand: int) -> int:
+    """A number as people write it: 65536, 1_000, 64k or 64M.
+
+    Raises
+    ------
+    ValueError : it is none
+    """
+    match = re.fullmatch(r"([0-9][0-9_,]*)([kKMGT]?)(?:i?B)?", text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no number such as 65536 or 64M")
+    digits, letter = match.groups()
+    power = " kMGT".index(letter.replace("K", "k") or " ")
+    return int(re.sub("[_,]", "", digits)) * thousand**power
 
 
 def start_of(start: object) -> tuple[int, int]:

@@ -1,7 +1,7 @@
-"""What the core has numbers for, by name: what one chooses, and what a message is.
+"""Names for the core's numbers: of options that one chooses, and of kinds of messages.
 
-The names stand here and nowhere else in Python: options of the command line and messages of errors
-are made from them.
+Python has these names in this module only: options of the command line and error messages are made
+from them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WHEN_FULL = _numbers(WhenFull, "FULL_")
 
 
 def choose(table: dict[str, int], what: str, value: object) -> int:
-    """The core's number for a name, or ValueError with the names there are."""
+    """Return the core's number for a name; the text of the ValueError lists the valid names."""
     if isinstance(value, str) and value in table:
         return table[value]
     raise ValueError(f"{what} must be one of {', '.join(map(repr, table))}, not {value!r}")

@@ -1,4 +1,4 @@
-"""What is closed by leaving its ``with`` block."""
+"""Objects that leaving their ``with`` block closes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Closing(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """End what this is."""
+        """Release everything that this object holds."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,8 +1,8 @@
-"""What programs keep beside a ring, which goes with it: ``.shmring-KIND-FILE-OWNER``.
+"""Companion files, which are removed with their ring: ``.shmring-KIND-FILE-OWNER``.
 
-FILE is the ring's, OWNER a streaming query or a job. Spark's sources and sinks keep such
-records, and the rows of jobs that are not committed yet. The core leaves ``.shmring-new-UUID``
-where it was killed while it made a ring, on a file system without O_TMPFILE.
+FILE is the ring's, OWNER a streaming query or a job. Spark's sinks keep their records in such
+files, and the rows of jobs that are not committed yet. On a file system without O_TMPFILE, a
+process that is killed while it makes a ring leaves ``.shmring-new-UUID``.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = [
     "place",
 ]
 
-SINK = "sink"  # which epoch of a query the ring has seen last
-STAGING = "staging"  # rows of a job, whose driver is a participant while it lasts
+SINK = "sink"  # the last epoch of a query that the ring has
+STAGING = "staging"  # rows of a job; its driver is a participant until the job ends
 _KINDS = (SINK, STAGING)
-_JOB_PARTICIPANT = "spark write "  # and the job: what Staging.java calls that participant
+_JOB_PARTICIPANT = "spark write "  # before the job's id: the participant's name in Staging.java
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-# An owner has its form, so that ring "a" is not taken for the ring of what lies beside "a-b".
+# The form of an owner is fixed, so that a file of ring "a-b" is not taken for one of ring "a".
 _NAME = re.compile(rf"\.shmring-({'|'.join(_KINDS)})-(.+)-({_UUID})")
 _DRAFT = re.compile(rf"\.shmring-new-{_UUID}")
 
@@ -46,35 +46,35 @@ class _Kept(NamedTuple):
 
 
 def place(ring: str, kind: str, owner: str) -> str:
-    """Where an owner keeps something beside the ring at this path."""
+    """The path of an owner's companion file of the ring at this path."""
     folder, file = os.path.split(ring)
     return os.path.join(folder, f".shmring-{kind}-{file}-{owner}")
 
 
 def companions_of(ring: str) -> list[str]:
-    """What is kept beside the ring at this path."""
+    """The companion files of the ring at this path."""
     return [kept.path for kept in _companions_of(ring)]
 
 
 def left_by_the_dead(ring: str, living: Callable[[str], set[str]]) -> list[str]:
-    """What jobs whose driver is dead have left beside the ring at this path.
+    """The companion files of the ring at this path that belong to jobs whose driver is dead.
 
     Parameters
     ----------
     ring : path
-    living : names of the living participants of the ring at a path, asked after the folder: a
-        driver takes part before it stages
+    living : returns the names of the living participants of a ring. It is called after the folder
+        was read: a driver joins the ring before it stages rows
     """
     staging = [kept for kept in _companions_of(ring) if kept.kind == STAGING]
     if staging:
-        with suppress(ShmringError):  # of a ring that cannot be looked at nothing is removed
+        with suppress(ShmringError):  # nothing is removed of a ring that cannot be observed
             names = living(ring)
             return [k.path for k in staging if _JOB_PARTICIPANT + k.owner not in names]
     return []
 
 
 def orphans(folder: str, file: str | None = None) -> list[str]:
-    """What is kept in this folder beside rings, or the ring in this file, that are gone."""
+    """The companion files in this folder whose ring is gone; with `file` only of that ring."""
     gone = (k for k in _all_kept(folder) if not os.path.lexists(os.path.join(folder, k.file)))
     return [k.path for k in gone if file in (None, k.file)]
 
@@ -85,7 +85,7 @@ def drafts(folder: str) -> list[str]:
 
 
 def discard(paths: Iterable[str]) -> None:
-    """Remove it; what is somebody else's stays."""
+    """Remove these files, except those of other users."""
     for path in paths:
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path, ignore_errors=True)

@@ -115,7 +115,7 @@ class NoSpace(ShmringError, OSError):
 class MessageTooLarge(ShmringError, ValueError):
     """The message can never fit this ring."""
 
-    slots = 0  # that a ring would need for it, where that is known
+    slots = 0  # the slots that a ring would need for it, if known
 
 
 class SchemaMismatch(ShmringError, TypeError):

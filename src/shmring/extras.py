@@ -1,4 +1,4 @@
-"""Packages that a program which passes bytes does not need: asked for where they are used."""
+"""Imports of packages that not every program needs, at their first use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def need(module: str, what: str, extra: str) -> None:
 
     Raises
     ------
-    MissingExtra : it is not; the text says what needs it, and how to get it
+    MissingExtra : it is not; the text says why it is needed and how to install it
     """
     if find_spec(module) is None:
         raise MissingExtra(
@@ -38,7 +38,7 @@ def pyarrow(module: str, what: str) -> Any:
 
 
 def read_schema(serialized: bytes) -> pa.Schema:
-    """The Arrow schema that an IPC message holds."""
+    """Return the Arrow schema in an IPC message."""
     need_pyarrow("an Arrow schema")
     import pyarrow as pa
 

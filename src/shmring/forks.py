@@ -8,9 +8,9 @@ __all__ = ["lineage"]
 
 
 class _Lineage:
-    """How many forks lie between the program's first process and this one.
+    """The number of forks between the program's first process and this one.
 
-    To compare that costs a tenth of asking the kernel for the process's id.
+    Comparing it takes a tenth of the time of asking the kernel for the process's id.
     """
 
     forks = 0

@@ -1,13 +1,13 @@
-"""The low level: sequences, and the graph of who follows whom.
+"""The low level: sequences, and the graph in which branches follow each other.
 
     out = ring.sequence()
     a, b, c = (ring.sequence(name) for name in "abc")
     out.then(FanOut.to(a).and_(b)).then(c).then(out)
 
-`a` and `b` see what the producer has published, `c` what both of them have released, and the
-producer overwrites what `c` has released. The graph is kept in the ring, so that every process
-sees it, and threads and processes may build it at once: each adds to what is there, and whoever
-builds the same again changes nothing.
+`a` and `b` see each message when the producer has published it, `c` sees it when both have released
+it, and the producer overwrites it when `c` has released it. The ring keeps the graph, so every
+process sees it. Threads and processes may build it at the same time: each adds to what is there,
+and building the same graph again changes nothing.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ __all__ = ["CONTENDED", "UNAVAILABLE", "FanOut", "Sequence"]
 
 
 class Node(ABC):
-    """What can follow and be followed."""
+    """A node of the graph: it can follow other nodes, and they can follow it."""
 
     def then(self, follower: NodeT) -> NodeT:
-        """Let `follower` see only what this has released; returns `follower`, so that calls chain.
+        """Let `follower` see only messages that this has released; return it, so that calls chain.
 
-        Branches that it follows already it goes on following. A producer at the end closes the
-        loop. It always waits for every branch, so this only checks that it is the same ring's.
+        `follower` goes on following its other branches. A producer at the end closes the loop: a
+        producer waits for every branch anyway, so then() only checks that its ring is the same.
 
         Raises
         ------
-        ValueError : another ring's, or a branch that would follow itself
+        ValueError : the ring is another one, or a branch would follow itself
         BranchNotFound : one of the branches was dropped
         """
         follower.follow(self)
@@ -45,19 +45,19 @@ class Node(ABC):
 
     @abstractmethod
     def follow(self, upstream: Node) -> None:
-        """What then() does, seen from the follower."""
+        """Do as then() does, from the follower's side."""
 
     @abstractmethod
     def unfollow(self, upstream: list[str]) -> None:
-        """Wait for these branches no longer."""
+        """Stop waiting for these branches."""
 
     @abstractmethod
     def ends(self) -> list[str]:
-        """The branches that who follows this must wait for; none for the producer."""
+        """The branches for which a follower of this waits; none for the producer."""
 
     @abstractmethod
     def sequences(self) -> list[Sequence]:
-        """The sequences it consists of."""
+        """The sequences of which this consists."""
 
 
 NodeT = TypeVar("NodeT", bound=Node)
@@ -70,11 +70,12 @@ def is_producer(node: Node) -> bool:
 class Sequence(Closing, Node):
     """A position in the ring: the producer's, or a branch's; made by Ring.sequence().
 
-    next() takes the next slot, slot() is its memory, done() gives it on. next() answers
-    UNAVAILABLE (-1) when the ring is full or empty and CONTENDED (-2) when another one was faster;
-    a single producer and an exclusive branch never get CONTENDED.
+    next() takes the next slot, slot() is its memory, done() passes it on. next() returns
+    UNAVAILABLE (-1) if the ring is full or empty, and CONTENDED (-2) if another participant was
+    faster; a single producer and an exclusive branch never get CONTENDED.
 
-    Messages have one slot here. A producer has one claim at a time: done() before the next next().
+    Each message has one slot here. A producer has one claim at a time: it calls done() before the
+    next next().
     """
 
     def __init__(self, ring: Ring, handle: Producer | Consumer) -> None:
@@ -104,20 +105,20 @@ class Sequence(Closing, Node):
 
         Raises
         ------
-        EndOfStream : the stream has ended; the next call goes on behind the end
-        ClaimOpen : the producer's last claim is not done() yet
+        EndOfStream : the stream has ended; the next call continues after the end marker
+        ClaimOpen : the producer has not called done() for its last claim
         """
         return self._handle.next()
 
     def done(self, sequence: int, length: int = 300) -> None:
-        """Give a slot on: a producer publishes it, a branch releases it.
+        """Pass a slot on: a producer publishes it, a branch releases it.
 
-        Where nobody races, the whole batch up to `sequence` at once: see available(). Consumers of
-        a shared branch may be done in any order.
+        A single producer and an exclusive branch pass on the whole batch up to `sequence`: see
+        available(). Consumers of a shared branch may call done() in any order.
 
         Parameters
         ----------
-        sequence : what next() returned, or the last of a batch
+        sequence : the one that next() returned, or the last one of a batch
         length : bytes of each message; for producers
         """
         if isinstance(self._handle, Producer):
@@ -126,38 +127,38 @@ class Sequence(Closing, Node):
             self._handle.done(sequence)
 
     def available(self) -> int:
-        """How far one may go from next() without asking again (exclusive).
+        """Return the sequence behind the last slot that can be used now without another next().
 
             first = sequence.next()
             end = sequence.available()
             ...  # use slots first to end - 1
             sequence.done(end - 1)
 
-        Each of these slots is a message of its own (or free, for a producer). What is none ends the
-        batch before its time, and next() deals with it: a claim that was aborted or whose owner
-        died, an end marker, the rest of a message of several slots, what a branch in `after` has
-        not released.
+        Each of these slots is a message of its own (or free, for a producer). The batch ends before
+        anything else, which next() deals with: an aborted claim, a claim whose owner died, an end
+        marker, the rest of a message of several slots, a message that a branch in `after` has not
+        released.
 
         Raises
         ------
-        ValueError : several producers or consumers share this; there is no such promise then
+        ValueError : several producers or consumers share this position
         """
         return self._handle.available()
 
     def slot(self, sequence: int) -> memoryview:
-        """The 300 bytes of a slot: writable for a producer. Not to be used after done()."""
+        """The 300 bytes of a slot, writable for a producer. Do not use them after done()."""
         return self._handle.slot(sequence)
 
     def drop(self) -> None:
-        """Drop the branch: it holds nobody back any more, and its next() raises BranchDropped."""
+        """Drop the branch: it no longer holds the producers, and next() raises BranchDropped."""
         if self.branch is None:
             raise ValueError("a producer has no branch to drop; close() it")
         self._ring.drop_branch(self.branch)
 
     def close(self) -> None:
-        """Leave the ring; a branch stays and goes on holding the producers.
+        """Leave the ring; a branch stays and continues to hold the producers.
 
-        What next() took and was not done() is delivered again, marked as redelivered.
+        Messages that next() took, without a done(), are delivered again, marked as redelivered.
         """
         self._handle.close()
 
@@ -184,28 +185,28 @@ class Sequence(Closing, Node):
 class FanOut(Node):
     """Several branches side by side: ``FanOut.to(b).and_(c)``.
 
-    Branches may come and go while traffic flows, by several threads and processes at once. A
-    newcomer begins where its branch stands, and what follows the fan-out waits for it from then
-    on. An empty fan-out holds nobody back.
+    Several threads and processes may add and remove branches while messages flow. A new branch
+    begins at its own position, and the followers of the fan-out wait for it from then on. An
+    empty fan-out holds nobody back.
 
-    Who follows whom is the ring's to know. A fan-out remembers what the ring does not: which
-    nodes it was given as members, as followers and as its upstream.
+    The ring keeps the graph. A fan-out keeps what the ring does not know: its members, its
+    followers and its upstream, as it was given them.
     """
 
     def __init__(self) -> None:
-        # Dicts, for their order and because one step changes them. Whoever adds a node does so
-        # before looking at the other dict: of two threads one at least connects the two nodes.
+        # Dicts, for their order and because one step changes them. A thread adds its node before it
+        # looks at the other dict: so at least one of two threads connects their nodes.
         self._members: dict[Node, None] = {}
         self._followers: dict[Node, None] = {}
         self._upstream: Node | None = None
 
     @classmethod
     def to(cls, node: Node) -> FanOut:
-        """A fan-out to one branch, or to a chain of them, of which the last one is given."""
+        """Make a fan-out to one branch, or to a chain of branches, given by its last one."""
         return cls().and_(node)
 
     def and_(self, node: Node) -> FanOut:
-        """Add a branch; one that is in already stays. Returns the fan-out."""
+        """Add a branch, if it is not in the fan-out yet; return the fan-out."""
         if is_producer(node):
             raise ValueError("a fan-out is made of branches, not of the producer")
         self._members[node] = None
@@ -216,13 +217,13 @@ class FanOut(Node):
         return self
 
     def remove(self, node: Node) -> FanOut:
-        """Take a branch out and drop it, with its chain as far as nothing else follows that.
+        """Take a branch out and drop it, and the branches of its chain that no other one follows.
 
-        A dropped branch's next() raises BranchDropped.
+        next() of a dropped branch raises BranchDropped.
 
         Raises
         ------
-        ValueError : it is not in this fan-out
+        ValueError : the branch is not in this fan-out
         """
         if node not in self._members:
             raise ValueError(f"{node!r} is not in this fan-out")
@@ -231,7 +232,7 @@ class FanOut(Node):
         if self._members:
             for follower in list(self._followers):
                 follower.unfollow(ends)
-        # Followers of the last one inherit what that one followed: dropping it does so.
+        # Dropping the last branch makes its followers follow its upstream.
         upstream = [] if self._upstream is None else self._upstream.ends()
         for ring in [sequence.ring for sequence in node.sequences()][:1]:
             _drop_chain(ring, ends, upstream)
@@ -282,7 +283,7 @@ def _check_same_ring(node: Node, upstream: Node) -> None:
 
 
 def _follow(ring: Ring, branch: str, upstream: Node) -> None:
-    """All of `upstream` in one step, so that the branch never runs ahead of a part of it."""
+    """Follow all of `upstream` in one step, so that the branch never runs ahead of a part of it."""
     core = ring.core
     while True:
         ends = upstream.ends()
@@ -291,7 +292,7 @@ def _follow(ring: Ring, branch: str, upstream: Node) -> None:
         except BranchNotFound:
             if upstream.ends() == ends:
                 raise
-            continue  # a fan-out has lost a branch since
+            continue  # a fan-out has lost a branch meanwhile
         return
 
 
@@ -307,7 +308,7 @@ def _after(ring: Ring) -> dict[str, list[str]]:
 
 
 def _chain(after: dict[str, list[str]], ends: list[str], upstream: list[str]) -> list[str]:
-    """What `ends` follow, back to what `upstream` are or follow; `ends` first and always."""
+    """`ends`, and the branches that they follow, without `upstream` and those behind it."""
     behind = set(_chain(after, upstream, []) if upstream else upstream)
     found = dict.fromkeys(ends)
     next_ones = ends
@@ -319,7 +320,7 @@ def _chain(after: dict[str, list[str]], ends: list[str], upstream: list[str]) ->
 
 
 def _lead(node: Node, upstream: Node) -> None:
-    """Let the first of the chain that `node` closes follow `upstream`."""
+    """Let the first branches of the chain that ends with `node` follow `upstream`."""
     _check_same_ring(node, upstream)
     for ring in [sequence.ring for sequence in node.sequences()][:1]:
         after = _after(ring)
@@ -330,13 +331,13 @@ def _lead(node: Node, upstream: Node) -> None:
 
 
 def _drop_chain(ring: Ring, ends: list[str], upstream: list[str]) -> None:
-    """Drop `ends`, and of their chain what only dropped ones followed."""
+    """Drop `ends`, and the branches of their chain that only dropped branches followed."""
     after = _after(ring)
     chain = _chain(after, ends, upstream)
     going = ends
     while going:
         for branch in going:
-            with suppress(BranchNotFound):  # by another thread or process
+            with suppress(BranchNotFound):  # another thread or process was faster
                 ring.drop_branch(branch)
             after.pop(branch, None)
         followed = {up for upstreams in after.values() for up in upstreams}

@@ -1,4 +1,4 @@
-"""Looking on: the queue table and the counters of a ring, without joining it."""
+"""Observing a ring without joining it: its queue table and its counters."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ _ROWS_PER_CALL = 4096
 
 
 def filled_rows(ring: Ring, capacity: int = 300) -> list[Row]:
-    """Rows of the queue table that hold a message, as :meth:`Ring.rows`, by message_id."""
+    """The rows of the queue table that hold a message, as in :meth:`Ring.rows`, by message_id."""
     rows: list[Row] = []
-    for first in range(0, ring.slots, _ROWS_PER_CALL):  # a look at a time, so that Ctrl-C works
+    for first in range(0, ring.slots, _ROWS_PER_CALL):  # in several calls, so that Ctrl-C works
         rows += ring.rows(first, first + _ROWS_PER_CALL, capacity)
     return sorted(rows, key=lambda row: row[1])
 
 
 def _time(ns: int) -> int | None:
-    return ns if 0 < ns < 2**63 else None  # none is kept, or it is damaged
+    return ns if 0 < ns < 2**63 else None  # the ring keeps no time, or the time is damaged
 
 
 def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
-    """The ring as the classic queue table.
+    """Return the ring as the classic queue table.
 
     Parameters
     ----------
-    filled : only slots in which a message begins that has not been overwritten;
-        False gives every slot, with nulls where there is none
-    capacity : bytes of each message to copy at most
+    filled : only the slots in which a message begins; False gives every slot, with nulls in the
+        others
+    capacity : the most bytes to copy of each message
 
     Returns
     -------
@@ -76,14 +76,14 @@ def table(ring: Ring, *, filled: bool = True, capacity: int = 300) -> pa.Table:
 
 
 def held_since(ring: Ring, branches: Sequence[BranchRecord]) -> int:
-    """The lowest sequence still held; the ring's own floor moves only when a producer needs it."""
+    """The lowest sequence still held; the ring's own floor moves only for a producer's need."""
     floor = ring.floor
     held = [b["released"] for b in branches if not b["drop_oldest"]]
     return max(floor, min(held)) if held else floor
 
 
 def stats(ring: Ring) -> RingStats:
-    """Positions and counters as they stand.
+    """Return positions and counters.
 
     Returns
     -------

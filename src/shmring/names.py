@@ -1,9 +1,9 @@
 """Names and files of rings on this host: the one entry point to shared memory.
 
-A named ring is the file ``/dev/shm/shmring.<name>``; with ``path=`` it is any file. Where it lies,
-how it is opened, made, listed and removed, and what its folder has room for, is asked here. The
-core makes and opens the file; posix_ipc takes the name of an object in shared memory away, or the
-core does (docs/layout.md, "Creation" and "Removal", says why).
+A named ring is the file ``/dev/shm/shmring.<name>``; with ``path=`` it is any file. This module
+finds, opens, makes, lists and removes rings, and knows the free room of their folder. The core
+makes and opens the file; posix_ipc, or the core, removes the name of an object in shared memory
+(docs/layout.md, "Creation" and "Removal", says why).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from shmring.errors import NoSpace, PermissionRefused, RingExists, RingNotFound,
 
 SHM_FOLDER = "/dev/shm"
 _PREFIX = "shmring."
-REPLIES = "reply."  # how the rings are called into which sidecars answer; then the sidecar's name
-REQUESTS = "sidecar."  # how the ring is called into which a sidecar's clients write; then its name
+REPLIES = "reply."  # before a sidecar's name: the rings with its answers
+REQUESTS = "sidecar."  # before a sidecar's name: the ring with its requests
 
 Path = str | os.PathLike[str]
 
@@ -57,12 +57,12 @@ def locate(name: object, path: Path | None) -> tuple[str, str]:
 
 
 def path_of(ring: str) -> str:
-    """The path of a ring that is called by its name, or by its path if that has a slash."""
+    """The path of a ring, given by name; a `ring` with a slash is a path already."""
     return locate(None, ring)[1] if "/" in ring else locate(ring, None)[1]
 
 
 def memory() -> tuple[int, int]:
-    """Bytes of shared memory on this host, and how many of them are free."""
+    """Bytes of shared memory on this host, and those of them that are free."""
     found = os.statvfs(SHM_FOLDER)
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
@@ -84,14 +84,14 @@ def attach_core(label: str, path: str, flags: int) -> _shmring.Ring:
 
 
 def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
-    """A new ring, and this process in it."""
+    """Make a ring and attach to it."""
     try:
         return _shmring.make(path, label, **options)
     except RingExists:
         if label == path:
             raise
         left_by_the_dead = False
-        with suppress(ShmringError):  # no ring, or somebody else's
+        with suppress(ShmringError):  # it is no ring, or another user's
             left_by_the_dead = bool(_shmring.reapable(path))
         if left_by_the_dead:
             raise RingExists(
@@ -109,12 +109,12 @@ def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
 
 
 def is_own_limit(error: NoSpace) -> bool:
-    """Whether it is this process that may not have so much, however much there is."""
+    """Whether a limit of this process refused the space, and not the file system."""
     return "(ulimit -f)" in str(error)
 
 
 def _largest_rings() -> str:
-    """Who has the shared memory that a new ring does not get."""
+    """A sentence about the rings that use the most shared memory."""
     sizes: list[tuple[int, str]] = []
     for name in rings():
         with suppress(OSError):
@@ -124,9 +124,9 @@ def _largest_rings() -> str:
 
 
 def unlink(name: str | None = None, *, path: Path | None = None) -> None:
-    """Remove a ring's file. Who is attached goes on with it; nobody can attach any more.
+    """Remove a ring's file. Attached processes continue to use it; no other process can attach.
 
-    What Spark's sinks keep beside it goes too: a job that has not committed fails.
+    The files that Spark's sinks keep beside the ring go too: a job that has not committed fails.
 
     Parameters
     ----------
@@ -134,10 +134,10 @@ def unlink(name: str | None = None, *, path: Path | None = None) -> None:
 
     Raises
     ------
-    RingNotFound : there is none
-    NotARing : this is some other file; it is left alone
-    PermissionRefused : it is somebody else's
-    Contended : somebody who joins or recovers has been stopped meanwhile
+    RingNotFound : there is no such ring
+    NotARing : the file is not a ring; it stays
+    PermissionRefused : the ring is another user's
+    Contended : a process was stopped while it joined the ring or recovered it
     """
     label, where = locate(name, path)
     try:
@@ -147,22 +147,22 @@ def unlink(name: str | None = None, *, path: Path | None = None) -> None:
 
 
 def remove(path: str, uuid: bytes | None = None) -> None:
-    """Unlink the ring at this path, or only the one with this uuid, and what is kept beside it."""
-    kept = companions.companions_of(path)  # not afterwards: another ring may take the name
+    """Unlink the ring at this path, or only the one with this uuid, and its companion files."""
+    kept = companions.companions_of(path)  # before the unlink: another ring may take the name
     _shmring.unlink(path, uuid, _shm_unlink(path))
     companions.discard(kept)
 
 
 def _shm_unlink(path: str) -> Callable[[], None] | None:
-    """How the name of an object in shared memory is taken away; None: by unlink(2), as a file's."""
+    """The call that removes the name of an object in shared memory; None: unlink(2) does."""
     folder, file = os.path.split(path)
     if folder != SHM_FOLDER:
         return None
     if sys.version_info >= (3, 13) and not sys._is_gil_enabled():
-        return None  # posix_ipc would turn the GIL on
+        return None  # posix_ipc would enable the GIL
     try:
         posix_ipc = import_module("posix_ipc")
-    except ImportError:  # the package asks for it where it can be had without a compiler
+    except ImportError:  # a dependency only where it needs no compiler
         return None
     return partial(_unlink_object, posix_ipc, f"/{file}")
 
@@ -171,7 +171,7 @@ def _unlink_object(posix_ipc: Any, name: str) -> None:  # it has no types
     try:
         posix_ipc.unlink_shared_memory(name)
     except posix_ipc.ExistentialError:
-        pass  # rm was faster
+        pass  # another process was faster
     except posix_ipc.PermissionsError as error:
         raise PermissionRefused(f"cannot unlink {SHM_FOLDER}{name}: {error}") from None
 
@@ -183,7 +183,7 @@ def rings() -> list[str]:
 
 
 def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
-    """Remove the ring at this path if its participants are dead, and what the dead left beside it.
+    """Remove the ring at this path if its participants are dead, and companion files of the dead.
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
 
     Returns
     -------
-    whether the ring goes, and the paths of what goes beside it
+    whether the ring is removed, and the paths of the companion files that are
     """
     kept = companions.companions_of(path)
     reaped = _shmring.reapable(path) if dry_run else _shmring.reap(path)
@@ -219,17 +219,17 @@ def _living(path: str) -> set[str]:
 
 
 def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False) -> list[str]:
-    """Remove what rings that are gone, and rings that were never finished, have left here.
+    """Remove files of rings that are gone, and rings that were never finished, from a folder.
 
     Parameters
     ----------
     folder
-    file : of the ring, if only what it has left is meant; one that was never finished has no name
+    file : only files of the ring in this file; None: of all rings, and the unfinished ones
     dry_run : remove nothing
 
     Returns
     -------
-    paths of what goes
+    the paths of the files that are removed
     """
     left = companions.orphans(folder, file)
     if not dry_run:
@@ -242,21 +242,21 @@ def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False)
 
 
 def gc(name: str | None = None, *, path: Path | None = None) -> list[str]:
-    """Unlink rings whose every participant is dead.
+    """Unlink the rings whose participants are all dead.
 
-    A ring that was closed in order, or never attached, stays: somebody may come for it. A
-    temporary one goes when nobody living is attached. What Spark's sinks have kept beside a ring
-    goes with it, and without it where the ring is gone already or the job's driver is dead; so does
-    what a killed process has left of a ring that it was making. No other file is touched.
+    A ring whose participants closed it, or that none ever attached to, stays: it may be needed
+    later. A temporary ring is unlinked when no living process is attached. The files of Spark's
+    sinks are removed with their ring, and also if the ring is gone already or the job's driver is
+    dead. A ring that a killed process left unfinished is removed, too. No other file is touched.
 
     Parameters
     ----------
-    name, path : only this ring; neither: all named rings, and those that are damaged or
-        somebody else's are passed over
+    name, path : only this ring; neither: all named rings, without those that are damaged or
+        another user's
 
     Returns
     -------
-    names (or the path) of what was unlinked
+    names (or the path) of the rings that were unlinked
     """
     if name is None and path is None:
         swept = [n for n in rings() if _reaped(locate(n, None)[1])]

@@ -49,7 +49,7 @@ __all__ = ["Consumer", "Producer", "Ring", "RingInfo", "attach", "create", "open
 
 def _unlink_own(path: str, uuid: bytes, owner: int) -> None:
     if os.getpid() == owner:  # not in a forked child
-        with suppress(ShmringError):  # it is gone, or gc will see to it
+        with suppress(ShmringError):  # it is gone, or gc() removes it later
             remove(path, uuid)
 
 
@@ -175,7 +175,7 @@ class Ring(Closing):
         ----------
         name : name of this participant in statistics; up to 55 bytes are kept
         when_full : how push() without a timeout behaves when the ring is full: "block" waits,
-            "raise" raises Full at once, "drop" discards and counts the message, and returns -1
+            "raise" raises Full at once, "drop" discards and counts the message and returns -1
         wait : how the producer waits, a name of :data:`shmring.Wait`; "default" spins briefly,
             then sleeps
 
@@ -340,7 +340,7 @@ class Ring(Closing):
 
     @property
     def floor(self) -> int:
-        """Producers may overwrite all sequences below this; they update it only for more room."""
+        """Producers may overwrite all sequences below this; they raise it when they need room."""
         return self.core.floor
 
     def branches(self) -> list[BranchRecord]:

@@ -136,7 +136,7 @@ def test_a_lease_of_a_compressed_batch_says_who_reads_it(arrow_ring):
 
 
 def test_a_lease_of_bytes_is_no_batch(lease_of):
-    with lease_of(b"bytes", 0) as lease, pytest.raises(TypeError, match="it is none"):
+    with lease_of(b"bytes", 0) as lease, pytest.raises(TypeError, match="it is not an Arrow batch"):
         lease.__arrow_c_array__()
 
 

@@ -126,7 +126,7 @@ def test_an_epoch_in_doubt_is_a_question(
         for _ in range(ring.slots):  # the store's place has been used again
             out.push_end()
     ring.subscribe("keep", start="latest")
-    with pytest.raises(StreamingQueryException, match="was killed in that very moment"):
+    with pytest.raises(StreamingQueryException, match="was killed at that moment"):
         stream(ring.name)
     stream(ring.name, inDoubt=choice)
     assert len(rows(ring)) == written

@@ -11,8 +11,9 @@ from functions import for_udfs, numbers
 
 from shmring.errors import Damaged, SchemaMismatch
 from shmring.sidecars import SidecarClient
+from shmring.sidecars.batching import Batching
 from shmring.sidecars.calls import MOST, Calls
-from shmring.sidecars.joint import Batching, Gathering
+from shmring.sidecars.joint import Gathering
 
 LONG, TEXT = pa.int64(), pa.string()
 X = [["x", 0]]

@@ -9,8 +9,8 @@ import pytest
 from functions import numbers
 
 import shmring
+from shmring.sidecars.functions import load_function
 from shmring.sidecars.raised import raised
-from shmring.sidecars.worker import load_function
 
 HEADS = ("Traceback (", "Exception Group Traceback (", "+ Exception Group Traceback (")
 
@@ -60,7 +60,7 @@ def test_error_of_shmrings_own_keeps_its_frames(serve, client):
     serve("nothing")
     with client() as it, pytest.raises(shmring.SidecarError) as caught:
         list(it.map([numbers(0)]))
-    assert "sidecars/worker.py" in first_frames(str(caught.value))[0]
+    assert "sidecars/answers.py" in first_frames(str(caught.value))[0]
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,9 @@ from functions import numbers
 import shmring
 from shmring.arrow.batches import BatchEncoder
 from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars.batching import Batching
 from shmring.sidecars.combining import joined
-from shmring.sidecars.joint import Batching, Gathering, split
+from shmring.sidecars.joint import Gathering, split
 from shmring.sidecars.wire import FLAG_LAST, KIND_REQUEST, Head, request_ring_name
 
 HOUR = 3_600_000.0  # ms

@@ -10,7 +10,7 @@ import pytest
 from functions import numbers
 
 import shmring
-from shmring.sidecars import SidecarClient
+from shmring.sidecars import SidecarClient, health
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
 
 pytestmark = [pytest.mark.kill, pytest.mark.usefixtures("marker")]
@@ -31,7 +31,7 @@ SUPERVISOR = """
 
 CLIENT = """
     import sys, numpy, pyarrow
-    from shmring.sidecars import SidecarClient
+    from shmring.sidecars import SidecarClient, health
     batches = (pyarrow.record_batch({"x": numpy.arange(i, i + 20)}) for i in range(10**9))
     with SidecarClient(sys.argv[1], reply_slots=1024) as client:
         try:
@@ -136,7 +136,7 @@ def test_what_a_slow_client_has_not_read_is_left_to_the_next_worker(serve, name,
 
 def test_stop_does_not_wait_for_a_replacement_that_is_still_loading(serve, name, until):
     sidecar = serve("identity")
-    sidecar._places[0]._target = "functions:NeverLoads"
+    sidecar._supervisor.places[0]._target = "functions:NeverLoads"
     os.kill(sidecar.pids[0], signal.SIGKILL)
     until(lambda: sidecar.restarts == 1, "the restart")
     pids = sidecar.pids
@@ -200,6 +200,26 @@ def test_worker_that_hangs_in_its_function_ends_with_the_supervisor_too(
     until(lambda: not any(map(is_running, pids)), "the workers' end")
 
 
+def test_workers_of_a_killed_supervisor_remove_the_ring_that_nobody_uses(supervisor, name, until):
+    process, _ = supervisor("identity")
+    process.kill()
+    until(lambda: request_ring_name(name) not in shmring.rings(), "the end of the ring")
+
+
+def test_clients_wait_no_longer_for_workers_that_have_not_loaded_three_times(serve, name, until):
+    sidecar = serve("identity")
+    sidecar._supervisor.places[0]._target = "functions:FailsToLoad"
+    os.kill(sidecar.pids[0], signal.SIGKILL)
+    with SidecarClient(name, connect_timeout=0.1, timeout=600) as client:
+        with pytest.raises(shmring.SidecarUnavailable, match="has no living worker"):
+            list(client.map([numbers(0)]))
+        assert sidecar.restarts >= 3
+        sidecar._supervisor.places[0]._target = "functions:identity"
+        until(lambda: health.check(name).status == 0, "a worker that loads")
+    with SidecarClient(name) as client:
+        assert list(client.map([numbers(0)])) == [numbers(0)]
+
+
 def test_worker_that_still_loads_ends_with_the_supervisor(child, name, until):
     code = """
         import sys, threading
@@ -215,8 +235,7 @@ def test_worker_that_still_loads_ends_with_the_supervisor(child, name, until):
     pid = int(process.line())
     process.kill()
     until(lambda: not is_running(pid), "the worker's end")
-    # Its first thread may have ended, and the others not quite.
-    until(lambda: shmring.gc(request_ring_name(name)), "the end of the ring")
+    assert request_ring_name(name) not in shmring.rings()
 
 
 def test_new_sidecar_goes_on_with_the_requests_of_a_killed_one(

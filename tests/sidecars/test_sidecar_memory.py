@@ -138,7 +138,10 @@ def test_kept_clients_give_way_to_one_that_needs_their_memory(in_64_mb):
                     print(name, *slots("reply."))
         """
     )
-    assert said.splitlines() == ["s 65536", "t 65536 65536", "s 131072", "t 131072"]
+    first, second, third, last = said.splitlines()
+    assert (first, second, last) == ("s 65536", "t 65536 65536", "t 131072")
+    # The second one stays if the first one's memory is free at once: its worker maps it, too.
+    assert third in ("s 131072", "s 131072 65536")
 
 
 def test_size_that_the_user_named_is_not_changed(in_64_mb):

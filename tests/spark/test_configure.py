@@ -85,7 +85,7 @@ def test_packages_and_what_is_no_file_must_be_there_already(configured):
         ({"a": "no_such_module_at_all:f"}, "no module 'no_such_module_at_all' is found here"),
         ({"a": "functions.py:score"}, "names a file: a sidecar is named as .*, functions:score"),
         ({"a": "functions"}, "named as module:function, not 'functions'"),
-        ({"a": "__main__:f"}, "must stand in a module"),
+        ({"a": "__main__:f"}, "must be in a module"),
         ({}, "workers are for sidecars"),
     ],
 )

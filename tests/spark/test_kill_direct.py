@@ -30,17 +30,16 @@ if TYPE_CHECKING:
 CORES = 2  # of each host: so many tasks of an executor ask its sidecar at a time
 WORKERS = 2
 COUNT = 100_000
-VICTIMS = ("worker", "supervisor", "attendant", "executor")
-RUNS = range(-(-int(os.environ.get("SHMRING_KILL_ROUNDS", "4")) // len(VICTIMS)))
+VICTIMS = ("worker", "attendant", "executor")
+RUNS = range(-(-int(os.environ.get("SHMRING_KILL_ROUNDS", "3")) // len(VICTIMS)))
 
 # What runs on a host for an application, by a word of its command line.
 KINDS = {
     "CoarseGrainedExecutorBackend": "executor",
     "shmring.spark.attendant": "attendant",
     "shmring.sidecars.worker": "worker",
-    "shmring": "supervisor",
 }
-WHOLE = Counter(executor=1, attendant=1, supervisor=1, worker=WORKERS)
+WHOLE = Counter(executor=1, attendant=1, worker=WORKERS)
 
 pytestmark = [pytest.mark.kill, pytest.mark.spark]
 

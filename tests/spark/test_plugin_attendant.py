@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -66,17 +67,19 @@ def attend():
 
 @pytest.fixture
 def served(name, attend):
-    """An attendant of a sidecar with one worker, which is ready."""
-    command = [sys.executable, "-m", "shmring", "sidecar", "functions:double", "--name", name]
-    attendant = attend(sidecars={name: {"command": command}})
+    """An attendant of a command, which is a sidecar with one worker that is ready."""
+    attendant = attend(sidecars={name: {"command": command(name)}})
     attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
     return attendant
 
 
-def ours(function, name, **options):
+def command(name):
+    return f"{sys.executable} -m shmring sidecar functions:double --name {name}"
+
+
+def ours(function, **options):
     """A sidecar of one of our functions, as the plugin's jar describes it."""
-    command = [sys.executable, "-m", "shmring", "sidecar", f"functions:{function}", "--name", name]
-    return {"command": [*command, "--workers", "1"], "ring": {"slots": None}, **options}
+    return {"function": f"functions:{function}", "workers": "1", "shared": False, **options}
 
 
 def supervisors(name):
@@ -102,6 +105,17 @@ def workers(name):
             for participant in ring.participants()
             if participant["alive"] and participant["role"] == "consumer"
         ]
+
+
+@pytest.fixture
+def child_of():
+    """The processes that this one has started."""
+
+    def child_of(pid):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        return sorted(map(int, children.split()))
+
+    return child_of
 
 
 def parent(pid):
@@ -143,8 +157,8 @@ def test_workers_of_a_killed_supervisor_leave_no_zombies(served, name, until):
 def test_orphan_that_has_left_its_group_is_reaped_too(attend, name, tmp_path, until):
     """A sidecar of any kind: a subshell starts a process with a session of its own, and leaves."""
     pid = tmp_path / "pid"
-    command = f"(setsid sh -c 'echo $$ > {pid}' &); exec sleep 1000"
-    attendant = attend(sidecars={name: {"command": ["sh", "-c", command]}})
+    command = shlex.join(["sh", "-c", f"(setsid sh -c 'echo $$ > {pid}' &); exec sleep 1000"])
+    attendant = attend(sidecars={name: {"command": command}})
     until(lambda: pid.exists() and pid.read_text().endswith("\n"), "the orphan")
     until(lambda: not is_alive(int(pid.read_text())), "the end of the orphan")
     attendant.executor_dies()
@@ -162,15 +176,19 @@ def test_sidecar_that_cannot_start_does_not_keep_others(attend, name, tmp_path):
     marker = tmp_path / "marker"
     attendant = attend(
         sidecars={
-            "missing": {"command": ["/no/such/program"]},
+            "missing": {"command": "/no/such/program"},
             "failing": {"command": "false"},
+            "torn": {"command": "false 'a word"},
+            "strange": ours("double", workers="none"),
+            "unloadable": ours("FailsToLoad"),
             "working": {"command": f"sh -c 'echo \"$0\" > {marker}; exec sleep 1000' 'a word'"},
         }
     )
     found = attendant.await_metrics(**{"sidecar.working.running": 1})
     assert found["sidecar.missing.running"] == 0
-    while attendant.metrics()["sidecar.failing.restarts"] < 2:
-        pass  # the second one may have been in the line above already
+    assert not [key for key in found if "torn" in key or "strange" in key]
+    while min(found[f"sidecar.{key}.restarts"] for key in ("failing", "unloadable")) < 2:
+        found = attendant.metrics()  # the second one may have been in the line above already
     assert marker.read_text() == "a word\n"
     attendant.executor_dies()
 
@@ -217,12 +235,115 @@ def test_what_killed_sidecars_have_left_is_swept(attend, child, name):
 
 
 def test_children_of_a_shell_get_their_time_to_end(attend, name):
-    command = f"{sys.executable} -m shmring sidecar functions:double --name {name}; true"
-    attendant = attend(sidecars={name: {"command": ["sh", "-c", command]}})
+    shell = shlex.join(["sh", "-c", f"{command(name)}; true"])
+    attendant = attend(sidecars={name: {"command": shell}})
     attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
     attendant.process.terminate()
     assert attendant.process.wait(120) == 0
     assert not [ring for ring in shmring.rings() if name in ring]
+
+
+# --- functions: workers of the attendant's own ---------------------------------------------------
+
+
+def test_workers_of_functions_are_the_attendants_own(attend, name, child_of):
+    names = [f"{name}-{letter}" for letter in "ab"]
+    attendant = attend(sidecars={each: ours("double", workers="2") for each in names})
+    attendant.await_metrics(**{f"sidecar.{each}.workers": 2 for each in names})
+    assert child_of(attendant.process.pid) == sorted(pid for each in names for pid in workers(each))
+    assert [double(each) for each in names] == [[2, 4, 6]] * 2
+    attendant.executor_dies()
+    assert not [ring for ring in shmring.rings() if name in ring]
+
+
+def test_options_are_obeyed(attend, name):
+    options = {"slots": "2k", "timeout": "60", "maxBatchRows": "20", "maxWaitMs": "0.5"}
+    attendant = attend(sidecars={name: {"function": "functions:marked", **options}})
+    found = attendant.await_metrics(**{f"sidecar.{name}.workers": 2})  # as its decorator says
+    assert found[f"sidecar.{name}.running"] == 1
+    (worker, _) = workers(name)
+    words = Path(f"/proc/{worker}/cmdline").read_text().split("\0")
+    assert words[-3:] == ["20", "0.5", ""]
+    with shmring.attach(request_ring_name(name), read_only=True) as ring:
+        assert ring.slots == 2048
+    attendant.executor_dies()
+
+
+def test_worker_that_is_killed_is_replaced(attend, name):
+    attendant = attend(sidecars={name: ours("double")})
+    attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
+    os.kill(*workers(name), signal.SIGKILL)
+    attendant.await_metrics(**{f"sidecar.{name}.restarts": 1, f"sidecar.{name}.workers": 1})
+    assert double(name) == [2, 4, 6]
+    attendant.executor_dies()
+
+
+def test_workers_of_an_attendant_that_is_killed_end_and_leave_no_ring(attend, name, until):
+    attendant = attend(sidecars={name: ours("double", workers="2")})
+    attendant.await_metrics(**{f"sidecar.{name}.workers": 2})
+    pids = workers(name)
+    attendant.kill()
+    until(lambda: not any(map(is_alive, pids)), "the workers' end")
+    assert not [ring for ring in shmring.rings() if name in ring]
+
+
+def test_worker_that_loads_ends_with_an_attendant_that_is_killed(attend, name, until, child_of):
+    attendant = attend(sidecars={name: ours("NeverLoads")})
+    until(lambda: child_of(attendant.process.pid), "the worker")
+    (worker,) = child_of(attendant.process.pid)
+    attendant.kill()
+    until(lambda: not is_alive(worker), "the worker's end")
+    assert not [ring for ring in shmring.rings() if name in ring]
+
+
+def test_next_attendant_goes_on_with_the_ring_of_one_that_was_killed(attend, name, marker, thread):
+    first = attend(sidecars={name: ours("wait_for_marker")})
+    first.await_metrics(**{f"sidecar.{name}.workers": 1})
+    before = workers(name)
+
+    def ask():
+        with shmring.SidecarClient(name, connect_timeout=60) as client:
+            return list(client.map([numbers(i) for i in range(5)]))
+
+    asking = thread(ask)
+    first.kill()
+    second = attend(sidecars={name: ours("wait_for_marker")})
+    marker.touch()
+    assert asking.outcome() == [numbers(i) for i in range(5)]
+    while set(workers(name)) & set(before):
+        second.metrics()
+    second.await_metrics(**{f"sidecar.{name}.workers": 1})
+    second.executor_dies()
+    assert not [ring for ring in shmring.rings() if name in ring]
+
+
+def test_what_a_functions_worker_has_started_ends_with_it(attend, name, marker, until):
+    attendant = attend(sidecars={name: ours("StartsAnother")})
+    attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
+    started = int(marker.read_text())
+    os.kill(*workers(name), signal.SIGKILL)
+    until(lambda: not is_alive(started), "the end of the worker's own process")
+    attendant.await_metrics(**{f"sidecar.{name}.restarts": 1, f"sidecar.{name}.workers": 1})
+    started = int(marker.read_text())
+    attendant.executor_dies()
+    assert not is_alive(started)
+
+
+def test_what_functions_print_is_no_metric(attend, name):
+    attendant = attend(sidecars={name: ours("print_much")})
+    with shmring.SidecarClient(name, connect_timeout=60) as client:
+        assert list(client.map([numbers(0)])) == [numbers(0)]
+    attendant.metrics()
+    attendant.executor_dies()
+
+
+def test_ring_that_another_executors_last_sidecar_has_removed_is_made_again(attend, name, until):
+    attendant = attend(sidecars={name: ours("FailsToLoad")})
+    attendant.await_metrics(**{f"sidecar.{name}.restarts": 1})
+    shmring.unlink(request_ring_name(name))
+    until(lambda: request_ring_name(name) in shmring.rings(), "the ring")
+    attendant.executor_dies()
+    assert request_ring_name(name) not in shmring.rings()
 
 
 # --- tasks that come before the sidecar has loaded ----------------------------------------------
@@ -231,7 +352,7 @@ def test_children_of_a_shell_get_their_time_to_end(attend, name):
 def test_clients_wait_from_the_first_word_on_for_a_sidecar_that_loads(
     attend, name, marker, thread, until
 ):
-    attendant = attend(sidecars={name: ours("LoadedWithMarker", name)})
+    attendant = attend(sidecars={name: ours("LoadedWithMarker")})
     attendant.metrics()
 
     def ask():
@@ -242,21 +363,19 @@ def test_clients_wait_from_the_first_word_on_for_a_sidecar_that_loads(
     until(marker.with_suffix(".begun").exists)
     marker.touch()
     assert asking.outcome() == list(range(5, 15))
-    until(lambda: attendant.process.pid not in supervisors(name), "the attendant to step back")
     attendant.executor_dies()
     assert request_ring_name(name) not in shmring.rings()
 
 
-def test_clients_wait_for_a_sidecar_that_is_started_again(attend, name, marker, thread, until):
-    attendant = attend(sidecars={name: ours("LoadedWithMarker", name)})
+def test_clients_wait_for_a_worker_that_is_started_again(attend, name, marker, thread, until):
+    attendant = attend(sidecars={name: ours("LoadedWithMarker")})
     until(marker.with_suffix(".begun").exists)
     marker.touch()
     attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
-    until(lambda: attendant.process.pid not in supervisors(name), "the attendant to step back")
     marker.unlink()
     marker.with_suffix(".begun").unlink()
-    (supervisor,) = supervisors(name)
-    os.kill(supervisor, signal.SIGKILL)
+    (worker,) = workers(name)
+    os.kill(worker, signal.SIGKILL)
     until(marker.with_suffix(".begun").exists)
 
     def ask():
@@ -270,7 +389,7 @@ def test_clients_wait_for_a_sidecar_that_is_started_again(attend, name, marker, 
 
 
 def test_sidecar_that_ends_in_vain_again_and_again_is_waited_for_no_longer(attend, name):
-    attendant = attend(sidecars={name: ours("FailsToLoad", name)})
+    attendant = attend(sidecars={name: ours("FailsToLoad")})
     with (
         pytest.raises(shmring.SidecarUnavailable, match=r"no sidecar|has no living worker"),
         shmring.SidecarClient(name, connect_timeout=0.1, timeout=600) as client,
@@ -290,12 +409,13 @@ def turns(name):
 
 
 @pytest.fixture
-def two(attend, name):
+def two(attend, name, until):
     """Attendants of two executors that share a sidecar; the first one runs it."""
-    running = attend(sidecars={name: ours("double", name, shared=True)})
+    running = attend(sidecars={name: ours("double", shared=True)})
     running.await_metrics(**{f"sidecar.{name}.workers": 1})
-    other = attend(sidecars={name: ours("double", name, shared=True)})
+    other = attend(sidecars={name: ours("double", shared=True)})
     other.await_metrics(**{f"sidecar.{name}.workers": 1, f"sidecar.{name}.running": 0})
+    until(lambda: supervisors(name) == [running.process.pid], "the other one to step back")
     return running, other
 
 
@@ -327,9 +447,9 @@ def test_another_executor_takes_a_shared_sidecar_over(two, name, how, until):
 def test_requests_under_way_go_to_the_sidecar_of_the_executor_that_takes_over(
     attend, name, marker, thread, until
 ):
-    first = attend(sidecars={name: ours("wait_for_marker", name, shared=True)})
+    first = attend(sidecars={name: ours("wait_for_marker", shared=True)})
     first.await_metrics(**{f"sidecar.{name}.running": 1})
-    second = attend(sidecars={name: ours("wait_for_marker", name, shared=True)})
+    second = attend(sidecars={name: ours("wait_for_marker", shared=True)})
     second.metrics()
 
     def ask():

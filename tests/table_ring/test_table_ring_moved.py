@@ -128,7 +128,7 @@ def test_ring_in_a_schema_of_another_name_is_refused_until_it_is_renewed(url: st
         execute(url, "ALTER SCHEMA before RENAME TO after")
         with pytest.raises(RingNotFound, match="was dropped since this handle attached"):
             ring.push(b"lost")
-        with pytest.raises(Damaged, match=r"made for another: .*before\.shmring.*; this is after"):
+        with pytest.raises(Damaged, match=r"for another ring: .*before\.shmring.*; this is after"):
             TableRing.attach(there)
         TableRing.renew(there)
         with TableRing.attach(there) as again:

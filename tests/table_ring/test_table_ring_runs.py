@@ -165,7 +165,7 @@ def test_run_over_a_slot_that_somebody_filled_by_hand_is_refused(
     with transaction(server) as stranger:
         stranger.execute(b"UPDATE shmring SET holders = 2 WHERE slot = %d" % slot)
         stranger.commit()
-    with pytest.raises(Damaged, match="somebody else wrote"):
+    with pytest.raises(Damaged, match="another program wrote"):
         ring.push_many(rows(0, 3), timeout=0)
     assert ring.push(b"0", timeout=0) == 0
 

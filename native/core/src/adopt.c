@@ -1,8 +1,8 @@
-/* What a dead consumer held goes to a living one of its branch: docs/protocol.md, P7.
+/* The leases of a dead consumer go to a living one of its branch: docs/protocol.md, P7.
  *
- * It comes first where it can, and never stands in the way: where the admin lock
- * is not to be had, fresh messages are taken, and the next try comes after a
- * pause. Its holder may be stopped for good.
+ * They come before fresh messages, but never block them: if the admin lock cannot be
+ * taken, the consumer takes fresh messages, and tries again after a pause. The holder
+ * of the lock may be stopped for good.
  */
 #include <time.h>
 
@@ -22,7 +22,7 @@
 #define EXCLUSIVE_TRIES 20
 #define NAP_NS 50000
 
-/* Damaged: it cannot be delivered; saying so once is enough. */
+/* A damaged message cannot be delivered; one error for it is enough. */
 static bool undeliverable(shmring_consumer *m, struct seat *dead, struct range *known, uint32_t k, int status)
 {
 	known[k].lo = NONE;
@@ -132,9 +132,9 @@ static bool try_admin_lock(shmring_consumer *m)
 	return true;
 }
 
-/* A consumer that died moving a lease must be settled before its orphan moves on:
- * recovery asks there whose the lease is. Nobody moves one outside the admin lock,
- * so whoever has the lock sees in one word whether somebody died at it. False if
+/* A consumer that died while it moved a lease must be settled before its orphan moves
+ * on: recovery finds there whose the lease is. Leases move only under the admin lock,
+ * so its holder sees in one word whether a consumer died while it moved one. False if
  * it cannot be settled now. */
 bool leases_move(shmring_consumer *m)
 {
@@ -171,7 +171,7 @@ static bool free_if_empty(shmring_consumer *m, uint32_t index)
 	return true;
 }
 
-/* Takes over what a dead consumer of this branch held. Returns true if *status
+/* Takes over leases of a dead consumer of this branch. Returns true if *status
  * is the answer of the take. */
 bool consumer_adopt(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots, struct shmring_lease *lease,
 		    int *status)
@@ -188,7 +188,7 @@ bool consumer_adopt(shmring_consumer *m, uint32_t max_messages, uint64_t max_slo
 		return adopt_later(m);
 	}
 	m->adopt_after_ns = m->adopt_pause_ns = 0;
-	/* First where it has adopted before: the cost does not grow with the seats. */
+	/* It begins with the orphan of the last adoption: the cost does not grow with the seats. */
 	for (uint32_t n = 0, first = m->adopt_seat; n < r->seat_count && !answered; n++) {
 		uint32_t i = (first + n) % r->seat_count;
 		struct seat *dead = &r->seats[i];
@@ -212,8 +212,8 @@ bool consumer_adopt(shmring_consumer *m, uint32_t max_messages, uint64_t max_slo
 	return answered;
 }
 
-/* What this consumer has handed back where no seat was free for it: its seat records and
- * holds it still, so that all there is to do is to deliver it. True if *status is the
+/* Delivers messages that this consumer has handed back when no seat was free: its seat
+ * still records and holds them, so nothing else has to be done. True if *status is the
  * answer of the take. */
 bool consumer_take_again(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots,
 			 struct shmring_lease *lease, int *status)

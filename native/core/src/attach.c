@@ -14,9 +14,9 @@
 #include "participants.h"
 #include "seats.h"
 
-/* Locks live on a file description of their own. A mapping keeps the one it was
- * made from open, and a forked child inherits the mapping: on that description
- * the parent's locks would outlive the parent. */
+/* Locks have a file description of their own. A mapping keeps the description from
+ * which it was made open, and a forked child inherits the mapping: with that
+ * description the parent's locks would outlive the parent. */
 static int open_for_locks(shmring *r, const char *path, int how, int mapped_fd)
 {
 	r->locks = lock_file_open(r, path, how);
@@ -33,8 +33,8 @@ static int open_for_locks(shmring *r, const char *path, int how, int mapped_fd)
 #define MADV_WIPEONFORK 18 /* Linux 4.14 */
 #endif
 
-/* `owned` is the last word of a page that every child finds wiped, one that no
- * fork handler has seen, too (clone, _Fork); all else lies behind that page. */
+/* `owned` is the last word of a page that every child finds wiped, also a child that no
+ * fork handler has seen (clone, _Fork); everything else lies behind that page. */
 static shmring *handle_new(void)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -49,7 +49,7 @@ static shmring *handle_new(void)
 	if (madvise(start, page, MADV_WIPEONFORK) == 0)
 		r->owned = 1;
 	else
-		r->owner = getpid(); /* every call goes the long way then, and asks */
+		r->owner = getpid(); /* every call takes the slow path then, and compares */
 	return r;
 }
 
@@ -95,7 +95,7 @@ static int attach_file(const char *path, const char *name, uint32_t flags, int h
 	else
 		status = map_ring(r, fd);
 	if (!status) {
-		/* After the map: should the descriptor have been lost before, this one shows it. */
+		/* This comes after the map: it shows whether the descriptor was lost before. */
 		status = open_for_locks(r, path, how, fd);
 		if (status)
 			munmap(r->reserved, r->reserved_bytes);
@@ -127,7 +127,7 @@ int shmring_attach(const char *path, uint32_t flags, shmring **out)
 	shmring *r = NULL;
 	int status = attach_file(path, base_name(path), flags, open_flags(flags & SHMRING_READ_ONLY), &r);
 
-	/* gc unlinks under the admin lock: had it been before us, the link is gone. */
+	/* gc unlinks under the admin lock: if it came before us, the link is gone. */
 	if (!status && !r->read_only && fstat(lock_file_number(r->locks), &st) == 0 && st.st_nlink == 0)
 		status = fail(SHMRING_E_NOT_FOUND, "ring \"%s\" has just been unlinked", r->name);
 	if (status)
@@ -143,9 +143,9 @@ int attach_draft(const char *path, const char *name, shmring **out)
 	return attach_file(path, name, 0, O_RDWR | O_CLOEXEC, out);
 }
 
-/* In /proc/PID/maps, where people look for the users of a ring, the map of a file
- * that had no name is "(deleted)" for good: the ring is mapped once more, by the
- * name. A wish: the handle works without. */
+/* /proc/PID/maps, where people look for the users of a ring, shows the map of a file
+ * that had no name as "(deleted)" for good. So the ring is mapped once more, by its
+ * name. If that fails, the handle still works. */
 void attach_by_name(shmring *r, const char *path)
 {
 	uint8_t *reserved = r->reserved;
@@ -166,7 +166,7 @@ void shmring_close(shmring *r)
 	if (!r)
 		return;
 	if (is_owned(r)) {
-		/* Lent, it is left like the others that were not closed. */
+		/* A lent seat is left like the others that were not closed. */
 		if (load_relaxed(&r->seat) != NOBODY && !r->lent && admin_enter_to_leave(r) == SHMRING_OK) {
 			seat_give_back(r, load_relaxed(&r->seat));
 			admin_leave(r);

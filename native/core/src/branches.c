@@ -1,6 +1,6 @@
-/* The state of branches: change it, settle it. Every change happens under the
- * admin lock; the words that running producers and consumers look at are changed
- * so that each intermediate state holds back too much rather than too little.
+/* The state of branches: how it changes, and how recovery completes a change. Every
+ * change happens under the admin lock. The words that running producers and consumers
+ * read change so that each intermediate state holds back too much, never too little.
  */
 #include "branches.h"
 #include "seats.h"
@@ -78,9 +78,9 @@ static void free_if_deserted(shmring *r, uint32_t id)
 }
 
 /* Ends the branch for its consumers. A take records its hold, passes a light
- * barrier and then looks at the state; so after the heavy barrier either its
- * hold is visible or it will see that it came too late, and the branch gates by
- * holds alone until its last consumer has left. Repeats safely after a crash. */
+ * barrier and then reads the state. So after the heavy barrier either its hold is
+ * visible, or the take will see that it came too late; only holds of the branch gate
+ * until its last consumer has left. Repeats safely after a crash. */
 void branch_drop(shmring *r, uint32_t id)
 {
 	struct branch *b = branch_at(r, id);
@@ -103,13 +103,13 @@ void branch_drop(shmring *r, uint32_t id)
 	wake_producers(r);
 }
 
-/* Its maker died before it had joined, or a recoverer before he had dropped it. */
+/* Its creator died before it joined, or a recoverer died before it dropped the branch. */
 static bool is_deserted_ephemeral(const shmring *r, uint32_t id)
 {
 	return load_relaxed(&branch_at(r, id)->d.options) & BRANCH_EPHEMERAL && living_consumers(r, id) == 0;
 }
 
-/* Orphans that a recoverer made and did not count, or freed by half. */
+/* Counts orphans that a recoverer made without counting them, or freed only in part. */
 static void repair_orphans(shmring *r)
 {
 	uint32_t orphans[BRANCHES] = {0};
@@ -136,7 +136,7 @@ static void repair_orphans(shmring *r)
 			store_relaxed(&branch_at(r, id)->d.orphans, orphans[id]);
 }
 
-/* Finishes what a process that died under the admin lock had begun. */
+/* Completes the change of a process that died under the admin lock. */
 void graph_repair(shmring *r)
 {
 	uint64_t active = load_relaxed(&r->cursors->graph.active);

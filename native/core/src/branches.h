@@ -1,4 +1,4 @@
-/* The state of branches; what changes it wants the admin lock held. */
+/* The state of branches; calls that change it need the admin lock. */
 #ifndef SHMRING_BRANCHES_H
 #define SHMRING_BRANCHES_H
 

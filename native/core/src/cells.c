@@ -1,4 +1,4 @@
-/* Where things lie, for those outside. */
+/* Places in a mapped ring, for callers outside of the core. */
 #include "cells.h"
 
 void *shmring_slot(const shmring *r, uint64_t sequence)

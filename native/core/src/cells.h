@@ -1,4 +1,4 @@
-/* Where things lie in a mapped ring, and how an entry is written, published and read. */
+/* Places in a mapped ring, and how an entry is written, published and read. */
 #ifndef SHMRING_CELLS_H
 #define SHMRING_CELLS_H
 
@@ -35,8 +35,8 @@ static inline uint8_t *slot_at(const shmring *ring, uint64_t sequence)
 
 /* --- an entry ----------------------------------------------------------------- */
 
-/* One message's entry, read once and checked: what a hostile peer changes
- * afterwards does not matter. */
+/* One message's entry, read once and checked: later changes by a hostile peer
+ * do not matter. */
 struct entry {
 	uint64_t next; /* sequence behind the message */
 	uint32_t run; /* slots to the end of the run */
@@ -102,7 +102,7 @@ static inline bool entry_is_plain(const shmring *ring, const struct control *c, 
 	return entry_unpack(ring, c, sequence, e) && e->kind != KIND_ABORTED && e->kind != KIND_END;
 }
 
-/* What the entry says of a message that is held. */
+/* Describes a message that is held, from its entry. */
 static inline void describe(const shmring *r, const struct control *c, uint64_t at, const struct entry *e,
 			    struct shmring_message *message)
 {
@@ -133,9 +133,9 @@ static inline bool is_published(const shmring *ring, uint64_t sequence)
 	return shows(control_at(ring, sequence), sequence);
 }
 
-/* Claimed and not published. The floor last: a slot that was published and used
- * again since shows another sequence, and whoever sees that sees the floor
- * beyond the old one. */
+/* Claimed and not published. The floor is read last: a slot that was published and
+ * used again since has another sequence, and a reader that sees this sequence sees
+ * the floor beyond the old one. */
 static inline bool is_hole(const shmring *ring, uint64_t sequence)
 {
 	return sequence < load_acquire(&ring->cursors->claim.v) && !is_published(ring, sequence) &&
@@ -144,7 +144,7 @@ static inline bool is_hole(const shmring *ring, uint64_t sequence)
 
 /* --- a handle ------------------------------------------------------------------- */
 
-/* Without the mark that no child has, the process is asked which one it is. */
+/* Without the mark, which no child has, the process id is compared. */
 static inline bool is_owned(const shmring *ring)
 {
 	return __builtin_expect(ring->owned != 0, 1) || (ring->owner && ring->owner == getpid());
@@ -155,7 +155,7 @@ static inline int check_usable(const shmring *ring)
 	return is_owned(ring) ? SHMRING_OK : fail_forked(ring->name);
 }
 
-/* For what takes a seat, or may clear those of the dead away. */
+/* For calls that take a seat, or may clear the seats of the dead away. */
 static inline int check_writable(const shmring *ring)
 {
 	if (is_owned(ring) && ring->read_only)

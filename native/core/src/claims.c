@@ -1,4 +1,4 @@
-/* What a producer leaves that does not publish: aborted runs, and the holes of the dead.
+/* Claims that are not published: aborted runs, and the holes of the dead.
  * docs/protocol.md, P3.
  */
 #include "cells.h"
@@ -14,9 +14,9 @@ void publish_aborted(shmring *r, uint64_t lo, uint64_t n, uint8_t seat)
 	publish(entry, lo);
 }
 
-/* Did the claim word pass through `at`, which is h + n of a hole at h? Claim
- * first, intents second, publication last: whoever claimed from `at` has its
- * intent there until it has published. */
+/* Did the claim word pass through `at`, which is h + n of a hole at h? It reads the
+ * claim first, then the intents, publication last: a producer that claimed from `at`
+ * has its intent there until it has published. */
 static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 {
 	uint8_t seat;
@@ -28,21 +28,21 @@ static bool passed_through(const shmring *r, uint64_t h, uint64_t at)
 			return true;
 	if (!is_published(r, at))
 		return false;
-	/* The hole's owner may have died filling a batch, whose later rows carry
-	 * their numbers already. A seat's claims only go up, so what a seat with
-	 * its intent at h has written behind h lies inside the hole. */
+	/* The hole's owner may have died while it filled a batch, whose later rows carry
+	 * their numbers already. A seat's claims only go up: entries behind h, written by
+	 * a seat with its intent at h, lie inside the hole. */
 	seat = description_seat(load_relaxed(&control_at(r, at)->description));
 	return seat >= r->seat_count || load_relaxed(&r->seats[seat].intent.lo) != h;
 }
 
-/* The length of the hole at h, whose owner is dead; 0 if that cannot be said
- * now because a living producer may be the owner. docs/protocol.md, P3: among
- * the dead whose intent begins at h the smallest n with evidence is right. */
+/* The length of the hole at h, whose owner is dead; 0 if it is unknown now because
+ * a living producer may be the owner. docs/protocol.md, P3: among the dead whose
+ * intent begins at h, the smallest n with evidence is right. */
 static uint64_t hole_length(const shmring *r, uint64_t h)
 {
 	uint64_t best = 0;
 
-	if (r->options & OPT_SINGLE_PRODUCER) /* nobody else can have moved it */
+	if (r->options & OPT_SINGLE_PRODUCER) /* no other producer can have moved it */
 		return load_relaxed(&r->cursors->claim.v) - h;
 	for (uint32_t i = 0; i < r->seat_count; i++) {
 		const struct seat *s = &r->seats[i];
@@ -59,19 +59,19 @@ static uint64_t hole_length(const shmring *r, uint64_t h)
 	return best;
 }
 
-/* True if the seat needs its intent no longer. */
+/* True if the seat no longer needs its intent. */
 bool settle_claim(shmring *r, struct seat *s, uint32_t index)
 {
-	uint64_t h = load_relaxed(&s->intent.lo); /* its owner is dead: all it did is seen */
+	uint64_t h = load_relaxed(&s->intent.lo); /* its owner is dead: all its stores are visible */
 
-	/* No hole: it never had h. Another one may take h from here on. */
+	/* Without a hole it never had h. Another producer may take h from now on. */
 	if (h != NONE && is_hole(r, h)) {
 		uint64_t n = hole_length(r, h);
 
 		if (n == 0 || n > r->capacity)
 			return false;
-		/* Again: a living owner may have published and cleared its intent between
-		 * the first look and hole_length()'s. It publishes first, so this one sees it. */
+		/* Again: a living owner may have published and cleared its intent between the
+		 * first check and hole_length(). It publishes first, so this check sees it. */
 		if (is_hole(r, h)) {
 			/* A batch's rows may carry their numbers already; table() must not take them for
 			 * messages. */

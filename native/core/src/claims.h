@@ -1,4 +1,4 @@
-/* What a producer leaves that does not publish. */
+/* Claims that are not published. */
 #ifndef SHMRING_CLAIMS_H
 #define SHMRING_CLAIMS_H
 

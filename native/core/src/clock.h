@@ -1,4 +1,4 @@
-/* What time it is. */
+/* Reading the clocks. */
 #ifndef SHMRING_CLOCK_H
 #define SHMRING_CLOCK_H
 

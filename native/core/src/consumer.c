@@ -42,8 +42,8 @@ int shmring_join(shmring *r, const char *branch, const struct shmring_branch_opt
 		free(m);
 		return status;
 	}
-	/* The seat first: an ephemeral branch without a consumer would be dropped
-	 * by the recovery that may be needed to find a seat. */
+	/* The seat comes first: finding one may need recovery, which would drop an
+	 * ephemeral branch without a consumer. */
 	status = seat_take(r, ROLE_CONSUMER, name, BRANCHES, &m->seat_index);
 	if (!status) {
 		status = subscribe_locked(r, branch, options, true, &id);
@@ -130,7 +130,7 @@ uint64_t shmring_consumer_hold(const shmring_consumer *m)
 
 /* --- what is rare in a take ---------------------------------------------------- */
 
-/* SHMRING_AGAIN: moved on, and what was lost was none of this branch's. */
+/* SHMRING_AGAIN: it moved on, and the lost messages were not this branch's. */
 static int check_overwritten(shmring_consumer *m, uint64_t seen)
 {
 	uint64_t t = seen >> 8;
@@ -149,7 +149,7 @@ static int check_overwritten(shmring_consumer *m, uint64_t seen)
 	return consumer_overrun(m, first > t && first < next ? first : t, next);
 }
 
-/* Moves a branch that stands before its `first` on towards that. False: it cannot go on now. */
+/* Moves a branch that stands before its `first` towards it. False: it cannot move on now. */
 static bool pass_over(shmring_consumer *m, uint64_t seen, uint64_t limit)
 {
 	uint64_t t = seen >> 8;
@@ -182,7 +182,7 @@ static int contended(shmring_consumer *m)
 	return not_now(SHMRING_CONTENDED);
 }
 
-/* What the dead of a stream held comes before its end. */
+/* Leases of the dead come before the end of a stream. */
 static bool dead_hold_something(shmring_consumer *m)
 {
 	(void)shmring_recover(m->ring, NULL);
@@ -194,8 +194,8 @@ static bool dead_hold_something(shmring_consumer *m)
 
 /* --- take ---------------------------------------------------------------------- */
 
-/* Pending before it is recorded, and struck before it is done: at every point
- * between, recovery asks `taken` whose the range is. */
+/* A take is pending before its range is recorded, and the range is struck before the
+ * take is done: at every point between, `taken` tells recovery whose the range is. */
 static inline void take_begins(struct seat *s, uint64_t t, uint64_t word)
 {
 	store_relaxed(&s->lease.take_lo, t);
@@ -238,8 +238,8 @@ static inline int take_recorded(shmring_consumer *m, struct seat *s, uint64_t se
 __attribute__((noinline)) static int take_any(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots,
 					      struct shmring_lease *lease);
 
-/* What lies next for a consumer that holds nothing: one message, nothing to adopt, no end to
- * tell, nobody to follow, no overrun. False: take_any() finds out. */
+/* The common case of a consumer that holds nothing: one message is next, nothing to adopt, no end
+ * to report, no upstream, no overrun. False: take_any() finds out. */
 static inline bool plain_next(const shmring_consumer *m, uint64_t *seen, const struct control **c, struct entry *e)
 {
 	const shmring *r = m->ring;
@@ -269,7 +269,7 @@ static inline int take_plain(shmring_consumer *m, uint64_t seen, const struct en
 	store_relaxed(&s->range[0].lo, t);
 	m->range[0] = (struct range){t, e->next};
 	m->ranges_used = 1;
-	/* Relaxed: the CAS that follows releases it, and whoever sees the moved `taken`
+	/* Relaxed: the CAS that follows releases it; a reader that sees the moved `taken`
 	 * (acquire) sees the hold. */
 	store_relaxed(&s->lease.hold, t);
 	return take_recorded(m, s, seen, e->next, word, 1, lease);
@@ -286,7 +286,7 @@ int shmring_take(shmring_consumer *m, uint32_t max_messages, uint64_t max_slots,
 	return take_plain(m, seen, &e, lease);
 }
 
-/* One that is not next so simply, or has a checksum. */
+/* A take outside of the common case, or with a checksum. */
 __attribute__((cold, noinline)) static int take_and_read(shmring_consumer *m, struct shmring_lease *lease,
 							 struct shmring_message *message)
 {
@@ -316,7 +316,7 @@ int shmring_take_one(shmring_consumer *m, struct shmring_lease *lease, struct sh
 	if (__builtin_expect(!plain_next(m, &seen, &c, &e) || e.flags & FLAG_CHECKSUM, 0))
 		return take_and_read(m, lease, message);
 	status = take_plain(m, seen, &e, lease);
-	/* The entry is still the one that was read: nobody else has moved `taken` over it. */
+	/* The entry is still the one that was read: no other consumer has moved `taken` over it. */
 	if (__builtin_expect(status == SHMRING_OK, 1))
 		describe(m->ring, c, lease->first, &e, message);
 	return status;
@@ -376,8 +376,8 @@ again:
 			consumer_raise_hold(m);
 		if (load_acquire(&b->d.state) != BRANCH_ACTIVE)
 			return dropped(m);
-		/* If the branch has moved on, what was read may be overwritten
-		 * and proves nothing. The fence keeps the reads before this look. */
+		/* If the branch has moved on, the entries that were read may be overwritten
+		 * and prove nothing. The fence keeps their reads before this one. */
 		fence_acquire();
 		if (load_relaxed(&b->taken.v) != seen)
 			return contended(m);
@@ -427,7 +427,7 @@ int shmring_release(shmring_consumer *m, uint64_t first, uint64_t end)
 {
 	const struct range *only = &m->range[0];
 
-	/* Here: one lease at a time, and all of it. */
+	/* The common case: one lease at a time, and all of it. */
 	if (__builtin_expect(!m->ring->owned || m->ranges_used != 1 || m->deferred.used || only->lo != first ||
 				 only->hi != end,
 			     0))
@@ -449,13 +449,13 @@ static int release_any(shmring_consumer *m, uint64_t first, uint64_t end)
 		return status;
 	if (m->gives_again && deferred_overlaps(&m->returned, first, end))
 		return fail_returned(m, first, end);
-	/* Before anything is taken out: a release that is refused has changed nothing. */
+	/* This comes before any change: a release that is refused changes nothing. */
 	if (m->ranges_used == LEASES && !deferred_reserve(&m->deferred))
 		return fail(SHMRING_E_NO_MEMORY, "out of memory; release it again later");
 	if (m->deferred.used)
 		deferred_join(&m->deferred, &first, &end);
 	if (!ranges_remove(s, m->range, &m->ranges_used, first, end)) {
-		/* No entry to split with: keep holding it until one is free, or it is an end. */
+		/* No entry is free for the split: hold the range until one is, or until it lies at an end. */
 		deferred_put(&m->deferred, first, end);
 		return SHMRING_OK;
 	}

@@ -1,10 +1,10 @@
-/* Keeping out of each other's way.
+/* Back-off after a lost race.
  *
  * Two producers that claim at the same time, or two consumers that take, fetch the
  * same lines from each other for every message: 0.1 us, where a push or a take from
- * its own cache needs a fifth of that. So whoever has lost a claim or a take keeps
- * out for a moment, while the other one goes on; for twice as long as the last time
- * if it has got few messages since. It holds nothing meanwhile: its claim or its
+ * its own cache needs a fifth of that. So a producer or consumer that has lost a race
+ * keeps out for a moment, while the other one goes on; for twice as long as the last
+ * time if it has got few messages since. It holds nothing meanwhile: its claim or its
  * take has been undone.
  */
 #include "contention.h"

@@ -8,7 +8,7 @@
 #if defined(__x86_64__)
 #include <nmmintrin.h>
 
-/* For clang the one does not bring the other, which holds the instruction. */
+/* For clang sse4.2 does not include crc32, which has the instruction. */
 #define IN_HARDWARE __attribute__((target("sse4.2,crc32")))
 
 IN_HARDWARE static inline uint64_t add_word(uint64_t crc, uint64_t word)
@@ -52,11 +52,11 @@ static bool have_hardware(void)
 #endif
 
 #ifdef IN_HARDWARE
-/* From here on it pays to compute three thirds side by side: the instruction
- * takes three cycles, but one can begin in each. */
+/* From this size on it pays to compute three thirds side by side: the instruction
+ * takes three cycles, but one can begin in each cycle. */
 #define THIRDS_FROM (16 << 10)
 
-/* Of two polynomials, modulo POLYNOMIAL; the highest bit stands for x^0. */
+/* Multiplies two polynomials modulo POLYNOMIAL; the highest bit stands for x^0. */
 static uint32_t multiply(uint32_t a, uint32_t b)
 {
 	uint32_t product = 0;
@@ -68,7 +68,7 @@ static uint32_t multiply(uint32_t a, uint32_t b)
 	return product;
 }
 
-/* What a CRC is multiplied by when that many bytes follow. */
+/* The factor of a CRC when that many bytes follow. */
 static uint32_t shift_by(size_t bytes)
 {
 	uint32_t power = UINT32_C(1) << 31, square = UINT32_C(1) << 23; /* x^0, x^8 */

@@ -94,7 +94,7 @@ static int make_header(const char *name, const struct shmring_options *o, struct
 
 struct draft {
 	struct lock_file *file; /* a child that is forked meanwhile does not keep it */
-	bool named; /* on a file system without O_TMPFILE: a killed maker leaves it to gc */
+	bool named; /* on a file system without O_TMPFILE: gc removes it after a killed creator */
 	char path[PATH_MAX]; /* by which it can be opened and linked */
 };
 
@@ -106,7 +106,7 @@ static int folder_bytes(const char *path)
 	return slash ? (int)(slash - path + 1) : 0;
 }
 
-/* A file that is gone when its maker is. /proc gives it to link(2). */
+/* A file that vanishes with its creator. /proc gives it to link(2). */
 static bool open_nameless(const char *path, struct draft *d)
 {
 	char folder[PATH_MAX];
@@ -141,8 +141,8 @@ static void draft_close(struct draft *d)
 	errno = error;
 }
 
-/* A file whose name says that it is a draft, and of which ring. Its maker holds
- * the lock; the header without the magic is the proof, should it be killed. */
+/* A file whose name marks it as the draft of a certain ring. Its creator holds the
+ * lock; the header without the magic is the proof, if the creator is killed. */
 static bool open_named(const char *path, const struct header *h, struct draft *d)
 {
 	const size_t before = sizeof h->magic, bytes = sizeof *h - before;
@@ -171,7 +171,7 @@ static bool open_named(const char *path, const struct header *h, struct draft *d
 				return true;
 			break;
 		}
-		draft_close(d); /* gc has found the file before it was locked: another one */
+		draft_close(d); /* gc has found the file before it was locked: make another one */
 	}
 	draft_close(d);
 	return false;
@@ -202,8 +202,8 @@ static bool draft_publish(struct draft *d, const char *path)
 
 #define CHUNK_BYTES (UINT64_C(64) << 20)
 
-/* tmpfs gives back what a call has reserved when a signal ends the call: the less
- * a call asks for, the less is lost. A page always gets through. */
+/* If a signal ends a call, tmpfs gives back what the call has reserved: small calls
+ * lose little. A call for one page always succeeds. */
 static int reserve(int fd, uint64_t bytes)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), chunk = CHUNK_BYTES;
@@ -224,8 +224,8 @@ static int reserve(int fd, uint64_t bytes)
 	return 0;
 }
 
-/* tmpfs takes huge pages only for a mapping that asks before the memory is
- * there; what this does not get, the reservation that follows will. */
+/* tmpfs gives huge pages only to a mapping that asks before the memory is there;
+ * the reservation that follows takes normal pages for the rest. */
 static void allocate_huge(int fd, const struct header *h)
 {
 	uint8_t *file;
@@ -239,7 +239,7 @@ static void allocate_huge(int fd, const struct header *h)
 	munmap(file, h->file_bytes);
 }
 
-/* Puts the first state of every word into the zeroed file. */
+/* Writes the initial value of every word into the zeroed file. */
 static void initialise(uint8_t *file, const struct header *h)
 {
 	struct cursors *c = (struct cursors *)(file + h->cursors_offset);
@@ -263,7 +263,7 @@ static int no_space(int fd, const struct header *h, const char *name)
 	struct statfs left = {0};
 	uint64_t free_bytes;
 
-	(void)!ftruncate(fd, 0); /* what was reserved of it so far is free again */
+	(void)!ftruncate(fd, 0); /* frees what was reserved so far */
 	(void)fstatfs(fd, &left);
 	free_bytes = (uint64_t)left.f_bavail * (uint64_t)left.f_bsize;
 	return fail(
@@ -274,7 +274,7 @@ static int no_space(int fd, const struct header *h, const char *name)
 	    name, (unsigned long long)h->file_bytes, (unsigned long long)free_bytes);
 }
 
-/* What the kernel could free for a file in memory, in bytes; without bound if the kernel does not say. */
+/* The bytes that the kernel could free for a file in memory; unbounded if the kernel does not say. */
 static uint64_t available_memory(void)
 {
 	FILE *file = fopen("/proc/meminfo", "re");
@@ -293,9 +293,9 @@ static uint64_t available_memory(void)
 }
 
 /* A file system in memory may promise more than the machine has, and taking pages
- * until none is left would let the kernel kill another process: who asks for too
- * much is told before the first page is taken. What a file system has is a guess
- * (others take from it, too): the reservation decides. */
+ * until none is left would make the kernel kill another process. So a ring that is
+ * too large is refused before the first page is taken. The free space is a guess
+ * (others use it, too): the reservation decides. */
 static int check_space(int fd, const struct header *h, const char *name)
 {
 	struct statfs fs = {0};
@@ -315,7 +315,7 @@ static int check_space(int fd, const struct header *h, const char *name)
 	return h->file_bytes > left ? no_space(fd, h, name) : SHMRING_OK;
 }
 
-/* Told before the file is there: a program that does not ignore SIGXFSZ would be killed. */
+/* This check comes before the file: a program that does not ignore SIGXFSZ would be killed. */
 static int check_limit(const struct header *h, const char *name)
 {
 	struct rlimit limit;
@@ -377,12 +377,13 @@ int shmring_create(const char *path, const struct shmring_options *options, shmr
 	shmring *r = NULL;
 	int status;
 
-	if (lstat(path, &st) == 0) /* before memory is asked for; linking decides */
+	if (lstat(path, &st) == 0) /* checked before memory is reserved; linking decides */
 		return fail_exists(path);
 	if (options->temporary && !ring)
-		return fail(SHMRING_E_INVALID,
-			    "ring \"%s\": a temporary ring lasts while somebody is attached: attach as it is made",
-			    name);
+		return fail(
+		    SHMRING_E_INVALID,
+		    "ring \"%s\": a temporary ring lasts while a process is attached: attach when you make it",
+		    name);
 	status = make_header(name, options, &h);
 	if (!status)
 		status = check_limit(&h, name);

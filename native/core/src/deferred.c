@@ -32,7 +32,7 @@ static void put(struct deferred *d, uint64_t at, uint64_t other)
 	d->used++;
 }
 
-/* What was pushed on by the one taken out moves back. */
+/* Moves back the entries that the removed one had displaced. */
 static void take_out(struct deferred *d, size_t hole)
 {
 	size_t mask = d->room - 1;
@@ -111,7 +111,7 @@ void deferred_put(struct deferred *d, uint64_t lo, uint64_t hi)
 	put(d, hi, lo);
 }
 
-/* Looks at a few places only, so that a release stays cheap. */
+/* Checks only a few places, so that a release stays cheap. */
 bool deferred_take_any(struct deferred *d, uint64_t *lo, uint64_t *hi)
 {
 	for (int n = 0; d->used && n < LEAST_ROOM; n++) {
@@ -126,7 +126,7 @@ bool deferred_take_any(struct deferred *d, uint64_t *lo, uint64_t *hi)
 	return false;
 }
 
-/* This and the next look at all of them: for what is rare. */
+/* This call and the next one check all places: for rare cases. */
 bool deferred_take_lowest(struct deferred *d, uint64_t *lo, uint64_t *hi)
 {
 	*lo = EMPTY;

@@ -1,21 +1,21 @@
-/* How far behind the producers a consumer waits: a microsecond, where that pays.
+/* How far behind the producers a consumer waits: a microsecond, if that pays.
  *
- * Keeping away is no sleep. Nobody need wake a consumer that keeps away: it looks again by
- * itself, and then it waits like any other (wait.c). docs/protocol.md, P9.
+ * A consumer that keeps away does not sleep. It needs no wake-up: it checks again by
+ * itself, and then waits like any other (wait.c). docs/protocol.md, P9.
  */
 #include "clock.h"
 #include "distance.h"
 
-/* Whether a consumer keeps away for AWAY_NS before it looks is tried for EPISODE waits with
- * and EPISODE without, each TRUST waits. */
+/* Every TRUST waits, a consumer tries EPISODE waits in which it keeps away for AWAY_NS before
+ * it checks, and EPISODE waits in which it does not. */
 #define AWAY_NS 1000LL
 #define EPISODE 16
 #define TRUST 16384
 
-/* A consumer that looks again and again close behind a producer fights it for the lines
- * that it writes: both are slow. After a microsecond away the consumer finds many messages,
- * unless the producer waits for its answer. Which of the two it is shows in the slots that
- * are taken in the same time: a tenth more, so that noise does not decide. */
+/* A consumer that polls close behind a producer competes with it for the lines that it
+ * writes: both are slow. After a microsecond away the consumer finds many messages, unless
+ * the producer waits for its answer. The slots taken in the same time show which case it
+ * is: a tenth more, so that noise does not decide. */
 bool stays_away(shmring_consumer *m)
 {
 	struct distance *d = &m->distance;

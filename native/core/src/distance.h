@@ -8,7 +8,7 @@
 bool stays_away(shmring_consumer *consumer);
 void keep_away(void);
 
-/* Is there something for a consumer to do that is no new message? */
+/* Does a consumer have something to do besides new messages? */
 static inline bool has_news(const shmring_consumer *m)
 {
 	const struct branch *b = m->branch;

@@ -1,11 +1,11 @@
 /* The end of a stream: one marker ends every consumer of every branch, once.
  *
- * A branch counts the ends that it has come to. Whoever finds a marker at `taken`
- * counts it first and moves `taken` past the marker then; so who takes what lies
- * behind it sees the count, and says "ended" before. `ended` says behind which
- * sequence the last end lies: several who find the same marker count it once. Each
- * consumer has heard of so many ends and is told of the others one by one.
- * docs/protocol.md, P11.
+ * A branch counts the ends that it has reached. A consumer that finds a marker at
+ * `taken` counts it first and then moves `taken` past the marker. So a consumer that
+ * takes messages behind the marker sees the count, and returns "ended" before. `ended`
+ * is the sequence behind the last end: consumers that find the same marker count it
+ * once. Each consumer remembers how many ends it has reported, and reports the others
+ * one by one. docs/protocol.md, P11.
  */
 #include "cells.h"
 #include "end.h"
@@ -13,10 +13,11 @@
 #include "takes.h"
 #include "wake.h"
 
-/* Markers of runs that overlap, with nothing but aborted claims between them, are one end:
- * those whose producers had begun before the marker that comes before theirs. A producer
- * that began behind it has ended a run of its own, without messages. From `from` on, for an
- * end whose last marker so far ends at `ended`: behind the last of them, or `from`. */
+/* Markers of overlapping runs, with nothing but aborted claims between them, are one end.
+ * Runs overlap if the later marker's producer had begun before the earlier marker; a producer
+ * that began behind it has ended a run of its own, without messages. For an end whose last
+ * marker so far ends at `ended`, returns the sequence behind the last such marker from `from`
+ * on, or `from`. */
 static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, uint64_t ended)
 {
 	uint64_t at = from, end = from;
@@ -35,9 +36,9 @@ static uint64_t behind_markers(const shmring *r, uint64_t from, uint64_t limit, 
 	return end;
 }
 
-/* The branch stands at `seen` before a marker and what follows it, up to `end`.
- * False if it has moved on: then what was read may have been overwritten and
- * proves nothing. */
+/* Counts the end for a branch that stands at `seen` before a marker, which with its
+ * followers goes up to `end`. False if the branch has moved on: then the entries that
+ * were read may have been overwritten and prove nothing. */
 static bool announce(shmring_consumer *m, uint64_t seen, uint64_t end)
 {
 	uint64_t *word = &m->branch->taken.ended;
@@ -47,21 +48,21 @@ static bool announce(shmring_consumer *m, uint64_t seen, uint64_t end)
 	fence_acquire(); /* keeps the reads of the marker before this look */
 	if (load_relaxed(&m->branch->taken.v) != seen)
 		return false;
-	do { /* once for each place, whoever comes there and however far he sees */
+	do { /* once for each place, whichever consumer comes there and however far it sees */
 		bool first = ENDED_AT(before) <= seen >> 8;
 		uint64_t at = end > ENDED_AT(before) ? end : ENDED_AT(before);
 
 		after = at << 8 | (uint8_t)(before + first);
 	} while (after != before && !cas_seq_cst(word, &before, after));
-	/* The number in full. Everybody sees to it before he moves the branch on, so that
-	 * it is one behind at most; read before the look above, it is added to once. */
+	/* The full number. Every consumer updates it before it moves the branch on, so it is
+	 * at most one behind; as it was read before the check above, it is raised once. */
 	if ((uint8_t)ends != (uint8_t)after)
 		(void)cas_seq_cst(&m->branch->taken.ends, &ends, ends + 1);
 	return true;
 }
 
-/* Moves the branch over what nobody has to hold: aborted runs, end markers. So
- * nothing of it is left behind by who dies here. */
+/* Moves the branch over aborted runs and end markers, which no consumer has to hold:
+ * a consumer that dies here leaves nothing behind. */
 bool consumer_pass_over(shmring_consumer *m, uint64_t seen, uint64_t end, bool marker)
 {
 	bool moved = move_taken(m, seen, end);
@@ -72,9 +73,9 @@ bool consumer_pass_over(shmring_consumer *m, uint64_t seen, uint64_t end, bool m
 	return moved;
 }
 
-/* The branch stands before an end marker that goes up to `end`. False: lost a race.
- * Else the branch is behind it, or, where this consumer takes ends as messages,
- * still before it, and *as_message is true. */
+/* Passes an end marker that goes up to `end`. False: lost a race. Else the branch is
+ * behind the marker, or, if this consumer takes ends as messages, still before it,
+ * and *as_message is true. */
 bool consumer_at_end(shmring_consumer *m, uint64_t seen, uint64_t end, uint64_t limit, bool *as_message)
 {
 	*as_message = m->takes_ends;
@@ -90,16 +91,16 @@ bool consumer_at_end(shmring_consumer *m, uint64_t seen, uint64_t end, uint64_t 
 	return true;
 }
 
-/* The end marker is this consumer's now, as a message: it need not be told. */
+/* This consumer has taken the end marker as a message: it need not report the end. */
 void consumer_has_end(shmring_consumer *m)
 {
 	store_relaxed(&m->heard, m->found);
 	wake_branches(m->ring, UINT64_C(1) << m->branch_index);
 }
 
-/* Is there an end that this consumer is to be told of, where the branch stands at
- * `t`? Of the last one not before the branch is behind it: who has announced that
- * may be dead, and then it is passed first. */
+/* Does this consumer have an end to report while the branch stands at `t`? It reports
+ * the last one only when the branch is behind it: the consumer that counted the end
+ * may be dead, and then the marker is passed first. */
 bool consumer_is_ended(const shmring_consumer *m, uint64_t t)
 {
 	uint64_t untold = load_relaxed(&m->branch->taken.ends) - load_relaxed(&m->heard);
@@ -107,9 +108,9 @@ bool consumer_is_ended(const shmring_consumer *m, uint64_t t)
 	return untold > 1 || (untold == 1 && t >= ENDED_AT(load_relaxed(&m->branch->taken.ended)));
 }
 
-/* Does the branch stand at an end while there is something that the dead held? That
- * comes first: what lies behind is nothing to take yet, or the next try would find the
- * same at once. */
+/* Does the branch stand at an end while leases of the dead wait? These come first:
+ * messages behind the end are not to be taken yet, or the next try would find the same
+ * at once. */
 bool end_has_to_wait(const shmring_consumer *m)
 {
 	const struct branch *b = m->branch;
@@ -130,8 +131,8 @@ bool end_has_to_wait(const shmring_consumer *m)
 						      load_relaxed(&m->ring->cursors->floor_next.v) > seen >> 8);
 }
 
-/* A new consumer has heard of all ends so far. Markers that follow an end which the branch
- * has passed, and belong to it, are passed too. */
+/* A new consumer does not report the ends so far. Markers that belong to an end which the
+ * branch has passed are passed too. */
 void consumer_begins(shmring_consumer *m)
 {
 	struct branch *b = m->branch;

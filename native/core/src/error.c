@@ -15,21 +15,21 @@ const char *shmring_error_message(void)
 	return text;
 }
 
-/* For what is no error: a text of its own, so that no earlier error's is read as this one's. */
+/* Sets the text of an answer, so that no earlier error's text is taken for it. */
 int not_now(int status)
 {
 	switch (status) {
 	case SHMRING_UNAVAILABLE:
-		text = "nothing to be had now: the ring is full or empty, or the seat is free";
+		text = "nothing available now: the ring is full or empty, or the seat is free";
 		break;
 	case SHMRING_CONTENDED:
 		text = "another process was faster: try again";
 		break;
 	case SHMRING_ENDED:
-		text = "the stream has ended: the next take goes on behind the end marker";
+		text = "the stream has ended: the next take continues after the end marker";
 		break;
 	case SHMRING_AGAIN:
-		text = "the wait's slice is over, or a signal came: look, and wait again";
+		text = "the wait's time slice is over, or a signal came: wait again";
 		break;
 	case SHMRING_TIMEOUT:
 		text = "the wait's time is over";

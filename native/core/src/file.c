@@ -17,7 +17,7 @@ enum { NAME_MAX_BYTES = 200 };
 
 static_assert(sizeof NAMED + NAME_MAX_BYTES <= SHMRING_PATH_BYTES, "room for every name");
 
-/* What messages call the ring: its name if it has one, else its file's. */
+/* The ring's name in messages: its own if it has one, else its file's. */
 const char *base_name(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -51,8 +51,8 @@ static uint64_t round_up(uint64_t n, uint64_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
-/* Derives every offset from the sizes: the only place that lays regions out,
- * so a header is right exactly if it says what this function says. */
+/* Derives every offset from the sizes. No other code lays regions out, so a header
+ * is right exactly if it agrees with this function. */
 void lay_out(struct header *h)
 {
 	uint64_t page = h->page_bytes;
@@ -84,7 +84,7 @@ uint32_t header_crc(const struct header *h)
 
 #define HUGE_PAGE (UINT64_C(1) << 21)
 
-/* Wishes: the ring works without. */
+/* Hints: the ring works without them. */
 void advise(void *address, size_t bytes, uint32_t options)
 {
 	if (options & OPT_HUGE_PAGES)

@@ -1,6 +1,6 @@
-/* A claim that is filled from a file, by the kernel and through no mapping: a
- * handle that has just attached would pay a page fault for each page of the
- * claim, which costs twice what the copy does. */
+/* The kernel fills a claim from a file, without the mapping: a handle that has just
+ * attached would have a page fault for each page of the claim, which takes twice as
+ * long as the copy. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -14,7 +14,7 @@ static bool is_refusal(int error)
 }
 
 /* As copy_file_range(2), from fd into the slots at `to`; through their mapping
- * where file systems cannot do it. */
+ * if the file systems cannot do it. */
 static ssize_t copy_some(const shmring *r, uint8_t *to, int fd, off_t from, size_t n)
 {
 	uint64_t slots_bytes = r->capacity * SLOT_BYTES;

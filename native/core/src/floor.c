@@ -1,13 +1,13 @@
 /* What may be overwritten.
  *
  * floor is the lowest sequence still held: producers may claim up to
- * floor + capacity, and nobody else decides what may be overwritten. It only
- * grows. Whoever wants it higher computes F, the least of what the gating
- * branches have released, and moves the floor in two steps:
+ * floor + capacity, and nothing else decides what may be overwritten. It only
+ * grows. A process that wants it higher computes F, the minimum of what the gating
+ * branches have released, and moves the floor in these steps:
  *
  *   1. floor_next = max(floor_next, F); barrier
- *   2. look at all branches and holds again, unless no branch has come since
- *      and none drops the oldest; F' = min(F, what they say)
+ *   2. read all branches and holds again, unless no branch has come since
+ *      and none drops the oldest; F' = min(F, their minimum)
  *   3. floor = max(floor, F')
  *
  * A newcomer (a branch that subscribes at the floor, or a consumer of a branch
@@ -37,7 +37,7 @@ uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 		description = load_acquire(&c->description);
 		run = description_run(description);
 		if (run == 0 || run > r->capacity)
-			break; /* damaged: whoever reads it will say so */
+			break; /* damaged: its reader reports it */
 		if (description_flags(description) & FLAG_ONES && at + run > target)
 			return target;
 		at += run;
@@ -45,10 +45,10 @@ uint64_t walk_runs(const shmring *r, uint64_t from, uint64_t target)
 	return at;
 }
 
-/* Everything below has been released by the branch. Never too high; it may
- * lag, and two calls may see it go back a little (a take that failed).
- * Where holds alone count, those of the dead do not: nobody reads there, and
- * who adopts from them announces himself first (adopt.c). */
+/* The branch has released everything below this sequence. It is never too high; it
+ * may lag, and two calls may see it go back a little (a take that failed). If only
+ * holds count, those of the dead do not: nobody reads there, and an adopter announces
+ * itself first (adopt.c). */
 uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_only)
 {
 	for (int attempt = 0; attempt < 16; attempt++) {
@@ -56,8 +56,8 @@ uint64_t branch_released(const shmring *r, const struct branch *b, bool holds_on
 		uint64_t taken = load_acquire(&b->taken.v);
 		uint64_t low = holds_only ? NONE : taken >> 8;
 
-		/* Holds after taken: a consumer's hold is stored before its take
-		 * moves `taken`, so who sees the take sees the hold. */
+		/* Holds are read after `taken`: a consumer stores its hold before its take
+		 * moves `taken`, so a reader that sees the take sees the hold. */
 		for (uint32_t word = 0; word * 64 < r->seat_count; word++) {
 			uint64_t consumers = load_acquire(&b->d.consumers[word]);
 
@@ -95,8 +95,8 @@ uint64_t upstream_released(const shmring *r, uint64_t upstream)
 	return low;
 }
 
-/* The least that anybody holds back. *soft: no reliable branch, or one that may
- * drop_oldest, so that overwriting must be decided; *drops_oldest: one of the latter. */
+/* The lowest sequence that any branch holds. *soft: there is no reliable branch, or a
+ * branch drops the oldest, so that overwriting must be decided; *drops_oldest: the latter. */
 static uint64_t gate(const shmring *r, bool *soft, bool *drops_oldest)
 {
 	uint64_t active = load_acquire(&r->cursors->graph.active);
@@ -115,7 +115,7 @@ static uint64_t gate(const shmring *r, bool *soft, bool *drops_oldest)
 	return low;
 }
 
-/* Does nobody hold back what lies below `sequence`? */
+/* Is everything below `sequence` released by all? */
 bool everybody_released(const shmring *r, uint64_t sequence)
 {
 	bool soft, drops_oldest;
@@ -124,7 +124,7 @@ bool everybody_released(const shmring *r, uint64_t sequence)
 }
 
 /* No branch holds producers back: then they wait for each other's publications,
- * about which nobody tells them. */
+ * without a wake-up. */
 bool nobody_gates(const shmring *r)
 {
 	for (uint64_t m = load_relaxed(&r->cursors->graph.active); m; m &= m - 1)
@@ -141,7 +141,7 @@ static void raise_to(uint64_t *word, uint64_t value)
 		;
 }
 
-/* Tries to raise the floor to `need` or beyond; returns where it stands. */
+/* Tries to raise the floor to `need` or beyond; returns the floor. */
 uint64_t floor_advance(shmring *r, uint64_t need)
 {
 	struct cursors *c = r->cursors;

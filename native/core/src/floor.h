@@ -11,7 +11,7 @@ uint64_t floor_advance(shmring *ring, uint64_t need);
 bool nobody_gates(const shmring *ring);
 bool everybody_released(const shmring *ring, uint64_t sequence);
 
-/* Its position holds nobody back, only what its consumers hold does. */
+/* Only the holds of its consumers gate; its position does not. */
 static inline bool gates_by_holds_only(const struct branch *branch)
 {
 	return load_relaxed(&branch->d.options) & BRANCH_DROP_OLDEST ||

@@ -38,8 +38,8 @@ static int check_upstream(const shmring *r, uint64_t upstream)
 	return SHMRING_OK;
 }
 
-/* The claim word, or the oldest open claim below it: from a place beyond that
- * the floor would move into slots that are still being filled. */
+/* The claim word, or the oldest open claim below it: a branch placed beyond that would
+ * let the floor move into slots that are still being filled. */
 static uint64_t lowest_hole(const shmring *r, uint64_t claim)
 {
 	uint64_t at = claim;
@@ -53,19 +53,20 @@ static uint64_t lowest_hole(const shmring *r, uint64_t claim)
 	return at;
 }
 
-/* A row of a batch that is not published yet may have its number already. By the seat that
- * wrote it: its claims only go up, so that what it has written from its intent on lies inside. */
+/* A row of a batch that is not published yet may have its number already. The seat that wrote
+ * it decides: its claims only go up, so everything that it has written from its intent on lies
+ * in its open claim. */
 static bool lies_in_open_claim(const shmring *r, uint64_t sequence)
 {
 	uint8_t seat = description_seat(load_relaxed(&control_at(r, sequence)->description));
-	/* Relaxed: whoever sees a number sees this intent, or what came after it. */
+	/* Relaxed: a reader that sees a number sees this intent, or a later value. */
 	uint64_t lo = seat < r->seat_count ? load_relaxed(&r->seats[seat].intent.lo) : NONE;
 
 	return lo <= sequence && is_hole(r, lo);
 }
 
-/* Behind the last message below `claim` that is published. By the entries: what a seat says of
- * a claim may be of one that it is about to lose, and longer than the one that won. */
+/* The sequence behind the last published message below `claim`, found by the entries: the claim in
+ * a seat may be one that it is about to lose, and longer than the one that won. */
 static uint64_t behind_published(const shmring *r, uint64_t claim)
 {
 	uint64_t at = claim;
@@ -75,9 +76,9 @@ static uint64_t behind_published(const shmring *r, uint64_t claim)
 	return at && claim - at < r->capacity ? walk_runs(r, at - 1, at) : at;
 }
 
-/* Places a new branch. Its bit in `active` is set while it stands at the
- * floor; from then on the floor passes it at most once, by an advance that had
- * looked at the branches before: floor_next shows that (floor.c). */
+/* Places a new branch. Its bit in `active` is set while it stands at the floor.
+ * From then on the floor passes it at most once, by an advance that had read the
+ * branches before: floor_next shows that (floor.c). */
 static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o)
 {
 	struct cursors *c = r->cursors;
@@ -89,7 +90,7 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 
 	store_release(&b->taken.v, at << 8 | NOBODY);
 	fetch_or_seq_cst(&c->graph.active, bit(id));
-	fetch_add_seq_cst(&c->graph.changes, 1); /* last: who has seen it sees the bit */
+	fetch_add_seq_cst(&c->graph.changes, 1); /* last: a reader that sees it sees the bit */
 	heavy_barrier(r->asymmetric); /* pairs with the barrier in floor_advance() */
 	next = load_acquire(&c->floor_next.v);
 	if (next > at)
@@ -97,16 +98,16 @@ static int place(shmring *r, uint32_t id, const struct shmring_branch_options *o
 	if (o->start == SHMRING_AT_SEQUENCE) {
 		if (o->sequence > load_relaxed(&c->claim.v)) {
 			fetch_and_seq_cst(&c->graph.active, ~bit(id));
-			wake_producers(r); /* for a moment it held them */
+			wake_producers(r); /* the branch held them for a moment */
 			return fail(SHMRING_E_INVALID,
 				    "ring \"%s\": sequence %llu lies ahead of the producers (%llu)", r->name,
 				    (unsigned long long)o->sequence,
 				    (unsigned long long)load_relaxed(&c->claim.v));
 		}
-		/* Up to a hole: beyond it nothing would keep the floor from passing the
-		 * hole. One with drop_oldest keeps the floor from nothing at all, so that
-		 * what a walk reads here may be overwritten. Its first take walks, under
-		 * a hold (consumer.c). */
+		/* Up to a hole: beyond it nothing would keep the floor from passing the hole.
+		 * A branch with drop_oldest does not hold the floor at all, so that entries
+		 * that a walk reads here may be overwritten. Its first take walks, under a
+		 * hold (consumer.c). */
 		if (!o->drop_oldest)
 			at = walk_runs(r, at, o->sequence);
 	}
@@ -169,7 +170,7 @@ int subscribe_locked(shmring *r, const char *name, const struct shmring_branch_o
 		return status;
 	graph_repair(r);
 	if (shmring_find_branch(r, name, id) == SHMRING_OK) {
-		recover_dead_seats(r); /* an ephemeral one of the dead makes way */
+		recover_dead_seats(r); /* this drops ephemeral branches of the dead */
 		if (is_active(r, *id))
 			return joining ? join_existing(r, *id, name) : SHMRING_OK;
 	}
@@ -209,7 +210,7 @@ static int admin_enter_writable(shmring *r)
 	if (status)
 		return status;
 	status = admin_enter(r);
-	/* Whoever dies over the graph must leave a dead seat behind. */
+	/* A process that dies while it changes the graph must leave a dead seat behind. */
 	if (!status && load_relaxed(&r->seat) == NOBODY) {
 		status = handle_seat(r);
 		if (status)
@@ -259,8 +260,8 @@ static bool reaches(const shmring *r, uint64_t from, uint32_t target)
 	return false;
 }
 
-/* Gives branch `id` other upstreams: those it has and `more`, without `less`.
- * One at a time, so that none of several who build a graph is lost. */
+/* Changes the upstreams of branch `id`: adds `more` and removes `less`. One change at
+ * a time, so that no change is lost when several processes build a graph. */
 static int change_locked(shmring *r, uint32_t id, uint64_t more, uint64_t less)
 {
 	uint64_t before, after;

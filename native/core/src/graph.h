@@ -4,7 +4,7 @@
 
 #include "handles.h"
 
-/* Wants the admin lock held. */
+/* The caller holds the admin lock. */
 int subscribe_locked(shmring *ring, const char *name, const struct shmring_branch_options *options, bool joining,
 		     uint32_t *id);
 

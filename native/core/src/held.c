@@ -1,4 +1,4 @@
-/* Reading what is held: messages one by one, rows side by side, and how far one may go. */
+/* Reading messages that are held: one by one, as rows side by side, and how far reading may go. */
 #include "cells.h"
 #include "error.h"
 #include "floor.h"
@@ -13,7 +13,7 @@ int shmring_read(const shmring *r, uint64_t *position, uint64_t end, struct shmr
 	const struct control *c = control_at(r, at);
 	struct entry e;
 
-	/* Here: there is a message, and it has no checksum. */
+	/* The common case: there is a message, and it has no checksum. */
 	if (__builtin_expect(at >= end || !shows(c, at) || !entry_is_plain(r, c, at, &e) || e.next > end ||
 				 e.flags & FLAG_CHECKSUM,
 			     0))

@@ -1,7 +1,7 @@
-/* Who holds up a full ring or an empty branch, in words, for the errors that say so.
+/* Describes who holds up a full ring or an empty branch, for the texts of errors.
  *
- * This reader takes part in nothing and changes nothing: what it says was true of each
- * word when it looked at that word. Nobody calls it before an error is made.
+ * This code only reads: its description was true of each word when it read that word.
+ * It is called only to make an error.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static void name_of_seat(const shmring *r, uint32_t seat, char *name)
 	name_load(name, r->seats[seat].id.name, SHMRING_NAME_BYTES);
 }
 
-/* Since when the message at `sequence` is there; -1 where nobody can say. */
+/* The age of the message at `sequence`; -1 if it is unknown. */
 static int64_t age_of(const shmring *r, uint64_t sequence)
 {
 	uint64_t time = is_published(r, sequence) ? load_relaxed(&control_at(r, sequence)->time) : 0;
@@ -36,7 +36,7 @@ static void blame_seat(const shmring *r, uint32_t seat, struct shmring_holder *h
 	name_of_seat(r, seat, h->name);
 }
 
-/* The producer whose open claim `sequence` lies in. */
+/* Finds the producer whose open claim contains `sequence`. */
 static bool blame_claim(const shmring *r, uint64_t sequence, struct shmring_holder *h)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++) {
@@ -53,8 +53,8 @@ static bool blame_claim(const shmring *r, uint64_t sequence, struct shmring_hold
 	return false;
 }
 
-/* Why branch `id` has released no more than up to `released`. What an orphan holds is
- * for the branch's consumers to take again: they are to blame, or that there is none. */
+/* Finds why branch `id` has not released more than up to `released`. The branch's consumers
+ * have to take the leases of an orphan: they are to blame, or their absence. */
 static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struct shmring_holder *h)
 {
 	const struct branch *b = &r->cursors->branch[id];
@@ -84,7 +84,7 @@ static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struc
 		(void)blame_claim(r, released, h);
 }
 
-/* Of `mask`, the branch that has released least; where several have, one that follows none of those. */
+/* The branch of `mask` that has released least; of several, one that follows none of the others. */
 static uint64_t slowest(const shmring *r, uint64_t mask, uint32_t *id)
 {
 	uint64_t least = NONE;
@@ -131,7 +131,7 @@ int shmring_find_holder(const shmring *r, struct shmring_holder *h)
 	if (least != NONE) {
 		blame_branch(r, id, least, h);
 	} else {
-		/* Nobody holds a place: only a claim that stays open is in the producers' way. */
+		/* No branch holds the ring: only an open claim blocks the producers. */
 		h->sequence = load_acquire(&r->cursors->floor.v);
 		h->sequence = walk_runs(r, h->sequence, h->sequence + r->capacity);
 		if (!blame_claim(r, h->sequence, h))
@@ -208,7 +208,7 @@ static void say_holder(struct text *t, const shmring *r, const struct shmring_ho
 		    slots, r->name, h->branch_name);
 		break;
 	default:
-		say(t, "nobody holds it up any more");
+		say(t, "nothing holds it up any more");
 	}
 }
 
@@ -279,7 +279,7 @@ void shmring_explain_empty(const shmring_consumer *m, char *text, size_t size)
 	}
 }
 
-/* Who has most of the seats: for the error that there is none left. */
+/* The process with most of the seats: for the error that none is left. */
 void explain_seats(const shmring *r, char *text, size_t size)
 {
 	struct text t = {text, size};

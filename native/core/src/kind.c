@@ -1,6 +1,6 @@
-/* Which kinds may be published. Readers believe the kind before they look at the
- * bytes: an aborted claim is stepped over, an end marker ends their iteration, and
- * readers of record batches parse what calls itself one. */
+/* Which kinds may be published. Readers trust the kind before they read the bytes:
+ * they step over an aborted claim, end their iteration at an end marker, and parse
+ * messages that are marked as record batches. */
 #include <string.h>
 
 #include "error.h"
@@ -47,7 +47,7 @@ int kind_check_reserved(const shmring *r, uint8_t kind, const uint8_t *data, uin
 	}
 	if (!is_encapsulated(data, length))
 		return fail(SHMRING_E_INVALID,
-			    "ring \"%s\": kind %d must be an Arrow IPC message, and these %llu bytes are none; "
+			    "ring \"%s\": kind %d must be an Arrow IPC message, and these %llu bytes are not; "
 			    "write record batches with an Arrow writer, or mark the message with %d to 255",
 			    r->name, kind, (unsigned long long)length, SHMRING_KIND_USER);
 	return SHMRING_OK;

@@ -6,7 +6,7 @@
 
 int kind_check_reserved(const shmring *ring, uint8_t kind, const uint8_t *data, uint64_t length);
 
-/* Numbers that are the users' own, and bytes, need no look at the message. */
+/* Users' own numbers, and bytes, need no check of the message. */
 static inline bool kind_is_reserved(uint8_t kind)
 {
 	return (uint8_t)(kind - 1) < SHMRING_KIND_USER - 1;

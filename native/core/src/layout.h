@@ -105,7 +105,7 @@ enum branch_option {
 	BRANCH_EXCLUSIVE = 1, /* one consumer (SC) */
 	BRANCH_EPHEMERAL = 2, /* dropped with its last consumer */
 	BRANCH_DROP_OLDEST = 4, /* does not gate; loses the oldest */
-	BRANCH_LATER = 8, /* was placed before `first`; what lies between is passed over */
+	BRANCH_LATER = 8, /* was placed before `first`; messages between are passed over */
 };
 
 struct branch_descriptor {
@@ -117,7 +117,7 @@ struct branch_descriptor {
 	uint32_t orphans; /* seats of the dead whose leases await adoption */
 	uint32_t moves; /* counts leases moved between seats, see branch_released() */
 	char name[NAME_BYTES - 8];
-	uint64_t first; /* where the branch begins: all below was never its own */
+	uint64_t first; /* where the branch begins: messages below were never its own */
 };
 
 struct branch {
@@ -128,8 +128,9 @@ struct branch {
 	union {
 		struct {
 			uint64_t v; /* next sequence << 8 | seat of the last taker */
-			uint64_t ended; /* behind the last end that it has come to << 8 | ends modulo 256 */
-			uint64_t ends; /* how many it has come to */
+			uint64_t
+			    ended; /* sequence behind the last end that it has reached << 8 | ends modulo 256 */
+			uint64_t ends; /* number of ends that it has reached */
 		} taken;
 		uint8_t taken_pad[CELL];
 	};
@@ -160,7 +161,7 @@ struct cursors {
 		} producers;
 		uint8_t producers_pad[CELL];
 	};
-	union cell64 look; /* when somebody last looked for the dead, and how many slept then */
+	union cell64 look; /* time of the last look for the dead, and the sleepers at that time */
 	uint8_t spare[CELL];
 	struct branch branch[BRANCHES];
 };
@@ -187,9 +188,9 @@ struct range {
 	uint64_t hi;
 };
 
-/* take_end: where the take ends << 7 | branch << 1 | 1 while it is pending. The
- * branch is there because a seat may serve another one by the time somebody
- * confirms the take of its former owner. */
+/* take_end: where the take ends << 7 | branch << 1 | 1 while it is pending. It has the
+ * branch because the seat may serve another branch by the time when the take of its
+ * former owner is confirmed. */
 #define ADOPT_AWAY UINT64_C(256) /* in adopt_from: the lease is being moved to that seat */
 #define TAKE_PENDING UINT64_C(1)
 #define TAKE_WORD(end, branch) ((end) << 7 | (uint64_t)(branch) << 1)
@@ -200,7 +201,7 @@ struct range {
 #define LOOK_TIME(word) ((word) & ~UINT64_C(255))
 #define LOOK_SLEEPERS(word) ((word) & 255)
 
-/* `taken` and `take_end` hold sequences beside other bits. */
+/* `taken` and `take_end` hold other bits besides sequences. */
 #define MAX_SEQUENCE (UINT64_C(1) << 56)
 
 struct seat_counters {
@@ -250,7 +251,7 @@ struct seat {
 	union {
 		struct {
 			struct seat_counters counters;
-			uint32_t waits; /* how the owner waits just now: enum seat_wait */
+			uint32_t waits; /* how the owner waits now: enum seat_wait */
 		};
 		uint8_t counters_pad[CELL];
 	};
@@ -293,7 +294,7 @@ struct control {
 	};
 };
 
-/* Lock bytes beside the seats' own. */
+/* Lock bytes besides those of the seats. */
 #define DRAFT_LOCK_OFFSET 0 /* the ring is being made, under the name of a draft */
 #define ADMIN_LOCK_OFFSET 8 /* joins, leaves, subscriptions, recovery: one at a time */
 

@@ -1,23 +1,23 @@
-/* Lock bytes: who holds them, who asks for them, and what becomes of them at fork.
+/* Lock bytes: how they are held and tested, and what happens to them at fork.
  *
  * The kernel drops a lock with the last reference to the open file description
- * that has it. A descriptor is a bad reference to stand on: other code of this
- * process may close every number it finds (daemons, test runners), the number
- * is then another file's, and children inherit it. A mapped page refers to the
- * description as well; nobody unmaps what is not his, and MADV_DONTFORK keeps
- * the page from children. Hence:
+ * that has it. A descriptor is a bad reference: other code of this process may
+ * close every number that it finds (daemons, test runners), the number is then
+ * another file's, and children inherit it. A mapped page refers to the
+ * description as well; no code unmaps pages of other code, and MADV_DONTFORK
+ * keeps the page from children. Hence:
  *
  * - A seat's byte is locked on a description of its own that has a page and, as
  *   soon as that is there, no descriptor. The lock ends with the page.
- * - A handle has one descriptor, to ask and for the admin lock. It may be lost
- *   at any instant. What was locked through it stays locked by its page.
+ * - A handle has one descriptor, to test locks and for the admin lock. It may be
+ *   lost at any instant. Bytes that were locked through it stay locked by its page.
  * - A descriptor is ours if its file is the ring's and its position is the one
  *   that was drawn when it was opened (nothing reads or writes at it). Numbers
  *   once lost do not come back: ours after a question, ours during it.
  *
- * What is left: a number that is closed and used again by another thread between
- * a look and the system call that follows. An answer is then not believed; but
- * a lock, a position or a close may for once fall on the other file.
+ * One race is left: another thread closes a number and uses it again between our
+ * check and the system call that follows. An answer is then not believed; but a
+ * lock, a position or a close may affect the other file once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,13 +40,13 @@
 struct lock_file {
 	uint64_t descriptor; /* the position of its description << 32 | its number */
 	void *page; /* mapped from that description */
-	pthread_mutex_t section; /* the admin byte does not part threads; guards what is above */
+	pthread_mutex_t section; /* the admin byte does not separate threads; guards the fields above */
 	dev_t device;
 	ino_t inode;
 	int flags;
 	char *path; /* absolute */
-	shmring *ring; /* whose it is; NULL: nobody's for long */
-	bool given_up; /* this process has waited for the admin byte in vain, and not had it since */
+	shmring *ring; /* the handle to which it belongs; NULL: none, it is short-lived */
+	bool given_up; /* this process has waited for the admin byte in vain, and has not got it since */
 	struct lock_file *next;
 };
 
@@ -71,7 +71,7 @@ void unlock_byte(int fd, off_t offset)
 
 enum answer { NOT_TOLD, UNLOCKED, LOCKED };
 
-/* Would a lock of this type meet another description's? */
+/* Would a lock of this type conflict with that of another description? */
 static enum answer ask(int fd, off_t offset, struct flock *lock, short type)
 {
 	*lock = (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = offset, .l_len = 1};
@@ -80,7 +80,7 @@ static enum answer ask(int fd, off_t offset, struct flock *lock, short type)
 	return lock->l_type == F_UNLCK ? UNLOCKED : LOCKED;
 }
 
-/* The admin byte was not to be had. */
+/* The error when the admin byte cannot be locked. */
 int fail_admin_taken(int fd, const char *name)
 {
 	struct flock lock;
@@ -93,16 +93,17 @@ int fail_admin_taken(int fd, const char *name)
 			    name);
 	if (lock.l_pid > 0) /* only locks that belong to a process say so */
 		snprintf(who, sizeof who, " of process %d", (int)lock.l_pid);
-	return fail(SHMRING_CONTENDED,
-		    "ring \"%s\": a read lock%s on its file lets nobody join, leave or recover; who may read the "
-		    "file can do that: end the holder, or give nobody else the right to read (mode 0600 or 0660)",
-		    name, who);
+	return fail(
+	    SHMRING_CONTENDED,
+	    "ring \"%s\": a read lock%s on its file lets nobody join, leave or recover; any user who may read the "
+	    "file can set one: end the holder, or give no other user the right to read (mode 0600 or 0660)",
+	    name, who);
 }
 
 /* --- descriptions ------------------------------------------------------------------ */
 
-/* Where a standard stream is closed, as daemons have it, its number is the next to be
- * given, and what a library then logs would be written into the ring. */
+/* If a standard stream is closed, as in daemons, the next file would get its number, and
+ * a library's log output would go into the ring. */
 int open_above_standard(const char *path, int flags)
 {
 	int fd = open(path, flags, 0600);
@@ -154,7 +155,7 @@ static void close_if_ours(const struct lock_file *f, uint64_t descriptor)
 	errno = error;
 }
 
-/* Makes a description just opened known again, and maps its page. */
+/* Marks a new description, so that it is recognised later, and maps its page. */
 static bool describe(const struct lock_file *f, int fd, uint64_t *descriptor, void **page)
 {
 	uint32_t position;
@@ -174,8 +175,8 @@ static bool describe(const struct lock_file *f, int fd, uint64_t *descriptor, vo
 	return false;
 }
 
-/* One more description of the file: by the descriptor while it is ours, which
- * needs no name, or else by the name. */
+/* Opens one more description of the file: by the descriptor while it is ours, which
+ * needs no name, or else by name. */
 static bool open_again(const struct lock_file *f, uint64_t *descriptor, void **page)
 {
 	uint64_t old = load_acquire(&f->descriptor);
@@ -252,8 +253,8 @@ static char *absolute(const char *path)
 	return resolved ? resolved : strdup(path);
 }
 
-/* Opens and remembers the file in one step, so that no child forked meanwhile
- * keeps it open: what is locked through it would outlive this process. */
+/* Opens and records the file in one step, so that no child forked meanwhile keeps
+ * it open: locks that were set through it would outlive this process. */
 struct lock_file *lock_file_open(shmring *ring, const char *path, int flags)
 {
 	static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -309,9 +310,9 @@ void lock_file_close(struct lock_file *f)
 	free(f);
 }
 
-/* The same in a child. It has no page, and something else may lie there. Where no fork
- * handler has seen it (clone, _Fork), another thread of the parent may have been at a
- * lock when it was made, malloc's or this file's: nothing is locked here, nor freed. */
+/* The same in a child, which does not have the page; other memory may lie there. If no
+ * fork handler has seen the child (clone, _Fork), another thread of the parent may have
+ * held a lock at that moment, malloc's or this file's: so this neither locks nor frees. */
 void lock_file_forget(struct lock_file *f)
 {
 	close_if_ours(f, f->descriptor);
@@ -326,7 +327,7 @@ int lock_file_number(const struct lock_file *f)
 	return is_ours(f, descriptor) ? number_of(descriptor) : -1;
 }
 
-/* By which name the file can be opened again. */
+/* Sets the name by which the file can be opened again. */
 void lock_file_name(struct lock_file *f, const char *path)
 {
 	char *name = absolute(path);
@@ -337,7 +338,7 @@ void lock_file_name(struct lock_file *f, const char *path)
 	pthread_mutex_unlock(&files_lock);
 }
 
-/* In the section, with nothing locked that anybody counts on. */
+/* Called in the section, while no lock is held that others rely on. */
 static bool find_again(struct lock_file *f)
 {
 	uint64_t descriptor;
@@ -348,7 +349,7 @@ static bool find_again(struct lock_file *f)
 	found = open_again(f, &descriptor, &page);
 	unmap_page(f->page);
 	f->page = found ? page : NULL;
-	/* Pairs with the acquire of who asks outside of the section. */
+	/* Pairs with the acquire of readers outside of the section. */
 	store_release(&f->descriptor, found ? descriptor : LOST);
 	pthread_mutex_unlock(&files_lock);
 	return found;
@@ -365,14 +366,14 @@ static int lock_in_section(struct lock_file *f)
 			if (is_ours(f, f->descriptor))
 				return locked ? SHMRING_OK : SHMRING_CONTENDED;
 		}
-		/* Drops what may have been locked, too. A new descriptor may be closed as well. */
+		/* This also drops a lock that may have been set. A new descriptor may be closed as well. */
 		if (!find_again(f) && errno != EBADF)
 			return fail_lost(f);
 	}
 	return SHMRING_CONTENDED;
 }
 
-/* What one handle of this process learns of the byte, all that have the file know. */
+/* Tells all handles of this process that have the file whether the byte was waited for in vain. */
 static void set_given_up(const struct lock_file *of, bool given_up)
 {
 	pthread_mutex_lock(&files_lock);
@@ -419,29 +420,29 @@ void lock_file_leave(struct lock_file *f)
 
 /* --- seats' bytes ------------------------------------------------------------------- */
 
-/* Is the byte locked for writing, as far as this process is told? */
+/* Is the byte locked for writing, as far as this process can know? */
 bool lock_file_locked(struct lock_file *f, off_t offset)
 {
 	for (int attempt = 0; attempt < 2; attempt++) {
 		uint64_t descriptor = load_acquire(&f->descriptor);
 		struct flock lock;
-		/* Who may only read can lock for reading, and lives or dies as he likes. */
+		/* A user who may only read can lock for reading; such locks do not count. */
 		enum answer answer = ask(number_of(descriptor), offset, &lock, F_RDLCK);
 
 		if (answer == LOCKED)
 			return true;
 		if (answer == UNLOCKED && is_ours(f, descriptor)) /* after the question, see above */
 			return false;
-		if (pthread_mutex_trylock(&f->section)) /* by this very thread, perhaps */
+		if (pthread_mutex_trylock(&f->section)) /* perhaps this very thread holds it */
 			break;
 		if (!is_ours(f, f->descriptor))
 			(void)find_again(f);
 		pthread_mutex_unlock(&f->section);
 	}
-	return true; /* not being told is no proof of death */
+	return true; /* an unknown answer is no proof of death */
 }
 
-/* Locks a byte for as long as *page is mapped. UNAVAILABLE: somebody else has it. */
+/* Locks a byte for as long as *page is mapped. UNAVAILABLE: another handle has it. */
 int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 {
 	uint64_t descriptor = load_acquire(&f->descriptor);

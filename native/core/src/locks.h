@@ -1,4 +1,4 @@
-/* Lock bytes: who holds them. */
+/* Lock bytes: how they are held and tested. */
 #ifndef SHMRING_LOCKS_H
 #define SHMRING_LOCKS_H
 
@@ -19,7 +19,7 @@ void lock_file_forget(struct lock_file *file);
 void lock_file_name(struct lock_file *file, const char *path);
 int lock_file_number(const struct lock_file *file); /* -1: lost */
 bool lock_file_is(const struct lock_file *file, int fd);
-bool lock_file_given_up(const struct lock_file *file); /* somebody here has waited for the admin byte in vain */
+bool lock_file_given_up(const struct lock_file *file); /* this process has waited for the admin byte in vain */
 void lock_file_give_up(const struct lock_file *file);
 int lock_file_enter(struct lock_file *file);
 void lock_file_leave(struct lock_file *file);

@@ -1,8 +1,8 @@
-/* A living consumer hands back what it holds: docs/protocol.md, P7.
+/* A living consumer hands messages back: docs/protocol.md, P7.
  *
- * An adoption the other way round. The lease is recorded in an orphan of the
- * branch before it is struck here, and adopt_from says so in between: should
- * this process die, recovery keeps exactly one of the two. */
+ * This is an adoption in the other direction. The lease is recorded in an orphan of
+ * the branch before it is struck here, and adopt_from marks the time between: if this
+ * process dies, recovery keeps exactly one of the two. */
 #include <limits.h>
 
 #include "adopt.h"
@@ -15,14 +15,14 @@
 #include "takes.h"
 #include "wake.h"
 
-/* Where a lease goes: decided once, whatever is scribbled over the seat meanwhile. */
+/* The destination of a lease; it is decided once, even if the seat is overwritten meanwhile. */
 struct place {
 	uint32_t seat; /* NOBODY: there is none */
 	uint32_t entry;
 	enum { GROW_DOWN, GROW_UP, NEW_RANGE, NEW_ORPHAN } how;
 };
 
-/* Grows a range that ends or begins there, or takes a free entry. */
+/* Finds a range to grow at its end or beginning, or a free entry. */
 static bool has_room(const struct seat *orphan, uint64_t lo, uint64_t hi, struct place *place)
 {
 	struct range known[LEASES];
@@ -46,7 +46,7 @@ static void orphan_record(struct seat *orphan, const struct place *place, uint64
 {
 	struct range *range = &orphan->range[place->entry];
 
-	/* Not above the lowest range at any time. */
+	/* It is never above the lowest range. */
 	if (lo < load_relaxed(&orphan->lease.hold))
 		store_release(&orphan->lease.hold, lo);
 	crash_order();
@@ -57,8 +57,8 @@ static void orphan_record(struct seat *orphan, const struct place *place, uint64
 		store_relaxed(&range->lo, lo);
 }
 
-/* An orphan that has room, so that many who hand back do not take all seats; or
- * a free seat; or NOBODY. */
+/* Finds an orphan with room, so that many nacks do not take all seats; or a free
+ * seat; or NOBODY. */
 static struct place find_orphan(shmring *r, uint32_t branch, uint64_t lo, uint64_t hi)
 {
 	struct place found = {.seat = NOBODY, .how = NEW_ORPHAN}, orphan;
@@ -76,7 +76,7 @@ static struct place find_orphan(shmring *r, uint32_t branch, uint64_t lo, uint64
 	return found;
 }
 
-/* Strikes what an entry has on both sides of [lo, hi) only if there is another entry for the tail. */
+/* An entry that reaches beyond both ends of [lo, hi) needs another entry for its tail: is one free? */
 static bool can_strike(const shmring_consumer *m, uint64_t lo, uint64_t hi)
 {
 	bool inside = false;
@@ -105,7 +105,7 @@ static void hand_over(shmring_consumer *m, const struct place *place, uint64_t l
 	crash_order();
 	if (is_new) {
 		store_release(&orphan->id.state, SEAT_ORPHAN);
-		/* After the state: a free seat is nobody's consumer. */
+		/* This comes after the state: a free seat is not a consumer. */
 		fetch_or_seq_cst(&m->branch->d.consumers[to / 64], UINT64_C(1) << (to % 64));
 	}
 	fetch_add_seq_cst(&m->branch->d.moves, 1); /* see branch_released() */
@@ -117,7 +117,7 @@ static void hand_over(shmring_consumer *m, const struct place *place, uint64_t l
 	wake_branches(r, UINT64_C(1) << m->branch_index);
 }
 
-/* All seats are taken: it stays recorded and held where it is, and the next take of this
+/* All seats are taken: the range stays recorded and held here, and the next take of this
  * consumer delivers it again. */
 static int keep_to_give_again(shmring_consumer *m, uint64_t first, uint64_t end)
 {
@@ -140,7 +140,7 @@ static int hand_back(shmring_consumer *m, uint64_t first, uint64_t end)
 	int status = SHMRING_OK;
 	struct place to;
 
-	/* Who died between two seats is settled before either of them changes. */
+	/* A move that a death interrupted is settled before either seat changes. */
 	if (!leases_move(m))
 		return fail(
 		    SHMRING_CONTENDED,
@@ -150,7 +150,7 @@ static int hand_back(shmring_consumer *m, uint64_t first, uint64_t end)
 	if (to.seat == NOBODY && recover_dead_seats(r))
 		to = find_orphan(r, m->branch_index, first, end);
 	if (load_relaxed(&m->branch->d.state) != BRANCH_ACTIVE)
-		status = shmring_release(m, first, end); /* dropped: it is delivered to nobody any more */
+		status = shmring_release(m, first, end); /* dropped: it is not delivered again */
 	else if (to.seat == NOBODY)
 		status = keep_to_give_again(m, first, end);
 	else

@@ -1,11 +1,11 @@
-/* Taking part in a ring, and saying who does. */
+/* Joining a ring, and listing its participants. */
 #include "error.h"
 #include "holder.h"
 #include "participants.h"
 #include "recovery.h"
 #include "seats.h"
 
-/* Where no seat is free, those of the dead are. */
+/* Takes a free seat; if there is none, it frees those of the dead first. */
 static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
 	char most[128];
@@ -17,11 +17,11 @@ static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branc
 	if (status != SHMRING_UNAVAILABLE)
 		return status;
 	if (barred)
-		return fail(
-		    SHMRING_E_LIMIT,
-		    "ring \"%s\": none of its %u participants' seats can be taken: %u are free, but somebody "
-		    "holds locks on them; who may read the file can do that",
-		    r->name, r->seat_count, barred);
+		return fail(SHMRING_E_LIMIT,
+			    "ring \"%s\": none of its %u participants' seats can be taken: %u are free, but "
+			    "another process "
+			    "holds locks on them; any user who may read the file can do that",
+			    r->name, r->seat_count, barred);
 	explain_seats(r, most, sizeof most);
 	return fail(SHMRING_E_LIMIT,
 		    "ring \"%s\": all %u participants' seats are taken, %s; close handles that are not "
@@ -29,7 +29,7 @@ static int seat_find(shmring *r, uint32_t role, const char *name, uint32_t branc
 		    r->name, r->seat_count, most);
 }
 
-/* Both want the admin lock held. */
+/* The callers of both hold the admin lock. */
 int handle_seat(shmring *r)
 {
 	uint32_t index;
@@ -47,7 +47,7 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 	if (seat_lend(r, role, name, branch, index))
 		return SHMRING_OK;
 	status = seat_find(r, role, name, branch, index);
-	if (!status && load_relaxed(&r->seat) == NOBODY) /* it could not be left in order */
+	if (!status && load_relaxed(&r->seat) == NOBODY) /* leaving it in order failed */
 		handle_seated(r, *index, true);
 	return status;
 }

@@ -1,4 +1,4 @@
-/* Taking part in a ring. */
+/* Joining a ring. */
 #ifndef SHMRING_PARTICIPANTS_H
 #define SHMRING_PARTICIPANTS_H
 

@@ -4,7 +4,7 @@
  * publish: payload and entries; then control[lo].published = lo + 1; then
  *          intent = none
  *
- * The full check stands before the CAS: a number that was taken is always
+ * The check for room comes before the CAS: a number that was taken is always
  * published, as a message or as an aborted run.
  */
 #include <stdlib.h>
@@ -99,8 +99,8 @@ void shmring_producer_close(shmring_producer *p)
 
 /* --- the steps, and a push, which is all of them ---------------------------------- */
 
-/* What is written into the slots from here on must not become visible before
- * the floor that allowed it and the intent that covers it: pairs with the
+/* Bytes that are written into the slots from now on must not become visible before
+ * the floor that allowed them and the intent that covers them: pairs with the
  * acquire fence in shmring_table_row(), the only reader without a hold. */
 static inline void order_before_filling(void)
 {
@@ -111,12 +111,12 @@ static inline void order_before_filling(void)
  * producer was faster. */
 static inline bool claim_run(struct cursors *c, struct seat *s, uint32_t options, uint64_t lo, uint64_t n)
 {
-	/* n before lo: whoever finds lo in a dead seat believes the n beside it.
-	 * Release: who sees this n sees the end of the claim before (table.c). */
+	/* n before lo: a reader that finds lo in a dead seat believes the n beside it.
+	 * Release: a reader that sees this n sees the end of the claim before (table.c). */
 	store_release(&s->intent.n, n);
 	crash_order();
-	/* Ordered before the CAS by its release half: who sees the claim word
-	 * beyond lo sees this intent, or already its end. */
+	/* The release half of the CAS orders this before it: a reader that sees the claim
+	 * word beyond lo sees this intent, or already its end. */
 	store_release(&s->intent.lo, lo);
 	if (options & OPT_SINGLE_PRODUCER) {
 		store_release(&c->claim.v, lo + n); /* no other claimer */
@@ -131,7 +131,7 @@ static inline bool claim_run(struct cursors *c, struct seat *s, uint32_t options
 
 static inline void claim_done(shmring *r, struct seat *s, uint32_t options)
 {
-	/* Release: who sees the intent gone sees the publication. */
+	/* Release: a reader that sees the intent gone sees the publication. */
 	store_release(&s->intent.lo, NONE);
 	wake_readers(r, !(options & OPT_FENCES));
 }
@@ -155,8 +155,8 @@ __attribute__((cold, noinline)) static int claim_lost(shmring_producer *p)
 __attribute__((cold, noinline)) static int push_any(shmring_producer *p, const void *data, size_t length,
 						    uint8_t kind, uint64_t *message_id);
 
-/* One slot, free by the cached floor, of a kind that needs no look at the message.
- * `options` are the ring's; what is known of them where this is called is not asked. */
+/* Pushes one slot that is free by the cached floor, of a kind that needs no check of the message.
+ * `options` are the ring's; the compiler removes the checks of options that the caller knows. */
 __attribute__((always_inline)) static inline int push_straight(shmring_producer *p, const void *data,
 							       size_t length, uint8_t kind, uint64_t *message_id,
 							       uint32_t options)
@@ -167,7 +167,7 @@ __attribute__((always_inline)) static inline int push_straight(shmring_producer 
 	struct control *entry;
 	uint64_t lo, i;
 
-	/* Nothing to copy is rare, too: data may be NULL then. */
+	/* An empty message is rare, too: data may be NULL then. */
 	if (__builtin_expect(!r->owned || p->claim_n || length - 1 >= SLOT_BYTES || kind_is_reserved(kind) ||
 				 options & OPT_CHECKSUM,
 			     0))
@@ -248,7 +248,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 		return status;
 
 	/* Relaxed: an older claim word makes the CAS fail. It is not below the cached
-	 * floor: who moved the floor there had seen the claim word beyond. */
+	 * floor: the process that moved the floor there had seen the claim word beyond. */
 	lo = load_relaxed(&c->claim.v);
 	if (__builtin_expect(lo - p->floor > r->capacity - n, 0)) {
 		p->floor = load_acquire(&c->floor.v);
@@ -274,7 +274,7 @@ int64_t shmring_next(shmring_producer *p, uint32_t n)
 int64_t shmring_producer_available(shmring_producer *p)
 {
 	shmring *r = p->ring;
-	uint64_t claim = load_relaxed(&r->cursors->claim.v); /* nobody else's */
+	uint64_t claim = load_relaxed(&r->cursors->claim.v); /* no other producer writes it */
 	int status = check_usable(r);
 
 	if (status)
@@ -296,7 +296,7 @@ static int no_claim(const shmring *r)
 	return fail(SHMRING_E_INVALID, "this producer of ring \"%s\" has no open claim", r->name);
 }
 
-/* What the entry of an end marker at `at` says in place of a checksum, which no bytes need:
+/* The entry of an end marker at `at` has this in place of a checksum, as it has no bytes:
  * how far back the run began that it ends. docs/protocol.md, P11. */
 static uint32_t run_behind(uint64_t began, uint64_t at)
 {
@@ -338,7 +338,7 @@ int shmring_publish(shmring_producer *p, uint32_t length, uint8_t kind, uint8_t 
 	return SHMRING_OK;
 }
 
-/* SP may go on beyond its claim up to what available() said. */
+/* A single producer may extend its claim up to the answer of available(). */
 static int extend_claim(shmring_producer *p, uint64_t last)
 {
 	shmring *r = p->ring;
@@ -395,8 +395,8 @@ int shmring_publish_ones(shmring_producer *p, uint64_t last, const uint32_t *len
 
 		bytes += len;
 		entry_fill(c, time, len, n - i, (uint8_t)p->seat_index, KIND_BYTES, flags, 0, crc);
-		/* The run's first publishes it. Release: who sees the number of a row that is not
-		 * published yet knows by its seat that it is not (graph.c, claims.c). */
+		/* The first row publishes the run. Release: a reader that sees the number of a row that
+		 * is not published yet knows by its seat that it is not (graph.c, claims.c). */
 		if (i)
 			store_release(&c->published, seq + 1);
 	}
@@ -436,7 +436,7 @@ static int check_parts(const shmring_producer *p, const struct shmring_part *par
 	return SHMRING_OK;
 }
 
-/* Where the run began to which part `i` belongs. */
+/* The beginning of the run to which part `i` belongs. */
 static uint64_t began_before(const shmring_producer *p, const struct shmring_part *parts, uint32_t i)
 {
 	uint64_t at = p->claim_lo, began = p->began;

@@ -1,7 +1,7 @@
-/* The dead: which, and in which order what they left is settled.
+/* Recovery: it finds the dead, and settles what they left in a fixed order.
  *
- * One recoverer at a time, under the admin lock, which the kernel frees if he
- * dies too. Every step may be repeated: the next recoverer begins anew.
+ * There is one recoverer at a time, under the admin lock, which the kernel frees if
+ * it dies too. Every step may be repeated: the next recoverer begins again.
  */
 #include <string.h>
 
@@ -21,7 +21,7 @@ static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 	uint64_t low;
 	bool is_consumer;
 
-	if (id >= BRANCHES) { /* damaged: no branch to answer to */
+	if (id >= BRANCHES) { /* damaged: there is no such branch */
 		store_release(&s->id.state, SEAT_FREE);
 		return;
 	}
@@ -31,8 +31,8 @@ static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 	/* Its number may be another branch's by now. */
 	is_consumer = load_relaxed(&b->d.consumers[index / 64]) >> (index % 64) & 1;
 	branch_consumer_left(r, id);
-	/* The seat's state changes last: until then the next recoverer finds a
-	 * dead one and begins anew, whoever dies here. */
+	/* The seat's state changes last: if this recoverer dies before, the next one finds
+	 * a dead seat and begins again. */
 	if (low != NONE && is_consumer && load_relaxed(&b->d.state) == BRANCH_ACTIVE) {
 		store_release(&s->lease.hold, low);
 		store_relaxed(&b->d.orphans, load_relaxed(&b->d.orphans) + 1);
@@ -48,7 +48,7 @@ static void settle_consumer(shmring *r, struct seat *s, uint32_t index)
 	wake_producers(r);
 }
 
-/* The seat's owner is dead. True if the seat has been dealt with. */
+/* Settles the seat of a dead owner. True if the seat is settled. */
 bool recover_seat(shmring *r, uint32_t index)
 {
 	struct seat *s = &r->seats[index];
@@ -71,7 +71,7 @@ static bool seat_dead(const shmring *r, uint32_t index)
 	return load_acquire(&r->seats[index].id.state) == SEAT_ACTIVE && !seat_alive(r, index);
 }
 
-/* One bit a seat; each costs a question to the kernel. */
+/* One bit for each seat; each takes a system call. */
 static bool find_the_dead(const shmring *r, uint64_t dead[4])
 {
 	bool any = false;
@@ -85,7 +85,7 @@ static bool find_the_dead(const shmring *r, uint64_t dead[4])
 	return any;
 }
 
-/* Of those that were found dead; some may have been cleared away since. */
+/* Settles those that were found dead; others may have settled some of them meanwhile. */
 static unsigned recover_these(shmring *r, const uint64_t dead[4])
 {
 	bool repaired = false;
@@ -97,8 +97,8 @@ static unsigned recover_these(shmring *r, const uint64_t dead[4])
 
 			if (!seat_dead(r, i))
 				continue;
-			/* First what the dead may have left half done under the admin lock:
-			 * once their seats are free nobody would look for it again. */
+			/* This comes first: it completes what the dead left half done under the
+			 * admin lock. When their seats are free, nothing would look for it again. */
 			if (!repaired)
 				graph_repair(r);
 			repaired = true;
@@ -124,7 +124,7 @@ int shmring_recover(shmring *r, unsigned *count)
 		*count = 0;
 	if (status)
 		return status;
-	/* Asking needs no lock; most of the time nobody is dead. */
+	/* The search needs no lock; most of the time nobody is dead. */
 	if (!find_the_dead(r, dead))
 		return SHMRING_OK;
 	if (!admin_try(r))

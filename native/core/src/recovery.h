@@ -1,4 +1,4 @@
-/* The dead; wants the admin lock held. */
+/* Recovery; the caller holds the admin lock. */
 #ifndef SHMRING_RECOVERY_H
 #define SHMRING_RECOVERY_H
 

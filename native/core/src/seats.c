@@ -13,10 +13,10 @@
 #include "locks.h"
 #include "seats.h"
 
-/* Joins, leaves and recovery take microseconds; who holds the admin lock for
- * longer is stopped (SIGSTOP, a debugger), not dead. */
+/* Joins, leaves and recovery take microseconds; a process that holds the admin lock
+ * for longer is stopped (SIGSTOP, a debugger), not dead. */
 #define ADMIN_TIMEOUT_NS (5 * 1000 * 1000 * 1000LL)
-/* Who closes where his process has waited that long in vain: as if it were free now. */
+/* For a close in a process that has waited that long in vain before: a short wait. */
 #define LEAVING_TIMEOUT_NS (1000 * 1000LL)
 #define NAP_NS 50000
 
@@ -43,8 +43,8 @@ bool admin_try(shmring *r)
 	return lock_file_enter(r->locks) == SHMRING_OK;
 }
 
-/* For who can leave without it, as if he had died: once for all handles of a process, not
- * for each, it is worth a wait while somebody who is stopped has the lock. */
+/* A handle can leave without the lock, as if its process had died. While a stopped process has
+ * the lock, a wait for it is worth it once for all handles of a process, not for each. */
 bool admin_is_worth_waiting(const shmring *r, int64_t since_ns, bool leaving)
 {
 	bool briefly = leaving && lock_file_given_up(r->locks);
@@ -90,7 +90,7 @@ struct process {
 	uint64_t start_time;
 };
 
-/* What /proc/PID/stat says; no state where there is none. */
+/* Reads /proc/PID/stat; without a state if there is no such process. */
 static struct process read_process(const char *pid)
 {
 	struct process found = {0};
@@ -114,8 +114,8 @@ static struct process read_process(const char *pid)
 	return found;
 }
 
-/* Of SIGSTOP, a terminal or a debugger: it lives, and holds what it holds, until somebody lets it go
- * on or ends it. The number may be another process's here, which began at another time. */
+/* Is it stopped by SIGSTOP, a terminal or a debugger? It lives then, and keeps its holds until it is
+ * continued or killed. The number may be another process's here, which began at another time. */
 bool seat_stopped(const shmring *r, uint32_t seat)
 {
 	const struct seat *s = &r->seats[seat];
@@ -127,7 +127,7 @@ bool seat_stopped(const shmring *r, uint32_t seat)
 	return (found.state == 'T' || found.state == 't') && found.start_time == load_relaxed(&s->id.start_time);
 }
 
-/* Others look at a seat whenever they like: every store is an atomic one. */
+/* Others read a seat at any time: every store is an atomic one. */
 static void seat_reset(struct seat *s)
 {
 	uint64_t *counters = (uint64_t *)&s->counters;
@@ -145,7 +145,7 @@ static void seat_reset(struct seat *s)
 	store_relaxed(&s->waits, WAIT_NONE);
 }
 
-/* A seat without an owner: for an orphan that nobody has died for. */
+/* A seat without an owner: for an orphan without a dead consumer. */
 void seat_prepare(struct seat *s, uint32_t branch)
 {
 	seat_reset(s);
@@ -177,8 +177,9 @@ static void seat_name(struct seat *s, const char *name)
 	name_store(s->id.name, name ? name : "", sizeof s->id.name);
 }
 
-/* An own seat, in use before and after. The role last: whoever dies here before
- * is settled in the old one, and a consumer always has a branch to be settled on. */
+/* Changes the role of an own seat, which is in use before and after. The role changes
+ * last: a process that dies before is settled in the old role, and a consumer always
+ * has a branch on which it is settled. */
 static void seat_turn(struct seat *s, uint32_t role, const char *name, uint32_t branch)
 {
 	seat_reset(s);
@@ -188,7 +189,7 @@ static void seat_turn(struct seat *s, uint32_t role, const char *name, uint32_t 
 	store_relaxed(&s->id.role, role);
 }
 
-/* The handle's own seat for one of its producers or consumers, while no other has it. */
+/* Lends the handle's own seat to one of its producers or consumers, if no other has it. */
 bool seat_lend(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index)
 {
 	uint32_t own = load_relaxed(&r->seat);
@@ -201,8 +202,8 @@ bool seat_lend(shmring *r, uint32_t role, const char *name, uint32_t branch, uin
 	return true;
 }
 
-/* Takes a free seat. SHMRING_UNAVAILABLE: there is none, or none but `*barred`, on
- * which somebody else holds a lock. */
+/* Takes a free seat. SHMRING_UNAVAILABLE: there is none, or only `*barred` seats on
+ * which other processes hold a lock. */
 int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint32_t *index, uint32_t *barred)
 {
 	uint32_t found = NOBODY;
@@ -230,14 +231,14 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 	store_relaxed(&s->id.start_time, read_process("self").start_time);
 	seat_name(s, name);
 	store_relaxed(&r->held[found], page);
-	/* Pairs with the acquire of whoever looks at the seat. */
+	/* Pairs with the acquire of the seat's readers. */
 	store_release(&s->id.state, SEAT_ACTIVE);
 	*index = found;
 	return SHMRING_OK;
 }
 
-/* Nobody takes a seat whose byte is locked, and nobody looks for the dead in a
- * free one: the state first. A lent seat is the handle's again. */
+/* A seat whose byte is locked is not taken, and a free one is not searched for the dead: so
+ * the state changes first. A lent seat is the handle's again. */
 void seat_give_back(shmring *r, uint32_t index)
 {
 	if (r->lent && index == load_relaxed(&r->seat)) {
@@ -249,8 +250,8 @@ void seat_give_back(shmring *r, uint32_t index)
 	seat_abandon(r, index);
 }
 
-/* Whether somebody's handle lives without a seat: gc asks, behind the seats
- * themselves, as whoever gives one up takes such a byte first. */
+/* Whether a handle lives without a seat: gc asks this after the seats themselves, as a
+ * handle that gives its seat up takes such a byte first. */
 bool handle_seatless(const shmring *r)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++)
@@ -268,7 +269,7 @@ static void live_without_seat(shmring *r)
 	r->seatless = NULL;
 }
 
-/* This one is the handle's own from here on. */
+/* Makes this the handle's own seat. */
 void handle_seated(shmring *r, uint32_t index, bool lent)
 {
 	r->lent = lent;
@@ -277,8 +278,8 @@ void handle_seated(shmring *r, uint32_t index, bool lent)
 	r->seatless = NULL;
 }
 
-/* From here on it counts as a dead process's, for this handle too. Who cannot get
- * the admin lock leaves this way, and without it. */
+/* From now on the seat counts as a dead process's, for this handle too. A handle that
+ * cannot get the admin lock leaves this way, without the lock. */
 void seat_abandon(shmring *r, uint32_t index)
 {
 	void *page = load_relaxed(&r->held[index]);

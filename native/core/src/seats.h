@@ -1,10 +1,10 @@
-/* Seats and the admin lock. All but seat_alive() and the names want that lock held. */
+/* Seats and the admin lock. Callers hold this lock, except for seat_alive() and the names. */
 #ifndef SHMRING_SEATS_H
 #define SHMRING_SEATS_H
 
 #include "handles.h"
 
-/* What a handle's own seat is called while nobody has it. */
+/* The name of a handle's own seat while it is not lent. */
 #define ATTACHED_NAME "attached"
 
 int admin_enter(shmring *ring);

@@ -1,10 +1,10 @@
 /* The queue table, from a ring that runs, is dead, or is damaged.
  *
  * This reader holds nothing, so a slot may be overwritten while it is copied.
- * It copies with relaxed loads and then asks the floor: a producer writes into
+ * It copies with relaxed loads and then reads the floor: a producer writes into
  * a slot only after it has seen (acquire) a floor beyond the old message, and
- * has a release fence in between (shmring_next); with the acquire fence below,
- * whoever has copied a new byte sees that floor, and throws the copy away.
+ * has a release fence in between (shmring_next). With the acquire fence below, a
+ * reader that has copied a new byte sees that floor, and discards the copy.
  */
 #include <string.h>
 
@@ -54,7 +54,7 @@ static uint32_t reference_count(const shmring *r, uint64_t sequence)
 }
 
 /* Rows of a batch carry their numbers before its first row publishes them all:
- * a row inside somebody's open claim is not there yet. */
+ * a row inside an open claim is not there yet. */
 static bool is_committed(const shmring *r, uint64_t sequence)
 {
 	for (uint32_t i = 0; i < r->seat_count; i++) {
@@ -95,7 +95,7 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	fence_acquire();
 	if (load_relaxed(&r->cursors->floor.v) > sequence || load_relaxed(&c->published) != published) {
 		row->reference_count = 0;
-		return SHMRING_OK; /* overwritten meanwhile, by halves perhaps */
+		return SHMRING_OK; /* overwritten meanwhile, perhaps in part */
 	}
 	if (status || e.kind == KIND_ABORTED)
 		return status;

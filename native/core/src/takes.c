@@ -1,10 +1,10 @@
-/* The state of takes: the ranges of a seat, what is recorded and held, and whose a
- * pending take is.
+/* The state of takes: the ranges of a seat, what is recorded and held, and the owner
+ * of a pending take.
  *
- * `taken` names its last taker. Before anybody moves it on, he marks that
- * taker's take as done (confirm), so that of a consumer that died in between it
- * can always be said whether its pending take succeeded: it did exactly if it
- * was marked, or if `taken` still names it. docs/protocol.md, P5.
+ * `taken` names its last taker. A consumer that moves it on first marks that taker's
+ * take as done (confirm). So it is always known whether the pending take of a dead
+ * consumer succeeded: it did exactly if it was marked, or if `taken` still names it.
+ * docs/protocol.md, P5.
  */
 #include "cells.h"
 #include "error.h"
@@ -13,12 +13,12 @@
 
 /* --- the ranges of one seat ------------------------------------------------- */
 
-/* What a seat records is written there for those who come after its owner's death. The
- * owner knows it himself and never reads it again, and a recoverer reads it once: whatever
- * somebody scribbles over the seat, `known` says the same from one look to the next.
+/* A seat records its ranges for recovery after its owner's death. The owner keeps `known`
+ * and never reads the seat again, and a recoverer reads the seat once: so `known` stays
+ * the same even if stray writes change the seat.
  *
  * `used` bounds the entries that may be in use, so that the common case (one
- * lease at a time) looks at one of them. Those beyond it say nothing. */
+ * lease at a time) reads one of them. Entries beyond it are not in use. */
 uint64_t ranges_lowest(const struct range *known, uint32_t used)
 {
 	uint64_t low = NONE;
@@ -29,7 +29,7 @@ uint64_t ranges_lowest(const struct range *known, uint32_t used)
 	return low;
 }
 
-/* Raises *used if it has to; -1: all are in use. */
+/* Returns a free entry, and raises *used if necessary; -1: all are in use. */
 int ranges_free_entry(const struct range *known, uint32_t *used)
 {
 	for (uint32_t k = 0; k < *used; k++)
@@ -50,7 +50,7 @@ static void set_hi(struct seat *s, struct range *known, uint32_t k, uint64_t hi)
 	store_relaxed(&s->range[k].hi, hi);
 }
 
-/* In a free entry. */
+/* Writes a range into a free entry. */
 static void set_range(struct seat *s, struct range *known, uint32_t k, uint64_t lo, uint64_t hi)
 {
 	set_hi(s, known, k, hi);
@@ -58,8 +58,8 @@ static void set_range(struct seat *s, struct range *known, uint32_t k, uint64_t 
 	set_lo(s, known, k, lo);
 }
 
-/* Strikes [lo, hi) wherever it is recorded. False if that would need one more
- * entry than there is; nothing is changed then, as a consumer's ranges do not overlap. */
+/* Strikes [lo, hi) wherever it is recorded. False, without a change, if that needs one
+ * more entry than there is; a consumer's ranges do not overlap. */
 bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t lo, uint64_t hi)
 {
 	for (uint32_t k = 0; k < *used; k++) {
@@ -78,7 +78,7 @@ bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t
 
 			if (other < 0)
 				return false;
-			/* Killed between the two, the tail is recorded twice
+			/* If it is killed between the two, the tail is recorded twice
 			 * and nothing is struck yet: recovery sees one range. */
 			set_range(s, known, (uint32_t)other, hi, b);
 			crash_order();
@@ -88,7 +88,7 @@ bool ranges_remove(struct seat *s, struct range *known, uint32_t *used, uint64_t
 	return true;
 }
 
-/* Of an orphan, or of somebody dead. */
+/* Reads the ranges of an orphan, or of a dead owner. */
 void seat_read_ranges(const struct seat *s, struct range known[LEASES])
 {
 	for (int k = 0; k < LEASES; k++) {
@@ -105,7 +105,7 @@ uint64_t seat_lowest(const struct seat *s)
 	return ranges_lowest(known, LEASES);
 }
 
-/* What would need one more entry than there is stays recorded, and is delivered again. */
+/* A range that would need one more entry stays recorded, and is delivered again. */
 static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 {
 	struct range known[LEASES];
@@ -114,8 +114,8 @@ static void seat_strike(struct seat *s, uint64_t lo, uint64_t hi)
 	(void)ranges_remove(s, known, &(uint32_t){LEASES}, lo, hi);
 }
 
-/* Records [lo, hi): grows the range that ends at lo, or takes a free entry. What a consumer
- * holds is not delivered to it again, so that its ranges never overlap. */
+/* Records [lo, hi): grows the range that ends at lo, or takes a free entry. A consumer never
+ * gets a message again that it holds, so its ranges never overlap. */
 int consumer_record(shmring_consumer *m, uint64_t lo, uint64_t hi)
 {
 	struct seat *s = m->seat;
@@ -152,8 +152,8 @@ int consumer_record(shmring_consumer *m, uint64_t lo, uint64_t hi)
 
 /* --- what is to be taken ------------------------------------------------------------ */
 
-/* From `at`, how far do up to max_messages readable messages reach? *messages are
- * those that are neither aborted nor an end marker, which comes alone: *marker. */
+/* From `at`, how far do up to max_messages readable messages reach? *messages counts
+ * messages that are neither aborted nor an end marker, which comes alone: *marker. */
 int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_messages, uint64_t max_slots,
 		  uint64_t *end, uint32_t *messages, bool *marker)
 {
@@ -201,8 +201,7 @@ int scan_messages(const shmring *r, uint64_t at, uint64_t limit, uint32_t max_me
 }
 
 /* How far the upstreams let this consumer go. The cached bound holds while the
- * graph stays what it was; a change meanwhile may have given an upstream's
- * number to another branch. */
+ * graph does not change: a change may give an upstream's number to another branch. */
 uint64_t consumer_limit(shmring_consumer *m, uint64_t t)
 {
 	shmring *r = m->ring;
@@ -231,8 +230,8 @@ void confirm(shmring_consumer *m, uint32_t last, uint64_t t)
 	uint64_t done = TAKE_WORD(t, m->branch_index);
 	uint64_t pending = done | TAKE_PENDING;
 
-	/* Relaxed: the CAS of `taken` that follows releases it, and the one that ended there,
-	 * which was acquired, released what stands here. */
+	/* Relaxed: the CAS of `taken` that follows releases it, and the CAS that ended there,
+	 * which was acquired, released this value. */
 	if (load_relaxed(take_end) == pending)
 		(void)cas_relaxed(take_end, &pending, done);
 }
@@ -246,9 +245,9 @@ void consumer_raise_hold(shmring_consumer *m)
 	raise_hold(m, low);
 }
 
-/* A consumer of a branch with drop_oldest announces that it wants to read from `at`
- * and only then looks whether the floor is on its way past that (floor.c).
- * Returns where reading may begin; what lies before is lost. */
+/* A consumer of a branch with drop_oldest announces that it wants to read from `at`,
+ * and only then checks whether the floor is moving past it (floor.c). Returns where
+ * reading may begin; messages before are lost. */
 uint64_t consumer_stake(shmring_consumer *m, uint64_t at)
 {
 	uint64_t next;
@@ -271,8 +270,8 @@ int consumer_overrun(shmring_consumer *m, uint64_t first, uint64_t end)
 		    (unsigned long long)(end - 1));
 }
 
-/* Where a recorded range begins or ends, or where something was published: what
- * lies inside a message carries an older number, or none. */
+/* Is this a place where a recorded range begins or ends, or where something was
+ * published? Entries inside a message carry an older number, or none. */
 static bool is_boundary(const shmring_consumer *m, uint64_t at)
 {
 	for (uint32_t k = 0; k < m->ranges_used; k++)
@@ -347,8 +346,8 @@ static void join_split(struct seat *s)
 		}
 }
 
-/* A lease that was on its way between this seat and another is kept in one of
- * them: in the one it left, as long as the other does not record it. */
+/* A lease that was moving between this seat and another one is kept in one of them:
+ * in the seat that it left, as long as the other one does not record it. */
 static void settle_move(shmring *r, struct seat *s, struct branch *b)
 {
 	uint64_t from = load_relaxed(&s->lease.adopt_from) & ~ADOPT_AWAY;
@@ -377,7 +376,7 @@ static void settle_move(shmring *r, struct seat *s, struct branch *b)
 
 void settle_take(shmring *r, struct seat *s, uint32_t index, struct branch *b)
 {
-	uint64_t taken = load_acquire(&b->taken.v); /* before take_end: who moved it on has confirmed */
+	uint64_t taken = load_acquire(&b->taken.v); /* before take_end: the mover has confirmed the take */
 	uint64_t take_end = load_relaxed(&s->lease.take_end);
 	uint64_t end = TAKE_END(take_end);
 

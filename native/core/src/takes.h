@@ -35,7 +35,7 @@ static inline bool move_taken(shmring_consumer *m, uint64_t seen, uint64_t end)
 		store_release(&b->taken.v, end << 8 | me); /* no other taker */
 		return true;
 	}
-	/* Release: hold, range and take_end come before. What the last taker saw was seen with `seen`. */
+	/* Release: hold, range and take_end come before. `seen` was acquired, with all that the last taker saw. */
 	return cas_release(&b->taken.v, &seen, end << 8 | me);
 }
 

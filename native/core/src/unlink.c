@@ -1,9 +1,9 @@
-/* Removing rings: by the word of a user, and when everybody in one is dead.
+/* Removing rings: at a user's request, and when all participants are dead.
  *
- * A name is taken away only from the file that was looked at. Whoever does so
- * holds the admin lock of that file, so that nobody else does it meanwhile and a
- * new ring gets the name in between. Who removes files without asking this lock
- * (rm) can still be in the way: see SECURITY.md.
+ * A name is removed only from the file that was checked. The remover holds the admin
+ * lock of that file: else another process could remove it meanwhile, and a new ring
+ * could get the name. A program that removes files without this lock (rm) can still
+ * interfere: see SECURITY.md.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
 	return a->st_ino == b->st_ino && a->st_dev == b->st_dev;
 }
 
-/* Whether the open file is what has this name now. */
+/* Whether the open file has this name now. */
 static bool is_named(int fd, const char *path)
 {
 	struct stat opened, named;
@@ -37,8 +37,8 @@ static bool is_named(int fd, const char *path)
 	return fstat(fd, &opened) == 0 && lstat(path, &named) == 0 && same_file(&opened, &named);
 }
 
-/* Opens what may be a ring, so that it can be locked. A FIFO or a device is not
- * touched: ENXIO. */
+/* Opens a file that may be a ring, so that it can be locked. A FIFO or a device is not
+ * opened: ENXIO. */
 static struct lock_file *open_file(const char *path)
 {
 	struct stat st;
@@ -56,7 +56,7 @@ static void close_file(struct lock_file *file, off_t locked)
 {
 	int fd = lock_file_number(file);
 
-	/* A child forked meanwhile may not have closed its copy yet. */
+	/* A child that was forked meanwhile may still have its copy open. */
 	if (fd >= 0)
 		unlock_byte(fd, locked);
 	lock_file_close(file);
@@ -67,7 +67,7 @@ static bool has_header(int fd, struct header *h)
 	return pread(fd, h, sizeof *h, 0) == sizeof *h;
 }
 
-/* --- by somebody's word ----------------------------------------------------------- */
+/* --- at a user's request ----------------------------------------------------------- */
 
 #define LOCK_TIMEOUT_NS (5 * 1000 * 1000 * 1000LL)
 
@@ -93,7 +93,7 @@ static int await_admin_lock(int fd, const char *path)
 	return SHMRING_OK;
 }
 
-/* A damaged ring or one of another version may go, unless a certain one is meant. */
+/* A damaged ring or one of another version may go, unless a uuid is given. */
 static int unlink_file(int fd, const char *path, const uint8_t *uuid, int (*remove)(const char *, void *),
 		       void *context)
 {
@@ -142,19 +142,19 @@ static bool is_abandoned(const shmring *r)
 
 		if (state == SEAT_ACTIVE && seat_alive(r, i))
 			return false;
-		/* What a living consumer has handed back is no sign of death. */
+		/* Messages that a living consumer has handed back are no sign of death. */
 		dead |= state == SEAT_ACTIVE || (state == SEAT_ORPHAN && load_relaxed(&r->seats[i].id.pid));
 	}
 	return dead && !handle_seatless(r);
 }
 
-/* 1: it goes; or, where this only looks, would. */
+/* Returns 1 if the ring is removed, or with only_look if it would be. */
 static int remove_unless(bool only_look, const char *path)
 {
 	return !only_look && unlink(path) ? fail_errno("cannot unlink it", path) : 1;
 }
 
-/* Under the admin lock of the file behind fd: nobody can join meanwhile. */
+/* Called under the admin lock of the file behind fd: no process can join meanwhile. */
 static int reap_locked(int fd, const char *path, bool only_look)
 {
 	bool abandoned;
@@ -174,14 +174,14 @@ static int reap_ring(int fd, const char *path, bool only_look)
 {
 	struct header h = {0};
 
-	/* Who is no ring is not even locked. */
+	/* A file that is no ring is not even locked. */
 	(void)has_header(fd, &h);
 	if (h.magic != LAYOUT_MAGIC)
 		return fail_left_alone(path);
 	return lock_byte(fd, ADMIN_LOCK_OFFSET) ? reap_locked(fd, path, only_look) : 0;
 }
 
-/* --- of those who died while they made one -------------------------------------------- */
+/* --- drafts of killed creators -------------------------------------------- */
 
 static void write_uuid(char *text, const uint8_t *uuid)
 {
@@ -196,7 +196,7 @@ static void write_uuid(char *text, const uint8_t *uuid)
 	*text = 0;
 }
 
-/* The name of a ring that is being made, in the folder of what it will be. */
+/* The name of a ring that is being made, in the folder of the finished ring. */
 bool draft_path(char *path, size_t size, const char *beside, int folder_bytes, const uint8_t *uuid)
 {
 	char text[UUID_TEXT + 1];
@@ -216,8 +216,8 @@ static const char *draft_uuid(const char *path)
 	return text;
 }
 
-/* The maker of a draft holds its lock from before the first byte until it has the
- * ring's name; the first bytes are the header, with the uuid of the name. */
+/* The creator of a draft holds its lock from before the first byte until the file has
+ * the ring's name; the first bytes are the header, with the uuid of the name. */
 static int reap_draft(int fd, const char *path, const char *uuid, bool only_look)
 {
 	char text[UUID_TEXT + 1];

@@ -1,7 +1,7 @@
-/* Waking those who wait.
+/* Waking sleepers.
  *
- * Whoever changes something passes a light barrier and looks for sleepers (wake.h).
- * How they come to sleep: wait.c. docs/protocol.md, P9.
+ * A process that changes something passes a light barrier and looks for sleepers
+ * (wake.h). How they fall asleep: waiter.c. docs/protocol.md, P9.
  */
 #include <limits.h>
 #include <linux/futex.h>
@@ -23,7 +23,7 @@ void wake(struct branch *b, int consumers)
 	futex(&b->futex.v, FUTEX_WAKE, (uint32_t)consumers, NULL);
 }
 
-/* One consumer of each: there is work. Who is woken sees to the others (below). */
+/* Wakes one consumer of each branch: there is work. It wakes the others (below). */
 static void wake_one(shmring *r, uint64_t mask)
 {
 	uint64_t woken = fetch_and_seq_cst(&r->cursors->asleep.v, ~mask) & mask;
@@ -32,8 +32,8 @@ static void wake_one(shmring *r, uint64_t mask)
 		wake(&r->cursors->branch[__builtin_ctzll(woken)], 1);
 }
 
-/* Of those whom a publication concerns; followers sleep for others' releases. Acquire:
- * who fell asleep after a change of the graph shows it. */
+/* Wakes branches that follow the producer; other branches wait for releases. Acquire:
+ * a sleeper that fell asleep after a change of the graph makes the change visible. */
 void wake_roots(shmring *r)
 {
 	uint64_t asleep = load_acquire(&r->cursors->asleep.v) & load_relaxed(&r->cursors->graph.roots);
@@ -72,9 +72,9 @@ void wake_producers(shmring *r)
 
 	light_barrier(r->asymmetric); /* pairs with the heavy one in sleep_once() */
 	seen = load_relaxed(word);
-	/* Adding one to an odd word clears the bit and counts the wake-up. The
-	 * wish goes first: a sleeper lowers it after setting the bit, so that it
-	 * either stands or this CAS fails, and then he is woken too. */
+	/* Adding one to an odd word clears the bit and counts the wake-up. The wish is
+	 * cleared first: a sleeper lowers it after setting the bit, so that either the
+	 * wish stays or this CAS fails, and then the sleeper is woken too. */
 	while (seen & 1) {
 		store_relaxed(&r->cursors->producers.wanted, NONE);
 		if (cas32_seq_cst(word, &seen, seen + 1)) {
@@ -84,7 +84,7 @@ void wake_producers(shmring *r)
 	}
 }
 
-/* If what they wait for is there: `taken` is beyond it, or counts for nothing. */
+/* Wakes producers if the room that they wait for is there: `taken` is beyond it, or does not count. */
 void wake_producers_for(shmring *r, const struct branch *b, uint64_t low)
 {
 	uint64_t wanted = load_relaxed(&r->cursors->producers.wanted);
@@ -93,7 +93,7 @@ void wake_producers_for(shmring *r, const struct branch *b, uint64_t low)
 		wake_producers(r);
 }
 
-/* Is there something that the branch's consumers have not taken? */
+/* Are there messages that the branch's consumers have not taken? */
 bool has_work(const shmring *r, const struct branch *b)
 {
 	uint64_t t = load_acquire(&b->taken.v) >> 8;
@@ -105,8 +105,8 @@ bool has_work(const shmring *r, const struct branch *b)
 }
 
 /* A wake-up for work goes to one consumer, and the word of sleepers no longer shows
- * the others of its branch. So whoever was woken shows them again, and once it has
- * taken its own share, or gives up, it looks whether there is more. Pairs with the light
+ * the others of its branch. So the woken consumer shows them again, and when it has
+ * taken its own share, or gives up, it checks whether there is more. Pairs with the light
  * barrier in wake_readers() and wake_after_release(), as a sleeper does. */
 void pass_wake_up_on(shmring_consumer *m)
 {

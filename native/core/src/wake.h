@@ -1,4 +1,4 @@
-/* Waking those who wait. */
+/* Waking sleepers. */
 #ifndef SHMRING_WAKE_H
 #define SHMRING_WAKE_H
 
@@ -17,8 +17,8 @@ bool has_consumers(const struct branch *branch);
 bool has_work(const shmring *ring, const struct branch *branch);
 void pass_wake_up_on(shmring_consumer *consumer);
 
-/* After a publication. The sleeper announces itself, passes a heavy barrier
- * and looks once more (wait.c): one of the two sees the other. */
+/* Called after a publication. A sleeper announces itself, passes a heavy barrier
+ * and checks once more (waiter.c): one of the two sees the other. */
 static inline void wake_readers(shmring *ring, bool asymmetric)
 {
 	light_barrier(asymmetric);
@@ -26,9 +26,9 @@ static inline void wake_readers(shmring *ring, bool asymmetric)
 		wake_roots(ring);
 }
 
-/* The same after a reader has raised its hold to `low`, for those who wait for
- * that: producers and the branch's followers. `taken` is read behind the barrier:
- * what moved it on meanwhile may have left the wake-up to this release. */
+/* Called after a reader has raised its hold to `low`: wakes producers and the branch's
+ * followers, which wait for that. `taken` is read behind the barrier: a take that moved
+ * it on meanwhile may have left the wake-up to this release. */
 static inline void wake_after_release(shmring *ring, const struct branch *branch, uint64_t low)
 {
 	uint64_t followers;

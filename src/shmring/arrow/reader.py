@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
 
 import pyarrow as pa
 
-from shmring._shmring import arrow_layout, map_batch
+from shmring._shmring import arrow_layout, give_up, map_batch
 from shmring.arrow.batches import decode_batch, metadata_bytes
 from shmring.choices import DEFAULT_START, KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.closing import Closing
@@ -28,6 +28,8 @@ _import_batch: Any = pa.RecordBatch._import_from_c  # pyright: ignore[reportAttr
 _SLICE = 0.5
 # Slices after which the reader raises: another thread may be about to drop its batches.
 _JAMMED_SLICES = 3
+# Batches that an event loop reads before its other tasks have their turn.
+_STREAK = 16
 
 
 class _Known(NamedTuple):
@@ -50,6 +52,57 @@ class ReaderOptions(TypedDict, total=False):
     ephemeral: bool
     after: str | Iterable[str]
     wait: Wait
+
+
+class _Jam:
+    """Notices that the producers of a waiting reader wait for batches that the reader keeps."""
+
+    def __init__(self, ring: Ring, label: str, consumer: Consumer) -> None:
+        self._ring = ring
+        self._label = label
+        self._consumer = consumer
+        self._before: tuple[int, int] | None = None  # what it holds, refusals when it was seen
+        self._slices = 0
+
+    def look(self) -> None:
+        """Look once more, a slice later.
+
+        Raises
+        ------
+        TooManyLeases : nothing has moved for as many slices as are enough
+        """
+        hold = self._consumer.hold
+        if hold is None or self._ring.floor < hold:  # nothing, or another holds more
+            self._before = None
+            return
+        before, self._before = self._before, (hold, self._refusals())
+        stuck = before is not None and before[0] == hold and before[1] < self._before[1]
+        self._slices = self._slices + 1 if stuck else 0
+        if self._slices == _JAMMED_SLICES:
+            raise TooManyLeases(
+                f'ring "{self._label}": this reader keeps batches since sequence {hold}, which '
+                f"fill the ring, and its producers wait for room; drop them earlier, or read "
+                f"with copy=True"
+            )
+
+    def _refusals(self) -> int:
+        return sum(s["full_waits"] for s in self._ring.participants() if s["role"] == "producer")
+
+
+class _Batches(AsyncIterator[pa.RecordBatch]):
+    """The batches of a reader, in an event loop."""
+
+    def __init__(self, reader: ArrowReader) -> None:
+        self._reader = reader
+
+    def __aiter__(self) -> _Batches:
+        return self
+
+    async def __anext__(self) -> pa.RecordBatch:
+        try:
+            return await self._reader.next_batch()
+        except EndOfStream:
+            raise StopAsyncIteration from None
 
 
 class ArrowReader(Closing):
@@ -104,6 +157,7 @@ class ArrowReader(Closing):
             heads = {KIND_ARROW_BATCH: b"", KIND_ARROW_STREAM: ring.schema_bytes or b""}
             self._known = _known(self._stored, heads)
         self._peeked: pa.RecordBatch | None = None
+        self._streak = 0
         self._consumer: Consumer = ring.consumer(
             branch,
             start=start,
@@ -192,8 +246,7 @@ class ArrowReader(Closing):
         """Wait in slices, to notice a producer that waits for batches that this reader keeps."""
         left = None if timeout is None else max(timeout, 0)
         deadline: float | None = None
-        jam: tuple[int, int] | None = None  # what this reader holds, refusals when it was seen
-        jammed = 0
+        jam: _Jam | None = None
         while True:
             last = left is not None and left <= _SLICE
             try:
@@ -205,22 +258,8 @@ class ArrowReader(Closing):
                 now = time.monotonic()
                 deadline = now + timeout - _SLICE if deadline is None else deadline
                 left = max(deadline - now, 0)
-            hold = self._consumer.hold
-            if hold is None or self._ring.floor < hold:  # nothing, or another holds more
-                jam = None
-                continue
-            before, jam = jam, (hold, self._refusals())
-            stuck = before is not None and before[0] == hold and before[1] < jam[1]
-            jammed = jammed + 1 if stuck else 0
-            if jammed == _JAMMED_SLICES:
-                raise TooManyLeases(
-                    f'ring "{self._label}": this reader keeps batches since sequence {hold}, which '
-                    f"fill the ring, and its producers wait for room; drop them earlier, or read "
-                    f"with copy=True"
-                )
-
-    def _refusals(self) -> int:
-        return sum(s["full_waits"] for s in self._ring.participants() if s["role"] == "producer")
+            jam = jam or _Jam(self._ring, self._label, self._consumer)
+            jam.look()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         while True:
@@ -232,6 +271,45 @@ class ArrowReader(Closing):
                 if self._until == "empty":
                     return
                 raise
+
+    def aiter(self) -> AsyncIterator[pa.RecordBatch]:
+        """Iterate in an event loop: ``async for batch in reader.aiter()``.
+
+        It ends as iteration does. A task that is cancelled while it waits has taken no batch.
+        """
+        return _Batches(self)
+
+    async def next_batch(self) -> pa.RecordBatch:
+        """Return the next batch, in an event loop, as aiter() does.
+
+        Raises
+        ------
+        EndOfStream : iteration would end
+        Empty, Damaged, TooManyLeases : as read()
+        """
+        import asyncio
+
+        timeout = 0 if self._until == "empty" else self._timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
+        jam: _Jam | None = None
+        self._streak += 1
+        if self._streak % _STREAK == 0:
+            await asyncio.sleep(0)
+        while True:
+            try:
+                return self.read(timeout=0)
+            except Empty:
+                if self._until == "empty":
+                    raise EndOfStream(f'ring "{self._label}" has no more batches now') from None
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            if left == 0:
+                give_up(self._consumer, timeout)
+            in_time = await self._consumer.ready(
+                timeout=_SLICE if left is None else min(left, _SLICE)
+            )
+            if not in_time:
+                jam = jam or _Jam(self._ring, self._label, self._consumer)
+                jam.look()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export copies of the batches up to the end as an Arrow stream; its user may keep them."""

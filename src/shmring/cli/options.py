@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 import shmring
+from shmring.arguments import number_of
 from shmring.choices import WAITS
 from shmring.cli.output import set_json
 from shmring.errors import RingNotFound, ShmringError
@@ -51,12 +51,10 @@ _MOST_SLOTS = 1 << 31
 def _number(value: str | int, thousand: int) -> int:
     if isinstance(value, int):
         return value
-    match = re.fullmatch(r"([0-9][0-9_,]*)([kKMGT]?)(?:i?B)?", value.strip())
-    if match is None:
-        raise click.BadParameter(f"{value!r} is no number such as 65536 or 64M")
-    digits, letter = match.groups()
-    power = " kMGT".index(letter.replace("K", "k") or " ")
-    return int(re.sub("[_,]", "", digits)) * thousand**power
+    try:
+        return number_of(value, thousand)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def count(value: str | int) -> int:

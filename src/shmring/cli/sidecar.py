@@ -162,7 +162,7 @@ def _say_ready(server: Sidecar, workers: int) -> None:
 
 
 def _say_who_is_awaited(server: Sidecar) -> None:
-    from shmring.sidecars.server import GRACE
+    from shmring.sidecars.supervisor import GRACE
 
     pids = " ".join(map(str, server.pids))
     with suppress(OSError):  # a stderr that is gone

@@ -1,6 +1,7 @@
 """Sidecars: processes that answer requests from other processes, batch by batch.
 
-A name is imported at its first use: who only looks at a sidecar needs no pyarrow.
+A name is imported at its first use: a process that only watches a sidecar, or only supervises its
+workers, does without pyarrow and its 40 MB.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, cast
 
@@ -123,9 +123,49 @@ class Calls:
         found = _read(calls, answer, request.num_columns)
         return cls(*found), request.replace_schema_metadata(metadata or None)
 
+    @staticmethod
+    def are_in(request: pa.RecordBatch) -> bool:
+        """Whether a request is for UDFs."""
+        metadata = request.schema.metadata or {}
+        return _CALLS in metadata or _ANSWER in metadata
+
     def arguments(self, request: pa.RecordBatch) -> list[pa.RecordBatch]:
         """What the function is to be given, for each call."""
         return [call.arguments(request) for call in self.each]
+
+    def results(
+        self,
+        given: Sequence[pa.RecordBatch],
+        called: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
+        check: Callable[[int, int], None],
+        function: str,
+    ) -> Iterator[pa.RecordBatch | None]:
+        """The answer, or None where it takes longer: none before it is known that it is whole.
+
+        Parameters
+        ----------
+        given : the arguments of each call
+        called : what comes of them
+        check : raises unless there are as many results as rows
+        function : in errors
+        """
+        results: list[list[Any]] = []
+        for number, (batch, call) in enumerate(zip(given, self.each, strict=True), 1):
+            result: list[Any] = []
+            try:
+                for answer in called(batch):
+                    if results or result:
+                        yield None  # the client may have to see that something happens
+                    result.append(call.result(answer, function))
+                check(batch.num_rows, sum(map(len, result)))
+            except BaseException as error:
+                if len(given) > 1:
+                    error.add_note(self.describe(number))
+                raise
+            results.append(result)
+            if number < len(given):
+                yield None
+        yield from self.beside(results)
 
     def beside(self, results: Sequence[Sequence[Any]]) -> list[pa.RecordBatch]:
         """The answer that results make, those of each call in parts, of as many rows in all."""

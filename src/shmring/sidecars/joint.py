@@ -1,77 +1,29 @@
-"""Several requests as one batch: which ones, and how the answer is split."""
+"""Several requests as one batch: which ones, how they are worked on, how the answer is split.
+
+If that goes wrong each is worked on alone, and so is what a worker has died over: only the request
+that is the cause is to fail.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
-from shmring.arguments import at_least_one
+from shmring.arrow.batches import Piece
+from shmring.errors import RingNotFound, ShmringError
+from shmring.sidecars.answers import Answers
+from shmring.sidecars.batching import Batching, WrongRows
+from shmring.sidecars.calls import Calls
+from shmring.sidecars.combining import joined
+from shmring.sidecars.groups import is_group
+from shmring.sidecars.heartbeat import Heartbeat, Request
 
-__all__ = ["Batching", "Gathering", "WrongRows", "split"]
-
-_USUAL_WAIT = 5.0  # ms
-
-
-class WrongRows(ValueError):
-    """The function has not answered each row with one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batching:
-    """How large a joint batch becomes, and how long its first request waits for others.
-
-    Parameters
-    ----------
-    rows : at most, unless a single request has more
-    wait : seconds
-    """
-
-    rows: int
-    wait: float
-
-    @classmethod
-    def of(cls, max_batch_rows: int | None, max_wait_ms: float | None) -> Self | None:
-        """What the user gave; None where each request is to be worked on alone.
-
-        Raises
-        ------
-        TypeError, ValueError : a number is none, or too small, or only the second one was given
-        """
-        if max_batch_rows is None:
-            if max_wait_ms is not None:
-                raise ValueError("max_wait_ms is how long requests wait for max_batch_rows")
-            return None
-        rows = at_least_one("max_batch_rows", max_batch_rows)
-        wait = _USUAL_WAIT if max_wait_ms is None else max_wait_ms
-        if not 0 <= wait < float("inf"):
-            raise ValueError(f"max_wait_ms must be a time of 0 or more, not {wait:g}")
-        return cls(rows, wait / 1000)
-
-    def as_arguments(self) -> list[str]:
-        """For a worker's command line."""
-        return [str(self.rows), str(self.wait * 1000)]
-
-    @classmethod
-    def from_arguments(cls, rows: str, wait: str) -> Self:
-        """What as_arguments() says."""
-        return cls(int(rows), float(wait) / 1000)
-
-    def check(self, target: str, rows: int, answered: int) -> None:
-        """Whether as many rows came out as went in.
-
-        Raises
-        ------
-        WrongRows : they did not
-        """
-        if rows != answered:
-            raise WrongRows(
-                f"{target} answered {rows} rows with {answered}: with max_batch_rows it is given "
-                f"the rows of several requests, and must return one for each, in their order"
-            )
+__all__ = ["Gathering", "Joint", "split"]
 
 
 class HasBatch(Protocol):
@@ -81,15 +33,15 @@ class HasBatch(Protocol):
     def batch(self) -> pa.RecordBatch: ...
 
 
-Request = TypeVar("Request", bound=HasBatch)
+Item = TypeVar("Item", bound=HasBatch)
 
 
-class Gathering(Generic[Request]):
+class Gathering(Generic[Item]):
     """Requests that wait for others."""
 
     def __init__(self, batching: Batching) -> None:
         self._batching = batching
-        self._requests: list[Request] = []
+        self._requests: list[Item] = []
         self._rows = 0
         self._due = 0.0
 
@@ -116,13 +68,13 @@ class Gathering(Generic[Request]):
             and batch.schema.equals(self._requests[0].batch.schema, check_metadata=True)
         )
 
-    def add(self, request: Request) -> None:
+    def add(self, request: Item) -> None:
         if not self._requests:
             self._due = time.monotonic() + self._batching.wait
         self._requests.append(request)
         self._rows += request.batch.num_rows
 
-    def take(self) -> list[Request]:
+    def take(self) -> list[Item]:
         """All of them; they wait no longer."""
         taken, self._requests, self._rows = self._requests, [], 0
         return taken
@@ -137,3 +89,91 @@ def split(parts: Sequence[pa.RecordBatch], rows: Sequence[int]) -> list[list[pa.
         cut.append(table.slice(first, count).to_batches() or [parts[0].slice(0, 0)])
         first += count
     return cut
+
+
+@dataclass(slots=True)
+class _Gathered(Request):
+    """One that waits for others; its batch lies in the ring."""
+
+    batch: pa.RecordBatch
+
+
+class Joint:
+    """The requests of a worker whose function takes several together."""
+
+    def __init__(self, answers: Answers, batching: Batching) -> None:
+        self._answers = answers
+        self._gathering = Gathering[_Gathered](batching)
+
+    @property
+    def left(self) -> float:
+        """Seconds that those may still wait that are here; infinite if nobody is."""
+        return self._gathering.left if self._gathering else float("inf")
+
+    def take(self, request: Request) -> None:
+        """Let a request wait for others, or work on it."""
+        batch = None if request.lease.redelivered else self._joinable(request)
+        if batch is None:
+            self.work()  # the others are not to die of this one, nor wait until there are no groups
+            self._answers.work_on(request)
+            return
+        if not self._gathering.takes(batch):
+            self.work()
+        self._gathering.add(_Gathered(request.lease, request.head, request.client, batch))
+        if self._gathering.is_full:
+            self.work()
+
+    def _joinable(self, request: Request) -> pa.RecordBatch | None:
+        """Its batch, if that can be joined with others."""
+        try:
+            batch = self._answers.decode(request)
+        except ShmringError:
+            return None  # its client is told by who works on it alone
+        return None if is_group(batch) or 0 < request.head.rows < batch.num_rows else batch
+
+    def work(self) -> None:
+        """Work on what was gathered, as one batch; each request is answered by itself."""
+        gathered = self._gathering.take()
+        requests = [Request(each.lease, each.head, each.client) for each in gathered]
+        batches = [each.batch for each in gathered]
+        gathered.clear()
+        rows = [batch.num_rows for batch in batches]
+        begun, spent = time.perf_counter_ns(), 0
+        cut: list[list[pa.RecordBatch]] | None = None
+        wrong: WrongRows | None = None
+        heartbeat = Heartbeat(requests, requests)
+        try:
+            if len(batches) > 1:
+                cut = self._as_one(batches, heartbeat)
+                spent = time.perf_counter_ns() - begun
+        except WrongRows as error:
+            wrong = error
+        except BaseException:  # one request's fault, perhaps; sys.exit() in the function too
+            pass
+        batches.clear()
+        for number, (request, count) in enumerate(zip(requests, rows, strict=True)):
+            with suppress(RingNotFound):  # work that raised had no beat at its end
+                heartbeat.beat()
+            share = spent * count // max(1, sum(rows))
+            if cut is None and len(requests) > 1 and request.client.is_gone():
+                request.lease.release()
+            elif wrong is not None:
+                self._answers.publish(request, map(_raise, [wrong]))
+            elif cut is not None:
+                pieces = self._answers.pieces(request, cut[number])
+                self._answers.publish(request, pieces, share)
+            else:
+                self._answers.work_on(request, requests[number + 1 :])
+
+    def _as_one(
+        self, batches: list[pa.RecordBatch], heartbeat: Heartbeat
+    ) -> list[list[pa.RecordBatch]]:
+        rows = [batch.num_rows for batch in batches]
+        calls, batch = Calls.of(joined(batches))
+        given = [batch] if calls is None else calls.arguments(batch)
+        answers: Iterator[pa.RecordBatch | None] = self._answers.answers_to(given, calls)
+        return split([part for part in heartbeat.of(answers) if part is not None], rows)
+
+
+def _raise(error: Exception) -> Piece:
+    raise error

@@ -66,6 +66,7 @@ class Client:
         except BaseException:
             self.ring.close()
             raise
+        self.slots = self.ring.slots
         self._encoder: BatchEncoder | None = None
         self._jobs: deque[Job] = deque()
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from shmring.sidecars.combining import joined
-from shmring.sidecars.heartbeat import INTERVAL
+from shmring.sidecars.heartbeat import INTERVAL, Heartbeat, Request
 
-__all__ = ["batches_wanted", "slices", "together"]
+__all__ = ["batches_wanted", "in_turn", "slices", "together"]
 
 _WORK = 2_000_000  # nanoseconds that a request should take at most
 # Beyond so many a request's own cost hardly counts.
@@ -30,6 +30,23 @@ def batches_wanted(batches: int, nanoseconds: int, nbytes: int) -> int:
     by_time = _WORK * batches // max(1, nanoseconds)
     by_bytes = _MOST_BYTES * batches // max(1, nbytes)
     return max(1, min(by_time, by_bytes, _MOST_BATCHES))
+
+
+def in_turn(
+    answers: Iterable[Iterator[pa.RecordBatch | None]],
+    count: int,
+    request: Request,
+    heartbeat: Heartbeat,
+) -> Iterator[pa.RecordBatch | None]:
+    """The answers to the `count` slices of a request, each followed by None."""
+    for number, of_slice in enumerate(answers, 1):
+        try:
+            yield from heartbeat.of(of_slice)
+            yield None
+            heartbeat.beat()
+        except BaseException as error:
+            error.add_note(f"in batch {number} of the {count} of {request.head.describe()}")
+            raise
 
 
 def together(answers: Iterable[pa.RecordBatch | None]) -> Iterator[pa.RecordBatch | None]:

@@ -57,7 +57,7 @@ of rows.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Self
 
 from shmring.errors import Damaged
@@ -130,7 +130,8 @@ class Head:
 
     def answer(self, piece: int, flags: int, worked: int = 0, batches: int = 0) -> Self:
         """The head of an answer to this request."""
-        return replace(self, piece=piece, flags=flags, worked=worked, batches=batches)
+        number, ring, task, rows = self.number, self.reply_ring, self.task, self.rows
+        return type(self)(number, ring, task, piece, flags, rows, batches, worked)
 
     def describe(self) -> str:
         """Whose it is, in words."""

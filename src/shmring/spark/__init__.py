@@ -3,8 +3,15 @@
 Nothing here imports pyspark before it is used.
 """
 
-from shmring.spark.functions import arrow_udf, metrics, pandas_udf, through
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from shmring.spark.jvm import configure, jar_path
+
+if TYPE_CHECKING:
+    from shmring.spark.functions import arrow_udf, metrics, pandas_udf, through
 
 __all__ = [
     "arrow_udf",
@@ -14,3 +21,10 @@ __all__ = [
     "pandas_udf",
     "through",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The plugin's process, which has no batches, does without pyarrow's 40 MB."""
+    if name in __all__:
+        return getattr(import_module("shmring.spark.functions"), name)
+    raise AttributeError(f"module 'shmring.spark' has no attribute {name!r}")

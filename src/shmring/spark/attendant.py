@@ -5,12 +5,15 @@ executor's, and closes however that dies. Every second it writes a line of JSON 
 first one as soon as clients would find the sidecars' rings::
 
     {"rings": {"orders": {"slots": 65536}},
-     "sidecars": {"scorer": {"command": ["python3", "-m", "shmring", "sidecar", ...],
-                             "ring": {"slots": null}, "shared": true},
-                  "other": {"command": "./other -x"}}}
+     "sidecars": {"scorer": {"function": "scorer:Scorer", "workers": "2", "shared": true},
+                  "other": {"command": "./other -x", "shared": false}}}
 
-A sidecar with "ring" is one of ours, which reads requests from such a ring. One that is "shared" is
-started by one attendant of the host, and by another one when that ends.
+A sidecar with a function is served by workers of this process; its options are those of
+``spark.shmring.sidecar``, as the user wrote them. A command is a process that does as it likes. One
+that is "shared" is started by one attendant of the host, and by another one when that ends.
+
+A sidecar that cannot be started, or dies all the time, takes no other one along: nothing of the
+user's is imported here, and each has pauses of its own.
 """
 
 from __future__ import annotations
@@ -22,29 +25,32 @@ import os
 import select
 import shlex
 import signal
-import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import shmring
+from shmring.arguments import at_least_one, number_of
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER
-from shmring.sidecars.participants import SUPERVISOR, serving
-from shmring.sidecars.server import leave_ring, open_ring
-from shmring.sidecars.wire import reply_ring_name, request_ring_name
+from shmring.sidecars.batching import Batching
+from shmring.sidecars.participants import serving
+from shmring.sidecars.processes import Child
+from shmring.sidecars.rings import sweep
+from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
+from shmring.sidecars.wire import request_ring_name
 
 __all__ = ["main"]
 
-_LOOK_EVERY = 0.2
 _TELL_EVERY = 1.0
-_GRACE = 20.0  # seconds between SIGTERM and SIGKILL; a sidecar takes half of that for its workers
-# One that dies within _SOON seconds of its start is started again ever more slowly.
+_GRACE = 20.0  # seconds between SIGTERM and SIGKILL of a command, which may wait for its own
+# What dies within _SOON seconds of its start is started again ever more slowly.
 _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
-# One that has ended so often in a row without serving is not waited for as one that loads.
-_HOPELESS = 3
+_START_TIMEOUT = 120.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -53,33 +59,6 @@ _libc = ctypes.CDLL(None)
 
 def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-class _Placeholder:
-    """A supervisor's entry in the ring of a sidecar that is being started.
-
-    Clients see by it that they wait for workers, for as long as they wait for some that load.
-    """
-
-    def __init__(self, sidecar: str, slots: int | None) -> None:
-        self._sidecar = sidecar
-        self._slots = slots
-        self._ring: shmring.Ring | None = None
-        self._supervisor: shmring.Producer | None = None
-
-    def open(self) -> None:
-        if self._ring is None:
-            with suppress(ShmringError):  # the sidecar will say so itself
-                self._ring = open_ring(self._sidecar, self._slots)
-                self._supervisor = self._ring.producer(SUPERVISOR)
-
-    def close(self) -> None:
-        ring, self._ring = self._ring, None
-        if ring is not None:
-            if self._supervisor is not None:
-                self._supervisor.close()
-            with suppress(ShmringError):
-                leave_ring(self._sidecar, ring)
 
 
 class _Turn:
@@ -119,138 +98,71 @@ class _Turn:
             self._file = None
 
 
-class _Sidecar:
-    """A sidecar's process, whichever it is just now."""
+class _Sidecar(ABC):
+    """One of the executor's, whatever runs it."""
 
-    def __init__(
-        self,
-        name: str,
-        command: list[str] | str,
-        ring: dict[str, Any] | None = None,
-        shared: bool = False,
-    ) -> None:
+    def __init__(self, name: str, *, shared: bool) -> None:
         self.name = name
-        self.restarts = 0
-        self._command = shlex.split(command) if isinstance(command, str) else command
-        self._placeholder = None if ring is None else _Placeholder(name, ring["slots"])
         self._turn = _Turn(name) if shared else None
         self._failures = 0
-        self._in_vain = 0  # ends in a row without serving
-        self._serves = False
-        self._due: float | None = None
-        self._started = 0.0
-        self._process: subprocess.Popen[bytes] | None = None
+        self._due = 0.0
 
     @property
-    def pid(self) -> int | None:
-        """Of the process, until its end was noticed."""
-        return None if self._process is None else self._process.pid
+    @abstractmethod
+    def pids(self) -> Sequence[int]:
+        """Of the processes that this one waits for."""
 
     @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+    @abstractmethod
+    def is_running(self) -> bool: ...
 
+    @property
+    @abstractmethod
+    def restarts(self) -> int: ...
+
+    @abstractmethod
     def get_ready(self) -> None:
         """Let clients wait for it, in a ring that nobody has left dead."""
-        self.sweep()
-        self._let_clients_wait()
 
+    @abstractmethod
     def look(self) -> None:
-        """Start it, or start it again when its time has come."""
-        now = time.monotonic()
-        if not self._serves and serving(self.name):
-            self._serves = True
-            self._in_vain = 0
-            self._close_placeholder()
-        if self.is_running:
-            return
-        if self._process is not None:
-            self._failures = self._failures + 1 if now - self._started < _SOON else 0
-            pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
-            _say(
-                f'sidecar "{self.name}" has ended with status {self._process.returncode}; it is '
-                f"started again in {pause:g} s"
-            )
-            self._signal_group(signal.SIGKILL)  # what it has started itself
-            self._process = None
-            self._due = now + pause
-            self.restarts += 1
-            if not self._serves:
-                self._in_vain += 1
-            self._let_clients_wait()
-        if (self._due is None or now >= self._due) and (self._turn is None or self._turn.take()):
-            self._start(now)
+        """Start it, or what has ended of it, when its time has come."""
 
-    def _let_clients_wait(self) -> None:
-        self._serves = False
-        if self._in_vain >= _HOPELESS:
-            self._close_placeholder()
-        elif self._placeholder is not None:
-            self._placeholder.open()
+    @abstractmethod
+    def ask_to_end(self) -> None: ...
 
-    def _close_placeholder(self) -> None:
-        if self._placeholder is not None:
-            self._placeholder.close()
+    @abstractmethod
+    def _end(self, asked: float) -> None:
+        """Wait for the end of all that it has started, but not for ever."""
 
-    def _start(self, now: float) -> None:
-        self._started = now
-        self._let_clients_wait()
-        try:
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.DEVNULL,
-                stdout=sys.stderr,
-                process_group=0,
-                preexec_fn=_die_with_parent,
-            )
-        except OSError as error:  # no such program; no memory; no more processes
-            _say(f'sidecar "{self.name}" cannot be started: {error}')
-            self._failures += 1
-            self._in_vain += 1
-            self._due = now + _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+    def end(self, asked: float) -> None:
+        """Wait for the end; only then may another attendant start it.
 
-    def ask_to_end(self) -> None:
-        self._close_placeholder()
-        self._signal_group(signal.SIGTERM)
-
-    def end(self, deadline: float) -> None:
-        """Wait until `deadline` for the end of all that it has started, then kill what is left.
-
-        Only then may another attendant start it.
+        Parameters
+        ----------
+        asked : when all were asked to end
         """
-        if self._process is not None:
-            while self._process.poll() is None or self._has_orphans():
-                if time.monotonic() > deadline:
-                    self._signal_group(signal.SIGKILL)
-                    self._process.wait()
-                    break
-                time.sleep(0.05)
-        self.sweep()
+        self._end(asked)
+        sweep(self.name)
         if self._turn is not None:
             self._turn.end()
 
-    def _signal_group(self, number: int) -> None:
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, number)
+    def _is_due(self) -> bool:
+        return time.monotonic() >= self._due
 
-    def _has_orphans(self) -> bool:
-        """Whether something lives that the process has started, and that is now our child."""
-        assert self._process is not None
-        try:
-            while os.waitpid(-self._process.pid, os.WNOHANG)[0]:
-                pass
-        except ChildProcessError:
-            return False
-        return True
+    def _has_turn(self) -> bool:
+        return self._turn is None or self._turn.take()
 
-    def sweep(self) -> None:
-        """Remove the rings of a sidecar, and of its clients, that were killed."""
-        prefix = reply_ring_name(self.name, "")
-        for name in shmring.rings():
-            if name == request_ring_name(self.name) or name.startswith(prefix):
-                with suppress(ShmringError):
-                    shmring.gc(name)
+    def _pause(self) -> float:
+        """Be due after a pause that grows with each failure, and say how long it is."""
+        pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        self._due = time.monotonic() + pause
+        return pause
+
+    def _cannot_start(self, error: Exception) -> None:
+        self._failures += 1
+        pause = self._pause()
+        _say(f'sidecar "{self.name}" cannot be started: {error}; tried again in {pause:g} s')
 
     def metrics(self) -> dict[str, int]:
         waiting = 0
@@ -267,9 +179,163 @@ class _Sidecar:
         }
 
 
+class _Function(_Sidecar):
+    """Workers of this process that serve a function."""
+
+    def __init__(
+        self,
+        name: str,
+        function: str,
+        *,
+        shared: bool = False,
+        workers: str | None = None,
+        slots: str | None = None,
+        timeout: str | None = None,
+        maxBatchRows: str | None = None,
+        maxWaitMs: str | None = None,
+    ) -> None:
+        super().__init__(name, shared=shared)
+        if not all(function.partition(":")):
+            raise ValueError(f"a sidecar is named as module:function, not {function!r}")
+        batching = Batching.of(
+            None if maxBatchRows is None else int(maxBatchRows),
+            None if maxWaitMs is None else float(maxWaitMs),
+        )
+        self._start_timeout = _START_TIMEOUT if timeout is None else float(timeout)
+        if not self._start_timeout > 0:
+            raise ValueError(f"timeout must be a time of more than 0, not {timeout}")
+        self._supervisor = Supervisor(
+            function,
+            name,
+            workers=None if workers is None else at_least_one("workers", int(workers)),
+            slots=None if slots is None else number_of(slots, 1024),
+            options=[] if batching is None else batching.as_arguments(),
+            apart=True,
+        )
+        self._is_started = self._is_announced = False
+
+    @property
+    def pids(self) -> Sequence[int]:
+        return self._supervisor.pids
+
+    @property
+    def is_running(self) -> bool:
+        return self._supervisor.is_running
+
+    @property
+    def restarts(self) -> int:
+        return self._supervisor.restarts
+
+    def get_ready(self) -> None:
+        sweep(self.name)
+        self._open()
+
+    def _open(self) -> bool:
+        if not self._supervisor.is_open:
+            try:
+                self._supervisor.open()
+            except (OSError, ValueError, ShmringError) as error:
+                self._cannot_start(error)
+        return self._supervisor.is_open
+
+    def look(self) -> None:
+        supervisor = self._supervisor
+        if supervisor.is_open and not supervisor.is_ready and not supervisor.is_findable:
+            self._leave(keep=True)  # who shared the ring has removed it meanwhile, as the last one
+        if not self._has_turn():
+            if supervisor.is_open and serving(self.name):
+                self._leave()  # clients are to wait for the other executor's
+        elif supervisor.is_open or (self._is_due() and self._open()):
+            if not self._is_started:
+                self._is_started = True
+                with suppress(OSError):  # the look tries again, and says why
+                    supervisor.start(self._start_timeout)
+            supervisor.look()
+            self._announce()
+
+    def _leave(self, *, keep: bool = False) -> None:
+        with suppress(ShmringError):
+            self._supervisor.close(keep=keep)
+
+    def _announce(self) -> None:
+        if not self._is_announced and self._supervisor.is_ready:
+            self._is_announced = True
+            pids = self._supervisor.pids
+            _say(
+                f'sidecar "{self.name}" is ready: {len(pids)} workers '
+                f"({' '.join(map(str, pids))}), a ring of {self._supervisor.slots} slots"
+            )
+
+    def ask_to_end(self) -> None:
+        self._supervisor.signal(signal.SIGTERM)
+
+    def _end(self, asked: float) -> None:
+        self._supervisor.end(asked + GRACE)
+        self._leave()
+
+
+class _Command(_Sidecar):
+    """A program of the user's."""
+
+    def __init__(self, name: str, command: str, *, shared: bool = False) -> None:
+        super().__init__(name, shared=shared)
+        self._command = shlex.split(command)
+        self._restarts = 0
+        self._process: Child | None = None
+
+    @property
+    def pids(self) -> Sequence[int]:
+        """Its own, until its end was noticed."""
+        return [] if self._process is None else [self._process.pid]
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.status is None
+
+    @property
+    def restarts(self) -> int:
+        return self._restarts
+
+    def get_ready(self) -> None:
+        sweep(self.name)
+
+    def look(self) -> None:
+        if self.is_running:
+            return
+        if self._process is not None:
+            soon = time.monotonic() - self._process.started < _SOON
+            self._failures = self._failures + 1 if soon else 0
+            pause = self._pause()
+            _say(
+                f'sidecar "{self.name}" has ended with status {self._process.status}; it is '
+                f"started again in {pause:g} s"
+            )
+            self._process.bury()
+            self._process = None
+            self._restarts += 1
+        if self._is_due() and self._has_turn():
+            try:
+                self._process = Child(
+                    self._command,
+                    leads=True,
+                    stdout=sys.stderr.fileno(),
+                    before=_die_with_parent,
+                )
+            except OSError as error:  # no such program; no memory; no more processes
+                self._cannot_start(error)
+
+    def ask_to_end(self) -> None:
+        if self._process is not None:
+            self._process.signal(signal.SIGTERM)
+
+    def _end(self, asked: float) -> None:
+        if self._process is not None:
+            self._process.end(asked + _GRACE)
+
+
 class _Attendant:
     def __init__(self, config: dict[str, Any]) -> None:
-        self._sidecars = [_Sidecar(name, **sidecar) for name, sidecar in config["sidecars"].items()]
+        self._sidecars = list(_made(config["sidecars"]))
         self._rings: dict[str, shmring.Ring] = {}
         for name, options in config["rings"].items():
             try:
@@ -277,12 +343,12 @@ class _Attendant:
             except (ShmringError, ValueError) as error:
                 _say(f'ring "{name}" cannot be made: {error}')
 
-    def run(self) -> None:
-        """Look after everything until standard input ends, or SIGTERM comes."""
+    def run(self, stop: int) -> None:
+        """Look after everything until standard input ends, or `stop` has something to read."""
         for each in self._sidecars:
             each.get_ready()
         told = self._tell()
-        while not select.select([sys.stdin], [], [], _LOOK_EVERY)[0]:
+        while not select.select([sys.stdin, stop], [], [], LOOK_EVERY)[0]:
             for each in self._sidecars:
                 each.look()
             self._reap()
@@ -297,7 +363,7 @@ class _Attendant:
         """Reap what sidecars that have ended had started: it is this process's by inheritance."""
         with suppress(ChildProcessError):  # there is no child at all
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                if any(dead.si_pid == each.pid for each in self._sidecars):
+                if any(dead.si_pid in each.pids for each in self._sidecars):
                     return  # the next look at it wants its status; the others come after that
                 os.waitpid(dead.si_pid, 0)
 
@@ -315,9 +381,9 @@ class _Attendant:
         """End the sidecars, and remove the rings that nobody else uses."""
         for each in self._sidecars:
             each.ask_to_end()
-        deadline = time.monotonic() + _GRACE
+        asked = time.monotonic()
         for each in self._sidecars:
-            each.end(deadline)
+            each.end(asked)
         for ring in self._rings.values():
             with suppress(ShmringError):
                 ring.recover()
@@ -328,28 +394,38 @@ class _Attendant:
                     ring.unlink()
 
 
+def _made(sidecars: dict[str, dict[str, Any]]) -> Iterator[_Sidecar]:
+    for name, options in sidecars.items():
+        try:
+            yield (_Command if "command" in options else _Function)(name, **options)
+        except ValueError as error:  # more tries would not make it better
+            _say(f'sidecar "{name}" cannot be started: {error}')
+
+
 def _say(text: str) -> None:
     with suppress(OSError):  # the executor's log may be gone with it
         print(f"shmring: {text}", file=sys.stderr, flush=True)
 
 
+def _stop_on_sigterm() -> int:
+    """A descriptor that can be read when SIGTERM has come: no call is left half done for it."""
+    stop, told = os.pipe()
+    os.set_blocking(told, False)
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    return stop
+
+
 def main() -> int:
     """``python -m shmring.spark.attendant``, started by the plugin."""
-
-    def stop(number: int, frame: object) -> None:
-        raise SystemExit(0)
-
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    signal.signal(signal.SIGTERM, stop)
+    stop = _stop_on_sigterm()
     attendant = _Attendant(json.loads(sys.stdin.readline()))
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        attendant.run()
+        attendant.run(stop)
     except BrokenPipeError:  # so the executor is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends within seconds
         attendant.end()
     return 0
 

@@ -1,6 +1,6 @@
-"""The jar, made where an installation has none: against the installed pyspark, once.
+"""Making the jar, against the installed pyspark, once, for an installation that has none.
 
-A wheel that was built without Spark's jars, as one that pip builds in isolation, has the sources.
+A wheel that was built without Spark's jars has the sources, as one that pip builds in isolation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _Tools(NamedTuple):
 
 
 def kept_jar(sources: Path) -> Path:
-    """The jar for the installed pyspark, in the user's cache; made if there is none yet.
+    """Return the jar for the installed pyspark, in the user's cache; make it if it is missing.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def kept_jar(sources: Path) -> Path:
 
     Raises
     ------
-    ShmringError : something that is needed to make it is missing, or it cannot be made
+    ShmringError : a tool for making it is missing, or it cannot be made
     """
     spark = _find_spark()
     folder = _cache() / f"jar-{spark.version}-{platform.machine()}-{_digest(sources)}"
@@ -59,7 +59,7 @@ def kept_jar(sources: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(folder / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # who comes second finds the jar of the first
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the second process finds the jar of the first one
             if not jar.exists():
                 print(
                     f"shmring: making the jar for Spark {spark.version} with {tools.javac}; this "
@@ -75,7 +75,7 @@ def kept_jar(sources: Path) -> Path:
 def _cache() -> Path:
     try:
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shmring"
-    except RuntimeError:  # a user without a name, as containers have them
+    except RuntimeError:  # a user without a name, as in containers
         raise ShmringError(
             "there is no place to keep the jar for Spark: this user has no home; set XDG_CACHE_HOME"
         ) from None

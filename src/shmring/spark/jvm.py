@@ -22,14 +22,14 @@ _PLUGIN = "io.shmring.spark.ShmringPlugin"
 
 
 def jar_path() -> str:
-    """Path of the jar, for ``--jars``, ``spark.jars`` or ``spark.driver.extraClassPath``.
+    """Return the path of the jar, for ``--jars``, ``spark.jars`` or the driver's class path.
 
-    An installation that was built where Spark's jars were missing has none: then the jar is made
-    once, with the JDK that is here, and kept in the user's cache.
+    If the installation was built without Spark's jars, it has no jar: then this call makes it once,
+    with this machine's JDK, and keeps it in the user's cache.
 
     Raises
     ------
-    ShmringError : there is none, and it cannot be made; the text says what is missing
+    ShmringError : there is no jar and it cannot be made; the text says what is missing
     """
     folder = Path(shmring.__file__).parent / "jars"
     jar = folder / "shmring.jar"
@@ -53,7 +53,7 @@ def configure(
     max_wait_ms: float | None = None,
     shared: bool = False,
 ) -> SparkSession.Builder:
-    """Give a session that is being built the jar, and sidecars that live with its executors.
+    """Add the jar to the builder of a session, and sidecars that live with its executors.
 
     >>> spark = configure(SparkSession.builder).getOrCreate()  # doctest: +SKIP
     >>> spark.read.format("shmring").option("ring", "orders").load()  # doctest: +SKIP
@@ -62,24 +62,24 @@ def configure(
     >>> builder = configure(builder, sidecars={"scorer": "scorer:Scorer"})  # doctest: +SKIP
     >>> scored = df.mapInArrow(through("scorer"), schema)  # doctest: +SKIP
 
-    Sidecars are the plugin's: they start and end with each executor, and tasks wait for them while
-    they load. A module that is a file of its own, as ``scorer.py``, goes to the executors with the
-    job; a package must be installed there, or be in a zip file of ``spark.submit.pyFiles``. What
-    the builder has in ``spark.jars``, ``spark.plugins`` and ``spark.files`` stays. Sidecars with
-    different options take a call each.
+    The plugin starts and ends the sidecars with each executor, and tasks wait while they load. A
+    module that is a single file, such as ``scorer.py``, is sent to the executors with the job; a
+    package must be installed there, or be in a zip file of ``spark.submit.pyFiles``. The builder
+    keeps its own ``spark.jars``, ``spark.plugins`` and ``spark.files``. For sidecars with different
+    options, call this once for each.
 
     Parameters
     ----------
-    sidecars : by the name under which :func:`through` finds them, "module:function" or
-        "module:Class"
-    workers, slots, max_batch_rows, max_wait_ms : of each of them, as of :class:`shmring.Sidecar`
+    sidecars : "module:function" or "module:Class", by the name that :func:`through` uses
+    workers, slots, max_batch_rows, max_wait_ms : options of each sidecar; see
+        :class:`shmring.Sidecar`
     timeout : seconds for the workers to load
-    shared : one for all executors of a host, instead of one for each
+    shared : start one sidecar for all executors of a host, instead of one for each
 
     Raises
     ------
-    ValueError : a sidecar's function is none, or its module is not to be found here
-    ShmringError : there is no jar, and none can be made
+    ValueError : a sidecar's function has no valid name, or its module is not found here
+    ShmringError : there is no jar, and it cannot be made
     """
     given: dict[str, str] = getattr(builder, "_options", {})
     wanted = {"spark.jars": _listed(jar_path(), given.get("spark.jars", ""))}
@@ -111,7 +111,7 @@ def configure(
 
 
 def _listed(*values: str) -> str:
-    """Spark's lists, one behind the other, without what comes twice."""
+    """Join lists of Spark's settings; keep each entry once."""
     parts = (part.strip() for value in values for part in value.split(","))
     return ",".join(dict.fromkeys(part for part in parts if part))
 
@@ -122,13 +122,13 @@ def _names_python(options: Mapping[str, str]) -> bool:
 
 
 def _file_of(function: str) -> str | None:
-    """The file of a function's module, if that is a file and no package."""
+    """Return the file of a function's module, if the module is a file and not a package."""
     module, colon, attribute = function.partition(":")
     if not (module and colon and attribute):
         raise ValueError(f"a sidecar is named as module:function, not {function!r}")
     if module == "__main__":
         raise ValueError(
-            "a sidecar's workers import its function, so it must stand in a module, not in the "
+            "a sidecar's workers import its function, so it must be in a module, not in the "
             "script that is run"
         )
     package, dot, _ = module.partition(".")

@@ -1,8 +1,8 @@
-"""A ring made of database rows: what one has in a database instead of in memory.
+"""A ring made of database rows, for hosts that share a database instead of memory.
 
-``ring`` is the ring, ``schema`` its tables, ``backend`` what it asks of a database; a file for each
-database that answers, and ``databases`` tells them apart. ``functions`` is the part of the ring
-that runs within PostgreSQL.
+``ring`` is the ring, ``schema`` its tables, ``backend`` the calls that a database must offer. Each
+database has a module of its own, which ``databases`` finds by URL. ``functions`` is the part of the
+ring that runs within PostgreSQL.
 """
 
 try:

@@ -28,7 +28,7 @@ def query(tables: Tables) -> sa.Select[*tuple[Any, ...]]:
 
 
 def to_arrow(rows: Sequence[Sequence[Any]]) -> pa.Table:
-    """Convert the rows that :func:`query` finds."""
+    """Convert the rows that :func:`query` selects."""
     kinds: dict[str, pa.DataType] = {
         "slot": pa.int64(),
         "message_id": pa.int64(),

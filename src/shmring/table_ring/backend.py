@@ -1,8 +1,8 @@
-"""What a :class:`~shmring.table_ring.TableRing` asks of its database.
+"""The calls that a :class:`~shmring.table_ring.TableRing` makes to its database.
 
-The rule all of them follow: whoever takes numbers keeps the others from that cursor, makes the
-guarded UPDATE of the slots, and moves the cursor only where each slot met the guard. Full, empty,
-killed or cut off: nothing was written and the number is still the next one.
+All databases follow one rule: a call that takes numbers locks the cursor, makes the guarded UPDATE
+of the slots, and moves the cursor only if each slot met the guard. If the ring is full or empty, or
+the client is killed or cut off, nothing was written and the number is still the next one.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ Which = Literal["push", "pop"]
 Message = tuple[int, int, bytes]  # number, time, data
 R = TypeVar("R")
 
-# Of two transactions that wait for each other the database undoes one, which tries again.
+# If two transactions wait for each other, the database undoes one of them, which tries again.
 ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
 class Peek:
-    """Where a ring stands, all of it at one moment.
+    """The state of a ring at one moment.
 
     Attributes
     ----------
     push : number of the next push
-    number : of the message whose slot was looked at; None where there is no such subscriber
-    message_id, reference_count, holders : of that slot; None where the table has no such row
+    number : number of the message whose slot was read; None if there is no such subscriber
+    message_id, reference_count, holders : of that slot; None if the table has no such row
     known : the bits of all subscribers
     returned : a claim was given up, and its messages wait
     """
@@ -64,23 +64,24 @@ class Peek:
 class Backend(ABC):
     """One connection to one ring's tables; made from a URL, its tables and a durability.
 
-    A method with an empty body is for databases that have something to do there.
+    A method with an empty body does something for some databases only.
 
     Attributes
     ----------
-    driver : SQLAlchemy's name of the one driver it works with
+    driver : SQLAlchemy's name of the only driver that it works with
     free_message : SQL for the 300 zero bytes of a slot that never held a message
     cursor_rows : whether the next numbers are columns of the tables
-    first_wait : seconds of the first wait; each later one is twice as long as the one before
+    first_wait : seconds of the first wait; each later wait is twice as long as the last one
     """
 
     driver: ClassVar[str]
     free_message: ClassVar[str]
     cursor_rows: ClassVar[bool]
     first_wait: ClassVar[float]
-    # No statement of ours holds a lock longer than itself. Whoever does is a stranger, or stopped.
+    # No statement of ours holds a lock longer than it runs: a longer one is another program's, or
+    # that of a stopped process.
     lock_seconds: ClassVar[float] = 10.0
-    # Not before the first session is prepared: a connection may die while it is.
+    # Only after the first session was prepared: a connection may die meanwhile.
     _connected = False
 
     def __init__(self, url: sa.URL, name: str, durability: Durability, unlogged: bool) -> None:
@@ -103,7 +104,7 @@ class Backend(ABC):
         self._engine.dispose()
 
     def use(self, layout: Layout) -> None:
-        """Prepare for a ring's layout; before any push, pop or peek."""
+        """Prepare for a ring's layout; called before any push, pop or peek."""
         self._layout = layout
         self._in_use = True
 
@@ -113,12 +114,12 @@ class Backend(ABC):
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:
-        """Return the URL with the driver's name; ValueError where no ring can be there."""
+        """Return the URL with the driver's name; ValueError if no ring can be there."""
         return url.set(drivername=cls.driver)
 
     @classmethod
     def may_exist(cls, url: sa.URL) -> bool:
-        """Whether the database may be there; where it must not be made by looking for it."""
+        """Whether the database may exist; for databases that a connection would create."""
         return True
 
     # -- messages --------------------------------------------------------------------------------
@@ -127,7 +128,7 @@ class Backend(ABC):
     def push(self, rows: Sequence[bytes], time_ns: int, timeout: float) -> int | None:
         """Publish all rows and return the first one's number, or do nothing and return None.
 
-        `timeout`: seconds that the database may wait, where it can do so better than we.
+        `timeout`: seconds that the database may wait, if it can wait better than the client.
         """
 
     @abstractmethod
@@ -136,7 +137,7 @@ class Backend(ABC):
 
     @abstractmethod
     def pop_many(self, limit: int, timeout: float) -> list[bytes]:
-        """Take the subscriber's next messages, in order, up to `limit` of them; or none."""
+        """Take the subscriber's next messages in order, up to `limit`; empty if there are none."""
 
     @abstractmethod
     def pop_rows(self, limit: int, timeout: float) -> list[Message]:
@@ -144,37 +145,37 @@ class Backend(ABC):
 
     @abstractmethod
     def begin_claim(self, limit: int) -> list[Message]:
-        """Take messages in a transaction that stays open; none: it is not open."""
+        """Take messages in a transaction that stays open, unless there are none."""
 
     def end_claim(self, keep: bool) -> None:
-        """End that transaction: the messages are taken for good, or are back."""
+        """End that transaction: keep the messages, or give them back."""
         with self.translated():
             self._run("COMMIT" if keep else "ROLLBACK")
 
     @abstractmethod
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
-        """Look where push or pop stands, and at the slot `ahead` of that.
+        """Read the position of push or pop, and the slot `ahead` of it.
 
-        Of several slots ahead of push: at the first one that is not free. `whole`: look through
-        all slots for messages that somebody took a number for and did not pop.
+        Ahead of push, read the first slot that is not free. `whole`: search all slots for messages
+        whose number a connection took without popping them.
         """
 
     def waiting(self, peek: Peek) -> int:
-        """Return how many messages wait from a peek's number on, which is not None."""
+        """Return how many messages wait from the number of a peek on."""
         return peek.push - (peek.number or 0)
 
     def listen(self, which: Which) -> float:
-        """Begin to be told when a slot comes free (push) or a message comes (pop).
+        """Ask the database to notify us when a slot comes free (push) or a message comes (pop).
 
-        Returns the seconds after which one should look by oneself.
+        Returns the seconds after which the caller should look without a notification.
         """
         return 0.02
 
     def unlisten(self, which: Which, announced: float) -> None:  # noqa: B027
-        """End that; `announced` is what :meth:`listen` returned."""
+        """End the notifications; `announced` is the value that :meth:`listen` returned."""
 
     def sleep(self, seconds: float) -> None:
-        """Wait, at most so long; returns early where one is told."""
+        """Wait at most so long; a notification ends the wait."""
         time.sleep(seconds)
 
     # -- the ring itself -------------------------------------------------------------------------
@@ -185,10 +186,10 @@ class Backend(ABC):
 
     @abstractmethod
     def lock_creation(self) -> None:
-        """Within a transaction: keep others from creating or dropping rings meanwhile."""
+        """Keep others from creating or dropping rings until this transaction ends."""
 
     def exist(self, connection: sa.Connection) -> bool:
-        """Whether the ring is there; asked before anything else of its tables."""
+        """Whether the ring exists; called before any other use of its tables."""
         return self.tables.exist(connection)
 
     def create(self, connection: sa.Connection, layout: Layout, subscribers: Sequence[str]) -> None:
@@ -196,10 +197,10 @@ class Backend(ABC):
         self.tables.create(connection, layout, subscribers, self.free_message)
 
     def adopt(self, connection: sa.Connection, layout: Layout, unlogged: bool) -> None:  # noqa: B027
-        """Check within a transaction what is there beside the tables."""
+        """Check within a transaction what the ring has besides tables."""
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:  # noqa: B027
-        """Replace within a transaction what is there beside the tables."""
+        """Replace within a transaction what the ring has besides tables."""
 
     def drop(self, connection: sa.Connection) -> None:
         """Drop the ring within a transaction."""
@@ -217,7 +218,7 @@ class Backend(ABC):
         self.transact(change)
 
     def unsubscribe(self, name: str) -> None:
-        """Remove a subscriber and count down what it had before it."""
+        """Remove a subscriber, and its reference to each message that it has not popped."""
 
         def holder_of(connection: sa.Connection) -> int:
             holder = self.tables.bit(connection, name)
@@ -239,38 +240,38 @@ class Backend(ABC):
 
     @abstractmethod
     def _hold_pushes(self, connection: sa.Connection) -> int:
-        """Let nobody push until the transaction ends; return the number of the next push."""
+        """Block pushes until the transaction ends; return the number of the next push."""
 
     def _await_claims(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
-        """Wait for the ends of a subscriber's open claims, while others push and pop."""
+        """Wait until a subscriber's open claims have ended, while others push and pop."""
 
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:  # noqa: B027
-        """Make what gives out a new subscriber's numbers."""
+        """Make the cursor that gives a new subscriber its numbers."""
 
     def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
-        """Let nobody pop for a subscriber any more, and remove what gave out its numbers."""
+        """Block pops for a subscriber, and remove its cursor."""
 
     def _tell(self, connection: sa.Connection) -> None:  # noqa: B027
-        """Let messages wait for the subscribers that the ring's row names now."""
+        """Let new messages wait for the subscribers that the ring's row has now."""
 
     # -- transactions ----------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def transaction(self) -> Generator[sa.Connection]:
-        """Several statements in one transaction, synced whatever `durability` says."""
+        """Run several statements in one transaction, which is synced with any `durability`."""
         with self.translated():
             try:
                 self._begin()
                 yield self.connection
                 self._run("COMMIT")
             except BaseException:
-                # After a lost connection there is nothing left to undo.
+                # After a lost connection there is nothing to undo.
                 with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
                     self._run("ROLLBACK")
                 raise
 
     def transact(self, change: Callable[[sa.Connection], R]) -> R:
-        """Run a change of the tables themselves in a transaction; again, if it was a deadlock."""
+        """Change the tables themselves in a transaction; try again after a deadlock."""
         last: exc.DBAPIError | None = None
         for attempt in range(ATTEMPTS):
             try:
@@ -295,13 +296,13 @@ class Backend(ABC):
 
     @contextlib.contextmanager
     def translated(self) -> Generator[None]:
-        """Say in our words what a user can act on, and survive a lost connection."""
+        """Turn errors on which a user can act into ours, and survive a lost connection."""
         try:
             yield
         except exc.DBAPIError as error:
             if error.connection_invalidated and self._connected:
-                # SQLAlchemy then connects anew for the next statement; this one stays an error,
-                # for nobody knows whether it was committed.
+                # SQLAlchemy connects again for the next statement; this one stays an error,
+                # because it may or may not have been committed.
                 self.connection.rollback()
             if self.is_lock_timeout(error):
                 raise Contended(
@@ -324,22 +325,22 @@ class Backend(ABC):
             raise
 
     def dropped(self) -> RingNotFound:
-        """Return what a handle raises whose ring is gone, or another in its place."""
+        """Return the error of a handle whose ring is gone, or was replaced by another one."""
         return RingNotFound(
             f"table ring {self.tables.name!r} was dropped since this handle attached to it; if"
-            " there is one of this name again, attach anew"
+            " there is a new ring of this name, attach again"
         )
 
     @abstractmethod
     def is_lock_timeout(self, error: exc.DBAPIError) -> bool:
-        """Whether another connection has kept a lock for all of `lock_seconds`."""
+        """Whether another connection has held a lock for all of `lock_seconds`."""
 
     def is_undone(self, error: exc.DBAPIError) -> bool:
-        """Whether the database has undone one of two transactions that were in each other's way."""
+        """Whether the database has undone this transaction because of a deadlock."""
         return False
 
     def is_refusal(self, error: exc.DBAPIError) -> bool:
-        """Whether the user may not do this."""
+        """Whether the user lacks the right to do this."""
         return False
 
     def is_full(self, error: exc.DBAPIError) -> bool:
@@ -348,11 +349,11 @@ class Backend(ABC):
 
     @abstractmethod
     def _make_engine(self, url: sa.URL) -> sa.Engine:
-        """An engine that begins and ends no transaction by itself."""
+        """Make an engine that begins and ends no transaction by itself."""
 
     @abstractmethod
     def _prepare_session(self, connection: Any, _record: Any) -> None:
-        """Set up a connection of the driver's that is new."""
+        """Set up a new connection of the driver."""
 
     @abstractmethod
     def _begin(self) -> None:

@@ -1,6 +1,6 @@
-"""A list of messages as PostgreSQL's binary bytea[], in one join instead of a call a message.
+"""A list of messages as PostgreSQL's binary bytea[], made by one join and not by a call a message.
 
-dimensions, nulls, element type, count, lower bound; then of each message its length and bytes
+Format: dimensions, nulls, element type, count, lower bound; then length and bytes of each message
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Messages that are popped for good only if what is done with them ends well."""
+"""Messages that are popped for good only if the block that works on them ends without an error."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Claim"]
 
 
 class Claim:
-    """What :meth:`shmring.table_ring.TableRing.claim` hands over; a sequence of messages.
+    """A sequence of messages, made by :meth:`shmring.table_ring.TableRing.claim`.
 
     Attributes
     ----------
-    connection : the transaction that pops them. What else is written through it is committed with
-        the pop, or undone with it
-    message_ids : their numbers
+    connection : the transaction that pops the messages. Everything else that is written through it
+        is committed with the pop, or undone with it
+    message_ids : the messages' numbers
     """
 
     def __init__(self, connection: sa.Connection, messages: Sequence[Message]) -> None:

@@ -1,4 +1,4 @@
-"""Which databases a table ring can be in, and how a URL names them."""
+"""The databases that a table ring can be in, and their URLs."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def address(url: str | sa.URL) -> sa.URL:
 
 
 def backend_of(url: sa.URL) -> type[Backend]:
-    """Return what talks to the database of an :func:`address`."""
+    """Return the backend for the database of an :func:`address`."""
     return _BACKENDS[url.get_backend_name()]

@@ -1,4 +1,4 @@
-"""How long a call waits, and how long between two looks."""
+"""How long a call waits, and how long it pauses between two looks at the ring."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 __all__ = ["Deadline", "Searches"]
 
-# Attempts after the end: a look may have put right what the last attempt missed, and others may be
-# faster for a while, but not for ever.
+# Attempts after the deadline: a look may have repaired what the last attempt missed, and other
+# connections may be faster for a while, but not for ever.
 LATE = 100
 
-# Seconds between two looks through the whole table: at first, and at most.
+# Seconds between two searches of the whole table: at first, and at most.
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 
 
 class Deadline:
-    """Waits a little longer each time, and never beyond the caller's timeout."""
+    """Waits a little longer each time, but never beyond the caller's timeout."""
 
     def __init__(self, timeout: float | None) -> None:
         if timeout is not None and not timeout >= 0:
@@ -32,27 +32,28 @@ class Deadline:
         return max(0.0, self._end - time.monotonic())
 
     def wait(self, sleep: Callable[[float], None], first: float, longest: float) -> bool:
-        """Sleep, or return False when the time is over."""
+        """Sleep, or return False if the time is over."""
         remaining = self._end - time.monotonic()
         if remaining <= 0:
             return False
         sleep(min(first * 2**self.waits, remaining, longest))
-        # More doublings than any wait lasts.
+        # No wait lasts for more doublings.
         self.waits = min(self.waits + 1, 60)
         return True
 
     def again(self) -> bool:
-        """Whether there is one more attempt after a look that shows what one waits for."""
+        """Whether one more attempt is left, after a look that shows a message or a free slot."""
         if time.monotonic() >= self._end:
             self._late += 1
         return self._late <= LATE
 
 
 class Searches:
-    """When a handle that finds no message looks through the whole table.
+    """When a handle that finds no message searches the whole table.
 
-    At once where it has found none yet, as who attaches for each pop has no later call. Otherwise
-    so long after the last message, however many calls that were, and then less and less often.
+    A handle that has found no message yet searches at once: a program that attaches for each pop
+    makes no later call. Other handles search some time after the last message, whatever the
+    number of calls, and then less and less often.
     """
 
     def __init__(self) -> None:
@@ -65,7 +66,7 @@ class Searches:
         self._due = time.monotonic() + FIRST_PAUSE
 
     def due(self) -> bool:
-        """Whether one looks now; the next time is later."""
+        """Whether to search now; this also sets the time of the next search."""
         now = time.monotonic()
         if now < self._due:
             return False

@@ -1,4 +1,4 @@
-"""What a table ring raises that no other part of shmring does."""
+"""The exceptions that only a table ring raises."""
 
 from __future__ import annotations
 

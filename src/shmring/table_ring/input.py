@@ -1,4 +1,4 @@
-"""What a :class:`~shmring.table_ring.TableRing` is given, checked."""
+"""Checks of the arguments of a :class:`~shmring.table_ring.TableRing`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass
 class Making:
-    """What a ring is created with."""
+    """The options with which a ring is created."""
 
     slots: int
     subscribers: Sequence[str]

@@ -1,4 +1,4 @@
-"""Whether a slot that somebody looked at can be one of the ring's own."""
+"""Checks whether the content of a slot can be the ring's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["check_message", "check_slot"]
 
 
 def check_slot(peek: Peek, which: Which, name: str) -> None:
-    """Raise where the slot is missing, or its holders are none that the ring has."""
+    """Raise if the slot is missing, or its holders are not subscribers of the ring."""
     if peek.reference_count is None or peek.holders is None:
         raise Damaged(
             f"table ring {name!r} lost a row: the slot of the next {which} is missing"
@@ -23,19 +23,19 @@ def check_slot(peek: Peek, which: Which, name: str) -> None:
             f"table {name} says of the slot of number {peek.number} that"
             f" {peek.reference_count} subscribers hold the message, and names"
             f" {holders.bit_count()} (holders {holders:#x}, the ring's are"
-            f" {peek.known & (1 << 64) - 1:#x}); somebody else wrote to the table"
+            f" {peek.known & (1 << 64) - 1:#x}); another program wrote to the table"
         )
 
 
 def check_message(peek: Peek, name: str, layout: Layout) -> None:
-    """Raise where a message waits and its slot holds another number."""
+    """Raise if a message waits and its slot holds another number."""
     assert peek.number is not None
-    # A later lap: others went on between the cursor and its slot, so one looks again.
+    # A later lap: others moved on between the reads of cursor and slot, so the caller looks again.
     ahead = (peek.message_id or 0) - peek.number
     passed = ahead > 0 and ahead % layout.slots == 0
     if peek.message_id != peek.number and not passed:
         raise Damaged(
             f"table ring {name!r}: message {peek.number} should be in slot"
-            f" {layout.place(peek.number)}, which holds {peek.message_id}; somebody else"
+            f" {layout.place(peek.number)}, which holds {peek.message_id}; another program"
             " wrote to the table"
         )

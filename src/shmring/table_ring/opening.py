@@ -18,7 +18,7 @@ __all__ = ["choose_subscriber", "create_or_read", "found", "if_there"]
 
 
 def create_or_read(backend: Backend, making: Making | None) -> Layout:
-    """Return how the ring is made, which is created where it is missing and may be."""
+    """Return the ring's layout; create the ring if it is missing and `making` is given."""
     url = backend.connection.engine.url
     with backend.transaction() as connection:
         exists = backend.exist(connection)
@@ -50,7 +50,7 @@ def create_or_read(backend: Backend, making: Making | None) -> Layout:
 
 
 def choose_subscriber(backend: Backend, wanted: str | None) -> str:
-    """Let a connection pop as a subscriber of the ring, and return which one."""
+    """Let a connection pop as a subscriber of the ring, and return the subscriber's name."""
     name, column = backend.tables.name, backend.tables.subscribers.c
     with backend.translated():
         rows = backend.connection.execute(sa.select(column.name, column.holder)).all()
@@ -58,7 +58,7 @@ def choose_subscriber(backend: Backend, wanted: str | None) -> str:
     if not holders:
         raise Damaged(f"table ring {name!r} lost its subscribers; TableRing.drop it")
     if wanted is None:
-        # Whoever only pushes need not name one.
+        # A handle that only pushes need not name one.
         wanted = "main" if "main" in holders else min(holders)
     if wanted not in holders:
         raise SubscriberNotFound(

@@ -1,4 +1,4 @@
-"""What an error of PostgreSQL says."""
+"""The meaning of PostgreSQL's errors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def said(error: exc.StatementError) -> str:
 
 
 def is_renewed(error: exc.StatementError) -> bool:
-    # Of a function that was replaced since the statement was read, or while it ran. PostgreSQL
-    # translates no message of an XX000.
+    # The function was replaced after the statement was read, or while it ran. PostgreSQL does not
+    # translate messages of an XX000.
     state = sqlstate(error)
     return state == "42883" or (
         state == "XX000" and said(error).startswith("cache lookup failed for function")
@@ -28,5 +28,5 @@ def is_renewed(error: exc.StatementError) -> bool:
 
 
 def is_gone(error: exc.StatementError) -> bool:
-    # A table or sequence by its name, a function, a schema; a sequence by its number alone.
+    # A table or sequence by name, a function, a schema; a sequence by its number alone.
     return sqlstate(error) in ("42P01", "42883", "3F000", "XX000")

@@ -21,12 +21,12 @@ __all__ = ["PostgresRing"]
 
 
 class PostgresRing(PostgresSession):
-    """Has sequences, functions and claims beside its tables; `functions` says what they are for."""
+    """Has sequences, functions and claims besides its tables; `functions` describes them."""
 
     free_message = f"decode(repeat('00', {MESSAGE_BYTES}), 'hex')"
     cursor_rows = False
 
-    # Whether one finds out why something of the ring is missing.
+    # Whether to find out why a part of the ring is missing.
     _asking = False
 
     def use(self, layout: Layout) -> None:
@@ -37,8 +37,8 @@ class PostgresRing(PostgresSession):
         self._run("SELECT pg_advisory_xact_lock(hashtext('shmring.table_ring'))")
 
     def exist(self, connection: sa.Connection) -> bool:
-        # The path of another session may lead elsewhere, and so may this one's, once somebody makes
-        # a table of this name: from now on everything of the ring is named with its schema.
+        # The search path of another session may lead elsewhere, and so may this one's when a table
+        # of this name is made: from now on statements name the ring's schema.
         schema, self._schema, found = find_schema(self._call, self.tables.name)
         self.tables = Tables(
             self.tables.name,
@@ -67,7 +67,7 @@ class PostgresRing(PostgresSession):
         check_functions(self._call, self._parts(layout))
         empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
         if unlogged and self._call(empty, ())[0][0]:
-            # A crash of the server empties unlogged tables. The numbers go on.
+            # A crash of the server empties unlogged tables. The numbers continue.
             last = "SELECT pg_sequence_last_value(%s::regclass)"
             push = self._call(last, (named("_push"),))[0][0]
             self.tables.fill(connection, layout, self.free_message)
@@ -82,8 +82,8 @@ class PostgresRing(PostgresSession):
                 self._run(f"SELECT setval('{named(f'_pop_{holder}')}'::regclass, {push})")
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:
-        """Replace the functions, whatever their version, within a transaction."""
-        # Nobody subscribes meanwhile.
+        """Replace the functions, of any version, within a transaction."""
+        # This keeps others from subscribing meanwhile.
         key = self._parts(layout).key
         self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
         self._drop_functions(connection)
@@ -115,7 +115,7 @@ class PostgresRing(PostgresSession):
         )
 
     def _await_claims(self, connection: sa.Connection, holder: int) -> None:
-        # A claim has its row's lock until its end. Who waits for it holds no other lock here.
+        # A claim locks its row until it ends. A session that waits for it holds no other lock here.
         self._run(f"SELECT FROM {self._named('_claims')} WHERE subscriber = {holder} FOR UPDATE")
 
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
@@ -186,4 +186,4 @@ class PostgresRing(PostgresSession):
 
 
 class _ClaimBegun(Exception):
-    """A subscriber that is being removed has begun another claim."""
+    """A subscriber has begun another claim while it was being removed."""

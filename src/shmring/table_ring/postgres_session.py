@@ -24,8 +24,8 @@ __all__ = ["PostgresSession", "Rows"]
 Rows = list[tuple[Any, ...]]
 R = TypeVar("R")
 
-# The plan must not depend on statistics, which may have been taken of an empty ring: every lookup
-# goes by key, and planning once is half the time of a push.
+# The plan must not depend on statistics, which may be those of an empty ring: every lookup goes by
+# key. Planning only once saves half the time of a push.
 _SETTINGS = (
     b"SET synchronous_commit = off;"
     b"SET default_transaction_isolation = 'read committed';"
@@ -42,14 +42,14 @@ _SETTINGS = (
 class PostgresSession(Backend):
     """PostgreSQL through psycopg 3.
 
-    SQLAlchemy reads the URL, opens the connection and changes tables; pushes, pops and looks go to
+    SQLAlchemy reads the URL, opens the connection and changes tables; pushes, pops and looks use
     the driver's cursor, prepared and binary.
     """
 
     driver = "postgresql+psycopg"
 
     _sync_level = "on"
-    # Whether a number may be cut off from its slot: since an error, or a crash of the server.
+    # Whether an error, or a crash of the server, may have cut a number off from its slot.
     _untidy = True
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
@@ -72,7 +72,7 @@ class PostgresSession(Backend):
         self._cursor = connection.cursor(binary=True)
         with connection.cursor() as cursor:
             row = cursor.execute("SHOW synchronous_commit").fetchone()
-            # A site with stand-by servers may ask for more than "on": keep that.
+            # A site with stand-by servers may have more than "on": keep its setting.
             level = str(row[0]) if row else "on"
             self._sync_level = "on" if level == "off" else level
             cursor.execute(_SETTINGS % int(self.lock_seconds * 1000))
@@ -83,7 +83,7 @@ class PostgresSession(Backend):
     def _columns(
         self, statement: Statement, parameters: Sequence[bytes]
     ) -> list[list[bytes]] | None:
-        """Run a statement, and return its two columns; None where there are no rows."""
+        """Run a statement, and return its two columns; None if it has no rows."""
         result = self._result(statement, parameters)
         rows, value = range(result.ntuples), result.get_value
         return [[value(row, column) or b"" for row in rows] for column in (0, 1)] if rows else None
@@ -99,7 +99,7 @@ class PostgresSession(Backend):
         self._sent(lambda: self._driver.execute(sql.encode()))
 
     def _sent(self, send: Callable[[], R]) -> R:
-        """Send to a session that is there; errors come out as they come through SQLAlchemy."""
+        """Send in a prepared session; errors are those that SQLAlchemy would raise."""
         if self._driver.closed:
             self._reconnect()
         try:
@@ -111,11 +111,11 @@ class PostgresSession(Backend):
         with self.translated():
             self.connection.rollback()
             self.connection.invalidate()
-            # SQLAlchemy connects anew, and has the new session prepared.
+            # SQLAlchemy connects again, and prepares the new session.
             assert self.connection.connection is not None
 
     def _translate(self, error: Exception) -> Exception:
-        """Return the error as it comes through SQLAlchemy, or in our words."""
+        """Return the error as SQLAlchemy would raise it, or as one of ours."""
         name = self.tables.name
         wrapped = exc.DBAPIError.instance(
             None,
@@ -128,7 +128,7 @@ class PostgresSession(Backend):
             with self.translated():
                 if sqlstate(wrapped) == functions.FOREIGN:
                     raise Damaged(
-                        f"table ring {name!r}: {said(wrapped)}; somebody else wrote to the table"
+                        f"table ring {name!r}: {said(wrapped)}; another program wrote to the table"
                     )
                 self._refuse_dropped(wrapped)
                 raise wrapped
@@ -152,4 +152,4 @@ class PostgresSession(Backend):
 
 
 def _ignore(_: object) -> None:
-    """Take a notification: that it has come is all one needs to know."""
+    """Take a notification, whose content means nothing."""

@@ -23,33 +23,33 @@ __all__ = ["PostgresBackend"]
 
 R = TypeVar("R")
 
-# Milliseconds that the server waits for a slot or a message that is about to come.
+# Milliseconds that the server waits for a slot or a message that may come at once.
 LONGEST_WAIT = 50
-# Seconds until a session that waits looks by itself: where pushes and pops tell it, and where
-# another session is the one that they see.
+# Seconds until a waiting session looks without a notification: if it gets notifications, and if
+# another session does.
 TOLD_WAIT = 0.25
 UNTOLD_WAIT = 0.02
 _AWAIT = {"push": functions.AWAIT_SLOT, "pop": functions.AWAIT_MESSAGE}
 
 
 class PostgresBackend(PostgresRing):
-    """A push or pop is a call of a function of the ring's own.
+    """A push or pop is one statement, which calls a function of the ring.
 
-    A statement of its own holds no lock while the client computes, is stopped or killed: the
-    server begins, runs and commits it alone.
+    It holds no lock while the client computes, is stopped or killed: the server begins, runs and
+    commits the statement without the client.
 
     With ``durability="sync"`` a second, empty transaction follows and waits for the disk. The
     statement itself commits without waiting, so the cursor's lock is held for the microseconds of
     its execution and not for the length of a disk write: connections queue for the lock but share
-    the sync. That is safe because the log has one order: when the second transaction is on disk, so
-    is everything committed before it, and a crash keeps a prefix of the numbers.
+    the sync. This is safe because the log has one order: when the second transaction is on disk, so
+    is everything that was committed before it, and a crash keeps a prefix of the numbers.
     """
 
-    # The server has waited for IDLE before, and one is told besides.
+    # The server has waited for IDLE before, and notifies us, too.
     first_wait = functions.IDLE / 1000
 
     _waiters = 0
-    # Whether an error undid what others may have passed over since.
+    # Whether an error undid a number that others may have passed over since.
     _undone = False
 
     def use(self, layout: Layout) -> None:
@@ -72,7 +72,7 @@ class PostgresBackend(PostgresRing):
         named, called = self._named, self._called
         mark = self._mark = self._parts(self._layout).mark
         cursor = self._oid(named(f"_pop_{holder}"))
-        # Of a subscriber that is removed the sequence is gone, also where another gets its bit.
+        # The sequence of a removed subscriber is gone, even if another subscriber gets its bit.
         me = f"{holder}, {cursor}::oid::regclass"
         self._subscriber, self._holder = subscriber, holder
         self._cursor_there = f"SELECT 1 FROM pg_class WHERE oid = {cursor}::oid"
@@ -85,7 +85,7 @@ class PostgresBackend(PostgresRing):
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
         self._open = f"SELECT * FROM {called('_open')}({holder}, %s::bigint, {mark})"
         self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s, {mark})"
-        # A dump has the claims of its snapshot, and the sequences as they were later.
+        # A dump has the claims of its snapshot, but the sequences of a later moment.
         claims = f"'{called('_claims_id_seq')}'::regclass"
         self._call(
             f"SELECT nextval({claims}) WHERE pg_sequence_last_value({claims}) IS NULL"
@@ -112,7 +112,7 @@ class PostgresBackend(PostgresRing):
         found = self._move(lambda: self._columns(self._pop_many, parameters))
         if found is None:
             return []
-        # An UPDATE returns them in order as a rule, and promises none. Numbers sort as their bytes.
+        # An UPDATE mostly returns them in order, without a promise. Numbers sort as their bytes.
         numbers, data = found
         if numbers != sorted(numbers):
             data = [row for _, row in sorted(zip(numbers, data, strict=True))]
@@ -124,7 +124,7 @@ class PostgresBackend(PostgresRing):
         return sorted(found or [])  # pyright: ignore[reportReturnType]
 
     def begin_claim(self, limit: int) -> list[Message]:
-        # Nothing is popped yet: the commit that does that waits for the disk.
+        # Nothing is popped yet: the commit that pops waits for the disk.
         undone = 0
         while self._try(lambda: self._call(self._claim, (limit,))[0][0]):
             self._begin()
@@ -144,14 +144,14 @@ class PostgresBackend(PostgresRing):
                 me = f"{self._holder}, {claim}, {last}, {self._mark}"
                 self._settle = f"SELECT {self._named('_settle')}({me})"
                 return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
-            self._run("COMMIT")  # somebody else was faster
+            self._run("COMMIT")  # another connection was faster
         return []
 
     def end_claim(self, keep: bool) -> None:
         if keep:
             try:
-                # On a connection made anew, or after a COMMIT or ROLLBACK of the user's own,
-                # somebody else may have the claim by now.
+                # After a new connection, or a COMMIT or ROLLBACK by the user, another handle may
+                # have the claim by now.
                 if self._driver.closed or not self._driver.info.transaction_status:
                     raise Contended(
                         f"the transaction of a claim on table ring {self.tables.name!r} ended"
@@ -186,7 +186,7 @@ class PostgresBackend(PostgresRing):
         return Peek(push or 0, number, message_id, reference_count, holders, known or 0, returned)
 
     def waiting(self, peek: Peek) -> int:
-        # Some of the numbers between may be none that a message has.
+        # Some of the numbers between may belong to no message.
         slots = self.tables.slots.c
         query = (
             sa.select(sa.func.count())
@@ -198,7 +198,7 @@ class PostgresBackend(PostgresRing):
             return self.connection.execute(query).scalar_one()
 
     def listen(self, which: Which) -> float:
-        # Who pushes or pops meets this lock and then notifies; see Parts.wake.
+        # A push or pop that meets this lock notifies; see Parts.wake.
         self._run(f'LISTEN "{self.tables.name}"')
         self._waiters += 1
         lock = f"pg_try_advisory_lock({self._key}, {_AWAIT[which]})"
@@ -212,7 +212,7 @@ class PostgresBackend(PostgresRing):
             self._run(f'UNLISTEN "{self.tables.name}"')
 
     def sleep(self, seconds: float) -> None:
-        # Returns early also when another thread's answer arrives: then one looks once more.
+        # This also returns when another thread's answer arrives: the caller then looks once more.
         try:
             socket = self._driver.fileno()
         except self._engine.dialect.loaded_dbapi.Error:  # it is closed
@@ -234,8 +234,8 @@ class PostgresBackend(PostgresRing):
         return push, dict(rows)  # pyright: ignore[reportReturnType]
 
     def _is_removed(self, error: exc.DBAPIError) -> bool:
-        """Whether something is missing because the handle's subscriber was removed."""
-        # A sequence by its number alone, which only pops name.
+        """Whether the error comes from the removal of the handle's subscriber."""
+        # Only pops name a sequence by its number alone.
         return is_gone(error) and not self._call(self._cursor_there, ())
 
     def _hold_pushes(self, connection: sa.Connection) -> int:
@@ -250,16 +250,16 @@ class PostgresBackend(PostgresRing):
         return found
 
     def _move(self, attempt: Callable[[], R | None]) -> R | None:
-        """Run a statement that takes numbers, and sync; None where it took none."""
+        """Run a statement that takes numbers, and sync; None if it took no number."""
         found = self._try(attempt)
         if found is not None and self.sync:
             self._value(self._sync, ())
         return found
 
     def _try(self, attempt: Callable[[], R | None]) -> R | None:
-        """Run a statement that takes numbers; None where it took none.
+        """Run a statement that takes numbers; None if it took no number.
 
-        A number that an error cut off from its slot is taken back before the next call.
+        If an error cut a number off from its slot, the next call takes the number back first.
         """
         last: exc.DBAPIError | None = None
         for _ in range(ATTEMPTS):
@@ -276,13 +276,13 @@ class PostgresBackend(PostgresRing):
                     continue
                 if sqlstate(error) == functions.FULL_WITHIN or self._is_removed(error):
                     self._untidy = self._undone = False
-                    return None  # a look says which slot, or that the subscriber was removed
+                    return None  # a look finds the slot, or that the subscriber was removed
                 raise
             return found
         raise self._gave_up(last)
 
     def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:
-        """Run a statement that tells where the ring stands."""
+        """Run a statement that reads the state of the ring."""
         last: exc.DBAPIError | None = None
         for _ in range(ATTEMPTS):
             try:

@@ -1,4 +1,4 @@
-"""What there is of a ring in PostgreSQL, and whether a handle of this version may use it."""
+"""Checks which parts of a ring exist in PostgreSQL, and whether this version may use them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Call = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 
 def find_schema(call: Call, name: str) -> tuple[str | None, str, bool]:
-    """Return the schema of a ring, as it is and as SQL wants it, and whether the ring is there.
+    """Return the schema of a ring, plain and quoted for SQL, and whether the ring exists.
 
-    Where it is not: the schema that it would be made in, if there is one.
+    If the ring does not exist, this is the schema in which it would be made, if there is one.
     """
     schema, quoted, found = call(
         "SELECT s.name, quote_ident(s.name), s.found FROM (SELECT n.nspname, true"
@@ -38,9 +38,9 @@ def find_schema(call: Call, name: str) -> tuple[str | None, str, bool]:
 
 
 def check_functions(call: Call, ring: Parts) -> None:
-    """Raise where the functions are none that a handle of this version may call."""
+    """Raise if a handle of this version must not call the functions."""
     renew = f"TableRing.renew(url, name={ring.name!r})"
-    # As text and in one statement: of one moment, also while somebody subscribes.
+    # One statement reads all texts at one moment, also while another session subscribes.
     source = "(SELECT p.prosrc FROM pg_proc p WHERE p.oid = to_regprocedure(%s))"
     version, made, subscribed, holders, told = call(
         f"SELECT {', '.join([source] * 4)}, ARRAY[format('SELECT (%%s)::smallint', r.subscribers),"
@@ -52,22 +52,22 @@ def check_functions(call: Call, ring: Parts) -> None:
         raise VersionMismatch(
             f"the functions of table ring {ring.name!r} are"
             f" {f'version {said.group()}' if said else 'missing'}, this shmring knows"
-            f" {functions.VERSION}; {renew} replaces them, once all its users have this shmring"
+            f" {functions.VERSION}; {renew} replaces them, when all its users have this shmring"
         )
     if made != functions.made_source(ring):
         raise Damaged(
-            f"the functions of table ring {ring.name!r} were made for another: {made}; this is"
-            f" {ring.made}; {renew} makes them anew"
+            f"the functions of table ring {ring.name!r} were made for another ring: {made}; this"
+            f" is {ring.made}; {renew} makes them again"
         )
     if [subscribed, holders] != told:
         raise Damaged(
             f"table ring {ring.name!r}: the functions that push know other subscribers than table"
-            f" {ring.name}_ring; {renew} makes them anew"
+            f" {ring.name}_ring; {renew} makes them again"
         )
 
 
 def is_there(call: Call, ring: Parts) -> bool:
-    """Whether a ring is there, and the one that a handle knows; raise where it is not whole."""
+    """Whether the ring that a handle knows exists; raise if parts of it are missing."""
     parts = [ring.named(suffix) for suffix in ("_ring", "", "_subscribers", "_claims", "_push")]
     query = "SELECT n FROM unnest(%s::text[]) n WHERE to_regclass(n) IS NULL"
     lost = {part for (part,) in call(query, (parts,))}
@@ -86,7 +86,7 @@ def is_there(call: Call, ring: Parts) -> bool:
     if missing := sorted(set(functions.names(ring.name)) - there):
         raise Damaged(
             f"table ring {ring.name!r} lost the functions {', '.join(missing)};"
-            f" TableRing.renew(url, name={ring.name!r}) makes them anew"
+            f" TableRing.renew(url, name={ring.name!r}) makes them again"
         )
     return True
 

@@ -4,7 +4,7 @@
         ring.push(b"hello")
         ring.pop(timeout=1.0)
 
-The table's rows all exist from the start and are only ever updated. Push and pop have the names,
+All rows of the table exist from the start and are only updated. Push and pop have the names,
 timeouts and exceptions of the ring in memory. docs/table-ring-design.md explains the design.
 """
 
@@ -35,18 +35,17 @@ __all__ = ["TableRing"]
 
 
 class TableRing(Closing):
-    """One connection to a ring of rows; opens the ring, and creates it where it is missing.
+    """One connection to a ring of rows; opens the ring, or creates it if it is missing.
 
     Parameters
     ----------
     url : SQLAlchemy URL: ``sqlite:///file`` or ``postgresql://...`` (psycopg 3)
     name : name of the ring, and of its table
-    slots : how many messages the ring holds; needed to create it, checked if it is there already
-    subscriber : whose messages this connection pops; connections of one subscriber share its work
-    subscribers : all of them, for a ring that is created now; each gets every message
-    scattered : for a ring that is created now: neighbours lie far apart in the table
-    unlogged : for a ring that is created now, on PostgreSQL: faster, and a crash of the server
-        empties the ring
+    slots : number of messages that the ring holds; needed to create a ring, checked if it exists
+    subscriber : the subscriber for which this connection pops; several connections may share one
+    subscribers : names of all subscribers of a new ring; each subscriber gets every message
+    scattered : in a new ring, put neighbours far apart in the table
+    unlogged : on PostgreSQL, make a new ring faster; a crash of the server then empties it
     head_start : the first pop waits until so many messages wait, up to all slots; later pops are
         not changed
     durability : ``"sync"``: push and pop return when the database has them on disk;
@@ -54,13 +53,14 @@ class TableRing(Closing):
 
     Raises
     ------
-    RingNotFound : the ring is missing and `slots` was not given
+    RingNotFound : the ring does not exist and `slots` was not given
     SubscriberNotFound : the ring has no such subscriber
 
     Notes
     -----
-    Threads may share a handle: one statement runs at a time, and a thread that waits for a slot or
-    a message keeps nobody from using it. A handle each is faster. A forked child must attach again.
+    Threads may share a handle: one statement runs at a time, and the other threads can use the
+    handle while one waits for a slot or a message. One handle for each thread is faster. A forked
+    child must attach again.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class TableRing(Closing):
         head_start: int = 0,
         durability: Durability = "sync",
     ) -> Self:
-        """Create a ring and open it; RingExists if it is there already."""
+        """Create a ring and open it; RingExists if it exists already."""
         ring = cls.__new__(cls)
         made = Making(slots, subscribers, scattered, unlogged, must_create=True)
         ring._open(url, name, made, subscriber, head_start, durability)
@@ -111,14 +111,14 @@ class TableRing(Closing):
         head_start: int = 0,
         durability: Durability = "sync",
     ) -> Self:
-        """Open a ring that is there; RingNotFound if it is not."""
+        """Open an existing ring; RingNotFound if it does not exist."""
         ring = cls.__new__(cls)
         ring._open(url, name, None, subscriber, head_start, durability)
         return ring
 
     @staticmethod
     def drop(url: str | sa.URL, *, name: str = "shmring") -> None:
-        """Delete a ring with everything in it; RingNotFound if there is none."""
+        """Delete a ring with everything in it; RingNotFound if it does not exist."""
         with found(url, name) as backend:
             backend.transact(lambda connection: if_there(backend, connection, backend.drop))
 
@@ -126,8 +126,8 @@ class TableRing(Closing):
     def renew(url: str | sa.URL, *, name: str = "shmring") -> None:
         """Give a ring on PostgreSQL the functions of this version of shmring.
 
-        The ring keeps its messages. Handles of another version that are open go on calling the
-        functions by name, so all users of a ring change together.
+        The ring keeps its messages. Open handles of another version call the same functions by
+        name, so all users of a ring must change together.
         """
         with found(url, name) as backend:
 
@@ -170,7 +170,7 @@ class TableRing(Closing):
 
     @property
     def slots(self) -> int:
-        """How many messages the ring holds."""
+        """Number of messages that the ring holds."""
         return self.layout.slots
 
     def push(self, data: bytes | bytearray | memoryview, *, timeout: float | None = None) -> int:
@@ -217,7 +217,7 @@ class TableRing(Closing):
 
         Parameters
         ----------
-        timeout : seconds to wait for one; None waits for ever, 0 does not wait
+        timeout : seconds to wait for a message; None waits for ever, 0 does not wait
 
         Raises
         ------
@@ -262,14 +262,15 @@ class TableRing(Closing):
     def claim(
         self, limit: int = 1, *, timeout: float | None = None
     ) -> contextlib.AbstractContextManager[Claim]:
-        """Pop messages for good when the block ends; if it raises or the process dies, they return.
+        """Pop messages when the block ends; if it raises, or the process dies, they stay.
 
             with ring.claim(10) as claim:
                 for data in claim:
                     claim.connection.execute(...)  # committed with the pop, or undone with it
 
-        Others who pop for the subscriber go on with later messages meanwhile, and get these next
-        if they return. On SQLite the claim is the database's one writer, and all wait for its end.
+        Other connections of the subscriber pop later messages meanwhile; if the claim is given up,
+        they get its messages next. On SQLite an open claim is the database's only writer, and all
+        others wait for its end.
 
         Parameters
         ----------
@@ -280,7 +281,7 @@ class TableRing(Closing):
         ------
         Empty : no message came in time; nothing was taken
         SubscriberDropped : the subscriber was removed
-        ClaimOpen : within the block, by every other use of this handle
+        ClaimOpen : every other use of this handle within the block raises this
         """
         return self._turns.claim(self._limit(limit), Deadline(timeout))
 
@@ -290,24 +291,24 @@ class TableRing(Closing):
         return min(limit, self.slots)
 
     def subscribe(self, name: str) -> None:
-        """Add a subscriber; it sees what is pushed from now on.
+        """Add a subscriber; it gets the messages that are pushed from now on.
 
         Raises
         ------
-        ValueError : there is one of this name
-        LimitReached : the ring has 64 already
+        ValueError : the ring has a subscriber of this name
+        LimitReached : the ring has 64 subscribers already
         """
         check_subscribers([name])
         with self._turns.use() as backend:
             backend.subscribe(name)
 
     def unsubscribe(self, name: str) -> None:
-        """Remove a subscriber; what it has not popped no longer waits for it.
+        """Remove a subscriber; messages that it has not popped no longer wait for it.
 
         Raises
         ------
-        SubscriberNotFound : there is none of this name
-        ValueError : it is the last one, without whom nothing would hold a message
+        SubscriberNotFound : the ring has no subscriber of this name
+        ValueError : it is the last subscriber; without it, nothing would hold the messages
         """
         with self._turns.use() as backend:
             backend.unsubscribe(name)
@@ -321,11 +322,11 @@ class TableRing(Closing):
         return push, pops
 
     def stats(self) -> TableRingStats:
-        """Return what this connection did so far."""
+        """Return the counters of this connection."""
         return self._turns.stats()
 
     def table(self) -> pa.Table:
-        """Return all slots in order as a pyarrow Table, as they are at this moment.
+        """Return all slots in order as a pyarrow Table, all read at one moment.
 
         Columns slot, message_id, time, message, reference_count. A free slot has no message_id
         and no message; its time is that of the last message it held.
@@ -337,7 +338,7 @@ class TableRing(Closing):
         return to_arrow(rows)
 
     def close(self) -> None:
-        """Close the connection; the ring stays. Closing twice is nothing."""
+        """Close the connection; the ring stays. A second call does nothing."""
         self._turns.close()
 
     def __repr__(self) -> str:

@@ -3,20 +3,20 @@
 A ring called ``orders`` has three tables, whatever the database:
 
 ``orders``
-    the queue table, a row a slot, all of them there from the start:
+    the queue table, with one row for each slot from the start:
     ``slot, message_id, time, reference_count, holders, message``
 ``orders_ring``
-    one row: how the ring was made, how many subscribers there are and which bits are theirs
+    one row: how the ring was made, the number of subscribers, and their bits
 ``orders_subscribers``
-    a row a subscriber: ``name`` and ``holder``: which bit
+    one row for each subscriber: its ``name`` and its bit, ``holder``
 
-A slot keeps the number of the last message it got, so that the slots alone tell which number is
-next. `holders` has a bit for each subscriber who has not popped the message, `reference_count`
-their number: a slot is free when both are 0. What else a database needs to hand out the next
-numbers is its backend's.
+A slot keeps the number of its last message, so the slots alone show which number is next.
+`holders` has a bit for each subscriber that has not popped the message, and `reference_count` is
+the number of these bits: a slot is free when both are 0. A backend may need more to hand out the
+next numbers.
 
-The number n lives in slot ``place(n, ...)``. That function is the only mapping there is: the
-statements of both databases are built from it, and it also runs on plain integers.
+Message n is in slot ``place(n, ...)``. This function is the only mapping: the statements of both
+databases are built from it, and it also runs on plain integers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ MESSAGE_BYTES = 300
 MAX_SLOTS = 2**31 - 1
 # reference_count is a smallint; the ring in memory has the same limit.
 MAX_SUBSCRIBERS = 64
-# The last decimal digit of the number picks one of so many distant ranges.
+# The last decimal digit of the number selects one of so many distant ranges.
 SCATTER_RANGES = 10
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
@@ -67,14 +67,14 @@ def place(number: Number, slots: int, stride: int) -> Number:
     Multiplying by a stride that shares no factor with `slots` permutes 0..slots-1, whatever
     `slots` is: ``a * stride == b * stride (mod slots)`` only if ``a == b (mod slots)``.
     """
-    # In a row there is nothing to multiply, and each step costs the database a little.
+    # Without scattering there is nothing to multiply, and each step costs the database a little.
     return number % slots if stride == 1 else number % slots * stride % slots
 
 
 def stride_for(slots: int, *, scattered: bool) -> int:
     """Return the stride of a ring: 1, or a tenth of the ring so that neighbours lie far apart.
 
-    Ten numbers in a row fall into ten ranges of the table, the eleventh lies near the first.
+    Ten consecutive numbers fall into ten ranges of the table; the eleventh lies near the first.
     """
     if not scattered:
         return 1
@@ -82,7 +82,7 @@ def stride_for(slots: int, *, scattered: bool) -> int:
 
 
 def check_name(name: str) -> str:
-    """Return the ring's name, or raise ValueError where it cannot be a table's name."""
+    """Return the ring's name, or raise ValueError if it cannot be a table's name."""
     if not _NAME.fullmatch(name):
         raise ValueError(
             f"ring name {name!r} is no table name: use 1 to 40 of a-z, 0-9 and _, no digit first"
@@ -91,7 +91,7 @@ def check_name(name: str) -> str:
 
 
 def check_slots(slots: int) -> None:
-    """Raise TypeError or ValueError where a ring cannot have so many slots."""
+    """Raise TypeError or ValueError if a ring cannot have so many slots."""
     if isinstance(slots, bool) or not isinstance(slots, int):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"slots must be an int, not {type(slots).__name__}")
     if not 1 <= slots <= MAX_SLOTS:
@@ -116,7 +116,7 @@ def check_subscribers(names: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a ring was made; never changes afterwards."""
+    """How a ring was made; this never changes."""
 
     slots: int
     stride: int
@@ -136,10 +136,10 @@ class Tables:
 
     Parameters
     ----------
-    name : of the ring and of the queue table
+    name : name of the ring and of the queue table
     cursor_rows : the next numbers are columns; a database with sequences keeps them there instead
-    unlogged : the queue table is written to no log, and empty after a crash of the server
-    schema : of the database, that the tables are in; None: the database decides
+    unlogged : the queue table is written to no log, and is empty after a crash of the server
+    schema : the database's schema with the tables; None: the database decides
     """
 
     def __init__(
@@ -167,7 +167,7 @@ class Tables:
             sa.Column("reference_count", sa.SmallInteger, nullable=False),
             sa.Column("holders", sa.BigInteger, nullable=False),
             sa.Column("message", sa.LargeBinary, nullable=False),
-            # No CHECK: PostgreSQL reads each anew at every UPDATE, which costs as much again.
+            # No CHECK: PostgreSQL would evaluate it at every UPDATE, which costs as much again.
             prefixes=["UNLOGGED"] if unlogged else [],
             postgresql_with={"fillfactor": 45},
         )
@@ -223,11 +223,11 @@ class Tables:
         connection.execute(self.slots.insert().from_select(columns, rows))
 
     def exist(self, connection: sa.Connection) -> bool:
-        """Whether the ring is there; its one-row table is created with the others or not at all."""
+        """Whether the ring exists; its one-row table is created with the others or not at all."""
         return sa.inspect(connection).has_table(self.ring.name)
 
     def read(self, connection: sa.Connection) -> sa.Row[*tuple[Any, ...]] | None:
-        """Return the ring's one row, or None where somebody emptied the table."""
+        """Return the ring's one row, or None if the table was emptied."""
         # The layout decides which other columns there are.
         row = connection.execute(sa.select(self.ring.c.layout)).one_or_none()
         if row is None or row.layout != LAYOUT:
@@ -235,7 +235,7 @@ class Tables:
         return connection.execute(self.ring.select()).one()
 
     def check(self, row: sa.Row[*tuple[Any, ...]] | None) -> Layout:
-        """Return the layout that the ring's row tells, or raise where no ring is made so."""
+        """Return the layout in the ring's row, or raise if no ring can have it."""
         if row is None:
             raise Damaged(f"table {self.ring.name} lost its row; TableRing.drop, create again")
         if row.layout != LAYOUT:
@@ -247,18 +247,18 @@ class Tables:
         # Both go into every statement: trust nothing that place() could not have been made with.
         if not 1 <= row.slots <= MAX_SLOTS or math.gcd(row.slots, row.stride) != 1:
             raise Damaged(
-                f"table {self.ring.name} says slots {row.slots}, stride {row.stride}: no ring is"
-                " made so; TableRing.drop, create again"
+                f"table {self.ring.name} says slots {row.slots}, stride {row.stride}: no ring has"
+                " these; TableRing.drop, create again"
             )
         return Layout(row.slots, row.stride)
 
     def bit(self, connection: sa.Connection, subscriber: str) -> int | None:
-        """Return which bit of `holders` is a subscriber's, or None where there is none such."""
+        """Return a subscriber's bit of `holders`, or None if there is no such subscriber."""
         query = sa.select(self.subscribers.c.holder).where(self.subscribers.c.name == subscriber)
         return connection.execute(query).scalar_one_or_none()
 
     def add(self, connection: sa.Connection, name: str, start: int) -> int:
-        """Add a subscriber within a transaction that nobody pushes in, and return its bit."""
+        """Add a subscriber in a transaction that blocks pushes, and return its bit."""
         taken = {bit for (bit,) in connection.execute(sa.select(self.subscribers.c.holder))}
         if self.bit(connection, name) is not None:
             raise ValueError(f"table ring {self.slots.name!r} has a subscriber {name!r} already")
@@ -274,7 +274,7 @@ class Tables:
         return bit
 
     def remove(self, connection: sa.Connection, name: str, holder: int) -> None:
-        """Remove a subscriber and count down what it had before it, within such a transaction."""
+        """Remove a subscriber and its references to messages, in such a transaction."""
         taken = {bit for (bit,) in connection.execute(sa.select(self.subscribers.c.holder))}
         if len(taken) == 1:
             raise ValueError(
@@ -299,7 +299,7 @@ class Tables:
 
 
 def signed(bits: int) -> int:
-    """Return 64 bits as the databases' signed number."""
+    """Return 64 bits as a signed number for the database."""
     return bits - (1 << 64) if bits >> 63 else bits
 
 

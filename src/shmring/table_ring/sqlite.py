@@ -20,11 +20,11 @@ __all__ = ["SqliteBackend"]
 
 
 class SqliteBackend(Backend):
-    """SQLite through the standard library's driver: an IMMEDIATE transaction a push or pop.
+    """SQLite through the standard library's driver: one IMMEDIATE transaction for a push or pop.
 
     SQLite has one writer at a time, so the transaction sees the newest rows and needs no further
     locks, and the next numbers are rows. The write-ahead log is synced at each commit (sync), or at
-    checkpoints only (delayed). SQLAlchemy opens the connection; pushes and pops go past it.
+    checkpoints only (delayed). SQLAlchemy opens the connection; pushes and pops do not use it.
     """
 
     driver = "sqlite+pysqlite"
@@ -33,7 +33,7 @@ class SqliteBackend(Backend):
     first_wait = 0.0002
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
-        # TableRing lets one thread in at a time, but not always the same.
+        # TableRing lets one thread in at a time, but not always the same one.
         engine = sa.create_engine(
             url,
             isolation_level="AUTOCOMMIT",
@@ -51,7 +51,7 @@ class SqliteBackend(Backend):
                 connection.execute("PRAGMA journal_mode = WAL")
                 break
             except sqlite3.OperationalError as error:
-                # Of two that set it at a time SQLite refuses one at once, whatever its time-out.
+                # If two connections set it at a time, SQLite refuses one without a wait.
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or not deadline.wait(
                     self.sleep, self.first_wait, 0.02
                 ):
@@ -100,7 +100,7 @@ class SqliteBackend(Backend):
         self._positions = f"SELECT r.position, u.name, u.position FROM {ring} r, {users} u"
 
     def serve(self, subscriber: str, holder: int) -> None:
-        # Of a subscriber that is removed nothing is popped, also where it comes again.
+        # A handle of a removed subscriber pops nothing, even if the subscriber is added again.
         self._me, self._mask = (subscriber, holder), mask(holder)
 
     @property
@@ -118,7 +118,7 @@ class SqliteBackend(Backend):
 
     @classmethod
     def may_exist(cls, url: sa.URL) -> bool:
-        # SQLite would create it; `file:` URIs are left to SQLite's own mode=.
+        # SQLite would create the file; `file:` URIs have SQLite's own mode=.
         path = url.database or ""
         return path.startswith("file:") or Path(path).exists()
 
@@ -204,8 +204,8 @@ class SqliteBackend(Backend):
             if which == "pop":
                 row = self._driver.execute(self._peek_pop, self._me).fetchone()
                 return Peek(*row) if row else Peek(push=0, number=None)
-            # Slots come free in the order of their numbers here: the last one answers for all,
-            # unless somebody else wrote to the table.
+            # Slots come free in the order of their numbers here: if the last one is free, all are,
+            # unless another program wrote to the table.
             row = self._driver.execute(self._peek_push, (ahead,)).fetchone()
             for nearer in range(ahead if row and row[3] == row[4] == 0 else 0):
                 other = self._driver.execute(self._peek_push, (nearer,)).fetchone()
@@ -219,7 +219,7 @@ class SqliteBackend(Backend):
         return (rows[0][0] if rows else 0), {name: position for _, name, position in rows}
 
     def lock_creation(self) -> None:
-        """BEGIN IMMEDIATE has excluded everybody already."""
+        """Do nothing: BEGIN IMMEDIATE excludes all others already."""
 
     def _hold_pushes(self, connection: sa.Connection) -> int:
         layout = self.tables.check(self.tables.read(connection))
@@ -244,7 +244,7 @@ class SqliteBackend(Backend):
 
     @contextlib.contextmanager
     def _wrapped(self) -> Generator[None]:
-        """Let errors of the driver come out as they come through SQLAlchemy."""
+        """Turn errors of the driver into those that SQLAlchemy would raise."""
         try:
             yield
         except sqlite3.Error as error:
@@ -255,9 +255,9 @@ class SqliteBackend(Backend):
 
     @contextlib.contextmanager
     def _attempt(self) -> Generator[sqlite3.Connection]:
-        """Run a transaction that is undone as a whole where a guarded UPDATE met no row."""
+        """Run a transaction that is undone as a whole if a guarded UPDATE met no row."""
         with self._wrapped():
-            try:  # a signal's exception may come as soon as there is a transaction
+            try:  # a signal's exception may come as soon as the transaction exists
                 self._driver.execute("BEGIN IMMEDIATE")
                 yield self._driver
                 self._driver.execute("COMMIT")
@@ -267,7 +267,7 @@ class SqliteBackend(Backend):
                     raise
 
     def _undo(self) -> None:
-        # Of some errors SQLite has undone the transaction already.
+        # After some errors SQLite has undone the transaction already.
         if self._driver.in_transaction:
             self._driver.execute("ROLLBACK")
 
@@ -280,8 +280,8 @@ class SqliteBackend(Backend):
 
 
 def _stay_connected(context: sa.ExceptionContext) -> None:
-    # An interrupt makes SQLAlchemy drop a connection that a server's answer may be under way on.
-    # Here there is no server, and pushes and pops have the connection of the driver in hand.
+    # After an interrupt SQLAlchemy drops a connection, on which a server's answer may be under way.
+    # SQLite has no server, and pushes and pops use the driver's connection directly.
     if not isinstance(context.original_exception, Exception):
         context.is_disconnect = False
 

@@ -1,7 +1,7 @@
 """A prepared statement, sent straight through libpq.
 
-A cursor of the driver's converts, describes and keeps more than a message needs, which is most of
-what a client does for one message, and half of what it does for a hundred.
+A cursor of the driver converts, describes and keeps more than a message needs. This is most of a
+client's work for one message, and half of its work for a hundred.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Statement:
 
     Parameters
     ----------
-    name : of the prepared statement
+    name : name of the prepared statement
     """
 
     def __init__(self, name: str, sql: str) -> None:
@@ -35,7 +35,7 @@ class Statement:
     def run(
         self, connection: psycopg.Connection[Any], parameters: Sequence[bytes]
     ) -> pq.abc.PGresult:
-        """Run it, and return its rows in binary form."""
+        """Run the statement, and return its rows in binary form."""
         if connection.pgconn is self._session:
             try:
                 return self._send(connection, parameters)
@@ -57,7 +57,7 @@ class Statement:
 
 
 def _answer(connection: psycopg.Connection[Any]) -> pq.abc.PGresult:
-    # The driver waits, as for every statement: an interrupt cancels what runs.
+    # The driver waits, as for every statement: an interrupt cancels the statement.
     (result,) = connection.wait(execute(connection.pgconn))
     if result.status == pq.ExecStatus.FATAL_ERROR:
         raise error_from_result(result, connection.info.encoding)

@@ -1,4 +1,4 @@
-"""What one connection of a table ring did."""
+"""Counters of one connection of a table ring."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TableRingStats:
-    """What one connection did since it was opened.
+    """Counters of one connection since it was opened.
 
     Attributes
     ----------
     pushed, pushed_bytes : messages published, and their bytes
     popped, popped_bytes : messages taken, and their bytes
-    full_waits, empty_waits : calls that met a full or an empty ring at least once
-    retries : attempts beyond the first of a call
+    full_waits, empty_waits : calls that found the ring full or empty at least once
+    retries : attempts after the first one of a call
     """
 
     pushed: int = 0
@@ -39,19 +39,19 @@ class TableRingStats:
 
 
 class Counters:
-    """The same while they are counted, by whoever holds the handle's lock."""
+    """The same counters as they change; the thread that holds the handle's lock counts."""
 
     def __init__(self) -> None:
         self.pushed = self.pushed_bytes = self.popped = self.popped_bytes = 0
         self.full_waits = self.empty_waits = self.retries = 0
 
     def stats(self) -> TableRingStats:
-        """Return them as they are now."""
+        """Return the present values."""
         return TableRingStats(**vars(self))
 
 
 def count_one(data: bytes) -> tuple[int, int]:
-    """Return how many messages were taken, and their bytes."""
+    """Return the number of messages taken, and their bytes."""
     return 1, len(data)
 
 
@@ -64,5 +64,5 @@ def count_rows(rows: Sequence[Message]) -> tuple[int, int]:
 
 
 def count_none(_: object) -> tuple[int, int]:
-    """Nothing is taken before the claim ends."""
+    """Return zeros: nothing is taken before the claim ends."""
     return 0, 0

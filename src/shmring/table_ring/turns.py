@@ -1,4 +1,4 @@
-"""Calls that share one connection of a table ring: whose turn it is, how they try and wait."""
+"""Calls that share one connection of a table ring: how they take turns, try again and wait."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 class Turns:
-    """Lends a connection to one thread at a time; who waits keeps nobody from using it.
+    """Lends a connection to one thread at a time; a thread that waits does not keep it.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Turns:
             return self._counters.stats()
 
     def close(self) -> None:
-        """Close the connection, unless it is a parent's."""
+        """Close the connection, unless it belongs to a parent process."""
         if self._forks != lineage.forks:
             return
         with self._lock:
@@ -78,7 +78,7 @@ class Turns:
             yield self._usable(claiming)
 
     def _refuse_child(self) -> None:
-        # Before the lock, which a thread of the parent may have held.
+        # This comes before the lock, which a thread of the parent may have held.
         if self._forks != lineage.forks:
             raise ForkedHandle(
                 f"this handle of table ring {self._name!r} was opened by process {self._pid};"
@@ -86,7 +86,7 @@ class Turns:
             )
 
     def _usable(self, claiming: bool = False) -> Backend:
-        """Return the connection to whoever holds the lock; refuse a closed handle."""
+        """Return the connection, for the holder of the lock; refuse a closed handle."""
         if self.closed:
             raise Closed(f"this handle of table ring {self._name!r} was closed; attach again")
         if self._claim_open and not claiming:
@@ -105,7 +105,7 @@ class Turns:
                 f" {self._layout.slots} slots; push fewer at a time"
             )
         while (first := self._try_push(rows, deadline.remaining)) is None:
-            # A miss may also mean that another connection was faster: look before waiting.
+            # Another connection may have been faster: look before waiting.
             if not self._wait("push", lambda: self._has_room(len(rows)), deadline):
                 raise Full(
                     f"table ring {self._name!r}: {len(rows)} of {self._layout.slots} slots did not"
@@ -134,7 +134,7 @@ class Turns:
         deadline: Deadline,
         measure: Callable[[R], tuple[int, int]],
     ) -> R:
-        """Return what an attempt takes, or raise Empty; `measure` counts it and its bytes."""
+        """Return the messages that an attempt takes, or raise Empty; `measure` counts them."""
         while (found := self._try_pop(attempt, measure)) is None:
             if not self._wait("pop", self._has_messages, deadline):
                 needed = f", or fewer than head_start {self._head_start}"
@@ -160,13 +160,13 @@ class Turns:
 
     @contextlib.contextmanager
     def claim(self, limit: int, deadline: Deadline) -> Generator[Claim]:
-        """Take messages that are popped when the block ends, or are back."""
+        """Take messages that are popped when the block ends, or given back."""
         begun = False
 
         def begin(backend: Backend) -> list[Message] | None:
             nonlocal begun
-            # A signal's exception may come at any time from here on. Until the undoing, which takes
-            # the lock anew, no other thread may begin a claim that it would undo.
+            # A signal's exception may come at any time from here on. Undoing takes the lock again;
+            # until then no other thread may begin a claim, which it would undo.
             begun = self._claim_open = True
             found = backend.begin_claim(limit)
             self._claim_open = begun = bool(found)
@@ -177,7 +177,7 @@ class Turns:
             yield Claim(self._backend.connection, rows)
         except BaseException:
             if begun:
-                # A connection that is lost has undone the transaction already.
+                # A lost connection has undone the transaction already.
                 with contextlib.suppress(ShmringError, exc.SQLAlchemyError):
                     self._end_claim([])
             raise
@@ -189,7 +189,7 @@ class Turns:
                 backend.end_claim(keep=bool(taken))
                 self._count(count_rows(taken))
             finally:
-                # Not before: what another thread pushes now would go with the claim.
+                # Not before: a push of another thread would be undone with the claim.
                 self._claim_open = False
                 while self._waited:
                     backend.unlisten(*self._waited.pop())
@@ -214,13 +214,13 @@ class Turns:
 
     def _has_head_start(self, peek: Peek, numbers: int) -> bool:
         if not self._head_start or not self._head_start <= numbers < self._layout.slots:
-            # After a whole lap of numbers nobody pushes any more, however few messages they have.
+            # After a whole lap of numbers pushes wait, however few messages the ring has.
             return numbers >= max(1, self._head_start)
         with self.use() as backend:
             return backend.waiting(peek) >= self._head_start
 
     def _wait(self, which: Which, ready: Callable[[], bool], deadline: Deadline) -> bool:
-        """Return True as soon as it is ready, False when the time is over."""
+        """Return True as soon as `ready()` does, False when the time is over."""
         if not ready():
             if not deadline.waits:
                 with self._lock:
@@ -236,13 +236,13 @@ class Turns:
         with self.use() as backend:
             longest = backend.listen(which)
         try:
-            # Whoever pushed or popped before we listened told nobody.
+            # A push or pop before we listened has notified nobody.
             while not ready():
                 if not deadline.wait(backend.sleep, backend.first_wait, longest):
                     return False
             return True
         finally:
-            # Of a connection that is lost or closed nothing is left to end.
+            # On a lost or closed connection there is nothing to end.
             with (
                 contextlib.suppress(ShmringError, exc.DBAPIError),
                 self.use(claiming=True),

@@ -2,11 +2,11 @@
 
 =================  ===========================================================
 ``files``          the one entry point to the disk, and replacing a file in one step
-``lockfile``       one owner at a time, whose death the kernel notices
+``lockfile``       one owner at a time; the kernel notices its death
 ``frames``         headers of files and of their parts: written, checked, found
 ``items``          items packed for a file, found in it, read ahead
 ``group_commit``   threads that flush at the same time share one sync
 =================  ===========================================================
 
-A queue of a new kind begins here: it adds a format, and what of it is in the queue.
+A new kind of queue builds on this: it adds a format, and its view of the items in the queue.
 """

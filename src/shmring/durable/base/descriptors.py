@@ -1,4 +1,4 @@
-"""Descriptors of files that nobody else is to write to."""
+"""Descriptors of files that only their owner may write to."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["open_above_standard"]
 def open_above_standard(path: str, flags: int, mode: int) -> int:
     """Return a new descriptor, never 0 to 2.
 
-    Where a standard stream is closed, as daemons have it, its number is the next to be given, and
-    what a library then logs would be written into the file.
+    If a standard stream is closed, as in daemons, the next file would get its number, and a
+    library's log output would go into the file.
     """
     fd = os.open(path, flags | os.O_CLOEXEC, mode)
     if fd > 2:

@@ -1,9 +1,9 @@
 """The one entry point to the disk for the durable queues.
 
-Everything they read, write, sync, rename or lock goes through a :class:`Disk`, so that the
-tests can put a simulated one in its place and replay every crash.  The rules they rely on are
-those of POSIX and no more: what was written is safe after ``File.sync``, a name is safe after
-``Disk.sync_directory``, a rename replaces its target in one step, and nothing else is ordered.
+The queues read, write, sync, rename and lock through a :class:`Disk`, so that tests can use a
+simulated one and replay every crash.  They rely only on the rules of POSIX: written bytes are safe
+after ``File.sync``, a name is safe after ``Disk.sync_directory``, a rename replaces its target in
+one step, and nothing else is ordered.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["Buffer", "Disk", "File", "Lock", "OsDisk", "check_size", "replace_fi
 
 Buffer = bytes | bytearray | memoryview
 
-# Linux refuses more buffers than this in one vectored write.
+# Linux refuses a vectored write of more buffers.
 _IOV_MAX = 1024
-# And for more bytes than this at once, ext4 of Linux 6.16 and later looks for huge pages: in a
-# virtual machine, which has to get those from its host, a write then took up to five times as long.
+# For a larger write, ext4 of Linux 6.16 and later looks for huge pages. In a virtual machine, which
+# has to get them from its host, such a write took up to five times as long.
 _WRITE_BYTES = 1 << 20
 
 
@@ -36,11 +36,11 @@ class File(Protocol):
     """An open file, read and written at explicit offsets."""
 
     def read(self, nbytes: int, offset: int) -> bytes:
-        """Return what is there; shorter than asked only at the end of the file."""
+        """Return the bytes; fewer than asked for only at the end of the file."""
         ...
 
     def write(self, parts: Sequence[Buffer], offset: int) -> None:
-        """Write all parts one after the other, or raise with some unknown part of them written."""
+        """Write all parts one after the other; after an error any part of them may be written."""
         ...
 
     def sync(self) -> None:
@@ -56,11 +56,11 @@ class File(Protocol):
         ...
 
     def map(self) -> memoryview:
-        """Return the contents as they are now, valid even when the file is closed and removed."""
+        """Return the present contents; they stay valid when the file is closed and removed."""
         ...
 
     def again(self) -> File:
-        """Return the same file, opened once more; either goes on when the other is closed."""
+        """Open the file once more and return it; each of the two can be closed alone."""
         ...
 
     def close(self) -> None:
@@ -81,13 +81,13 @@ class Disk(Protocol):
 
     Attributes
     ----------
-    parallel : whether it gains anything to sync in another thread
+    parallel : whether syncing in another thread gains anything
     """
 
     parallel: bool
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
-        """Open a file; ``create`` makes it, or empties the one that is there."""
+        """Open a file; ``create`` makes it, or empties an existing one."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -103,7 +103,7 @@ class Disk(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Make the directory and its parents where they are missing, durably."""
+        """Make the directory and its missing parents, durably."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -131,7 +131,7 @@ def _no_space(error: OSError, path: str) -> NoSpace:
 
 
 def check_size(path: str, nbytes: int) -> None:
-    """Refuse a file that is to be larger than this process may write.
+    """Refuse a file that would be larger than this process may write.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def _no_directory(path: str) -> NotARing:
 
 
 def _in_writes(parts: Sequence[Buffer]) -> Iterator[list[Buffer]]:
-    """Divide them into what goes into one write each."""
+    """Divide the parts into lists of which each goes into one write."""
     some: list[Buffer] = []
     room = _WRITE_BYTES
     for part in parts:
@@ -166,7 +166,7 @@ def _in_writes(parts: Sequence[Buffer]) -> Iterator[list[Buffer]]:
 
 
 class _OsFile:
-    # Of the class, so that __del__ finds it also where a signal handler raised inside __init__.
+    # A class attribute: __del__ needs it even if a signal handler raised inside __init__.
     _fd = -1
 
     def __init__(self, path: str, flags: int, mode: int) -> None:
@@ -245,7 +245,7 @@ class OsDisk(Disk):
 
     Parameters
     ----------
-    mode : of files that it makes, before the umask
+    mode : the mode of new files, before the umask
     """
 
     parallel = True
@@ -299,13 +299,14 @@ class OsDisk(Disk):
 def replace_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> None:
     """Give ``path`` new contents in one step: after a crash it has the old or the new ones.
 
-    The new contents are synced under a name of their own before the rename, and the directory
-    after it; an interrupted call leaves at most ``path + ".tmp"``, which means nothing.
+    The new contents are synced under another name before the rename, and the directory after it.
+    An interrupted call leaves at most ``path + ".tmp"``, which nothing reads.
 
     Raises
     ------
-    NoSpace : the file is as it was
-    OSError : from the rename or the directory sync: either contents may be found after a crash
+    NoSpace : the file is unchanged
+    OSError : the rename or the directory sync failed: after a crash the file has the old or the
+        new contents
     """
     temporary = path + ".tmp"
     file = disk.open(temporary, create=True)

@@ -19,12 +19,12 @@ Every number is little-endian.  A file begins with a header, and frames follow::
                                               56  8  the format's own
                                               64  .  the table: entries of one size
 
-What is numbered, what the table holds and where the next frame begins, each format says.
+Each format defines what the numbers count, what the table holds and where the next frame begins.
 
-The CRC of a file's header differs from that of any other file, so a frame that was copied, within
-its file or from another one (a message may hold such a file), never counts as one.  What stands
-behind the last good frame was torn by a crash and counts as never written, unless a later frame
-says that it had been on disk: then it is damage.
+The CRC of a file's header differs from that of any other file.  So a frame that was copied, within
+its file or from another one (a message may hold such a file), is never valid.  Bytes behind the
+last good frame were torn by a crash and count as never written.  They are damage only if a later
+frame says that they had been on disk.
 """
 
 from __future__ import annotations
@@ -48,22 +48,22 @@ _FILE = struct.Struct("<8sIIII40s")
 _FRAME = struct.Struct("<4sIQQQQIIIIQ")
 _PLACE = struct.Struct("<Q")
 _LARGEST_EXTRA = 1 << 28
-# Bytes read at a time in search of a frame.
+# The search for a frame reads so many bytes at a time.
 _SEARCH_BYTES = 1 << 20
 
-# (nbytes, offset): what is there, shorter than asked only at the end of the file.
+# (nbytes, offset): the bytes, fewer than asked for only at the end of the file.
 Read = Callable[[int, int], Buffer]
 
 
 @dataclass(frozen=True, slots=True)
 class FileHeader:
-    """What a file's header says.
+    """The header of a file.
 
     Attributes
     ----------
     fields : the format's own
     extra : the bytes behind the header that belong to it
-    salt : with which the checksums of the file's frames begin
+    salt : the start value of the checksums of the file's frames
     """
 
     fields: tuple[Any, ...]
@@ -73,7 +73,7 @@ class FileHeader:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What a frame's header says, and its table."""
+    """The header of a frame, and its table."""
 
     place: int
     first: int
@@ -104,9 +104,9 @@ class FileFormat:
     Parameters
     ----------
     magic : 8 bytes
-    version : the one that is written and read
-    fields : of the file header, as `struct` names them; 40 bytes at most
-    what : "journal segment", for errors
+    version : the version that is written and read
+    fields : the format's own fields of the file header, as `struct` names them; 40 bytes at most
+    what : name of the kind in errors, as "journal segment"
     entry_bytes : size of an entry of the frames' tables
     """
 
@@ -120,7 +120,7 @@ class FileFormat:
         self._entry_bytes = entry_bytes
 
     def encode_header(self, *fields: Any, extra: bytes = b"") -> bytes:
-        """The beginning of a file."""
+        """Return the bytes of a file's header."""
         own = self._fields.pack(*fields)
         header = _FILE.pack(self._magic, 0, self._version, len(extra), 0, own)
         crc = crc32c(extra, crc32c(header[12:]))
@@ -149,7 +149,7 @@ class FileFormat:
 
     @staticmethod
     def salt_of(header: bytes) -> int:
-        """The salt of a file that begins with what `encode_header` gave."""
+        """Return the salt of a file with this header."""
         return int.from_bytes(header[8:12], "little")
 
     @staticmethod
@@ -168,7 +168,7 @@ class FileFormat:
         flags: int = 0,
         own: int = 0,
     ) -> bytes:
-        """The header of a frame that is to stand at `place`; its table goes behind it."""
+        """Return the header of a frame that will be written at `place`, before its table."""
         header = _FRAME.pack(
             MAGIC,
             0,
@@ -185,7 +185,7 @@ class FileFormat:
         return MAGIC + _frame_crc(salt, place, header, table).to_bytes(4, "little") + header[8:]
 
     def decode_frame(self, read: Read, place: int, size: int, salt: int) -> Frame | None:
-        """The frame at a place of a file of this size, if a good header and table stand there."""
+        """Return the frame at a place of a file of this size, if its header and table are valid."""
         header = bytes(read(HEADER_BYTES, place))
         if len(header) < HEADER_BYTES or header[:4] != MAGIC:
             return None
@@ -205,7 +205,7 @@ class FileFormat:
     def find_witness(
         self, read: Read, start: int, size: int, salt: int, number: int
     ) -> Frame | None:
-        """A frame behind `start` which says that the one with this number had been on disk."""
+        """Find a frame behind `start` which says that the frame of this number was on disk."""
         for place in places_of_frames(read, start, size):
             frame = self.decode_frame(read, place, size, salt)
             if frame is not None and frame.synced > number:
@@ -220,10 +220,10 @@ def _frame_crc(salt: int, place: int, header: bytes, table: Buffer) -> int:
 def places_of_frames(
     read: Read, start: int, size: int, *, backwards: bool = False
 ) -> Iterator[int]:
-    """Every place from `start` on where a frame may begin; the last first if `backwards`."""
+    """Yield the places from `start` on where a frame may begin; if `backwards`, the last first."""
     lows = range(start, size, _SEARCH_BYTES)
     for low in reversed(lows) if backwards else lows:
-        # What begins in this piece may end in the next.
+        # A mark that begins in this piece may end in the next one.
         piece = bytes(read(min(_SEARCH_BYTES, size - low) + len(MAGIC) - 1, low))
         found = [low + match.start() for match in _MAGIC_AT.finditer(piece)]
         yield from reversed(found) if backwards else found

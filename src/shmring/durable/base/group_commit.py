@@ -1,7 +1,7 @@
 """Group commit: threads that commit at the same time share one write and one sync.
 
-One of those who wait leads: it commits for all of them, then wakes them and the next leader.  So
-those who come while a sync runs go into the next one together.
+One of the waiting threads leads: it commits for all of them, then wakes them and the next leader.
+So the threads that arrive during a sync share the next one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T", bound="Waiting")
 
 
 class Waiting:
-    """What one thread wants committed; `error` says how that went."""
+    """The changes that one thread wants committed; `error` is None if they were."""
 
     def __init__(self) -> None:
         self.done = False
@@ -27,7 +27,7 @@ class Waiting:
 
     @property
     def committed(self) -> bool:
-        """Whether it is done, and well."""
+        """Whether it is committed; False if it failed, too."""
         return self.done and self.error is None
 
     def finish(self, error: BaseException | None) -> None:
@@ -36,13 +36,13 @@ class Waiting:
         self.wake()
 
     def wait(self) -> None:
-        """Return when it is done, or when it is its turn to lead the others."""
+        """Return when it is committed, or when its thread is to lead the others."""
         if not self.done:
             self._turn.acquire()
 
     def wake(self) -> None:
         """Let wait() return."""
-        with suppress(RuntimeError):  # woken already
+        with suppress(RuntimeError):  # it is awake already
             self._turn.release()
 
 
@@ -51,7 +51,7 @@ class GroupCommit(Generic[T]):
 
     Parameters
     ----------
-    commit : commits a group, and finishes each of it unless it is interrupted
+    commit : commits a group, and finishes each of its members unless it is interrupted
     """
 
     def __init__(self, commit: Callable[[list[T]], None]) -> None:
@@ -61,7 +61,7 @@ class GroupCommit(Generic[T]):
         self._leader: T | None = None
 
     def commit(self, wanted: T) -> None:
-        """Return when it is done, or raise its error."""
+        """Return when these changes are committed, or raise their error."""
         try:
             with self._lock:
                 self._waiting.append(wanted)
@@ -87,7 +87,7 @@ class GroupCommit(Generic[T]):
             if group:
                 self._commit(group)
         finally:
-            # Interrupted between taking the group and writing it: it is the next one's.
+            # Interrupted between taking the group and writing it: the next leader commits it.
             left = [each for each in group if not each.done]
             if left:
                 with self._lock:
@@ -97,12 +97,12 @@ class GroupCommit(Generic[T]):
         with self._lock:
             following = self._waiting[0] if self._waiting else None
             if following is not None:
-                # First, so that an interrupt in between may give two leaders, but never none.
+                # This comes first: an interrupt may then leave two leaders, but never none.
                 following.wake()
             self._leader = following
 
     def _withdraw(self, wanted: T) -> None:
-        """After an interrupt: take it back, unless another thread has it; then that one counts."""
+        """Take it back after an interrupt, unless another thread commits it already."""
         while True:
             with self._lock:
                 waiting = wanted in self._waiting

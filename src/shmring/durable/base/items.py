@@ -1,8 +1,8 @@
 """Items of a queue, many at a time: packed for a file, found in it, and read ahead.
 
-In a file a *table* of pairs (length, checksum), 4 bytes each, says what stands side by side.  In
-memory an item is a *place*: offset (8 bytes), length and checksum (4 each).  Places come in a
-bytearray, and only C looks at each of them.
+In a file a *table* of pairs (length, checksum), 4 bytes each, describes items that stand side by
+side.  In memory an item is a *place*: offset (8 bytes), length and checksum (4 each).  A bytearray
+holds many places, and only C looks at each of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["PLACE", "TABLE_ENTRY_BYTES", "Items", "Packing", "ReadAhead", "items
 PLACE = struct.Struct("=QII")
 TABLE_ENTRY_BYTES = 8
 _LARGEST = 0xFFFFFFFF
-# So much is read for the items that will be asked for next; one of a quarter of it, for itself.
+# Bytes that are read at a time for the next items; an item of a quarter of this is read alone.
 _AHEAD_BYTES = 256 << 10
 
 S = TypeVar("S")
@@ -41,7 +41,7 @@ class Items(list[bytes]):
 
         Raises
         ------
-        ValueError : the items are not all of one length
+        ValueError : the items have different lengths
         """
         import numpy as np
 
@@ -63,7 +63,7 @@ class Items(list[bytes]):
 
 
 def _item_bytes(data: Buffer) -> bytes:
-    """Return an item's bytes, a copy of what may change."""
+    """Return an item's bytes; a copy, if they may change."""
     # bytes() alone would make seven zeros of the number 7.
     try:
         view = memoryview(data)
@@ -78,7 +78,7 @@ def _item_bytes(data: Buffer) -> bytes:
 
 
 def items_length(table: Buffer) -> int:
-    """Return how many bytes the items of a table have together."""
+    """Return the sum of the lengths in a table."""
     if not len(table):
         return 0
     places = places_of(table, 0)
@@ -87,7 +87,7 @@ def items_length(table: Buffer) -> int:
 
 
 def listed(items: Rows) -> Rows:
-    """The same items, and to go through them runs no code of the caller's."""
+    """Return the same items as an object whose iteration runs no code of the caller."""
     if type(items) in (list, tuple) or hasattr(items, "__arrow_c_array__"):
         return items
     try:
@@ -95,17 +95,17 @@ def listed(items: Rows) -> Rows:
     except TypeError:
         return list(cast("Iterable[Buffer]", items))
     except (BufferError, ValueError):
-        pass  # a buffer that is refused, in words
+        pass  # the code below refuses this buffer with an error text
     return items
 
 
 class Packing:
-    """Items that are to be written, one behind the other.
+    """Items that will be written, one behind the other.
 
     Attributes
     ----------
-    nbytes : of the items and of their table
-    parts, table : what is to be written, and what says what it is; whole after :meth:`settle`
+    nbytes : bytes of the items and of their table
+    parts, table : the bytes to be written, and their table; complete after :meth:`settle`
     """
 
     __slots__ = ("_loose", "nbytes", "parts", "table")
@@ -124,8 +124,8 @@ class Packing:
 
         Raises
         ------
-        TypeError : it has no bytes
-        MessageTooLarge : it has 4 GiB or more
+        TypeError : the item is not bytes-like
+        MessageTooLarge : the item has 4 GiB or more
         """
         if type(data) is not bytes or len(data) > _LARGEST:
             data = _item_bytes(data)
@@ -133,7 +133,7 @@ class Packing:
         self.nbytes += len(data) + TABLE_ENTRY_BYTES
 
     def add_many(self, items: Rows) -> int:
-        """Take many, or none if one is refused; return how many."""
+        """Take many items, or none if one is refused; return their number."""
         packed = pack(items)
         self.settle()
         self.nbytes += sum(map(len, packed[0])) + len(packed[1])
@@ -141,11 +141,11 @@ class Packing:
         return len(packed[1]) // TABLE_ENTRY_BYTES
 
     def join(self, other: Packing) -> None:
-        """Take what another one holds, settled."""
+        """Take the items of another Packing, which is settled."""
         self._append(other.parts, other.table)
 
     def settle(self) -> None:
-        """Make parts and table whole."""
+        """Complete parts and table."""
         if self._loose:
             self._append(*pack(self._loose))
             self._loose = []
@@ -158,12 +158,12 @@ class Packing:
 class ReadAhead(Generic[S]):
     """Reads items that are taken one after the other, a block of the file at a time.
 
-    A block is only a hint: where an item does not match its checksum there, the file is asked.  So
-    whoever writes a file on or puts another in its place need not tell.
+    A block is only a hint: if an item does not match its checksum there, the file is read again.
+    So nothing has to be announced when a file grows or is replaced.
 
     Parameters
     ----------
-    read : (source, nbytes, offset): what is there; shorter than asked only at the end of the file
+    read : (source, nbytes, offset): the bytes, fewer than asked for only at the end of the file
     """
 
     def __init__(self, read: Callable[[S, int, int], bytes]) -> None:
@@ -184,7 +184,7 @@ class ReadAhead(Generic[S]):
         return data
 
     def some(self, into: list[bytes], source: S, places: bytearray, begin: int, end: int) -> int:
-        """Append items from ``begin`` on, as many as one block has; 0 if that one is damaged."""
+        """Append the items of one block from ``begin`` on; return 0 if the first is damaged."""
         if source is self._source and (count := self._unpack(into, places, begin, end)):
             return count
         data = self._read(source, places, begin, end)
@@ -194,11 +194,11 @@ class ReadAhead(Generic[S]):
         return 1
 
     def many(self, into: list[bytes], source: S, places: bytearray, begin: int, end: int) -> int:
-        """Append items until one is damaged or cannot be read; return how many.
+        """Append items until one is damaged or cannot be read; return their number.
 
         Raises
         ------
-        OSError : the first cannot be read
+        OSError : the first item cannot be read
         """
         at = begin
         while at < end:
@@ -217,7 +217,7 @@ class ReadAhead(Generic[S]):
         return unpack(into, self._block, self._start, places, begin, end)
 
     def _read(self, source: S, places: bytearray, begin: int, end: int) -> bytes | None:
-        """Read a block that begins with an item; or a long item alone, which is returned."""
+        """Read a block that begins with an item; a long item is read alone and returned."""
         offset, length, crc = PLACE.unpack_from(places, begin * PLACE.size)
         if length > _AHEAD_BYTES // 4:
             data = self._read_from(source, length, offset)

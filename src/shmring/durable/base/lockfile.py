@@ -1,8 +1,8 @@
 """One owner a queue: a lock file that the kernel releases when its owner dies.
 
 The lock is ``flock`` on the file, so a dead owner never keeps it and a reused pid never counts
-as the owner.  The text inside, ``<pid> <start time in clock ticks since boot>``, is only there
-to name the owner in the error; it is believed only while that very process lives.
+as the owner.  The text inside, ``<pid> <start time in clock ticks since boot>``, only names the
+owner in the error; it counts only while that very process lives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _POLL_SECONDS = 0.01
 
 
 def process_start(pid: int) -> int | None:
-    """Return when the process started, in clock ticks since boot; None if there is none."""
+    """Return when the process started, in clock ticks since boot; None if it does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             text = stat.read()
@@ -43,10 +43,10 @@ class LockFile:
 
     Raises
     ------
-    Locked : somebody else owns it still; ``pid`` says who, where that is known
+    Locked : another owner has it still; ``pid`` names the owner, if it is known
     """
 
-    # Of the class, so that __del__ finds it also where a signal handler raised inside __init__.
+    # A class attribute: __del__ needs it even if a signal handler raised inside __init__.
     _fd = -1
 
     def __init__(self, path: str, what: str, timeout: float | None) -> None:
@@ -69,7 +69,7 @@ class LockFile:
         """Let the next owner in; a second call does nothing."""
         if self._fd >= 0:
             _record(self._fd, b"")
-            # A child forked this instant may not have closed its copy yet.
+            # A child that was forked just now may still have its copy open.
             fcntl.flock(self._fd, fcntl.LOCK_UN)
             self._forget()
 
@@ -95,7 +95,7 @@ def _record(fd: int, text: bytes) -> None:
         os.ftruncate(fd, 0)
         os.pwrite(fd, text, 0)
     except OSError:
-        # A full disk costs the next caller the owner's pid, not the owner its lock.
+        # On a full disk the owner still has its lock; only its pid is missing in the next error.
         pass
 
 

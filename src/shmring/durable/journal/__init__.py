@@ -1,7 +1,7 @@
-"""The journal: every message of a ring on disk, and what is read from there.
+"""The journal: it writes every message of a ring to disk, and reads them again.
 
-``journaller`` is the ring's branch that writes, ``log`` the directory it appends to, ``reader``
-what reads again, ``segments`` the format of the files.
+``journaller`` is the ring's branch that writes, ``log`` the directory to which it appends,
+``reader`` reads the files, ``segments`` defines their format.
 """
 
 from shmring.durable.journal.journaller import Journal, Retention

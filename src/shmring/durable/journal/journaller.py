@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 __all__ = ["Journal", "Retention"]
 
 _LOG = logging.getLogger("shmring.durable")
-# A gathering ends here, or at a third of the ring: one part is synced, one written, one filled.
+# One sync covers at most this, or a third of the ring: a third is synced, one written, one filled.
 _GATHER_BYTES = 8 << 20
-_IDLE = 0.1  # seconds between looks at stop() and at the retention
-_RETRY = 0.25  # seconds before a full disk is tried again
+_IDLE = 0.1  # seconds between two checks of stop() and of the retention
+_RETRY = 0.25  # seconds until the next try on a full disk
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class Retention:
     Parameters
     ----------
     max_bytes : forget the oldest segments beyond this size
-    max_age : forget segments older than this many seconds; only seconds during which a journal
-        ran count, and jumps of the wall clock do not count
+    max_age : forget segments older than this many seconds; only seconds in which a journal ran
+        count, not jumps of the wall clock
     consumed_by : keep segments that these branches have not released, whatever their size and
         age; without the other options, forget every segment that all of them have released
     """
@@ -73,7 +73,7 @@ class Journal(Closing):
 
     Attributes
     ----------
-    recovered : text that says what opening had to drop; None if nothing
+    recovered : text about the data that opening had to drop; None if nothing was dropped
     syncs, records, messages, bytes_written : counters
     error : why the journal stopped by itself, or cannot write at the moment; None if there is no
         error
@@ -132,7 +132,7 @@ class Journal(Closing):
 
     @property
     def recovered(self) -> str | None:
-        """Text that says what opening had to drop."""
+        """Text about the data that opening had to drop."""
         return self._log.torn
 
     @property
@@ -154,7 +154,7 @@ class Journal(Closing):
 
         Raises
         ------
-        the error that had stopped it before
+        the error that had stopped the journal before
         """
         if self._pid != os.getpid():
             return  # the parent's journal
@@ -177,7 +177,7 @@ class Journal(Closing):
             self._inp.close()
         except Exception as error:
             # After a failed write or sync nobody knows what is on disk: what is leased stays
-            # undone and is delivered again to the next journal.
+            # unreleased and is delivered again to the next journal.
             _LOG.error("journal %s of ring %s has stopped: %s", self.path, self._ring.path, error)
             self.error = error
             self._inp.abandon()
@@ -187,17 +187,17 @@ class Journal(Closing):
             self._ended.set()
 
     def _gather(self) -> None:
-        """Write what is there, have it synced, and released then."""
+        """Write the messages that are there; sync and release them, here or in another thread."""
         taken: list[Batch] = []
         nbytes = 0
         while nbytes < self._gather_bytes:
             try:
                 batch = self._inp.lease_many(self._gather_messages, timeout=0 if taken else _IDLE)
-            except (Empty, EndOfStream):  # of one that a journal before this had come to
+            except (Empty, EndOfStream):  # an end that an earlier journal had reached
                 break
             taken.append(batch)
             nbytes += self._write(batch)
-            # As many as come to a gathering, if they are like these.
+            # As many as one sync covers, if the others are as large as these.
             each = (batch.end - batch.first) * SLOT_BYTES // len(batch)
             self._gather_messages = self._gather_bytes // each + 1
         if not taken:
@@ -206,7 +206,7 @@ class Journal(Closing):
             return
         self._await_sync()
         if nbytes < self._gather_bytes or not self._disk.parallel:
-            # Nobody has more to write, but somebody may wait for this.
+            # There is nothing more to write, but a caller may wait for this.
             self._sync(taken)
             return
         self._sync_thread = threading.Thread(
@@ -228,7 +228,7 @@ class Journal(Closing):
             self._sync_error = error
 
     def _await_sync(self) -> None:
-        """Return when no sync is under way; raise what it has raised."""
+        """Return when no sync is under way; raise its error."""
         if self._sync_thread is not None:
             self._sync_thread.join()
             self._sync_thread = None
@@ -239,7 +239,7 @@ class Journal(Closing):
         first, end = batch.first, batch.end
         known = max(first, min(self._log.end, end))
         if known == end:
-            return 0  # delivered again, and on disk already
+            return 0  # they are delivered again, and are on disk already
         entries: Buffer = _entries(batch)
         slots: list[Buffer]
         slots = _gathered(batch) if self._ring.info.scattered else [batch.slots]
@@ -285,7 +285,7 @@ def _let_go(error: BaseException) -> None:
 
 
 def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
-    """Join the journal's branch, made where the journal ends."""
+    """Join the journal's branch; a new branch begins where the journal ends."""
     branch = next((b for b in ring.branches() if b["name"] == JOURNAL_BRANCH), None)
     oldest = ring.floor if branch is None else branch["released"]
     begin: int | Start = "earliest"
@@ -305,7 +305,7 @@ def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
         if oldest > log.end and not allow_gap:
             raise JournalGap(
                 f"{log.directory} ends at sequence {log.end}, and ring {ring.path} holds messages "
-                f"from {oldest} on only: what lay between is lost; go on with allow_gap=True"
+                f"from {oldest} on only: those between are lost; go on with allow_gap=True"
             )
     return ring.consumer(JOURNAL_BRANCH, start=begin, exclusive=True, name="journal")
 
@@ -338,13 +338,13 @@ def _entries(batch: Batch) -> memoryview:
 
 
 def _behind(entries: Buffer, slot: int) -> bytes:
-    """The entries of the messages from a slot on, counted from there."""
+    """The entries of the messages from a slot on, with slots counted from this one."""
     kept = [e for e in ENTRY.iter_unpack(entries) if e[1] >= slot]
     return b"".join(ENTRY.pack(e[0], e[1] - slot, *e[2:]) for e in kept)
 
 
 def _gathered(batch: Batch) -> list[Buffer]:
-    """The slots of a scattered ring side by side: the one case in which they are copied."""
+    """Copy the slots of a scattered ring side by side; slots of other rings are not copied."""
     slots = bytearray((batch.end - batch.first) * SLOT_BYTES)
     for message_id, data in zip(batch.message_ids.tolist(), batch, strict=True):
         at = (message_id - batch.first) * SLOT_BYTES
@@ -353,7 +353,7 @@ def _gathered(batch: Batch) -> list[Buffer]:
 
 
 def _least_consumed(ring: Ring, branches: Iterable[str]) -> int | None:
-    """What all of them have released; None if there are none to ask, 0 if one is not there yet."""
+    """The sequence up to which all have released; None without branches, 0 if one is missing."""
     wanted = set(branches)
     if not wanted:
         return None

@@ -30,14 +30,14 @@ __all__ = ["JournalLog"]
 _LOG = logging.getLogger("shmring.durable")
 
 
-# A step of the wall clock that is said; what is less may be a leap second, or an adjustment.
+# A jump of the wall clock that is logged; a smaller one may be a leap second, or an adjustment.
 _JUMP_NS = 10 * 10**9
 
 
 class _Clock:
-    """The journal's own time, by which its segments age: that of its last record, and what passed
-    since, while the machine slept too. The wall clock may jump meanwhile, in either direction, so
-    what is written has this time too: a journal that starts again goes on from there.
+    """The journal's own time, by which its segments age: the time of its last record, plus the time
+    that has passed since, also while the machine slept. The wall clock may jump either way. So
+    records have this time too: a journal that starts again continues from there.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _Clock:
         return self.start + time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
 
     def jumped(self) -> int:
-        """By how many nanoseconds the wall clock has jumped since this was asked; 0 for few."""
+        """The nanoseconds by which the wall clock has jumped since the last call; 0 for a few."""
         passed = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - self._began
         jump = time.time_ns() - self._wall - passed
         if abs(jump) < _JUMP_NS:
@@ -60,7 +60,7 @@ class _Clock:
 
 @dataclass(slots=True)
 class _Kept:
-    """A segment that is not written to any more."""
+    """A segment that is complete."""
 
     path: str
     end: int
@@ -73,14 +73,14 @@ class JournalLog:
 
     Parameters
     ----------
-    uuid, schema : of the ring that is written from now on
-    segment_bytes : the write that takes a segment to this size is its last
+    uuid, schema : those of the ring that is written from now on
+    segment_bytes : a segment is complete at this size
 
     Attributes
     ----------
     end : sequence behind the last record; 0 if there is none
-    durable : everything below is on disk
-    torn : what was cut off on opening, in words
+    durable : everything below this sequence is on disk
+    torn : text about what opening cut off
     same_ring : whether the last segment was written for this ring
     """
 
@@ -95,7 +95,7 @@ class JournalLog:
         self._uuid = uuid
         self._schema = schema
         self._segment_bytes = segment_bytes
-        # Held by a sync while it runs; append() goes on meanwhile, but for a change of files.
+        # A sync holds this; append() goes on meanwhile, unless it changes files.
         self._sync_lock = threading.Lock()
         self._file: File | None = None
         self._salt = 0
@@ -128,7 +128,7 @@ class JournalLog:
         self._kept[:0] = older
 
     def _adopt(self, first: int) -> bool:
-        """Go on behind the last good record of the newest segment; False if it was never begun."""
+        """Continue after the last good record of the newest segment; False if it has no header."""
         path = segment_path(self.directory, first)
         file = self._disk.open(path)
         try:
@@ -178,7 +178,7 @@ class JournalLog:
     def append(
         self, first: int, end: int, entries: Buffer, slots: list[Buffer], slot_address: int
     ) -> int:
-        """Write a record; it is not durable before :meth:`sync`.
+        """Write a record; :meth:`sync` makes it durable.
 
         Returns
         -------
@@ -186,7 +186,7 @@ class JournalLog:
 
         Raises
         ------
-        NoSpace : nothing was written; it may be tried again
+        NoSpace : nothing was written; the call may be tried again
         """
         if self._file is None or self._offset >= self._segment_bytes:
             self._roll(first)
@@ -233,7 +233,7 @@ class JournalLog:
             self._salt = FORMAT.salt_of(header)
 
     def sync(self) -> None:
-        """Return when every record written so far is on disk; for any thread."""
+        """Return when every record written so far is on disk; any thread may call this."""
         with self._sync_lock:
             end = self.end
             if self._file is not None:
@@ -243,13 +243,13 @@ class JournalLog:
     def forget(self, *, max_bytes: int | None, max_age: float | None, consumed: int | None) -> None:
         """Remove the oldest segments as :class:`Retention` says; never the newest.
 
-        Ages are by the journal's own time, see `_Clock`; a jump of the wall clock ages nothing.
+        Ages count in the journal's own time, see `_Clock`; a jump of the wall clock ages nothing.
         """
         jump = self._clock.jumped()
         if jump and max_age is not None:
             _LOG.warning(
-                "journal %s: the system's clock has jumped by %.0f s; what is kept for max_age goes"
-                " by the time that has passed, and none of it goes for that",
+                "journal %s: the system's clock has jumped by %.0f s; max_age counts the time that"
+                " has really passed, so the jump removes no segment",
                 self.directory,
                 jump / 1e9,
             )
@@ -266,13 +266,13 @@ class JournalLog:
             ):
                 return
             self._disk.remove(oldest.path)
-            # One at a time: a crash must not bring an older one back without the next.
+            # One at a time: after a crash, an older segment must not be there without the next one.
             self._disk.sync_directory(self.directory)
             total -= oldest.nbytes
             del self._kept[0]
 
     def _ended_ns(self) -> int:
-        """When the segment behind the oldest was begun; read from its header once."""
+        """The time when the second oldest segment was begun; read from its header once."""
         oldest = self._kept[0]
         if not oldest.ended_ns:
             behind = self._kept[1].path if len(self._kept) > 1 else self._path

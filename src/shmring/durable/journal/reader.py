@@ -79,7 +79,7 @@ _read_schema = functools.lru_cache(maxsize=16)(read_schema)
 
 @dataclass(slots=True)
 class Verified:
-    """What a journal holds: sequences from `first` to `end`, its counts, its messages' times."""
+    """The contents of a journal: sequences from `first` to `end`, counts, times of its messages."""
 
     first: int = 0
     end: int = 0
@@ -92,7 +92,7 @@ class Verified:
 
 
 class _OpenSegment:
-    """One segment, open for reading; what it maps stays valid when the journal forgets it."""
+    """One segment, open for reading; its mapping stays valid when the journal forgets it."""
 
     def __init__(self, disk: Disk, path: str, *, last: bool) -> None:
         self.last = last
@@ -115,8 +115,8 @@ class _OpenSegment:
         self.file.close()
 
     def records(self) -> Iterator[Frame]:
-        # The next writer cuts a torn end off, and mapped memory behind an end may not be touched:
-        # there, look before mapping.
+        # The next writer cuts a torn end off, and mapped memory behind a file's end must not be
+        # touched: the newest segment is checked before it is mapped.
         if self.last:
             return walk(self.file, self.segment, last=True)
         return walk(self.file, self.segment, last=False, is_whole=self._is_whole)
@@ -152,7 +152,7 @@ def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[_OpenSegment]:
     ------
     RingNotFound : there is no journal
     NotARing : `path` is a file
-    JournalGap : it does not reach back so far, or forgets faster than this reads
+    JournalGap : the journal begins later, or forgets faster than this reads
     """
     reached = from_
     while True:
@@ -161,15 +161,15 @@ def _segments(disk: Disk, path: str, from_: int = 0) -> Iterator[_OpenSegment]:
             raise _no_journal(path)
         if reached and names[0] > reached:
             raise JournalGap(
-                f"{path} begins at sequence {names[0]}: what lay before, from {reached} on, was "
-                f"not journalled or has been forgotten"
+                f"{path} begins at sequence {names[0]}: the messages before it, from {reached} on, "
+                f"were not journalled or have been forgotten"
             )
         at = max((first for first in names if first <= reached), default=names[0])
         last = at == names[-1]
         try:
             opened = _OpenSegment(disk, segment_path(path, at), last=last)
         except FileNotFoundError:
-            continue  # forgotten since
+            continue  # the journal has forgotten it meanwhile
         except _NotBegun:
             return
         with contextlib.closing(opened):
@@ -196,8 +196,8 @@ def replay(
     ----------
     path : the journal's directory; a journal may be writing there
     from_ : sequence to begin at; 0 begins with the oldest message that is kept
-    until : sequence to stop before; None continues to the end, where a running journal may have
-        messages that are written but not synced yet
+    until : the sequence before which to stop; None continues to the end, where a running journal
+        may have messages that are written but not synced yet
     disk : for tests
 
     Raises
@@ -298,7 +298,7 @@ def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
 
 
 def _good_part(disk: Disk, path: str, end: int, at: int | None) -> tuple[int, int, bool]:
-    """How far a segment is good and wanted: offset, sequence, and whether that is all of it."""
+    """The end of the part of a segment that stays: offset, sequence, whether all of it stays."""
     with contextlib.closing(disk.open(path, write=False)) as file:
         offset = 0
         try:
@@ -316,7 +316,7 @@ def _good_part(disk: Disk, path: str, end: int, at: int | None) -> tuple[int, in
 def _cut(directory: str, names: list[int], offset: int) -> None:
     """Shorten the first of these segments and take the others away.
 
-    The last goes first, so that a crash in between leaves no hole.  Readers may have them mapped:
+    The last segment goes first, so that a crash leaves no hole.  Readers may have the files mapped:
     files are replaced, never shortened.
     """
     for first in reversed(names):

@@ -14,13 +14,13 @@ record is a frame; its numbers are sequences, and its payload is the slots, 300 
                                               17  1  where it begins in its slot
                                               18  2  zero
 
-Both times are the journal's own: ns since 1970 where it began, and on by what passed while it ran.
+Both times are the journal's own: ns since 1970 when it began, plus the time for which it ran.
 
-Records, and the first one behind the schema, begin at multiples of 64.  The payload begins where
-its first slot lay in the ring, modulo 64: what was aligned there is aligned here.
+All records begin at multiples of 64.  The payload has the same address modulo 64 as its first slot
+had in the ring: data that was aligned there is aligned here.
 
 A segment is synced as a whole before the next one is made, and its header before its first
-record.  So only the newest segment can be torn; in any other, what is unreadable is damage.
+record.  So only the newest segment can be torn; an unreadable part of any other one is damage.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _round_up(nbytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What a segment's header says, and where its records begin."""
+    """The header of a segment, and the place where its records begin."""
 
     path: str
     uuid: bytes
@@ -73,12 +73,12 @@ class Segment:
 
 
 def next_record(record: Frame) -> int:
-    """Where in the file the record behind this one begins."""
+    """The place in the file where the next record begins."""
     return _round_up(record.payload_end)
 
 
 def segment_path(directory: str, first: int) -> str:
-    """Where the segment that begins at a sequence is kept."""
+    """The path of the segment that begins at a sequence."""
     return os.path.join(directory, f"{first:020d}{SUFFIX}")
 
 
@@ -99,8 +99,8 @@ def open_segment(file: File, path: str) -> Segment:
 
     Raises
     ------
-    Damaged : it is not one, or does not match its checksum
-    VersionMismatch : written by another version
+    Damaged : it is not a segment, or does not match its checksum
+    VersionMismatch : another version wrote it
     """
     header = FORMAT.decode_header(file.read, path)
     uuid, first, created_ns, _ = header.fields
@@ -125,13 +125,13 @@ def encode_record(
     slot_address: int,
     written_ns: int,
 ) -> tuple[list[Buffer], int]:
-    """The buffers of a record that is to stand at `place`, and where the next one will begin.
+    """Return the buffers of a record for `place`, and the place where the next one will begin.
 
     Parameters
     ----------
-    entries : packed ENTRY each
-    slots : the payload, in one piece or several; neither is copied
-    slot_address : where the first slot lies in its ring, in bytes
+    entries : each a packed ENTRY
+    slots : the payload, in one piece or several; it is not copied
+    slot_address : address of the first slot in its ring, in bytes
     """
     nbytes = sum(map(len, slots))
     behind = place + HEADER_BYTES + len(entries)
@@ -173,16 +173,16 @@ def walk(
     last: bool,
     is_whole: Callable[[File, Frame], bool] = _is_whole,
 ) -> Iterator[Frame]:
-    """The records of a segment in order.
+    """Yield the records of a segment in order.
 
     Parameters
     ----------
     last : whether it is the newest segment, whose end may be torn
-    is_whole : whether a record's payload matches its checksum
+    is_whole : says whether a record's payload matches its checksum
 
     Raises
     ------
-    Damaged : something that had been on disk is unreadable; says where
+    Damaged : data that had been on disk is unreadable; the text says where
     """
     size = file.size()
     place = segment.records

@@ -1,12 +1,12 @@
-"""Queues of one process at a time that outlive it, on what ``durable/base`` gives both::
+"""Queues that outlive their process and belong to one at a time; both are built on ``base``::
 
     persistent                              append_only
     session     recovery     compaction         |
-        line: what is in the queue              |
+        line: the items in the queue            |
     transaction_log     data_files          append_only_file
 
-Items are put in through `intake`, which `session` and `append_only` share.  A file's format stands
-at the top of the module that writes it.
+`intake` puts items in, for `session` and for `append_only`.  The module that writes a file
+describes its format at the top.
 """
 
 from shmring.durable.base.items import Items

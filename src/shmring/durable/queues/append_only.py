@@ -35,14 +35,14 @@ __all__ = ["AppendOnlyQueue", "Overhead"]
 
 
 class Overhead(NamedTuple):
-    """How many bytes of the file are items, and how many are not."""
+    """The bytes of the file that are items, and those that are not."""
 
     file_bytes: int
     item_bytes: int
 
     @property
     def ratio(self) -> float:
-        """Bytes that are not items, per byte of items; taken items count until compaction."""
+        """Other bytes per byte of items; taken items count as items until compaction."""
         return (self.file_bytes - self.item_bytes) / max(1, self.item_bytes)
 
 
@@ -66,7 +66,7 @@ class AppendOnlyQueue(intake.Intake):
     Attributes
     ----------
     position : position of the state that was last flushed, or opened
-    recovered : text that says what opening ignored at the end of the file; None if nothing
+    recovered : text about the bytes that opening ignored at the end of the file; None without them
 
     Raises
     ------
@@ -108,7 +108,7 @@ class AppendOnlyQueue(intake.Intake):
                 self._disk.remove(self.path + ".tmp")
             self._file = AppendOnlyFile(self._disk, self.path, write=not self.readonly)
             if not self.readonly:
-                # What a killed writer left may be complete and yet only in memory.
+                # A killed writer may have left a complete file that is only in memory.
                 self._file.sync()
                 self._disk.sync_directory(directory)
             commit = self._file.commit if position is None else self._file.commit_at(position)
@@ -125,15 +125,15 @@ class AppendOnlyQueue(intake.Intake):
         self._settle(commit)
 
     def _settle(self, commit: Commit) -> None:
-        """Be in a state that is in the file, and read it from there."""
+        """Adopt a state of the file, and read its items from there."""
         self.position = commit.position
         self._committed = commit
         self._changed = False
-        # Of the front stack: what is loaded, and where the rest begins.
+        # The front stack: the items that are loaded, and where the rest begins.
         self._front: list[Piece] = []
         self._rest = commit.front
         self._front_count = commit.front_count
-        # Of the back stack: its top in the file, and what is still to be written upon that.
+        # The back stack: its top in the file, and the items that will be written upon it.
         self._back = commit.back
         self._written_count = commit.back_count
         self._packing = Packing()
@@ -178,7 +178,7 @@ class AppendOnlyQueue(intake.Intake):
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        """Stop the queue if a write fails in here; but a full disk harms nothing."""
+        """Stop the queue if a write in this block fails, unless the disk is full."""
         try:
             yield
         except NoSpace:
@@ -228,7 +228,7 @@ class AppendOnlyQueue(intake.Intake):
                 while len(items) < max_items and self._take_some(items, max_items - len(items)):
                     pass
             except (Damaged, OSError):
-                # What came before is taken, and must not be lost; the next call meets it again.
+                # Items before it are taken, and must not be lost; the next call meets it again.
                 if not items:
                     raise
         return items
@@ -260,7 +260,7 @@ class AppendOnlyQueue(intake.Intake):
         )
 
     def _load(self) -> bool:
-        """Have some of the front stack in memory; False if the queue is empty."""
+        """Load a part of the front stack if none is loaded; False if the queue is empty."""
         if self._rest:
             link = self._rest
             places, self._rest = self._file.walk(link, adjacent=True)
@@ -297,7 +297,7 @@ class AppendOnlyQueue(intake.Intake):
         """Iterate over the items from the front, without taking them."""
         with self._lock:
             self._check(write=False)
-            # The caller may do with the queue what it likes between two items.
+            # The caller may change the queue between two items.
             view = self._file.view()
             pieces = [
                 Piece(p.source if isinstance(p.source, Held) else view, p.places, p.link, p.begin)
@@ -319,7 +319,7 @@ class AppendOnlyQueue(intake.Intake):
         Raises
         ------
         NoSpace : the disk is full; nothing was committed, and the changes can still be flushed
-        OSError : the sync failed; open the queue again to see whether it was committed
+        OSError : the sync failed; opening the queue again shows whether the flush was committed
         """
         with self._lock:
             self._check(write=True)

@@ -17,11 +17,11 @@ Every number is little-endian::
     24  4  CRC32C of bytes 0 to 24, begun with that of the file's header
     28  4  zero
 
-Behind the header stand regions: items and nodes in any order, and the commit that makes them
-count.  A commit's payload is its region, which stands *before* it: its numbers are the position of
-the region and its own.  Flag 1 says that the region was synced before the commit was written; then
-the payload's CRC means nothing and is not looked at.  The state of the file is its last valid
-commit; what stands behind it means nothing and is left alone.
+Regions follow the header: items and nodes in any order, and the commit that makes them count.  A
+commit's payload is its region, which stands *before* it: its numbers are the position of the region
+and its own.  Flag 1 says that the region was synced before the commit was written; then the
+payload's CRC is not checked.  The state of the file is its last valid commit; bytes behind it are
+ignored.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _FORMAT = FileFormat(b"SHMRAOQ1", 1, "<8sQ", "append-only queue", entry_bytes=_S
 _SYNCED = 1
 # A region up to this size is checked on opening rather than synced before its commit.
 _CHECKED_REGION = 1 << 20
-# Of so much that is written for one commit the sync begins before the rest is there.
+# After so many bytes for one commit a sync begins before the rest is written.
 _SYNC_BYTES = 32 << 20
 _WALK_BYTES = 64 << 10
 NODE_BYTES = 32
 
 
 class Held:
-    """Items that are in no file yet, and were never to be if they are taken before a flush."""
+    """Items that are in no file yet; if they are taken before a flush, they never will be."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -63,7 +63,7 @@ class Held:
 
 
 class View:
-    """The file for a reader of its own, while the queue goes on, is compacted or closed."""
+    """The file, open for one reader; it stays valid when the queue is compacted or closed."""
 
     def __init__(self, file: File, base: int) -> None:
         self._file = file
@@ -82,9 +82,9 @@ class Piece:
     Attributes
     ----------
     places : as in base/items.py
-    link : position of the first one's node; the others stand before it, side by side.  0 as long
-        as they have no nodes
-    begin, end : how many of them have been taken, and how many there were
+    link : position of the first item's node; the other nodes stand before it, side by side.  0 as
+        long as the items have no nodes
+    begin, end : number of items that have been taken, number of items at first
     """
 
     source: AppendOnlyFile | Held | View
@@ -101,13 +101,13 @@ class Piece:
 
     @property
     def top(self) -> int:
-        """Where the node of the first item that is left stands."""
+        """The position of the node of the first item that is left."""
         return self.link and self.link - self.begin * NODE_BYTES
 
 
 @dataclass(slots=True, frozen=True)
 class Commit:
-    """A state of the queue, as a commit record holds it."""
+    """A state of the queue, as in a commit record."""
 
     position: int = 0
     front: int = 0
@@ -122,12 +122,12 @@ class AppendOnlyFile:
 
     Parameters
     ----------
-    write : whether to append; only one process at a time may
+    write : whether to append; only one process at a time may do so
 
     Attributes
     ----------
     commit : the last valid commit when the file was opened, or the last one written since
-    torn : what was found behind it, in words
+    torn : text about the bytes that were found behind it
     """
 
     def __init__(self, disk: Disk, path: str, *, write: bool) -> None:
@@ -141,7 +141,7 @@ class AppendOnlyFile:
         self.commit = self._last_commit(size)
         committed = self.commit.position + HEADER_BYTES + _STATE.size - self.base
         if size > (committed if self.commit.position else HEADER_BYTES):
-            self.torn = f"{path}: what stands behind position {self.commit.position} was ignored"
+            self.torn = f"{path}: the bytes behind position {self.commit.position} were ignored"
         self._end = size
         self._sync_begun = 0
         self._parallel = disk.parallel
@@ -153,7 +153,7 @@ class AppendOnlyFile:
 
     @staticmethod
     def create(disk: Disk, path: str, base: int) -> None:
-        """Make an empty file, or replace the one there, in one step, durably."""
+        """Make an empty file, or replace an existing one, in one step, durably."""
         replace_file(disk, path, [_FORMAT.encode_header(os.urandom(8), base)])
 
     @property
@@ -192,17 +192,17 @@ class AppendOnlyFile:
 
         Parameters
         ----------
-        adjacent : only as long as each node stands right before the one above it
+        adjacent : stop where a node does not stand right before the one above it
 
         Returns
         -------
-        places of items (base/items.py), one at least, and the link that leads on; 0 at the bottom
+        places of items (base/items.py), at least one, and the next link; 0 at the bottom
 
         Raises
         ------
-        Damaged : that node does not match its checksum
+        Damaged : the node at ``link`` does not match its checksum
         """
-        # A stack is read downwards, and was written upwards.
+        # A stack is read downwards; it was written upwards.
         end = link - self.base + NODE_BYTES
         start = max(0, end - _WALK_BYTES)
         block = self._file.read(end - start, start)
@@ -216,11 +216,11 @@ class AppendOnlyFile:
         return self._file.read(nbytes, position - self.base)
 
     def view(self) -> View:
-        """Open the file once more, to read from it."""
+        """Open the file once more, for reading."""
         return View(self._file.again(), self.base)
 
     def append_back(self, packing: Packing, below: int) -> int:
-        """Write items and their nodes, the first upon ``below``; return the last one's position.
+        """Write items and their nodes upon the node ``below``; return the last node's position.
 
         Raises
         ------
@@ -237,11 +237,11 @@ class AppendOnlyFile:
         return first + (count - 1) * NODE_BYTES
 
     def append_front(self, pieces: list[Piece]) -> list[Piece]:
-        """Write the nodes of a whole stack, the lowest first, and such items as are held in memory.
+        """Write the nodes of a whole stack, the lowest first, and the items that are in memory.
 
         Returns
         -------
-        the same, as it is in the file now
+        the same pieces, as they are in the file now
 
         Raises
         ------
@@ -286,12 +286,12 @@ class AppendOnlyFile:
                 self._region_crc = crc32c(part, self._region_crc)
 
     def append_commit(self, front: int, front_count: int, back: int, back_count: int) -> Commit:
-        """Make this the state of the file; it is on disk when this returns.
+        """Make this the state of the file; the state is on disk when this returns.
 
         Raises
         ------
-        NoSpace : the state is the one before
-        OSError : from the sync: whether it is the state shows when the file is opened again
+        NoSpace : the earlier state stays
+        OSError : the sync failed; opening the file again shows which state it has
         """
         position = self.base + self._end
         flags = 0
@@ -322,19 +322,19 @@ class AppendOnlyFile:
         return self.commit
 
     def sync(self) -> None:
-        """Return when all that was written is on disk."""
+        """Return when everything written so far is on disk."""
         with self._sync_lock:
             try:
                 if self._sync_error is None:
                     self._file.sync()
             except OSError as error:
-                # The kernel tells of a failed write once; the next sync would seem to succeed.
+                # The kernel reports a failed write only once; the next sync would seem to succeed.
                 self._sync_error = error
             if self._sync_error is not None:
                 raise OSError(*self._sync_error.args)
 
     def _sync_ahead(self) -> None:
-        with suppress(OSError):  # it shows at the next sync()
+        with suppress(OSError):  # the next sync() raises it
             self.sync()
 
     def close(self) -> None:

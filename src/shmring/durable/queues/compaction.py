@@ -1,4 +1,4 @@
-"""Rewriting the transaction log of a persistent queue so that it holds only what is needed."""
+"""Rewriting the transaction log of a persistent queue so that it holds only the living items."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SLACK_BYTES = 128 << 10
 
 
 class Moved(NamedTuple):
-    """A run that stood in the log, and where its living items are now."""
+    """A run that stood in the log, and the new places of its living items."""
 
     run: Run
     file: DataFile
@@ -42,7 +42,7 @@ def snapshot(
 
     Parameters
     ----------
-    live : the items in the queue or in a session's hands, by number
+    live : the items in the queue or taken by sessions, by number
 
     Returns
     -------
@@ -50,7 +50,7 @@ def snapshot(
 
     Raises
     ------
-    NoSpace : the old log stands
+    NoSpace : the old log stays
     """
     moved: list[Moved] = []
     try:
@@ -88,7 +88,7 @@ def _replace(disk: Disk, log: TransactionLog, body: Body, next_item: int, reserv
     except NoSpace:
         if log.allocated < body.length + reserve + _SLACK_BYTES:
             raise
-        # The old log's end frees more than the reserve that could not be written beside it.
+        # Removing the old log frees more than the reserve, for which there was no room beside it.
         write(0)
 
 

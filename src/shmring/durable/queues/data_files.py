@@ -1,9 +1,9 @@
 """The data files of the persistent queue: items one after the other, and nothing else.
 
-``data.0000000001`` and so on; where an item starts and ends, and its checksum, stand in the
-transaction log.  A file is only appended to.  The write that takes it to the maximum or beyond
-is its last, and it is deleted when none of its items is in the queue any more.  Bytes that no
-committed transaction names mean nothing.
+``data.0000000001`` and so on.  The transaction log has the place and the checksum of each item.
+Writes only append to a file.  The write that takes a file to the maximum or beyond is its last, and
+the file is deleted when none of its items is in the queue any more.  Bytes that no committed
+transaction names are ignored.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class DataFile:
         self.number = number
         self.path = os.path.join(directory, f"{_PREFIX}{number:010d}")
         self.end = 0
-        # Items that are in the queue, in a session's hands, or written but not committed yet.
+        # Items that are in the queue, taken by a session, or written but not committed yet.
         self.references = 0
         self.keep_broken = False
         self._disk = disk
         self._lock = threading.Lock()
         self._handle: File | None = None
         self._users = 0
-        # Counted, not flagged: a write that ends while a sync runs must not pass for synced.
+        # A count, not a flag: a write that ends while a sync runs must not count as synced.
         self._writes = 0
         self._synced = 0
         self._failure: OSError | None = None
@@ -64,7 +64,7 @@ class DataFile:
             return file.size()
 
     def read(self, nbytes: int, offset: int) -> bytes:
-        """Return what is there; shorter than asked only at the end of the file."""
+        """Return the bytes; fewer than asked for only at the end of the file."""
         with self._open() as file:
             return file.read(nbytes, offset)
 
@@ -86,7 +86,7 @@ class DataFile:
                 with self._open() as file:
                     file.sync()
         except OSError as error:
-            # The kernel tells of a failed write once; the next sync would seem to succeed.
+            # The kernel reports a failed write only once; the next sync would seem to succeed.
             self._failure = error
         if self._failure is not None:
             raise OSError(*self._failure.args)
@@ -124,11 +124,11 @@ class DataFile:
         return True
 
     def discard(self) -> File | None:
-        """Remove the file, or put it aside where it holds something damaged.
+        """Remove the file, or put it aside if it holds damaged items.
 
         Returns
         -------
-        what is still to be closed: until then the disk keeps the space
+        the file, if it is still to be closed: until then the disk keeps its space
         """
         with self._lock:
             handle = None if self._users else self._handle
@@ -171,7 +171,7 @@ class DataFiles:
                 self._files[number] = DataFile(disk, directory, number)
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the files there are."""
+        """Return the numbers of the existing files."""
         return sorted(self._files)
 
     def force_sync(self) -> None:
@@ -181,7 +181,7 @@ class DataFiles:
         self._disk.sync_directory(self._directory)
 
     def sync(self, files: Iterable[DataFile]) -> None:
-        """Return when these files, and the names of all, are on disk."""
+        """Return when these files, and the names of all files, are on disk."""
         for file in sorted(files, key=lambda file: file.number):
             file.sync()
         with self._lock:
@@ -199,13 +199,13 @@ class DataFiles:
         return self._files.get(file.number) is file
 
     def expect(self, number: int) -> DataFile:
-        """Return the file of this number, though it may be gone, with all its items."""
+        """Return the file of this number; it need not exist any more if its items are gone."""
         if number not in self._files and number not in self._gone:
             self._gone[number] = DataFile(self._disk, self._directory, number)
         return self._files.get(number) or self._gone[number]
 
     def settle(self, *, keep_broken: bool) -> None:
-        """After recovery has counted the references: drop the rest, and go on in the last file."""
+        """Drop the files that recovery has found without references; go on in the last file."""
         self._gone.clear()
         for file in list(self._files.values()):
             if file.references == 0:
@@ -218,7 +218,7 @@ class DataFiles:
                 self._current = last
 
     def write(self, parts: Sequence[Buffer], items: int) -> tuple[DataFile, int]:
-        """Append, unsynced; return where it went.  The items count as references from now on.
+        """Append without a sync; return file and offset.  The items count as references now.
 
         Raises
         ------
@@ -238,7 +238,7 @@ class DataFiles:
             raise
         self._note_open(file)
         if file.end >= self._maximum and self._disk.parallel:
-            # Nothing more comes, and whoever commits will have to wait for this.
+            # The file is complete, and the commit will have to wait for its sync.
             file.sync_ahead()
         return file, offset
 
@@ -284,7 +284,7 @@ class DataFiles:
                 self._drained.append(file)
 
     def retire_current(self) -> None:
-        """Let the file that is being filled go too, if nothing in it is needed."""
+        """Complete the file that is being filled, so that it can go if no item in it is needed."""
         with self._lock:
             file = self._current
             if file is not None and file.references == 0:
@@ -292,7 +292,7 @@ class DataFiles:
                 self._drained.append(file)
 
     def drained(self) -> list[DataFile]:
-        """Return the files that may go once it is durable that their items left."""
+        """Return the files that may go when the removal of their items is durable."""
         with self._lock:
             return [
                 file for file in self._drained if file.references == 0 and file is not self._current
@@ -314,7 +314,7 @@ class DataFiles:
         if not self._disk.parallel:
             handle.close()
             return
-        # For 32 MiB it takes milliseconds, and nobody has to wait for it.
+        # It takes milliseconds for 32 MiB, and no caller has to wait for it.
         closing = threading.Thread(target=handle.close, name="shmring-close", daemon=True)
         closing.start()
         self._closing = [thread for thread in self._closing if thread.is_alive()] + [closing]
@@ -327,7 +327,7 @@ class DataFiles:
         return bool(closing)
 
     def close(self, live: set[int] | None) -> None:
-        """Close all files; delete those not among the live ones, unless that is unknown."""
+        """Close all files; delete those that are not in ``live``, unless it is None."""
         for file in list(self._files.values()):
             if live is not None and file.number not in live:
                 self._discard(file)

@@ -1,4 +1,4 @@
-"""Putting items in: what a session and an append-only queue have in common."""
+"""Putting items in: the common part of a session and an append-only queue."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Intake"]
 
-# From this much on items are written early, uncommitted, rather than held in memory.
+# Beyond so many bytes, items are written early, uncommitted, and not held in memory.
 BUFFER_BYTES = 1 << 20
 
 
@@ -25,23 +25,23 @@ class Intake(Closing):
     _packing: Packing
 
     def __init__(self) -> None:
-        # Of the items that are not written yet, and of whoever writes them.
+        # Guards the items that are not written yet, and their writing.
         self._lock = threading.RLock()
 
     @abstractmethod
     def _check_writable(self) -> None:
-        """Raise where nothing can be put in any more."""
+        """Raise if no item can be put in any more."""
 
     @abstractmethod
     def _write_early(self) -> None:
-        """Write the items that are held, uncommitted, and hold none."""
+        """Write the items that are held, uncommitted."""
 
     def enqueue(self, data: Buffer) -> None:
         """Put an item at the back; it is committed by the next flush.
 
         Raises
         ------
-        NoSpace : the disk is full; this item was not put in, all before it are
+        NoSpace : the disk is full; this item was not put in, all items before it were
         MessageTooLarge : the item has 4 GiB or more
         TypeError : `data` is not bytes-like
         """
@@ -62,18 +62,18 @@ class Intake(Closing):
 
         Returns
         -------
-        how many there were
+        the number of items
 
         Raises
         ------
-        NoSpace : the disk is full; none of these items was put in, all before them are
+        NoSpace : the disk is full; none of these items was put in, all items before them were
         MessageTooLarge, TypeError, ValueError : one of them cannot be an item; none was put in
         """
         with self._lock:
             self._check_writable()
             if self._packing.nbytes > BUFFER_BYTES:
                 self._write_early()
-        rows = listed(items)  # it may be code that asks this queue, or waits for who does
+        rows = listed(items)  # before the lock: it may run code that uses this queue
         with self._lock:
             self._check_writable()
             return self._packing.add_many(rows)

@@ -1,4 +1,4 @@
-"""What a persistent queue holds, in memory: runs of items that were committed together."""
+"""The items of a persistent queue, in memory: runs of items that were committed together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Run:
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """Items ``begin`` to ``end`` of a run, all in the queue or all in one session's hands."""
+    """Items ``begin`` to ``end`` of a run, all in the queue or all taken by one session."""
 
     run: Run
     begin: int
@@ -39,7 +39,7 @@ class Span:
 
     @property
     def number(self) -> int:
-        """Of the first item."""
+        """The number of the first item."""
         return self.run.first + self.begin
 
     def __len__(self) -> int:
@@ -51,12 +51,12 @@ def _number(span: Span) -> int:
 
 
 class Line:
-    """Spans in the order of their numbers, which is that of the queue; and those in hands.
+    """Spans in the order of the queue, which is that of their numbers; and those that are taken.
 
     Attributes
     ----------
-    spans, count : what waits, and how many items that are
-    taken : the spans in sessions' hands
+    spans, count : the spans that wait, and the number of their items
+    taken : the spans that sessions have taken
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Line:
             self.spans.append(Span(run, 0, len(run)))
 
     def hand_over(self, count: int, taken: list[Span]) -> None:
-        """Move items of the first span to the end of a session's."""
+        """Move items of the first span to the end of a session's spans."""
         first = self.spans[0]
         begin = first.begin
         first.begin += count
@@ -98,14 +98,14 @@ class Line:
             self.taken.add(taken[-1])
 
     def put_back(self, span: Span) -> None:
-        """Put a span that was taken to its old place, unless it is cleared away."""
+        """Put a taken span back to its old place, unless clear() has removed it."""
         if span in self.taken:
             self.taken.remove(span)
             self.spans.insert(bisect_right(self.spans, span.number, key=_number), span)
             self.count += len(span)
 
     def remove(self, first: int, count: int) -> int | None:
-        """Take items out by their numbers; return the number of the first that is not there."""
+        """Take items out by their numbers; return the first number that is not there."""
         while count:
             at = bisect_right(self.spans, first, key=_number) - 1
             span = self.spans[at] if at >= 0 else None
@@ -130,12 +130,12 @@ class Line:
                 self.spans.insert(at + 1, behind)
 
     def clear(self) -> None:
-        """Forget all, what is taken too."""
+        """Forget all spans, those that are taken too."""
         self.spans.clear()
         self.taken.clear()
         self.count = 0
 
 
 def in_order(spans: Iterable[Span]) -> list[Span]:
-    """Spans by their numbers."""
+    """Sort spans by their numbers."""
     return sorted(spans, key=_number)

@@ -13,10 +13,10 @@ syncs that, and then applies it in memory.  Small flushes carry their items insi
 transaction, which saves the first of the two syncs; they move to a data file when the log is
 rewritten.  Flushes that arrive while another one syncs go into one transaction together.
 
-With ``durability="delayed"`` nothing is synced in a flush.  A transaction then says so, and on
-opening the items of such transactions are checked against their checksums, unless a later one
-says that they had been synced.  The first item that fails the check ends the queue's history, as a
-torn transaction does.
+With ``durability="delayed"`` a flush syncs nothing, and its transaction says so.  Opening checks
+the items of such transactions against their checksums, unless a later transaction says that they
+had been synced.  The first item that fails the check ends the queue's history, as a torn
+transaction does.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ from shmring.forks import lineage
 __all__ = ["PersistentQueue"]
 
 _log = logging.getLogger("shmring.durable")
-# Items that are put: number of the first, file (None: the log), where they stand, table.
+# Items that are put: number of the first, file (None: the log), offset, table.
 Placed = tuple[int, DataFile | None, int, bytes]
-# On closing the log is rewritten from this part of its size limit on.
+# Closing rewrites a log that is larger than this part of its size limit.
 _CLOSING_SHARE = 16
 
 
@@ -72,7 +72,7 @@ class PersistentQueue(Closing):
 
     Attributes
     ----------
-    recovered : text that says what opening had to drop; None if nothing
+    recovered : text about the data that opening had to drop; None if nothing was dropped
 
     Raises
     ------
@@ -108,9 +108,9 @@ class PersistentQueue(Closing):
         self._log_reserve = log_reserve
         self._pid, self._forks = os.getpid(), lineage.forks
         self._group = GroupCommit(self._commit)
-        # Held while a group is written; taken before _lock, never the other way round.
+        # Held while a group is written; always taken before _lock.
         self._commit_lock = threading.Lock()
-        # Guards what follows it; held for moments, and while a block is read ahead.
+        # Guards the attributes below; held for moments, and while a block is read ahead.
         self._lock = threading.Lock()
         self._abandoned: deque[tuple[list[Span], list[Extent]]] = deque()
         self._failure: BaseException | None = None
@@ -217,7 +217,7 @@ class PersistentQueue(Closing):
     def _take_all(self) -> None:
         if self._failure is not None or not self.is_open:
             raise self._closed()
-        # Nobody takes or gives back meanwhile.
+        # No session takes items or gives them back meanwhile.
         with self._lock:
             self._adopt()
             gone = [*self._line, *self._line.taken]
@@ -238,7 +238,7 @@ class PersistentQueue(Closing):
 
     @contextmanager
     def _writing(self) -> Generator[None]:
-        """Keep what fails in here for :meth:`_closed`, but for a full disk, which harms nothing."""
+        """Keep an error of this block for :meth:`_closed`, unless the disk is full."""
         try:
             yield
         except NoSpace:
@@ -248,10 +248,10 @@ class PersistentQueue(Closing):
             if not isinstance(error, OSError):
                 raise
 
-    # What sessions need.
+    # --- calls of sessions ---------------------------------------------------------------------
 
     def take(self, taken: list[Span]) -> bytes | None:
-        """Give the front item to a session, whose spans ``taken`` are; None if there is none."""
+        """Give the front item to a session with the spans ``taken``; None if there is no item."""
         with self._lock:
             if not self.is_open:
                 raise self._closed()
@@ -280,13 +280,13 @@ class PersistentQueue(Closing):
                 while len(items) < most and self._take_some(items, most - len(items), taken):
                     pass
             except (Damaged, OSError):
-                # What came before is taken, and must not be lost; the next call meets it again.
+                # Items before it are taken, and must not be lost; the next call meets it again.
                 if not items:
                     raise
         return items
 
     def _take_some(self, items: Items, most: int, taken: list[Span]) -> bool:
-        """Give items of one span; return whether there may be more."""
+        """Give items of one span to a session; return whether there may be more."""
         if not self._line.count:
             return False
         front = self._line.spans[0]
@@ -308,7 +308,7 @@ class PersistentQueue(Closing):
         return source.read(nbytes, offset)
 
     def _pass_over(self, span: Span) -> None:
-        """The first item of a span is damaged: refuse it, or note it."""
+        """Raise for the damaged first item of a span, or note it and pass over it."""
         source = span.run.source
         offset, length, _ = PLACE.unpack_from(span.run.places, span.begin * PLACE.size)
         text = (
@@ -323,11 +323,11 @@ class PersistentQueue(Closing):
         _log.warning("%s", self.recovered)
 
     def commit(self, transaction: Transaction) -> None:
-        """Commit, together with whatever else waits for it."""
+        """Commit, together with the other transactions that wait."""
         self._group.commit(transaction)
 
     def give_back(self, spans: list[Span]) -> None:
-        """Return items to the front, where their numbers put them in their old order."""
+        """Return items to the front, in the order of their numbers."""
         with self._lock:
             self._return(spans)
 
@@ -336,7 +336,7 @@ class PersistentQueue(Closing):
             self._line.put_back(span)
 
     def abandon(self, spans: list[Span], extents: list[Extent]) -> None:
-        """Leave what a dropped session held to whoever comes next; takes no lock."""
+        """Leave the items of a dropped session to the next call; this takes no lock."""
         self._abandoned.append((spans, extents))
 
     def _adopt(self) -> None:
@@ -364,7 +364,7 @@ class PersistentQueue(Closing):
             self._write_group(group)
         except NoSpace as error:
             if len(group) > 1:
-                # Those that only take items may still succeed.
+                # Transactions that only take items may still succeed.
                 for transaction in group:
                     self._commit_group([transaction])
             elif not reclaimed and self._reclaim():
@@ -388,7 +388,7 @@ class PersistentQueue(Closing):
             transaction.finish(
                 Closed(
                     f"the queue at {self.path} was reset while this session held items of it; "
-                    f"nothing was committed: roll back, then go on"
+                    f"nothing was committed: roll the session back, then go on"
                 )
             )
         return others
@@ -410,7 +410,7 @@ class PersistentQueue(Closing):
             self.files.sync(files)
         body = Body()
         number = self._next_item
-        # What is put, in the order of its numbers; the log's offsets count from the body.
+        # The items that are put, by their numbers; offsets in the log count from the body.
         put: list[Placed] = []
         small = Packing()
         for transaction in group:
@@ -442,7 +442,7 @@ class PersistentQueue(Closing):
             self.files.discard_drained(self.files.drained())
 
     def reclaim(self) -> bool:
-        """Free what the queue holds on the disk without need; return whether it was anything."""
+        """Free disk space that the queue does not need; return whether there was any."""
         with self._commit_lock:
             return self._reclaim()
 
@@ -498,8 +498,8 @@ class PersistentQueue(Closing):
                 self._journal.sync()
                 drained = self.files.drained()
                 if drained or (closing and self._journal.unchecked):
-                    # Without its files a transaction cannot be checked any more; first make it
-                    # durable that it need not be.
+                    # Without its files a transaction cannot be checked any more: first sync the
+                    # transactions, so that they need no check.
                     self._journal.append(Body(), deferred=False, may_use_reserve=True)
                     self._journal.sync()
                     self.files.discard_drained(drained)
@@ -514,8 +514,8 @@ class PersistentQueue(Closing):
         with self._lock:
             self._adopt()
             live = self._line.count + sum(map(len, self._line.taken))
-        # The second condition keeps a queue full of holes, whose optimum is larger than this
-        # estimate, from being rewritten at every flush.
+        # A queue full of holes needs more than this estimate; the second condition avoids a
+        # rewrite at every flush.
         return end > 2 * (120 + 8 * live) and end - self._rewritten_size > size // 2
 
     def _rewrite_log(self) -> None:
@@ -536,7 +536,7 @@ class PersistentQueue(Closing):
                     reserve=self._log_reserve,
                 )
         except NoSpace:
-            # The old log is whole; it is only longer than it need be.
+            # The old log is valid, only longer than necessary.
             self._rewritten_size = self._journal.end
             return
         if self._failure is not None:
@@ -572,7 +572,7 @@ class PersistentQueue(Closing):
 
     def _shut(self) -> None:
         known = self._failure is None and not self._journal.unchecked
-        # Whoever takes an item reads it with the lock held.
+        # A session that takes an item reads it with the lock held.
         with self._lock:
             live = {span.run.source for span in (*self._line, *self._line.taken)}
             numbers = {source.number for source in live if isinstance(source, DataFile)}

@@ -1,8 +1,7 @@
-"""Opening a persistent queue: from what is on disk to the items in the queue.
+"""Opening a persistent queue: from the files to the items in the queue.
 
-The rules of validity stand in transaction_log.py.  Whatever opening decides is made durable
-before anything acts on it, and a crash in the middle of it leaves the same decision to be taken
-again.
+transaction_log.py defines which transactions are valid.  Opening makes each of its decisions
+durable before anything acts on it; after a crash, the next opening decides the same.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from shmring.errors import Damaged
 __all__ = ["LOG_NAME", "Recovered", "recover"]
 
 LOG_NAME = "transaction.log"
-# Items of a data file that was not synced are checked so many at a time.
+# Items of a data file that was not synced are checked in groups of so many bytes.
 _CHECKED_ITEMS = 1024
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What a queue starts from."""
+    """The state with which a queue starts."""
 
     files: DataFiles
     log: TransactionLog
@@ -52,15 +51,15 @@ class _Findings:
 
 
 def recover(disk: Disk, path: str, *, cut: bool, file_size: int, log_reserve: int) -> Recovered:
-    """Read the queue in ``path``, and repair it as far as that is allowed.
+    """Read the queue in ``path``, and repair it as far as ``cut`` allows.
 
     Parameters
     ----------
-    cut : keep what stands before damage, instead of refusing to open
+    cut : keep everything before the damage, instead of refusing to open
 
     Raises
     ------
-    Damaged : something other than a torn end is wrong; nothing was changed
+    Damaged : there is other damage than a torn end; nothing was changed
     """
     names = disk.names(path)
     for name in names:
@@ -72,7 +71,7 @@ def recover(disk: Disk, path: str, *, cut: bool, file_size: int, log_reserve: in
     try:
         line, next_item = _replay(disk, log, files, findings, cut)
         _attach(line, files, findings, cut)
-        # A killed owner may have left the names, and what is behind them, in memory only.
+        # A killed owner may have left the files, and their names, in memory only.
         disk.sync_directory(path)
         log.sync()
         if log.unchecked:
@@ -168,7 +167,7 @@ def _read(file: DataFile, nbytes: int, offset: int) -> bytes:
 
 
 def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
-    """What is wrong with the items of a transaction that was not synced; None if nothing is."""
+    """Describe damage in the items of a transaction that was not synced; None without damage."""
     ahead = ReadAhead(_read)
     for operation in operations:
         if not isinstance(operation, Put) or operation.file is None:
@@ -207,7 +206,7 @@ def _apply(
 
 
 def _attach(line: Line, files: DataFiles, findings: _Findings, cut: bool) -> None:
-    """Count what each data file holds, and see that it is there."""
+    """Count the items of each data file, and check that the file has them."""
     sizes: dict[DataFile, int] = {}
     for span in list(line):
         file = span.run.source
@@ -229,7 +228,7 @@ def _attach(line: Line, files: DataFiles, findings: _Findings, cut: bool) -> Non
 
 
 def _lacking(span: Span, file: DataFile, size: int) -> list[tuple[int, str]]:
-    """The numbers of the items that lie beyond the end of a file, and words."""
+    """The numbers of the items beyond the end of a file, each with a text."""
     found: list[tuple[int, str]] = []
     for index in range(span.begin, span.end):
         number = span.run.first + index

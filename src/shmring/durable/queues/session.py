@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Extent", "Session", "Transaction"]
 
-# Up to this much goes into the log together with the transaction and so needs one sync, not two.
+# Up to so many bytes go into the log with the transaction, and so need one sync, not two.
 _INLINE_BYTES = 32 << 10
 
 
@@ -34,7 +34,7 @@ class Extent:
 
 
 class Transaction(Waiting):
-    """What one flush wants committed, and how that went."""
+    """The changes of one flush, and whether they were committed."""
 
     def __init__(self, extents: list[Extent], inline: Packing, taken: list[Span]) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class Session(Intake):
         self._taken = []
 
     def __del__(self) -> None:
-        # The collector may run inside the queue's own critical section, so nothing is locked here.
+        # The collector may run inside the queue's own critical section, so this takes no lock.
         # A signal handler that raised inside __init__ leaves a session without its lists.
         taken, extents = getattr(self, "_taken", []), getattr(self, "_extents", [])
         if taken or extents:

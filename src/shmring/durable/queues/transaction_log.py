@@ -1,7 +1,7 @@
 """The transaction log of the persistent queue.
 
-The file ``transaction.log`` is a file of frames (base/frames.py), each a transaction, one behind
-the other; behind the last come zeros to the end of the file::
+The file ``transaction.log`` is a file of frames (base/frames.py).  Each frame is a transaction, the
+next one follows without a gap, and the rest of the file after the last one is zeros::
 
     file header, the log's own                frame header, the log's own
     24  8  random                             52  4  flags: 1 = data was not synced before
@@ -17,8 +17,8 @@ An operation has a header of 32 bytes::
     24  4  put: number of the data file
     28  4  zero
 
-Behind a put or put-inline stand ``count`` pairs (length, CRC32C) of 4 bytes each, and behind a
-put-inline's pairs the items themselves.
+``count`` pairs (length, CRC32C) of 4 bytes each follow a put or put-inline, and the items
+themselves follow the pairs of a put-inline.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from shmring.errors import Damaged, NoSpace
 __all__ = ["DEFERRED", "Body", "Put", "Take", "TransactionLog", "parse_operations"]
 
 FORMAT = FileFormat(b"SHMRQLG1", 1, "<8sQQ", "log of a persistent queue")
-# A frame's flag: the data that it names was not synced before it was written.
+# A frame's flag: its data was not synced before the frame was written.
 DEFERRED = 1
 _OPERATION = struct.Struct("<IIQQII")
 _PUT, _PUT_INLINE, _TAKE = 1, 2, 3
-# The reserve is renewed in steps of this.
+# The reserve grows in steps of so many bytes.
 _CHUNK = 64 << 10
 
 
@@ -65,7 +65,7 @@ class Take:
 
 
 class Body:
-    """The operations of one transaction, in the making."""
+    """The operations of one transaction, until it is written."""
 
     def __init__(self) -> None:
         self.parts: list[Buffer] = []
@@ -77,13 +77,13 @@ class Body:
         self.length += sum(map(len, parts))
 
     def put(self, first: int, file: int, offset: int, table: Buffer) -> None:
-        """Add items that stand in a data file."""
+        """Add items that are in a data file."""
         count = len(table) // TABLE_ENTRY_BYTES
         self._add(_OPERATION.pack(_PUT, count, first, offset, file, 0), table)
         self.operations += 1
 
     def put_inline(self, first: int, items: list[Buffer], table: Buffer) -> int:
-        """Add items together with their bytes; return where in the body those start."""
+        """Add items together with their bytes; return where in the body the bytes start."""
         count = len(table) // TABLE_ENTRY_BYTES
         self._add(_OPERATION.pack(_PUT_INLINE, count, first, 0, 0, 0), table)
         start = self.length
@@ -141,10 +141,10 @@ class TransactionLog:
     Attributes
     ----------
     frames : the valid transactions found on opening
-    torn : what was found behind them, if it was a torn end; it is still there until :meth:`cut`
-    damage : what was found behind them, if it was damage; it is still there until :meth:`cut`
+    torn : text about a torn end behind them, which stays until :meth:`cut`; or None
+    damage : text about damage behind them, which stays until :meth:`cut`; or None
     end : where the next frame goes
-    allocated : bytes of the file, with the reserve
+    allocated : size of the file, with the reserve
     next_number : the next frame's number
     synced : the last frame known to be on disk
     """
@@ -182,7 +182,7 @@ class TransactionLog:
 
     @property
     def transactions(self) -> int:
-        """Transactions in the file."""
+        """Number of transactions in the file."""
         return self.next_number - self._first_number
 
     @staticmethod
@@ -229,7 +229,7 @@ class TransactionLog:
         self.synced = max(self.synced, self.next_number - 1)
         self.damage = (
             f"{where} is damaged, and transaction {witness.first} at byte {witness.place} "
-            f'follows it; open with damage="cut" to keep what stands before it '
+            f'follows it; open with damage="cut" to keep everything before it '
             f"(a copy goes to {os.path.basename(self.path)}.broken)"
         )
 
@@ -253,7 +253,7 @@ class TransactionLog:
         parts = _encode(body, number, self.synced, self.end, self._salt, deferred=deferred)
         start = self.end + HEADER_BYTES
         end = start + body.length
-        check_size(self.path, end)  # what is allocated may have come before the limit
+        check_size(self.path, end)  # the file may be older than the limit
         if end + self._reserve > self.allocated:
             try:
                 self._extend(end + self._reserve + _CHUNK)
@@ -263,8 +263,8 @@ class TransactionLog:
         try:
             self._file.write(parts, self.end)
         except NoSpace as error:
-            # Only where overwriting takes space.  Part of the frame may stand there now, so this
-            # must not pass for the harmless kind.
+            # Only where overwriting takes space.  Part of the frame may be written, so this is
+            # not the harmless kind of error.
             raise OSError(error.errno, "the disk is full inside the reserve", self.path) from error
         self.end = end
         self.next_number += 1
@@ -293,11 +293,11 @@ class TransactionLog:
         self.synced = self.next_number - 1
 
     def read(self, nbytes: int, offset: int) -> bytes:
-        """Return the bytes of an item that stands in the log."""
+        """Return the bytes of an item in the log."""
         return self._file.read(nbytes, offset)
 
     def forget_raw(self) -> None:
-        """Give back the memory that opening took."""
+        """Free the memory that opening needed."""
         self.raw = memoryview(b"")
         self.frames = []
 

@@ -1,4 +1,4 @@
-"""Batches of Spark's through a sidecar: mapInArrow's function, and the two kinds of UDF."""
+"""Sending Spark's batches through a sidecar: mapInArrow's function, and the two kinds of UDF."""
 
 from shmring.spark.functions.bridge import metrics, through
 from shmring.spark.functions.udf import arrow_udf, pandas_udf

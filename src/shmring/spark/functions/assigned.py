@@ -1,7 +1,7 @@
-"""Which of an answer's columns become which of the declared ones.
+"""How the columns of an answer are assigned to the declared columns.
 
-It is what Spark's methods for Arrow do. Assigned.java says the same, in the same words, and has
-those for pandas, too.
+This does what Spark's methods for Arrow do. Assigned.java does the same with the same error texts,
+and also covers the methods for pandas.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ class Assigned:
 
     Parameters
     ----------
-    how : "both" is of a struct's fields: names are looked at, and none is moved
+    how : "both" is for a struct's fields: their names are compared, and none is moved
     """
 
     how: Literal["place", "name", "both"]
 
     def inside(self) -> Assigned:
-        """Of the fields of a struct."""
+        """The assignment for the fields of a struct."""
         return self if self.how == "place" else Assigned("both")
 
     def objection(self, got: Sequence[str], wanted: Sequence[str]) -> str | None:
-        """Why these columns cannot be assigned; None: they can."""
+        """Return why these columns cannot be assigned; None if they can."""
         if list(got) == list(wanted):
             return None
         if self.how == "place":
@@ -38,7 +38,7 @@ class Assigned:
         return why or _misplaced(got, wanted) if self.how == "both" else why
 
     def places(self, got: Sequence[str], wanted: Sequence[str]) -> list[int]:
-        """Where each declared column stands in an answer to which there was no objection."""
+        """Return the place of each declared column in an answer without objection."""
         if self.how != "name" or list(got) == list(wanted):
             return list(range(len(wanted)))
         return [got.index(name) for name in wanted]
@@ -62,7 +62,7 @@ def _misplaced(got: Sequence[str], wanted: Sequence[str]) -> str | None:
     if len(got) != len(wanted):
         return f"it has {len(got)} columns, not {len(wanted)}"
     for found, name in zip(got, wanted, strict=True):
-        # Another name means nothing to Spark, as long as it is not that of another column.
+        # Spark ignores another name, unless it is that of another column.
         if found != name and name in got:
             return f"{found} stands where {name} is expected"
     return None

@@ -1,6 +1,6 @@
 """The Python worker's side of a sidecar, for methods of DataFrames and for UDFs.
 
-What Spark ships to the workers is small: a name and a few numbers.
+Spark ships only a name and a few numbers to the workers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Through", "function_of", "metrics", "through"]
 
 @dataclass(frozen=True)
 class Through:
-    """What runs in the Python worker; made by :func:`through`."""
+    """The function that runs in the Python worker; made by :func:`through`."""
 
     name: str
     in_flight: int
@@ -52,9 +52,10 @@ class Through:
 
     @property
     def __name__(self) -> str:
-        """All that Spark's JVM knows of a function: with the jar it does this one's work itself.
+        """The options as a name, the only part of a function that Spark's JVM can read.
 
-        SidecarCall.java reads it. An accumulator can only be added to in Python.
+        SidecarCall.java reads it and does the work in the JVM. A function with an accumulator runs
+        in Python, as only Python can add to it.
         """
         if self.metrics is not None:
             return "Through"
@@ -62,7 +63,7 @@ class Through:
 
     # Spark counts the parameters: with two it gives a group's key and rows, or both of a cogroup.
     def __call__(self, given: Any, *others: Any) -> Any:
-        """The answers to batches, in order; or that to one group."""
+        """Return the answers to batches, in order; or the answer to one group."""
         if not others and not hasattr(given, "columns"):
             return self._map(given)
         sides = others if isinstance(given, tuple) else (given, *others)  # rows have their key
@@ -73,7 +74,7 @@ class Through:
     def _map(self, given: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
         items = iter(given)
         first = next(items, None)
-        if first is None:  # an empty partition troubles nobody
+        if first is None:  # an empty partition needs no sidecar
             return
         batches = map(self._batch, chain((first,), items))
         # A cancelled task closes this generator (or is killed: then the sidecar
@@ -84,7 +85,7 @@ class Through:
     def _checked(
         self, answers: Iterable[pa.RecordBatch], method: str, assigned: Assigned
     ) -> Iterator[pa.RecordBatch]:
-        """Each with the declared columns, in their order."""
+        """Yield the answers with the declared columns, in their order."""
         schema = self.schema
         if schema is None:
             yield from answers
@@ -160,7 +161,7 @@ class Through:
                     self.metrics.add(client.metrics)
 
     def connect(self) -> SidecarClient:
-        """A client for the task that this runs in, which closes it."""
+        """Return a client for the task in which this runs; the task closes it."""
         return borrow(self._options(), _current_task())
 
     def _options(self) -> Options:
@@ -170,14 +171,14 @@ class Through:
 
 
 def function_of(sidecar: str) -> str:
-    """What a sidecar runs, for the text of an error."""
+    """The functions of a sidecar, for the text of an error."""
     from shmring.sidecars.participants import functions
 
     return f'{functions(sidecar)} of sidecar "{sidecar}"'
 
 
 def needs_the_jar(sidecar: str, instead: str) -> str:
-    """The text of the error where Spark's Python worker made pandas data for a sidecar."""
+    """The text of the error when Spark's Python worker made pandas data for a sidecar."""
     return (
         f'sidecar "{sidecar}": functions for pandas need the jar: start the session with '
         f"shmring.spark.configure(), and leave out metrics= and resource profiles; {instead} "
@@ -210,41 +211,43 @@ def through(
     reply_slots: int | None = None,
     metrics: Accumulator[Metrics] | None = None,
 ) -> Through:
-    """A function for ``DataFrame.mapInArrow`` that lets a sidecar do the work.
+    """Return a function for ``DataFrame.mapInArrow`` that sends batches through a sidecar.
 
     >>> df.mapInArrow(shmring.spark.through("scorer"), schema)  # doctest: +SKIP
 
-    ``mapInPandas`` takes it, too: the sidecar sees the same batches. With ``applyInArrow`` and
-    ``applyInPandas`` of groups the sidecar's function is called with each group as one batch, and
-    with those of cogroups with two: one for each side. The methods for pandas need the jar.
+    ``mapInPandas`` takes it, too: the sidecar sees the same batches. ``applyInArrow`` and
+    ``applyInPandas`` call the sidecar's function with each group as one batch, or with each cogroup
+    as two batches, one for each side. The methods for pandas need the jar.
 
     Parameters
     ----------
-    name : of the sidecar; one must run on every host that has executors
-    in_flight : requests sent ahead of the answers, each a batch (or with the jar several small
-        ones)
-    timeout : seconds without any answer after which the task fails, also where the sidecar's
-        workers are still loading, or where it has no room for another client
-    connect_timeout : seconds to wait for a sidecar that is not there (yet, or any more), and for
+    name : name of the sidecar; it must run on every host that has executors
+    in_flight : number of requests sent ahead of the answers; each is a batch, or with the jar
+        several small batches
+    timeout : the task fails after so many seconds without any answer, also if the sidecar's workers
+        are still loading, or if the sidecar has no room for another client
+    connect_timeout : seconds to wait for a sidecar that does not run (yet, or any more), and for
         memory for its answers
-    reply_slots : size of each task's ring for answers, in slots of 300 bytes; None is 4,096, and up
-        to 65,536 for what is under way, or what leaves others room where /dev/shm has little
-        memory, but enough for any row
-    metrics : made by :func:`metrics`, to sum up what the tasks' clients did
+    reply_slots : size of each task's ring for answers, in slots of 300 bytes. None: 4,096, and up
+        to 65,536 as the requests under way need them; less if /dev/shm has little memory, but
+        enough for any row
+    metrics : an accumulator of :func:`metrics` that sums up the counters of the tasks' clients
 
     Raises
     ------
-    In the task, and so in the job: SidecarUnavailable, SidecarError with the traceback of the
-    sidecar's function, ShmringError where pandas data comes without the jar, or SchemaMismatch
-    where its answer has other columns or types than the schema that Spark's method was given.
-    Columns go by name as with Spark's own methods, and with ``mapInArrow`` by position: then
-    another name is no mismatch, unless the declared one stands at another place.
+    The task, and so the job, fails with one of these:
+    SidecarUnavailable : no sidecar of this name answered in time
+    SidecarError : the sidecar's function raised; the text has its traceback
+    ShmringError : pandas data came without the jar
+    SchemaMismatch : an answer has other columns or types than the schema that Spark's method was
+        given. Columns are assigned as by Spark's own method: ``mapInArrow`` goes by position and
+        ignores another name, unless a declared name stands at another place. The others go by name
     """
     return Through(name, in_flight, timeout, connect_timeout, reply_slots, metrics)
 
 
 def metrics(context: SparkContext) -> Accumulator[Metrics]:
-    """An accumulator that sums up the clients' :class:`~shmring.sidecars.Metrics` of a job."""
+    """Return an accumulator that sums up the :class:`~shmring.sidecars.Metrics` of a job."""
     from pyspark.accumulators import AccumulatorParam
 
     from shmring.sidecars import Metrics

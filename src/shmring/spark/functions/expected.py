@@ -1,7 +1,7 @@
-"""Whether a sidecar's answers are what Spark expects of a function.
+"""Checks whether Spark can take a sidecar's answers for those of the declared function.
 
-Spark takes the columns by name or by position, as the method has it (assigned.py), and fails in
-other words over those that are missing or of another type.
+Spark assigns the columns by name or by position, depending on the method (assigned.py). Its own
+errors about missing columns and other types are less clear.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _types: Any = pa.types
 def declared_with(function: object) -> StructType | None:
     """The schema with which `function` is being pickled; None if it is pickled otherwise.
 
-    PySpark tells a function its schema neither when it is declared nor when it is
-    called. What is shipped to the workers, by Spark Connect too, is the pair of function and
-    schema: while that is pickled, it is a local variable of whoever does it.
+    PySpark never tells a function its schema. It ships the pair of function and schema to the
+    workers, also with Spark Connect. While the pair is pickled, it is a local variable of the
+    caller.
     """
     from pyspark.sql.types import StructType
 
@@ -45,12 +45,12 @@ def declared_with(function: object) -> StructType | None:
 
 
 def difference(got: pa.Schema, expected: StructType, assigned: Assigned = BY_PLACE) -> str | None:
-    """Why Spark cannot take such a batch, or would take a column for another; None: it can."""
+    """Return why Spark cannot take such a batch, or would mix up its columns; None if it can."""
     return _of_fields(fields_of(got), expected, assigned)
 
 
 def in_words(schema: StructType) -> str:
-    """A schema as one writes it for Spark."""
+    """A schema in Spark's notation."""
     return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
 
 
@@ -67,7 +67,7 @@ def _of_fields(got: list[Any], expected: StructType, assigned: Assigned) -> str 
 
 
 def _is_taken_for(got: Any, expected: DataType, assigned: Assigned) -> bool:
-    """Whether Spark reads such an Arrow array as this type, without losing anything."""
+    """Whether Spark reads such an Arrow array as this type without loss."""
     of: Any = expected
     if _types.is_null(got):
         return True
@@ -94,7 +94,7 @@ def _is_taken_for(got: Any, expected: DataType, assigned: Assigned) -> bool:
         return _types.is_struct(got) and _of_fields(fields_of(got), of, assigned.inside()) is None
     if hasattr(expected, "sqlType"):  # a user's own type
         return _is_taken_for(got, of.sqlType(), assigned)
-    return True  # a type that is not known here: Spark has to look
+    return True  # an unknown type: Spark has to check it
 
 
 def _is_text(got: Any) -> bool:
@@ -109,7 +109,7 @@ def _is_timestamp(got: Any) -> bool:
     return _types.is_timestamp(got) and got.unit == "us"
 
 
-# By name: the types are not the same in all versions of Spark.
+# By name: versions of Spark have different types.
 _ATOMIC: dict[str, Callable[[Any], bool]] = {
     "BooleanType": _types.is_boolean,
     "ByteType": _types.is_int8,

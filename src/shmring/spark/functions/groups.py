@@ -1,4 +1,4 @@
-"""Groups and cogroups of Spark's through a sidecar, in Spark's Python workers."""
+"""Sending Spark's groups and cogroups through a sidecar, in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GroupOptions:
 
     Parameters
     ----------
-    by_name : whether the columns of an answer go by their names
+    by_name : whether the columns of an answer are assigned by name
     large : whether texts and binaries have 64-bit offsets
     """
 
@@ -42,7 +42,7 @@ class GroupOptions:
 
 
 def session_options() -> GroupOptions | None:
-    """Those of the session in which a function is declared; None in a worker."""
+    """Return the options of the session in which a function is declared; None in a worker."""
     from pyspark.sql import SparkSession
 
     session = SparkSession.getActiveSession()
@@ -53,10 +53,10 @@ def session_options() -> GroupOptions | None:
 
 
 class Groups:
-    """A task's groups, a request each.
+    """The groups of a task, one request for each.
 
-    Spark calls a function once a group, and does not say when the last one was. The client leaves
-    when nobody holds this any more: Spark drops a task's function with the task.
+    Spark calls a function once for each group, and does not announce the last one. The client
+    leaves when this object is dropped: Spark drops a task's function with the task.
     """
 
     def __init__(self, run: Through) -> None:
@@ -65,18 +65,18 @@ class Groups:
         weakref.finalize(self, self._client.close)
 
     def answers(self, sides: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """What the sidecar's function makes of a group, or of the two sides of a cogroup.
+        """Yield the sidecar's answers to a group, or to the two sides of a cogroup.
 
         Raises
         ------
-        MessageTooLarge : they do not fit one request
+        MessageTooLarge : the group does not fit one request
         """
         try:
             yield from self._client.map((group_of(*sides),), whole=True)
         except MessageTooLarge as error:
             rows = " and ".join(str(side.num_rows) for side in sides)
             raise MessageTooLarge(
-                f"a group of {rows} rows must fit one request, for it is not cut: {error}"
+                f"a group of {rows} rows must fit one request, because it is not split: {error}"
             ) from None
         finally:
             if self._metrics is not None:
@@ -85,9 +85,9 @@ class Groups:
 
 
 def as_batch(table: pa.Table) -> pa.RecordBatch:
-    """All rows of a table, of which there may be none."""
+    """Return all rows of a table as one batch; there may be none."""
     parts = table.combine_chunks().to_batches()
-    if len(parts) > 1:  # a column's texts are more than 32-bit offsets can tell
+    if len(parts) > 1:  # a column has more bytes of text than 32-bit offsets can address
         raise MessageTooLarge(
             f"a group of {table.num_rows} rows with {table.nbytes} bytes does not fit one request"
         )
@@ -100,7 +100,7 @@ def as_batch(table: pa.Table) -> pa.RecordBatch:
 def as_table(
     answers: Iterable[pa.RecordBatch], declared: StructType | None, options: GroupOptions
 ) -> pa.Table:
-    """All answers, of which there may be none, with exactly the types that Spark looks for."""
+    """Return all answers, perhaps none, with exactly the types that Spark expects."""
     if declared is None:
         return pa.Table.from_batches(list(answers))
     schema = _arrow_schema(declared, options.large)
@@ -119,7 +119,7 @@ def _as_declared(answer: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _arrow_schema(declared: StructType, large: bool) -> pa.Schema:
-    """By Spark's own function, which takes other arguments in each version."""
+    """Convert by Spark's own function, which takes other arguments in each version."""
     make: Any = import_module("pyspark.sql.pandas.types").to_arrow_schema
     options = {"timezone": "UTC", "prefers_large_types": large}
     taken = signature(make).parameters

@@ -1,8 +1,8 @@
-"""The clients that a Python worker of Spark's keeps from task to task.
+"""The clients that Spark's Python worker keeps from task to task.
 
-Making one, mapping its reply ring and touching that for the first time costs more than a small
-task. Spark kills a worker that it has not wanted for a minute, and all of them at its end, so none
-of their clients is closed then: what is kept is closed well before, and goes with its sidecar.
+Making a client, mapping its reply ring and touching the ring's pages takes longer than a small
+task. Spark kills a worker that was idle for a minute, and all workers at its end, so they cannot
+close their clients then: a kept client is closed well before, and when its sidecar ends.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["Options", "borrow", "kept_client"]
 
 _LOOK_EVERY = 0.2
-_IDLE = 10.0  # seconds after which nobody wants one any more
-_REUSED = "SPARK_REUSE_WORKER"  # set where a Python worker has one task after another
+_IDLE = 10.0  # seconds after which an unused client is closed
+_REUSED = "SPARK_REUSE_WORKER"  # set if a Python worker runs one task after another
 
 
 class Options(NamedTuple):
-    """Of a client: those that have all in common may stand for each other."""
+    """The options of a client; clients with the same options can replace each other."""
 
     name: str
     in_flight: int
@@ -41,7 +41,7 @@ class _Idle(NamedTuple):
 
 
 class _Kept:
-    """Those of this process that no task uses just now."""
+    """The clients of this process that no task uses now."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class _Kept:
                 threading.Thread(target=self._sweep, name="shmring-clients", daemon=True).start()
 
     def give_back(self) -> bool:
-        """Close the one that nobody has wanted for longest; whether there was one."""
+        """Close the client that was idle for longest; return whether there was one."""
         with self._lock:
             oldest = self._idle.pop(0) if self._idle else None
         if oldest is not None:
@@ -72,13 +72,13 @@ class _Kept:
         return oldest is not None
 
     def _sweep(self) -> None:
-        """Close what nobody wants, until nothing is kept."""
+        """Close idle clients, until no client is kept."""
         from shmring.sidecars.sizes import is_memory_short
 
         while True:
             time.sleep(_LOOK_EVERY)
             with self._lock:
-                short = is_memory_short()  # another process may wait for it
+                short = is_memory_short()  # another process may wait for memory
                 unwanted = [idle for idle in self._idle if short or _is_unwanted(idle)]
                 self._idle = [idle for idle in self._idle if idle not in unwanted]
                 self._swept = bool(self._idle)
@@ -101,7 +101,7 @@ def _give_back() -> bool:
 
 
 def _forget() -> None:
-    """In a forked child, whose parent goes on with its own."""
+    """Forget all clients in a forked child: they belong to its parent."""
     global _kept
     _kept = _Kept()
 
@@ -111,7 +111,7 @@ os.register_at_fork(after_in_child=_forget)
 
 @contextmanager
 def kept_client(options: Options, task: Task) -> Generator[SidecarClient]:
-    """A client that this task has for itself, and that the next one may have after it."""
+    """Lend a client to this task; the next task may get it afterwards."""
     found = borrow(options, task)
     try:
         yield found
@@ -123,7 +123,7 @@ def kept_client(options: Options, task: Task) -> Generator[SidecarClient]:
 
 
 def borrow(options: Options, task: Task) -> SidecarClient:
-    """A client that this task has for itself: a kept one, or a new one."""
+    """Return a client for this task alone: a kept one, or a new one."""
     from shmring.sidecars import SidecarClient
     from shmring.sidecars.sizes import SPARE
 

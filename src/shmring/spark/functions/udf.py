@@ -1,4 +1,4 @@
-"""UDFs whose work a sidecar does."""
+"""UDFs that send their arguments through a sidecar."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ if TYPE_CHECKING:
 
 __all__ = ["arrow_udf", "pandas_udf"]
 
-# Spark hands over the argument where there is one, else a tuple of them.
+# Spark passes a single argument as it is, several as a tuple.
 Arguments = Any
-# Makes Spark's UDF whose arguments have these names.
+# Makes Spark's UDF with these names of arguments.
 Maker = Callable[[tuple[str, ...]], Any]
 
 
 def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
-    """An ``arrow_udf`` (Spark 4.1 and later) of one or more columns, done by a sidecar.
+    """Return an ``arrow_udf`` (Spark 4.1 and later) of one or more columns, run by a sidecar.
 
     >>> score = shmring.spark.arrow_udf("scorer", "double")  # doctest: +SKIP
     >>> df.select(score("price", "quantity"))  # doctest: +SKIP
 
-    The sidecar gets batches with these columns. An argument that is no column is called by the
-    keyword that it is given with, as in ``score("price", quantity=df.boxes * 12)``, or else by its
-    place: ``_0``, ``_1``, ...; so are all of a function that SQL calls. It answers with as many
-    rows, in batches of one column: the result, which is cast to the return type unless values
-    would be lost.
+    The sidecar gets batches with these columns. An argument that is not a column is named after its
+    keyword, as in ``score("price", quantity=df.boxes * 12)``, or else after its place: ``_0``,
+    ``_1``, ...; so are all arguments of a call in SQL. The sidecar answers with as many rows, in
+    batches of one column. This result is cast to the return type unless values would be lost.
 
     Parameters
     ----------
-    name : of the sidecar
+    name : name of the sidecar
     return_type : as for ``pyspark.sql.functions.arrow_udf``
     options : those of :func:`through`
     """
@@ -54,7 +53,7 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
 
 
 def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
-    """A UDF for Spark 4.0 too, which has no :func:`arrow_udf`; from 4.1 on it is that one.
+    """Return :func:`arrow_udf`, or in Spark 4.0, which has none, a pandas UDF run by a sidecar.
 
     In 4.0 it needs the jar.
     """
@@ -75,7 +74,7 @@ def _arrow_udf(run: Through, return_type: str | DataType) -> Any:
 
 
 def _with_names(make: Maker) -> Any:
-    """Spark's UDF; what it is called with gives its arguments their names."""
+    """Return Spark's UDF, whose arguments get their names from each call."""
     plain = make(())
 
     @wraps(plain)
@@ -97,7 +96,7 @@ def _names(columns: tuple[Any, ...], keywords: tuple[str, ...]) -> tuple[str, ..
 
 
 def _name(column: Any) -> str | None:
-    """Of a column; None if it is an expression, or a part of a column."""
+    """The name of a column; None for an expression, or a part of a column."""
     if isinstance(column, str):
         return None if set(column) & set(".`*") else column
     found = re.fullmatch(r"Column<'([^\W\d]\w*)'>", str(column))
@@ -105,19 +104,18 @@ def _name(column: Any) -> str | None:
 
 
 class _Function:
-    """What Spark's workers call; without the jar they do."""
+    """The function that Spark's workers call if there is no jar."""
 
     def __init__(self, run: Through, names: tuple[str, ...]) -> None:
         self._run = run
         self._names = names
-        self.__name__ = run.name  # that of the result's column
-        # Spark reads from the annotations that it is to pass an iterator; this one serves for
-        # several columns too.
+        self.__name__ = run.name  # the name of the result's column
+        # The annotations tell Spark to pass an iterator; this one serves for several columns, too.
         kind = self._kind()
         self.__annotations__ = {"arguments": Iterator[kind], "return": Iterator[kind]}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # UdfCall.java looks for this text in what begins with something of this module.
+        # UdfCall.java looks for this text in a pickle that begins with a name of this module.
         text = f"{self._run.__name__} {json.dumps(self._names)}"
         return _unpickled, (text, type(self), self._run, self._names)
 
@@ -137,7 +135,7 @@ class _Function:
 
 
 class _PandasFunction(_Function):
-    """Of Spark 4.0, for its JVM alone."""
+    """The function for Spark 4.0, where only the JVM can run it."""
 
     def __call__(self, arguments: Iterator[Arguments]) -> Iterator[Any]:
         raise ShmringError(needs_the_jar(self._run.name, "arrow_udf of Spark 4.1 and later"))
@@ -153,7 +151,7 @@ def _unpickled(text: str, kind: type[_Function], *arguments: Any) -> _Function:
 
 
 def _results(run: Through, batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
-    """The column of each answer; they have as many rows as the batches together."""
+    """Yield the column of each answer; all have as many rows as all batches."""
     from shmring.sidecars.calls import result_of
 
     rows = 0

@@ -4,30 +4,31 @@ A ring called ``orders`` has, beside its tables:
 
 ``orders_push``, ``orders_pop_<n>``
     sequences: the number of the next push, and of each subscriber's next pop. A sequence is no row:
-    no version of it stays behind, however old the snapshots are that somebody holds
+    it leaves no old versions behind, even while a session holds an old snapshot
 ``orders_claims``
-    a row a run of numbers that a subscriber's cursor has passed and that are not popped: an open
-    claim, locked by its transaction; or what was given up, for the next who pops
+    a row for each run of numbers that a subscriber's cursor has passed and that are not popped: an
+    open claim, locked by its transaction, or a claim that was given up, for the next pop
 ``orders_subscribed``, ``orders_holders``
-    functions without a parameter: how many subscribers there are, and which bits of `holders` are
-    theirs. A constant in the plans of those who push
+    functions without a parameter: the number of subscribers, and their bits of `holders`. Both are
+    constants in the plans of pushes
 ``orders_version``, ``orders_made``
-    functions without a parameter: of which version the functions are, and for which ring they were
+    functions without a parameter: the version of the functions, and the ring for which they were
     made
 the functions of `push`, `pop`, `claims` and `looks`
     each runs in one statement, and so in one round trip. The last parameter of those that a client
-    calls means nothing, and is named after the version and the layout: PostgreSQL looks for it when
-    it reads the client's statement, and again when the functions are replaced, or the ring is
-    dropped and made again in another size
+    calls has no meaning; its name contains the version and the layout. PostgreSQL looks for this
+    name when it reads the client's statement, and again when the functions are replaced, or the
+    ring is dropped and made again in another size
 
-Who takes one number takes it from the sequence and makes one guarded UPDATE of its slot; until the
-end of that transaction it holds the cursor's advisory lock shared. Who pushes a run holds the lock
-alone. Who pops a run holds a second lock shared until the end, and the cursor's alone while it
-looks at the run's slots and moves the sequence, and no longer: what is not popped yet keeps its
-slots. Who puts a cursor right holds all of its locks alone: then nobody is between a number and its
-UPDATE, and the slots tell the truth. A number below the highest pushed one that is in no slot will
-never come, and is passed over; numbers above it are taken back. A sequence is not undone with its
-transaction and may jump after a crash of the server, so it can be ahead of the slots, never behind.
+A call that takes one number takes it from the sequence and makes one guarded UPDATE of its slot;
+until the end of the transaction it shares the cursor's advisory lock. A call that pushes a run
+holds this lock alone. A call that pops a run shares a second lock until the end; it holds the
+cursor's lock alone only while it reads the run's slots and moves the sequence, because messages
+that are not popped yet keep their slots. A call that repairs a cursor holds all of its locks alone:
+then no other call is between a number and its UPDATE, and the slots are right. A number below the
+highest pushed one that is in no slot will never come, and is passed over; numbers above it are
+taken back. A sequence is not undone with its transaction and may jump after a crash of the server,
+so it can be ahead of the slots, but never behind.
 """
 
 from __future__ import annotations
@@ -94,5 +95,5 @@ def create(ring: Parts, subscribed: int, holders: int) -> list[str]:
 
 
 def tell(ring: Parts, subscribed: int, holders: int) -> list[str]:
-    """Return the statements after which messages wait for these subscribers."""
+    """Return the statements that make new messages wait for these subscribers."""
     return [constants.subscribed(ring, subscribed), constants.holders(ring, holders)]

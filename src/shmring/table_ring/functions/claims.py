@@ -1,4 +1,4 @@
-"""The functions that claim: numbers in a row of their own until they are popped or given up."""
+"""The functions that claim: a row keeps the numbers until they are popped or given up."""
 
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ __all__ = ["holders", "made", "made_source", "subscribed", "version"]
 
 
 def version(ring: Parts, number: int) -> str:
-    """Return the function that tells the version of all."""
+    """Return the function with the version of all functions."""
     return _constant(ring, "version", "integer", number)
 
 
 def made(ring: Parts) -> str:
-    """Return the function that tells which ring all of them were made for."""
+    """Return the function with the ring for which all functions were made."""
     return (
         f"CREATE OR REPLACE FUNCTION {ring.named('_made')}() RETURNS text"
         f" LANGUAGE sql IMMUTABLE AS $${made_source(ring)}$$"
@@ -21,17 +21,17 @@ def made(ring: Parts) -> str:
 
 
 def made_source(ring: Parts) -> str:
-    """Return what that function consists of."""
+    """Return the body of this function."""
     return f"SELECT $ring${ring.made}$ring$::text"
 
 
 def subscribed(ring: Parts, count: int) -> str:
-    """Return the function that tells how many subscribers there are."""
+    """Return the function with the number of subscribers."""
     return _constant(ring, "subscribed", "smallint", count)
 
 
 def holders(ring: Parts, bits: int) -> str:
-    """Return the function that tells which bits of `holders` are theirs."""
+    """Return the function with the subscribers' bits of `holders`."""
     return _constant(ring, "holders", "bigint", bits)
 
 

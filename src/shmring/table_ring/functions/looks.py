@@ -1,4 +1,4 @@
-"""The functions that look, with the locks alone, and put a cursor right."""
+"""The functions that read a position while they hold its locks alone, and repair a cursor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from shmring.table_ring.functions.parts import BIT, FOREIGN, NEAR, POP, PUSH, Pa
 
 __all__ = ["look_pop", "look_push"]
 
-# An older snapshot has not all slots that were filled, and the cursor would be set back to them.
+# An older snapshot lacks slots that were filled since: the cursor would be set back too far.
 _SEES_ALL = """
             IF current_setting('transaction_isolation') <> 'read committed' THEN
                 RAISE 'a look at a table ring wants a transaction that is read committed'

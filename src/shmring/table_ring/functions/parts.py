@@ -1,4 +1,4 @@
-"""What the bodies of the functions are made of."""
+"""The parts of which the bodies of the functions are made."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ __all__ = [
     "Parts",
 ]
 
-# Raised whenever a body changes.
+# To be raised with every change of a body.
 VERSION = 9
 
-# SQLSTATEs: a run of slots is free at its end and not before; a slot holds what is none of its own;
-# and what ends the part of a transaction that holds a cursor's lock.
+# SQLSTATEs: a run of slots is free at its end but not before; a slot holds a foreign number; the
+# end of the part of a transaction that holds a cursor's lock.
 FULL_WITHIN = "SR001"
 FOREIGN = "SR002"
 TAKEN = "SR003"
 
-# Advisory locks of a ring: the second key. Subscribers' numbers are below 64. The lock of those who
-# have runs of a subscriber's numbers is RUNS above its cursor's. Who adds a claim shares CLAIMS.
+# Advisory locks of a ring: the second key. Subscribers' numbers are below 64. The lock for runs of
+# a subscriber's numbers is RUNS above its cursor's. A call that adds a claim shares CLAIMS.
 PUSH, POP, AWAIT_MESSAGE, AWAIT_SLOT, RUNS, CLAIMS = 0, 1, 100, 200, 300, 400
 
-# How far below a cursor one looks for numbers that somebody took and did not use: more than there
-# are connections. What lies further back is found by the look that reads the whole table.
+# How far below a cursor to search for numbers that were taken and not used: more than there are
+# connections. The look that reads the whole table finds those further back.
 NEAR = 300
 
 # Milliseconds that a pop waits within the database for a message.
 IDLE = 5
 
 FREE = "s.reference_count = 0 AND s.holders = 0"
-# Of the subscriber who pops. A variable would cost each call a step of its own.
+# The bit of the subscriber who pops. A variable would cost each call another step.
 BIT = "(1::bigint << holder)"
 
 
@@ -57,8 +57,8 @@ class Parts:
 
     Parameters
     ----------
-    name : of the ring
-    schema : that its tables are in, quoted as SQL wants it
+    name : name of the ring
+    schema : the schema with its tables, quoted for SQL
     """
 
     name: str
@@ -72,17 +72,17 @@ class Parts:
 
     @property
     def made(self) -> str:
-        """What the functions know of the ring: where it is, and how it was made."""
+        """The functions' record of their ring: its place, and how it was made."""
         return f"{self.named()}, {self.layout.slots} slots, stride {self.layout.stride}"
 
     @property
     def marked(self) -> str:
-        """The parameter that only functions of this version and layout have, as they declare it."""
+        """The declaration of the parameter that only functions of this version and layout have."""
         return f"{self._mark} boolean DEFAULT NULL"
 
     @property
     def mark(self) -> str:
-        """That parameter in a call."""
+        """The same parameter in a call."""
         return f"{self._mark} => NULL"
 
     @property
@@ -93,27 +93,27 @@ class Parts:
         return f"{self.schema}.{self.name}{suffix}"
 
     def lock(self, which: str, shared: str = "") -> str:
-        # The attempt is a plain expression, a fraction of the statement that waits.
+        # The attempt is a plain expression, which costs a fraction of the statement that waits.
         return (
             f"IF NOT pg_try_advisory_xact_lock{shared}({self.key}, {which}) THEN"
             f" PERFORM pg_advisory_xact_lock{shared}({self.key}, {which}); END IF;"
         )
 
     def share(self, which: str) -> str:
-        """Try to share a lock: an expression, a fraction of the statement that waits."""
+        """Try to share a lock: an expression, a fraction of the cost of the waiting statement."""
         return f"pg_try_advisory_xact_lock_shared({self.key}, {which})"
 
     def share_at_last(self, which: str) -> str:
         return f"pg_advisory_xact_lock_shared({self.key}, {which})"
 
     def alone(self, which: str) -> str:
-        """Wait until nobody is between a number of this cursor and its UPDATE, and keep it so."""
+        """Wait until no call is between a number of this cursor and its UPDATE; block new calls."""
         return f"{self.lock(f'{which} + {RUNS}')} {self.lock(which)}"
 
     def briefly(self, body: str) -> str:
-        """Hold these statements' locks while they run, and not until the transaction ends.
+        """Hold these statements' locks only while they run, not until the transaction ends.
 
-        What undoes a part of a transaction gives its locks back; a sequence is not undone.
+        Undoing a part of a transaction gives its locks back; a sequence is not undone.
         """
         return f"""
                 BEGIN
@@ -124,9 +124,9 @@ class Parts:
                 END;"""
 
     def wake(self, which: int) -> str:
-        # A session that waits holds this lock alone. Where none does, none is told: a NOTIFY lets
-        # only one transaction of the whole server commit at a time. Held until the commit, our
-        # share keeps a session that begins to wait meanwhile from sleeping before it has looked.
+        # A session that waits holds this lock alone. If none does, none is notified: with a NOTIFY
+        # only one transaction of the whole server can commit at a time. We share the lock until the
+        # commit: a session that begins to wait meanwhile looks again before it sleeps.
         return f"IF NOT {self.share(str(which))} THEN {self.notify} END IF;"
 
     @property
@@ -141,8 +141,8 @@ class Parts:
         """Let a slot wait for all subscribers.
 
         The two functions are constants, which subscribing and unsubscribing replace: PostgreSQL
-        then makes the plans anew in which they are. To read the ring's row costs more than the
-        rest of what is not the UPDATE.
+        then makes the plans that use them again. Reading the ring's row would cost more than
+        everything else except the UPDATE.
         """
         return (
             f"reference_count = {self.named('_subscribed')}(), holders = {self.named('_holders')}()"
@@ -150,11 +150,11 @@ class Parts:
 
     @property
     def noticed(self) -> str:
-        """Take notice of a subscription that was committed before a lock was got: always true.
+        """Notice a subscription that was committed before the lock was taken; always true.
 
-        A session learns of plans that are none any more when it locks a table that it has not
-        locked in its transaction. This call locks the table 0, finds that there is none, and
-        unlocks it: a table that is there could be locked already.
+        A session learns of invalid plans when it locks a table that it has not locked in its
+        transaction. This call locks table 0, finds that it does not exist, and unlocks it: an
+        existing table could be locked already.
         """
         return "pg_relation_is_updatable(0::oid::regclass, false) IS NOT NULL"
 
@@ -165,14 +165,14 @@ class Parts:
         return self.layout.place_sql(number)
 
     def run(self, first: str, after: str) -> tuple[str, str, str]:
-        """Return the slots `s` of a run: what to join, the condition, and a slot's number.
+        """Return SQL for the slots `s` of a run: the join, the condition, and a slot's number.
 
-        Within a lap they lie in a row, unless they are scattered.
+        Within a lap the slots lie in a row, unless they are scattered.
         """
         if self.layout.stride == 1:
             place = self.slot(first)
             where = f"s.slot >= {place} AND s.slot < {place} + ({after} - {first})"
-            # A SELECT is computed once, what stands there without one for each row.
+            # A SELECT is computed once; a plain expression would be computed for each row.
             return "", where, f"(s.slot + (SELECT {first} - {place}))"
         return (
             f"generate_series({first}, {after} - 1) g(k)",
@@ -181,7 +181,7 @@ class Parts:
         )
 
     def lap(self, first: str, after: str) -> str:
-        """Return where the lap of a run's first number ends, or the run."""
+        """Return the end of the lap of a run's first number, or of the run, if that is earlier."""
         slots = self.layout.slots
         return f"least({after}, {first} - {first} % {slots} + {slots})"
 
@@ -200,20 +200,20 @@ class Parts:
 
     @property
     def may_have_claims(self) -> str:
-        """Whether somebody added a claim since all of them were seen to be gone."""
+        """Whether a claim was added since all claims were last seen to be gone."""
         return f"{self.last('_claims_id_seq')} IS NOT NULL"
 
     @property
     def add_claims(self) -> str:
-        """Keep the claims' sequence from being put back until those that one adds are seen."""
+        """Keep the claims' sequence from being reset until others can see the new claims."""
         return self.lock(str(CLAIMS), "_shared")
 
     @property
     def forget_claims(self) -> str:
-        """Put the claims' sequence back where there are none: pops then ask it, and not the table.
+        """Reset the claims' sequence if there are no claims: pops then read it, not the table.
 
-        Alone with its lock one sees each claim that somebody added. An older snapshot has not all,
-        and what this transaction deleted may come back.
+        A session that has its lock alone sees each claim that was added. An older snapshot does
+        not have all claims, and claims that this transaction deleted may come back.
         """
         none = f"NOT EXISTS (SELECT FROM {self.named('_claims')})"
         sequence = self.named("_claims_id_seq")
@@ -238,7 +238,7 @@ class Parts:
         )
 
     def left(self, number: str) -> str:
-        """Whether this number waits for the subscriber, and nobody claimed it."""
+        """Whether this number waits for the subscriber and is not claimed."""
         return (
             f"EXISTS (SELECT FROM {self.named()} p WHERE p.slot = {self.slot(number)}"
             f" AND p.message_id = {number} AND p.holders & {BIT} <> 0"
@@ -246,12 +246,12 @@ class Parts:
         )
 
     def passed(self, number: str) -> str:
-        """Whether a slot holds this number, or one of a later lap."""
+        """Whether a slot holds this number, or a number of a later lap."""
         ahead = f"s.message_id - {number}"
         return f"(s.message_id >= {number} AND ({ahead}) % {self.layout.slots} = 0)"
 
     def await_message(self, nothing: str) -> str:
-        """Wait a little for a message, and hold nothing meanwhile."""
+        """Wait a little for a message, without locks."""
         return f"""
                 idle := least({IDLE}, timeout);
                 WHILE pg_sequence_last_value(pops) >= {self.last("_push")} LOOP
@@ -264,7 +264,7 @@ class Parts:
 
     @property
     def count_down(self) -> str:
-        """Clear the subscriber's bit, which is set: it is guarded."""
+        """Clear the subscriber's bit; the guard has checked that it is set."""
         return (
             f"UPDATE {self.named()} s SET reference_count = s.reference_count - 1,"
             f" holders = s.holders # {BIT}"

@@ -10,7 +10,7 @@ __all__ = ["pop_many", "pop_one"]
 def pop_one(ring: Parts) -> str:
     """Return the function that pops a message.
 
-    As a rule each statement of its first round runs once, and no other does.
+    Mostly, each statement of its first round runs once, and no other statement runs.
     """
     cursor = f"{POP} + holder"
     return f"""

@@ -10,7 +10,7 @@ __all__ = ["push_many", "push_one"]
 def push_one(ring: Parts) -> str:
     """Return the function that pushes a message.
 
-    As a rule each statement of its first round runs once, and no other does.
+    Mostly, each statement of its first round runs once, and no other statement runs.
     """
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_push_one")}(
@@ -57,8 +57,8 @@ def push_one(ring: Parts) -> str:
 
 def push_many(ring: Parts) -> str:
     """Return the function that pushes a run."""
-    # Beside another push a slot that is free could be one that a number of the lap before was
-    # taken for: so the lock is kept until the slots are filled and committed.
+    # With two pushes at a time, a free slot could belong to a number of the lap before, which is
+    # taken but not filled yet: so the lock is kept until the slots are filled and committed.
     join, where, number = ring.run("first", "lap")
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_push_many")}(

@@ -1,10 +1,10 @@
 package io.shmring;
 
-/** How messages are reached: through a {@link Lease} or a {@link Range}, as long as it is open. */
+/** Access to messages: through a {@link Lease} or a {@link Range}, as long as it is open. */
 interface Access {
   Ring ring();
 
-  /** Locked while messages are looked into, behind a call of check(). */
+  /** Locked while messages are read, after a call of check(). */
   Object lock();
 
   /**

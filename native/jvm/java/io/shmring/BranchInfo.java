@@ -1,12 +1,12 @@
 package io.shmring;
 
 /**
- * A branch as it stands.
+ * The state of a branch.
  *
  * @param position the next sequence to be taken
- * @param released everything below has been released
- * @param ends of the stream, that the branch has come to
- * @param consumers that share its work
+ * @param released all sequences below this one have been released
+ * @param ends number of ends of the stream that the branch has reached
+ * @param consumers number of consumers that share its messages
  * @param dropOldest it never holds producers back and loses the oldest messages instead
  */
 public record BranchInfo(

@@ -1,10 +1,10 @@
 package io.shmring;
 
 /**
- * How a branch is made; one that is there stays as it is.
+ * How a new branch is made; an existing branch does not change.
  *
  * @param start where it begins
- * @param sequence of {@link Start#SEQUENCE}; not looked at otherwise
+ * @param sequence for {@link Start#SEQUENCE}; ignored otherwise
  * @param exclusive it has one consumer at a time
  * @param ephemeral it is dropped with its last consumer
  * @param dropOldest it never holds producers back and loses the oldest messages instead

@@ -7,7 +7,7 @@ import java.util.concurrent.locks.ReentrantReadWriteLock;
 
 /**
  * Room for several messages, which become readable by one store: all of them or none, also if this
- * process is killed. Closed without a commit, it is aborted.
+ * process is killed. Closing it without a commit aborts it.
  */
 public final class BulkClaim implements AutoCloseable, OpenClaim {
   private final Producer producer;
@@ -17,7 +17,7 @@ public final class BulkClaim implements AutoCloseable, OpenClaim {
   private final int[] lengths;
   private final int[] shifts;
   private final long[] offsets;
-  // Who fills has it shared, who ends the claim alone; the producer's lock is taken before it.
+  // Filling shares it, ending the claim holds it alone; the producer's lock is taken before it.
   private final ReadWriteLock lock = new ReentrantReadWriteLock();
   private boolean open = true;
 
@@ -44,13 +44,13 @@ public final class BulkClaim implements AutoCloseable, OpenClaim {
     }
   }
 
-  /** The first message's id to be. */
+  /** The id that the first message will have. */
   public long id() {
     return id;
   }
 
   /**
-   * Fills message `i` with what stands in a file from `position` on. Several threads may do so at
+   * Fills message `i` with the bytes of a file from `position` on. Several threads may do so at
    * the same time.
    */
   public void fill(int i, Path file, long position) {

@@ -3,7 +3,7 @@ package io.shmring;
 import java.nio.ByteBuffer;
 import java.util.Objects;
 
-/** Room for one message, to be filled and committed. Closed without a commit, it is aborted. */
+/** Room for one message, to be filled and committed. Closing it without a commit aborts it. */
 public final class Claim implements AutoCloseable, OpenClaim {
   private final Producer producer;
   private final long id;
@@ -20,12 +20,12 @@ public final class Claim implements AutoCloseable, OpenClaim {
     this.shift = shift;
   }
 
-  /** The message's id to be. */
+  /** The id that the message will have. */
   public long id() {
     return id;
   }
 
-  /** How many bytes were claimed. */
+  /** Number of bytes that were claimed. */
   public long length() {
     return length;
   }
@@ -41,7 +41,7 @@ public final class Claim implements AutoCloseable, OpenClaim {
     return offset + count;
   }
 
-  /** Copies what remains in `from` to `offset`; returns the offset behind it. */
+  /** Copies the remaining bytes of `from` to `offset`; returns the offset behind them. */
   public long put(long offset, ByteBuffer from) {
     int count = from.remaining();
     if (!from.isDirect()) {
@@ -83,7 +83,7 @@ public final class Claim implements AutoCloseable, OpenClaim {
     }
   }
 
-  /** Publishes all of it as a message of bytes. */
+  /** Publishes the whole claim as a message of bytes. */
   public void commit() {
     commit(length, Kind.BYTES);
   }

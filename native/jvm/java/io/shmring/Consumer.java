@@ -17,7 +17,7 @@ public final class Consumer implements AutoCloseable {
   private final long takenAddress;
   private volatile long ends; // of the stream, so far
   private Drain drain; // made by the first drain()
-  private boolean kept; // something that could not be handed back: closing does it
+  private boolean kept; // it holds messages that it could not hand back: closing does it
 
   Consumer(Ring ring, ByteBuffer taken, long handle, WaitStrategy wait) {
     this.ring = ring;
@@ -29,23 +29,23 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
-   * Lets the end marker that this consumer comes to first be a message ({@link Message#isEnd}), for
-   * who passes messages on or may hand them back. Of others it is told as ever.
+   * Delivers an end marker that this consumer reaches first as a message ({@link Message#isEnd}), for
+   * programs that pass messages on or hand them back. Other ends throw as before.
    */
   synchronized void takeEnds() {
     Native.takeEnds(handle());
   }
 
   /**
-   * Lets this consumer be told of the ends of the stream that came since the branch had come to
-   * `since` of them ({@link BranchInfo#ends}), as if it had joined then. Before its first take.
+   * Reports to this consumer the ends of the stream since the branch had reached `since` of them
+   * ({@link BranchInfo#ends}), as if it had joined then. Call it before the first take.
    */
   synchronized void hearEnds(long since) {
     Native.hearEnds(handle(), since);
   }
 
   /**
-   * Takes the next message, waiting for it.
+   * Waits for the next message and takes it.
    *
    * @throws EndOfStreamException if the stream has ended
    */
@@ -54,7 +54,7 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
-   * Takes the next message; empty if there was none in time. Zero does not wait.
+   * Takes the next message; returns empty if none came in time. Zero does not wait.
    *
    * @throws EndOfStreamException if the stream has ended
    */
@@ -63,11 +63,11 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
-   * Takes messages that follow each other, as many as there are.
+   * Takes the consecutive messages that are there.
    *
-   * @param maxMessages at most so many
-   * @param maxSlots in at most so many slots; one message is taken whatever its size
-   * @throws OverrunException if the branch drops the oldest, and did
+   * @param maxMessages the most messages to take
+   * @param maxSlots the most slots to take; one message of any size is always taken
+   * @throws OverrunException if the branch drops the oldest messages and has lost some
    * @throws EndOfStreamException if the stream has ended
    */
   public Optional<Lease> poll(int maxMessages, long maxSlots, Duration timeout)
@@ -97,7 +97,7 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
-  /** Without memory for one, what was taken is handed back: nobody else knows of it. */
+  /** Makes the lease; if there is no memory for it, the messages are handed back at once. */
   private Optional<Lease> leaseOfTaken() {
     boolean made = false;
     try {
@@ -130,21 +130,21 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
-   * Gives the messages that are there to the handler, one after the other where they lie, and
-   * releases them all when it has had the last; does not wait. Other threads that use this consumer
-   * wait meanwhile, also who closes it; the handler itself may neither close nor drain it.
+   * Passes the messages that are there to the handler, one after the other, in place, and releases
+   * all of them after the last one; does not wait. Other threads that use or close this consumer wait
+   * meanwhile; the handler itself may neither close nor drain it.
    *
-   * <p>If the handler throws, the message it was given and those behind it are handed back, as by
-   * {@link Lease#nack}: they are delivered again. Those before it are released. The exception goes on
-   * to the caller. If they cannot be handed back, a suppressed exception says so, and {@link #close}
-   * does it.
+   * <p>If the handler throws, its message and those behind it are handed back, as by {@link
+   * Lease#nack}: they are delivered again. The messages before it are released. The caller gets the
+   * exception. If the messages cannot be handed back, a suppressed exception says so, and {@link
+   * #close} hands them back.
    *
-   * @param limit at most so many; 1,024 or less at a time
-   * @return how many there were
-   * @throws OverrunException if the branch drops the oldest, and did
+   * @param limit the most messages to take; 1,024 at a time at most
+   * @return the number of messages
+   * @throws OverrunException if the branch drops the oldest messages and has lost some
    * @throws EndOfStreamException if the stream has ended
-   * @throws RingException if a message is damaged, which is released then; it comes after those
-   *     before it have been given to the handler
+   * @throws RingException if a message is damaged; it is released, and the handler has had the
+   *     messages before it
    */
   public int drain(MessageHandler handler, int limit) {
     while (true) {
@@ -158,7 +158,7 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
-  /** The same; waits for the first message, and returns zero if none came in time. */
+  /** Does the same, but waits for the first message; returns zero if none came in time. */
   public int drain(MessageHandler handler, int limit, Duration timeout)
       throws InterruptedException {
     long deadline = Deadline.in(timeout);
@@ -205,19 +205,19 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
-  /** Whom this consumer waits for while there is no message, and since when. */
+  /** A sentence about why there is no message: whom this consumer waits for, and since when. */
   public synchronized String whyEmpty() {
     return new String(Native.explainEmpty(handle()), StandardCharsets.UTF_8);
   }
 
-  /** How far the branch may be read without waiting: the sequence behind the last message. */
+  /** The sequence behind the last message that can be read without waiting. */
   public synchronized long available() {
     return Native.available(handle());
   }
 
   /**
-   * Moves the branch on to `sequence`, an end of a message, and releases what lies before it
-   * unread. One with dropOldest may have lost that, and more.
+   * Moves the branch to `sequence`, which is the end of a message, and releases the messages before
+   * it unread. A branch with dropOldest may have lost these, and more.
    */
   synchronized void advance(String branch, long sequence) throws InterruptedException {
     while (true) {
@@ -249,8 +249,8 @@ public final class Consumer implements AutoCloseable {
   }
 
   /**
-   * Releases whatever is still held and leaves the ring; ends the waits of other threads. If a
-   * {@link #drain} could not hand messages back, all that is held is delivered again instead.
+   * Releases everything that is still held and leaves the branch; ends the waits of other threads. If
+   * a {@link #drain} could not hand messages back, all held messages are delivered again instead.
    */
   @Override
   public void close() {
@@ -265,7 +265,7 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
-  /** Leaves as if this process had died: what is still held is delivered to others again. */
+  /** Leaves as if this process had died: the branch delivers the held messages again. */
   public void abandon() {
     leave(Native::abandonConsumer);
   }
@@ -309,7 +309,7 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
-  /** For who keeps no lease of it and cannot try again. */
+  /** Hands back messages of which the caller keeps no lease, so that it cannot try again. */
   synchronized void handBack(long first, long end) {
     boolean done = false;
     try {

@@ -14,7 +14,7 @@ final class Deadline {
     return nanos >= NEVER - now ? NEVER : now + Math.max(nanos, 0);
   }
 
-  /** As nanoseconds; what does not fit is NEVER, or as long ago. */
+  /** Converts to nanoseconds; a duration that does not fit becomes NEVER, or as long ago. */
   static long nanos(Duration duration) {
     try {
       return duration.toNanos();
@@ -23,7 +23,7 @@ final class Deadline {
     }
   }
 
-  /** A wait ends after 50 ms, or 20 ms for each sleeper of the ring, so that this is asked often enough. */
+  /** A wait ends after 50 ms, or 20 ms for each sleeper of the ring, so this is called often enough. */
   static void checkInterrupt() throws InterruptedException {
     if (Thread.interrupted()) {
       throw new InterruptedException("interrupted while waiting for a ring");

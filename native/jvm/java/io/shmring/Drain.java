@@ -3,7 +3,7 @@ package io.shmring;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
-/** What a consumer drains into: the native side writes where messages lie, a view shows them. */
+/** A consumer's buffer for drain(): the native side writes the places of messages, a view shows them. */
 final class Drain {
   /** The most messages of a call. */
   static final int MOST = 1024;
@@ -27,7 +27,7 @@ final class Drain {
     return view;
   }
 
-  /** Takes up to `limit` messages: how many, or an {@link Outcome}. Steps over a damaged one. */
+  /** Takes up to `limit` messages; returns their number, or an {@link Outcome}. Skips a damaged one. */
   int take(long handle, int limit, Consumer consumer) {
     try {
       return Native.drain(ring, handle, Math.min(limit, MOST), address);
@@ -37,7 +37,7 @@ final class Drain {
     }
   }
 
-  /** What take() got goes to the handler; the consumer releases it, or hands it back from there on. */
+  /** Passes the messages of take() to the handler; the consumer releases them, or hands some back. */
   int deliver(MessageHandler handler, int count, Consumer consumer) {
     long done = words.getLong(0);
     Throwable failure = null;
@@ -58,7 +58,7 @@ final class Drain {
         done = behind;
       }
       done = words.getLong(Long.BYTES);
-    } catch (Throwable error) { // rethrown: nobody else knows how far the handler came
+    } catch (Throwable error) { // rethrown: only here it is known how far the handler came
       failure = error;
       throw error;
     } finally {
@@ -68,7 +68,7 @@ final class Drain {
     return count;
   }
 
-  /** What is held before `done` is released, the rest handed back, at the latest by closing. */
+  /** Releases the messages before `done`, and hands the rest back; closing does so at the latest. */
   private void settle(Consumer consumer, long done, Throwable failure) {
     long first = words.getLong(0);
     long end = words.getLong(2 * Long.BYTES);

@@ -1,8 +1,8 @@
 package io.shmring;
 
 /**
- * The stream has ended: the branch has come to an end marker. Each consumer that had joined by then
- * is told once, after what it took before; its next call goes on behind the end.
+ * The stream has ended: the branch has reached an end marker. Each consumer that had joined by then
+ * gets this once, after the messages that it took before; its next call continues after the end.
  */
 public final class EndOfStreamException extends RuntimeException {
   private static final long serialVersionUID = 1;

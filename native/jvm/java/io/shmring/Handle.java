@@ -3,17 +3,17 @@ package io.shmring;
 import java.util.function.LongConsumer;
 
 /**
- * A handle of the C library that one thread closes while another may wait in it. Whoever uses it
- * holds the monitor of the object that owns it; a thread that waits holds that for as long.
+ * A handle of the C library that one thread may close while another waits in it. A thread that uses
+ * it holds the monitor of the object that owns it, also while it waits.
  *
- * <p>The monitor is also what keeps the ring mapped while Java reads or writes there: a handler runs,
- * a writer fills and a message is copied with the monitor held and behind a look whether the owner is
- * open, and who closes takes it before the ring can be unmapped.
+ * <p>The monitor also keeps the ring mapped while Java reads or writes there: handlers, writers and
+ * copies run with the monitor held, after a check that the owner is open, and closing takes the
+ * monitor before the ring can be unmapped.
  */
 final class Handle {
   private final LongConsumer interrupt;
   private volatile boolean closing;
-  private long address; // changed by who holds both monitors
+  private long address; // changed only with both monitors held
 
   Handle(long address, LongConsumer interrupt) {
     this.address = address;
@@ -25,12 +25,12 @@ final class Handle {
     return address;
   }
 
-  /** Whether it may still be used for more than giving back what is held. */
+  /** Whether it may be used for more than giving messages back. */
   boolean isOpen() {
     return !closing && address != 0;
   }
 
-  /** Ends the waits in it, and lets none begin, so that the owner's monitor is to be had. */
+  /** Ends the waits in it, and lets none begin, so that the owner's monitor becomes free. */
   synchronized void endWaits() {
     closing = true;
     if (address != 0) {

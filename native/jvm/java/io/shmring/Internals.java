@@ -3,17 +3,17 @@ package io.shmring;
 import java.time.Duration;
 import java.util.Optional;
 
-/** What shmring's own packages do with a ring beyond the API: it may change in any version. */
+/** Calls that shmring's own packages need beyond the API; they may change in any version. */
 public final class Internals {
   private Internals() {}
 
-  /** How far a take of messages from one place on would reach. */
+  /** How far a take of messages would reach. */
   public record Reach(long end, int messages) {}
 
-  /** Counters of living producers, summed up. */
+  /** Sums of the counters of living producers. */
   public record ProducerCounters(long messages, long bytes, long waits) {}
 
-  /** What became of a sequence that a claim began with. */
+  /** What became of a claim, by the sequence at which it began. */
   public enum Fate {
     /** A message begins there. */
     PUBLISHED,

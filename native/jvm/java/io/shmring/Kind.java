@@ -1,8 +1,8 @@
 package io.shmring;
 
 /**
- * What a message holds. Of the numbers below {@link #USER} these may be published, and only by what
- * they name; another one, or bytes that are no Arrow message as one, is a RingException.
+ * The kind of a message. Of the numbers below {@link #USER} only these may be published, and only for
+ * messages that are what the kind says: else the call throws a RingException.
  */
 public final class Kind {
   /** Bytes. */
@@ -11,13 +11,13 @@ public final class Kind {
   /** The end marker: it ends the stream for every consumer of every branch. */
   public static final int END = 2;
 
-  /** One Arrow IPC record batch message, whose schema stands in the ring's header. */
+  /** One Arrow IPC record batch message, whose schema is in the ring's header. */
   public static final int ARROW_BATCH = 3;
 
   /** A whole Arrow IPC stream: schema, dictionaries, one batch. */
   public static final int ARROW_STREAM = 4;
 
-  /** From here to 255 the numbers are the ring's users'. */
+  /** The numbers from this one to 255 are for the ring's users. */
   public static final int USER = 16;
 
   private Kind() {}

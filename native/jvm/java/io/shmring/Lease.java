@@ -5,17 +5,17 @@ import java.nio.ByteOrder;
 import java.util.Iterator;
 import java.util.Optional;
 
-/** Messages that were taken: nobody overwrites them until this is closed, or its consumer is. */
+/** Messages that were taken: producers do not overwrite them until this or its consumer is closed. */
 public final class Lease implements AutoCloseable, Iterable<Message>, Access {
   private final Consumer consumer;
   private final long first;
   private final long end;
   private final int count;
   private final boolean redelivered;
-  private final Optional<RingMessage> head; // empty: reading it says what is wrong
+  private final Optional<RingMessage> head; // empty: reading it throws what is wrong
   private boolean open = true;
 
-  /** Of what Native.take() wrote. */
+  /** Reads the words that Native.take() wrote. */
   Lease(Consumer consumer, ByteBuffer words) {
     this.consumer = consumer;
     this.first = words.getLong(0);
@@ -44,12 +44,12 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
     return end;
   }
 
-  /** How many messages are held. */
+  /** Number of messages that are held. */
   public int count() {
     return count;
   }
 
-  /** Whether a consumer that died, or handed them back, has held them before. */
+  /** Whether an earlier consumer held these messages, and died or handed them back. */
   public boolean redelivered() {
     return redelivered;
   }
@@ -71,10 +71,10 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
   }
 
   /**
-   * Hands the messages back: they are delivered again, marked as redelivered, to whoever takes next
-   * on the branch. {@link #close} does nothing then. Call it where the messages could not be dealt
-   * with: a try-with-resources block that is left with an exception closes the lease, which releases
-   * them, because close() is not told of the exception.
+   * Hands the messages back: the branch delivers them again, marked as redelivered. {@link #close}
+   * does nothing then. Call this if the messages could not be processed: a try-with-resources block
+   * that ends with an exception closes the lease, and so releases the messages, because close() does
+   * not know of the exception.
    *
    * @throws RingException if they could not be handed back; they are still held, and {@link
    *     Consumer#abandon} hands back all at once
@@ -87,7 +87,7 @@ public final class Lease implements AutoCloseable, Iterable<Message>, Access {
     }
   }
 
-  /** Releases the messages; what was copied out of them stays. See {@link #nack}. */
+  /** Releases the messages; copies of them stay valid. See {@link #nack}. */
   @Override
   public void close() {
     synchronized (consumer) {

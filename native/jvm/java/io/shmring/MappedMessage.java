@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /**
- * The bytes of a message where they lie. They stay mapped until this is closed; a use of {@link
+ * The bytes of a message, in place. They stay mapped until this is closed; a use of {@link
  * #address()} or {@link #buffer()} afterwards may crash the process or read anything.
  */
 public final class MappedMessage implements AutoCloseable {
@@ -14,7 +14,7 @@ public final class MappedMessage implements AutoCloseable {
   private final AtomicBoolean open = new AtomicBoolean(true);
 
   /**
-   * @param release what keeps the memory mapped; it runs once
+   * @param release lets the memory be unmapped; it runs once
    */
   MappedMessage(long address, long length, Runnable release) {
     this.address = address;
@@ -30,7 +30,7 @@ public final class MappedMessage implements AutoCloseable {
     return length;
   }
 
-  /** A read-only buffer over the message, which has at most 2 GiB then. */
+  /** A read-only buffer over the message, which must have at most 2 GiB. */
   public ByteBuffer buffer() {
     return Native.wrap(address, Math.toIntExact(length)).asReadOnlyBuffer();
   }

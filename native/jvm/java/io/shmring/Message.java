@@ -5,8 +5,8 @@ import java.nio.ReadOnlyBufferException;
 import java.util.Objects;
 
 /**
- * A message of a ring, as long as a {@link Lease} or a {@link Range} gives access to it, or one that
- * was read from a journal.
+ * A message of a ring, for as long as a {@link Lease} or a {@link Range} gives access to it, or a
+ * message that was read from a journal.
  */
 public abstract sealed class Message permits RingMessage, KeptMessage {
   private final long id;
@@ -24,7 +24,7 @@ public abstract sealed class Message permits RingMessage, KeptMessage {
   }
 
   /**
-   * A message that is in no ring any more.
+   * Makes a message that is no longer in a ring.
    *
    * @param data a direct buffer over its bytes and nothing else
    */
@@ -36,7 +36,7 @@ public abstract sealed class Message permits RingMessage, KeptMessage {
     return id;
   }
 
-  /** When it was published, in nanoseconds since 1970; 0 where the ring keeps no time. */
+  /** When it was published, in nanoseconds since 1970; 0 if the ring keeps no time. */
   public long time() {
     return time;
   }
@@ -78,8 +78,8 @@ public abstract sealed class Message permits RingMessage, KeptMessage {
   abstract void copy(long offset, int count, ByteBuffer to);
 
   /**
-   * The message where it lies, for libraries that count references. Its memory stays mapped until
-   * that is closed; that nobody overwrites it is still up to the lease.
+   * The message in place, for libraries that count references. Its memory stays mapped until the
+   * result is closed; only the lease keeps producers from overwriting it.
    */
   public abstract MappedMessage mapped();
 }

@@ -1,10 +1,10 @@
 package io.shmring;
 
-/** Is given messages by {@link Consumer#drain(MessageHandler, int)}. */
+/** Receives the messages of {@link Consumer#drain(MessageHandler, int)}. */
 @FunctionalInterface
 public interface MessageHandler {
   /**
-   * Deals with a message.
+   * Processes a message.
    *
    * @param message the same object each time; it can be used until this returns, in this thread only
    */

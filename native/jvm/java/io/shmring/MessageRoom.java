@@ -5,12 +5,12 @@ import java.nio.ByteBuffer;
 /**
  * A slot that a {@link MessageWriter} fills while it runs. Afterwards, and in other threads, every use
  * throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte order. The
- * slot still holds what was there before.
+ * slot still holds the bytes of an earlier message.
  */
 public final class MessageRoom extends Place {
   MessageRoom() {}
 
-  /** How many bytes a message of a slot may have. */
+  /** The most bytes of a message in one slot. */
   public int capacity() {
     return Ring.SLOT_BYTES;
   }
@@ -44,7 +44,7 @@ public final class MessageRoom extends Place {
     memory().put(at(offset, count), from, first, count);
   }
 
-  /** Copies what remains in `from` to `offset`; returns the offset behind it. */
+  /** Copies the remaining bytes of `from` to `offset`; returns the offset behind them. */
   public int put(int offset, ByteBuffer from) {
     int count = from.remaining();
     memory().put(at(offset, count), from, from.position(), count);

@@ -4,9 +4,9 @@ import java.nio.ByteBuffer;
 import java.nio.ReadOnlyBufferException;
 
 /**
- * A message where it lies, for a {@link MessageHandler} that runs. Afterwards, and in other threads,
- * every use throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte
- * order. Of a message of more than 1 GiB no more than that may be in reach: take it as a {@link Lease}.
+ * A message in place, while a {@link MessageHandler} runs. Afterwards, and in other threads, every use
+ * throws a {@link RingException} with {@link Status#CLOSED}. Numbers have the machine's byte order. A
+ * view may reach only the first GiB of a message: take a larger one as a {@link Lease}.
  */
 public final class MessageView extends Place {
   private long id;
@@ -31,7 +31,7 @@ public final class MessageView extends Place {
     return id;
   }
 
-  /** When it was published, in nanoseconds since 1970; 0 where the ring keeps no time. */
+  /** When it was published, in nanoseconds since 1970; 0 if the ring keeps no time. */
   public long time() {
     check();
     return time;
@@ -53,10 +53,10 @@ public final class MessageView extends Place {
   }
 
   /**
-   * Where all of it lies, for who reads by address, such as buffers that wrap one: without the look at
-   * bounds and at the thread that each of the methods below takes. Once the handler has returned, others
-   * write there, and once the last user of the ring is closed, a use of it may crash the process or read
-   * anything.
+   * The address of the whole message, for code that reads by address, such as buffers that wrap an
+   * address: without the checks of bounds and thread that the methods below make. When the handler has
+   * returned, others may write there; when the last user of the ring is closed, a use of the address may
+   * crash the process or read anything.
    */
   public long address() {
     check();

@@ -1,6 +1,6 @@
 package io.shmring;
 
-/** Writes the messages of {@link Producer#pushMany(int, MessageWriter)} where they will be read. */
+/** Writes the messages of {@link Producer#pushMany(int, MessageWriter)} in place. */
 @FunctionalInterface
 public interface MessageWriter {
   /**
@@ -8,7 +8,7 @@ public interface MessageWriter {
    *
    * @param index of the message, from zero
    * @param room the same object each time; it can be used until this returns, in this thread only
-   * @return how many bytes the message has, from the beginning of the room
+   * @return the length of the message in bytes, from the beginning of the room
    */
   int write(int index, MessageRoom room);
 }

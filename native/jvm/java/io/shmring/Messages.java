@@ -13,7 +13,7 @@ final class Messages implements Iterator<Message> {
   private long position;
 
   /**
-   * @param head the first one, if it has been read
+   * @param head the first message, if it has been read
    */
   Messages(Access access, Optional<RingMessage> head, long first, long end) {
     this.access = access;
@@ -22,7 +22,7 @@ final class Messages implements Iterator<Message> {
     this.end = end;
   }
 
-  /** Aborted runs lie between messages: only a look ahead tells. */
+  /** Reads ahead, because aborted runs may lie between messages. */
   @Override
   public boolean hasNext() {
     if (next.isEmpty()) {

@@ -3,8 +3,8 @@ package io.shmring;
 import java.nio.ByteBuffer;
 
 /**
- * The C library. Numbers stand for its handles and for addresses: whoever calls has checked that
- * they are open, and that what is copied lies inside them.
+ * The C library. Numbers stand for its handles and for addresses: the callers check that they are
+ * open, and that copies stay inside of them.
  */
 final class Native {
   static {
@@ -124,7 +124,7 @@ final class Native {
 
   static native ByteBuffer wrap(long address, long length);
 
-  /** Where a direct buffer lies: it has to be kept for as long as that is used. */
+  /** The address of a direct buffer, which must be kept while the address is used. */
   static native long address(ByteBuffer buffer);
 
   static native int drain(long ring, long consumer, int maxMessages, long words);

@@ -6,7 +6,7 @@ import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
-/** Loads the JNI library that lies in the jar. */
+/** Loads the JNI library from the jar. */
 final class NativeLibrary {
   /** Names a library to load instead of the jar's, for a temporary folder that is mounted noexec. */
   private static final String PROPERTY = "shmring.library";
@@ -38,7 +38,7 @@ final class NativeLibrary {
     }
   }
 
-  /** A copy of its own in a folder of its own: each class loader needs one. */
+  /** Loads a copy in a new folder: each class loader needs its own copy. */
   private static void loadCopy(InputStream library) throws IOException {
     Path folder = Files.createTempDirectory("shmring-");
     Path copy = folder.resolve("libshmring_jni.so");

@@ -1,7 +1,7 @@
 package io.shmring;
 
-/** A claim as its producer knows it. */
+/** A claim, as its producer sees it. */
 interface OpenClaim {
-  /** The producer is being closed, which aborts the claim. */
+  /** Ends the claim: the producer is being closed, which aborts it. */
   void end();
 }

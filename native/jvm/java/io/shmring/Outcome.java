@@ -1,11 +1,11 @@
 package io.shmring;
 
-/** What the C library answers that is no error; the names are those of shmring.h. */
+/** Answers of the C library that are not errors; the names are those of shmring.h. */
 final class Outcome {
   /** Full, or empty. */
   static final int UNAVAILABLE = -1;
 
-  /** Another process was first: try again. */
+  /** Another process was faster: try again. */
   static final int CONTENDED = -2;
 
   static final int TIMEOUT = -4;

@@ -6,7 +6,7 @@ import java.util.OptionalLong;
  * A participant of a ring.
  *
  * @param index its place in the ring
- * @param joinedNanos when it was taken, in nanoseconds since 1970
+ * @param joinedNanos when it joined, in nanoseconds since 1970
  * @param hold the lowest sequence that a consumer holds
  */
 public record Participant(
@@ -18,7 +18,7 @@ public record Participant(
     OptionalLong hold,
     String name) {
 
-  /** What its owner does; a number from the ring's file that means nothing is taken for the first. */
+  /** What its owner does; an unknown number in the ring's file counts as the first. */
   public enum Role {
     ATTACHED,
     PRODUCER,

@@ -9,7 +9,7 @@ final class Parts {
 
   private Parts() {}
 
-  /** Copies `count` bytes from `at` on to where `to` stands, whatever room it has. */
+  /** Copies `count` bytes from `at` on to the position of `to`, which may have more room. */
   static void copy(ByteBuffer from, int at, int count, ByteBuffer to) {
     for (int copied = 0; copied < count; ) {
       int part = Math.min(count - copied, MOST_AT_ONCE);

@@ -7,11 +7,11 @@ import java.nio.ByteOrder;
 import java.util.Objects;
 
 /**
- * Bytes in a ring that a callback has for as long as it runs, and in its own thread: the same object
- * shows one message after the other.
+ * Bytes in a ring that a callback may use while it runs, in its own thread: the same object shows one
+ * message after the other.
  *
- * <p>Whoever calls back is the owner until it has returned. Another thread never sees itself as the
- * owner, whatever it may see: it has cleared the field itself if it ever was.
+ * <p>The thread that runs the callback is the owner until the callback has returned. Another thread
+ * never sees itself as the owner: if it ever was, it has cleared the field itself.
  */
 abstract class Place {
   static final VarHandle SHORT = view(short[].class);
@@ -52,13 +52,13 @@ abstract class Place {
     return memory;
   }
 
-  /** Where in memory() `count` bytes from `offset` on lie. */
+  /** The place in memory() of `count` bytes from `offset` on. */
   final int at(int offset, int count) {
     check();
     return start + Objects.checkFromIndexSize(offset, count, reach);
   }
 
-  /** The same for a number of so many bytes: the compiler takes such a check out of loops. */
+  /** The same for a number of so many bytes: the compiler can move this check out of loops. */
   final int atNumber(int offset, int bytes) {
     check();
     return start + Objects.checkIndex(offset, reach - (bytes - 1));

@@ -9,7 +9,7 @@ import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.function.LongFunction;
 
-/** Puts messages into a ring. An open {@link Claim} must be committed or aborted before the next. */
+/** Puts messages into a ring. An open {@link Claim} must be committed or aborted before the next one. */
 public final class Producer implements AutoCloseable {
   private static final byte[] NOTHING = {};
 
@@ -32,12 +32,12 @@ public final class Producer implements AutoCloseable {
     this.handle = new Handle(handle, Native::interruptProducer);
   }
 
-  /** Publishes a message, waiting for room; returns its id. */
+  /** Waits for room and publishes a message; returns its id. */
   public long push(byte[] data) throws InterruptedException {
     return push(data, Kind.BYTES, Deadline.NEVER);
   }
 
-  /** Publishes a message; empty if there was no room in time. Zero does not wait. */
+  /** Publishes a message; returns empty if there was no room in time. Zero does not wait. */
   public OptionalLong push(byte[] data, Duration timeout) throws InterruptedException {
     long sequence = push(data, Kind.BYTES, Deadline.in(timeout));
     return sequence < 0 ? OptionalLong.empty() : OptionalLong.of(sequence);
@@ -61,7 +61,7 @@ public final class Producer implements AutoCloseable {
     }
   }
 
-  /** Copied twice: a call that is given the array takes longer than another copy of a slot. */
+  /** Copies twice: passing the array to the native call takes longer than another copy of a slot. */
   private long pushNow(byte[] data, int kind) {
     long producer = handle();
     if (data.length > Ring.SLOT_BYTES) {
@@ -74,10 +74,10 @@ public final class Producer implements AutoCloseable {
   }
 
   /**
-   * Publishes `count` messages of a slot each, waiting for room: all of them or none, by one store.
-   * The writer fills each where it will be read. If the writer throws, none is published, and the
-   * exception goes on to the caller. Other threads that use this producer wait meanwhile; the writer
-   * itself may neither close it nor push with it.
+   * Waits for room and publishes `count` messages of one slot each by one store: all of them or none.
+   * The writer fills each message in place. If the writer throws, nothing is published, and the caller
+   * gets the exception. Other threads that use this producer wait meanwhile; the writer itself may
+   * neither close it nor push with it.
    *
    * @return the first message's id; the others follow it one by one
    */
@@ -85,7 +85,7 @@ public final class Producer implements AutoCloseable {
     return pushMany(count, writer, Deadline.NEVER);
   }
 
-  /** The same; empty if there was no room in time, and nothing is published. Zero does not wait. */
+  /** Does the same; returns empty, and publishes nothing, if there was no room in time. */
   public OptionalLong pushMany(int count, MessageWriter writer, Duration timeout)
       throws InterruptedException {
     long sequence = pushMany(count, writer, Deadline.in(timeout));
@@ -101,7 +101,7 @@ public final class Producer implements AutoCloseable {
     while (true) {
       long sequence;
       synchronized (this) {
-        long producer = handle(); // also for publishing: who closes meanwhile waits for this thread
+        long producer = handle(); // also for publishing: closing waits for this thread
         ByteBuffer words = wordsFor(count);
         long address = Native.address(words);
         Slots slots = ring.slots(); // before there is a claim that a failure could leave open
@@ -171,12 +171,12 @@ public final class Producer implements AutoCloseable {
     }
   }
 
-  /** Claims room for a message of `length` bytes, waiting for it. */
+  /** Waits for room and claims it for a message of `length` bytes. */
   public Claim claim(long length) throws InterruptedException {
     return claim(length, -1, Deadline.NEVER).orElseThrow();
   }
 
-  /** Claims room for a message; empty if there was none in time. */
+  /** Claims room for a message; returns empty if there was no room in time. */
   public Optional<Claim> claim(long length, Duration timeout) throws InterruptedException {
     return claim(length, -1, Deadline.in(timeout));
   }
@@ -222,7 +222,7 @@ public final class Producer implements AutoCloseable {
     }
   }
 
-  /** Without memory for one, what was claimed is aborted: nobody else knows of it. */
+  /** Makes the claim's object; if there is no memory for it, the claim is aborted at once. */
   private <C extends OpenClaim> Optional<C> claimOf(long sequence, LongFunction<C> make) {
     boolean made = false;
     try {
@@ -238,7 +238,7 @@ public final class Producer implements AutoCloseable {
   }
 
   /**
-   * Claims room for several messages that become readable all at once.
+   * Claims room for several messages that become readable at once.
    *
    * @param lengths of the messages
    * @param aligns for each message the byte that shall lie on a 64-byte boundary, or -1
@@ -271,7 +271,7 @@ public final class Producer implements AutoCloseable {
     }
   }
 
-  /** How many slots a message takes that is aligned, or not, as by {@link #claimAligned}. */
+  /** Number of slots that a message takes, aligned as by {@link #claimAligned} or not. */
   public static long slotsFor(long length, boolean aligned) {
     return Native.slotsFor(length, aligned);
   }

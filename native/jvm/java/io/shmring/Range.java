@@ -4,8 +4,8 @@ import java.util.Iterator;
 import java.util.Optional;
 
 /**
- * Messages that were not taken and are kept by others, such as a branch that stands before them. A
- * reader asks {@link #confirm} afterwards whether a message was still there.
+ * Messages that were not taken, and that something else holds, such as a branch that stands before
+ * them. A reader calls {@link #confirm} afterwards to check that a message was still there.
  */
 public final class Range implements AutoCloseable, Iterable<Message>, Access {
   private final Ring ring;
@@ -36,7 +36,7 @@ public final class Range implements AutoCloseable, Iterable<Message>, Access {
         throw new RingException(
             Status.OVERRUN,
             String.format(
-                "ring \"%s\": message %d is held no more and may be overwritten", ring.name(), id));
+                "ring \"%s\": message %d is no longer held and may be overwritten", ring.name(), id));
       }
     }
   }

@@ -21,10 +21,10 @@ public final class Ring implements AutoCloseable {
   /** Bytes of a slot. */
   public static final int SLOT_BYTES = 300;
 
-  /** What stands before a ring's name in the path of its file. */
+  /** The path of a ring's file, up to the ring's name. */
   public static final String PREFIX = "/dev/shm/shmring.";
 
-  /** The branch that a ring's journal takes messages from. */
+  /** The branch from which a ring's journal takes messages. */
   public static final String JOURNAL_BRANCH = "journal";
 
   private static final int READ_ONLY = 1;
@@ -58,15 +58,15 @@ public final class Ring implements AutoCloseable {
   }
 
   /**
-   * Attaches to the ring with this name, or to the ring file if it has a slash.
+   * Attaches to the ring with this name; a name with a slash is the path of a ring's file.
    *
-   * @throws RingException if there is none, or if it is no ring that can be used
+   * @throws RingException if there is no such ring, or it cannot be used
    */
   public static Ring attach(String name) {
     return attach(name, 0);
   }
 
-  /** Attaches to look on: is no participant and disturbs nobody. */
+  /** Attaches only to observe the ring, without becoming a participant. */
   public static Ring attachReadOnly(String name) {
     return attach(name, READ_ONLY);
   }
@@ -99,18 +99,18 @@ public final class Ring implements AutoCloseable {
   }
 
   /**
-   * Makes such a ring for one producer at a time: a second one is refused while the first lives
-   * ({@link Status#SECOND_PRODUCER}).
+   * Makes a ring, as {@link #create} does, for one producer at a time: a second one is refused while
+   * the first lives ({@link Status#SECOND_PRODUCER}).
    */
   public static void createSingleProducer(String name, long slots, byte[] schema) {
     Native.create(utf8(path(name).toString()), slots, schema, true);
   }
 
   /**
-   * Attaches to the ring, or makes a ring of bytes if there is none; both ends of a pipe may call
-   * this at once.
+   * Attaches to the ring, or makes a ring of bytes if there is none; several processes may call this
+   * at once.
    *
-   * @param slots as of create; a ring that is there stays as it is
+   * @param slots as for create; an existing ring does not change
    */
   public static Ring openOrCreate(String name, long slots) {
     while (true) {
@@ -134,8 +134,8 @@ public final class Ring implements AutoCloseable {
   }
 
   /**
-   * Makes a ring of bytes and attaches to it. It is removed when it is closed, or by who sweeps,
-   * once nobody who lives is attached.
+   * Makes a ring of bytes and attaches to it. The ring is removed when it is closed, or by `shmring
+   * gc` when no living process is attached.
    *
    * @param slots a power of two, at least 1,024
    */
@@ -144,12 +144,12 @@ public final class Ring implements AutoCloseable {
     return new Ring(name, path, Native.createTemporary(utf8(path.toString()), slots), true);
   }
 
-  /** Removes a ring whose every participant is dead, as `shmring gc` does; whether it was one. */
+  /** Removes the ring if all its participants are dead, as `shmring gc` does; returns whether it did. */
   public static boolean reap(String name) {
     return Native.reap(utf8(path(name).toString()));
   }
 
-  /** Where the ring with this name lies; a name with a slash is a path already. */
+  /** The path of the ring with this name; a name with a slash is a path already. */
   public static Path path(String name) {
     if (name.contains("/")) {
       return Path.of(name).toAbsolutePath().normalize();
@@ -184,22 +184,22 @@ public final class Ring implements AutoCloseable {
     return Native.floor(handle());
   }
 
-  /** Who keeps the producers from going on, since when, and what to do about it. */
+  /** A sentence about who holds the producers, since when, and what to do about it. */
   public synchronized String whyFull() {
     return new String(Native.explainFull(handle()), StandardCharsets.UTF_8);
   }
 
-  /** Clears away participants that died; waiting does it too. */
+  /** Clears away participants that died; processes that wait do so too. */
   public synchronized void recover() {
     Native.recover(handle());
   }
 
-  /** Opens a producer, which statistics show by this name. */
+  /** Opens a producer; statistics show it by this name. */
   public Producer producer(String name) {
     return producer(name, WaitStrategy.DEFAULT);
   }
 
-  /** The same; it waits for room so. */
+  /** The same; the producer waits for room in this way. */
   public Producer producer(String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
     ByteBuffer slot = ByteBuffer.allocateDirect(SLOT_BYTES); // before there is a participant to lose
@@ -207,7 +207,7 @@ public final class Ring implements AutoCloseable {
         () -> new Producer(this, slot, Native.openProducer(handle(), utf8(name)), wait));
   }
 
-  /** Joins a branch, made first unless it is there; its consumers share its messages. */
+  /** Joins a branch, and makes it first if it does not exist; its consumers share its messages. */
   public Consumer consumer(String branch, BranchOptions options) {
     return consumer(branch, options, "java");
   }
@@ -217,7 +217,7 @@ public final class Ring implements AutoCloseable {
     return consumer(branch, options, name, WaitStrategy.DEFAULT);
   }
 
-  /** The same; it waits for messages so. */
+  /** The same; the consumer waits for messages in this way. */
   public Consumer consumer(String branch, BranchOptions options, String name, WaitStrategy wait) {
     Objects.requireNonNull(wait);
     ByteBuffer taken = Lease.words(); // before there is a participant to lose
@@ -236,7 +236,7 @@ public final class Ring implements AutoCloseable {
                 wait));
   }
 
-  /** Makes a branch without joining it, so that it holds messages for consumers to come. */
+  /** Makes a branch without joining it, so that it holds messages for later consumers. */
   public synchronized void subscribe(String branch, BranchOptions options) {
     Native.subscribe(
         handle(),
@@ -246,7 +246,7 @@ public final class Ring implements AutoCloseable {
         options.flags());
   }
 
-  /** Drops a branch: it holds nobody back any more, and its consumers are told so. */
+  /** Drops a branch: it no longer holds the producers, and its consumers get an error. */
   public synchronized void dropBranch(String branch) {
     Native.unsubscribe(handle(), utf8(branch));
   }
@@ -259,13 +259,13 @@ public final class Ring implements AutoCloseable {
     return Optional.of(new BranchInfo(words[0], words[1], words[2], (int) words[3], words[4] != 0));
   }
 
-  /** The messages from `first` on and before `end`, which somebody else holds. */
+  /** The messages from `first` on and before `end`, which something else holds. */
   public Range range(long first, long end) {
     return new Range(this, first, end);
   }
 
   /**
-   * Looks how far a take would reach, without taking anything.
+   * Measures how far a take would reach, without taking anything.
    *
    * @param from where it would begin; a branch must stand there or before
    * @param limit where it would end at the latest, at most {@link Consumer#available()}
@@ -276,14 +276,14 @@ public final class Ring implements AutoCloseable {
     return new Internals.Reach(words[0], (int) words[1]);
   }
 
-  /** What the producers that are here have done: messages, bytes, and waits for room. */
+  /** Counters of the living producers: messages, bytes, and waits for room. */
   synchronized Internals.ProducerCounters producerCounters() {
     long[] words = new long[3];
     Native.producerCounters(handle(), words);
     return new Internals.ProducerCounters(words[0], words[1], words[2]);
   }
 
-  /** Who is attached and takes part, and the dead whom nobody has cleared away. */
+  /** The participants, and the dead ones that are not cleared away yet. */
   public synchronized List<Participant> participants() {
     List<Participant> participants = new ArrayList<>();
     long[] words = new long[5];
@@ -296,17 +296,17 @@ public final class Ring implements AutoCloseable {
     return participants;
   }
 
-  /** How many participants there may be. */
+  /** The most participants of the ring. */
   synchronized int participantLimit() {
     return Native.participantLimit(handle());
   }
 
-  /** Whether somebody who is alive takes part under this name; 55 bytes of it are kept. */
+  /** Whether a living participant has this name; 55 bytes of it are kept. */
   synchronized boolean hasParticipant(String name) {
     return Native.hasParticipant(handle(), utf8(name));
   }
 
-  /** What became of a sequence that somebody's claim began with. */
+  /** What became of the claim that began at a sequence. */
   synchronized Internals.Fate fate(long sequence) {
     Native.recover(handle());
     if (Native.isMessage(handle(), sequence)) {
@@ -315,7 +315,7 @@ public final class Ring implements AutoCloseable {
     return Native.floor(handle()) > sequence ? Internals.Fate.UNKNOWN : Internals.Fate.NOT_PUBLISHED;
   }
 
-  /** The slot number of a held message, and how many branches still have to release it. */
+  /** The slot number of a held message, and the number of branches that still have to release it. */
   synchronized long[] slotAndReferences(long id) {
     long[] words = new long[2];
     Native.row(handle(), id, words);
@@ -338,7 +338,7 @@ public final class Ring implements AutoCloseable {
     return "Ring \"" + label + "\" of " + info.slots() + " slots";
   }
 
-  /** The native handle, of a ring that somebody uses. */
+  /** The native handle of a ring that is in use. */
   synchronized long handle() {
     if (users == 0) {
       throw closed("ring");
@@ -346,7 +346,7 @@ public final class Ring implements AutoCloseable {
     return handle;
   }
 
-  /** For whoever keeps the memory mapped. */
+  /** The slots, for callers that keep the memory mapped. */
   Slots slots() {
     Slots made = slots; // asked for with every message
     return made != null ? made : makeSlots();

@@ -2,7 +2,7 @@ package io.shmring;
 
 import java.nio.charset.StandardCharsets;
 
-/** Something that is wrong with a ring or with how it is used; the message says what to do. */
+/** An error of a ring, or of how it is used; the message says what to do. */
 public class RingException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 

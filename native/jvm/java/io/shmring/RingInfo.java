@@ -3,7 +3,7 @@ package io.shmring;
 import java.util.UUID;
 
 /**
- * What was fixed when a ring was made.
+ * The properties that were fixed when a ring was made.
  *
  * @param slots number of 300-byte slots
  * @param singleProducer a second living producer is refused
@@ -11,8 +11,8 @@ import java.util.UUID;
  * @param checksum every message has a CRC32C, which is checked
  * @param layoutMajor layout version of the file
  * @param layoutMinor layout version of the file
- * @param firstSequence where its sequences begin: behind the journal's that it was restored from
- * @param uuid of this very ring; another one made under the same name has another
+ * @param firstSequence where its sequences begin; after a restore, behind those of the journal
+ * @param uuid identifies this ring; a later ring of the same name has another uuid
  */
 public record RingInfo(
     long slots,

@@ -2,7 +2,7 @@ package io.shmring;
 
 import java.nio.ByteBuffer;
 
-/** A message that lies in a ring. */
+/** A message in a ring. */
 final class RingMessage extends Message {
   static final int WORDS = 7;
   static final int BYTES = WORDS * Long.BYTES;
@@ -11,7 +11,7 @@ final class RingMessage extends Message {
   private final long behind;
   private final long offset;
 
-  /** Of what Native.read() wrote. */
+  /** Reads the words that Native.read() wrote. */
   RingMessage(Access access, long[] words) {
     super(words[1], words[2], words[4], (int) words[5], (int) words[6]);
     this.access = access;
@@ -19,7 +19,7 @@ final class RingMessage extends Message {
     this.offset = words[3];
   }
 
-  /** Of the same, as it lies from `at` on. */
+  /** Reads the same words, which begin at `at`. */
   RingMessage(Access access, ByteBuffer words, int at) {
     super(
         words.getLong(at + Long.BYTES),

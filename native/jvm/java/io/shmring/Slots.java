@@ -4,9 +4,9 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * A ring's slots as buffers, for who has a message or a claim there and checks each place. They lie in
- * memory twice, one behind the other, so that no message is in two parts. A buffer has 2 GiB at most:
- * one begins at each GiB.
+ * A ring's slots as buffers, for code that has a message or a claim there and checks each place. The
+ * slots are mapped twice, one mapping behind the other, so that no message is in two parts. A buffer
+ * has 2 GiB at most: one begins at each GiB.
  */
 final class Slots {
   private static final int SHIFT = 30;
@@ -24,12 +24,12 @@ final class Slots {
     }
   }
 
-  /** Where what begins so many bytes behind the first slot lies. */
+  /** The address at an offset from the first slot. */
   long address(long offset) {
     return address + offset;
   }
 
-  /** Copies `count` bytes that begin so many bytes behind the first slot, whatever room `to` has. */
+  /** Copies `count` bytes at an offset from the first slot; `to` may have more room. */
   void copy(long offset, int count, ByteBuffer to) {
     int copied = 0;
     while (copied < count) {
@@ -41,12 +41,12 @@ final class Slots {
     }
   }
 
-  /** The buffer that what begins so many bytes behind the first slot is read in. */
+  /** The buffer for reading at an offset from the first slot. */
   ByteBuffer window(long offset) {
     return windows[(int) (offset >>> SHIFT)];
   }
 
-  /** Where in that buffer it begins. */
+  /** The place of the offset in this buffer. */
   static int place(long offset) {
     return (int) offset & ((1 << SHIFT) - 1);
   }

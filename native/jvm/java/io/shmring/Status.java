@@ -1,6 +1,6 @@
 package io.shmring;
 
-/** What a {@link RingException} is about; the names are those of the C library. */
+/** The kind of error of a {@link RingException}; the names are those of the C library. */
 public enum Status {
   INVALID(-10),
   NOT_FOUND(-11),
@@ -22,7 +22,7 @@ public enum Status {
   FORKED(-27),
   SYSTEM(-28),
   NO_MEMORY(-29),
-  /** Another process was at it for too long: try again. */
+  /** Another process was busy with the ring for too long: try again. */
   CONTENDED(Outcome.CONTENDED),
   /** The branch lost messages; see {@link OverrunException}. */
   OVERRUN(Outcome.OVERRUN);

@@ -6,9 +6,9 @@ public enum WaitStrategy {
   DEFAULT,
   /** Polls all the time, and takes a core for it. */
   SPIN,
-  /** Polls, and gives the core away in between. */
+  /** Polls, and gives up the core between two polls. */
   YIELD,
-  /** Sleeps for fixed times in between; nobody has to wake it. */
+  /** Polls, and sleeps for fixed times in between; it needs no wake-up. */
   SLEEP,
   /** Sleeps at once until it is woken. */
   FUTEX

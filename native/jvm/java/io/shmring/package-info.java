@@ -17,7 +17,7 @@
  * }
  * }</pre>
  *
- * <p>The protocol is the C library's; this package translates. A use after close throws {@link
- * io.shmring.RingException}; it never touches memory that is gone.
+ * <p>The C library implements the protocol; this package translates. A use after close throws {@link
+ * io.shmring.RingException}; it never touches memory that is no longer mapped.
  */
 package io.shmring;

@@ -36,8 +36,8 @@ public final class ArrowConsumer implements AutoCloseable {
   }
 
   /**
-   * The next batch, copied out: the garbage collector frees it, and closing it does no harm. Empty
-   * if there was none in time, or if the stream has ended.
+   * Returns a copy of the next batch: the garbage collector frees it, and closing it does no harm.
+   * Empty if no batch came in time, or if the stream has ended.
    */
   public Optional<VectorSchemaRoot> read(Duration timeout) throws InterruptedException {
     ended = false;
@@ -56,7 +56,7 @@ public final class ArrowConsumer implements AutoCloseable {
     }
   }
 
-  /** Whether the last read came to the end of the stream. */
+  /** Whether the last read reached the end of the stream. */
   public boolean ended() {
     return ended;
   }

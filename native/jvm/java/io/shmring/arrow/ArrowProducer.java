@@ -35,7 +35,7 @@ public final class ArrowProducer implements AutoCloseable {
     this.producer = ring.producer(name);
   }
 
-  /** Publishes a batch as one message; empty if there was no room in time. */
+  /** Publishes a batch as one message; returns empty if there was no room in time. */
   public OptionalLong write(VectorSchemaRoot root, Duration timeout) throws InterruptedException {
     if (!root.getSchema().equals(schema.stored())) {
       throw new RingException(

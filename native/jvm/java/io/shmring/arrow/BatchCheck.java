@@ -13,7 +13,7 @@ import org.apache.arrow.vector.complex.ListVector;
 import org.apache.arrow.vector.complex.StructVector;
 
 /**
- * Whether every value of a vector lies inside its buffers. Spark reads strings without a look at
+ * Checks that every value of a vector lies inside its buffers. Spark reads strings without checking
  * the bounds, so a damaged offset would end the process.
  */
 final class BatchCheck {
@@ -63,7 +63,7 @@ final class BatchCheck {
 
   /**
    * @param width of an offset, in bytes
-   * @param end what the last one may not exceed
+   * @param end the largest value of the last offset
    */
   private static void checkOffsets(FieldVector vector, int width, int rows, long end) {
     if (rows == 0) {

@@ -48,15 +48,15 @@ public final class BatchDecoder {
   private final BufferAllocator allocator;
   private final BlockPool pool = new BlockPool();
 
-  /** Of all columns. */
+  /** Decodes all columns. */
   BatchDecoder(RingSchema schema, BufferAllocator allocator) {
     this(schema, IntStream.range(0, schema.plain().getFields().size()).toArray(), allocator);
   }
 
   /**
    * @param columns numbers of the wanted columns, in the schema's order
-   * @param allocator of empty vectors, and of what compressed and dictionary-encoded messages need
-   *     while they are decoded
+   * @param allocator for empty vectors, and for the memory that compressed and dictionary-encoded
+   *     messages need while they are decoded
    */
   public BatchDecoder(RingSchema schema, int[] columns, BufferAllocator allocator) {
     this.schema = schema;
@@ -76,7 +76,7 @@ public final class BatchDecoder {
     }
   }
 
-  /** Nodes and buffers lie in the order in which one walks through the tree of fields. */
+  /** Counts nodes and buffers, which lie in the order of a walk through the tree of fields. */
   private void number(Field field, boolean wanted, int[] at) {
     int buffers = TypeLayout.getTypeBufferCount(field.getType());
     if (wanted) {
@@ -90,19 +90,19 @@ public final class BatchDecoder {
   }
 
   /**
-   * The wanted columns of a message, copied out; the lease may be closed afterwards.
+   * Returns copies of the wanted columns of a message; the lease may be closed afterwards.
    *
-   * @throws RingException if the message is not the Arrow data it should be
+   * @throws RingException if the message is not the Arrow data that it should be
    */
   public VectorSchemaRoot copy(Message message) {
     return guarded(message, Optional.empty());
   }
 
   /**
-   * The wanted columns of a message, where they lie.
+   * Returns the wanted columns of a message, in place.
    *
    * @param whenUnused runs when the garbage collector finds no vector over the message; until then
-   *     the caller sees to it that nobody overwrites it
+   *     the caller keeps the message from being overwritten
    */
   public VectorSchemaRoot map(Message message, Runnable whenUnused) {
     return guarded(message, Optional.of(whenUnused));
@@ -137,7 +137,7 @@ public final class BatchDecoder {
 
   /**
    * @param offset of the IPC message behind the schema
-   * @param stream the whole IPC stream, for batches that are not taken as they lie
+   * @param stream the whole IPC stream, for batches that cannot be read in place
    */
   VectorSchemaRoot decode(
       Message message, long offset, Supplier<InputStream> stream, Optional<Runnable> whenUnused)
@@ -196,7 +196,7 @@ public final class BatchDecoder {
     }
   }
 
-  /** A validity buffer may be left out where all values are null or none is: then it is made. */
+  /** Makes a validity buffer that was left out, because all values are null or none is. */
   private static Piece piece(org.apache.arrow.flatbuf.Buffer buffer, Frame frame, FieldNode node) {
     long room = frame.end() - frame.body();
     if (buffer.offset() < 0 || buffer.length() < 0 || buffer.offset() > room - buffer.length()) {

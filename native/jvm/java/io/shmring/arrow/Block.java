@@ -8,10 +8,10 @@ import org.apache.arrow.memory.OwnershipTransferResult;
 import org.apache.arrow.memory.ReferenceManager;
 
 /**
- * The memory of one batch. It is free when all vectors over it were closed, as Spark does when it
+ * The memory of one batch. It is freed when all vectors over it are closed, as Spark does after it
  * has made rows of them, or when the garbage collector finds no buffer over it: columnar Python
- * functions keep vectors longer than their batch, and nobody tells when they drop them. So it can
- * neither leak nor be used after it is gone.
+ * functions keep vectors longer than their batch, and do not say when they drop them. So the memory
+ * can neither leak nor be used after it was freed.
  */
 final class Block implements ReferenceManager {
   private static final Cleaner CLEANER = Cleaner.create();
@@ -30,7 +30,7 @@ final class Block implements ReferenceManager {
     this.cleanable = CLEANER.register(this, whenUnused);
   }
 
-  /** A buffer that nobody has a reference to yet. */
+  /** A buffer without references yet. */
   ArrowBuf buffer(long offset, long length) {
     ArrowBuf buffer = new ArrowBuf(this, null, length, address + offset);
     buffer.writerIndex(length);

@@ -6,13 +6,13 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
- * Memory for blocks, used again once the garbage collector has given it back: fresh pages cost more
+ * Memory for blocks, used again after the garbage collector has given it back: fresh pages cost more
  * than the copy into them.
  */
 final class BlockPool {
   private static final int LEAST = 64 * 1024;
 
-  /** Beyond this a collection is asked for, as the JDK does for its direct buffers. */
+  /** Beyond this limit the pool asks for a collection, as the JDK does for its direct buffers. */
   private static final long MUCH = 256L << 20;
 
   private static final int ATTEMPTS = 5;
@@ -48,7 +48,7 @@ final class BlockPool {
     return memory;
   }
 
-  /** One that is too small makes way: batches of a ring mostly have one size. */
+  /** A block that is too small is dropped: batches of a ring mostly have one size. */
   private ByteBuffer fitting(ByteBuffer memory, int size) {
     if (memory == null || memory.capacity() >= size) {
       return memory;

@@ -19,8 +19,8 @@ import org.apache.arrow.vector.ipc.message.MessageSerializer;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * A record batch that is to become a message, as often as may be needed. Its columns stay where they
- * are, and are copied once: into the claim.
+ * A record batch that can be published as a message, several times if necessary. Its columns stay in
+ * place, and are copied only into the claim.
  */
 public final class EncodedBatch implements AutoCloseable {
   private static final int PREFIX = 8;
@@ -34,15 +34,15 @@ public final class EncodedBatch implements AutoCloseable {
   private final long length;
 
   /**
-   * @param root which keeps its values until this is closed
+   * @param root keeps its values until this is closed
    */
   EncodedBatch(VectorSchemaRoot root) {
     this(root, NOTHING, root.getRowCount());
   }
 
   /**
-   * @param schema that makes a stream of it: see {@link #schemaBytes}
-   * @param rows that went into it, for the text of errors
+   * @param schema turns it into a stream: see {@link #schemaBytes}
+   * @param rows number of its rows, for the text of errors
    */
   public EncodedBatch(VectorSchemaRoot root, byte[] schema, int rows) {
     this.schema = schema;
@@ -74,9 +74,9 @@ public final class EncodedBatch implements AutoCloseable {
   }
 
   /**
-   * Publishes the batch; empty if there was no room in time.
+   * Publishes the batch; returns empty if there was no room in time.
    *
-   * @param head what stands before them, of a multiple of 4 bytes
+   * @param head bytes before the IPC messages; their number is a multiple of 4
    */
   public OptionalLong push(Producer producer, byte[] head, int kind, Duration timeout)
       throws InterruptedException {

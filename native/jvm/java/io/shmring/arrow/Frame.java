@@ -6,7 +6,7 @@ import java.nio.ByteOrder;
 
 /**
  * One encapsulated IPC message inside a ring's message: length, metadata, body. Its numbers come
- * from somebody else's memory and have been checked against the message.
+ * from another process and have been checked against the message.
  *
  * @param metadata the flatbuffer, copied out
  * @param body where the body begins in the ring's message

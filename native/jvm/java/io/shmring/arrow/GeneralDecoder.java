@@ -17,7 +17,7 @@ import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 import org.apache.arrow.vector.types.pojo.Schema;
 
-/** Decodes what cannot be cut out of a message as it is: compressed or dictionary-encoded batches. */
+/** Decodes batches that cannot be cut out of a message: compressed or dictionary-encoded ones. */
 final class GeneralDecoder implements AutoCloseable {
   private final BufferAllocator allocator;
   private final List<AutoCloseable> opened = new ArrayList<>();

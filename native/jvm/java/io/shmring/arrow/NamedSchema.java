@@ -10,8 +10,8 @@ import org.apache.arrow.vector.types.pojo.FieldType;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * A schema whose types can be named, and need not have vectors: Arrow's own parser refuses decimals of
- * fewer bits than 128.
+ * A schema whose types have names, but perhaps no vectors: Arrow's own parser refuses decimals of less
+ * than 128 bits.
  */
 final class NamedSchema {
   private NamedSchema() {}

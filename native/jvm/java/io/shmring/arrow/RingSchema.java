@@ -21,8 +21,8 @@ import org.apache.arrow.vector.types.pojo.Schema;
  * The Arrow schema in a ring's header.
  *
  * @param bytes as an IPC message
- * @param stored as it is written: dictionary-encoded where the producers do that
- * @param plain as it is read: dictionaries are resolved
+ * @param stored the schema as written: with dictionaries, if the producers use them
+ * @param plain the schema as read: dictionaries are resolved
  */
 public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
 
@@ -32,9 +32,9 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
   }
 
   /**
-   * The same of what a ring's header holds, or the segment of a journal.
+   * Reads the schema in a ring's header, or in the segment of a journal.
    *
-   * @param label says whose it is
+   * @param label names the ring or the segment in errors
    */
   public static Optional<RingSchema> of(String label, byte[] bytes) {
     if (bytes.length == 0) {
@@ -57,12 +57,12 @@ public record RingSchema(byte[] bytes, Schema stored, Schema plain) {
     return new RingSchema(bytes, stored, plain(stored));
   }
 
-  /** A message that holds the batch alone, behind this schema. */
+  /** Reads a message that holds only the batch, as if it followed this schema. */
   InputStream before(Message message) {
     return new SequenceInputStream(new ByteArrayInputStream(bytes), stream(message, 0));
   }
 
-  /** What stands in a message from `offset` on. */
+  /** Reads a message from `offset` on. */
   static InputStream stream(Message message, int offset) {
     byte[] bytes = message.bytes();
     return new ByteArrayInputStream(bytes, offset, bytes.length - offset);

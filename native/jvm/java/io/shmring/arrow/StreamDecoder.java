@@ -13,8 +13,8 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
- * Makes vectors of messages that hold a schema and a batch behind a head of their own. The vectors
- * need not be closed; see {@link Block}.
+ * Makes vectors of messages that hold a schema and a batch behind a head. The vectors need not be
+ * closed; see {@link Block}.
  */
 public final class StreamDecoder {
   private static final byte[] NONE = {};
@@ -26,8 +26,8 @@ public final class StreamDecoder {
   private Optional<BatchDecoder> decoder = Optional.empty();
 
   /**
-   * @param head bytes that stand before the IPC messages
-   * @param check called with each schema that is another one than the last; what it throws is thrown
+   * @param head number of bytes before the IPC messages
+   * @param check called with each schema that differs from the last one; may throw
    */
   public StreamDecoder(int head, BufferAllocator allocator, Consumer<Schema> check) {
     this.head = head;
@@ -35,16 +35,16 @@ public final class StreamDecoder {
     this.check = check;
   }
 
-  /** The batch of a message, copied out. */
+  /** Returns a copy of the batch of a message. */
   public VectorSchemaRoot copy(Message message) {
     return decode(message, Optional.empty());
   }
 
   /**
-   * The batch of a message, where it lies.
+   * Returns the batch of a message, in place.
    *
-   * @param whenUnused runs when the vectors are closed; until then the caller sees to it that nobody
-   *     overwrites the message
+   * @param whenUnused runs when the vectors are closed; until then the caller keeps the message from
+   *     being overwritten
    */
   public VectorSchemaRoot map(Message message, Runnable whenUnused) {
     return decode(message, Optional.of(whenUnused));
@@ -72,13 +72,13 @@ public final class StreamDecoder {
     }
   }
 
-  /** Takes another schema, if there is nothing against it. */
+  /** Changes to another schema, if the check accepts it. */
   private void take(Message message, Frame frame, byte[] bytes) {
     RingSchema schema;
     try {
       schema = RingSchema.of(bytes);
     } catch (IOException | RuntimeException error) {
-      named(frame).ifPresent(check); // which says it better
+      named(frame).ifPresent(check); // its error text is better
       throw damaged(message, error);
     }
     check.accept(schema.stored());

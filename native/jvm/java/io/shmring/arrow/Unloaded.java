@@ -11,13 +11,13 @@ import org.apache.arrow.vector.VectorUnloader;
 import org.apache.arrow.vector.ipc.message.ArrowRecordBatch;
 
 /**
- * Columns as a record batch. Arrow 18, which Spark 4.0 and 4.1 have, leaves out the one offset that a
- * column without values has, as the inner ones of empty lists are, and readers die looking for it.
+ * Columns as a record batch. Arrow 18, which Spark 4.0 and 4.1 have, leaves out the one offset of a
+ * column without values, such as the inner columns of empty lists; readers crash without it.
  */
 public final class Unloaded {
   private Unloaded() {}
 
-  /** The batch, whose buffers are the columns' own; the caller closes it. */
+  /** Returns the batch, whose buffers are the columns' own; the caller closes it. */
   public static ArrowRecordBatch of(VectorSchemaRoot root) {
     ArrowRecordBatch batch = new VectorUnloader(root).getRecordBatch();
     List<Integer> places = new ArrayList<>();

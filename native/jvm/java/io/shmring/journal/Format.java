@@ -1,11 +1,11 @@
 package io.shmring.journal;
 
-/** Where a segment's numbers lie, which are little-endian; {@code frames.py} and {@code segments.py} explain each. */
+/** The places of a segment's numbers, which are little-endian; {@code segments.py} explains them. */
 final class Format {
   static final String SUFFIX = ".journal";
   static final int NAME_DIGITS = 20;
 
-  /** Records, and the first one behind the schema, begin at multiples of this. */
+  /** All records begin at multiples of this. */
   static final int ALIGN = 64;
 
   static final int SEGMENT_BYTES = 64;

@@ -18,8 +18,8 @@ import java.util.function.Predicate;
 import java.util.stream.Stream;
 
 /**
- * A journal's directory. Somebody may be writing there, and forgetting the oldest segments, while
- * this is used: each method looks anew.
+ * A journal's directory. A journal may be writing there, and forgetting the oldest segments, while
+ * this is used: each method reads the directory again.
  */
 public final class Journal {
   private final Path directory;
@@ -29,22 +29,22 @@ public final class Journal {
   }
 
   /**
-   * What is to be read of one segment.
+   * The part of a segment that is to be read.
    *
    * @param segment its first sequence, which is its name
    * @param crc of its header, which no other segment has
    * @param from the first sequence
-   * @param until the sequence to stop before; Long.MAX_VALUE for all that is there
+   * @param until the sequence before which to stop; Long.MAX_VALUE for all messages
    */
   public record Piece(long segment, int crc, long from, long until) implements Serializable {}
 
-  /** The oldest sequence that it keeps; empty if nothing was written yet. */
+  /** The oldest sequence that the journal keeps; empty if nothing was written yet. */
   public OptionalLong oldest() throws IOException {
     TreeSet<Long> names = names();
     return names.isEmpty() ? OptionalLong.empty() : OptionalLong.of(names.first());
   }
 
-  /** The ring that its newest segment was written from; empty if nothing was written yet. */
+  /** The ring from which its newest segment was written; empty if nothing was written yet. */
   public Optional<UUID> ring() throws IOException {
     return newest(Segment::ring);
   }
@@ -59,7 +59,7 @@ public final class Journal {
     return newest(Journal::end).orElse(0L);
   }
 
-  /** How far what was written from a ring goes; empty if nothing of it is kept. */
+  /** The sequence up to which a ring was written; empty if the journal keeps nothing of it. */
   public OptionalLong end(UUID ring) throws IOException {
     Optional<Long> end =
         newest(segment -> segment.ring().equals(ring), Journal::end);
@@ -74,7 +74,7 @@ public final class Journal {
     return newest(any -> true, look);
   }
 
-  /** What there is to see at the newest segment of some. */
+  /** Reads something of the newest of these segments. */
   private <T> Optional<T> newest(Predicate<Segment> some, Look<T> look) throws IOException {
     for (long name : names().descendingSet()) {
       try (Segment segment = open(name).orElse(null)) {
@@ -82,7 +82,7 @@ public final class Journal {
           return Optional.of(look.at(segment));
         }
       } catch (NoSuchFileException forgotten) {
-        // Then all before it are, too.
+        // Then all segments before it are, too.
       }
     }
     return Optional.empty();
@@ -95,9 +95,8 @@ public final class Journal {
   }
 
   /**
-   * How far one gets from `from` on with so many messages in so many slots, or with one that is
-   * larger: to the message behind them, to `until`, or to the end of what is there. Looks at no
-   * message's bytes.
+   * Measures how far so many messages in so many slots, or one larger message, reach from `from` on:
+   * to the message behind them, to `until`, or to the end of the journal. Reads no message's bytes.
    */
   public long reach(long from, long until, long maxMessages, long maxSlots) throws IOException {
     List<Piece> pieces = pieces(from, until);
@@ -128,7 +127,7 @@ public final class Journal {
     return at;
   }
 
-  /** What there is to read between two sequences; nothing of it may be left any more. */
+  /** Returns the pieces between two sequences; the journal may forget all of them meanwhile. */
   public List<Piece> pieces(long from, long until) throws IOException {
     TreeSet<Long> names = names();
     while (true) {
@@ -166,8 +165,8 @@ public final class Journal {
   /**
    * Opens the segment of a piece.
    *
-   * @throws RingException with OVERRUN if the journal has forgotten it, with NOT_FOUND if this is not
-   *     the journal that it was planned with
+   * @throws RingException with OVERRUN if the journal has forgotten it, with NOT_FOUND if the read was
+   *     planned with another journal
    */
   Segment open(Piece piece) throws IOException {
     Optional<Segment> opened;

@@ -7,11 +7,11 @@ import java.nio.ByteBuffer;
 import java.nio.file.Path;
 
 /**
- * What a record's header and its entries say, which match their checksum.
+ * A record's header and its entries, which match their checksum.
  *
  * @param first sequence of its first slot
  * @param end sequence behind its last slot
- * @param synced all below was on disk when it was written
+ * @param synced everything below this sequence was on disk when the record was written
  * @param entries a description of each message
  * @param payload where its slots begin in the file
  * @param next where the record behind it begins
@@ -49,7 +49,7 @@ record RecordHeader(
     return (int) Math.max(1, (bytes + Ring.SLOT_BYTES - 1) / Ring.SLOT_BYTES);
   }
 
-  /** The bytes of a message, in those of the payload. */
+  /** The bytes of a message, as a part of the payload. */
   ByteBuffer data(int message, ByteBuffer slots, Path segment) {
     long begin =
         Integer.toUnsignedLong(number(message, Format.ENTRY_SLOT)) * Ring.SLOT_BYTES

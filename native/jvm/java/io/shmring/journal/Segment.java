@@ -13,8 +13,8 @@ import java.util.UUID;
 import java.util.zip.CRC32C;
 
 /**
- * One file of a journal, open. It can be read although the journal forgets it meanwhile. It is read
- * and never mapped: the next writer cuts a torn end off, and what was mapped there would be gone.
+ * One open file of a journal. It can be read even if the journal forgets it meanwhile. It is read and
+ * never mapped: the next writer cuts a torn end off, and memory mapped there would be gone.
  */
 final class Segment implements AutoCloseable {
   private static final int SEARCH_BYTES = 1 << 20;
@@ -69,8 +69,8 @@ final class Segment implements AutoCloseable {
   }
 
   /**
-   * @param last whether it is the newest, whose end may be torn
-   * @return empty if it is being made, or was when its writer died: then it has no records
+   * @param last whether it is the newest segment, whose end may be torn
+   * @return empty if it has no header and so no records: it is being made, or its writer died then
    * @throws java.nio.file.NoSuchFileException if the journal has forgotten it
    */
   static Optional<Segment> open(Path path, boolean last) throws IOException {
@@ -99,7 +99,7 @@ final class Segment implements AutoCloseable {
     }
   }
 
-  /** Its header is synced before there is a record. */
+  /** Whether it has records: its header is synced before its first record. */
   private static boolean hasRecords(FileChannel file) throws IOException {
     for (long at = 0; at < file.size(); at += SEARCH_BYTES) {
       if (found(read(file, at, SEARCH_BYTES), 0) >= 0) {
@@ -109,7 +109,7 @@ final class Segment implements AutoCloseable {
     return false;
   }
 
-  /** Where a record may begin in what was read from an aligned place; -1 for nowhere. */
+  /** The place in bytes read from an aligned offset where a record may begin; -1 if there is none. */
   private static int found(ByteBuffer piece, int from) {
     for (int at = from; at + Integer.BYTES <= piece.capacity(); at += Format.ALIGN) {
       if (piece.getInt(at) == Format.RECORD_MAGIC) {
@@ -132,7 +132,7 @@ final class Segment implements AutoCloseable {
     return crc;
   }
 
-  /** Of the ring that it was written from. */
+  /** The uuid of the ring from which it was written. */
   UUID ring() {
     return ring;
   }
@@ -142,7 +142,7 @@ final class Segment implements AutoCloseable {
     return schema.clone();
   }
 
-  /** Says whether a record's slots are what was written. */
+  /** Checks whether a record's slots match their checksum. */
   interface Check {
     boolean isWhole(RecordHeader record) throws IOException;
   }
@@ -155,21 +155,21 @@ final class Segment implements AutoCloseable {
     private long end = first;
 
     /**
-     * @param check is given each record that is next
+     * @param check called with each next record
      */
     Walk(Check check) throws IOException {
       this.check = check;
     }
 
-    /** Behind the last record so far. */
+    /** The sequence behind the last record so far. */
     long end() {
       return end;
     }
 
     /**
-     * The next record. Empty at the end, also at one that is torn.
+     * Returns the next record; empty at the end, also at a torn end.
      *
-     * @throws RingException if what had been on disk is unreadable; says where
+     * @throws RingException if data that had been on disk is unreadable; the text says where
      */
     Optional<RecordHeader> next() throws IOException {
       if (offset >= size) {
@@ -195,7 +195,7 @@ final class Segment implements AutoCloseable {
       return record;
     }
 
-    /** Whether a record behind the one at hand says that this had been on disk. */
+    /** Whether a later record says that this one had been on disk. */
     private boolean isFollowed() throws IOException {
       for (long at = offset + Format.ALIGN; at < size; at += SEARCH_BYTES) {
         ByteBuffer piece = read(at, SEARCH_BYTES);
@@ -210,7 +210,7 @@ final class Segment implements AutoCloseable {
     }
   }
 
-  /** The record at an offset, if one with a good header and good entries stands there. */
+  /** Returns the record at an offset, if its header and entries are valid. */
   private Optional<RecordHeader> parse(long offset, long size) throws IOException {
     ByteBuffer header = read(offset, Format.RECORD_BYTES);
     if (header.capacity() < Format.RECORD_BYTES || header.getInt(0) != Format.RECORD_MAGIC) {
@@ -260,7 +260,7 @@ final class Segment implements AutoCloseable {
     return (int) sum.getValue() == record.payloadCrc();
   }
 
-  /** A record's slots in memory of their own; empty if they do not match their checksum. */
+  /** Returns a copy of a record's slots; empty if they do not match their checksum. */
   Optional<ByteBuffer> payload(RecordHeader record) throws IOException {
     if (record.payloadBytes() > Integer.MAX_VALUE) {
       throw new RingException(
@@ -272,7 +272,7 @@ final class Segment implements AutoCloseable {
     }
     ByteBuffer slots = ByteBuffer.allocateDirect((int) record.payloadBytes());
     fill(file, slots, record.payload());
-    slots.rewind(); // what is missing behind the end of the file is zeros, and fails the check
+    slots.rewind(); // missing bytes behind the end of the file are zeros, and fail the check
     return crc(slots.duplicate()) == record.payloadCrc() ? Optional.of(slots) : Optional.empty();
   }
 
@@ -282,7 +282,7 @@ final class Segment implements AutoCloseable {
     return (int) sum.getValue();
   }
 
-  /** As many bytes as there are from `at` on, at most so many. */
+  /** Reads bytes from `at` on, at most so many. */
   private ByteBuffer read(long at, int count) throws IOException {
     return read(file, at, count);
   }

@@ -11,8 +11,8 @@ import java.util.NoSuchElementException;
 import java.util.Optional;
 
 /**
- * The messages of one segment, in order. Each lies in memory that was read for its record, which the
- * garbage collector frees.
+ * The messages of one segment, in order. Each lies in a copy of its record, which the garbage
+ * collector frees.
  */
 public final class SegmentReader implements Iterator<Message>, AutoCloseable {
   private final Journal.Piece piece;
@@ -23,8 +23,8 @@ public final class SegmentReader implements Iterator<Message>, AutoCloseable {
   private int next; // message of that record
 
   /**
-   * @throws RingException with OVERRUN if the journal has forgotten it, with NOT_FOUND if this is not
-   *     the journal that it was planned with
+   * @throws RingException with OVERRUN if the journal has forgotten it, with NOT_FOUND if the read was
+   *     planned with another journal
    */
   public SegmentReader(Journal journal, Journal.Piece piece) throws IOException {
     this.piece = piece;
@@ -37,12 +37,12 @@ public final class SegmentReader implements Iterator<Message>, AutoCloseable {
     }
   }
 
-  /** The Arrow schema of the ring that the segment was written from; empty for a ring of bytes. */
+  /** The Arrow schema of the ring from which the segment was written; empty for a ring of bytes. */
   public byte[] schema() {
     return segment.schema();
   }
 
-  /** Of a record that is passed over the slots matter at the end only: a torn one is the end. */
+  /** Checks the slots of a skipped record only at the end: a torn record is the end. */
   private boolean isWhole(RecordHeader record) throws IOException {
     if (record.end() <= piece.from()) {
       return !segment.isLast() || segment.isWhole(record);
@@ -53,10 +53,10 @@ public final class SegmentReader implements Iterator<Message>, AutoCloseable {
   }
 
   /**
-   * Whether there is another one.
+   * Whether there is another message.
    *
-   * @throws RingException with DAMAGED if what had been on disk is unreadable, with OVERRUN if the
-   *     journal ends before what is wanted does
+   * @throws RingException with DAMAGED if data that had been on disk is unreadable, with OVERRUN if
+   *     the journal ends before the wanted messages do
    */
   @Override
   public boolean hasNext() {

@@ -2,9 +2,9 @@ package io.shmring.sidecar;
 
 import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** A batch of a sidecar's answer; it lies in the reply ring, so that it must be closed before others come. */
+/** A batch of a sidecar's answer. It lies in the reply ring, so close it before asking for the next one. */
 public interface Answer extends AutoCloseable {
-  /** Its columns, until this is closed. */
+  /** The batch's columns, which stay valid until this is closed. */
   VectorSchemaRoot batch();
 
   @Override

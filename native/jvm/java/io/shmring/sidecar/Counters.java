@@ -1,8 +1,8 @@
 package io.shmring.sidecar;
 
 /**
- * What a client has done for somebody in some time; times are those that it spent waiting, and that
- * the sidecar's workers were at its requests.
+ * Counters of a client for one task. The times are those that the client waited, and that the
+ * sidecar's workers worked on its requests.
  */
 public final class Counters {
   private long requests;
@@ -53,7 +53,7 @@ public final class Counters {
     return answerBytes;
   }
 
-  /** Requests that went to another worker, because one had died or the sidecar was started anew. */
+  /** Requests sent to another worker, because one had died or the sidecar was restarted. */
   public long retries() {
     return retries;
   }

@@ -4,7 +4,7 @@ import io.shmring.RingException;
 import io.shmring.Status;
 import java.util.concurrent.ThreadLocalRandom;
 
-/** How a client comes into a sidecar's ring: at once, or when the sidecar has started or has room. */
+/** How a client joins a sidecar's ring: at once, or when the sidecar has started or has room. */
 final class Entrance {
   private static final long PAUSE_MILLIS = 50;
   private static final long LONGEST_PAUSE_MILLIS = 1000;
@@ -12,7 +12,7 @@ final class Entrance {
   private Entrance() {}
 
   /**
-   * Takes part as a client, and waits for room.
+   * Joins as a client, and waits for room.
    *
    * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    */

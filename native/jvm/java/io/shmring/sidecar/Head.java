@@ -9,11 +9,11 @@ import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 
 /**
- * The fixed part of a request or an answer; its bytes are laid out in sidecars/wire.py.
+ * The fixed part of a request or an answer; sidecars/wire.py describes its bytes.
  *
- * @param rows that the function gets at a time; 0: all
- * @param batches of so many rows that a request may well have, as an answer says; with LARGER the
- *     slots that the reply ring would have to have
+ * @param rows number of rows that the function gets at a time; 0: all
+ * @param batches in an answer, the number of such batches that the sidecar wants in a request; with
+ *     LARGER, the slots that the reply ring would need
  */
 record Head(
     long number,
@@ -62,7 +62,7 @@ record Head(
   }
 
   /**
-   * @throws RingException if the message has none, or one of another version
+   * @throws RingException if the message has no head, or one of another version
    */
   static Head of(Message message, String ring) {
     if (message.length() < BYTES) {
@@ -114,7 +114,7 @@ record Head(
     return (flags & flag) != 0;
   }
 
-  /** Whose it is, in words. */
+  /** A text that names the request's process or task. */
   String describe() {
     String client = replyRing.substring(replyRing.lastIndexOf('.') + 1).split("-", 2)[0];
     String text = String.format("request %d of process %s", number, client);

@@ -15,27 +15,27 @@ import java.time.Duration;
 import java.util.Optional;
 import java.util.UUID;
 
-/** The ring for a client's answers, which has no other reader. Sizes are chosen as in sidecars/sizes.py. */
+/** The ring for a client's answers, which only the client reads. sidecars/sizes.py explains its size. */
 final class ReplyRing implements AutoCloseable {
   private static final File MEMORY = new File("/dev/shm");
   private static final String FILES = "shmring.reply.*";
 
-  /** A ring whose size nobody says begins so, and grows with what is under way. */
+  /** The first size of a ring if the user sets none; it grows with the requests under way. */
   static final long FIRST_SLOTS = 4096;
 
   static final long LEAST_SLOTS = 1024;
   private static final long MOST_SLOTS = 65_536;
   private static final long SLOT_COST = 332;
 
-  /** Such a ring takes at most one such part of the free memory, so that later ones find theirs. */
+  /** Such a ring takes at most this part of the free memory, so that later rings find room. */
   private static final int PART = 32;
 
-  /** With less than one such part free, nobody keeps a ring for later. */
+  /** If less than this part is free, no ring is kept for later. */
   private static final int SHORT = 8;
 
   private final Ring ring;
   private final Consumer inbox;
-  private long position; // the end of what was taken
+  private long position; // the end of the messages that were taken
 
   private ReplyRing(Ring ring) {
     this.ring = ring;
@@ -49,8 +49,7 @@ final class ReplyRing implements AutoCloseable {
   }
 
   /**
-   * Makes one, with fewer slots where there is little memory; empty if there is not even enough for
-   * the least.
+   * Makes a ring, with fewer slots if memory is short; returns empty if there is not enough for `least`.
    */
   static Optional<ReplyRing> make(String sidecar, long least, long wish) {
     String unique = UUID.randomUUID().toString().replace("-", "").substring(0, 12);
@@ -68,11 +67,11 @@ final class ReplyRing implements AutoCloseable {
       if (slots == least) {
         return Optional.empty();
       }
-      slots = Math.max(least, slots / 2); // others were faster
+      slots = Math.max(least, slots / 2); // other processes took the memory
     }
   }
 
-  /** A power of two: enough for so many slots, if there is memory for that beside others' rings. */
+  /** A power of two: enough for so many slots, if there is memory for it besides other rings. */
   static long fitting(long wish) {
     long most = Math.min(MEMORY.getUsableSpace() / PART / SLOT_COST, MOST_SLOTS);
     long slots = LEAST_SLOTS;
@@ -86,7 +85,7 @@ final class ReplyRing implements AutoCloseable {
     return MEMORY.getUsableSpace() < MEMORY.getTotalSpace() / SHORT;
   }
 
-  /** That there was no memory for a ring of so many slots. */
+  /** The error when there is no memory for a ring of so many slots. */
   static RingException noMemory(long slots, Timeouts timeouts) {
     return new RingException(
         Status.NO_SPACE,
@@ -106,7 +105,7 @@ final class ReplyRing implements AutoCloseable {
                 : ""));
   }
 
-  /** What all reply rings of this host take. */
+  /** A text about the memory of all reply rings of this host. */
   private static String all() {
     int count = 0;
     long bytes = 0;
@@ -129,7 +128,7 @@ final class ReplyRing implements AutoCloseable {
     return ring.info().slots();
   }
 
-  /** The next answer; empty if there was none in time. */
+  /** Returns the next answer; empty if none came in time. */
   Optional<Lease> poll(Duration timeout) throws InterruptedException {
     Optional<Lease> taken = inbox.poll(timeout);
     taken.ifPresent(lease -> position = lease.end());
@@ -137,15 +136,15 @@ final class ReplyRing implements AutoCloseable {
   }
 
   /**
-   * Slots that workers may fill before what is held has to go.
+   * Slots that workers may fill before held messages have to be released.
    *
-   * @param held the lowest sequence that is held, or anything above what was taken
+   * @param held the lowest sequence that is held, or any number above those that were taken
    */
   long room(long held) {
     return slots() - Math.max(0, position - held);
   }
 
-  /** Removes the ring: answers that are still to come find none. */
+  /** Removes the ring: late answers are dropped. */
   @Override
   public void close() {
     inbox.close();

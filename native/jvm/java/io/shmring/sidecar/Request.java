@@ -8,7 +8,7 @@ import java.util.ArrayDeque;
 import java.util.Optional;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** A batch under way, kept until it is answered: the sidecar may have to be asked again. */
+/** A batch under way, kept until it is answered: it may have to be sent again. */
 final class Request {
   /** A part of the answer: in the reply ring, or copied out. */
   private static final class Piece implements Answer {
@@ -59,7 +59,7 @@ final class Request {
   private Optional<String> failure = Optional.empty();
 
   /**
-   * @param rows that the function gets at a time; 0: all
+   * @param rows number of rows that the function gets at a time; 0: all
    */
   Request(long number, EncodedBatch batch, int rows, Runnable answered) {
     this.number = number;
@@ -80,7 +80,7 @@ final class Request {
     return rows;
   }
 
-  /** What it holds, for the text of an error. */
+  /** A text about its content, for errors. */
   String describe() {
     int all = batch.rows();
     return rows > 0 && rows < all
@@ -104,23 +104,23 @@ final class Request {
     complete = true;
   }
 
-  /** The function has raised; what it answered before that comes first. */
+  /** Notes that the function has raised; pieces that were answered before come first. */
   void failed(String text) {
     failure = Optional.of(text);
     complete = true;
   }
 
-  /** What the function has raised, once there are no more pieces. */
+  /** The text of the function's error, after the last piece. */
   Optional<String> failure() {
     return failure;
   }
 
-  /** Counts a worker that died over this; how many there were. */
+  /** Counts a worker that died over this request; returns the count. */
   int died() {
     return ++deaths;
   }
 
-  /** How many pieces of the answer have come. */
+  /** Number of pieces of the answer that have come. */
   int received() {
     return received;
   }
@@ -134,7 +134,7 @@ final class Request {
     }
   }
 
-  /** Another worker begins its answer, or is to be asked. */
+  /** Starts the answer again: another worker begins it, or the request will be sent again. */
   void begin() {
     pieces.forEach(Piece::close);
     pieces.clear();
@@ -146,7 +146,7 @@ final class Request {
     sent = false;
   }
 
-  /** Copies what has come out of the ring; whether there was anything. */
+  /** Copies the pieces that have come out of the ring; returns whether there were any. */
   boolean copy() {
     boolean any = false;
     for (Piece piece : pieces) {
@@ -155,7 +155,7 @@ final class Request {
     return any;
   }
 
-  /** The lowest sequence in the ring that this holds. */
+  /** The lowest sequence of the ring that this request holds. */
   long held() {
     return pieces.stream()
         .filter(piece -> !piece.copied)
@@ -164,12 +164,12 @@ final class Request {
         .orElse(Long.MAX_VALUE);
   }
 
-  /** The next piece of the answer, which the caller closes. */
+  /** Returns the next piece of the answer; the caller closes it. */
   Optional<Answer> next() {
     return Optional.ofNullable(pieces.poll());
   }
 
-  /** Gives back all that is held for this. */
+  /** Releases everything that is held for this request. */
   void close() {
     begin();
     batch.close();

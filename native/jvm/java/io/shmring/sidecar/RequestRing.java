@@ -16,14 +16,14 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.stream.Collectors;
 
-/** A client in a sidecar's request ring; what the others tell is in sidecars/participants.py. */
+/** A client in a sidecar's request ring; sidecars/participants.py describes the other participants. */
 final class RequestRing implements AutoCloseable {
   static final String SUPERVISOR = "supervisor";
   static final String LOADING = "loading ";
   private static final String CLIENT = "client";
   private static final String FILES = "shmring.sidecar.*";
 
-  /** Clients leave so many free, or an eighth: a worker that is replaced must find its own. */
+  /** Clients leave so many places free, or an eighth: a new worker must find one. */
   private static final int FOR_WORKERS = 16;
 
   private static final int NAMED = 5;
@@ -41,7 +41,7 @@ final class RequestRing implements AutoCloseable {
   }
 
   /**
-   * Enters as a client, now.
+   * Joins as a client, without waiting.
    *
    * @throws RingException NOT_FOUND if there is no such sidecar, LIMIT if it has no room left
    */
@@ -91,7 +91,7 @@ final class RequestRing implements AutoCloseable {
     }
   }
 
-  /** Who takes part in a sidecar's request ring. */
+  /** A text about the participants of a sidecar's request ring. */
   static String crowd(String sidecar) {
     List<Participant> participants;
     try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
@@ -116,7 +116,7 @@ final class RequestRing implements AutoCloseable {
         clients.size(), workers, longest);
   }
 
-  /** Which sidecars are there. */
+  /** A text about the sidecars on this host. */
   static String others() {
     List<String> names = new ArrayList<>();
     try (DirectoryStream<Path> files =
@@ -142,7 +142,7 @@ final class RequestRing implements AutoCloseable {
     }
   }
 
-  /** What a sidecar's workers serve, as the ring says. */
+  /** The functions that a sidecar's workers serve, as their names in the ring say. */
   static String functions(String sidecar) {
     String names = "";
     try (Ring ring = Ring.attachReadOnly(name(sidecar))) {
@@ -154,7 +154,7 @@ final class RequestRing implements AutoCloseable {
               .sorted()
               .collect(Collectors.joining(" or "));
     } catch (RingException error) {
-      // it is gone: nobody can say
+      // it is gone: the functions are unknown
     }
     return names.isEmpty() ? "the function" : names;
   }
@@ -163,7 +163,7 @@ final class RequestRing implements AutoCloseable {
     return participant.alive() && participant.role() == Role.CONSUMER;
   }
 
-  /** Leaves; the producer too. */
+  /** Leaves the ring, and closes the producer. */
   @Override
   public void close() {
     producer.close();

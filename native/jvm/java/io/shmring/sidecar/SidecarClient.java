@@ -19,27 +19,27 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
  * Sends record batches to a sidecar; answers come back in the order of the batches. One thread at a
- * time has it. It is SidecarClient of sidecars/client.py, save that its caller has done with an
- * answer before it asks for more, so that answers never stand in each other's way for long.
+ * time may use it. It does the same as SidecarClient of sidecars/client.py, except that its caller
+ * closes an answer before it asks for the next one, so that answers never block each other for long.
  *
- * <p>Used by one task after another: {@link #begin} says for whom.
+ * <p>One task after another uses it: {@link #begin} names the task.
  */
 public final class SidecarClient implements AutoCloseable {
-  // Liveness is asked of the kernel, a microsecond a participant: this is often enough.
+  // A check whether participants live takes a system call of a microsecond each: this is often enough.
   private static final long LOOK_NANOS = 250_000_000;
-  // A wait is cut into slices of this length to look at the other direction.
+  // A wait is cut into slices of this length, to check the other direction.
   private static final Duration SLICE = Duration.ofMillis(50);
-  // So many workers may die over one request before it is held to be the cause.
+  // If so many workers die over one request, it counts as the cause.
   private static final int DEATHS = 3;
 
-  /** Looks whether the caller may go on waiting, and throws if not. */
+  /** Checks whether the caller may go on waiting, and throws if not. */
   public interface TaskCheck {
     void check();
   }
 
-  /** Memory that is kept for later, and that nobody needs now. */
+  /** Memory that is kept for later and not in use now. */
   public interface Spare {
-    /** Gives some of it back; whether there was any. */
+    /** Gives some of it back; returns whether there was any. */
     boolean giveBack();
   }
 
@@ -51,7 +51,7 @@ public final class SidecarClient implements AutoCloseable {
   private RequestRing requests;
   private ReplyRing replies;
   private long number;
-  private long largest; // message that has come, or is to come again, in slots
+  private long largest; // message that has come, or will come again, in slots
   private long needed; // slots of the reply ring, for an answer that did not fit
   private long wished; // slots of the reply ring, for what is under way
   private int inFlight = 1;
@@ -67,10 +67,10 @@ public final class SidecarClient implements AutoCloseable {
   private Counters counters = new Counters();
 
   /**
-   * Takes part in the sidecar's ring and makes one for the answers.
+   * Joins the sidecar's ring and makes a ring for the answers.
    *
-   * @param replySlots size of that; 0: as is needed, and as large as leaves others room
-   * @param spare what goes first where there is no memory for it
+   * @param replySlots size of the ring for answers; 0: as needed, while it leaves room for others
+   * @param spare memory to give back first if there is none for this ring
    * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    * @throws RingException NO_SPACE if there was no memory for the answers
    */
@@ -91,16 +91,16 @@ public final class SidecarClient implements AutoCloseable {
     }
   }
 
-  /** Whether there is so little memory for rings that nobody should keep a client for later. */
+  /** Whether there is so little memory for rings that no client should be kept for later. */
   public static boolean isMemoryShort() {
     return ReplyRing.isMemoryShort();
   }
 
   /**
-   * Works for somebody from now on.
+   * Begins to work for a task.
    *
-   * @param inFlight requests under way at most
-   * @param check called with each schema of an answer that is another one than the last
+   * @param inFlight the most requests under way
+   * @param check called with each schema of an answer that differs from the last one
    */
   public void begin(
       Work work,
@@ -119,13 +119,13 @@ public final class SidecarClient implements AutoCloseable {
     this.lastHeard = System.nanoTime();
   }
 
-  /** Works for nobody any more; what its user was is forgotten. */
+  /** Ends the work for a task, and forgets the task. */
   public void end() {
     taskCheck = () -> {};
     decoder = Optional.empty();
   }
 
-  /** What was done since {@link #begin} or since the last call of this, whichever was later. */
+  /** Returns the counters since {@link #begin}, or since the last call of this method. */
   public Counters takeCounters() {
     Counters taken = counters;
     counters = new Counters();
@@ -142,32 +142,32 @@ public final class SidecarClient implements AutoCloseable {
     return !waiting.isEmpty() && waiting.element().isComplete();
   }
 
-  /** How many requests are not answered yet. */
+  /** Number of requests that are not answered yet. */
   public int underWay() {
     return waiting.size();
   }
 
-  /** How many batches the sidecar would like in a request. */
+  /** Number of batches that the sidecar wants in a request. */
   public int batchesWanted() {
     return batchesWanted;
   }
 
-  /** Bytes that the sidecar's ring holds. */
+  /** Size of the sidecar's ring in bytes. */
   public long requestRingBytes() {
     return requests.ring().info().slots() * Ring.SLOT_BYTES;
   }
 
-  /** What the sidecar runs, for the text of an error. */
+  /** The sidecar's functions, for the text of an error. */
   public String function() {
     return String.format("%s of sidecar \"%s\"", RequestRing.functions(sidecar), sidecar);
   }
 
   /**
-   * Sends a batch, or several as one, and waits for room. All answers that were given out must be
-   * closed.
+   * Sends a batch, or several as one, and waits for room. All answers that were returned before must
+   * be closed.
    *
-   * @param rows that the function gets at a time, which is then a batch for it; 0: all
-   * @param answered runs once the batch is not needed any more; it was closed then
+   * @param rows number of rows that the function gets as one batch; 0: all
+   * @param answered runs when the batch is no longer needed; the batch is closed then
    */
   public void send(EncodedBatch batch, int rows, Runnable answered) throws InterruptedException {
     Request request = new Request(number++, batch, rows, answered);
@@ -182,10 +182,10 @@ public final class SidecarClient implements AutoCloseable {
   }
 
   /**
-   * Whether the sidecar's ring takes such a batch.
+   * Checks that the sidecar's ring takes such a batch.
    *
    * @param bytes of the batch, or fewer
-   * @throws RingException if the ring does not
+   * @throws RingException if it does not
    */
   public void checkSize(long rows, long bytes) {
     long slots = requests.ring().info().slots();
@@ -214,10 +214,10 @@ public final class SidecarClient implements AutoCloseable {
   }
 
   /**
-   * The next piece of the answer to the oldest request; empty if it has no more, and then the next
-   * call is about the one that was sent after it. The one before must be closed.
+   * Returns the next piece of the answer to the oldest request; empty at its end. The next call then
+   * returns the first piece for the next request. Close each piece before the next call.
    *
-   * @throws SidecarException if the function raised behind what it answered
+   * @throws SidecarException if the function raised after the pieces that it answered
    */
   public Optional<Answer> next() throws InterruptedException {
     Request head = waiting.element();
@@ -243,7 +243,7 @@ public final class SidecarClient implements AutoCloseable {
     return next;
   }
 
-  /** Sends what is to be sent and takes what has arrived; waits a little for either. */
+  /** Sends waiting requests and takes answers that have arrived; waits a little for either. */
   private void advance() throws InterruptedException {
     taskCheck.check();
     if (wished > replies.slots() && !isAwaited()) {
@@ -269,7 +269,7 @@ public final class SidecarClient implements AutoCloseable {
     boolean sent = push(request, head, Duration.ZERO);
     if (!sent) {
       long begun = System.nanoTime();
-      // The workers may be waiting for room among our answers: not for long.
+      // The workers may be waiting for room in our reply ring: so wait only for a short time.
       sent = push(request, head, SLICE);
       counters.waitedForRoom(System.nanoTime() - begun);
     }
@@ -283,12 +283,12 @@ public final class SidecarClient implements AutoCloseable {
     return request.batch().push(requests.producer(), head, Head.KIND_REQUEST, wait).isPresent();
   }
 
-  /** Whether answers are to come. */
+  /** Whether there are requests without an answer. */
   private boolean isAwaited() {
     return waiting.stream().anyMatch(request -> request.isSent() && !request.isComplete());
   }
 
-  /** Takes what has arrived; waits for the first message only. */
+  /** Takes the messages that have arrived; waits only for the first one. */
   private boolean collect(Duration timeout) throws InterruptedException {
     boolean arrived = false;
     while (isAwaited()) {
@@ -383,7 +383,7 @@ public final class SidecarClient implements AutoCloseable {
     return true;
   }
 
-  /** Sees to it that the next answer fits. */
+  /** Makes room for the next answer. */
   private void makeRoom() {
     long held = waiting.stream().mapToLong(Request::held).min().orElse(Long.MAX_VALUE);
     if (replies.room(held) < largest) {
@@ -391,7 +391,7 @@ public final class SidecarClient implements AutoCloseable {
     }
   }
 
-  /** Copies answers out of the ring, so that there is room for others; whether there were any. */
+  /** Copies answers out of the ring to make room for others; returns whether there were any. */
   private boolean copyOut() {
     boolean any = false;
     for (Request request : waiting) {
@@ -402,15 +402,15 @@ public final class SidecarClient implements AutoCloseable {
 
   // --- room for answers -----------------------------------------------------------------------
 
-  /** Answers are taken to be as large as requests, until larger ones have come. */
+  /** Sizes the reply ring: answers count as large as requests, until larger ones have come. */
   private void wish(long slots) {
-    long all = Math.max(needed, (inFlight + 1) * Math.max(slots, largest)); // and one that is read
+    long all = Math.max(needed, (inFlight + 1) * Math.max(slots, largest)); // and one that is being read
     if (replySlots == 0 && all > replies.slots()) {
       wished = Math.max(needed, ReplyRing.fitting(all));
     }
   }
 
-  /** Takes a larger reply ring, if there is memory for it or it has to be. */
+  /** Changes to a larger reply ring, if there is memory for it or an answer needs it. */
   private void grow() throws InterruptedException {
     Optional<ReplyRing> larger =
         needed > replies.slots()
@@ -425,7 +425,7 @@ public final class SidecarClient implements AutoCloseable {
     wished = 0;
   }
 
-  /** Makes a reply ring, for which it waits until there is memory. */
+  /** Makes a reply ring, and waits until there is memory for it. */
   private ReplyRing makeReplies(long wish) throws InterruptedException {
     long least =
         replySlots > 0 ? replySlots : Math.max(ReplyRing.LEAST_SLOTS, needed);
@@ -447,7 +447,7 @@ public final class SidecarClient implements AutoCloseable {
 
   // --- is anybody there? ----------------------------------------------------------------------
 
-  /** Sees to it that this wait has an end. */
+  /** Throws if nobody answers any more, so that the wait ends. */
   private void look() throws InterruptedException {
     long now = System.nanoTime();
     if (now - lastLook < LOOK_NANOS) {
@@ -481,7 +481,7 @@ public final class SidecarClient implements AutoCloseable {
     }
   }
 
-  /** Goes to the ring of a sidecar that was started anew, and asks again, into a new reply ring. */
+  /** Joins the ring of a restarted sidecar, and sends the requests again, with a new reply ring. */
   private void follow() throws InterruptedException {
     RequestRing found = Entrance.await(sidecar, timeouts, taskCheck);
     requests.close();
@@ -501,14 +501,14 @@ public final class SidecarClient implements AutoCloseable {
     }
   }
 
-  /** Leaves, and removes the reply ring: what is still to come finds none. */
+  /** Leaves, and removes the reply ring: late answers are dropped. */
   @Override
   public void close() {
     waiting.forEach(Request::close);
     waiting.clear();
     replies.close();
     requests.close();
-    if (deadSince.isPresent()) { // nobody else may come to sweep
+    if (deadSince.isPresent()) { // perhaps no other process removes the files
       Ring.reap(RequestRing.name(sidecar));
     }
   }

@@ -1,6 +1,6 @@
 package io.shmring.sidecar;
 
-/** A sidecar is not there or not to be waited for, raised an exception, or answered with something else. */
+/** A sidecar does not run or does not answer in time, raised an exception, or gave a wrong answer. */
 public final class SidecarException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 

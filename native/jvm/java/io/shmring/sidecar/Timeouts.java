@@ -1,11 +1,11 @@
 package io.shmring.sidecar;
 
 /**
- * How long a client waits, in seconds as the user gave them.
+ * The timeouts of a client, in seconds as the user gave them.
  *
- * @param timeout without any answer, after which a living sidecar is given up, also one whose workers
- *     are still loading, or which has no room for another client
- * @param connectTimeout for a sidecar that is not there (yet, or any more)
+ * @param timeout for any answer of a living sidecar, also if its workers are still loading or it has
+ *     no room for another client
+ * @param connectTimeout for a sidecar that does not run (yet, or any more)
  */
 public record Timeouts(double timeout, double connectTimeout) {
   long timeoutNanos() {

@@ -14,12 +14,12 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.OptionalLong;
 
-/** What a client sees of a sidecar's other processes while it waits for them. */
+/** A client's view of a sidecar's other processes while it waits for them. */
 final class Watch {
-  /** A worker: its participant, and when it took that. */
+  /** A worker: its participant, and when it joined. */
   private record Who(int participant, long joined) {}
 
-  /** What a worker holds, and since when it was seen at that. */
+  /** The request that a worker holds, and since when the client has seen it so. */
   private record Task(OptionalLong hold, long since) {}
 
   private List<Participant> participants = List.of();
@@ -39,7 +39,7 @@ final class Watch {
     return !tasks.isEmpty() || !named(RequestRing.SUPERVISOR).isEmpty();
   }
 
-  /** What each process was at when they were looked at, and for how long. */
+  /** A text about what each process was doing when it was last seen, and for how long. */
   String describe(Ring ring) {
     List<String> said = new ArrayList<>();
     workers().forEach(participant -> said.add(describe(participant, ring)));
@@ -96,7 +96,7 @@ final class Watch {
         }
       }
     } catch (RingException error) {
-      // it was answered just now, or is none of ours
+      // it was answered just now, or it is not ours
     }
     return "message " + sequence;
   }

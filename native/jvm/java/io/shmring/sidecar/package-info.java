@@ -1,5 +1,5 @@
 /**
- * The client of a sidecar: sends record batches, takes the answers in order, and looks whether
- * anybody is there. What is said stands in src/shmring/sidecars/wire.py.
+ * The client of a sidecar: sends record batches, takes the answers in order, and watches whether the
+ * sidecar lives. src/shmring/sidecars/wire.py describes the messages.
  */
 package io.shmring.sidecar;

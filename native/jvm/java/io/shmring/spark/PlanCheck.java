@@ -12,9 +12,9 @@ import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
- * Refuses plans that read a branch twice, whose two reads would share its messages; and changes of
- * a table's columns, which are its ring's. It plans nothing, and looks at each plan as a whole,
- * behind the optimizer and what is cached.
+ * Refuses plans that read a branch twice, because the two reads would share its messages, and changes
+ * of a table's columns, which are those of its ring. It plans nothing, and checks each plan as a whole,
+ * after the optimizer and the cache.
  */
 final class PlanCheck extends SparkStrategy {
   @Override
@@ -28,7 +28,7 @@ final class PlanCheck extends SparkStrategy {
         && command.changes().exists(change -> change instanceof TableChange.ColumnChange)) {
       throw new UnsupportedOperationException(
           String.format(
-              "the columns of table %s are those of its ring, and stay what they are: make a ring"
+              "the columns of table %s are those of its ring, and cannot change: make a ring"
                   + " with the new schema, and a table of that",
               resolved.identifier().name()));
     }

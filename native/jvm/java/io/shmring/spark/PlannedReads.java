@@ -16,12 +16,12 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2ScanRelation;
 import org.apache.spark.sql.execution.datasources.v2.StreamingDataSourceV2ScanRelation;
 import scala.runtime.BoxedUnit;
 
-/** The reads of branches in a plan, subqueries and caches that are still to be filled included. */
+/** The reads of branches in a plan, also in subqueries and in caches that are not filled yet. */
 final class PlannedReads {
   private final Map<Object, Scan> scans = new HashMap<>(); // by ring and branch
 
   /**
-   * Adds those of a plan.
+   * Adds the reads of a plan.
    *
    * @throws IllegalArgumentException if there is another read of the same branch
    */
@@ -39,7 +39,7 @@ final class PlannedReads {
         });
   }
 
-  /** Who asks for what is cached fills it, unless that was done. */
+  /** A plan that uses a cache fills it first, unless it is filled. */
   private void add(InMemoryRelation cached) {
     if (!cached.cacheBuilder().isCachedColumnBuffersLoaded()) {
       add(cached.cachedPlan());
@@ -71,7 +71,7 @@ final class PlannedReads {
     for (String ring : options.rings()) {
       for (Object identity : options.identities(ring)) {
         Scan other = scans.putIfAbsent(List.of(identity, options.branch()), scan);
-        if (other != null && other != scan) { // what stands in a plan twice may be run once
+        if (other != null && other != scan) { // a scan that is in a plan twice may run once
           throw new IllegalArgumentException(
               String.format(
                   "ring \"%s\": branch \"%s\" is read twice in this plan, and gives each message"

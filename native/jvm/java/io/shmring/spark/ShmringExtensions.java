@@ -6,7 +6,7 @@ import org.apache.spark.sql.SparkSessionExtensions;
 import org.apache.spark.sql.SparkSessionExtensionsProvider;
 import scala.runtime.BoxedUnit;
 
-/** What the jar adds to a session that is started with it; Spark finds it by its name. */
+/** Extends a session that is started with the jar; Spark finds this class by name. */
 public final class ShmringExtensions implements SparkSessionExtensionsProvider {
   @Override
   public BoxedUnit apply(SparkSessionExtensions extensions) {

@@ -1,8 +1,8 @@
 package io.shmring.spark;
 
 import com.codahale.metrics.Gauge;
-import io.shmring.spark.sidecar.Attendant;
-import io.shmring.spark.sidecar.AttendantConfig;
+import io.shmring.spark.plugin.Attendant;
+import io.shmring.spark.plugin.AttendantConfig;
 import java.util.Map;
 import org.apache.spark.api.plugin.DriverPlugin;
 import org.apache.spark.api.plugin.ExecutorPlugin;
@@ -12,8 +12,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * {@code spark.plugins=io.shmring.spark.ShmringPlugin}: rings and sidecars beside every executor,
- * as long as it lives.
+ * {@code spark.plugins=io.shmring.spark.ShmringPlugin}: rings and sidecars for every executor, for as
+ * long as it lives.
  *
  * <pre>
  * spark.shmring.sidecar.scorer.function   scorer:Scorer     served by `shmring sidecar`, or
@@ -35,7 +35,7 @@ public final class ShmringPlugin implements SparkPlugin {
     return new PerExecutor();
   }
 
-  /** Nothing here throws: Spark would start executors that cannot begin again and again. */
+  /** Never throws: else Spark would start executors that cannot begin again and again. */
   private static final class PerExecutor implements ExecutorPlugin {
     private static final Logger LOG = LoggerFactory.getLogger(ShmringPlugin.class);
     private Attendant attendant;

@@ -12,7 +12,7 @@ import org.apache.spark.sql.connector.read.SupportsPushDownRequiredColumns;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
-/** Leaves out the columns that nobody asks for. */
+/** Leaves out the columns that the query does not use. */
 final class ShmringScanBuilder implements SupportsPushDownRequiredColumns {
   private final StructType schema;
   private final ReadOptions options;
@@ -30,7 +30,7 @@ final class ShmringScanBuilder implements SupportsPushDownRequiredColumns {
     Arrays.setAll(columns, i -> i);
   }
 
-  /** Whole columns only: a struct keeps all its fields, whichever Spark wants. */
+  /** Leaves out whole columns only: a struct keeps all its fields, whichever Spark wants. */
   @Override
   public void pruneColumns(StructType required) {
     Set<String> names =

@@ -32,7 +32,7 @@ public final class ShmringSource implements TableProvider, DataSourceRegister {
     return !RingNames.isGiven(options) && !options.getOrDefault(JOURNAL, "").isBlank();
   }
 
-  /** A schema is given where the rings are on the executors' hosts only. */
+  /** The user may give a schema, for rings that are only on the executors' hosts. */
   @Override
   public boolean supportsExternalMetadata() {
     return true;

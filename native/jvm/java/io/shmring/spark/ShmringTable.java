@@ -32,9 +32,9 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
   private final WriteMetrics written = new WriteMetrics();
 
   /**
-   * @param schema of the rings, as far as it is known
-   * @param given by the user, or of the rows that are to be written
-   * @param options that the table was made with; a query may give others
+   * @param schema of the rings, if it is known
+   * @param given the schema by the user, or of the rows to be written
+   * @param options of the table; a query may give others
    */
   ShmringTable(
       List<String> rings, StructType schema, StructType given, Map<String, String> options) {
@@ -92,7 +92,7 @@ final class ShmringTable implements SupportsRead, SupportsWrite, ReportsSinkMetr
     return new RingWrite(info, WriteOptions.of(with(info.options())), schema, written);
   }
 
-  /** Of the last epoch. */
+  /** The metrics of the last epoch. */
   @Override
   public Map<String, String> metrics() {
     return written.progress();

@@ -12,14 +12,14 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** How many bytes the rows of a batch of columns have, about as many as Spark's rows of them had. */
+/** The bytes of the rows of a batch of columns, about as many as Spark's own rows had. */
 public final class BatchSizes {
   private static final int CELL_BYTES = 8;
 
-  private long[] ends = new long[1]; // of each row, behind that of the one before
+  private long[] ends = new long[1]; // the end of each row
   private int rows;
 
-  /** Whether all that is in such a batch can be measured: in what is nested it cannot. */
+  /** Whether all columns of such a batch can be measured; nested ones cannot. */
   public static boolean areKnown(StructType struct) {
     for (StructField field : struct.fields()) {
       DataType type = field.dataType();
@@ -68,7 +68,7 @@ public final class BatchSizes {
         : column.getBinary(row).length;
   }
 
-  /** How many rows from there on have no more than so many bytes. */
+  /** The number of rows from there on that have no more than so many bytes. */
   public int fitting(int from, int mostRows, long mostBytes) {
     int most = Math.min(mostRows, rows - from);
     if (bytes(from, most) <= mostBytes) {

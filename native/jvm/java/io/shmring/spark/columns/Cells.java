@@ -3,20 +3,20 @@ package io.shmring.spark.columns;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** One column of a batch that is being made. A row is written once room was made for it. */
+/** One column of a batch that is being made. A row may be written after room was made for it. */
 interface Cells {
   /**
    * @param at the row's number here: one more than the last
    */
   void write(InternalRow row, int at);
 
-  /** The same column of another batch. */
+  /** Changes to the same column of another batch. */
   void copy(ColumnarBatch batch, int from, int count, int at);
 
   /** Makes room for so many rows. */
   void grow(int rows);
 
-  /** The vector gets its values; how many it has is told to it afterwards. */
+  /** Completes the vector's values; the caller sets their number afterwards. */
   void finish(int rows);
 
   void reset();

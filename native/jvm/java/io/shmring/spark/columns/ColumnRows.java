@@ -13,8 +13,8 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
- * Makes Spark's rows of columns. In a row binaries lie as texts do, and Spark's code copies a text's
- * bytes from where they are; of a binary it makes an array first, which costs as much again.
+ * Makes Spark's rows of columns. A row stores binaries as it stores texts. Spark's code copies the
+ * bytes of a text directly, but makes an array of a binary first, which costs as much again.
  */
 public final class ColumnRows {
   private final StructType types;
@@ -43,7 +43,7 @@ public final class ColumnRows {
     return field.dataType() instanceof BinaryType;
   }
 
-  /** The rows of a batch, each until the next one is asked for. */
+  /** The rows of a batch; each is valid until the next one is read. */
   public Iterator<UnsafeRow> of(ColumnarBatch batch) {
     UnsafeProjection projection = isViewed(batch) ? views : arrays;
     int rows = batch.numRows();
@@ -65,7 +65,7 @@ public final class ColumnRows {
     };
   }
 
-  /** Whether its binaries are columns that show their bytes. */
+  /** Whether its binaries are columns that give access to their bytes. */
   private boolean isViewed(ColumnarBatch batch) {
     for (int i = 0; i < types.size(); i++) {
       if (isBinary(types.apply(i)) && !(batch.column(i) instanceof FlatColumn)) {

@@ -60,7 +60,7 @@ abstract class FlatCells implements Cells {
     put(source, from, count, at, some);
   }
 
-  private void setNull(int at) {
+  final void setNull(int at) {
     long address = validity + (at >> 3);
     Platform.putByte(null, address, (byte) (Platform.getByte(null, address) & ~(1 << (at & 7))));
     nulls = true;
@@ -85,17 +85,26 @@ abstract class FlatCells implements Cells {
     }
   }
 
+  /** Where numbers are written. */
+  abstract long values();
+
+  /** A text or binary. */
+  abstract void put(Object base, long offset, int length, int at);
+
+  /** Of one that is null. */
+  abstract void skip(int at);
+
   abstract FieldVector vector();
 
   abstract void enlarge();
 
-  /** Looks where the vector's buffers are now. */
+  /** Reads the present addresses of the vector's buffers. */
   abstract void locate();
 
   abstract void put(InternalRow row, int column, int at, boolean isNull);
 
   /**
-   * @param nulls whether some may be null
+   * @param nulls whether some values may be null
    */
   abstract void put(ColumnVector source, int from, int count, int at, boolean nulls);
 
@@ -109,6 +118,19 @@ abstract class FlatCells implements Cells {
       this.vector = vector;
       this.type = vector.getMinorType();
     }
+
+    @Override
+    long values() {
+      return values;
+    }
+
+    @Override
+    void put(Object base, long offset, int length, int at) {
+      throw new UnsupportedOperationException("numbers are written by their address");
+    }
+
+    @Override
+    void skip(int at) {}
 
     @Override
     FieldVector vector() {
@@ -154,7 +176,7 @@ abstract class FlatCells implements Cells {
       }
     }
 
-    /** Spark's bulk getters give the codes of such a column, not its values. */
+    /** Spark's bulk getters return the codes of such a column, not its values. */
     private static boolean isEncoded(ColumnVector source) {
       return source instanceof WritableColumnVector writable && writable.hasDictionary();
     }
@@ -213,6 +235,22 @@ abstract class FlatCells implements Cells {
       super(column);
       this.vector = vector;
       this.text = vector.getMinorType() == MinorType.VARCHAR;
+    }
+
+    @Override
+    long values() {
+      return 0;
+    }
+
+    @Override
+    void put(Object base, long offset, int length, int at) {
+      copy(base, offset, length);
+      skip(at);
+    }
+
+    @Override
+    void skip(int at) {
+      Platform.putInt(null, offsets + 4L * (at + 1), end);
     }
 
     @Override
@@ -289,7 +327,7 @@ abstract class FlatCells implements Cells {
       }
     }
 
-    /** Values that lie one behind the other, as whoever fills such a column mostly puts them. */
+    /** Copies values that lie one behind the other, as they mostly do. */
     private int putRun(WritableColumnVector source, int from, int most, int at, boolean nulls) {
       int start = source.getArrayOffset(from);
       int length = 0;

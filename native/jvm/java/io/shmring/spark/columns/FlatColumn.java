@@ -7,10 +7,10 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * A column of numbers, times, texts or bytes, read where it lies as Spark's own off-heap columns
- * are. Arrow's accessors check each value's index and buffer anew, which for a sum takes twice as
- * long as all else; here a batch was checked once, when it was decoded. It is Arrow's column in all
- * other respects: columnar Python functions take its vector.
+ * A column of numbers, times, texts or bytes, read in place, as Spark's own off-heap columns are.
+ * Arrow's accessors check each value's index and buffer again, which for a sum takes twice as long as
+ * everything else; here a batch was checked once, when it was decoded. In all other respects it is
+ * Arrow's column: columnar Python functions take its vector.
  */
 final class FlatColumn extends ArrowColumnVector {
   private final long validity; // 0 if no value is null
@@ -26,7 +26,7 @@ final class FlatColumn extends ArrowColumnVector {
   }
 
   /**
-   * @param vector whose values were found to lie inside its buffers
+   * @param vector a vector whose values were checked to lie inside its buffers
    */
   static ArrowColumnVector of(FieldVector vector) {
     return FlatTypes.has(vector) ? new FlatColumn(vector) : new ArrowColumnVector(vector);
@@ -88,12 +88,12 @@ final class FlatColumn extends ArrowColumnVector {
     return bytes;
   }
 
-  /** Where the values begin. */
+  /** The address of the values. */
   long values() {
     return values;
   }
 
-  /** Of a text or binary, from there; one behind the last row, too. */
+  /** The offset of a text or binary from there; also for the place behind the last row. */
   int offset(int row) {
     return Platform.getInt(null, offsets + (long) row * Integer.BYTES);
   }

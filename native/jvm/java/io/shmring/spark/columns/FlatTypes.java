@@ -4,7 +4,7 @@ import org.apache.arrow.vector.FieldVector;
 
 /**
  * The types whose values are read ({@link FlatColumn}) and written ({@link FlatCells}) by their
- * addresses. Spark's own classes see to all others.
+ * addresses. Spark's own classes read and write all others.
  */
 final class FlatTypes {
   private FlatTypes() {}

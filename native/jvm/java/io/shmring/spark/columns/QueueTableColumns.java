@@ -13,14 +13,14 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 final class QueueTableColumns implements RingColumns {
   private static final int ROWS = 4096;
 
-  /** The slot and the references of a message that is in no ring any more. */
+  /** The slot and the references of a message that is no longer in a ring. */
   static final long[] NOWHERE = {-1, 0};
 
   private final LongFunction<long[]> slots;
   private final StructField[] fields;
 
   /**
-   * @param slots the slot number of a message, and how many branches still have to release it
+   * @param slots returns a message's slot number, and the number of branches that have to release it
    */
   QueueTableColumns(LongFunction<long[]> slots, int[] columns) {
     this.slots = slots;
@@ -45,7 +45,7 @@ final class QueueTableColumns implements RingColumns {
     return new ColumnarBatch(vectors, messages.size());
   }
 
-  /** Messages are copied anyway: their bytes do not lie as Spark's columns do. */
+  /** Copies messages in any case: Spark's columns have another layout. */
   @Override
   public ColumnarBatch map(List<Message> messages, Runnable whenUnused) {
     ColumnarBatch batch = copy(messages);

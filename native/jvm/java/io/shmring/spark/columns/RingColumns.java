@@ -15,16 +15,16 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** Makes columns of messages. */
 public interface RingColumns {
-  /** How many messages make one batch of columns. */
+  /** The number of messages in one batch of columns. */
   int messagesPerBatch();
 
   /** Copies the messages out. */
   ColumnarBatch copy(List<Message> messages);
 
   /**
-   * Leaves the messages where they are, where that can be.
+   * Reads the messages in place, if that is possible.
    *
-   * @param whenUnused runs once nobody looks at them any more
+   * @param whenUnused runs when no column uses them any more
    */
   ColumnarBatch map(List<Message> messages, Runnable whenUnused);
 
@@ -37,9 +37,9 @@ public interface RingColumns {
   }
 
   /**
-   * Of messages that are in no ring any more.
+   * For messages that are no longer in a ring.
    *
-   * @param label says whose they are
+   * @param label names their source in errors
    */
   static RingColumns of(
       String label, Optional<RingSchema> stored, StructType schema, int[] columns) {

@@ -12,7 +12,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.ArrowUtils;
 
-/** What a ring looks like to Spark: its Arrow schema, or the queue table for a ring of bytes. */
+/** The columns of a ring for Spark: its Arrow schema, or the queue table for a ring of bytes. */
 public final class RingTypes {
   static final String SLOT = "slot";
   static final String MESSAGE_ID = "message_id";
@@ -53,7 +53,7 @@ public final class RingTypes {
   }
 
   /**
-   * @param label says whose schema it is
+   * @param label names the ring in errors
    */
   public static StructType of(String label, Optional<RingSchema> schema) {
     if (schema.isEmpty()) {

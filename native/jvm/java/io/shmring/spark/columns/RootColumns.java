@@ -11,16 +11,16 @@ public final class RootColumns {
   private RootColumns() {}
 
   /**
-   * @param root whose values were found to lie inside its buffers, as a decoder's are
+   * @param root vectors whose values were checked to lie inside their buffers, as a decoder does
    */
   public static ColumnarBatch of(VectorSchemaRoot root) {
     return of(root, IntStream.range(0, root.getFieldVectors().size()).toArray());
   }
 
   /**
-   * Some of its columns.
+   * Returns some of its columns.
    *
-   * @param places of them, in their order
+   * @param places of these columns, in their order
    */
   public static ColumnarBatch of(VectorSchemaRoot root, int[] places) {
     ColumnVector[] vectors =

@@ -11,7 +11,7 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /** Puts rows, or columns of other batches, into vectors. */
 public final class RootWriter {
   private static final int FIRST_ROWS = 1024;
-  /** Of a batch: the next power of two is no int. */
+  /** The most rows of a batch: the next power of two is not an int. */
   public static final int MOST_ROWS = 1 << 30;
 
 
@@ -31,9 +31,18 @@ public final class RootWriter {
     }
   }
 
-  /** How many there are. */
+  /** The number of rows. */
   public int rows() {
     return rows;
+  }
+
+  Cells cells(int column) {
+    return columns[column];
+  }
+
+  /** One more, whose cells are written. */
+  void added() {
+    rows++;
   }
 
   public void write(InternalRow row) {
@@ -44,7 +53,7 @@ public final class RootWriter {
     rows++;
   }
 
-  /** Some rows of a batch that has these columns. */
+  /** Writes some rows of a batch that has these columns. */
   public void copy(ColumnarBatch batch, int from, int count) {
     makeRoom(count);
     for (int i = 0; i < columns.length; i++) {
@@ -53,7 +62,8 @@ public final class RootWriter {
     rows += count;
   }
 
-  private void makeRoom(int count) {
+  /** Whether the cells lie elsewhere now. */
+  boolean makeRoom(int count) {
     if (count > capacity - rows) {
       if (count > MOST_ROWS - rows) {
         throw new RingException(
@@ -68,10 +78,12 @@ public final class RootWriter {
       for (Cells column : columns) {
         column.grow(capacity);
       }
+      return true;
     }
+    return false;
   }
 
-  /** Makes a batch of what was written. */
+  /** Makes a batch of the rows that were written. */
   public void finish() {
     for (Cells column : columns) {
       column.finish(rows);

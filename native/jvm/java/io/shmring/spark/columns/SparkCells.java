@@ -6,7 +6,7 @@ import org.apache.spark.sql.execution.arrow.ArrowFieldWriter;
 import org.apache.spark.sql.execution.arrow.ArrowWriter$;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Spark's own writer: for every type, value by value through Arrow's checks. */
+/** Spark's own writer, for every type: it writes value by value with Arrow's checks. */
 final class SparkCells implements Cells {
   private final ArrowFieldWriter writer;
   private final int column;
@@ -33,7 +33,7 @@ final class SparkCells implements Cells {
   }
 
   @Override
-  public void grow(int rows) {} // it sees to that
+  public void grow(int rows) {} // Spark's writer makes room itself
 
   @Override
   public void finish(int rows) {

@@ -24,8 +24,8 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * Spark's types as the Arrow types that Spark itself gives to Python functions. Spark's own method
- * for it has another signature in each version.
+ * Spark's types as the Arrow types that Spark itself passes to Python functions. Spark's own method for
+ * this has another signature in each version.
  *
  * @param timeZone of timestamps
  * @param large whether texts and binaries have 64-bit offsets
@@ -33,7 +33,7 @@ import org.apache.spark.sql.types.StructType;
 public record SparkTypes(String timeZone, boolean large) implements Serializable {
   private static final int DECIMAL_BITS = 128;
 
-  /** Whether there is an Arrow type for each; two fields of one name Spark refuses. */
+  /** Whether there is an Arrow type for each field; Spark refuses two fields of one name. */
   public static boolean areSupported(StructType struct) {
     Set<String> names = new HashSet<>();
     for (StructField field : struct.fields()) {
@@ -57,7 +57,7 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
     return type instanceof DecimalType || type instanceof DayTimeIntervalType || isAtomic(type);
   }
 
-  /** Equal to one of these: what is only derived from it, a text with a collation say, is not. */
+  /** Whether it equals one of these; a derived type, such as a text with a collation, does not. */
   private static boolean isAtomic(DataType type) {
     return Set.of(
             DataTypes.BooleanType,
@@ -127,8 +127,8 @@ public record SparkTypes(String timeZone, boolean large) implements Serializable
   }
 
   /**
-   * Of one that has no parts. A text's own name may tell its collation, also where that is the
-   * usual one: Spark Connect calls texts so since 4.2.
+   * The Arrow type of a type without parts. The name of a text may contain its collation, even the
+   * default one: Spark Connect names texts in this way since 4.2.
    */
   public static String nameOf(DataType type) {
     return type instanceof StringType ? DataTypes.StringType.typeName() : type.typeName();

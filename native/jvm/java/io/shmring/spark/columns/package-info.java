@@ -1,5 +1,5 @@
 /**
- * Messages as Spark's columns, Spark's rows as Arrow's vectors, and which type of Spark stands for
- * which of a ring. A type that is read and written by its address is named in one place here.
+ * Messages as Spark's columns, Spark's rows as Arrow's vectors, and the types of Spark for those of a
+ * ring. One class lists the types that are read and written by address.
  */
 package io.shmring.spark.columns;

@@ -6,7 +6,7 @@ import java.util.OptionalLong;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** Times as they stand in options: a number of seconds, or as Spark writes them. */
+/** Times in options: a number of seconds, or Spark's notation. */
 final class Durations {
   private static final String NUMBER = "\\d{1,15}(?:\\.\\d{0,9})?";
   private static final Pattern SECONDS = Pattern.compile(NUMBER);

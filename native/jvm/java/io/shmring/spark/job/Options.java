@@ -4,13 +4,13 @@ import java.util.List;
 import java.util.Locale;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
-/** Parses options; what does not parse is named with its value. */
+/** Parses options; errors name the option and its value. */
 public record Options(CaseInsensitiveStringMap given) {
   public String text(String name) {
     return given.getOrDefault(name, "").strip();
   }
 
-  /** One of these; the first of them where the option is not given. */
+  /** One of these values; the first one if the option is not given. */
   public String choice(String name, List<String> choices) {
     String text = given.getOrDefault(name, choices.get(0)).strip().toLowerCase(Locale.ROOT);
     if (!choices.contains(text)) {

@@ -3,7 +3,7 @@ package io.shmring.spark.job;
 import org.apache.spark.sql.connector.metric.CustomSumMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
-/** A number for Spark's UI, summed up over the tasks. Spark makes each kind by its class's name. */
+/** A number for Spark's UI, summed up over the tasks. Spark creates each kind by the name of its class. */
 public abstract class RingMetric extends CustomSumMetric {
   private final String name;
   private final String description;
@@ -23,6 +23,6 @@ public abstract class RingMetric extends CustomSumMetric {
     return description;
   }
 
-  /** What a task adds to the metric of this name. */
+  /** A task's part of the metric of this name. */
   public record Value(String name, long value) implements CustomTaskMetric {}
 }

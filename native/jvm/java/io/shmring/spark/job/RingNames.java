@@ -38,7 +38,7 @@ public final class RingNames {
     }
     return options.getOrDefault("hosts", "").isBlank()
         ? distinct(names, RingNames::identity)
-        : distinct(names, Ring::path); // what lies here tells nothing of the other hosts
+        : distinct(names, Ring::path); // the files of this host say nothing about other hosts
   }
 
   private static List<String> distinct(List<String> names, Function<String, Object> identity) {
@@ -47,8 +47,8 @@ public final class RingNames {
   }
 
   /**
-   * What a ring is equal by, however it is written: its UUID where the driver can look at it, or else
-   * the place where it would lie.
+   * The identity of a ring, however its name is written: its UUID if the driver can read it, or else
+   * the path that it would have.
    */
   public static Object identity(String name) {
     try (Ring ring = Ring.attachReadOnly(name)) {
@@ -63,7 +63,7 @@ public final class RingNames {
     return !given(options).isBlank();
   }
 
-  /** The option, or else what load() or save() was given. A table in a catalog has a path too. */
+  /** The option, or else the argument of load() or save(). A table in a catalog has a path too. */
   private static String given(CaseInsensitiveStringMap options) {
     String ring = options.getOrDefault("ring", "");
     String path = options.getOrDefault("path", "");
@@ -82,7 +82,7 @@ public final class RingNames {
     return name.startsWith("file:") ? URI.create(name).getPath() : name;
   }
 
-  /** Spark makes JSON of several arguments of load(). */
+  /** Spark passes several arguments of load() as JSON. */
   private static String[] parsed(String paths) {
     try {
       return new ObjectMapper().readValue(paths, String[].class);
@@ -114,7 +114,7 @@ public final class RingNames {
     return names;
   }
 
-  /** Whether a ring's file is on this host; what is wrong with it shows when it is attached. */
+  /** Whether a ring's file is on this host; attaching reports other errors. */
   public static boolean isHere(String name) {
     return Files.exists(Ring.path(name));
   }

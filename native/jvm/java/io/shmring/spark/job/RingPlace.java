@@ -9,13 +9,13 @@ import java.util.UUID;
 import java.util.function.Function;
 
 /**
- * Which ring a task is to attach to: other hosts may have another one of the same name.
+ * The ring to which a task attaches: other hosts may have another ring of the same name.
  *
  * @param uuid of the ring, or {@link #UNSEEN}
  * @param host that has it
  */
 public record RingPlace(String ring, UUID uuid, String host) implements Serializable {
-  /** Of a ring of another host, which the driver cannot look at. */
+  /** Stands for the uuid of a ring on another host, which the driver cannot read. */
   static final UUID UNSEEN = new UUID(0, 0);
 
   public static final long WAIT_MILLIS = 30_000;
@@ -28,17 +28,17 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
     return new RingPlace(ring, UNSEEN, host);
   }
 
-  /** What a ring of this host is equal by, however it and its host are written. */
+  /** The identity of a ring of this host, however its name and host are written. */
   public static Object identity(String host, String ring) {
     return host.equals(thisHost())
         ? RingNames.identity(ring)
-        : List.of(host, Ring.path(ring)); // the driver cannot look at it
+        : List.of(host, Ring.path(ring)); // the driver cannot read it
   }
 
   /**
    * Attaches in a task.
    *
-   * @param waitMillis for an executor on the ring's host, where this one is on another
+   * @param waitMillis time to wait for an executor on the ring's host, if this task is on another one
    */
   public Ring attach(long waitMillis) {
     return attach(
@@ -48,7 +48,7 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
             + " .option(\"hostWait\", \"2 minutes\")");
   }
 
-  /** Attaches in a task of a write, to look on. */
+  /** Attaches in a task of a write, only to observe. */
   public Ring attachReadOnly(long waitMillis) {
     return attach(
         Ring::attachReadOnly,

@@ -5,21 +5,21 @@ import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
 
-/** Where a task runs, and what it does where what it is to read is on another host. */
+/** The host of a task, and what a task does if its ring or journal is on another host. */
 public final class TaskHost {
   private static final long TRY_MILLIS = 3_000;
 
   private TaskHost() {}
 
-  /** This host, as Spark's scheduler calls it. */
+  /** This host's name for Spark's scheduler. */
   public static String name() {
     return SparkEnv.get().blockManager().blockManagerId().host();
   }
 
   /**
-   * Spark gives a task to any host as soon as none of the preferred one's executors is left, so that
-   * four attempts would be over before an executor is back. One that is given back does not count
-   * as a failure: nor does it hide the one that another attempt has failed with.
+   * Gives a task on the wrong host back. Spark gives a task to any host as soon as the preferred host
+   * has no executor left, so four attempts would fail before an executor is back. A task that is given
+   * back does not count as a failure, and does not hide the failure of another attempt.
    *
    * @param what is on that host, such as: ring "orders"
    * @param advice gets the host's name

@@ -13,11 +13,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * What one attempt of a read has at a time, so that two do not share the branch's messages and each
- * miss the other's: a speculative one, or one that was started while a lost one still runs.
+ * A lock that one attempt of a read has at a time. Without it, two attempts (a speculative one, or one
+ * that was started while a lost one still runs) would share the branch's messages, and each would miss
+ * those of the other.
  *
- * <p>It is the only consumer's place in a branch that nobody reads. The ring gives it to one attempt,
- * in whichever process, and takes it back when that process dies.
+ * <p>The lock is the only consumer's place in a branch that nobody reads. The ring gives it to one
+ * attempt of any process, and takes it back when that process dies.
  */
 final class AttemptParticipant {
   private static final Logger LOG = LoggerFactory.getLogger(AttemptParticipant.class);
@@ -39,10 +40,10 @@ final class AttemptParticipant {
   }
 
   /**
-   * Waits for the end of another attempt as long as that one lives: Spark ends the wait when the
-   * other one has succeeded. If it has failed, its messages are there again.
+   * Waits until another attempt ends, as long as it lives: Spark ends the wait when the other attempt
+   * has succeeded. If it has failed, its messages are there again.
    *
-   * @throws IllegalStateException if what this attempt would read is not all of it any more
+   * @throws IllegalStateException if some of this attempt's messages were released before
    */
   Consumer take() {
     Consumer participant = join();
@@ -79,7 +80,7 @@ final class AttemptParticipant {
     }
   }
 
-  /** What an attempt before this one has released cannot be taken back. */
+  /** Fails if an earlier attempt has released messages: they cannot be read again. */
   private boolean isIncomplete() {
     if (partition.launch() == 1) {
       return false;
@@ -90,14 +91,14 @@ final class AttemptParticipant {
     return isRunAgain() || !options.releaseAtEnd();
   }
 
-  /** Another attempt has succeeded: Spark is about to end this one, and should not count it. */
+  /** Ends this attempt after another one has succeeded: Spark is about to end it, without counting it. */
   private void awaitKill() {
     if (waited || (task.attemptNumber() > 0 && !isRunAgain())) {
       TaskWait.sleep(task, UNTIL_SPARK_KILLS);
     }
   }
 
-  /** Whether another stage has had this task before, of this plan or of another one. */
+  /** Whether another stage, of this plan or of another one, has run this task before. */
   private boolean isRunAgain() {
     return partition.launch() > task.attemptNumber() + 1;
   }

@@ -1,6 +1,6 @@
 package io.shmring.spark.read;
 
-/** When to do something costly during a wait: each time after twice as long as the time before. */
+/** When to do something costly during a wait: each pause is twice as long as the one before. */
 final class Backoff {
   private long next;
 
@@ -8,7 +8,7 @@ final class Backoff {
     this.next = firstMillis;
   }
 
-  /** Whether it is time for it again, after so long a wait. */
+  /** Whether it is time again, after a wait of this length. */
   boolean isDue(long waitedMillis) {
     if (waitedMillis < next) {
       return false;

@@ -16,10 +16,10 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.util.TaskCompletionListener;
 
 /**
- * Takes messages from a branch until it is empty, or the end marker comes.
+ * Takes messages from a branch until it is empty, or until the end marker.
  *
- * <p>What is taken from a branch that others know is released when the task has succeeded, if the
- * options want that: a task that fails hands it back, and its next attempt reads all of it again.
+ * <p>Messages of a named branch are released when the task has succeeded, if the options want that: a
+ * task that fails hands them back, and its next attempt reads all of them again.
  */
 final class BatchReader extends RingReader<ColumnarBatch> {
   private static final long SLICE_MILLIS = 100;
@@ -28,7 +28,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
   private final ReadOptions options;
   private final TaskContext task = TaskContext.get();
   private final Consumer consumer;
-  private Consumer participant; // of a branch that others know, see AttemptParticipant
+  private Consumer participant; // of a named branch, see AttemptParticipant
   private final AtomicInteger mapped = new AtomicInteger(); // leases that vectors lie over
   private final boolean untilSuccess; // leases are kept until the task has succeeded
   private final long end;
@@ -64,7 +64,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     participant = new AttemptParticipant(ring.ring(), partition, options, task).take();
     try {
       Consumer joined = ring.ring().consumer(options.branch(), branch, who);
-      if (partition.ends() >= 0) { // one that another consumer has come to since is this read's, too
+      if (partition.ends() >= 0) { // an end that another consumer has reached since is this read's, too
         Internals.hearEnds(joined, partition.ends());
       }
       return joined;
@@ -104,7 +104,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  /** Does not refer to the reader, whose batch would then be in use for ever. */
+  /** Must not refer to the reader: its batch would then be in use for ever. */
   private static Runnable whenUnused(Lease lease, AtomicInteger mapped, boolean untilSuccess) {
     return () -> {
       mapped.decrementAndGet();
@@ -118,7 +118,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  /** The next messages; empty if there are none and this read does not wait for more. */
+  /** Returns the next messages; empty if there are none and this read does not wait for more. */
   private Optional<Lease> take() throws IOException {
     long waited = 0;
     Backoff collections = new Backoff(SLICE_MILLIS);
@@ -130,7 +130,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
         Optional<Lease> lease;
         try {
           lease = consumer.poll(count, Long.MAX_VALUE, Duration.ofMillis(Math.max(left, 0)));
-        } catch (EndOfStreamException ended) { // another consumer has come to the marker
+        } catch (EndOfStreamException ended) { // another consumer has reached the marker
           if (options.untilEnd()) {
             return Optional.empty();
           }
@@ -142,7 +142,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
         ring.metrics().waited();
         waited += SLICE_MILLIS;
         if (mapped.get() > 0 && collections.isDue(waited)) {
-          System.gc(); // the producers may wait for what nobody looks at any more
+          System.gc(); // the producers may wait for batches that are garbage already
         }
         checkConnectTimeout(waited);
       }
@@ -164,7 +164,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
     }
   }
 
-  /** Spark closes readers of failed tasks too; only the end of the task tells which it was. */
+  /** Spark closes readers of failed tasks too; only the end of the task shows whether it failed. */
   @Override
   public void close() {
     finished = true;
@@ -177,7 +177,7 @@ final class BatchReader extends RingReader<ColumnarBatch> {
       consumer.close();
     }
     if (participant != null) {
-      participant.close(); // last: who gets it looks at what was released
+      participant.close(); // last: the next attempt checks what was released
     }
     ring.close();
   }

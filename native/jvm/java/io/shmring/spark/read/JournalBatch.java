@@ -16,7 +16,7 @@ import org.apache.spark.sql.types.StructType;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** A read of a journal: a task per segment. */
+/** A read of a journal: one task for each segment. */
 public final class JournalBatch implements Batch {
   private static final Logger LOG = LoggerFactory.getLogger(JournalBatch.class);
 
@@ -26,7 +26,7 @@ public final class JournalBatch implements Batch {
     this.plan = plan;
   }
 
-  /** What a journal looks like to Spark, by its newest segment. */
+  /** The columns of a journal, by its newest segment. */
   public static StructType schema(String directory) {
     String label = String.format("journal \"%s\"", directory);
     try {
@@ -65,8 +65,8 @@ public final class JournalBatch implements Batch {
     if (oldest.orElse(0) > first) {
       String loss =
           String.format(
-              "journal \"%s\" begins at sequence %d: what lay before, from %d on, was not journalled"
-                  + " or has been forgotten",
+              "journal \"%s\" begins at sequence %d: the messages before it, from %d on, were not journalled"
+                  + " or have been forgotten",
               directory, oldest.getAsLong(), first);
       if (plan.options().failOnDataLoss()) {
         throw new RingException(

@@ -84,7 +84,7 @@ final class JournalReader implements PartitionReader<ColumnarBatch> {
     isEnded = true;
   }
 
-  /** The messages up to what is lost, where the options allow that. */
+  /** Returns the messages before a loss, if the options allow losses. */
   private final class Kept implements Iterator<Message> {
     @Override
     public boolean hasNext() {

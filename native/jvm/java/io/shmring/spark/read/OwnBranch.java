@@ -6,14 +6,14 @@ import io.shmring.Consumer;
 import io.shmring.Ring;
 import java.util.UUID;
 
-/** A branch that one reader makes for itself, that nobody else joins, and that goes with it. */
+/** A branch that one reader makes for itself; it is dropped with the reader, and nobody else joins it. */
 public final class OwnBranch implements AutoCloseable {
   private final String name = "spark-" + UUID.randomUUID();
   private final Ring ring;
   private final Consumer consumer;
 
   /**
-   * @param start holds what comes from there on, or what of that has not been overwritten
+   * @param start the branch holds messages from there on, except those that are overwritten already
    */
   public OwnBranch(Ring ring, BranchOptions start, String who) {
     this.ring = ring;

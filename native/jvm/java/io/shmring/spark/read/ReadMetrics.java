@@ -9,7 +9,7 @@ import java.util.List;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
-/** What a task has read so far, for Spark's UI. */
+/** Counters of a task's reads, for Spark's UI. */
 public final class ReadMetrics {
   private static final String MESSAGES = "ringMessages";
   private static final String BYTES = "ringBytes";

@@ -13,15 +13,15 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * The options of a read, checked.
  *
- * @param rings names or paths; none where a journal is read alone
+ * @param rings names or paths; none if only a journal is read
  * @param journal the directory of the ring's journal; empty if none is read
- * @param hosts each of which has these rings; empty: the driver's
+ * @param hosts each of these hosts has the rings; empty: the driver's host has them
  * @param hostWaitMillis how long tasks on other hosts wait for an executor on the right one
- * @param branch to join; empty for one that nobody else sees
- * @param start where a branch begins that is not there yet: latest, earliest or a sequence
- * @param maxMessages a task stops behind so many
+ * @param branch to join; empty for a branch of the reader's own
+ * @param start where a new branch begins: latest, earliest or a sequence
+ * @param maxMessages a task stops after so many
  * @param timeoutMillis how long a task waits for a message
- * @param untilEnd a task reads up to the end marker; otherwise what is there when it begins
+ * @param untilEnd a task reads up to the end marker; otherwise the messages that are there when it begins
  * @param zeroCopy columns lie in the ring instead of being copied out
  * @param releaseAtEnd messages are released when their task has succeeded; otherwise once read
  * @param maxMessagesPerTrigger of a stream
@@ -42,7 +42,7 @@ public record ReadOptions(
     long maxMessagesPerTrigger,
     boolean failOnDataLoss)
     implements Serializable {
-  /** What a read of a journal alone cannot obey. */
+  /** Refuses options that a read of a journal alone cannot have. */
   private static final List<String> OF_RINGS =
       List.of("branch", "until", "maxMessages", "timeout", "release");
 
@@ -72,7 +72,7 @@ public record ReadOptions(
         options.flag("failOnDataLoss", true));
   }
 
-  /** What is read, in words. */
+  /** A text that names what is read. */
   public String label() {
     return rings.isEmpty() ? "journal " + journal : String.join(", ", rings);
   }
@@ -85,7 +85,7 @@ public record ReadOptions(
     };
   }
 
-  /** What these rings of the name are equal by, one on each host. */
+  /** The identity of these rings, for comparing reads: rings of the same name, one on each host. */
   public List<Object> identities(String ring) {
     return hosts.isEmpty()
         ? List.of(RingNames.identity(ring))

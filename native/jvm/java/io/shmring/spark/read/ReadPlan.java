@@ -6,10 +6,10 @@ import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * What is read, as the driver plans it and every task gets it.
+ * The plan of a read, which the driver makes and every task gets.
  *
  * @param schema of the rings
- * @param columns numbers of the wanted ones, in the schema's order
+ * @param columns numbers of the wanted columns, in the schema's order
  */
 public record ReadPlan(StructType schema, int[] columns, ReadOptions options)
     implements Serializable {

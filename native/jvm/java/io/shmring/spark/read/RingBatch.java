@@ -13,7 +13,7 @@ import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 
-/** A batch read: a task per ring and host. */
+/** A batch read: one task for each ring and host. */
 public final class RingBatch implements Batch {
   private final ReadPlan plan;
   private final ReadOptions options;

@@ -7,9 +7,9 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 /**
  * One ring on one host, as one attempt of its task gets it.
  *
- * @param read names this read of this ring among all others
- * @param released how far the branch had released when the read was planned; -1 if that is unknown
- * @param ends of the stream that the branch had come to then; -1 if that is unknown
+ * @param read identifies this read of this ring
+ * @param released the branch's released position when the read was planned; -1 if it is unknown
+ * @param ends number of ends that the branch had reached then; -1 if it is unknown
  * @param launch 1 for the first attempt, whichever stage runs it
  */
 record RingPartition(RingPlace place, String read, long released, long ends, int launch)

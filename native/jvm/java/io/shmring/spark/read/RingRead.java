@@ -4,13 +4,12 @@ import io.shmring.spark.job.RingPlace;
 import java.util.UUID;
 
 /**
- * The one read of a ring that a DataFrame has, whichever of its plans it is for: what the tasks of
- * one plan have released, those of another cannot read.
+ * A DataFrame's read of a ring, which all of its plans share: if tasks of one plan have released
+ * messages, tasks of another plan cannot read them.
  *
- * <p>It counts how often a task was sent to an executor. The attempt number that a task knows begins
- * anew with each stage, and Spark runs a stage again under a new number when an executor dies that
- * kept its output, or to draw a sample. So a task cannot tell by itself that its messages were read
- * and released before.
+ * <p>It counts how often a task was sent to an executor. A task's own attempt number begins again with
+ * each stage, and Spark runs a stage again, with a new number, if an executor with its output dies, or
+ * to draw a sample. So a task alone cannot know that its messages were read and released before.
  */
 final class RingRead {
   private final String id = UUID.randomUUID().toString();
@@ -18,7 +17,7 @@ final class RingRead {
   private long ends = -1;
   private int launches;
 
-  /** Remembers where the branch stood when the plan was made that is run first. */
+  /** Records the branch's position when the first plan that runs was made. */
   synchronized void plan(long released, long ends) {
     if (launches == 0) {
       this.released = released;

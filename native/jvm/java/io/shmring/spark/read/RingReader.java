@@ -4,7 +4,7 @@ import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 import org.apache.spark.sql.connector.read.PartitionReader;
 
 /**
- * A task's reader of a ring: what next() has found, and what was counted.
+ * A task's reader of a ring: the result of next(), and the counters.
  *
  * @param <T> columns of several messages, or one row
  */

@@ -6,7 +6,7 @@ import java.util.concurrent.ConcurrentHashMap;
 
 /** The reads of a DataFrame, which all of its plans share. */
 public final class RingReads {
-  /** What a user can do whose DataFrame cannot be read twice. */
+  /** Advice for users whose DataFrame cannot be read twice. */
   public static final String WAYS_OUT =
       "Use .cache() or .localCheckpoint() before a DataFrame is used more than once, load another"
           + " one for the messages that have come since, or give each use a branch of its own";

@@ -7,7 +7,7 @@ import io.shmring.spark.job.RingPlace;
 import java.util.Iterator;
 import java.util.List;
 
-/** A ring as a task reads it: attached to, seen as columns, and counted what was read. */
+/** A ring of a task that reads it: it attaches, reads columns and counts. */
 public final class TaskRing implements AutoCloseable {
   private final ReadMetrics metrics = new ReadMetrics();
   private final Ring ring;
@@ -35,7 +35,7 @@ public final class TaskRing implements AutoCloseable {
     return metrics;
   }
 
-  /** The messages of the next batch; end markers are stepped over. */
+  /** Returns the messages of the next batch, without end markers. */
   public List<Message> next(Iterator<Message> messages) {
     return metrics.take(messages, columns.messagesPerBatch());
   }

@@ -1,5 +1,5 @@
 /**
- * Batch reads, which take messages from a branch, and what streaming reads have in common with them:
- * the options, the factory of readers, the ring as a task reads it, the metrics.
+ * Batch reads, which take messages from a branch, and the parts that streaming reads share with them:
+ * the options, the factory of readers, a task's ring, the metrics.
  */
 package io.shmring.spark.read;

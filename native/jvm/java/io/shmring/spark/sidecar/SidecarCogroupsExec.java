@@ -1,8 +1,15 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.CogroupInput;
+import io.shmring.spark.request.CogroupSide;
+import io.shmring.spark.request.CogroupSignature;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.SidecarTask;
+import io.shmring.spark.request.Signature;
 import java.io.Serializable;
 import java.util.List;
+import java.util.Optional;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -12,12 +19,13 @@ import org.apache.spark.sql.catalyst.plans.physical.Distribution;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.python.FlatMapCoGroupsInArrowExec;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.Iterator;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
+import scala.reflect.ClassTag;
 import scala.runtime.AbstractFunction2;
 
 /** applyInArrow or applyInPandas of cogroups, by a sidecar. */
@@ -42,9 +50,10 @@ public final class SidecarCogroupsExec extends SidecarNode {
       Seq<Attribute> rightKeys,
       PythonUDF function,
       Seq<Attribute> output,
+      boolean givesColumns,
       SparkPlan left,
       SparkPlan right) {
-    super(call);
+    super(call, givesColumns);
     this.method = method;
     this.leftKeys = leftKeys;
     this.rightKeys = rightKeys;
@@ -69,29 +78,34 @@ public final class SidecarCogroupsExec extends SidecarNode {
   }
 
   @Override
-  public RDD<InternalRow> doExecute() {
+  <R> RDD<R> execute(SidecarTask.Output<R> output) {
     CogroupSide leftSide = leftSide();
     CogroupSide rightSide = rightSide();
-    Together task = new Together(task((rows, passage) -> new CogroupInput(rows, leftSide, rightSide)));
-    ClassTag<InternalRow> rows = ClassTag$.MODULE$.apply(InternalRow.class);
-    return left.execute().zipPartitions(right.execute(), task, rows, rows);
+    Together<R> task =
+        new Together<>(
+            task((rows, passage) -> new CogroupInput(rows, leftSide, rightSide), output));
+    return left.execute()
+        .zipPartitions(
+            right.execute(),
+            task,
+            ClassTag$.MODULE$.apply(InternalRow.class),
+            ClassTag$.MODULE$.apply(givesColumns ? ColumnarBatch.class : InternalRow.class));
   }
 
   /** Gives a task both children's partitions. */
-  private static final class Together
-      extends AbstractFunction2<
-          Iterator<InternalRow>, Iterator<InternalRow>, Iterator<InternalRow>>
+  private static final class Together<R>
+      extends AbstractFunction2<Iterator<InternalRow>, Iterator<InternalRow>, Iterator<R>>
       implements Serializable {
     private static final long serialVersionUID = 1L;
 
-    private final SidecarTask<Iterator<InternalRow>> task;
+    private final SidecarTask<Iterator<InternalRow>, R> task;
 
-    Together(SidecarTask<Iterator<InternalRow>> task) {
+    Together(SidecarTask<Iterator<InternalRow>, R> task) {
       this.task = task;
     }
 
     @Override
-    public Iterator<InternalRow> apply(Iterator<InternalRow> left, Iterator<InternalRow> right) {
+    public Iterator<R> apply(Iterator<InternalRow> left, Iterator<InternalRow> right) {
       return task.apply(CollectionConverters.asScala(List.of(left, right).iterator()));
     }
   }
@@ -135,8 +149,16 @@ public final class SidecarCogroupsExec extends SidecarNode {
         rightKeys,
         function,
         output,
+        givesColumns,
         children.apply(0),
         children.apply(1));
+  }
+
+  @Override
+  Optional<SparkPlan> givingColumns() {
+    return Optional.of(
+        new SidecarCogroupsExec(
+            call, method, leftKeys, rightKeys, function, output, true, left, right));
   }
 
   @Override
@@ -147,6 +169,6 @@ public final class SidecarCogroupsExec extends SidecarNode {
 
   @Override
   List<Object> elements() {
-    return List.of(call, method, leftKeys, rightKeys, function, output, left, right);
+    return List.of(call, method, leftKeys, rightKeys, function, output, givesColumns, left, right);
   }
 }

@@ -1,7 +1,11 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.MapSignature;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.Signature;
 import java.util.List;
+import java.util.Optional;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.execution.SparkPlan;
 import scala.collection.Iterator;
@@ -25,8 +29,9 @@ public final class SidecarExec extends SidecarUnaryNode {
       String method,
       Seq<Attribute> output,
       boolean isBarrier,
+      boolean givesColumns,
       SparkPlan child) {
-    super(call, child);
+    super(call, givesColumns, child);
     this.method = method;
     this.output = output;
     this.isBarrier = isBarrier;
@@ -48,13 +53,23 @@ public final class SidecarExec extends SidecarUnaryNode {
   }
 
   @Override
+  boolean sendsAllRows() {
+    return true;
+  }
+
+  @Override
   boolean isBarrier() {
     return isBarrier;
   }
 
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return new SidecarExec(call, method, output, isBarrier, children.head());
+    return new SidecarExec(call, method, output, isBarrier, givesColumns, children.head());
+  }
+
+  @Override
+  Optional<SparkPlan> givingColumns() {
+    return Optional.of(new SidecarExec(call, method, output, isBarrier, true, child()));
   }
 
   @Override
@@ -64,6 +79,6 @@ public final class SidecarExec extends SidecarUnaryNode {
 
   @Override
   List<Object> elements() {
-    return List.of(call, method, output, isBarrier, child());
+    return List.of(call, method, output, isBarrier, givesColumns, child());
   }
 }

@@ -1,7 +1,15 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.CogroupSide;
+import io.shmring.spark.request.GroupInput;
+import io.shmring.spark.request.GroupSignature;
+import io.shmring.spark.request.Input;
+import io.shmring.spark.request.MapSignature;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.Signature;
 import java.util.List;
+import java.util.Optional;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -36,8 +44,9 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
       Seq<Attribute> keys,
       PythonUDF function,
       Seq<Attribute> output,
+      boolean givesColumns,
       SparkPlan child) {
-    super(call, child);
+    super(call, givesColumns, child);
     this.method = method;
     this.keys = keys;
     this.function = function;
@@ -89,7 +98,14 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
 
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return new SidecarGroupsExec(call, method, keys, function, output, children.head());
+    return new SidecarGroupsExec(
+        call, method, keys, function, output, givesColumns, children.head());
+  }
+
+  @Override
+  Optional<SparkPlan> givingColumns() {
+    return Optional.of(
+        new SidecarGroupsExec(call, method, keys, function, output, true, child()));
   }
 
   @Override
@@ -99,6 +115,6 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
 
   @Override
   List<Object> elements() {
-    return List.of(call, method, keys, function, output, child());
+    return List.of(call, method, keys, function, output, givesColumns, child());
   }
 }

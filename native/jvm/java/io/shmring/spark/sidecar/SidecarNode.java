@@ -1,14 +1,24 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Assigned;
+import io.shmring.spark.request.Input;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.SidecarMetrics;
+import io.shmring.spark.request.SidecarTask;
+import io.shmring.spark.request.Signature;
 import java.util.List;
+import java.util.Optional;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
-import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
 import org.apache.spark.sql.execution.ExplainUtils;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.internal.SQLConf;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.immutable.Map;
 import scala.jdk.javaapi.CollectionConverters;
 
@@ -21,10 +31,15 @@ abstract class SidecarNode extends SparkPlan {
   private static final long serialVersionUID = 1L;
 
   final SidecarCall call;
+  final boolean givesColumns;
   private transient SidecarMetrics metrics;
 
-  SidecarNode(SidecarCall call) {
+  /**
+   * @param givesColumns whether what is above takes the answers' columns, each batch until the next
+   */
+  SidecarNode(SidecarCall call, boolean givesColumns) {
     this.call = call;
+    this.givesColumns = givesColumns;
   }
 
   /** What is sent, and what comes of the answers. */
@@ -38,12 +53,35 @@ abstract class SidecarNode extends SparkPlan {
     return CollectionConverters.asJava(output());
   }
 
+  /** The same node for what takes columns; empty if it has only rows. */
+  Optional<SparkPlan> givingColumns() {
+    return Optional.empty();
+  }
+
+  /** What it gives: its rows, or their columns. */
+  abstract <R> RDD<R> execute(SidecarTask.Output<R> output);
+
+  @Override
+  public final RDD<InternalRow> doExecute() {
+    return execute(SidecarTask.Output.rows());
+  }
+
+  @Override
+  public final RDD<ColumnarBatch> doExecuteColumnar() {
+    return execute(SidecarTask.Output.columns());
+  }
+
+  @Override
+  public final boolean supportsColumnar() {
+    return givesColumns;
+  }
+
   /** What each task is to do with what the children give. */
-  final <T> SidecarTask<T> task(Input.Kind<T> kind) {
+  final <T, R> SidecarTask<T, R> task(Input.Kind<T> kind, SidecarTask.Output<R> output) {
     SQLConf conf = conf();
     SparkTypes types = new SparkTypes(conf.sessionLocalTimeZone(), conf.arrowUseLargeVarTypes());
     return new SidecarTask<>(
-        call, signature(types), kind, conf.arrowMaxRecordsPerBatch(), known());
+        call, signature(types), kind, output, conf.arrowMaxRecordsPerBatch(), known());
   }
 
   /** How the answers' columns find their places. */

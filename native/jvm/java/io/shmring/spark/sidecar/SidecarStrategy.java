@@ -1,6 +1,8 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.CogroupSide;
+import io.shmring.spark.request.SidecarCall;
 import java.util.ArrayDeque;
 import java.util.Deque;
 import java.util.List;
@@ -92,7 +94,7 @@ public final class SidecarStrategy extends SparkStrategy {
     }
     return SidecarCall.of(udf)
         .map(
-            call -> new SidecarExec(call, method, map.output(), isBarrier, planLater(child)));
+            call -> new SidecarExec(call, method, map.output(), isBarrier, false, planLater(child)));
   }
 
   private Optional<SparkPlan> planGroups(
@@ -108,7 +110,7 @@ public final class SidecarStrategy extends SparkStrategy {
     return SidecarCall.of(udf)
         .map(
             call ->
-                new SidecarGroupsExec(call, method, keys, udf, map.output(), planLater(child)));
+                new SidecarGroupsExec(call, method, keys, udf, map.output(), false, planLater(child)));
   }
 
   private Optional<SparkPlan> planCogroups(
@@ -136,6 +138,7 @@ public final class SidecarStrategy extends SparkStrategy {
                     rightKeys,
                     udf,
                     map.output(),
+                    false,
                     planLater(left),
                     planLater(right)));
   }

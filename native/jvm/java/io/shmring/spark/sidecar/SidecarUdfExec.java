@@ -1,6 +1,10 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.Signature;
+import io.shmring.spark.request.UdfSignature;
+import io.shmring.spark.request.UdfUse;
 import java.util.ArrayList;
 import java.util.List;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -8,7 +12,6 @@ import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
 import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.sql.types.StructType;
 import scala.collection.Iterator;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
@@ -30,7 +33,7 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
       Seq<Expression> arguments,
       Seq<Attribute> results,
       SparkPlan child) {
-    super(call, child);
+    super(call, false, child);
     this.uses = uses;
     this.arguments = arguments;
     this.results = results;
@@ -44,17 +47,8 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
         takesColumns() ? places() : List.of(),
         child().output(),
         child().schema(),
-        types(results),
+        UdfSignature.types(results),
         types);
-  }
-
-  /** Of columns, by their places: two may have one name. */
-  static StructType types(Seq<? extends Expression> columns) {
-    StructType types = new StructType();
-    for (Expression column : CollectionConverters.asJava(columns)) {
-      types = types.add("_" + types.size(), column.dataType());
-    }
-    return types;
   }
 
   @Override
@@ -71,7 +65,8 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
 
   @Override
   boolean sendsColumns() {
-    return !places().contains(ABSENT) && SparkTypes.areSupported(types(child().output()));
+    return !places().contains(ABSENT)
+        && SparkTypes.areSupported(UdfSignature.types(child().output()));
   }
 
   /** Where the arguments stand among the child's columns. */

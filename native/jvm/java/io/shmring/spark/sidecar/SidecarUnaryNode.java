@@ -1,16 +1,23 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.BatchSizes;
+import io.shmring.spark.request.ColumnInput;
+import io.shmring.spark.request.Input;
+import io.shmring.spark.request.RowInput;
+import io.shmring.spark.request.SidecarCall;
+import io.shmring.spark.request.SidecarTask;
+import io.shmring.spark.request.StageInput;
 import java.util.List;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.reflect.ClassTag;
 import scala.reflect.ClassTag$;
+import scala.reflect.ClassTag;
 
 /** A node over one child, whose rows or columns go. */
 abstract class SidecarUnaryNode extends SidecarNode {
@@ -18,8 +25,8 @@ abstract class SidecarUnaryNode extends SidecarNode {
 
   private final SparkPlan child;
 
-  SidecarUnaryNode(SidecarCall call, SparkPlan child) {
-    super(call);
+  SidecarUnaryNode(SidecarCall call, boolean givesColumns, SparkPlan child) {
+    super(call, givesColumns);
     this.child = child;
   }
 
@@ -37,11 +44,27 @@ abstract class SidecarUnaryNode extends SidecarNode {
     return false;
   }
 
-  /** The node over a child's columns instead of the rows that Spark would make of them. */
+  /** The node over a child's columns instead of the rows that are made of them. */
   final SparkPlan overColumns() {
-    return child instanceof ColumnarToRowExec rows && takesColumns(rows.child())
-        ? withNewChildren(CollectionConverters.asScala(List.of(rows.child())).toList())
-        : this;
+    SparkPlan columns = child;
+    if (child instanceof ColumnarToRowExec rows) {
+      columns = rows.child();
+    } else if (child instanceof SidecarNode sidecar) {
+      columns = sidecar.givingColumns().orElse(child);
+    }
+    if (takesColumns(columns)) {
+      return columns == child ? this : over(columns);
+    }
+    return sendsAllRows() && RowsToArrowExec.takes(child) ? over(new RowsToArrowExec(child)) : this;
+  }
+
+  private SparkPlan over(SparkPlan better) {
+    return withNewChildren(CollectionConverters.asScala(List.of(better)).toList());
+  }
+
+  /** Whether the child's rows are what is sent, one by one. */
+  boolean sendsAllRows() {
+    return false;
   }
 
   private boolean takesColumns(SparkPlan columns) {
@@ -54,22 +77,22 @@ abstract class SidecarUnaryNode extends SidecarNode {
 
   /** How the child's rows become batches. */
   Input.Kind<InternalRow> rows() {
-    return RowInput::new;
+    return sendsAllRows() ? StageInput::new : RowInput::new;
   }
 
   @Override
-  public final RDD<InternalRow> doExecute() {
+  final <R> RDD<R> execute(SidecarTask.Output<R> output) {
     return takesColumns()
-        ? mapped(child.executeColumnar(), ColumnInput::new)
-        : mapped(child.execute(), rows());
+        ? mapped(child.executeColumnar(), task(ColumnInput::new, output))
+        : mapped(child.execute(), task(rows(), output));
   }
 
-  private <T> RDD<InternalRow> mapped(RDD<T> input, Input.Kind<T> kind) {
-    SidecarTask<T> task = task(kind);
-    ClassTag<InternalRow> rows = ClassTag$.MODULE$.apply(InternalRow.class);
+  private <T, R> RDD<R> mapped(RDD<T> input, SidecarTask<T, R> task) {
+    ClassTag<R> given =
+        ClassTag$.MODULE$.apply(givesColumns ? ColumnarBatch.class : InternalRow.class);
     return isBarrier()
-        ? input.barrier().mapPartitions(task, false, rows)
-        : input.mapPartitions(task, false, rows);
+        ? input.barrier().mapPartitions(task, false, given)
+        : input.mapPartitions(task, false, given);
   }
 
   @Override

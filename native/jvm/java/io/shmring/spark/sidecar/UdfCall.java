@@ -2,6 +2,8 @@ package io.shmring.spark.sidecar;
 
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.databind.JsonNode;
+import io.shmring.spark.request.Pickled;
+import io.shmring.spark.request.SidecarCall;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;

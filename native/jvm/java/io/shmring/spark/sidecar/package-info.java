@@ -1,5 +1,5 @@
 /**
- * Sidecars: the process that looks after those of an executor, and the operator that sends rows to
- * them straight from the executor's JVM.
+ * The operators of a plan that send rows straight from the executor's JVM to a sidecar, and the
+ * strategy that plans them.
  */
 package io.shmring.spark.sidecar;

@@ -24,7 +24,7 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * A stream in micro-batches. Offsets are sequences; commit() moves the branch of each ring on.
+ * A stream in micro-batches. Offsets are sequences; commit() moves the branch of each ring.
  *
  * <p>Spark commits a batch when it plans the next one. A batch has at most a quarter of the ring,
  * so that there is room for the messages that make it plan one.
@@ -41,7 +41,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
   private boolean stopped;
 
   /**
-   * @param checkpoint the stream's own folder, which names its branch
+   * @param checkpoint the stream's own folder; the branch has its name
    */
   BranchStream(ReadPlan plan, String checkpoint) {
     this.plan = plan;
@@ -138,7 +138,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
     return new ColumnarReaders(plan);
   }
 
-  /** Spark also commits after stop() where it tracks progress asynchronously. */
+  /** Spark also commits after stop() if it tracks progress asynchronously. */
   @Override
   public synchronized void commit(Offset end) {
     boolean late = stopped;
@@ -166,7 +166,7 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
     rings.clear();
   }
 
-  /** Attaches to a ring when it is first asked for: then it is known where the stream goes on. */
+  /** Attaches to a ring at its first use: then it is known where the stream continues. */
   synchronized StreamRing open(String name, Optional<Position> start) {
     if (stopped) {
       throw new IllegalStateException("the stream was stopped");

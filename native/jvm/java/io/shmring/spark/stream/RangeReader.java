@@ -15,9 +15,9 @@ import java.util.Optional;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
-/** Reads messages that the stream's branch holds, or for want of that this one, and takes none. */
+/** Reads messages that the stream's branch, or else a branch of this reader, holds; takes none. */
 final class RangeReader extends RingReader<ColumnarBatch> {
-  private final Optional<OwnBranch> own; // where the stream's branch does not hold the messages
+  private final Optional<OwnBranch> own; // if the stream's branch does not hold the messages
   private final Range range;
   private final Iterator<Message> messages;
   private final boolean zeroCopy;
@@ -53,7 +53,7 @@ final class RangeReader extends RingReader<ColumnarBatch> {
         "spark task " + TaskContext.get().taskAttemptId());
   }
 
-  /** What lies before `first` was overwritten since it was planned. */
+  /** Fails if messages before `first` were overwritten since the batch was planned. */
   private void checkFirst(long first, RangePartition partition, ReadOptions options) {
     if (first > partition.first() && options.failOnDataLoss()) {
       throw new RingException(

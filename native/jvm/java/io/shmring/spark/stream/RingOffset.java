@@ -14,14 +14,14 @@ import java.util.TreeMap;
 import java.util.UUID;
 import org.apache.spark.sql.connector.read.streaming.Offset;
 
-/** Where a stream stands in each of its rings. */
+/** The position of a stream in each of its rings. */
 final class RingOffset extends Offset {
   private static final ObjectMapper JSON = new ObjectMapper();
 
   /**
-   * @param uuid of the ring; one that was made anew under the same name counts from the beginning
-   * @param sequence everything below has been read
-   * @param rows that have been read behind it: a real-time batch may end inside a message
+   * @param uuid of the ring; a new ring of the same name counts from the beginning
+   * @param sequence everything below it has been read
+   * @param rows number of rows read behind it: a real-time batch may end inside a message
    */
   record Position(UUID uuid, long sequence, long rows) implements Serializable {
     private static final long serialVersionUID = 1L;
@@ -30,7 +30,7 @@ final class RingOffset extends Offset {
       this(uuid, sequence, 0);
     }
 
-    /** The place in the ring with this uuid where this one is: `lowest` in another ring. */
+    /** This position in the ring with this uuid: `lowest` if it is another ring. */
     long in(UUID ring, long lowest) {
       return uuid.equals(ring) ? Math.max(sequence, lowest) : lowest;
     }
@@ -63,7 +63,7 @@ final class RingOffset extends Offset {
     return new RingOffset(positions);
   }
 
-  /** The place in a ring, which may have been written otherwise when the query was last started. */
+  /** The position in a ring, whose name may have been written otherwise when the query last started. */
   Optional<Position> position(String ring) {
     return Optional.ofNullable(positions.get(ring))
         .or(() -> Optional.ofNullable(positions.get(writtenAs(ring))));

@@ -16,7 +16,7 @@ import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.UUID;
 
-/** The journal of a stream's ring, for what the ring holds no more. */
+/** The journal of a stream's ring, for messages that the ring no longer holds. */
 final class StreamJournal {
   private final String directory;
   private final Journal journal;
@@ -29,10 +29,10 @@ final class StreamJournal {
   }
 
   /**
-   * Where a stream goes on that stands below what the ring holds.
+   * The position at which a stream continues that stands below the ring's oldest message.
    *
    * @param sequence in the journal, or where the ring begins if the journal has no more
-   * @param isWhole nothing is lost before that
+   * @param isWhole nothing is lost before it
    */
   record Place(long sequence, boolean isWhole) {}
 
@@ -48,15 +48,15 @@ final class StreamJournal {
   }
 
   /**
-   * Whether sequences go on in this ring as they did in another one, up to that position: the ring
-   * was restored from what had been journalled of the other one by then.
+   * Whether sequences continue in this ring as in another one, up to that position: the ring was
+   * restored from the journal of the other one.
    */
   boolean holds(Position position) {
     OptionalLong end = look(() -> journal.end(position.uuid()));
     return end.isPresent() && position.sequence() <= end.getAsLong();
   }
 
-  /** Where a stream begins that has not begun yet. */
+  /** The position at which a new stream begins. */
   long begin(String start, long ringBegins) {
     return switch (start) {
       case "latest" -> ringBegins;
@@ -70,7 +70,7 @@ final class StreamJournal {
   }
 
   /**
-   * @param ringBegins all below is read from the journal
+   * @param ringBegins all messages below it are read from the journal
    */
   Place place(long sequence, long ringBegins) {
     while (true) {
@@ -78,7 +78,7 @@ final class StreamJournal {
       if (at >= ringBegins) {
         return new Place(ringBegins, false);
       }
-      if (at >= written()) { // it goes on when that is there
+      if (at >= written()) { // it continues when those messages are there
         return new Place(at, at == sequence);
       }
       try {
@@ -87,19 +87,19 @@ final class StreamJournal {
         }
         return new Place(ringBegins, at == sequence && isAborted(at, ringBegins));
       } catch (RingException error) {
-        if (error.status() != Status.OVERRUN) { // forgotten meanwhile: then there is another oldest
+        if (error.status() != Status.OVERRUN) { // forgotten meanwhile: another message is the oldest then
           throw error;
         }
       }
     }
   }
 
-  /** All below is on disk, as far as this ring knows of a journal. */
+  /** All messages below are on disk, as far as this ring knows its journal. */
   long written() {
     return ring.branch(Ring.JOURNAL_BRANCH).map(BranchInfo::released).orElse(Long.MAX_VALUE);
   }
 
-  /** Claims that came to nothing are in no journal: where they lay in the ring nobody has written. */
+  /** Whether only aborted claims lie there, which are in no journal: nothing was published. */
   private boolean isAborted(long from, long end) {
     Internals.Reach reach;
     try {

@@ -20,9 +20,9 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.spark.sql.connector.read.InputPartition;
 
 /**
- * A stream's place in one ring, kept by the driver: an exclusive branch that stands where the last
- * committed batch ended. It holds all that comes behind, so that the tasks read without taking, and
- * a driver that dies leaves nothing but the branch where it stood.
+ * A stream's position in one ring, kept by the driver: an exclusive branch that stands where the last
+ * committed batch ended. The branch holds all later messages, so that the tasks read without taking,
+ * and a driver that dies leaves only the branch, at this position.
  */
 final class StreamRing implements AutoCloseable {
   private static final String WHO = "spark stream";
@@ -40,7 +40,7 @@ final class StreamRing implements AutoCloseable {
   private long target = Long.MAX_VALUE;
 
   /**
-   * @param start where the stream goes on; empty if it begins
+   * @param start where the stream continues; empty if it is new
    */
   StreamRing(String name, String branch, Optional<Position> start, ReadOptions options) {
     this.name = name;
@@ -75,7 +75,7 @@ final class StreamRing implements AutoCloseable {
       return Optional.of(found);
     }
     if (start.isPresent() && !start.get().uuid().equals(uuid())) {
-      return Optional.empty(); // the ring was replaced, and what of it is lost is told
+      return Optional.empty(); // the ring was replaced, and the loss is reported elsewhere
     }
     throw new IllegalArgumentException(
         String.format(
@@ -84,7 +84,7 @@ final class StreamRing implements AutoCloseable {
             options.journal(), name, uuid()));
   }
 
-  /** What a branch with dropOldest loses only the journal has: the stream reads nothing else. */
+  /** A branch that drops the oldest needs a journal: the stream then reads only the journal. */
   private void checkDropOldest() {
     boolean dropsOldest = ring.branch(branch).filter(BranchInfo::dropOldest).isPresent();
     if (dropsOldest && ring.branch(Ring.JOURNAL_BRANCH).isEmpty()) {
@@ -96,7 +96,7 @@ final class StreamRing implements AutoCloseable {
     }
   }
 
-  /** A query that was stopped just now may take a moment to leave. */
+  /** Waits for a query that was stopped just now: it may take a moment to leave. */
   private Consumer join(BranchOptions begin) {
     for (int attempt = 1; ; attempt++) {
       try {
@@ -110,12 +110,12 @@ final class StreamRing implements AutoCloseable {
     }
   }
 
-  /** What is wrong with going on at `start`; empty if nothing is lost. */
+  /** Text about what is lost if the stream continues at `start`; empty if nothing is. */
   Optional<String> loss(Position start) {
     return way(start).loss();
   }
 
-  /** Where a stream goes on that stood at a position, and what is lost before that, in words. */
+  /** Where a stream continues that stood at a position, and a text about what is lost before. */
   private record Way(long from, Optional<String> loss) {}
 
   private Way way(Position start) {
@@ -138,7 +138,7 @@ final class StreamRing implements AutoCloseable {
     return new Way(place.sequence(), place.isWhole() ? Optional.empty() : gone);
   }
 
-  /** The same for a batch; without a journal its readers find out what is lost. */
+  /** The same for a batch; without a journal its readers find losses themselves. */
   private Way planned(Position start) {
     return journal.isPresent()
         ? way(start)
@@ -157,7 +157,7 @@ final class StreamRing implements AutoCloseable {
         name, uuid(), position.uuid());
   }
 
-  /** What lies below is lost, or in the journal. */
+  /** Messages below this are lost, or in the journal. */
   private long lowest() {
     if (!dropOldest) {
       return lowest;
@@ -175,7 +175,7 @@ final class StreamRing implements AutoCloseable {
     return new Position(uuid(), first);
   }
 
-  /** The end of what can be read, at most the target of a stream that reads what is there. */
+  /** The end of the readable messages; at most the target of a stream that reads until a target. */
   long available() {
     ring.recover();
     long written = journal.map(StreamJournal::written).orElse(Long.MAX_VALUE);
@@ -213,7 +213,7 @@ final class StreamRing implements AutoCloseable {
     }
   }
 
-  /** Holds for a moment what the stream's branch may lose. */
+  /** Holds messages for a moment that the stream's branch may lose. */
   private OwnBranch own(long from) {
     return new OwnBranch(ring, BranchOptions.at(from), WHO);
   }
@@ -233,7 +233,7 @@ final class StreamRing implements AutoCloseable {
     return new Position(uuid(), end);
   }
 
-  /** A message that leaves no room for the next one would end the stream for good. */
+  /** Refuses a message that leaves no room for the next one: it would stop the stream for good. */
   private void checkSize(long first, Internals.Reach reach, long maxSlots) {
     long slots = reach.end() - first;
     if (maxSlots < Long.MAX_VALUE && reach.messages() == 1 && slots > ring.info().slots() / 2) {
@@ -247,7 +247,7 @@ final class StreamRing implements AutoCloseable {
     }
   }
 
-  /** Is told what a stream misses, in words. */
+  /** Receives texts about what a stream misses. */
   interface Losses {
     void tell(String what);
   }

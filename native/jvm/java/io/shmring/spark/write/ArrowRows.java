@@ -97,8 +97,8 @@ final class ArrowRows extends RowEncoder {
   }
 
   /**
-   * Collects the pieces of a message, to give them to the file by one call. Columns stay where they
-   * are; the bytes between them come in arrays that the serializer uses again.
+   * Collects the pieces of a message, to write them to the file by one call. Columns stay in place; the
+   * bytes between them come in arrays that the serializer uses again.
    */
   private static final class Pieces implements WritableByteChannel {
     private final List<ByteBuffer> pieces = new ArrayList<>();

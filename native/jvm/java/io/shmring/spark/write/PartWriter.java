@@ -13,7 +13,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.write.DataWriter;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 
-/** Stages one task's rows in a file of its own. */
+/** Stages the rows of one task in its own file. */
 final class PartWriter implements DataWriter<InternalRow> {
   private final Path path;
   private final FileChannel file;

@@ -8,8 +8,8 @@ import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * A batch job. Its rows become readable when it commits: by one store where they take at most half
- * of the ring, otherwise message by message while the commit runs.
+ * A batch job. Its rows become readable when it commits: by one store if they take at most half of
+ * the ring, otherwise message by message while the commit runs.
  */
 final class RingBatchWrite implements BatchWrite {
   private final WriteOptions options;

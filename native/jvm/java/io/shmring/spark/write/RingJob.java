@@ -17,8 +17,8 @@ import java.util.stream.IntStream;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * One job's (or epoch's) way into a ring, kept by the driver: a producer's participant, and the folder in
- * which the tasks stage their messages. What is staged becomes readable by {@link #publish} alone.
+ * A job's (or epoch's) access to a ring, kept by the driver: a producer, and the folder in which the
+ * tasks stage their messages. Only {@link #publish} makes staged messages readable.
  */
 final class RingJob implements AutoCloseable {
   private static final int PARTS_OF_RING = 4;
@@ -53,7 +53,7 @@ final class RingJob implements AutoCloseable {
     return new PartWriterFactory(options, schema, RingPlace.here(ring), folder.toString());
   }
 
-  /** Whether all of this becomes readable at once. */
+  /** Whether all staged messages become readable at once. */
   boolean fitsAtOnce(List<StagedFile> files) {
     long slots = 0;
     for (StagedFile file : files) {
@@ -63,9 +63,9 @@ final class RingJob implements AutoCloseable {
   }
 
   /**
-   * Publishes all of it by one store.
+   * Publishes all staged messages by one store.
    *
-   * @param claimed is told the first sequence before that store
+   * @param claimed gets the first sequence before this store
    */
   void publishAtOnce(List<StagedFile> files, LongConsumer claimed) {
     int count = files.stream().mapToInt(file -> file.lengths().length).sum();
@@ -82,7 +82,7 @@ final class RingJob implements AutoCloseable {
     }
   }
 
-  /** Publishes piece by piece what is larger than the ring, while somebody reads. */
+  /** Publishes messages that are larger than the ring piece by piece, while readers make room. */
   void publishInPieces(List<StagedFile> files) {
     long room = ring.info().slots() / PARTS_OF_RING;
     for (StagedFile file : files) {
@@ -170,7 +170,7 @@ final class RingJob implements AutoCloseable {
     return slots;
   }
 
-  /** Removes what was staged and leaves the ring. */
+  /** Removes the staged files and leaves the ring. */
   @Override
   public void close() {
     Staging.remove(folder);

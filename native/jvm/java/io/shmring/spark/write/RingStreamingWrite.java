@@ -12,8 +12,8 @@ import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
 import org.apache.spark.sql.types.StructType;
 
 /**
- * A streaming query's epochs. Each becomes readable by one store, and the query's record says which
- * one was the last: an epoch that Spark writes again is readable once.
+ * A streaming query's epochs. Each becomes readable by one store, and the query's record has the last
+ * one: an epoch that Spark writes again is readable once.
  */
 final class RingStreamingWrite implements StreamingWrite {
   private final WriteOptions options;
@@ -67,7 +67,7 @@ final class RingStreamingWrite implements StreamingWrite {
     }
   }
 
-  /** Between its two writes the record does not say whether the one store came to pass. */
+  /** Decides about an epoch whose record was written before, but not after, the store that publishes. */
   private boolean isPublished(SinkRecord record, Ring ring, long epoch) {
     Optional<Entry> last = record.read().filter(entry -> entry.epoch() >= epoch);
     if (last.isEmpty()) {
@@ -88,8 +88,8 @@ final class RingStreamingWrite implements StreamingWrite {
     if (options.inDoubt().equals("fail")) {
       throw new IllegalStateException(
           String.format(
-              "ring \"%s\": the process that published epoch %d was killed in that very moment, and"
-                  + " sequence %d, which would tell whether it had, was used again since. Restart"
+              "ring \"%s\": the process that published epoch %d was killed at that moment, and"
+                  + " sequence %d, which would show whether it did, was used again since. Restart"
                   + " with .option(\"inDoubt\", \"skip\") or .option(\"inDoubt\", \"write\")",
               ring.name(), entry.epoch(), entry.sequence()));
     }

@@ -22,8 +22,8 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
   private boolean streams;
 
   /**
-   * @param table what the ring holds
-   * @param metrics that are told of what was written
+   * @param table the columns of the ring
+   * @param metrics that count the rows written
    */
   public RingWrite(
       LogicalWriteInfo info, WriteOptions options, StructType table, WriteMetrics metrics) {
@@ -76,7 +76,7 @@ public final class RingWrite implements SupportsStreamingUpdateAsAppend, Write {
     return "shmring " + options.ring();
   }
 
-  /** Of a stream none: Spark never asks its driver, and would show zeros; its progress has them. */
+  /** None for a stream: Spark would show zeros, as it never asks the driver; the progress has them. */
   @Override
   public CustomMetric[] supportedCustomMetrics() {
     return streams ? new CustomMetric[0] : WriteMetrics.supported();

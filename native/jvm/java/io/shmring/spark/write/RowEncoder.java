@@ -22,7 +22,7 @@ abstract class RowEncoder implements AutoCloseable {
 
   abstract void write(InternalRow row) throws IOException;
 
-  /** Writes the rows that make no whole message yet. */
+  /** Writes the rows that do not fill a message yet. */
   abstract void flush() throws IOException;
 
   @Override

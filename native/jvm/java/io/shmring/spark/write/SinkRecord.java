@@ -16,15 +16,15 @@ import java.util.Optional;
 import java.util.UUID;
 
 /**
- * Which epoch of a query a ring has seen last: a small file beside the ring, since both are as long
- * in memory. One write() stores it whole, also if the process is killed.
+ * The last epoch of a query that a ring has: a small file beside the ring, so that both stay in memory
+ * equally long. One write() stores it whole, also if the process is killed.
  */
 final class SinkRecord {
   private static final String PREFIX = ".shmring-sink-";
   private static final int SIZE = 128;
 
   /**
-   * @param ring the ring that was written to; one that was made anew has seen nothing
+   * @param ring the ring that was written; a new ring of the same name has no epoch
    * @param sequence at which the epoch's messages begin
    * @param done false between the claim and the publication
    */
@@ -41,8 +41,8 @@ final class SinkRecord {
   }
 
   /**
-   * The last entry of this very ring. There is none where the file has less than a whole record: its
-   * first one was not written to its end then, and that comes before anything is published.
+   * Returns the last entry of this very ring. There is none if the file is shorter than a record: the
+   * first record was not completed then, and nothing is published before it is.
    */
   Optional<Entry> read() {
     String text;
@@ -99,14 +99,14 @@ final class SinkRecord {
     }
   }
 
-  /** A record that was there before lies in a page of its own, which needs no room. */
+  /** An earlier record is in a page already, so writing it needs no room. */
   private void removeUnlessWhole() {
     try {
       if (Files.size(path) < SIZE) {
         Files.delete(path);
       }
     } catch (IOException error) {
-      return; // read() takes it for none
+      return; // read() ignores it
     }
   }
 }

@@ -16,12 +16,12 @@ import java.util.regex.Pattern;
 import java.util.stream.Stream;
 
 /**
- * The folder beside a ring in which a job's tasks leave their messages until it commits. It belongs
- * to the participant whose name it bears: when that one is dead, whoever comes next removes it.
+ * The folder beside a ring in which a job's tasks leave their messages until it commits. It belongs to
+ * the participant with its name: when that participant is dead, the next job removes the folder.
  */
 final class Staging {
   private static final String PREFIX = ".shmring-staging-";
-  /** Ring "a" must not take what lies beside ring "a-b" for its own. */
+  /** Ring "a" must not take folders of ring "a-b" for its own. */
   private static final Pattern JOB = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
 
   private Staging() {}
@@ -31,7 +31,7 @@ final class Staging {
     return "spark write " + job;
   }
 
-  /** Makes a job's folder; its participant is there already. */
+  /** Makes a job's folder; its participant has joined already. */
   static Path make(Ring ring, String job) {
     Path folder = ring.path().resolveSibling(prefix(ring) + job);
     try {
@@ -46,7 +46,7 @@ final class Staging {
     return folder;
   }
 
-  /** Removes what jobs have left whose driver is dead. */
+  /** Removes the folders of jobs whose driver is dead. */
   static void sweep(Ring ring) {
     String prefix = prefix(ring);
     try (DirectoryStream<Path> found =
@@ -63,14 +63,14 @@ final class Staging {
     }
   }
 
-  /** Removes what was staged, and what an attempt that lost puts there meanwhile. */
+  /** Removes the staged files, and those that a losing attempt adds meanwhile. */
   static void remove(Path folder) {
     try {
       List<Path> files;
       try (Stream<Path> found = Files.list(folder)) {
         files = found.toList();
       }
-      files.parallelStream().forEach(Staging::delete); // freeing memory takes its time
+      files.parallelStream().forEach(Staging::delete); // freeing memory takes time
       Files.deleteIfExists(folder);
     } catch (DirectoryNotEmptyException error) {
       remove(folder); // an attempt makes one file, so that this ends

@@ -9,7 +9,7 @@ import java.util.stream.Collectors;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.metric.CustomTaskMetric;
 
-/** What a job has brought into its ring, or a stream's last epoch, for Spark's UI and progress. */
+/** Counters of a job, or of a stream's last epoch, for Spark's UI and progress. */
 public final class WriteMetrics {
   private static final String ROWS = "ringRowsWritten";
   private static final String MESSAGES = "ringMessagesWritten";

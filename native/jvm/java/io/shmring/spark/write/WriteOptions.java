@@ -12,13 +12,13 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * The options of a write, checked.
  *
  * @param ring name or path
- * @param hostWaitMillis how long tasks on other hosts wait for an executor on the driver's
- * @param batchRows rows of one message at most
- * @param batchBytes roughly, of one message
+ * @param hostWaitMillis how long tasks on other hosts wait for an executor on the driver's host
+ * @param batchRows the most rows of one message
+ * @param batchBytes the approximate bytes of one message
  * @param timeoutMillis how long the commit waits for room
  * @param atomic a job that is too large to become readable at once is refused
  * @param endMarker the job's last message is the end marker
- * @param inDoubt what to do with an epoch of which nobody can say whether it was published
+ * @param inDoubt what to do with an epoch that may or may not have been published
  */
 public record WriteOptions(
     String ring,
@@ -30,7 +30,7 @@ public record WriteOptions(
     boolean endMarker,
     String inDoubt)
     implements Serializable {
-  /** A column's bytes are counted in an int, and a batch is full a row later than that. */
+  /** The limit of batchBytes: a column's bytes are an int, and a batch ends one row after the limit. */
   private static final long MOST_BYTES = 1 << 30;
 
   public static WriteOptions of(CaseInsensitiveStringMap given) {

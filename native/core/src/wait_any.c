@@ -1,0 +1,294 @@
+/* Waiting for any of several: consumers, producers, of one ring or of many, by one thread.
+ *
+ * Each announces itself as it would alone (waiter.c), then comes one heavy barrier for all, one more
+ * look at each, and one sleep on all of their futexes. More than one of them may have been woken by
+ * then: the kernel names one, and each owes the others of its branch a look. docs/protocol.md, P9.
+ */
+#include <errno.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "cells.h"
+#include "clock.h"
+#include "error.h"
+#include "floor.h"
+#include "waiter.h"
+#include "wake.h"
+
+#ifndef SYS_futex_waitv
+#define SYS_futex_waitv 449
+#endif
+
+enum {
+	WORDS = 128, /* in one sleep, says the kernel */
+	WORD_32 = 2, /* FUTEX_32; shared between processes */
+	SPINS = 256,
+};
+/* A sleep on some of the words, while the others are only looked at. */
+#define TURN_NS (1000 * 1000LL)
+
+/* As the kernel reads it. */
+struct word {
+	uint64_t value;
+	uint64_t address;
+	uint32_t flags;
+	uint32_t reserved;
+};
+
+struct any {
+	struct shmring_wait *waits;
+	uint32_t count;
+	uint32_t turn; /* the first to sleep on, where there is no room for all */
+	const uint32_t *bell;
+	uint32_t rung; /* the bell has been heard up to here */
+};
+
+static struct waiter waiter_of(const struct shmring_wait *w)
+{
+	return w->consumer ? message_waiter(w->consumer) : space_waiter(w->producer, w->slots, 0);
+}
+
+/* Of those that a sleep is for. */
+static struct shmring_wait *in_turn(const struct any *a, uint32_t i)
+{
+	return &a->waits[(a->turn + i) % a->count];
+}
+
+static bool look(const struct any *a)
+{
+	bool found = false;
+
+	for (uint32_t i = 0; i < a->count; i++) {
+		struct waiter w = waiter_of(&a->waits[i]);
+
+		a->waits[i].ready = ready(&w, w.slots);
+		found |= a->waits[i].ready;
+	}
+	return found;
+}
+
+static bool is_called(const struct any *a)
+{
+	if (a->bell && load_acquire(a->bell) != a->rung)
+		return true;
+	for (uint32_t i = 0; i < a->count; i++) {
+		struct waiter w = waiter_of(&a->waits[i]);
+
+		if (is_interrupted(&w))
+			return true;
+	}
+	return false;
+}
+
+/* Since Linux 5.16; and a sandbox may forbid it. */
+static bool has_waitv(void)
+{
+	enum { UNKNOWN, THERE, MISSING };
+	static uint32_t known;
+
+	if (load_relaxed(&known) == UNKNOWN) {
+		(void)syscall(SYS_futex_waitv, NULL, 0, 0, NULL, CLOCK_MONOTONIC);
+		store_relaxed(&known, errno == EINVAL ? THERE : MISSING);
+	}
+	return load_relaxed(&known) == THERE;
+}
+
+static bool sleep_on(const struct word *words, uint32_t n, int64_t now, int64_t until)
+{
+	int64_t at = has_waitv() ? until : until - now;
+	struct timespec timeout = {.tv_sec = at / 1000000000, .tv_nsec = at % 1000000000};
+
+	if (has_waitv())
+		return syscall(SYS_futex_waitv, words, n, 0, &timeout, CLOCK_MONOTONIC) >= 0;
+	/* NOLINTNEXTLINE: the kernel's structure holds addresses as numbers */
+	return futex((uint32_t *)(uintptr_t)words[0].address, FUTEX_WAIT, (uint32_t)words[0].value, &timeout) == 0;
+}
+
+/* False if a signal ended it. */
+static bool sleep_for_any(struct any *a, int64_t until)
+{
+	uint32_t room = has_waitv() ? WORDS - (a->bell != NULL) : 1;
+	uint32_t n = a->count < room ? a->count : room;
+	bool all = n == a->count && (has_waitv() || !a->bell);
+	bool asymmetric = false, woken, interrupted;
+	struct word words[WORDS];
+	int64_t now = monotonic();
+
+	if (until <= now)
+		return true;
+	if (!all && until > now + TURN_NS)
+		until = now + TURN_NS;
+	for (uint32_t i = 0; i < n; i++) {
+		struct waiter w = waiter_of(in_turn(a, i));
+		uint32_t seen, *word = announce_sleep(&w, w.slots, &seen);
+
+		words[i] = (struct word){.value = seen, .address = (uintptr_t)word, .flags = WORD_32};
+		asymmetric |= w.ring->asymmetric;
+	}
+	if (a->bell && has_waitv())
+		words[n] = (struct word){.value = a->rung, .address = (uintptr_t)a->bell, .flags = WORD_32};
+	/* One for all: the kernel's is a fence of this thread, too, which is what rings without it want. */
+	heavy_barrier(asymmetric);
+	if (look(a) || is_called(a))
+		return true;
+	for (uint32_t i = 0; i < n; i++)
+		store_relaxed(&waiter_of(in_turn(a, i)).seat->waits, WAIT_ASLEEP);
+	woken = sleep_on(words, n + (a->bell && has_waitv()), now, until);
+	interrupted = !woken && errno == EINTR;
+	for (uint32_t i = 0; i < n; i++) {
+		struct waiter w = waiter_of(in_turn(a, i));
+
+		store_relaxed(&w.seat->waits, WAIT_NONE);
+		/* Whoever wakes adds to the word first: one that stands is nobody's wake-up. */
+		if (woken && w.consumer && load_acquire(&w.consumer->branch->futex.v) != words[i].value &&
+		    !is_alone(w.consumer))
+			store_relaxed(&w.consumer->woken, true);
+	}
+	a->turn = (a->turn + n) % a->count;
+	return !interrupted;
+}
+
+/* Until one has something, the bell or an interrupt calls, or `until`. */
+static bool poll_for_any(const struct any *a, uint8_t strategy, int64_t until)
+{
+	for (;;) {
+		if (look(a))
+			return true;
+		if (is_called(a) || monotonic() >= until)
+			return false;
+		if (strategy == SHMRING_WAIT_SPIN)
+			spin_hint();
+		else if (strategy == SHMRING_WAIT_YIELD)
+			sched_yield();
+		else
+			nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+	}
+}
+
+static bool spin(const struct any *a)
+{
+	for (uint32_t i = 0; i < SPINS; i += a->count) {
+		spin_hint();
+		if (look(a))
+			return true;
+	}
+	return false;
+}
+
+/* When somebody should look again, whatever comes. */
+static int64_t end_of_slice(const struct any *a, int64_t start, int64_t deadline)
+{
+	int64_t until = deadline;
+
+	for (uint32_t i = 0; i < a->count; i++) {
+		struct waiter w = waiter_of(&a->waits[i]);
+		int64_t end;
+
+		if (load_relaxed(&w.memory->took_ns) != IN_VAIN)
+			store_relaxed(&w.memory->since_ns, start);
+		end = start + slice(&w, start);
+		if (w.consumer && load_relaxed(&w.consumer->branch->d.orphans) && w.consumer->adopt_after_ns < end)
+			end = w.consumer->adopt_after_ns;
+		if (!w.consumer && nobody_gates(w.ring) && start + UNTOLD_NS < end)
+			end = start + UNTOLD_NS;
+		if (end < until)
+			until = end;
+	}
+	return until;
+}
+
+/* Those that have something are for the caller. The others are looked after, also if there is always
+ * somebody who has something: a ring where nobody else waits may have its dead. */
+static void leave(const struct any *a, int64_t start)
+{
+	for (uint32_t i = 0; i < a->count; i++) {
+		struct waiter w = waiter_of(&a->waits[i]);
+
+		store_relaxed(&w.memory->took_ns, a->waits[i].ready ? monotonic() - start : IN_VAIN);
+		if (a->waits[i].ready)
+			continue;
+		look_for_all(&w, SLICE_NS);
+		if (w.consumer)
+			pass_wake_up_on(w.consumer);
+	}
+}
+
+static int wait_for_any(struct any *a, int64_t deadline, uint8_t strategy)
+{
+	int64_t start = monotonic(), until = end_of_slice(a, start, deadline);
+	bool sleeps = strategy == SHMRING_WAIT_DEFAULT || strategy == SHMRING_WAIT_FUTEX;
+	bool done = look(a);
+
+	if (!done && !is_called(a)) {
+		if (!sleeps)
+			done = poll_for_any(a, strategy, until);
+		else if (strategy == SHMRING_WAIT_DEFAULT && until > start)
+			done = spin(a);
+		while (sleeps && !done && monotonic() < until) {
+			bool slept = sleep_for_any(a, until);
+
+			done = look(a);
+			if (!slept || is_called(a))
+				break;
+		}
+	}
+	leave(a, start);
+	if (done)
+		return SHMRING_OK;
+	return not_now(monotonic() >= deadline ? SHMRING_TIMEOUT : SHMRING_AGAIN);
+}
+
+static int check_waits(const struct shmring_wait *waits, uint32_t count, uint8_t strategy)
+{
+	if (count == 0 || strategy >= SHMRING_WAIT_STRATEGIES)
+		return fail(SHMRING_E_INVALID, "a wait is for at least one, and there is no wait strategy %u",
+			    strategy);
+	for (uint32_t i = 0; i < count; i++) {
+		int status;
+
+		if (!waits[i].consumer == !waits[i].producer)
+			return fail(SHMRING_E_INVALID,
+				    "number %u of those to wait for is not one consumer or one producer", i);
+		status = check_usable(waiter_of(&waits[i]).ring);
+		if (status)
+			return status;
+	}
+	return SHMRING_OK;
+}
+
+static void count_waiting(const struct any *a, uint32_t by)
+{
+	for (uint32_t i = 0; i < a->count; i++)
+		if (a->waits[i].consumer)
+			fetch_add_seq_cst(&a->waits[i].consumer->waiting, by);
+}
+
+int shmring_wait_any(struct shmring_wait *waits, uint32_t count, const uint32_t *bell, uint32_t rung,
+		     int64_t deadline_ns, uint8_t strategy)
+{
+	struct any a = {.waits = waits, .count = count, .bell = bell, .rung = rung};
+	int status = check_waits(waits, count, strategy);
+
+	if (status)
+		return status;
+	for (uint32_t i = 0; i < count; i++)
+		shmring_consumer_decline(waits[i].consumer);
+	count_waiting(&a, 1);
+	status = wait_for_any(&a, deadline_ns, strategy);
+	count_waiting(&a, (uint32_t)-1);
+	return status;
+}
+
+void shmring_consumer_decline(shmring_consumer *m)
+{
+	if (m && is_owned(m->ring))
+		pass_wake_up_on(m);
+}
+
+void shmring_ring_bell(uint32_t *bell)
+{
+	fetch_add_seq_cst(bell, 1);
+	futex(bell, FUTEX_WAKE, INT32_MAX, NULL);
+}

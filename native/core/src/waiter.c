@@ -1,0 +1,202 @@
+/* Who waits: what for, whether it is there, and one sleep.
+ *
+ * A sleeper announces itself, passes a heavy barrier, looks once more, and
+ * sleeps; whoever changes something passes a light barrier and looks for
+ * sleepers (wake.h). Should a waker die between its change and the wake-up, the
+ * sleep ends by itself after SLICE_NS. docs/protocol.md, P9.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+
+#include "cells.h"
+#include "clock.h"
+#include "distance.h"
+#include "end.h"
+#include "floor.h"
+#include "waiter.h"
+#include "wake.h"
+
+/* Of those who sleep one looks for the dead, at the end of each SLICE_NS; the others
+ * sleep longer, SHARE_NS for each of them, so that one of them is soon there should
+ * the one who looked be gone. */
+#define SHARE_NS (20 * 1000 * 1000LL)
+
+bool is_interrupted(const struct waiter *w)
+{
+	return w->interrupted && load_relaxed(w->interrupted);
+}
+
+static uint64_t floor_needed(const struct waiter *w, uint64_t slots)
+{
+	uint64_t end = load_relaxed(&w->ring->cursors->claim.v) + slots;
+
+	if (w->releasing)
+		return slots;
+	return end > w->ring->capacity ? end - w->ring->capacity : 0;
+}
+
+bool ready(const struct waiter *w, uint64_t slots)
+{
+	shmring *r = w->ring;
+
+	if (w->consumer) {
+		const struct branch *b = w->consumer->branch;
+
+		if (has_news(w->consumer))
+			return true;
+		return (consumer_is_ended(w->consumer, load_acquire(&b->taken.v) >> 8) || has_work(r, b)) &&
+		       !end_has_to_wait(w->consumer);
+	}
+	if (w->releasing)
+		return load_relaxed(&w->releasing->d.state) != BRANCH_ACTIVE ||
+		       branch_released(r, w->releasing, false) >= slots;
+
+	uint64_t need = floor_needed(w, slots);
+
+	return load_relaxed(&r->cursors->floor.v) >= need || floor_advance(r, need) >= need;
+}
+
+static void lower_to(uint64_t *word, uint64_t value)
+{
+	uint64_t seen = load_relaxed(word);
+
+	while (seen > value && !cas_seq_cst(word, &seen, value))
+		;
+}
+
+/* Nobody else can have slept on this branch: no other consumer, and no other thread of
+ * this one. Whoever slept when this one was woken had joined, and waited, before. */
+bool is_alone(const shmring_consumer *m)
+{
+	const struct branch *b = m->branch;
+	int consumers = 0;
+
+	for (int word = 0; word < 4; word++)
+		consumers += __builtin_popcountll(load_relaxed(&b->d.consumers[word]));
+	return consumers == 1 && load_relaxed(&m->waiting) == 1;
+}
+
+/* Before a heavy barrier. The word to sleep on, and in *seen the value that it is to have still. */
+uint32_t *announce_sleep(const struct waiter *w, uint64_t slots, uint32_t *seen)
+{
+	struct cursors *c = w->ring->cursors;
+	uint32_t *word;
+
+	if (w->consumer) {
+		word = &w->consumer->branch->futex.v;
+		*seen = load_acquire(word);
+		fetch_or_seq_cst(&c->asleep.v, UINT64_C(1) << w->consumer->branch_index);
+	} else {
+		word = &c->producers.futex;
+		*seen = fetch_or_seq_cst(word, 1) | 1;
+		lower_to(&c->producers.wanted, floor_needed(w, slots)); /* the least wish of all */
+	}
+	return word;
+}
+
+/* False if a signal ended it. */
+bool sleep_once(const struct waiter *w, uint64_t slots, int64_t ns)
+{
+	struct timespec timeout = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+	uint32_t *word;
+	uint32_t seen;
+	bool woken, interrupted;
+
+	if (ns <= 0)
+		return true;
+	word = announce_sleep(w, slots, &seen);
+	heavy_barrier(w->ring->asymmetric);
+	if (ready(w, slots) || is_interrupted(w))
+		return true;
+	if (w->seat)
+		store_relaxed(&w->seat->waits, WAIT_ASLEEP);
+	woken = futex(word, FUTEX_WAIT, seen, &timeout) == 0;
+	interrupted = !woken && errno == EINTR;
+	if (w->seat)
+		store_relaxed(&w->seat->waits, WAIT_NONE);
+	if (woken && w->consumer && !is_alone(w->consumer))
+		store_relaxed(&w->consumer->woken, true);
+	return !interrupted;
+}
+
+/* --- one looks for all ---------------------------------------------------------- */
+
+/* Who should have been woken by somebody that died, or was stopped, before it came
+ * to that. The words of sleepers may have been cleared already. */
+static void wake_the_forgotten(shmring *r)
+{
+	struct cursors *c = r->cursors;
+
+	for (uint32_t id = 0; id < BRANCHES; id++) {
+		struct branch *b = &c->branch[id];
+		bool active = load_acquire(&b->d.state) == BRANCH_ACTIVE;
+
+		if (has_consumers(b) && (!active || has_work(r, b)))
+			wake(b, active ? 1 : INT_MAX);
+	}
+	if (load_acquire(&c->producers.futex) & 1) {
+		uint64_t wanted = load_relaxed(&c->producers.wanted);
+
+		if (wanted == NONE || everybody_released(r, wanted))
+			wake_producers(r);
+	} else {
+		futex(&c->producers.futex, FUTEX_WAKE, INT_MAX, NULL);
+	}
+}
+
+static uint64_t count_sleepers(const shmring *r)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < r->seat_count; i++)
+		n += load_relaxed(&r->seats[i].waits) == WAIT_ASLEEP &&
+		     load_relaxed(&r->seats[i].id.state) == SEAT_ACTIVE;
+	return n;
+}
+
+/* The time since anybody's last look; huge where the clock of a process in another
+ * time namespace has been there. */
+static uint64_t since_last_look(const shmring *r, int64_t now)
+{
+	return (uint64_t)now - LOOK_TIME(load_relaxed(&r->cursors->look.v));
+}
+
+/* Looks for the dead unless somebody else has done so. By the clock and not by the
+ * slice: short time-outs, and wake-ups by messages behind a hole, must not keep a
+ * waiter from ever looking. */
+void look_for_all(const struct waiter *w, int64_t interval)
+{
+	shmring *r = w->ring;
+	uint64_t *look = &r->cursors->look.v;
+	uint64_t seen = load_relaxed(look);
+	int64_t now = monotonic();
+
+	store_relaxed(&w->memory->looks, false);
+	if ((uint64_t)now - LOOK_TIME(seen) < (uint64_t)interval ||
+	    !cas_seq_cst(look, &seen, LOOK_TIME((uint64_t)now) | LOOK_SLEEPERS(seen)))
+		return;
+	(void)shmring_recover(r, NULL);
+	wake_the_forgotten(r);
+	store_relaxed(look, LOOK_TIME((uint64_t)now) | count_sleepers(r));
+	store_relaxed(&w->memory->looks, true);
+	store_relaxed(&w->memory->look_ns, monotonic() - now);
+}
+
+/* How long to sleep at most. A signal that comes between the caller's look for one and
+ * the sleep does not end the sleep: none is longer than what has been waited so far. */
+int64_t slice(const struct waiter *w, int64_t now)
+{
+	uint64_t age = since_last_look(w->ring, now);
+	int64_t share = (int64_t)LOOK_SLEEPERS(load_relaxed(&w->ring->cursors->look.v)) * SHARE_NS;
+	int64_t waited = now - load_relaxed(&w->memory->since_ns);
+
+	if (age >= SLICE_NS || w->releasing) /* the forgotten among the latter nobody finds */
+		return SLICE_NS;
+	if (share <= SLICE_NS || waited <= SLICE_NS || load_relaxed(&w->memory->looks))
+		return SLICE_NS - (int64_t)age;
+	/* Apart from each other, by the seat: three quarters to five quarters of it. */
+	share =
+	    share * 3 / 4 + (int64_t)((uintptr_t)w->seat / sizeof *w->seat * 40503 % 65536) * (share / 2) / 65536;
+	return share < waited ? share : waited;
+}

@@ -1,0 +1,55 @@
+/* Who waits, and for what. */
+#ifndef SHMRING_WAITER_H
+#define SHMRING_WAITER_H
+
+#include "handles.h"
+
+/* Half of the promised 100 ms. */
+#define SLICE_NS (50 * 1000 * 1000LL)
+/* Where no branch gates, nobody tells a producer that another's claim, which
+ * is in its way, has been published. */
+#define UNTOLD_NS (1000 * 1000LL)
+/* What a wait remembers of one before that brought nothing. */
+#define IN_VAIN INT64_MAX
+
+struct waiter {
+	shmring *ring;
+	struct seat *seat; /* whose owner waits; NULL: a handle */
+	struct shmring_consumer *consumer; /* who waits for a message */
+	const struct branch *releasing; /* who waits for what this branch releases; neither: a producer */
+	uint64_t slots; /* that a producer needs; what is to be released */
+	uint64_t batch; /* what a producer would rather have, see below */
+	const bool *interrupted;
+	struct wait_memory *memory;
+};
+
+bool is_interrupted(const struct waiter *waiter);
+bool ready(const struct waiter *waiter, uint64_t slots);
+bool is_alone(const shmring_consumer *consumer);
+uint32_t *announce_sleep(const struct waiter *waiter, uint64_t slots, uint32_t *seen);
+bool sleep_once(const struct waiter *waiter, uint64_t slots, int64_t ns);
+void look_for_all(const struct waiter *waiter, int64_t interval);
+int64_t slice(const struct waiter *waiter, int64_t now);
+
+static inline struct waiter space_waiter(shmring_producer *p, uint64_t slots, uint64_t batch)
+{
+	return (struct waiter){.ring = p->ring,
+			       .seat = p->seat,
+			       .slots = slots,
+			       .batch = slots > batch ? slots : batch,
+			       .interrupted = &p->interrupted,
+			       .memory = &p->wait};
+}
+
+static inline struct waiter message_waiter(shmring_consumer *m)
+{
+	return (struct waiter){.ring = m->ring,
+			       .seat = m->seat,
+			       .consumer = m,
+			       .slots = 1,
+			       .batch = 1,
+			       .interrupted = &m->interrupted,
+			       .memory = &m->wait};
+}
+
+#endif

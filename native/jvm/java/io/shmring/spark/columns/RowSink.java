@@ -1,0 +1,134 @@
+package io.shmring.spark.columns;
+
+import java.util.function.Supplier;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+
+/**
+ * Where generated code writes rows, cell by cell: {@link #begin}, each cell, {@link #end}. The code
+ * gives it out as its first row, so that whoever asks for rows knows where they go, and again
+ * whenever {@link #end} says so. Its own values are those of columns that Spark's writer takes.
+ */
+public final class RowSink extends GenericInternalRow {
+  private static final long serialVersionUID = 1L;
+
+  private final transient FlatCells[] flat; // null: Spark's writer takes the column
+  private final transient long[] values;
+  private transient Supplier<RootWriter> next;
+  private transient RootWriter writer; // null before its first row
+  private int row;
+  private int mostRows;
+  private long mostBytes;
+  private long bytes; // of the writer's rows
+  private long bytesBefore; // of the one before
+  private boolean turned;
+
+  public RowSink(int columns) {
+    super(new Object[columns]);
+    this.flat = new FlatCells[columns];
+    this.values = new long[columns];
+  }
+
+  /**
+   * @param next gives an empty writer whenever one is needed
+   */
+  public void writeTo(Supplier<RootWriter> next) {
+    this.next = next;
+  }
+
+  /** Where the last row went; null before the first one. */
+  public RootWriter writer() {
+    return writer;
+  }
+
+  /** What follows goes to another writer. */
+  public void cut() {
+    writer = null;
+    bytes = 0;
+  }
+
+  /**
+   * Lets {@link #end} say so when the writer has so many rows, or has given way to another one.
+   *
+   * @param mostBytes of the writer's rows, unless its first one has more
+   */
+  public void limit(int mostRows, long mostBytes) {
+    this.mostRows = mostRows;
+    this.mostBytes = mostBytes;
+    this.turned = false;
+  }
+
+  public long bytes() {
+    return bytes;
+  }
+
+  /** Of the writer that has given way to this one. */
+  public long bytesBefore() {
+    return bytesBefore;
+  }
+
+  /** The number of the next row, which has so many bytes. */
+  public int begin(long rowBytes) {
+    if (writer == null || bytes + rowBytes > mostBytes && writer.rows() > 0) {
+      turn();
+    }
+    if (writer.makeRoom(1)) {
+      locate();
+    }
+    bytes += rowBytes;
+    row = writer.rows();
+    return row;
+  }
+
+  private void turn() {
+    turned = writer != null;
+    bytesBefore = bytes;
+    bytes = 0;
+    writer = next.get();
+    for (int i = 0; i < flat.length; i++) {
+      flat[i] = writer.cells(i) instanceof FlatCells cells ? cells : null;
+    }
+    locate();
+  }
+
+  private void locate() {
+    for (int i = 0; i < flat.length; i++) {
+      values[i] = flat[i] == null ? 0 : flat[i].values();
+    }
+  }
+
+  /** Where the column's numbers lie, the first of them. */
+  public long values(int column) {
+    return values[column];
+  }
+
+  public void putNull(int column) {
+    FlatCells cells = flat[column];
+    if (cells == null) {
+      put(column, null);
+    } else {
+      cells.setNull(row);
+      cells.skip(row);
+    }
+  }
+
+  /** A text or binary. */
+  public void put(int column, Object base, long offset, int length) {
+    flat[column].put(base, offset, length, row);
+  }
+
+  /** A value of another type, as a row has it. */
+  public void put(int column, Object value) {
+    update(column, value);
+    writer.cells(column).write(this, row);
+  }
+
+  /** Ends the row; whether there are as many as were wanted. */
+  public boolean end() {
+    writer.added();
+    return isEnough();
+  }
+
+  public boolean isEnough() {
+    return turned || writer != null && writer.rows() >= mostRows;
+  }
+}

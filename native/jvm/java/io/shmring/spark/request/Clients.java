@@ -1,0 +1,129 @@
+package io.shmring.spark.request;
+
+import io.shmring.sidecar.SidecarClient;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.concurrent.TimeUnit;
+
+/**
+ * The clients of this executor that no task uses just now. One is kept from task to task, as its reply
+ * ring costs up to 10 ms and 20 MB of fresh pages; there are never more than tasks at one time. A
+ * client whose sidecar has gone, or that nobody has wanted for a while, goes too; where memory is
+ * wanted, of whichever sidecar, the one that has waited longest goes first.
+ */
+final class Clients {
+  private static final long LOOK_MILLIS = 500;
+  private static final long IDLE_NANOS = TimeUnit.SECONDS.toNanos(30);
+
+  /** What clients that may stand for each other have in common. */
+  private record Key(String sidecar, long replySlots) {}
+
+  private record Idle(SidecarClient client, long since) {}
+
+  private static final Map<Key, ArrayDeque<Idle>> IDLE = new HashMap<>();
+  private static boolean swept;
+
+  private Clients() {}
+
+  private static Key key(SidecarCall call) {
+    return new Key(call.sidecar(), call.replySlots());
+  }
+
+  /** A client that this task has for itself until it gives that back. */
+  static SidecarClient borrow(SidecarCall call, SidecarClient.TaskCheck taskCheck)
+      throws InterruptedException {
+    for (Optional<SidecarClient> found = take(call); found.isPresent(); found = take(call)) {
+      if (found.get().isReusable()) {
+        return found.get();
+      }
+      found.get().close();
+    }
+    return new SidecarClient(
+        call.sidecar(), call.replySlots(), Clients::closeOldest, call.waits(), taskCheck);
+  }
+
+  /** Gives back the memory of the client that nobody has wanted for longest. */
+  private static boolean closeOldest() {
+    Optional<SidecarClient> oldest = takeOldest();
+    oldest.ifPresent(SidecarClient::close);
+    return oldest.isPresent();
+  }
+
+  private static synchronized Optional<SidecarClient> takeOldest() {
+    Optional<ArrayDeque<Idle>> found =
+        IDLE.values().stream()
+            .filter(idle -> !idle.isEmpty())
+            .min(Comparator.comparingLong(idle -> idle.getLast().since));
+    return found.map(idle -> idle.removeLast().client);
+  }
+
+  private static synchronized Optional<SidecarClient> take(SidecarCall call) {
+    ArrayDeque<Idle> idle = IDLE.getOrDefault(key(call), new ArrayDeque<>());
+    return Optional.ofNullable(idle.poll()).map(Idle::client);
+  }
+
+  /** Keeps a client for the next task, or closes one with requests under way: their answers are late. */
+  static void giveBack(SidecarCall call, SidecarClient client) {
+    if (!client.isReusable()) {
+      client.close();
+      return;
+    }
+    client.end();
+    synchronized (Clients.class) {
+      IDLE.computeIfAbsent(key(call), key -> new ArrayDeque<>())
+          .push(new Idle(client, System.nanoTime()));
+      if (!swept) {
+        swept = true;
+        Thread sweeper = new Thread(Clients::sweep, "shmring-sidecar-clients");
+        sweeper.setDaemon(true);
+        sweeper.start();
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> close(takeAll())));
+      }
+    }
+  }
+
+  private static void sweep() {
+    while (true) {
+      try {
+        Thread.sleep(LOOK_MILLIS);
+      } catch (InterruptedException error) {
+        return;
+      }
+      close(takeUnwanted());
+    }
+  }
+
+  private static synchronized List<SidecarClient> takeUnwanted() {
+    if (SidecarClient.isMemoryShort()) { // another process may wait for it
+      return takeAll();
+    }
+    List<SidecarClient> unwanted = new ArrayList<>();
+    for (ArrayDeque<Idle> all : IDLE.values()) {
+      for (Iterator<Idle> each = all.iterator(); each.hasNext(); ) {
+        Idle idle = each.next();
+        if (System.nanoTime() - idle.since > IDLE_NANOS || !idle.client.isReusable()) {
+          each.remove();
+          unwanted.add(idle.client);
+        }
+      }
+    }
+    return unwanted;
+  }
+
+  private static synchronized List<SidecarClient> takeAll() {
+    List<SidecarClient> all = new ArrayList<>();
+    IDLE.values().forEach(idle -> idle.forEach(each -> all.add(each.client)));
+    IDLE.clear();
+    return all;
+  }
+
+  private static void close(List<SidecarClient> clients) {
+    clients.forEach(SidecarClient::close);
+  }
+}

@@ -1,0 +1,59 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.BatchSizes;
+import io.shmring.spark.columns.RootWriter;
+import java.util.Iterator;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** Batches of columns, which are cut or put together to others without becoming rows. */
+public final class ColumnInput implements Input {
+  private final Iterator<ColumnarBatch> batches;
+  private final BatchSizes sizes = new BatchSizes();
+  private ColumnarBatch batch; // null before the first one
+  private int position;
+  private long bytes;
+
+  public ColumnInput(Iterator<ColumnarBatch> batches, Passage passage) {
+    this.batches = batches;
+  }
+
+  @Override
+  public boolean hasNext() {
+    while (batch == null || position == batch.numRows()) {
+      if (batch != null) {
+        batch.closeIfFreeable();
+        batch = null;
+      }
+      if (!batches.hasNext()) {
+        return false;
+      }
+      batch = batches.next();
+      position = 0;
+      sizes.measure(batch);
+    }
+    return true;
+  }
+
+  @Override
+  public int fill(RootWriter writer, int mostRows, long mostBytes) {
+    bytes = 0;
+    int written = 0;
+    while (written < mostRows && hasNext()) {
+      int fitting = sizes.fitting(position, mostRows - written, mostBytes - bytes);
+      if (fitting == 0 && writer.rows() > 0) {
+        break;
+      }
+      int count = Math.max(1, fitting); // a row that is too large goes alone
+      writer.copy(batch, position, count);
+      bytes += sizes.bytes(position, count);
+      position += count;
+      written += count;
+    }
+    return written;
+  }
+
+  @Override
+  public long bytes() {
+    return bytes;
+  }
+}

@@ -1,0 +1,93 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.RootWriter;
+import io.shmring.spark.columns.RowSink;
+import java.util.Iterator;
+import java.util.function.Supplier;
+import org.apache.spark.sql.catalyst.InternalRow;
+
+/** Rows that generated code writes itself, as many as it is let, whenever its iterator is asked. */
+final class GeneratedInput implements Input {
+  private final RowSink sink;
+  private final Iterator<InternalRow> stops; // of the code: the sink again and again
+  private int taken; // rows of the writer that fill() has told of
+  private long takenBytes;
+  private long mostBytes = Long.MAX_VALUE; // of the writer's rows
+  private long bytes;
+  private boolean ended;
+
+  GeneratedInput(RowSink sink, Iterator<InternalRow> stops) {
+    this.sink = sink;
+    this.stops = stops;
+  }
+
+  @Override
+  public void writeTo(Supplier<RootWriter> next) {
+    sink.writeTo(next);
+  }
+
+  @Override
+  public boolean hasNext() {
+    if (written() == taken) {
+      write(taken + 1);
+    }
+    return written() > taken;
+  }
+
+  private int written() {
+    return sink.writer() == null ? 0 : sink.writer().rows();
+  }
+
+  /** Lets the code run until the writer has so many rows, has given way to the next, or all is written. */
+  private void write(int mostRows) {
+    RootWriter writer = sink.writer();
+    sink.limit(mostRows, mostBytes);
+    while (!sink.isEnough() && !ended) {
+      if (stops.hasNext()) {
+        stops.next();
+      } else {
+        ended = true; // its code must not run again
+      }
+    }
+    if (writer != null && sink.writer() != writer) {
+      taken = 0;
+      takenBytes = 0;
+    }
+  }
+
+  @Override
+  public int fill(RootWriter writer, int mostRows, long mostBytes) {
+    bytes = 0;
+    if (sink.writer() != writer) {
+      return 0; // the next row did not fit
+    }
+    int before = taken;
+    long bytesBefore = takenBytes;
+    this.mostBytes = takenBytes + mostBytes;
+    if (written() - taken < mostRows) {
+      write(mostRows > Integer.MAX_VALUE - taken ? Integer.MAX_VALUE : taken + mostRows);
+    }
+    if (sink.writer() == writer) {
+      taken = writer.rows();
+      takenBytes = sink.bytes();
+      bytes = takenBytes - bytesBefore;
+    } else {
+      bytes = sink.bytesBefore() - bytesBefore;
+    }
+    return writer.rows() - before;
+  }
+
+  @Override
+  public long bytes() {
+    return bytes;
+  }
+
+  @Override
+  public void cut(RootWriter writer) {
+    if (sink.writer() == writer) {
+      sink.cut();
+      taken = 0;
+      takenBytes = 0;
+    }
+  }
+}

@@ -1,0 +1,142 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.ColumnRows;
+import io.shmring.spark.columns.RootColumns;
+import io.shmring.spark.columns.SparkTypes;
+import java.util.Arrays;
+import java.util.Collections;
+import java.util.Iterator;
+import java.util.List;
+import java.util.Optional;
+import java.util.function.Function;
+import java.util.stream.IntStream;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Field;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.StructType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/**
+ * All columns go, and the answer's columns come instead of them.
+ *
+ * @param method of Spark's that the user called, for the text of an error
+ * @param assigned how answers' columns become those of the output
+ */
+public record MapSignature(
+    String method, Assigned assigned, StructType input, StructType output, SparkTypes types)
+    implements Signature {
+  @Override
+  public Schema columns() {
+    return types.schema(input);
+  }
+
+  @Override
+  public Sent sent() {
+    return new Sent(IntStream.range(0, input.size()).boxed().toList(), columns());
+  }
+
+  @Override
+  public Passage begin(int partition) {
+    return begin(new UnsafeRows(input)::of);
+  }
+
+  /**
+   * @param send what goes of a row, good until the next one
+   */
+  Passage begin(Function<InternalRow, UnsafeRow> send) {
+    return new Rows(this, send);
+  }
+
+  /** What comes of the answers, also for one that sends something else. */
+  static class Answers implements Passage {
+    private final String method;
+    private final StructType output;
+    private final Assigned assigned;
+    private final List<String> names;
+    private final ColumnRows answers;
+    private int[] places = {}; // of the output's columns, in the answers that come now
+
+    Answers(String method, Assigned assigned, StructType output) {
+      this.method = method;
+      this.assigned = assigned;
+      this.names = List.of(output.fieldNames());
+      this.output = output;
+      this.answers = new ColumnRows(output);
+    }
+
+    @Override
+    public void sent(Batches.Vectors vectors) {}
+
+    @Override
+    public Optional<String> objection(Schema got) {
+      return difference(got.getFields())
+          .map(
+              why ->
+                  String.format(
+                      "with other columns than %s was declared with: %s (expected %s; got %s)",
+                      method, why, Expected.inWords(output), Expected.inWords(got)));
+    }
+
+    private Optional<String> difference(List<Field> got) {
+      List<String> gotNames = got.stream().map(Field::getName).toList();
+      if (got.isEmpty() && !method.equals("mapInArrow")) { // only rows need columns
+        places = new int[] {};
+        return Optional.empty();
+      }
+      return assigned
+          .objection(gotNames, names)
+          .or(
+              () -> {
+                places = assigned.places(gotNames, names);
+                List<Field> chosen = Arrays.stream(places).mapToObj(got::get).toList();
+                return Expected.difference(chosen, output.fields(), assigned);
+              });
+    }
+
+    @Override
+    public ColumnarBatch columns(VectorSchemaRoot batch) {
+      return RootColumns.of(batch, places);
+    }
+
+    @Override
+    public Optional<String> answered(int rows) {
+      return rows > 0 && places.length < names.size()
+          ? Optional.of(
+              String.format(
+                  "with rows without columns, where %s was declared with %s",
+                  method, Expected.inWords(output)))
+          : Optional.empty();
+    }
+
+    @Override
+    public Optional<String> ended() {
+      return Optional.empty();
+    }
+
+    @Override
+    public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
+      return piece.numRows() == 0 ? Collections.emptyIterator() : answers.of(piece);
+    }
+  }
+
+  private static final class Rows extends Answers implements Passage.OfRows {
+    private final Function<InternalRow, UnsafeRow> send;
+
+    Rows(MapSignature signature, Function<InternalRow, UnsafeRow> send) {
+      super(signature.method, signature.assigned, signature.output);
+      this.send = send;
+    }
+
+    @Override
+    public UnsafeRow send(InternalRow row) {
+      return send.apply(row);
+    }
+
+    @Override
+    public int kept() {
+      return 0;
+    }
+  }
+}

@@ -1,0 +1,42 @@
+package io.shmring.spark.request;
+
+import io.shmring.spark.columns.RootColumns;
+import java.util.Iterator;
+import java.util.Optional;
+import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.types.pojo.Schema;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+
+/** What comes of a task's requests, in order. */
+public interface Passage {
+  /** One that is told of each row. */
+  interface OfRows extends Passage {
+    /** What is sent of a row; it is good until the next call. */
+    UnsafeRow send(InternalRow row);
+
+    /** Bytes of the last of these rows that stay here until its answer comes. */
+    int kept();
+  }
+
+  /** This became a request, and keeps its values until that is answered. */
+  void sent(Batches.Vectors vectors);
+
+  /** Why an answer with such columns cannot be taken, as in "... answered [with a red one]". */
+  Optional<String> objection(Schema got);
+
+  /** A batch of an answer with such columns as {@link #objection} was asked about last. */
+  default ColumnarBatch columns(VectorSchemaRoot batch) {
+    return RootColumns.of(batch);
+  }
+
+  /** A piece of the oldest request's answer has come; why it cannot be taken. */
+  Optional<String> answered(int rows);
+
+  /** What comes of that piece; each row is good until the next one. */
+  Iterator<UnsafeRow> receive(ColumnarBatch piece);
+
+  /** The oldest request's answer has no more pieces; why that cannot be. */
+  Optional<String> ended();
+}

@@ -1,0 +1,73 @@
+package io.shmring.spark.request;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.json.JsonReadFeature;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.json.JsonMapper;
+import io.shmring.sidecar.Timeouts;
+import java.io.IOException;
+import java.io.Serializable;
+import java.util.Optional;
+import org.apache.spark.sql.catalyst.expressions.PythonUDF;
+
+/**
+ * What a function that shmring.spark.through() made says of itself: in its name, where that is nobody
+ * else's.
+ *
+ * @param timeout in seconds, as all times that users give
+ * @param replySlots 0 if they gave none
+ */
+public record SidecarCall(
+    String sidecar, int inFlight, double timeout, double connectTimeout, long replySlots)
+    implements Serializable {
+  private static final String MODULE = "shmring.spark.functions.bridge";
+  private static final String BEGINS = "shmring.through";
+  private static final ObjectMapper JSON =
+      JsonMapper.builder().enable(JsonReadFeature.ALLOW_NON_NUMERIC_NUMBERS).build();
+
+  /** Empty if it is somebody else's function. */
+  public static Optional<SidecarCall> of(PythonUDF function) {
+    String name = function.name();
+    if (!name.startsWith(BEGINS) || !Pickled.isOf(function, MODULE)) {
+      return Optional.empty();
+    }
+    try (JsonParser words = in(name)) {
+      return Optional.of(read(words));
+    } catch (IOException error) {
+      return Optional.empty();
+    }
+  }
+
+  /** What stands in a text from the first call on: that, and what follows it. */
+  public static JsonParser in(String text) throws IOException {
+    int at = text.indexOf(BEGINS);
+    return JSON.createParser(at < 0 ? "" : text.substring(at + BEGINS.length()));
+  }
+
+  /** The call that stands there: bridge.py's options, by their names. */
+  public static SidecarCall read(JsonParser words) throws IOException {
+    JsonNode call = JSON.readTree(words);
+    if (call == null) {
+      throw new IOException("no call");
+    }
+    return new SidecarCall(
+        call.path("name").textValue(),
+        call.path("in_flight").intValue(),
+        call.path("timeout").doubleValue(),
+        call.path("connect_timeout").doubleValue(),
+        call.path("reply_slots").longValue());
+  }
+
+  Timeouts waits() {
+    return new Timeouts(timeout, connectTimeout);
+  }
+
+  @Override
+  public String toString() {
+    String slots = replySlots == 0 ? "" : ", reply_slots=" + replySlots;
+    return String.format(
+        "through(%s, in_flight=%d, timeout=%s, connect_timeout=%s%s)",
+        sidecar, inFlight, timeout, connectTimeout, slots);
+  }
+}

@@ -1,0 +1,24 @@
+package io.shmring.spark.request;
+
+import java.io.Serializable;
+import java.util.List;
+import org.apache.arrow.vector.types.pojo.Schema;
+
+/** What one kind of Spark's functions sends to a sidecar, and what it makes of the answers. */
+public interface Signature extends Serializable {
+  /**
+   * What goes of a batch.
+   *
+   * @param columns which of its columns
+   * @param schema of the request
+   */
+  record Sent(List<Integer> columns, Schema schema) {}
+
+  /** Of the rows of a batch. */
+  Schema columns();
+
+  Sent sent();
+
+  /** For one task. */
+  Passage begin(int partition);
+}

@@ -1,0 +1,45 @@
+package io.shmring.spark.request;
+
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.expressions.codegen.GenerateUnsafeRowJoiner;
+import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowJoiner;
+
+/** UDFs over rows: the arguments are computed from these. */
+final class UdfRows extends UdfPassage implements Passage.OfRows {
+  private final UnsafeRows unsafe;
+  private final UnsafeProjection arguments;
+  private final UnsafeProjection results;
+  private final KeptRows waiting;
+  private final UnsafeRowJoiner joiner;
+  private int kept;
+
+  UdfRows(UdfSignature signature, int partition) {
+    super(signature.results());
+    this.unsafe = new UnsafeRows(signature.rows());
+    this.arguments = UnsafeProjection.create(signature.arguments(), signature.input());
+    this.results = UnsafeProjection.create(signature.results());
+    this.waiting = new KeptRows(signature.rows().size());
+    this.joiner = GenerateUnsafeRowJoiner.create(signature.rows(), signature.results());
+    arguments.initialize(partition);
+  }
+
+  @Override
+  public UnsafeRow send(InternalRow row) {
+    UnsafeRow ready = unsafe.of(row);
+    waiting.add(ready);
+    kept = ready.getSizeInBytes();
+    return arguments.apply(ready);
+  }
+
+  @Override
+  public int kept() {
+    return kept;
+  }
+
+  @Override
+  UnsafeRow joined(InternalRow row) {
+    return joiner.join(waiting.remove(), results.apply(row));
+  }
+}

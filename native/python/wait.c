@@ -1,0 +1,297 @@
+/* Waiting for several, without the GIL; what an event loop's tasks ask. src/shmring/event_loop.py. */
+#include "consumers.h"
+#include "producers.h"
+#include "wait.h"
+
+/* --- the bell ------------------------------------------------------------------------- */
+
+/* Ends the wait of a thread that is to look at a new list of what to wait for. */
+struct bell {
+	PyObject ob_base;
+	uint32_t word;
+};
+
+static PyObject *bell_new(PyTypeObject *type, PyObject *Py_UNUSED(args), PyObject *Py_UNUSED(keywords))
+{
+	struct bell *self = PyObject_New(struct bell, type);
+
+	if (self)
+		self->word = 0;
+	return (PyObject *)self;
+}
+
+static void bell_dealloc(PyObject *op)
+{
+	PyTypeObject *type = Py_TYPE(op);
+
+	PyObject_Free(op);
+	Py_DECREF(type);
+}
+
+static PyObject *bell_ring(PyObject *op, PyObject *Py_UNUSED(ignored))
+{
+	shmring_ring_bell(&((struct bell *)op)->word);
+	Py_RETURN_NONE;
+}
+
+static PyObject *bell_rung(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLong(__atomic_load_n(&((struct bell *)op)->word, __ATOMIC_ACQUIRE));
+}
+
+static PyMethodDef bell_methods[] = {
+    {"ring", bell_ring, METH_NOARGS, "ring($self, /)\n--\n\nEnd the wait that has this bell."},
+    {0},
+};
+
+static PyGetSetDef bell_getset[] = {
+    {"rung", bell_rung, NULL, "how often it was rung", NULL},
+    {0},
+};
+
+static PyType_Slot bell_slots[] = {
+    {Py_tp_new, bell_new},
+    {Py_tp_dealloc, bell_dealloc},
+    {Py_tp_methods, bell_methods},
+    {Py_tp_getset, bell_getset},
+    {0, NULL},
+};
+
+PyType_Spec bell_spec = {
+    .name = "shmring.Bell", .basicsize = sizeof(struct bell), .flags = Py_TPFLAGS_DEFAULT, .slots = bell_slots};
+
+/* --- the wait --------------------------------------------------------------------------- */
+
+/* Handles that are pinned, and what the core is told of them. */
+struct list {
+	PyObject **handles;
+	struct shmring_wait *waits;
+	uint32_t count;
+};
+
+static bool is_consumer(const struct state *state, PyObject *op)
+{
+	return PyObject_TypeCheck(op, state->consumer);
+}
+
+/* Whether it could be pinned: false, without an exception, if it is closed. */
+static bool pin(struct handle *handle)
+{
+	bool closed;
+
+	WITH_GUARD(
+	    handle, if (!(closed = handle->closed)) {
+		    handle_pin(handle);
+		    (void)awaited_changed(handle, 1);
+		    handle->awaited_in = getpid();
+	    });
+	return !closed;
+}
+
+static bool is_closed(struct handle *handle)
+{
+	bool closed;
+
+	WITH_GUARD(handle, closed = handle->closed);
+	return closed;
+}
+
+static void let_go(struct list *list)
+{
+	for (uint32_t i = 0; i < list->count; i++) {
+		struct handle *handle = (struct handle *)list->handles[i];
+
+		handle_let_go(handle);
+		(void)awaited_changed(handle, (size_t)-1);
+		Py_DECREF(list->handles[i]);
+	}
+	PyMem_Free(list->handles);
+	PyMem_Free(list->waits);
+}
+
+/* One of (handle, slots). A closed one goes to `ready`: its next call says so. */
+static bool add(struct list *list, const struct state *state, PyObject *pair, PyObject *ready)
+{
+	PyObject *op = PyTuple_Check(pair) && PyTuple_Size(pair) == 2 ? PyTuple_GetItem(pair, 0) : NULL;
+	bool consumer = op && is_consumer(state, op);
+	uint64_t slots;
+
+	if (!op || (!consumer && !PyObject_TypeCheck(op, state->producer))) {
+		PyErr_SetString(PyExc_TypeError, "a wait is for consumers and producers of rings");
+		return false;
+	}
+	slots = PyLong_AsUnsignedLongLong(PyTuple_GetItem(pair, 1));
+	if (PyErr_Occurred())
+		return false;
+	if (!pin((struct handle *)op))
+		return PyList_Append(ready, op) == 0;
+	list->handles[list->count] = Py_NewRef(op);
+	list->waits[list->count++] =
+	    consumer ? (struct shmring_wait){.consumer = ((struct consumer *)op)->core}
+		     : (struct shmring_wait){.producer = ((struct producer *)op)->core, .slots = slots};
+	return true;
+}
+
+static bool add_all(struct list *list, const struct state *state, PyObject *pairs, PyObject *ready)
+{
+	Py_ssize_t n = PyList_Size(pairs);
+
+	list->handles = PyMem_Calloc((size_t)n + 1, sizeof *list->handles);
+	list->waits = PyMem_Calloc((size_t)n + 1, sizeof *list->waits);
+	if (!list->handles || !list->waits) {
+		PyErr_NoMemory();
+		return false;
+	}
+	for (Py_ssize_t i = 0; i < n; i++) {
+		PyObject *pair = PyList_GetItem(pairs, i);
+
+		if (!pair || !add(list, state, pair, ready))
+			return false;
+	}
+	return true;
+}
+
+/* Those that the core calls ready, and those that were closed meanwhile. */
+static bool collect(const struct list *list, int status, PyObject *ready)
+{
+	for (uint32_t i = 0; i < list->count; i++) {
+		bool has = status == SHMRING_OK && list->waits[i].ready;
+
+		if ((has || is_closed((struct handle *)list->handles[i])) &&
+		    PyList_Append(ready, list->handles[i]))
+			return false;
+	}
+	return true;
+}
+
+/* False with an exception. */
+static bool wait_in_slices(struct list *list, struct state *state, struct bell *bell, uint32_t rung,
+			   int64_t deadline, uint8_t strategy, PyObject *ready)
+{
+	int status;
+
+	do {
+		Py_BEGIN_ALLOW_THREADS status = shmring_wait_any(
+		    list->waits, list->count, bell ? &bell->word : NULL, rung, deadline, strategy);
+		Py_END_ALLOW_THREADS if (status != SHMRING_OK && status != SHMRING_AGAIN &&
+					 status != SHMRING_TIMEOUT)
+		{
+			raise_error(state, status);
+			return false;
+		}
+		if (PyErr_CheckSignals() || !collect(list, status, ready))
+			return false;
+	} while (status == SHMRING_AGAIN && PyList_Size(ready) == 0 &&
+		 !(bell && __atomic_load_n(&bell->word, __ATOMIC_ACQUIRE) != rung));
+	return true;
+}
+
+/* wait_any([(consumer or producer, slots)], timeout, strategy, bell or None, rung) -> [consumer or producer] */
+PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct state *state = PyModule_GetState(module);
+	int64_t timeout = FOREVER;
+	struct list list = {0};
+	unsigned long strategy, rung;
+	struct bell *bell;
+	PyObject *ready;
+	bool done;
+
+	if (nargs != 5 || !PyList_Check(args[0]) ||
+	    !(Py_IsNone(args[3]) || PyObject_TypeCheck(args[3], state->bell)))
+		return PyErr_Format(PyExc_TypeError, "wait_any() takes a list, a timeout, a strategy, a bell and "
+						     "how often that was rung");
+	bell = Py_IsNone(args[3]) ? NULL : (struct bell *)args[3];
+	strategy = PyLong_AsUnsignedLong(args[2]);
+	rung = PyErr_Occurred() ? 0 : PyLong_AsUnsignedLong(args[4]);
+	if (PyErr_Occurred() || !parse_timeout(args[1], &timeout))
+		return NULL;
+	ready = PyList_New(0);
+	if (!ready)
+		return NULL;
+	done = add_all(&list, state, args[0], ready);
+	if (done && list.count) /* and if one is closed, those that have something now */
+		done = wait_in_slices(&list, state, bell, (uint32_t)rung,
+				      PyList_Size(ready) ? 0 : deadline_after(timeout), (uint8_t)strategy, ready);
+	let_go(&list);
+	if (!done)
+		Py_CLEAR(ready);
+	return ready;
+}
+
+/* --- tasks -------------------------------------------------------------------------------- */
+
+static struct handle *handle_of(PyObject *module, PyObject *op)
+{
+	struct state *state = PyModule_GetState(module);
+
+	if (is_consumer(state, op) || PyObject_TypeCheck(op, state->producer))
+		return (struct handle *)op;
+	PyErr_SetString(PyExc_TypeError, "this is no consumer and no producer of a ring");
+	return NULL;
+}
+
+static PyObject *decline_it(struct consumer *self)
+{
+	if (!self->handle.closed) /* who closes it has passed it on */
+		shmring_consumer_decline(self->core);
+	Py_RETURN_NONE;
+}
+
+GUARDED_CALL(decline_it, self, (struct consumer * self), (self));
+
+/* decline(consumer or producer): of a wake-up nothing has come. */
+PyObject *decline(PyObject *module, PyObject *op)
+{
+	struct state *state = PyModule_GetState(module);
+
+	if (!is_consumer(state, op))
+		Py_RETURN_NONE;
+	return GUARDED(decline_it)((struct consumer *)op);
+}
+
+/* give_up(consumer or producer, timeout): Empty or Full. */
+PyObject *give_up(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct handle *handle = nargs == 2 ? handle_of(module, args[0]) : NULL;
+	struct wait_state waiting = {.timeout = FOREVER};
+
+	if (!handle || !parse_timeout(args[1], &waiting.timeout))
+		return NULL;
+	if (is_consumer(PyModule_GetState(module), args[0])) {
+		struct consumer *consumer = (struct consumer *)handle;
+
+		WITH_GUARD(handle, if (consumer_usable(consumer)) raise_empty(consumer, waiting.timeout));
+	} else {
+		struct producer *producer = (struct producer *)handle;
+
+		WITH_GUARD(handle, if (producer_usable(producer)) raise_full(producer, &waiting));
+	}
+	return NULL;
+}
+
+/* A wait that may be over in less time than a thread takes to wake up: by how the last ones ended. */
+enum { MOST_MISSES = 6 };
+
+PyObject *should_try(PyObject *module, PyObject *op)
+{
+	struct handle *handle = handle_of(module, op);
+	bool now = false;
+
+	if (!handle)
+		return NULL;
+	WITH_GUARD(handle, if (handle->skips) handle->skips--; else now = true);
+	return PyBool_FromLong(now);
+}
+
+PyObject *has_tried(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct handle *handle = nargs == 2 ? handle_of(module, args[0]) : NULL;
+
+	if (!handle)
+		return NULL;
+	WITH_GUARD(handle, if (Py_IsTrue(args[1])) handle->misses = 0;
+		   else if (handle->misses < MOST_MISSES) handle->misses++;
+		   handle->skips = (uint8_t)((1 << handle->misses) - 1));
+	Py_RETURN_NONE;
+}

@@ -1,0 +1,423 @@
+"""Consumers and producers in an event loop: asyncio's, or another one with its interface.
+
+A task takes, or pushes, by a call that does not wait, on the loop's own thread. There is no
+``await`` between this call and the ``return`` that hands the result to the task: a task that is
+cancelled is cancelled at an ``await``, so it has taken nothing then, and has lost nothing.
+
+What cannot be done at once is waited for by one thread for each loop, which sleeps on all of the
+loop's rings; beyond 127 waits there is a second one. It never takes: it tells the loop who may try
+again (docs/protocol.md, P9). If the task was cancelled meanwhile, the wake-up is passed on to the
+branch's other consumers.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
+from types import FunctionType
+from typing import TYPE_CHECKING, TypeVar
+
+from shmring._shmring import (
+    KIND_END,
+    WAIT_FUTEX,
+    Bell,
+    Consumer,
+    Producer,
+    decline,
+    ends_of,
+    give_up,
+    has_tried,
+    push_now,
+    should_try,
+    slots_for,
+    take_now,
+    wait_any,
+)
+from shmring.errors import EndOfStream
+from shmring.forks import lineage
+
+if TYPE_CHECKING:
+    import asyncio
+    from types import EllipsisType
+
+    from typing_extensions import Buffer
+
+__all__ = ["Messages", "equip", "until_ready"]
+
+Handle = Consumer | Producer
+_T = TypeVar("_T", bytes, int)
+
+# Consumers and producers that one sleep is for: what the kernel takes, but for the bell.
+_AT_ONCE = 127
+# Seconds after which a thread without work ends, and one with work sees that its loop is closed.
+_IDLE = 1.0
+# Seconds for which a task asks again and again, in turn with the loop's other tasks, where that
+# went well before: about what it costs to wake the thread, and the loop by the thread.
+_TRIAL = 100e-6
+
+
+class _Sleeper:
+    """A thread that waits for rings of a loop while there are any to wait for.
+
+    All but its own _run() is called on the loop's thread.
+    """
+
+    def __init__(self, watch: _Watch) -> None:
+        self._watch = watch
+        self._changed = threading.Condition()  # guards what follows
+        self._waits: dict[Handle, int] = {}  # for how many slots, if it is a producer
+        self._runs = False
+        self._bell = Bell()
+
+    def add(self, handle: Handle, slots: int) -> bool:
+        """Wait for this one too; whether there is room for it."""
+        with self._changed:
+            if self._waits.get(handle, slots + 1) <= slots:
+                return True
+            if handle not in self._waits and len(self._waits) >= _AT_ONCE:
+                return False
+            self._waits[handle] = slots
+            if not self._runs:
+                name = f"shmring waits for {type(self._watch.loop).__name__}"
+                threading.Thread(target=self._run, name=name, daemon=True).start()
+                self._runs = True
+            self._changed.notify()
+        self._bell.ring()
+        return True
+
+    def remove(self, handle: Handle) -> None:
+        with self._changed:
+            left = self._waits.pop(handle, None)
+        if left is not None:
+            self._bell.ring()
+
+    def _run(self) -> None:
+        loop = self._watch.loop
+        while (waits := self._work()) is not None:
+            rung, handles = waits
+            try:
+                ready = wait_any(handles, _IDLE, WAIT_FUTEX, self._bell, rung)
+            except Exception:  # whatever it is, the tasks meet it in their own calls
+                ready = [handle for handle, _ in handles]
+            if loop.is_closed():
+                return
+            if not ready:
+                continue
+            with self._changed:
+                for handle in ready:
+                    self._waits.pop(handle, None)
+            try:
+                loop.call_soon_threadsafe(self._watch.tell, ready)
+            except RuntimeError:  # it was closed since
+                return
+
+    def _work(self) -> tuple[int, list[tuple[Handle, int]]] | None:
+        """What to wait for, and how often the bell was rung before that was looked at."""
+        with self._changed:
+            if not self._waits and not self._changed.wait_for(lambda: self._waits, _IDLE):
+                self._runs = False
+                return None
+            return self._bell.rung, list(self._waits.items())
+
+
+class _Watch:
+    """The tasks of one loop that wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.forks = lineage.forks
+        self._tasks: dict[Handle, deque[asyncio.Future[bool]]] = {}
+        self._sleepers = [_Sleeper(self)]
+
+    async def ready(self, handle: Handle, slots: int, deadline: float | None) -> bool:
+        """Wait until it is worth trying; whether it is, or time is up."""
+        future: asyncio.Future[bool] = self.loop.create_future()
+        self._tasks.setdefault(handle, deque()).append(future)
+        timer = None if deadline is None else self.loop.call_at(deadline, _set, future, False)
+        try:
+            self._arm(handle, slots)
+            return await future
+        except BaseException:
+            if future.done() and not future.cancelled():
+                decline(handle)
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._leave(handle, slots, future)
+
+    def tell(self, handles: list[Handle]) -> None:
+        """Let those try that wait for these."""
+        for handle in handles:
+            waiting = [future for future in self._tasks.get(handle, ()) if not future.done()]
+            if not waiting:
+                decline(handle)
+            # What came is for one; there may be room for several, of different sizes.
+            for future in waiting if isinstance(handle, Producer) else waiting[:1]:
+                future.set_result(True)
+
+    def wake_all(self, handle: Handle) -> None:
+        for future in self._tasks.get(handle, ()):
+            _set(future, True)
+
+    def _arm(self, handle: Handle, slots: int) -> None:
+        if not any(sleeper.add(handle, slots) for sleeper in self._sleepers):
+            self._sleepers.append(_Sleeper(self))
+            self._sleepers[-1].add(handle, slots)
+
+    def _leave(self, handle: Handle, slots: int, future: asyncio.Future[bool]) -> None:
+        if self.forks != lineage.forks:  # the threads, which may have the locks, are the parent's
+            return
+        tasks = self._tasks[handle]
+        tasks.remove(future)
+        if tasks:
+            self._arm(handle, slots)
+            return
+        del self._tasks[handle]
+        for sleeper in self._sleepers:
+            sleeper.remove(handle)
+
+
+class _Local(threading.local):
+    """A loop runs in one thread. Its watch lives as long as somebody waits, or its thread."""
+
+    watch: Callable[[], _Watch | None] = staticmethod(lambda: None)
+
+
+_local = _Local()
+
+
+def _watch(loop: asyncio.AbstractEventLoop) -> _Watch:
+    watch = _local.watch()
+    if watch is None or watch.loop is not loop or watch.forks != lineage.forks:
+        watch = _Watch(loop)
+        _local.watch = weakref.ref(watch)
+    return watch
+
+
+def _set(future: asyncio.Future[bool], value: bool) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _check(timeout: float) -> None:
+    if not timeout >= 0:
+        raise ValueError(f"timeout must be None or at least 0 seconds, not {timeout}")
+
+
+def _deadline(loop: asyncio.AbstractEventLoop, timeout: float | None) -> float | None:
+    return None if timeout is None else loop.time() + timeout
+
+
+async def until_ready(handle: Handle, slots: int, timeout: float | None) -> bool:
+    """Wait until it is worth trying; False: time is up."""
+    import asyncio
+
+    if timeout is not None:
+        _check(timeout)
+    if wait_any([(handle, slots)], 0, WAIT_FUTEX, None, 0):
+        return True
+    loop = asyncio.get_running_loop()
+    return await _watch(loop).ready(handle, slots, _deadline(loop, timeout))
+
+
+async def _try_for_a_while(
+    handle: Handle, attempt: Callable[[], _T | EllipsisType | None], seconds: float
+) -> _T | None:
+    """Try in turn with the loop's other tasks, without the thread."""
+    from asyncio import sleep
+
+    until = monotonic() + seconds  # the time of a loop may be one of milliseconds
+    while monotonic() < until:
+        await sleep(0)
+        found = attempt()
+        if found is not None and found is not ...:
+            has_tried(handle, True)
+            return found
+    has_tried(handle, False)
+    return None
+
+
+async def _later(
+    handle: Handle,
+    attempt: Callable[[], _T | EllipsisType | None],
+    found: EllipsisType | None,
+    slots: int,
+    timeout: float | None,
+) -> _T:
+    """Go on after a first attempt. No ``await`` comes between the last one and its ``return``."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    deadline = _deadline(loop, timeout)
+    while True:
+        in_time = True
+        if found is ...:
+            await asyncio.sleep(0)
+        elif timeout == 0:
+            in_time = False
+        else:
+            if should_try(handle):
+                seconds = _TRIAL if timeout is None else min(timeout, _TRIAL)
+                tried = await _try_for_a_while(handle, attempt, seconds)
+                if tried is not None:
+                    return tried
+            in_time = await _watch(loop).ready(handle, slots, deadline)
+        last = attempt()
+        if last is not None and last is not ...:
+            return last
+        if last is None and not in_time:
+            give_up(handle, timeout)
+        found = last
+
+
+def _tell_of_end(consumer: Consumer) -> None:
+    """An end is told once, and it is for each task that waits."""
+    watch = _local.watch()
+    if watch is not None:
+        watch.wake_all(consumer)
+
+
+# --- methods of consumers -------------------------------------------------------------------------
+
+
+async def _take_later(
+    consumer: Consumer, found: EllipsisType | None, ends: int, timeout: float | None
+) -> bytes:
+    try:
+        return await _later(consumer, lambda: take_now(consumer, ends), found, 0, timeout)
+    except EndOfStream:
+        _tell_of_end(consumer)
+        raise
+
+
+async def _get(self: Consumer, *, timeout: float | None = None) -> bytes:
+    """Take one message as bytes, in an event loop; it is released at once.
+
+    A call that is cancelled has taken nothing.
+
+    Parameters
+    ----------
+    timeout : seconds to wait for a message; None waits for ever, 0 does not wait
+
+    Raises
+    ------
+    as pop()
+    """
+    if timeout is not None:
+        _check(timeout)
+    try:
+        found = take_now(self, None)
+    except EndOfStream:
+        _tell_of_end(self)
+        raise
+    if found is None or found is ...:
+        return await _take_later(self, found, ends_of(self), timeout)
+    return found
+
+
+async def _ready(self: Consumer, *, timeout: float | None = None) -> bool:
+    """Wait, in an event loop, until a call with ``timeout=0`` is worth it.
+
+        while await inp.ready():
+            with inp.lease_many(256, timeout=0) as batch:
+                ...
+
+    Another consumer of the branch may be faster: then this call raises Empty.
+
+    Parameters
+    ----------
+    timeout : seconds to wait; None waits for ever, 0 does not wait
+
+    Returns
+    -------
+    False if nothing came in time
+    """
+    return await until_ready(self, 0, timeout)
+
+
+class Messages(AsyncIterator[bytes]):
+    """The messages of a consumer, up to the end of the stream."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._ends = ends_of(consumer)
+
+    def __aiter__(self) -> Messages:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            found = take_now(self._consumer, self._ends)
+            if found is None or found is ...:
+                return await _take_later(self._consumer, found, self._ends, None)
+        except EndOfStream:
+            _tell_of_end(self._consumer)
+            raise StopAsyncIteration from None
+        return found
+
+
+def _aiter(self: Consumer) -> Messages:
+    """Iterate, in an event loop, up to the end of the stream."""
+    return Messages(self)
+
+
+# --- methods of producers -------------------------------------------------------------------------
+
+
+async def _put(
+    self: Producer,
+    data: Buffer,
+    /,
+    *,
+    timeout: float | None = None,
+    kind: int = 0,
+    align: int | None = None,
+) -> int:
+    """Publish one message, in an event loop. A call that is cancelled has published nothing.
+
+    It waits for free slots whatever the producer's `when_full` says.
+
+    Parameters
+    ----------
+    data, kind, align : as of push()
+    timeout : seconds to wait for free slots; None waits for ever, 0 does not wait
+
+    Returns
+    -------
+    message_id
+
+    Raises
+    ------
+    as push()
+    """
+    if timeout is not None:
+        _check(timeout)
+    found = push_now(self, data, kind, align)
+    if found is None or found is ...:
+        slots = slots_for(memoryview(data).nbytes, align is not None)
+        return await _later(self, lambda: push_now(self, data, kind, align), found, slots, timeout)
+    return found
+
+
+async def _put_end(self: Producer, *, timeout: float | None = None) -> int:
+    """Publish an end marker, in an event loop: as push_end()."""
+    return await _put(self, b"", timeout=timeout, kind=KIND_END)
+
+
+_METHODS: dict[type[Handle], dict[str, FunctionType]] = {
+    Consumer: {"get": _get, "ready": _ready, "__aiter__": _aiter},
+    Producer: {"put": _put, "put_end": _put_end},
+}
+
+
+def equip() -> None:
+    """Give the extension's types their methods for event loops: a coroutine in C is none."""
+    for kind, functions in _METHODS.items():
+        for name, function in functions.items():
+            function.__name__ = name
+            function.__qualname__ = f"{kind.__name__}.{name}"
+            setattr(kind, name, function)

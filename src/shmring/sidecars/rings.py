@@ -1,0 +1,86 @@
+"""The rings of a sidecar, as who serves it sees them: made, left to others, or swept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import shmring
+from shmring._shmring import MAX_PARTICIPANTS
+from shmring.errors import RingNotFound, ShmringError
+from shmring.sidecars.participants import SUPERVISOR
+from shmring.sidecars.sizes import REQUEST
+from shmring.sidecars.wire import reply_ring_name, request_ring_name
+
+__all__ = ["leave_ring", "open_ring", "remove_own", "reply_rings", "sweep"]
+
+
+def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
+    """A sidecar's request ring, made unless it is there.
+
+    Parameters
+    ----------
+    sidecar : name of it
+    slots : of a ring that is made; None leaves the clients room
+
+    Raises
+    ------
+    NoSpace : /dev/shm cannot hold it
+    """
+    ring = REQUEST.make(
+        slots,
+        lambda slots: shmring.open_or_create(
+            request_ring_name(sidecar), slots=slots, participants=MAX_PARTICIPANTS, temporary=True
+        ),
+    )
+    ring.keep()  # another sidecar may serve it still when this one stops
+    return ring
+
+
+def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
+    """Close a sidecar's request ring, and remove it unless another supervisor is there.
+
+    The clients' rings go with it: who is left asks the next sidecar of the name for answers to a
+    new one, and a client that waits for a task may be killed before it sees that nobody is here.
+    """
+    shared = any(
+        participant["alive"] and participant["name"] == SUPERVISOR
+        for participant in ring.participants()
+    )
+    replies = [] if shared else list(reply_rings(sidecar))  # before there can be a next sidecar
+    ring.close()
+    if not shared:
+        _remove(sidecar, replies)
+
+
+def remove_own(sidecar: str) -> None:
+    """Remove the rings of a sidecar in which only this process is left, which ends."""
+    with contextlib.suppress(ShmringError):
+        with shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
+            alive = {each["pid"] for each in ring.participants() if each["alive"]}
+        if alive <= {os.getpid()}:
+            _remove(sidecar, list(reply_rings(sidecar)))
+
+
+def _remove(sidecar: str, replies: list[str]) -> None:
+    with contextlib.suppress(RingNotFound):
+        shmring.unlink(request_ring_name(sidecar))
+    for name in replies:
+        with contextlib.suppress(ShmringError):  # its client was faster
+            shmring.unlink(name)
+
+
+def reply_rings(sidecar: str) -> Iterator[str]:
+    """The names of the rings of a sidecar's clients."""
+    prefix = reply_ring_name(sidecar, "")
+    for name in shmring.rings():
+        if name.startswith(prefix) and "." not in name.removeprefix(prefix):
+            yield name
+
+
+def sweep(sidecar: str) -> None:
+    """Remove the rings of a sidecar, and of its clients, that were killed."""
+    for name in (request_ring_name(sidecar), *reply_rings(sidecar)):
+        with contextlib.suppress(ShmringError):
+            shmring.gc(name)

@@ -1,0 +1,364 @@
+"""What keeps a sidecar's workers running: its ring, and a place for each worker.
+
+Nothing runs in the background here: whoever has a supervisor calls ``look()`` some times a second.
+A Sidecar does so in a thread of its own, Spark's plugin in the loop of its process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import shmring
+from shmring.errors import Contended, LimitReached, NotARing, PermissionRefused, ShmringError
+from shmring.sidecars.participants import RESTART_SECONDS, RESTARTED, SUPERVISOR
+from shmring.sidecars.processes import Child
+from shmring.sidecars.rings import leave_ring, open_ring, reply_rings
+from shmring.sidecars.wire import request_ring_name
+
+__all__ = ["GRACE", "LOOK_EVERY", "Place", "Supervisor"]
+
+LOOK_EVERY = 0.2
+GRACE = 10.0  # seconds between SIGTERM and SIGKILL
+# A worker that dies within _SOON seconds of its start is started again ever more slowly.
+_SOON = 10.0
+_BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
+# Clients do not wait for workers that have ended so often in a row without having loaded.
+_HOPELESS = 3
+
+
+def _stdout_takes() -> bool:
+    """Whether what a worker's function prints can go where its supervisor's stdout goes."""
+    try:
+        return fcntl.fcntl(1, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
+    except OSError:
+        return False
+
+
+def _killed_for_memory() -> int:
+    """How many processes of this one's cgroup the kernel has killed for memory, if it says so."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers in ("", "memory"):
+                file = f"{path}/memory.events" if not controllers else f"{path}/memory.oom_control"
+                folder = f"/sys/fs/cgroup/{controllers}"
+                counts = dict(c.split() for c in Path(f"{folder}{file}").read_text().splitlines())
+                return int(counts.get("oom_kill", 0))
+    return 0
+
+
+class _Process(Child):
+    """A worker's process, from its start to its end."""
+
+    def __init__(self, target: str, name: str, options: Sequence[str], *, apart: bool) -> None:
+        self._pipe, ready = os.pipe()
+        os.set_blocking(self._pipe, False)
+        command = [sys.executable, "-m", "shmring.sidecars.worker", target, name]
+        own_stdout = None if _stdout_takes() else subprocess.DEVNULL
+        try:
+            super().__init__(
+                [*command, str(os.getpid()), str(ready), *options],
+                leads=apart,
+                stdout=sys.stderr.fileno() if apart else own_stdout,
+                descriptors=(ready,),
+                environment={
+                    # As Spark does for its workers: processes share the cores, not threads.
+                    "OMP_NUM_THREADS": "1",
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+                },
+            )
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(ready)
+        self._heard = b""
+        self._killed_before = _killed_for_memory()
+
+    @property
+    def ending(self) -> str:
+        """How it has ended, in words."""
+        status = self.status
+        if status is None or status >= 0:
+            return f"status {status}"
+        name = signal.Signals(-status).name
+        if -status != signal.SIGKILL:
+            return name
+        killed = _killed_for_memory() - self._killed_before
+        if killed > 0:
+            return f"{name}: the kernel has killed {killed} processes of its cgroup for memory"
+        return f"{name} (out of memory?)"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its function was loaded."""
+        return self._lines() >= 2
+
+    @property
+    def workers(self) -> int | None:
+        """How many the function's decorator says that there should be, if that is known yet."""
+        return int(self._heard.partition(b"\n")[0]) if self._lines() else None
+
+    def _lines(self) -> int:
+        """Those that the worker has written: how many workers there should be; that it is ready."""
+        if self._heard.count(b"\n") < 2:
+            with contextlib.suppress(BlockingIOError):
+                self._heard += os.read(self._pipe, 64)
+        return self._heard.count(b"\n")
+
+    def end(self, deadline: float) -> None:
+        super().end(deadline)
+        os.close(self._pipe)
+
+
+class Place:
+    """One of a sidecar's workers, whichever process it is just now."""
+
+    def __init__(self, target: str, name: str, options: Sequence[str], *, apart: bool) -> None:
+        self._target = target
+        self._name = name
+        self._options = options
+        self._apart = apart
+        self._failures = 0
+        self._in_vain = 0  # ends in a row without having loaded
+        self._due: float | None = None
+        self.process = self._start()
+
+    def _start(self) -> _Process:
+        return _Process(self._target, self._name, self._options, apart=self._apart)
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self._in_vain >= _HOPELESS
+
+    def look(self, start_timeout: float) -> bool:
+        """Replace a process that has ended; whether it was replaced now."""
+        process = self.process
+        now = time.monotonic()
+        if process.status is None:
+            if process.is_ready:
+                self._in_vain = 0
+            elif now - process.started > start_timeout:
+                process.signal(signal.SIGKILL)
+            return False
+        if self._due is None:
+            soon = now - process.started < _SOON
+            self._failures = self._failures + 1 if soon else 0
+            self._in_vain = 0 if process.is_ready else self._in_vain + 1
+            process.bury()
+            self._pause(
+                now, f"worker {process.pid} has ended with {process.ending}; another one starts"
+            )
+        if self._due is not None and now < self._due:
+            return False
+        try:
+            self.process = self._start()
+        except OSError as error:
+            self._failures += 1
+            self._pause(now, f"no process for a worker: {error}; tried again")
+            return False
+        self._due = None
+        process.end(now)
+        return True
+
+    def _pause(self, now: float, what: str) -> None:
+        """Be due after a pause that grows with each failure, and say so."""
+        pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        self._due = now + pause  # first: a stderr that is gone keeps no worker from starting
+        said = f'shmring: sidecar "{self._name}": {what} in {pause:g} s'
+        print(said, file=sys.stderr, flush=True)
+
+
+class Supervisor:
+    """A sidecar's ring and its workers.
+
+    Parameters
+    ----------
+    target : "module:function"
+    name : of the sidecar
+    workers : how many; None: as the function's decorator says, which its first worker tells
+    slots : of the request ring
+    options : of the workers' command lines
+    apart : each worker leads a process group, and prints to stderr: for a process that serves
+        more than this sidecar
+    """
+
+    def __init__(
+        self,
+        target: str,
+        name: str,
+        *,
+        workers: int | None,
+        slots: int | None,
+        options: Sequence[str],
+        apart: bool = False,
+    ) -> None:
+        self.name = name
+        self.places: list[Place] = []
+        self.restarts = 0
+        self._target = target
+        self._wanted = workers
+        self._workers = workers
+        self._slots = slots
+        self._options = options
+        self._apart = apart
+        self._start_timeout = 0.0
+        self._trouble = ""
+        self._ring: shmring.Ring | None = None
+        self._entry: shmring.Producer | None = None
+        self._restarted: list[float] = []  # when, lately
+        self._said_restarts: shmring.Producer | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._ring is not None
+
+    @property
+    def is_findable(self) -> bool:
+        """Whether the ring is the one that clients and workers find."""
+        with (
+            contextlib.suppress(ShmringError),
+            shmring.attach(request_ring_name(self.name), read_only=True) as found,
+        ):
+            return self._ring is not None and found.info.uuid == self._ring.info.uuid
+        return False
+
+    @property
+    def slots(self) -> int:
+        """Size of the request ring; 0 before it is open."""
+        return 0 if self._ring is None else self._ring.slots
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers."""
+        return [place.process.pid for place in self.places]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a worker lives."""
+        return any(place.process.status is None for place in self.places)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all workers have loaded."""
+        return len(self.places) == self._workers and all(
+            place.process.is_ready for place in self.places
+        )
+
+    def open(self, ring: shmring.Ring | None = None) -> None:
+        """Make the ring, or take this one: clients see that they wait for workers.
+
+        Raises
+        ------
+        NoSpace : /dev/shm cannot hold it
+        """
+        self._ring = open_ring(self.name, self._slots) if ring is None else ring
+        self._enter(self._ring)
+        self._sweep(self._ring)
+
+    def _enter(self, ring: shmring.Ring) -> None:
+        if self._entry is None:
+            self._entry = ring.producer(SUPERVISOR)
+
+    def start(self, start_timeout: float) -> None:
+        """Start the workers.
+
+        Parameters
+        ----------
+        start_timeout : seconds that one may take to load
+
+        Raises
+        ------
+        OSError : there cannot be as many processes; :meth:`look` tries again
+        """
+        self._start_timeout = start_timeout
+        self._start_missing()
+
+    def _start_missing(self) -> None:
+        if self._workers is None and self.places:
+            self._workers = self.places[0].process.workers
+        while len(self.places) < (self._workers or 1):
+            self.places.append(Place(self._target, self.name, self._options, apart=self._apart))
+
+    def look(self) -> None:
+        """Replace dead workers and sweep what killed clients left."""
+        before, self._trouble = self._trouble, ""
+        ring = self._ring
+        assert ring is not None
+        try:
+            self._start_missing()
+            replaced = sum(place.look(self._start_timeout) for place in self.places)
+            if replaced:
+                self._say_restarts(ring, replaced)
+            if all(place.is_hopeless for place in self.places):
+                self._step_back()
+            else:
+                self._enter(ring)
+            self._sweep(ring)
+        except (OSError, ShmringError) as error:  # no descriptors, say: later perhaps
+            self._trouble = f'shmring: sidecar "{self.name}": cannot look for the dead: {error}'
+            if self._trouble != before:
+                print(self._trouble, file=sys.stderr, flush=True)
+
+    def _say_restarts(self, ring: shmring.Ring, replaced: int) -> None:
+        """Let those who look from outside see them, by the name of a participant."""
+        self.restarts += replaced
+        now = time.monotonic()
+        lately = [when for when in self._restarted if now - when < RESTART_SECONDS]
+        self._restarted = lately + replaced * [now]
+        if self._said_restarts is not None:
+            self._said_restarts.close()
+        with contextlib.suppress(LimitReached):  # workers need the room more
+            name = f"{RESTARTED}{self.restarts} {len(self._restarted)}"
+            self._said_restarts = ring.producer(name)
+
+    def _step_back(self) -> None:
+        """Let clients see that nobody is to be waited for."""
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            entry.close()
+
+    def _sweep(self, ring: shmring.Ring) -> None:
+        with contextlib.suppress(Contended):  # somebody else is at it
+            ring.recover()
+        for name in reply_rings(self.name):
+            with contextlib.suppress(PermissionRefused, NotARing):  # not ours
+                shmring.gc(name)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all workers."""
+        for place in self.places:
+            place.process.signal(number)
+
+    def end(self, deadline: float) -> None:
+        """Wait until `deadline` for the workers, which are asked to end, then kill them."""
+        for place in self.places:
+            place.process.end(deadline)
+        self.places.clear()
+        self._workers = self._wanted
+
+    def close(self, *, keep: bool = False) -> None:
+        """Leave the ring, and remove it unless another supervisor is there.
+
+        Parameters
+        ----------
+        keep : it stays in any case
+        """
+        ring, self._ring = self._ring, None
+        if ring is not None:
+            self._sweep(ring)
+            self._step_back()
+            self._said_restarts = None
+            if keep:
+                ring.close()
+            else:
+                leave_ring(self.name, ring)

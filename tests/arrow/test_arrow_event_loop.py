@@ -1,0 +1,118 @@
+"""Record batches in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pyarrow as pa
+import pytest
+import uvloop
+
+import shmring
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop])
+def run(request, patience):
+    def run(coroutine):
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            return runner.run(asyncio.wait_for(coroutine, patience))
+
+    return run
+
+
+SCHEMA = pa.schema({"n": pa.int64()})
+
+
+def batch(number):
+    return pa.record_batch({"n": pa.array([number] * 100)})
+
+
+def test_aiter_gives_the_batches_up_to_the_end(ring, run):
+    async def main():
+        with ring.arrow_writer(SCHEMA) as out, ring.arrow_reader("a") as reader:
+            turns = 0
+
+            async def others():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            async def read():
+                return [batch["n"][0].as_py() async for batch in reader.aiter()]
+
+            task = asyncio.create_task(read())
+            await asyncio.sleep(0.01)
+            for i in range(50):
+                out.write(batch(i))
+            out.end()
+            other = asyncio.create_task(others())
+            assert await task == list(range(50))
+            assert turns > 1
+            other.cancel()
+
+    run(main())
+
+
+def test_aiter_ends_and_fails_as_iteration_does(ring, run):
+    async def main():
+        with ring.arrow_writer(SCHEMA) as out:
+            out.write(batch(1))
+            with ring.arrow_reader("a", until="empty") as reader:
+                assert len([b async for b in reader.aiter()]) == 1
+                assert [b async for b in reader.aiter()] == []
+            for timeout in (0, 0.02):
+                with (
+                    ring.arrow_reader("b", timeout=timeout) as reader,
+                    pytest.raises(shmring.Empty),
+                ):
+                    _ = [b async for b in reader.aiter()]
+
+    run(main())
+
+
+def test_a_cancelled_task_has_taken_no_batch(ring, run):
+    async def main():
+        with ring.arrow_writer(SCHEMA) as out, ring.arrow_reader("a") as reader:
+            for i in range(100):
+                task = asyncio.create_task(anext(reader.aiter()))
+                for _ in range(i % 5):
+                    await asyncio.sleep(0)
+                out.write(batch(i))
+                task.cancel()
+                await asyncio.wait([task])
+                if task.cancelled():
+                    assert reader.read(timeout=0)["n"][0].as_py() == i
+                else:
+                    assert task.result()["n"][0].as_py() == i
+
+    run(main())
+
+
+def test_a_reader_that_keeps_what_fills_the_ring_is_told(name, run, thread, until):
+    async def main():
+        with shmring.create(name, slots=1024, temporary=True) as ring:
+            ring.subscribe("a")
+            with ring.arrow_writer(SCHEMA) as out:
+
+                def fill():
+                    while True:
+                        out.write(batch(0))
+
+                kept = []
+
+                async def keep():
+                    with ring.arrow_reader("a") as reader:
+                        async for found in reader.aiter():
+                            kept.append(found)
+
+                writer = thread(fill)
+                with pytest.raises(shmring.TooManyLeases, match="copy=True"):
+                    await keep()
+                kept.clear()
+                ring.drop_branch("a")
+                out.close()
+                with pytest.raises(shmring.ShmringError):
+                    writer.outcome()
+
+    run(main())

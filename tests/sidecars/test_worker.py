@@ -1,0 +1,71 @@
+"""The worker's common case: where it has to leave the straight way, and goes back to it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from functions import numbers
+
+import shmring
+from shmring.arrow.batches import BatchEncoder
+from shmring.sidecars.wire import KIND_REQUEST, Head, request_ring_name
+
+COUNT = 20
+
+
+@pytest.fixture
+def asked(name, until, answer_of):
+    """Answers to requests of which the reply ring cannot hold as many as are sent."""
+
+    def ask(*batches):
+        replies = f"{name}-answers"
+        with (
+            shmring.create(replies, slots=1024, temporary=True) as ring,
+            ring.consumer("client", start="earliest") as inbox,
+            shmring.attach(request_ring_name(name)) as requests,
+            requests.producer() as out,
+        ):
+            for number, batch in enumerate(batches):
+                nbytes = pa.ipc.get_record_batch_size(batch)
+                prefix = Head(number, replies).pack()
+                encoder = BatchEncoder(batch.schema)
+                encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
+            until(
+                lambda: any(each["full_waits"] for each in ring.participants()), "a full reply ring"
+            )
+            return [answer_of(inbox, number) for number in range(len(batches))]
+
+    return ask
+
+
+def test_answers_that_find_no_room_come_later_and_in_order(serve, asked):
+    sidecar = serve("identity")
+    batches = [numbers(i * 10_000, 5_000) for i in range(COUNT)]
+    assert [answer.batches for answer in asked(*batches)] == [[batch] for batch in batches]
+    assert sidecar.restarts == 0
+
+
+def test_errors_that_find_no_room_come_later_too(serve, asked):
+    serve("fail_on_seven")
+    large = [numbers(i * 10_000 + 100, 5_000) for i in range(COUNT)]
+    answers = asked(*large, numbers(7, 1), numbers(100, 1))
+    assert [answer.error for answer in answers[:COUNT]] == [""] * COUNT
+    assert "seven" in answers[-2].error
+    assert answers[-1].batches == [numbers(100, 1)]
+
+
+def test_worker_holds_no_request_that_it_has_answered(serve, client, name, until):
+    serve("identity")
+    with client() as it:
+        assert list(it.map([numbers(i) for i in range(10)])) == [numbers(i) for i in range(10)]
+        with shmring.attach(request_ring_name(name), read_only=True) as ring:
+            until(lambda: ring.branches()[0]["released"] == ring.claimed, "the release of all")
+
+
+def test_functions_that_return_several_batches_take_turns_with_those_of_one(serve, client):
+    serve("one_or_several")
+    with client() as it:
+        answers = list(it.map([numbers(i, 2) for i in range(6)]))
+    assert pa.Table.from_batches(answers).column("x").to_pylist() == [
+        x for i in range(6) for x in (i, i + 1)
+    ]

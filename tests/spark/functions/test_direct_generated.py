@@ -1,0 +1,236 @@
+"""Rows that generated code writes into a sidecar's batches, and the columns that come back."""
+
+from __future__ import annotations
+
+import pytest
+from direct import ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, own_identity, plan_of
+from pyspark.sql import functions
+from pyspark.sql.functions import col
+
+from shmring.spark import through
+
+WHOLE_STAGE = "spark.sql.codegen.wholeStage"
+ADAPTIVE = "spark.sql.adaptive.enabled"
+NESTED = {"list", "texts", "map", "struct", "deep"}
+FLAT = {column: text for column, text in TYPES.items() if column not in NESTED}
+NUMBERS = {column: text for column, text in FLAT.items() if column != "bytes"}
+# An answer lies where the ones before it lay: each row has another text.
+TEXTS = "repeat(hex(id * 7919), 8) text"
+FEW_SLOTS = 1024
+
+
+@pytest.fixture(scope="module")
+def spark(start_spark):
+    return start_spark("local[2]", **ZONED)
+
+
+@pytest.fixture(params=["generated", "interpreted"])
+def generated(request, set_option):
+    """Whether Spark generates code for whole stages."""
+    set_option(WHOLE_STAGE, request.param == "generated")
+    return request.param == "generated"
+
+
+@pytest.fixture(params=[True, False], ids=["adaptive", "planned once"])
+def adaptive(request, set_option):
+    set_option(ADAPTIVE, request.param)
+
+
+def through_identity(frame, name, **options):
+    return frame.mapInArrow(through(name, **options), frame.schema)
+
+
+def lines_of(frame, name):
+    """The sidecar's line of a plan that has run, and those above and below."""
+    lines = plan_of(frame).splitlines()
+    at = next(i for i, line in enumerate(lines) if f"Sidecar {name}" in line)
+    return lines[at - 1] if at else "", lines[at + 1]
+
+
+@pytest.mark.parametrize("nulls", ["none", "some", "all"])
+@pytest.mark.parametrize("types", [FLAT, NUMBERS, TYPES], ids=["flat", "no binaries", "nested"])
+def test_each_type_there_and_back(spark, served, set_option, generated, adaptive, types, nulls):
+    name = served("identity", workers=2)
+    set_option(ROWS, 700)
+    frame = spark.range(3000, numPartitions=2).selectExpr("id", *columns_of(types, nulls))
+    result = through_identity(frame, name)
+    rows = result.collect()
+    assert is_direct(result, name)
+    assert rows == frame.mapInArrow(own_identity(), frame.schema).collect()
+    above, below = lines_of(result, name)
+    assert ("RowsToArrow" in below) == (generated and types is not TYPES)
+    assert ("ColumnarToRow" in above) == (generated and types is NUMBERS)
+    found = metrics_of(result)
+    assert found["numInputRows"] == found["numOutputRows"] == 3000
+
+
+def test_plan_shows_what_is_generated(spark, served):
+    name = served("identity")
+    frame = spark.range(100).selectExpr("id", "2 * id twice")
+    result = through_identity(frame, name).where("twice > 10").groupBy().sum("twice")
+    assert result.collect() == frame.where("twice > 10").groupBy().sum("twice").collect()
+    above, below = lines_of(result, name)
+    assert "*(2) ColumnarToRow" in above
+    assert "*(1) RowsToArrow" in below
+
+
+def test_what_is_above_takes_binaries_as_columns_where_it_is_generated(spark, served):
+    name = served("identity")
+    frame = spark.range(5000, numPartitions=2).selectExpr("id", f"{FLAT['bytes']} bytes")
+    total = "sum(id), sum(length(bytes))"
+    result = through_identity(frame, name).selectExpr(*total.split(", "))
+    assert result.collect() == frame.selectExpr(*total.split(", ")).collect()
+    assert "ColumnarToRow" in lines_of(result, name)[0]
+
+
+def test_one_sidecar_takes_the_columns_of_another(spark, served):
+    name = served("identity")
+    frame = spark.range(5000, numPartitions=2).selectExpr("id", TEXTS)
+    result = through_identity(through_identity(frame, name), name)
+    assert result.collect() == frame.collect()
+    assert [line for line in plan_of(result).splitlines() if "ColumnarToRow" in line][1:] == []
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        "select id, text from numbers where id % 3 = 0",
+        "select id % 10 id, max(text) text from numbers group by 1",
+        "select a.id, b.text from numbers a join numbers b on a.id = b.id + 1",
+        "select id, text from numbers where id < 0",
+        "select id, text from numbers order by text",
+        "select id, text from numbers limit 77",
+        "select id, text from numbers union all select -id, text from numbers",
+        "select explode(array(id, id + 1)) id, text from numbers",
+        "select * from values (1L, 'a'), (2L, null) as few(id, text)",
+    ],
+)
+def test_each_kind_of_child(spark, served, generated, below):
+    """Among them some that give no row at all, or are no part of a generated stage."""
+    name = served("identity")
+    numbers = spark.range(3000, numPartitions=3).selectExpr("id", TEXTS)
+    numbers.createOrReplaceTempView("numbers")
+    frame = spark.sql(below)
+    assert sorted(through_identity(frame, name).collect()) == sorted(frame.collect())
+
+
+@pytest.mark.parametrize("size", ["300 * (id % 400)", "if(id % 50 = 0, 100000, 10)", "120000"])
+@pytest.mark.parametrize("rows", [1, 10, 10_000])
+def test_rows_of_many_sizes_fit_a_small_ring(spark, served, set_option, generated, size, rows):
+    """A row that does not fit its batch begins the next one; a large one goes alone."""
+    name = served("identity", slots=FEW_SLOTS)
+    set_option(ROWS, rows)
+    count = 400 if rows > 1 else 120
+    frame = spark.range(count, numPartitions=2).selectExpr(
+        "id", f"repeat('x', cast(1 + {size} as int)) text"
+    )
+    result = through_identity(frame, name, reply_slots=2048)
+    assert result.collect() == frame.collect()
+    assert metrics_of(result)["numInputRows"] == count
+
+
+@pytest.fixture
+def answered(spark, served, set_option):
+    """Rows whose answers lie where those after them will lie, and the same rows without."""
+    set_option(ROWS, 50)
+    name = served("identity", slots=FEW_SLOTS)
+    frame = spark.range(20_000, numPartitions=2).selectExpr("id", TEXTS)
+    return through_identity(frame, name, reply_slots=FEW_SLOTS), frame
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda frame: frame.orderBy(col("text").desc()),
+        lambda frame: frame.groupBy((col("id") % 7).alias("k")).agg(
+            functions.max("text"), functions.min("text"), functions.first("text", True).isNotNull()
+        ),
+        lambda frame: frame.agg(functions.max("text"), functions.min("text")),
+        lambda frame: frame.groupBy("text").count(),
+        lambda frame: frame.selectExpr(
+            "id", "lag(text) over (partition by id % 5 order by id) before"
+        ),
+        lambda frame: frame.join(
+            functions.broadcast(frame.withColumnRenamed("text", "other")), "id"
+        ),
+        lambda frame: frame.selectExpr("explode(array(text, lower(text))) text"),
+        lambda frame: frame.selectExpr("named_struct('a', text, 'b', array(text)) nested"),
+        lambda frame: (
+            frame.groupBy()
+            .agg(functions.collect_set("text").alias("all"))
+            .selectExpr("size(all) n", "array_max(all) most")
+        ),
+        lambda frame: frame.limit(7777).agg(functions.count("text"), functions.max("id") < 20_000),
+        lambda frame: frame.repartition(5).sortWithinPartitions("id").selectExpr("text"),
+    ],
+    ids=[
+        "sort",
+        "groups",
+        "all",
+        "keys",
+        "window",
+        "broadcast",
+        "explode",
+        "nested",
+        "set",
+        "limit",
+        "shuffle",
+    ],
+)
+def test_what_keeps_values_has_them_when_their_place_is_used_again(answered, query):
+    through_sidecar, plain = answered
+    assert sorted(query(through_sidecar).collect()) == sorted(query(plain).collect())
+
+
+def test_cache_has_values_when_their_place_is_used_again(answered):
+    through_sidecar, plain = answered
+    cached = through_sidecar.cache()
+    try:
+        assert sorted(cached.collect()) == sorted(plain.collect())
+        assert cached.selectExpr("max(text)").collect() == plain.selectExpr("max(text)").collect()
+    finally:
+        cached.unpersist()
+
+
+def check_another_thread(spark, through_sidecar, plain):
+    own = through_sidecar.mapInArrow(own_identity(), plain.schema)
+    assert sorted(own.collect()) == sorted(plain.collect())
+    through_sidecar.createOrReplaceTempView("answered")
+    by_cat = "select transform(id, text) using 'cat' as (id long, text string) from answered"
+    assert sorted(spark.sql(by_cat).collect()) == sorted(plain.collect())
+    for _ in range(10):  # a limit ends a task that has more to read
+        own = through_sidecar.mapInArrow(own_identity(), plain.schema)
+        assert len(own.limit(3).collect()) == 3
+    assert sorted(through_sidecar.collect()) == sorted(plain.collect())
+
+
+def test_another_thread_reads_the_answers(spark, answered):
+    check_another_thread(spark, *answered)
+
+
+@pytest.mark.parametrize("columns", [90, 101, 2000])
+def test_many_columns(spark, served, columns):
+    """Up to a hundred are generated; no class or method becomes too large."""
+    name = served("identity")
+    frame = spark.range(300, numPartitions=2).select(
+        *((col("id") * i).alias(f"c{i}") for i in range(columns))
+    )
+    result = through_identity(frame, name)
+    assert result.collect() == frame.collect()
+    assert ("RowsToArrow" in lines_of(result, name)[1]) == (columns <= 100)
+
+
+def test_row_of_ten_thousand_fields(spark, served):
+    name = served("identity")
+    fields = ", ".join(f"id + {i} f{i}" for i in range(10_000))
+    frame = spark.range(3, numPartitions=1).selectExpr(f"struct({fields}) wide")
+    result = through_identity(frame, name).selectExpr("wide.f0", "wide.f9999")
+    assert result.collect() == [(i, i + 9999) for i in range(3)]
+
+
+def test_threads_of_pipelined_workers_read_the_answers(start_spark, serve, name):
+    options = {**ZONED, ROWS: "50", "spark.python.udf.pipelined.enabled": "true"}
+    spark = start_spark("local[2]", **options)
+    serve("identity", slots=FEW_SLOTS)
+    frame = spark.range(20_000, numPartitions=2).selectExpr("id", TEXTS)
+    check_another_thread(spark, through_identity(frame, name, reply_slots=FEW_SLOTS), frame)

@@ -1,0 +1,204 @@
+"""shmring.wait(): several consumers and producers, of one ring or of many, by one thread."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+import shmring
+from shmring.choices import WAITS
+
+
+@pytest.fixture
+def rings(name):
+    """Three rings."""
+    with (
+        shmring.create(f"{name}-0", slots=1024, temporary=True) as first,
+        shmring.create(f"{name}-1", slots=1024, temporary=True) as second,
+        shmring.create(f"{name}-2", slots=1024, temporary=True) as third,
+    ):
+        yield [first, second, third]
+
+
+@pytest.mark.parametrize("strategy", WAITS)
+def test_it_says_who_has_something(rings, strategy):
+    inputs = [ring.consumer("a") for ring in rings]
+    outputs = [ring.producer() for ring in rings]
+    assert shmring.wait(inputs, 0, wait=strategy) == []
+    outputs[1].push(b"x")
+    assert shmring.wait(inputs, wait=strategy) == [inputs[1]]
+    assert shmring.wait(inputs, 0, wait=strategy) == [inputs[1]]
+    outputs[0].push_end()
+    assert shmring.wait(iter(inputs), 10, wait=strategy) == inputs[:2]
+    assert inputs[1].pop() == b"x"
+    with pytest.raises(shmring.EndOfStream):
+        inputs[0].pop()
+    assert shmring.wait(inputs, 0.01, wait=strategy) == []
+
+
+def test_it_waits_for_room_and_for_messages(rings):
+    inp = rings[0].consumer("a")
+    out = rings[1].producer()
+    rings[1].subscribe("a")
+    assert shmring.wait([inp, out], 0) == [out]
+    out.push_many([b"x"] * rings[1].slots)
+    assert shmring.wait([inp, out], 0.01) == []
+    rings[1].consumer("a").lease_many(1024).release()
+    assert shmring.wait([inp, out]) == [out]
+
+
+def test_timeout_is_kept(rings):
+    inputs = [ring.consumer("a") for ring in rings]
+    start = time.monotonic()
+    assert shmring.wait(inputs, 0.12) == []
+    assert time.monotonic() - start >= 0.12
+
+
+def test_a_thread_that_waits_for_several_is_woken_by_each(rings, thread, until, participant):
+    inputs = [ring.consumer("a", name="c") for ring in rings]
+    outputs = [ring.producer() for ring in rings]
+    for inp, out in zip(inputs, outputs, strict=True):
+        waiter = thread(shmring.wait, inputs)
+        out.push(b"x")
+        assert waiter.outcome() == [inp]
+        assert inp.pop(timeout=0) == b"x"
+
+
+def test_a_dropped_branch_ends_the_wait(rings, thread):
+    inputs = [ring.consumer("a") for ring in rings]
+    waiter = thread(shmring.wait, inputs)
+    rings[2].drop_branch("a")
+    assert waiter.outcome() == [inputs[2]]
+    with pytest.raises(shmring.BranchDropped):
+        inputs[2].pop()
+
+
+def test_a_closed_one_is_refused_and_ends_the_wait(rings, thread):
+    inputs = [ring.consumer("a") for ring in rings]
+    waiter = thread(shmring.wait, inputs)
+    inputs[1].close()
+    with pytest.raises(shmring.Closed, match="was closed"):
+        waiter.outcome()
+    with pytest.raises(shmring.Closed, match="was closed"):
+        shmring.wait(inputs)
+    assert shmring.wait([inputs[0]], 0) == []
+
+
+def test_what_cannot_be_waited_for_is_refused(ring):
+    inp = ring.consumer("a")
+    with pytest.raises(ValueError, match="nothing to wait for"):
+        shmring.wait([])
+    with pytest.raises(TypeError, match="consumers and producers"):
+        shmring.wait([ring])
+    with pytest.raises(ValueError, match="wait must be one of"):
+        shmring.wait([inp], wait="soon")
+    for timeout in (-1, float("nan")):
+        with pytest.raises(ValueError, match="timeout"):
+            shmring.wait([inp], timeout)
+
+
+CTRL_C = """
+import sys
+import shmring
+
+inputs = [shmring.attach(name).consumer("a") for name in sys.argv[1:]]
+try:
+    print("ready", flush=True)
+    shmring.wait(inputs)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_the_wait(rings, child):
+    process = child(CTRL_C, *(ring.name for ring in rings))
+    assert process.line() == "ready"
+    process.interrupt()
+    assert process.line() == "interrupted"
+    process.end()
+
+
+DIES = """
+import sys
+import shmring
+
+inp = shmring.attach(sys.argv[1]).consumer("a")
+lease = inp.lease()
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_a_killed_consumer_held_is_told(rings, child):
+    inputs = [ring.consumer("a") for ring in rings]
+    with rings[1].producer() as out:
+        out.push(b"x")
+    process = child(DIES, rings[1].name)
+    assert process.line() == "holds"
+    assert shmring.wait(inputs, 0) == []
+    process.kill()
+    assert shmring.wait(inputs) == [inputs[1]]
+    with inputs[1].lease(timeout=0) as lease:
+        assert lease.redelivered
+
+
+SHARES = """
+import sys
+import shmring
+
+inputs = [shmring.attach(name).consumer("a") for name in sys.argv[1:]]
+taken = 0
+ended = set()
+print("ready", flush=True)
+while len(ended) < len(inputs):
+    for inp in shmring.wait([i for i in inputs if i not in ended]):
+        try:
+            inp.pop(timeout=0)
+            taken += 1
+        except shmring.Empty:
+            pass
+        except shmring.EndOfStream:
+            ended.add(inp)
+print(taken)
+"""
+
+
+def test_processes_that_wait_for_the_same_rings_share_what_comes(rings, child):
+    processes = [child(SHARES, *(ring.name for ring in rings)) for _ in range(3)]
+    for process in processes:
+        assert process.line() == "ready"
+    outputs = [ring.producer() for ring in rings]
+    for _ in range(2000):
+        for out in outputs:
+            out.push(b"x")
+    for out in outputs:
+        out.push_end()
+    assert sum(int(process.end()) for process in processes) == 2000 * len(rings)
+
+
+def test_more_than_the_kernel_takes_at_once(name):
+    rings = [shmring.create(f"{name}-{i}", slots=1024, temporary=True) for i in range(3)]
+    try:
+        inputs = [ring.consumer(f"b{i}") for ring in rings for i in range(60)]
+        out = rings[2].producer()
+        assert shmring.wait(inputs, 0.05) == []
+        out.push(b"x")
+        assert shmring.wait(inputs) == inputs[120:]
+    finally:
+        for ring in rings:
+            ring.close()
+
+
+def test_a_forked_child_is_refused(rings):
+    inputs = [ring.consumer("a") for ring in rings]
+    child = os.fork()
+    if child == 0:
+        try:
+            shmring.wait(inputs, 0)
+        except shmring.ForkedHandle:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert shmring.wait(inputs, 0) == []
