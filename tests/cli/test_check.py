@@ -513,8 +513,10 @@ def test_sidecar_whose_processes_were_killed(
 ) -> None:
     (tmp_path / "loaded").touch()
     until(lambda: look_at_sidecar(name).status == 0)
+    stop(supervised.pid)  # it replaces no worker, and a worker removes no ring
+    os.kill(int(look_at_sidecar(name).words[0].split()[1]), signal.SIGKILL)
     supervised.kill()
-    until(lambda: look_at_sidecar(name).status == 2)
+    until(lambda: "ended" in look_at_sidecar(name).words[0])
     status, said = check(name)
     assert (status, commands(said)) == (2, [f"shmring sidecar MODULE:FUNCTION --name {name}"])
     assert (
