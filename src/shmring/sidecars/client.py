@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -46,6 +47,7 @@ __all__ = ["Metrics", "SidecarClient"]
 
 # Liveness is asked of the kernel, a microsecond a participant: this is often enough.
 _LOOK_EVERY = 0.25
+_SAY_EVERY = 60.0  # seconds of silence after which a line says who is awaited
 # A wait is cut into slices of this length to look at the other direction.
 _SLICE = 0.05
 # Answers that Spark's workers may hold on to.
@@ -162,7 +164,7 @@ class SidecarClient(Closing):
         self._largest = 0  # message that has come, or is to come again, in slots
         self._needed = LEAST  # slots of the reply ring, for an answer that did not fit
         self._wished = 0  # slots of the reply ring, for what is under way
-        self._last_heard = self._last_look = time.monotonic()
+        self._last_heard = self._last_look = self._last_said = time.monotonic()
         self._dead_since: float | None = None
         self._refusals = 0
         self._watch = Watch()
@@ -490,6 +492,20 @@ class SidecarClient(Closing):
                 f'sidecar "{self.name}" lives but has not answered process {os.getpid()} for '
                 f"{self._timeout:g} s: {self._watch.describe(self._requests)}; give it more time "
                 f"(timeout=...) or more workers"
+            )
+        if now - max(self._last_heard, self._last_said) > _SAY_EVERY:
+            self._last_said = now
+            self._say_what_it_waits_for(now - self._last_heard)
+
+    def _say_what_it_waits_for(self, seconds: float) -> None:
+        """A line on stderr, which Spark has in its executor's log."""
+        who = self._watch.describe(self._requests) or "no worker or supervisor lives"
+        with suppress(OSError):  # a stderr that is gone
+            print(
+                f'shmring: sidecar "{self.name}" has not answered process {os.getpid()} for '
+                f"{seconds:.0f} s: {who}",
+                file=sys.stderr,
+                flush=True,
             )
 
     def _found(self) -> str | None:
