@@ -12,7 +12,7 @@ from benchmarks.oneway import Messages
 from benchmarks.payload import unique_name
 from benchmarks.processes import Gate, Role, run_together
 from shmring.host import Observer
-from shmring.metrics import Metrics
+from shmring.metrics import HostMetrics
 
 __all__ = ["question"]
 
@@ -49,7 +49,7 @@ class _Watched(Messages):
     """Messages through a ring, while the host is looked at."""
 
     def __call__(self, seconds: float) -> Sample:
-        with Metrics(interval=1 / A_SECOND):
+        with HostMetrics(interval=1 / A_SECOND):
             return super().__call__(seconds)
 
 

@@ -24,7 +24,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
 
 import shmring
-from shmring.metrics import METRICS, Metrics, observe
+from shmring.metrics import METRICS, HostMetrics, observe
 from shmring.sidecars import Sidecar, SidecarClient
 
 RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
@@ -163,7 +163,7 @@ def test_no_label_is_a_process_id(name: str, ring: shmring.Ring, child: Callable
     children = [child(code, name) for _ in range(2)]
     for each in children:
         each.line()
-    with Metrics(interval=None) as metrics:
+    with HostMetrics(interval=None) as metrics:
         values = {
             label
             for samples in metrics.samples.values()

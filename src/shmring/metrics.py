@@ -1,4 +1,4 @@
-"""Metrics of this host's rings and sidecars, for Prometheus and OpenTelemetry.
+"""HostMetrics of this host's rings and sidecars, for Prometheus and OpenTelemetry.
 
 What each is, :data:`METRICS` says once for both. Labels are names that people give: there is no
 process id among them, and the rings of a sidecar's clients are counted together.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from prometheus_client.metrics_core import Metric as Family
 
-__all__ = ["METRICS", "Metric", "Metrics", "PrometheusCollector", "observe"]
+__all__ = ["METRICS", "Metric", "HostMetrics", "PrometheusCollector", "observe"]
 
 Labels = tuple[str, ...]
 Kind = Literal["gauge", "counter"]
@@ -88,7 +88,8 @@ def _metric(line: str) -> Metric:
     return Metric(name, cast("Kind", kind), unit, names, words)
 
 
-METRICS = tuple(map(_metric, _TABLE.splitlines()))
+#: All metrics, in the order in which they are exported.
+METRICS: tuple[Metric, ...] = tuple(map(_metric, _TABLE.splitlines()))
 # A participant's counters, and the metrics that sum them up.
 _COUNTED = {name: f"ring_{name}" for name in Counters.__annotations__} | {
     "overrun": "ring_lost_slots",
@@ -98,7 +99,7 @@ _counts = itemgetter(*_COUNTED)
 _NOTHING = (0,) * len(_COUNTED)
 
 
-class Metrics(Closing):
+class HostMetrics(Closing):
     """Looks at the host now and then, and adds up what comes and goes with its processes.
 
     Parameters
@@ -266,7 +267,7 @@ class Metrics(Closing):
 class PrometheusCollector:
     """What prometheus_client's registries ask for the values."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: HostMetrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Family]:
@@ -282,7 +283,7 @@ class PrometheusCollector:
             yield made
 
 
-def observe(meter: Meter, *, interval: float = 1.0, age: float = AGE) -> Metrics:
+def observe(meter: Meter, *, interval: float = 1.0, age: float = AGE) -> HostMetrics:
     """Give an OpenTelemetry meter all metrics of this host, as observable instruments.
 
     Parameters
@@ -296,7 +297,7 @@ def observe(meter: Meter, *, interval: float = 1.0, age: float = AGE) -> Metrics
     what looks; its close() ends that
     """
     need("opentelemetry", "shmring.metrics.observe()", "otel")
-    metrics = Metrics(interval=interval, age=age)
+    metrics = HostMetrics(interval=interval, age=age)
     for metric in METRICS:
         name = f"shmring.{metric.name.replace('_', '.', 1)}"
         make = (
@@ -309,7 +310,7 @@ def observe(meter: Meter, *, interval: float = 1.0, age: float = AGE) -> Metrics
 
 
 def _callback(
-    metrics: Metrics, metric: Metric
+    metrics: HostMetrics, metric: Metric
 ) -> Callable[[CallbackOptions], Iterable[Observation]]:
     from opentelemetry.metrics import Observation
 

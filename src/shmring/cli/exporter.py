@@ -16,7 +16,7 @@ from shmring.extras import need
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from shmring.metrics import Metrics
+    from shmring.metrics import HostMetrics
 
 __all__ = ["exporter"]
 
@@ -60,9 +60,9 @@ def exporter(
     need("prometheus_client", "the exporter", "prometheus")
     from prometheus_client import CollectorRegistry
 
-    from shmring.metrics import Metrics, PrometheusCollector
+    from shmring.metrics import HostMetrics, PrometheusCollector
 
-    with Metrics(interval=None if textfile else interval, age=age) as metrics:
+    with HostMetrics(interval=None if textfile else interval, age=age) as metrics:
         registry = CollectorRegistry()
         registry.register(PrometheusCollector(metrics))
         with suppress(KeyboardInterrupt, Terminated):  # how it ends
@@ -73,7 +73,7 @@ def exporter(
 
 
 def _write(
-    file: str, registry: CollectorRegistry, metrics: Metrics, interval: float, once: bool
+    file: str, registry: CollectorRegistry, metrics: HostMetrics, interval: float, once: bool
 ) -> None:
     from prometheus_client import write_to_textfile
 

@@ -13,7 +13,7 @@ from shmring.cli.output import clean, duration, make_table, show_status, size
 from shmring.cli.top_ring import Rates, RingView, View
 from shmring.errors import ShmringError
 from shmring.host import RingLook, Seen
-from shmring.metrics import Metrics
+from shmring.metrics import HostMetrics
 from shmring.names import REQUESTS
 from shmring.records import Finding
 
@@ -42,7 +42,7 @@ class HostView:
     """A row for each ring and sidecar: trouble first, then by rate."""
 
     def __init__(self) -> None:
-        self._metrics = Metrics(interval=None)
+        self._metrics = HostMetrics(interval=None)
         self._rates = Rates()
         self._rows: list[_Row] = []
         self._chosen = ""
@@ -147,7 +147,7 @@ def _short(name: str) -> str:
 class SidecarView:
     """A sidecar: what waits, who works, and how fast."""
 
-    def __init__(self, sidecar: str, metrics: Metrics) -> None:
+    def __init__(self, sidecar: str, metrics: HostMetrics) -> None:
         self._sidecar = sidecar
         self._metrics = metrics
         self._looks: deque[tuple[float, float, float]] = deque(maxlen=_WINDOW)
