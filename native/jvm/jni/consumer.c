@@ -1,4 +1,4 @@
-/* Consumers: take, read, release, and the bytes of what is held. */
+/* Consumers: take, read, release, and the bytes of messages that are held. */
 #include <string.h>
 #include <time.h>
 
@@ -104,7 +104,7 @@ NATIVE(jint, release)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong fi
 	return answer(env, shmring_release(from_handle(consumer), (uint64_t)first, (uint64_t)end));
 }
 
-/* For as long as others may well be joining or recovering. */
+/* Tries while others may still be joining or recovering. */
 static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	struct timespec moment = {.tv_nsec = 50000}, now;
@@ -142,9 +142,9 @@ struct drained {
 	} messages[];
 };
 
-/* Takes up to max_messages; how many there are, or an answer. What is held is in the words, also where the
- * first message is damaged: `read` is behind it then, as with shmring_take_one(), or the end if not even
- * its length is to be trusted. */
+/* Takes up to max_messages; returns their number, or an answer. The words have the held range, also if the
+ * first message is damaged: `read` is behind it then, as with shmring_take_one(), or the end if even its
+ * length cannot be trusted. */
 NATIVE(jint, drain)
 (JNIEnv *env, jclass class UNUSED, jlong ring, jlong handle, jint max_messages, jlong words)
 {
@@ -162,8 +162,8 @@ NATIVE(jint, drain)
 		return answer(env, status);
 	drained->first = drained->read = at = lease.first;
 	drained->end = lease.end;
-	/* The number was found before: whoever damages entries since cannot have more written than there is
-	 * room for. */
+	/* The number was found before: entries that are damaged meanwhile cannot make it write more than there
+	 * is room for. */
 	while ((uint32_t)count < lease.messages &&
 	       (status = shmring_read(from_handle(ring), &at, lease.end, &message)) == SHMRING_OK) {
 		drained->messages[count].behind = drained->read = at;
@@ -183,10 +183,10 @@ NATIVE(jint, drain)
 		(void)shmring_release(consumer, lease.first, lease.end);
 		return SHMRING_UNAVAILABLE;
 	}
-	return count; /* what is damaged comes first in the next call */
+	return count; /* the damaged message comes first in the next call */
 }
 
-/* Whom a consumer waits for, in words. */
+/* A text about whom a consumer waits for. */
 NATIVE(jbyteArray, explainEmpty)(JNIEnv *env, jclass class UNUSED, jlong consumer)
 {
 	struct text text;
