@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import deque
@@ -44,8 +45,11 @@ from shmring.sidecars.wire import (
 
 __all__ = ["Metrics", "SidecarClient"]
 
+_LOG = logging.getLogger("shmring.sidecars")
+
 # Liveness is asked of the kernel, a microsecond a participant: this is often enough.
 _LOOK_EVERY = 0.25
+_SAY_EVERY = 60.0  # while a call waits longer than that
 # A wait is cut into slices of this length to look at the other direction.
 _SLICE = 0.05
 # Answers that Spark's workers may hold on to.
@@ -162,7 +166,7 @@ class SidecarClient(Closing):
         self._largest = 0  # message that has come, or is to come again, in slots
         self._needed = LEAST  # slots of the reply ring, for an answer that did not fit
         self._wished = 0  # slots of the reply ring, for what is under way
-        self._last_heard = self._last_look = time.monotonic()
+        self._last_heard = self._last_look = self._last_said = time.monotonic()
         self._dead_since: float | None = None
         self._refusals = 0
         self._watch = Watch()
@@ -485,12 +489,21 @@ class SidecarClient(Closing):
                 f"within {self._connect_timeout:g} s (connect_timeout=...); {len(self._waiting)} "
                 f"requests were under way; the log of what started it says why it ended"
             )
+        self._say(now)
         if self._dead_since is None and now - self._last_heard > self._timeout:
             raise SidecarUnavailable(
                 f'sidecar "{self.name}" lives but has not answered process {os.getpid()} for '
                 f"{self._timeout:g} s: {self._watch.describe(self._requests)}; give it more time "
                 f"(timeout=...) or more workers"
             )
+
+    def _say(self, now: float) -> None:
+        """Log who works on what: the executor's log has what Spark's workers write to stderr."""
+        waited = now - self._last_heard
+        if waited >= _SAY_EVERY and now - self._last_said >= _SAY_EVERY:
+            self._last_said = now
+            workers = self._watch.describe(self._requests) or "it has no living worker"
+            _LOG.warning('waited %.0f s for sidecar "%s": %s', waited, self.name, workers)
 
     def _found(self) -> str | None:
         """Which ring has the sidecar's name now."""
