@@ -33,6 +33,7 @@ QUESTIONS = {
     "arrow": "benchmarks.arrow_batches",
     "many": "benchmarks.many",
     "crowd": "benchmarks.crowd",
+    "looking": "benchmarks.looking",
     "memory": "benchmarks.memory",
     "joint": "benchmarks.joint_requests",
     "spark": "benchmarks.spark_sidecar",

@@ -12,6 +12,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+import yaml
+from blocks import ROOT
 
 import shmring
 
@@ -104,7 +106,11 @@ def pod():
         program = textwrap.dedent(PRELUDE) + textwrap.dedent(code)
         done = subprocess.run(
             [*POD, "sh", sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, HERE))},
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join((SOURCE, HERE)),
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            },
             capture_output=True,
             text=True,
             timeout=600,
@@ -183,3 +189,76 @@ def test_ring_that_another_container_made_is_served_and_left_there(pod):
         """
     )
     assert said == "1\n0 ['sidecar.s']\n"
+
+
+def test_probes_of_the_pod_template_follow_the_model(pod):
+    template = yaml.safe_load((ROOT / "deploy/kubernetes/executor-pod-template.yaml").read_text())
+    (server,) = template["spec"]["initContainers"]
+    kinds = ("startupProbe", "readinessProbe", "livenessProbe")
+    probes = {kind: server[kind]["exec"]["command"] for kind in kinds}
+    said = pod(
+        f"""
+        import tempfile, threading
+
+        probes = {probes!r}
+        command = {server["command"]!r}
+        folder = tempfile.mkdtemp()
+        os.chdir(folder)
+        Path("server.py").write_text('''
+        import os, time
+        class Model:
+            def __init__(self):
+                if os.path.exists("broken"):
+                    raise OSError("no model")
+                while not os.path.exists("loaded"):
+                    time.sleep(0.01)
+            __call__ = lambda self, batch: batch
+        ''')
+
+        # What the container's kubelet runs, in the server's own namespaces.
+        server = subprocess.Popen(["unshare", "-mpf", "--mount-proc", "--kill-child", *command],
+                                  stderr=subprocess.DEVNULL)
+        clock = threading.Event()
+
+        def inside():
+            of = server.pid
+            children = Path(f"/proc/{{of}}/task/{{of}}/children").read_text().split()
+            return children[0] if children else None
+
+        def probe(kind):
+            enter = ["nsenter", "-t", inside(), "-m", "-p", *probes[kind]]
+            return subprocess.run(enter, stdout=subprocess.DEVNULL).returncode
+
+        def until(kind, good):
+            while (probe(kind) == 0) != good:
+                clock.wait(0.05)
+
+        def loads():
+            command = ["shmring", "check", "scoring"]
+            said = subprocess.run(command, capture_output=True, text=True)
+            return "has been loading" in said.stdout
+
+        while not inside() or not loads():
+            clock.wait(0.05)
+        print("loading", probe("startupProbe") == 0, probe("readinessProbe") == 0,
+              probe("livenessProbe") == 0)
+        Path("loaded").touch()
+        until("startupProbe", True)
+        print("loaded", probe("readinessProbe") == 0, probe("livenessProbe") == 0)
+        Path("broken").touch()
+        with shmring.attach("sidecar.scoring", read_only=True) as ring:
+            dead = [p["pid"] for p in ring.participants() if p["role"] == "consumer"]
+        for pid in dead:
+            subprocess.run(["nsenter", "-t", inside(), "-p", "kill", "-9", str(pid)], check=True)
+        until("readinessProbe", False)
+        until("livenessProbe", False)
+        print("died", probe("startupProbe") == 0)
+        server.kill()
+        server.wait()
+        """
+    )
+    assert said.splitlines() == [
+        "loading False False True",
+        "loaded True True",
+        "died False",
+    ]

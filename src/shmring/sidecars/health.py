@@ -26,6 +26,7 @@ __all__ = ["Health", "Staff", "check", "findings"]
 Status = Literal[0, 1, 2]
 
 _AGAIN = 3  # deaths within RESTART_SECONDS that are no single accident
+_CALM = 60.0  # seconds without a further one, after which that is over
 
 
 class Health(NamedTuple):
@@ -146,11 +147,12 @@ def findings(sidecar: str, participants: list[ParticipantRecord]) -> list[Findin
                 f"supervisor {supervisor['pid']}, there for {age_of(supervisor)}, has no worker "
                 f"just now; what its workers ended with stands in its log",
             )
-    if staff.recent >= _AGAIN:
+    last = time.time() - staff.last_ns / 1e9
+    if staff.recent >= _AGAIN and last < _CALM:
         find(
             "dying",
             f"its workers die again and again: {staff.recent} were replaced lately, the last "
-            f"{time.time() - staff.last_ns / 1e9:.0f} s ago; what they ended with stands in the "
+            f"{last:.0f} s ago; what they ended with stands in the "
             f"supervisor's log",
         )
     if not staff.workers and not staff.loading and not staff.supervisors:
