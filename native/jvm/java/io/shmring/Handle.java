@@ -25,6 +25,11 @@ final class Handle {
     return address;
   }
 
+  /** Whether somebody has begun to close it; any thread may ask. */
+  boolean isClosing() {
+    return closing;
+  }
+
   /** Whether it may still be used for more than giving back what is held. */
   boolean isOpen() {
     return !closing && address != 0;
