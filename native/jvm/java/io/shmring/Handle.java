@@ -25,11 +25,6 @@ final class Handle {
     return address;
   }
 
-  /** Whether somebody has begun to close it; any thread may ask. */
-  boolean isClosing() {
-    return closing;
-  }
-
   /** Whether it may still be used for more than giving back what is held. */
   boolean isOpen() {
     return !closing && address != 0;
@@ -46,5 +41,10 @@ final class Handle {
   synchronized void free(LongConsumer how) {
     how.accept(address);
     address = 0;
+  }
+
+  /** Whether somebody has begun to close it; any thread may ask. */
+  boolean isClosing() {
+    return closing;
   }
 }
