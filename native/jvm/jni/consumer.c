@@ -1,4 +1,5 @@
 /* Consumers: take, read, release, and the bytes of messages that are held. */
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -198,6 +199,33 @@ NATIVE(jbyteArray, explainEmpty)(JNIEnv *env, jclass class UNUSED, jlong consume
 NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong deadline, jint strategy)
 {
 	return answer(env, shmring_wait_message(from_handle(consumer), deadline, (uint8_t)strategy));
+}
+
+/* Where the core finds the consumers; a Java array could move. */
+static int wait_any(JNIEnv *env, jlongArray consumers, struct shmring_wait *waits, jsize n, jlong deadline,
+		    jint strategy)
+{
+	jlong *handles = (*env)->GetLongArrayElements(env, consumers, NULL);
+
+	if (!handles)
+		return SHMRING_E_NO_MEMORY;
+	for (jsize i = 0; i < n; i++)
+		waits[i].consumer = from_handle(handles[i]);
+	(*env)->ReleaseLongArrayElements(env, consumers, handles, JNI_ABORT);
+	return shmring_wait_any(waits, (uint32_t)n, NULL, 0, deadline, (uint8_t)strategy);
+}
+
+NATIVE(jint, waitAny)(JNIEnv *env, jclass class UNUSED, jlongArray consumers, jbooleanArray ready, jlong deadline,
+		      jint strategy)
+{
+	jsize n = (*env)->GetArrayLength(env, consumers);
+	struct shmring_wait *waits = calloc((size_t)n, sizeof *waits);
+	int status = waits ? wait_any(env, consumers, waits, n, deadline, strategy) : SHMRING_E_NO_MEMORY;
+
+	for (jsize i = 0; status == SHMRING_OK && i < n; i++)
+		(*env)->SetBooleanArrayRegion(env, ready, i, 1, &(jboolean){waits[i].ready});
+	free(waits);
+	return answer(env, status);
 }
 
 NATIVE(jlong, available)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
