@@ -18,7 +18,7 @@ from interpreters import interpreters
 
 ROOT = Path(__file__).resolve().parent.parent
 TOOLS = ("pytest", "pytest-xdist", "hypothesis", "pyyaml", "pyarrow", "pandas", "polars", "duckdb")
-TOOLS += ("nanoarrow",)
+TOOLS += ("nanoarrow", "uvloop")
 QUICK = "not (spark or java or kill or crash or database or slow)"
 # What the quick tests leave out, and the tests of the source tree: they are the same for all.
 NOT_HERE = ("jvm", "spark", "table_ring", "soak")

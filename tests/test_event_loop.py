@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
 import threading
 import time
 
@@ -250,12 +251,15 @@ def test_one_thread_waits_for_all_rings_and_ends(name, run, until):
 
 
 def test_loops_in_several_threads_share_a_ring(ring, thread):
+    joined = threading.Barrier(4)
+
     async def consume():
         with ring.consumer("a") as inp:
+            joined.wait()  # who joins behind the end is not told of it
             return [data async for data in inp]
 
-    ring.subscribe("a")
     readers = [thread(lambda: asyncio.run(consume())) for _ in range(3)]
+    joined.wait()
     with ring.producer() as out:
         for i in range(3000):
             out.push(b"%d" % i)
@@ -526,6 +530,39 @@ def test_what_a_killed_peer_held_comes_to_the_task_that_waits(ring, run, child):
             assert await reader == b"x"
 
     run(main())
+
+
+WAITS = """
+import asyncio, sys
+import shmring
+
+async def main():
+    inp = shmring.attach(sys.argv[1]).consumer("a", name="waits")
+    await inp.get()
+
+asyncio.run(main())
+"""
+
+
+def test_what_a_killed_loop_was_woken_for_comes_to_another_one(ring, run, child, until):
+    async def main():
+        with ring.producer() as out, ring.consumer("a") as inp:
+            for i in range(5):
+                other = child(WAITS, ring.name)
+                until(lambda: _sleeps(ring))
+                reader = asyncio.create_task(inp.get())
+                await waits(reader)
+                other.process.send_signal(signal.SIGSTOP)
+                out.push(b"%d" % i)
+                other.kill()
+                assert await reader == b"%d" % i
+
+    run(main())
+
+
+def _sleeps(ring):
+    named = [who for who in ring.participants() if who["name"] == "waits" and who["alive"]]
+    return bool(named) and named[0]["empty_waits"] > 2
 
 
 def test_room_that_a_killed_peer_held_comes_to_the_task_that_waits(ring, run, child):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from typing import assert_type
 
@@ -37,11 +38,24 @@ def patient(ring: shmring.Ring, wait: shmring.Wait, start: shmring.Start) -> shm
     return ring.consumer("patient", wait=wait, start=start, ephemeral=True)
 
 
+async def await_some(name: str) -> None:
+    ring = shmring.create(name, slots=1024, temporary=True)
+    with ring, patient(ring, "default", "latest") as inp, ring.producer() as out:
+        assert_type(await out.put(b"x"), int)
+        assert_type(await inp.ready(timeout=0), bool)
+        assert_type(await inp.get(timeout=1.0), bytes)
+        await out.put_end()
+        async for data in inp:
+            assert_type(data, bytes)
+
+
 def main() -> None:
     name = f"test-{os.getpid()}-typed"
     with shmring.open_or_create(name, slots=1024, temporary=True, clock="off") as ring:
         with patient(ring, "futex", "latest") as inp:
             assert_type(inp.closed, bool)
+            assert_type(shmring.wait([inp], 0), list[shmring.Consumer])
+        asyncio.run(await_some(f"{name}-loop"))
         batch = pa.RecordBatch.from_pydict({"value": [1, 2, 3]})
         reader = ring.arrow_reader("reader", until="end", copy=True, wait="futex", after=())
         with ring.arrow_writer(batch.schema, compression="lz4", wait="sleep") as out, reader:

@@ -1,4 +1,4 @@
-/* A record batch message as arrays over its bytes, of which none is copied. */
+/* A record batch message as arrays over its bytes, without a copy. */
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -69,7 +69,7 @@ void ipc_batch_close(struct ipc_batch *batch)
 /* --- the arrays' lives --------------------------------------------------------------------- */
 
 /* All arrays of a batch in one piece of memory. A reader may move one out of another, and drop them in
- * any order, in any thread; the last one that is dropped takes it with it. */
+ * any order, in any thread; dropping the last one frees the memory. */
 struct family {
 	_Atomic uint32_t alive; /* arrays */
 	struct ipc_owner owner;
@@ -93,7 +93,7 @@ static void release_array(struct ArrowArray *array)
 		if (array->children[i]->release)
 			array->children[i]->release(array->children[i]);
 	array->release = NULL;
-	/* Release: this thread is done with the bytes. Acquire: and so are the others, once they may be
+	/* Release: this thread no longer uses the bytes. Acquire: nor do the others, before the bytes may be
 	 * overwritten. */
 	if (atomic_fetch_sub_explicit(&family->alive, 1, memory_order_acq_rel) != 1)
 		return;
@@ -190,8 +190,8 @@ static bool offsets_rise(const uint8_t *offsets, uint32_t width, int64_t length)
 	return rise;
 }
 
-/* The offsets of an array; *last is where the last one leads. All are checked where they are a copy of
- * ours, else the first and the last, which a peer may still change. */
+/* The offsets of an array; *last is the value of the last one. In our own copy all of them are checked, else
+ * the first and the last, which a peer may still change. */
 static enum ipc_read add_offsets(struct building *b, const struct ArrowArray *array, uint32_t width, int64_t *last)
 {
 	uint64_t needed = array->length ? ((uint64_t)array->length + 1) * width : 0;
@@ -218,7 +218,7 @@ static enum ipc_read add_offsets(struct building *b, const struct ArrowArray *ar
 
 static enum ipc_read add_array(struct building *b, int64_t length, struct ArrowArray *array);
 
-/* Children of `length` values each, or, where an offset leads to the last of them, of at least as many. */
+/* Children of `length` values each, or of at least as many if an offset gives the number. */
 static enum ipc_read add_children(struct building *b, struct ArrowArray *array, const struct ipc_field *field,
 				  int64_t length, bool or_more)
 {
@@ -290,8 +290,8 @@ static enum ipc_read add_array(struct building *b, int64_t length, struct ArrowA
 	return read == IPC_READ ? add_values(b, field, array) : read;
 }
 
-/* Bytes for copies of the offsets. Those of a sound batch lie side by side in its body; a peer could make
- * many columns share the same large ones. */
+/* Bytes for copies of the offsets. In a valid batch the offsets lie side by side in the body; a hostile peer
+ * could make many columns share the same large ones. */
 static bool offsets_bytes(const struct ipc_layout *layout, const struct ipc_batch *batch, uint64_t *bytes)
 {
 	uint64_t body_bytes = batch->frame.body_bytes;
@@ -312,8 +312,8 @@ static bool offsets_bytes(const struct ipc_layout *layout, const struct ipc_batc
 	return needed <= body_bytes;
 }
 
-/* The batch as arrays over its body, which lies at `body`, at a multiple of 8, and stays there until the owner
- * lets it go: a copy, or the message itself, which a peer may go on changing. */
+/* Makes arrays over the batch's body. The body lies at `body`, at a multiple of 8, until the owner lets it go: it
+ * is a copy, or the message itself, which a peer may still change. */
 enum ipc_read ipc_arrays(const struct ipc_layout *layout, struct ipc_batch *batch, const uint8_t *body,
 			 bool every_offset, struct ipc_owner owner, struct ArrowArray *root)
 {

@@ -1,4 +1,4 @@
-/* How the record batches of a schema are laid out in IPC messages: which buffers each field has. */
+/* The layout of a schema's record batches in IPC messages: the buffers of each field. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ static bool parse_format(struct ipc_field *field)
 	for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
 		size_t length = strlen(formats[i].prefix);
 
-		/* One letter says it all; a longer prefix may have parameters behind it. */
+		/* One letter is a whole type; a longer prefix may have parameters behind it. */
 		if (strncmp(format, formats[i].prefix, length) != 0 || (length == 1 && format[1]))
 			continue;
 		field->values = formats[i].values;
@@ -53,7 +53,7 @@ static bool parse_format(struct ipc_field *field)
 	return false; /* views, unions, runs, and what is not known yet */
 }
 
-/* A map's: readers look for a key and a value there, and do not look twice. */
+/* The child of a map: readers expect a key and a value there, without a check. */
 static bool is_pair(const struct ArrowSchema *schema)
 {
 	return strcmp(schema->format, "+s") == 0 && schema->n_children == 2;
@@ -116,8 +116,8 @@ static bool add_fields(struct ipc_layout *self, const struct ArrowSchema *schema
 	return true;
 }
 
-/* False where a type is not one of those that are written and read here, or there is no memory for it:
- * `fields` is NULL then, and only then. For ipc_layout_free() in any case. */
+/* False if a type is not written and read here, or if there is no memory: only then `fields` is NULL. The
+ * caller calls ipc_layout_free() in any case. */
 bool ipc_layout_of(struct ipc_layout *self, const struct ArrowSchema *schema)
 {
 	*self = (struct ipc_layout){0};
@@ -181,8 +181,8 @@ static bool field_agrees(const struct ipc_field **next, const struct ArrowSchema
 	return true;
 }
 
-/* Whether the schema says the same of every column: type, name, nullability and metadata, which hold
- * extension types. */
+/* Whether the schema has the same columns: type, name, nullability and metadata, which holds extension
+ * types. */
 bool ipc_agrees(const struct ipc_layout *layout, const struct ArrowSchema *schema)
 {
 	const struct ipc_field *next = layout->fields + 1;

@@ -1,6 +1,6 @@
-/* Flat buffers, read with distrust: every step is checked against the bytes that there are, and says
- * false where a table, list or field does not lie inside. The bytes are a copy that nobody changes, begin
- * at a multiple of 8, and are little-endian, as this machine is. */
+/* Flat buffers, read without trust: every step is checked against the number of bytes, and returns false if
+ * a table, list or field does not lie inside. The bytes are a private copy, begin at a multiple of 8, and
+ * are little-endian, as this machine is. */
 #ifndef SHMRING_IPC_FLAT_H
 #define SHMRING_IPC_FLAT_H
 
@@ -13,7 +13,7 @@ struct flat {
 	uint64_t size;
 };
 
-/* A table, and the list of where its fields stand in it. */
+/* A table, and the list of its fields' places. */
 struct flat_table {
 	const struct flat *in;
 	uint64_t at;
@@ -69,7 +69,7 @@ static inline bool flat_table_at(const struct flat *in, uint64_t at, struct flat
 	       flat_holds(in, table->fields, table->fields_bytes) && flat_holds(in, at, table->bytes);
 }
 
-/* Where what an offset says begins. */
+/* The place to which an offset points. */
 static inline bool flat_follow(const struct flat *in, uint64_t at, uint64_t *to)
 {
 	*to = at + flat_u32(in, at);
@@ -83,7 +83,7 @@ static inline bool flat_root(const struct flat *in, struct flat_table *table)
 	return flat_holds(in, 0, 4) && flat_follow(in, 0, &at) && flat_table_at(in, at, table);
 }
 
-/* Where field `index` stands, `bytes` long; 0: it has its default. */
+/* The place of field `index`, which has `bytes` bytes; 0: the field has its default. */
 static inline bool flat_field(const struct flat_table *table, unsigned index, unsigned bytes, uint64_t *at)
 {
 	uint64_t entry = 4 + 2 * (uint64_t)index;
@@ -93,7 +93,7 @@ static inline bool flat_field(const struct flat_table *table, unsigned index, un
 	return offset == 0 || (offset >= 4 && offset + bytes <= table->bytes && *at % bytes == 0);
 }
 
-/* A number of 1, 2, 4 or 8 bytes; what the field has stays where it has its default. */
+/* A number of 1, 2, 4 or 8 bytes; the caller's value stays if the field has its default. */
 static inline bool flat_number(const struct flat_table *table, unsigned index, unsigned bytes, void *value)
 {
 	uint64_t at;
@@ -115,7 +115,7 @@ static inline bool flat_inner(const struct flat_table *table, unsigned index, st
 	       (at == 0 || (flat_follow(table->in, at, &at) && flat_table_at(table->in, at, inner)));
 }
 
-/* Elements of `bytes` each, which stand at a multiple of `alignment`; none where there is no list. */
+/* Elements of `bytes` bytes each, at a multiple of `alignment`; none if there is no list. */
 static inline bool flat_elements(const struct flat_table *table, unsigned index, unsigned bytes,
 				 unsigned alignment, struct flat_vector *vector)
 {

@@ -1,6 +1,6 @@
-/* Arrow IPC messages (kinds 3 and 4 of docs/layout.md), as they are written and read without Python: which
- * buffers the record batches of a schema have, and a message turned back into schema and arrays. Whoever
- * reads trusts no byte of the message, and copies what is looked at more than once: a peer may change it. */
+/* Arrow IPC messages (kinds 3 and 4 of docs/layout.md), written and read without Python: the buffers of a
+ * schema's record batches, and a message turned back into schema and arrays. Readers trust no byte of the
+ * message, and copy bytes that they read more than once: a peer may change them. */
 #ifndef SHMRING_IPC_FORMAT_H
 #define SHMRING_IPC_FORMAT_H
 
@@ -14,7 +14,7 @@
 /* A batch of more rows could not be counted in bytes; no ring holds one. */
 #define IPC_MOST_ROWS (INT64_C(1) << 32)
 
-/* What an array keeps beside its validity. */
+/* The buffers of an array besides its validity. */
 enum ipc_values {
 	VALUES_NONE, /* and no validity either: the type null */
 	VALUES_FIXED, /* `width` bytes each */
@@ -78,7 +78,7 @@ static inline int64_t ipc_offset_at(const uint8_t *offsets, uint32_t width, int6
 enum ipc_read {
 	IPC_NO_MEMORY = -2,
 	IPC_DAMAGED = -1,
-	IPC_FOREIGN = 0, /* well-formed, as far as was looked, but for another reader */
+	IPC_FOREIGN = 0, /* well-formed as far as it was read, but for another reader */
 	IPC_READ = 1,
 };
 

@@ -1,4 +1,4 @@
-/* The metadata of an IPC message: copied, so that what is checked is what is used, then checked. */
+/* The metadata of an IPC message: first copied, then checked, so that the checked bytes are used. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,8 +44,8 @@ static enum ipc_read read_frame(struct ipc_frame *frame, uint8_t header_type)
 	return IPC_READ;
 }
 
-/* The message of `bytes` bytes begins with one of this type, whose metadata has at most `most` bytes. For
- * ipc_frame_close() in any case. */
+/* Opens an IPC message of this type at the beginning of `bytes` bytes; its metadata has at most `most` bytes.
+ * The caller calls ipc_frame_close() in any case. */
 enum ipc_read ipc_frame_open(struct ipc_frame *frame, const uint8_t *message, uint64_t bytes, uint64_t most,
 			     uint8_t header_type)
 {

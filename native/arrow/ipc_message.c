@@ -1,5 +1,5 @@
-/* One record batch as an encapsulated IPC message: what it will hold is planned from the
- * arrays, then written in one go, so that a claim lasts for a copy and no longer. */
+/* One record batch as an encapsulated IPC message: it is planned from the arrays, then
+ * written in one go, so that a claim lasts only for the copy. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +132,7 @@ static bool add_part(struct plan *plan, enum how how, const void *from, uint64_t
 static bool add_bits(struct plan *plan, const uint8_t *bits, int64_t offset, int64_t length)
 {
 	int64_t first = offset % 8;
-	/* Whether there are bits in one byte more than the message will have. */
+	/* Whether the bits lie in one byte more than they will in the message. */
 	bool more = (first + length + 7) / 8 > (length + 7) / 8;
 
 	return add_part(plan,
@@ -172,7 +172,7 @@ static int64_t nulls_within(const struct ArrowArray *array, int64_t offset, int6
 	return length - count_bits(valid, offset, length);
 }
 
-/* The offsets of [offset, offset + length), which lead to [*first, *end). */
+/* The offsets of [offset, offset + length), which point to [*first, *end). */
 static bool add_offsets(struct plan *plan, const uint8_t *offsets, uint32_t width, int64_t offset, int64_t length,
 			int64_t *first, int64_t *end)
 {
@@ -258,8 +258,8 @@ static bool add_array(struct plan *plan, const struct ArrowArray *array, int64_t
 	       add_values(plan, field, array, offset, length);
 }
 
-/* Plans the message of a batch, which has the layout. ipc_free() when it is done with, or unless
- * IPC_PLANNED is returned. */
+/* Plans the message of a batch, which has the layout. The caller calls ipc_free() after use, or if this does
+ * not return IPC_PLANNED. */
 enum ipc_planned ipc_plan(const struct ipc_layout *layout, const struct ArrowArray *batch,
 			  struct ipc_message *message)
 {

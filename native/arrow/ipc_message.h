@@ -6,8 +6,8 @@
 
 #include "ipc_format.h"
 
-/* One message, planned: its bytes are known, and where each is to be copied from. It
- * refers to the arrays and the layout. */
+/* One planned message: its size, and the source of each part. It refers to the arrays
+ * and the layout. */
 struct ipc_message {
 	uint64_t metadata_bytes; /* with the eight before it */
 	uint64_t body_bytes;

@@ -4,7 +4,7 @@
 
 #include "ipc_frame.h"
 
-/* A record batch message whose metadata has been found sound for a layout. */
+/* A record batch message whose metadata was checked against a layout. */
 struct ipc_batch {
 	struct ipc_frame frame;
 	const struct ipc_node *nodes;
@@ -12,7 +12,7 @@ struct ipc_batch {
 	int64_t rows;
 };
 
-/* What keeps the bytes that arrays lie over. Called once, by whichever thread drops the last array. */
+/* The owner of the bytes under the arrays. Called once, by the thread that drops the last array. */
 struct ipc_owner {
 	void (*let_go)(void *context);
 	void *context;

@@ -64,7 +64,7 @@ static enum ipc_read outside(struct reading *r)
 
 static enum ipc_read unknown(struct reading *r)
 {
-	return ipc_wrong(r->frame, IPC_FOREIGN, "a column is of a type that is read by pyarrow alone");
+	return ipc_wrong(r->frame, IPC_FOREIGN, "only pyarrow reads the type of a column");
 }
 
 static enum ipc_read repeats(struct reading *r)
@@ -82,7 +82,7 @@ static bool spend(struct reading *r, uint64_t bytes)
 
 /* --- the format of a type -------------------------------------------------------------------- */
 
-/* A number of the type's table as it stands there; what it has where it is not, is the caller's. */
+/* Reads a number of the type's table; the caller sets the default for a missing one. */
 struct parameters {
 	int32_t first;
 	int32_t second;
@@ -137,7 +137,7 @@ static bool read_flag(const struct flat_table *type, unsigned index, int32_t *va
 	return true;
 }
 
-/* The parameters of a type that has any, and what they are by default. */
+/* The parameters of a type, and their defaults. */
 static bool read_parameters(uint8_t type_type, const struct flat_table *type, struct parameters *p)
 {
 	*p = (struct parameters){0};
@@ -366,7 +366,7 @@ static void release_schema(struct ArrowSchema *schema)
 static enum ipc_read set_field(struct reading *r, const struct flat_table *field, int levels,
 			       struct ArrowSchema *schema);
 
-/* The children stand in one piece of memory, which the first one begins. */
+/* The children are in one piece of memory, which begins with the first one. */
 static enum ipc_read set_children(struct reading *r, const struct flat_table *table, unsigned index, int levels,
 				  struct ArrowSchema *schema)
 {
@@ -461,8 +461,8 @@ static enum ipc_read set_root(struct reading *r, struct ArrowSchema *root)
 	return read == IPC_READ ? set_children(r, schema, SCHEMA_FIELDS, IPC_MOST_LEVELS, root) : read;
 }
 
-/* The schema that a message of `bytes` bytes begins with, for the caller to release; `frame` says where it
- * ends, and what is wrong with it. */
+/* Reads the schema at the beginning of a message of `bytes` bytes; the caller releases it. `frame` has its
+ * end, or the reason why it cannot be read. */
 enum ipc_read ipc_schema(const uint8_t *message, uint64_t bytes, struct ArrowSchema *root, struct ipc_frame *frame)
 {
 	enum ipc_read read = ipc_frame_open(frame, message, bytes, MOST_METADATA, IPC_HEADER_SCHEMA);

@@ -76,6 +76,8 @@ static void act(struct ring *f, uint64_t choice)
 		break;
 	case 3:
 		(void)shmring_wait_message(m, 0, (uint8_t)(choice >> 8) % 5);
+		(void)shmring_wait_any(&(struct shmring_wait){.consumer = m}, 1, NULL, 0, 0,
+				       (uint8_t)(choice >> 8) % 5);
 		break;
 	case 4:
 		(void)shmring_wait_space(f->p, 1 + (choice >> 8 & 1023), 0, (uint8_t)(choice >> 8) % 5);

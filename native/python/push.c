@@ -188,7 +188,7 @@ static bool get_bytes(PyObject *data, Py_buffer *buffer)
 	return false;
 }
 
-/* What is not bytes, or has options. */
+/* Pushes an object that is not bytes, or a message with options. */
 __attribute__((noinline)) static PyObject *push_any(struct producer *self, PyObject *const *args, Py_ssize_t nargs,
 						    PyObject *kwnames)
 {

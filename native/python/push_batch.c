@@ -3,7 +3,7 @@
 #include "ipc_message.h"
 #include "producers.h"
 
-/* What the caller says about the message. */
+/* The caller's options of the message. */
 struct wanted {
 	Py_buffer head;
 	uint8_t kind;

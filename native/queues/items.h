@@ -1,4 +1,4 @@
-/* Items of the durable queues: where they stand, and how they are checked. */
+/* Items of the durable queues: their places, and how they are checked. */
 #ifndef SHMRING_QUEUES_ITEMS_H
 #define SHMRING_QUEUES_ITEMS_H
 

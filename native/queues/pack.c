@@ -4,7 +4,7 @@
 #include "arrow.h"
 #include "items.h"
 
-/* Items as long as this on average are written from where they are; shorter ones are gathered. */
+/* Items of this average length are written from their own memory; shorter ones are gathered first. */
 #define LONG_ITEM (2 << 10)
 
 struct source {
@@ -16,7 +16,7 @@ struct packing {
 	struct state *state;
 	struct source *items;
 	uint64_t count;
-	/* what keeps them alive */
+	/* these keep the items alive */
 	PyObject *objects; /* a tuple of bytes */
 	PyObject *capsules;
 	Py_buffer buffer;
@@ -101,7 +101,7 @@ static bool from_arrow(struct packing *p, PyObject *object)
 	return false;
 }
 
-/* A copy of what is not bytes, and may change. */
+/* Copies an object that is not bytes, because it may change. */
 static PyObject *item_bytes(uint64_t index, PyObject *item)
 {
 	if (PyBytes_CheckExact(item))
@@ -145,7 +145,7 @@ static bool from_any(struct packing *p, PyObject *items)
 
 /* --- packing --------------------------------------------------------------------------- */
 
-/* Whether they are gathered in one buffer rather than written from where they are. */
+/* Whether the items are gathered in one buffer before they are written. */
 static bool gathers(const struct packing *p, uint64_t nbytes)
 {
 	return !p->objects || nbytes < p->count * LONG_ITEM || p->count == 0;
@@ -190,7 +190,7 @@ static PyObject *parts_of(const struct packing *p, uint64_t nbytes)
 	return PySequence_List(p->objects);
 }
 
-/* pack(items): what is to be written, one buffer after the other, and the table of it. */
+/* pack(items): the buffers to be written one after the other, and their table. */
 PyObject *pack_items(PyObject *module, PyObject *items)
 {
 	struct packing p = {.state = PyModule_GetState(module)};

@@ -1,4 +1,4 @@
-/* Where the items of a durable queue stand (src/shmring/durable/base/items.py), many at a time. */
+/* The places of a durable queue's items (src/shmring/durable/base/items.py), many at a time. */
 #include <string.h>
 
 #include "items.h"

@@ -20,8 +20,8 @@ static uint32_t check_of(const struct node *node, uint32_t salt)
 	return shmring_crc32c(salt, node, offsetof(struct node, check));
 }
 
-/* stack_nodes(places, begin, end, position, below, salt, backwards): the nodes of these items, which are to
- * stand from `position` on, the lowest first: the first item, or the last. */
+/* stack_nodes(places, begin, end, position, below, salt, backwards): the nodes of these items for `position`,
+ * the lowest first: that of the first item, or of the last one. */
 PyObject *stack_nodes(PyObject *Py_UNUSED(module), PyObject *args)
 {
 	unsigned long long begin;
@@ -61,7 +61,7 @@ static bool read_node(struct node *node, const char *block, uint64_t length, uin
 	if (link < start || length < sizeof *node || link - start > length - sizeof *node)
 		return false;
 	memcpy(node, block + (link - start), sizeof *node);
-	/* What stands below was written before. */
+	/* Lower nodes were written before. */
 	return node->check == check_of(node, salt) && node->below < link;
 }
 

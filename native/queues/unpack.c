@@ -1,4 +1,4 @@
-/* Items of a durable queue on their way out: checked and made bytes of. */
+/* Items of a durable queue on their way out: checked and turned into bytes. */
 #include "items.h"
 
 struct block {
@@ -18,7 +18,7 @@ static bool get_block(PyObject *data, uint64_t start, struct block *block)
 	return true;
 }
 
-/* The item's bytes in the block; NULL if it is not all there, or does not match its checksum. */
+/* The item's bytes in the block; NULL if a part is missing, or they do not match the checksum. */
 static const uint8_t *find(const struct block *block, const struct place *place)
 {
 	uint64_t at = place->offset - block->start;

@@ -276,8 +276,10 @@ async def _later(
 
 def _tell_of_end(consumer: Consumer) -> None:
     """An end is told once, and it is for each task that waits."""
+    from asyncio import get_running_loop
+
     watch = _local.watch()
-    if watch is not None:
+    if watch is not None and watch.loop is get_running_loop():
         watch.wake_all(consumer)
 
 

@@ -1,4 +1,4 @@
-"""HostMetrics of this host's rings and sidecars, for Prometheus and OpenTelemetry.
+"""Metrics of this host's rings and sidecars, for Prometheus and OpenTelemetry.
 
 What each is, :data:`METRICS` says once for both. Labels are names that people give: there is no
 process id among them, and the rings of a sidecar's clients are counted together.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, Meter, Observation
     from prometheus_client.metrics_core import Metric as Family
 
-__all__ = ["METRICS", "Metric", "HostMetrics", "PrometheusCollector", "observe"]
+__all__ = ["METRICS", "HostMetrics", "Metric", "PrometheusCollector", "observe"]
 
 Labels = tuple[str, ...]
 Kind = Literal["gauge", "counter"]

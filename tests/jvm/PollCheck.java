@@ -1,6 +1,8 @@
 import io.shmring.BranchOptions;
 import io.shmring.Claim;
 import io.shmring.Consumer;
+import io.shmring.Consumers;
+import io.shmring.EndOfStreamException;
 import io.shmring.Lease;
 import io.shmring.MappedMessage;
 import io.shmring.Message;
@@ -45,9 +47,57 @@ public final class PollCheck {
         case "put" -> putLarge(ring);
         case "single" -> refuseSecondProducer(ring);
         case "waits" -> waitInEveryWay(ring, count);
+        case "several" -> waitForSeveral(ring, count);
         case "race" -> closeAtOnce(ring, arguments[1], count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
+    }
+  }
+
+  /** Three branches, of which one is behind and one is closed in the end. */
+  private static void waitForSeveral(Ring ring, int count) throws Exception {
+    try (Consumer behind = ring.consumer("behind", BranchOptions.EARLIEST);
+        Consumer closed = ring.consumer("closed", BranchOptions.EARLIEST);
+        Consumer last = ring.consumer("last", BranchOptions.EARLIEST);
+        Producer producer = ring.producer("p")) {
+      List<Consumer> all = List.of(last, closed, behind);
+      require(Consumers.ready(all, Duration.ZERO).isEmpty());
+      require(Consumers.ready(all, Duration.ofMillis(20)).isEmpty());
+      for (int i = 0; i < count; i++) {
+        Thread pushing = new Thread(() -> push(producer, 1));
+        pushing.start();
+        while (!Consumers.ready(all, PATIENCE, WaitStrategy.FUTEX).equals(all)) {}
+        for (Consumer each : all) {
+          try (Lease lease = each.poll(Duration.ZERO).orElseThrow()) {}
+        }
+        pushing.join();
+      }
+      producer.end();
+      require(Consumers.ready(all, PATIENCE).equals(all));
+      boolean ended = false;
+      try {
+        last.poll(Duration.ZERO);
+      } catch (EndOfStreamException end) {
+        ended = true;
+      }
+      require(ended);
+      require(Consumers.ready(all, PATIENCE).equals(List.of(closed, behind)));
+      Thread closing = new Thread(last::close);
+      boolean refused = false;
+      closing.start();
+      try {
+        Consumers.ready(List.of(last), PATIENCE);
+      } catch (RingException error) {
+        refused = error.status() == Status.CLOSED;
+      }
+      closing.join();
+      require(refused);
+    }
+  }
+
+  private static void require(boolean condition) {
+    if (!condition) {
+      throw new AssertionError("is not so");
     }
   }
 

@@ -120,3 +120,8 @@ def test_producers_and_consumers_wait_by_the_strategy_they_are_given(name: str, 
     assert dict(line.split() for line in told.splitlines()) == {
         strategy: str(number) for strategy, number in WAITS.items()
     }
+
+
+def test_one_thread_waits_for_several_consumers(name: str, java: Java) -> None:
+    with shmring.create(name, slots=1024, temporary=True):
+        check(java("PollCheck", "several", name, 300))

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functions import numbers
 
 import shmring
+from shmring.sidecars import SidecarClient
 from shmring.sidecars import client as module
 from shmring.sidecars.wire import FLAG_LAST, KIND_REPLY, Head, request_ring_name
 
@@ -61,3 +62,18 @@ def test_request_that_was_never_sent_is_no_retry(name, client, thread, until):
         answer_request(inbox)
         assert asking.outcome() == []
     assert it.metrics.retries == 0
+
+
+def test_client_logs_again_and_again_who_works_on_its_request(
+    serve, name, marker, thread, until, monkeypatch, caplog
+):
+    monkeypatch.setattr(module, "_SAY_EVERY", 0.1)
+    sidecar = serve("wait_for_marker")
+    with SidecarClient(name) as client:
+        asked = thread(lambda: list(client.map([numbers(1)])))
+        until(lambda: len(caplog.messages) >= 2)
+        marker.touch()
+        assert asked.outcome() == [numbers(1)]
+    (pid,) = sidecar.pids
+    wanted = f'for sidecar "{name}": worker {pid} (functions:wait_for_marker) has been at request 0'
+    assert all(wanted in message for message in caplog.messages)

@@ -136,7 +136,7 @@ def test_what_a_slow_client_has_not_read_is_left_to_the_next_worker(serve, name,
 
 def test_stop_does_not_wait_for_a_replacement_that_is_still_loading(serve, name, until):
     sidecar = serve("identity")
-    sidecar._supervisor.places[0]._target = "functions:NeverLoads"
+    sidecar._supervisor.target = "functions:NeverLoads"
     os.kill(sidecar.pids[0], signal.SIGKILL)
     until(lambda: sidecar.restarts == 1, "the restart")
     pids = sidecar.pids
@@ -208,13 +208,13 @@ def test_workers_of_a_killed_supervisor_remove_the_ring_that_nobody_uses(supervi
 
 def test_clients_wait_no_longer_for_workers_that_have_not_loaded_three_times(serve, name, until):
     sidecar = serve("identity")
-    sidecar._supervisor.places[0]._target = "functions:FailsToLoad"
+    sidecar._supervisor.target = "functions:FailsToLoad"
     os.kill(sidecar.pids[0], signal.SIGKILL)
     with SidecarClient(name, connect_timeout=0.1, timeout=600) as client:
         with pytest.raises(shmring.SidecarUnavailable, match="has no living worker"):
             list(client.map([numbers(0)]))
         assert sidecar.restarts >= 3
-        sidecar._supervisor.places[0]._target = "functions:identity"
+        sidecar._supervisor.target = "functions:identity"
         until(lambda: health.check(name).status == 0, "a worker that loads")
     with SidecarClient(name) as client:
         assert list(client.map([numbers(0)])) == [numbers(0)]

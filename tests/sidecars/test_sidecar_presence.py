@@ -267,26 +267,3 @@ def test_decorated_function_brings_name_and_number_of_workers():
         assert len(sidecar.pids) == 2
         with SidecarClient("marked-by-the-decorator") as it:
             assert list(it.map([numbers(1)])) == [numbers(1)]
-
-
-def test_client_that_waits_says_for_whom(serve, client, thread, until, marker, monkeypatch, capfd):
-    monkeypatch.setattr(client_module, "_SAY_EVERY", 0.0)
-    (pid,) = serve("wait_for_marker", workers=1).pids
-    said = ""
-
-    def ask():
-        with client() as it:
-            return list(it.map([numbers(1)]))
-
-    def says():
-        nonlocal said
-        said += capfd.readouterr().err
-        return said.count("\n") > 1
-
-    asked = thread(ask)
-    until(marker.with_suffix(".begun").exists)
-    until(says)
-    marker.touch()
-    assert asked.outcome() == [numbers(1)]
-    assert "has not answered process" in said
-    assert f"worker {pid} (functions:wait_for_marker) has been at request 0 of process" in said

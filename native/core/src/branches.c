@@ -25,7 +25,7 @@ void derive(shmring *r)
 	for (uint32_t id = 0; id < BRANCHES; id++)
 		store_relaxed(&branch_at(r, id)->d.followers, followers[id]);
 	store_relaxed(&r->cursors->graph.roots, roots);
-	/* Consumers compute their bound anew (takes.c). */
+	/* Consumers compute their bound again (takes.c). */
 	store_release(&r->cursors->graph.changes, load_relaxed(&r->cursors->graph.changes) + 1);
 }
 

@@ -1,4 +1,4 @@
-/* Who holds seats, in words. */
+/* A text about the holders of seats. */
 #ifndef SHMRING_HOLDER_H
 #define SHMRING_HOLDER_H
 

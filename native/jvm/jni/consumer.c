@@ -1,4 +1,5 @@
-/* Consumers: take, read, release, and the bytes of what is held. */
+/* Consumers: take, read, release, and the bytes of messages that are held. */
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -104,7 +105,7 @@ NATIVE(jint, release)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong fi
 	return answer(env, shmring_release(from_handle(consumer), (uint64_t)first, (uint64_t)end));
 }
 
-/* For as long as others may well be joining or recovering. */
+/* Tries while others may still be joining or recovering. */
 static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
 {
 	struct timespec moment = {.tv_nsec = 50000}, now;
@@ -142,9 +143,9 @@ struct drained {
 	} messages[];
 };
 
-/* Takes up to max_messages; how many there are, or an answer. What is held is in the words, also where the
- * first message is damaged: `read` is behind it then, as with shmring_take_one(), or the end if not even
- * its length is to be trusted. */
+/* Takes up to max_messages; returns their number, or an answer. The words have the held range, also if the
+ * first message is damaged: `read` is behind it then, as with shmring_take_one(), or the end if even its
+ * length cannot be trusted. */
 NATIVE(jint, drain)
 (JNIEnv *env, jclass class UNUSED, jlong ring, jlong handle, jint max_messages, jlong words)
 {
@@ -162,8 +163,8 @@ NATIVE(jint, drain)
 		return answer(env, status);
 	drained->first = drained->read = at = lease.first;
 	drained->end = lease.end;
-	/* The number was found before: whoever damages entries since cannot have more written than there is
-	 * room for. */
+	/* The number was found before: entries that are damaged meanwhile cannot make it write more than there
+	 * is room for. */
 	while ((uint32_t)count < lease.messages &&
 	       (status = shmring_read(from_handle(ring), &at, lease.end, &message)) == SHMRING_OK) {
 		drained->messages[count].behind = drained->read = at;
@@ -183,10 +184,10 @@ NATIVE(jint, drain)
 		(void)shmring_release(consumer, lease.first, lease.end);
 		return SHMRING_UNAVAILABLE;
 	}
-	return count; /* what is damaged comes first in the next call */
+	return count; /* the damaged message comes first in the next call */
 }
 
-/* Whom a consumer waits for, in words. */
+/* A text about whom a consumer waits for. */
 NATIVE(jbyteArray, explainEmpty)(JNIEnv *env, jclass class UNUSED, jlong consumer)
 {
 	struct text text;
@@ -198,6 +199,33 @@ NATIVE(jbyteArray, explainEmpty)(JNIEnv *env, jclass class UNUSED, jlong consume
 NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong deadline, jint strategy)
 {
 	return answer(env, shmring_wait_message(from_handle(consumer), deadline, (uint8_t)strategy));
+}
+
+/* Where the core finds the consumers; a Java array could move. */
+static int wait_any(JNIEnv *env, jlongArray consumers, struct shmring_wait *waits, jsize n, jlong deadline,
+		    jint strategy)
+{
+	jlong *handles = (*env)->GetLongArrayElements(env, consumers, NULL);
+
+	if (!handles)
+		return SHMRING_E_NO_MEMORY;
+	for (jsize i = 0; i < n; i++)
+		waits[i].consumer = from_handle(handles[i]);
+	(*env)->ReleaseLongArrayElements(env, consumers, handles, JNI_ABORT);
+	return shmring_wait_any(waits, (uint32_t)n, NULL, 0, deadline, (uint8_t)strategy);
+}
+
+NATIVE(jint, waitAny)(JNIEnv *env, jclass class UNUSED, jlongArray consumers, jbooleanArray ready, jlong deadline,
+		      jint strategy)
+{
+	jsize n = (*env)->GetArrayLength(env, consumers);
+	struct shmring_wait *waits = calloc((size_t)n, sizeof *waits);
+	int status = waits ? wait_any(env, consumers, waits, n, deadline, strategy) : SHMRING_E_NO_MEMORY;
+
+	for (jsize i = 0; status == SHMRING_OK && i < n; i++)
+		(*env)->SetBooleanArrayRegion(env, ready, i, 1, &(jboolean){waits[i].ready});
+	free(waits);
+	return answer(env, status);
 }
 
 NATIVE(jlong, available)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)

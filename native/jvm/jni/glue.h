@@ -1,4 +1,4 @@
-/* What the JNI files share: handles as jlong, text, and errors as exceptions. */
+/* The common part of the JNI files: handles as jlong, text, and errors as exceptions. */
 #ifndef SHMRING_JNI_GLUE_H
 #define SHMRING_JNI_GLUE_H
 
@@ -21,7 +21,7 @@ static inline jlong to_handle(const void *pointer)
 	return (jlong)(intptr_t)pointer;
 }
 
-/* How far into the slots something lies; sequence 0 has slot 0 in every order. */
+/* The offset of an address from the first slot; sequence 0 has slot 0 in every order. */
 static inline uint64_t offset_of(const shmring *ring, const void *address)
 {
 	return (uint64_t)((const char *)address - (const char *)shmring_slot(ring, 0));

@@ -45,7 +45,7 @@ NATIVE(jint, publish)(JNIEnv *env, jclass class UNUSED, jlong producer, jint len
 		      shmring_publish(from_handle(producer), (uint32_t)length, (uint8_t)kind, (uint8_t)shift));
 }
 
-/* The claim as one message a part; the arrays have one length, Java has seen to that. */
+/* Publishes the claim as one message for each part; Java has checked that the arrays have one length. */
 NATIVE(jint, publishParts)
 (JNIEnv *env, jclass class UNUSED, jlong producer, jintArray slots, jintArray lengths, jintArray shifts, jint kind)
 {
@@ -139,7 +139,7 @@ NATIVE(jint, waitSpace)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong 
 		      shmring_wait_space(from_handle(producer), (uint64_t)slots, deadline, (uint8_t)strategy));
 }
 
-/* Where a claimed or held slot lies. */
+/* The address of a claimed or held slot. */
 NATIVE(jlong, slotAddress)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring, jlong sequence)
 {
 	return to_handle(shmring_slot(from_handle(ring), (uint64_t)sequence));

@@ -42,7 +42,7 @@ NATIVE(void, create)
 		(*env)->ReleaseByteArrayElements(env, schema, bytes, JNI_ABORT);
 }
 
-/* A ring of bytes that lasts as long as somebody is attached: this process, first. */
+/* A ring of bytes that lasts while a process is attached; this process is the first. */
 NATIVE(jlong, createTemporary)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots)
 {
 	struct shmring_options options = {.slots = (uint64_t)slots, .temporary = true};
@@ -54,7 +54,7 @@ NATIVE(jlong, createTemporary)(JNIEnv *env, jclass class UNUSED, jbyteArray path
 	return to_handle(ring);
 }
 
-/* Takes away the name of this very ring; false if another one has it, or none. */
+/* Removes the name of this very ring; false if another ring has the name, or none. */
 NATIVE(jboolean, unlink)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray path)
 {
 	struct shmring_info info;
@@ -70,7 +70,7 @@ NATIVE(jboolean, unlink)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArra
 	return answer(env, status) == SHMRING_OK;
 }
 
-/* Unlinks a ring whose every participant is dead; false if there is none such. */
+/* Unlinks a ring if all its participants are dead; returns whether it did. */
 NATIVE(jboolean, reap)(JNIEnv *env, jclass class UNUSED, jbyteArray path)
 {
 	struct text text;
@@ -117,7 +117,7 @@ NATIVE(jbyteArray, schemaBytes)(JNIEnv *env, jclass class UNUSED, jlong ring)
 	return bytes;
 }
 
-/* Whom producers on a full ring wait for, in words. */
+/* A text about whom producers on a full ring wait for. */
 NATIVE(jbyteArray, explainFull)(JNIEnv *env, jclass class UNUSED, jlong ring)
 {
 	struct text text;

@@ -83,14 +83,23 @@ class Answers:
         message_id = request.lease.message_id
         return decode_batch(message, None, ring=self._ring, message_id=message_id)
 
-    def work_on(self, request: Request, waiting: Iterable[Request] = ()) -> None:
+    def work_on(
+        self,
+        request: Request,
+        waiting: Iterable[Request] = (),
+        *,
+        batch: pa.RecordBatch | None = None,
+        spent: int = 0,
+    ) -> None:
         """Work on a request of any form, alone.
 
         Parameters
         ----------
         waiting : requests whose clients hear nothing else meanwhile
+        batch, spent : the request's batch, if it was decoded, and how long that took
         """
-        self.publish(request, self._worked_on(request, Heartbeat([request], waiting)))
+        heartbeat = Heartbeat([request], waiting)
+        self.publish(request, self._worked_on(request, heartbeat, batch), spent)
 
     def go_on(self, request: Request, result: Any, spent: int) -> None:
         """Answer with what the function returned, in as many pieces as that takes."""
@@ -152,8 +161,10 @@ class Answers:
                     yield _push_batch(client, head.answer(number, 0), *held)
             yield failed
 
-    def _worked_on(self, request: Request, heartbeat: Heartbeat) -> Iterator[Piece | None]:
-        calls, batch = Calls.of(self.decode(request))
+    def _worked_on(
+        self, request: Request, heartbeat: Heartbeat, batch: pa.RecordBatch | None
+    ) -> Iterator[Piece | None]:
+        calls, batch = Calls.of(self.decode(request) if batch is None else batch)
         given = [batch] if calls is None else calls.arguments(batch)
         parts = list(zip(*(slices(each, request.head.rows) for each in given), strict=True))
         if self._batching is None:

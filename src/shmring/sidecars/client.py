@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -45,9 +45,11 @@ from shmring.sidecars.wire import (
 
 __all__ = ["Metrics", "SidecarClient"]
 
+_LOG = logging.getLogger("shmring.sidecars")
+
 # Liveness is asked of the kernel, a microsecond a participant: this is often enough.
 _LOOK_EVERY = 0.25
-_SAY_EVERY = 60.0  # seconds of silence after which a line says who is awaited
+_SAY_EVERY = 60.0  # while a call waits longer than that
 # A wait is cut into slices of this length to look at the other direction.
 _SLICE = 0.05
 # Answers that Spark's workers may hold on to.
@@ -487,26 +489,21 @@ class SidecarClient(Closing):
                 f"within {self._connect_timeout:g} s (connect_timeout=...); {len(self._waiting)} "
                 f"requests were under way; the log of what started it says why it ended"
             )
+        self._say(now)
         if self._dead_since is None and now - self._last_heard > self._timeout:
             raise SidecarUnavailable(
                 f'sidecar "{self.name}" lives but has not answered process {os.getpid()} for '
                 f"{self._timeout:g} s: {self._watch.describe(self._requests)}; give it more time "
                 f"(timeout=...) or more workers"
             )
-        if now - max(self._last_heard, self._last_said) > _SAY_EVERY:
-            self._last_said = now
-            self._say_what_it_waits_for(now - self._last_heard)
 
-    def _say_what_it_waits_for(self, seconds: float) -> None:
-        """A line on stderr, which Spark has in its executor's log."""
-        who = self._watch.describe(self._requests) or "no worker or supervisor lives"
-        with suppress(OSError):  # a stderr that is gone
-            print(
-                f'shmring: sidecar "{self.name}" has not answered process {os.getpid()} for '
-                f"{seconds:.0f} s: {who}",
-                file=sys.stderr,
-                flush=True,
-            )
+    def _say(self, now: float) -> None:
+        """Log who works on what: the executor's log has what Spark's workers write to stderr."""
+        waited = now - self._last_heard
+        if waited >= _SAY_EVERY and now - self._last_said >= _SAY_EVERY:
+            self._last_said = now
+            workers = self._watch.describe(self._requests) or "it has no living worker"
+            _LOG.warning('waited %.0f s for sidecar "%s": %s', waited, self.name, workers)
 
     def _found(self) -> str | None:
         """Which ring has the sidecar's name now."""

@@ -1,4 +1,4 @@
-"""A process that a sidecar or Spark's plugin starts, and what that process starts in its turn."""
+"""Processes that a sidecar or Spark's plugin starts, and starts again."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Generic, TypeVar
 
-__all__ = ["Child"]
+__all__ = ["Child", "Place"]
 
 _LOOK_EVERY = 0.05
+# A process that ends within _SOON seconds of its start is started again ever more slowly.
+_SOON = 10.0
+_BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
+# Nobody waits for a process that has ended so often in a row without having been ready.
+_HOPELESS = 3
+
+Process = TypeVar("Process", bound="Child")
 
 
 class Child:
-    """A process, without standard input.
+    """A process, and what it starts in its turn.
 
     Parameters
     ----------
@@ -24,6 +33,8 @@ class Child:
         The caller must be a child subreaper, for else these processes are not its own to reap
     stdout, descriptors, environment, before : of the process; the last one is called in it
     """
+
+    kind: ClassVar[str] = "process"
 
     def __init__(
         self,
@@ -55,6 +66,16 @@ class Child:
     def status(self) -> int | None:
         """Of its end, as subprocess has it; None as long as it runs."""
         return self._popen.poll()
+
+    @property
+    def ending(self) -> str:
+        """How it has ended, in words."""
+        status = self.status
+        return f"status {status}" if status is None or status >= 0 else signal.Signals(-status).name
+
+    @property
+    def is_ready(self) -> bool:
+        return True
 
     def signal(self, number: int) -> None:
         """Send a signal to the process, or to all of its group."""
@@ -90,3 +111,66 @@ class Child:
         except ChildProcessError:
             return False
         return True
+
+
+class Place(Generic[Process]):
+    """A process that is to be there always, whichever it is just now.
+
+    Parameters
+    ----------
+    start : starts one
+    sidecar : for which it is there
+
+    Raises
+    ------
+    OSError : the first one cannot be started
+    """
+
+    def __init__(self, start: Callable[[], Process], sidecar: str) -> None:
+        self._start = start
+        self._sidecar = sidecar
+        self._failures = 0
+        self._in_vain = 0
+        self._due: float | None = None
+        self.restarts = 0
+        self.process = start()
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self._in_vain >= _HOPELESS
+
+    def look(self, start_timeout: float) -> bool:
+        """Replace a process that has ended; whether it was replaced now."""
+        process = self.process
+        now = time.monotonic()
+        if process.status is None:
+            if process.is_ready:
+                self._in_vain = 0
+            elif now - process.started > start_timeout:
+                process.signal(signal.SIGKILL)
+            return False
+        if self._due is None:
+            self._failures = self._failures + 1 if now - process.started < _SOON else 0
+            self._in_vain = 0 if process.is_ready else self._in_vain + 1
+            process.bury()
+            ended = f"{process.kind} {process.pid} has ended with {process.ending}"
+            self._pause(now, f"{ended}; another one starts")
+        if self._due is not None and now < self._due:
+            return False
+        try:
+            self.process = self._start()
+        except OSError as error:
+            self._failures += 1
+            self._pause(now, f"no process for a {process.kind}: {error}; tried again")
+            return False
+        self._due = None
+        self.restarts += 1
+        process.end(now)
+        return True
+
+    def _pause(self, now: float, what: str) -> None:
+        """Be due after a pause that grows with each failure, and say so."""
+        pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
+        self._due = now + pause  # first: a stderr that is gone keeps no process from starting
+        said = f'shmring: sidecar "{self._sidecar}": {what} in {pause:g} s'
+        print(said, file=sys.stderr, flush=True)

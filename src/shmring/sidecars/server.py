@@ -65,11 +65,11 @@ class Sidecar:
         if workers is None:
             workers = int(getattr(target, "__sidecar_workers__", 1))
         workers = at_least_one("workers", workers)
-        self._target = target if isinstance(target, str) else _target_of(target)
-        self.name = name or str(getattr(target, "__sidecar_name__", "")) or _bare(self._target)
+        target_name = target if isinstance(target, str) else _target_of(target)
+        self.name = name or str(getattr(target, "__sidecar_name__", "")) or _bare(target_name)
         batching = Batching.of(max_batch_rows, max_wait_ms)
         self._supervisor = Supervisor(
-            self._target,
+            target_name,
             self.name,
             workers=workers,
             slots=slots,
@@ -140,18 +140,18 @@ class Sidecar:
                     ) from error
 
     def _await_ready(self, deadline: float) -> None:
+        sidecar = f'sidecar "{self.name}"'
+        target = self._supervisor.target
         for place in self._supervisor.places:
             process = place.process
             while not process.is_ready:
                 if process.status is not None:
                     raise SidecarUnavailable(
-                        f'sidecar "{self.name}": the worker for {self._target} ended with '
-                        f"{process.ending} while starting; its error stands above"
+                        f"{sidecar}: the worker for {target} ended with {process.ending} while "
+                        f"starting; its error stands above"
                     )
                 if time.monotonic() > deadline:
-                    raise SidecarUnavailable(
-                        f'sidecar "{self.name}": {self._target} was not ready in time'
-                    )
+                    raise SidecarUnavailable(f"{sidecar}: {target} was not ready in time")
                 self._stop.wait(0.01)
 
     def _watch(self) -> None:

@@ -19,19 +19,14 @@ from pathlib import Path
 import shmring
 from shmring.errors import Contended, LimitReached, NotARing, PermissionRefused, ShmringError
 from shmring.sidecars.participants import RESTART_SECONDS, RESTARTED, SUPERVISOR
-from shmring.sidecars.processes import Child
+from shmring.sidecars.processes import Child, Place
 from shmring.sidecars.rings import leave_ring, open_ring, reply_rings
 from shmring.sidecars.wire import request_ring_name
 
-__all__ = ["GRACE", "LOOK_EVERY", "Place", "Supervisor"]
+__all__ = ["GRACE", "LOOK_EVERY", "Supervisor"]
 
 LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
-# A worker that dies within _SOON seconds of its start is started again ever more slowly.
-_SOON = 10.0
-_BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
-# Clients do not wait for workers that have ended so often in a row without having loaded.
-_HOPELESS = 3
 
 
 def _stdout_takes() -> bool:
@@ -55,8 +50,10 @@ def _killed_for_memory() -> int:
     return 0
 
 
-class _Process(Child):
+class _Worker(Child):
     """A worker's process, from its start to its end."""
+
+    kind = "worker"
 
     def __init__(self, target: str, name: str, options: Sequence[str], *, apart: bool) -> None:
         self._pipe, ready = os.pipe()
@@ -86,17 +83,12 @@ class _Process(Child):
 
     @property
     def ending(self) -> str:
-        """How it has ended, in words."""
-        status = self.status
-        if status is None or status >= 0:
-            return f"status {status}"
-        name = signal.Signals(-status).name
-        if -status != signal.SIGKILL:
-            return name
+        if self.status != -signal.SIGKILL:
+            return super().ending
         killed = _killed_for_memory() - self._killed_before
         if killed > 0:
-            return f"{name}: the kernel has killed {killed} processes of its cgroup for memory"
-        return f"{name} (out of memory?)"
+            return f"SIGKILL: the kernel has killed {killed} processes of its cgroup for memory"
+        return "SIGKILL (out of memory?)"
 
     @property
     def is_ready(self) -> bool:
@@ -118,64 +110,6 @@ class _Process(Child):
     def end(self, deadline: float) -> None:
         super().end(deadline)
         os.close(self._pipe)
-
-
-class Place:
-    """One of a sidecar's workers, whichever process it is just now."""
-
-    def __init__(self, target: str, name: str, options: Sequence[str], *, apart: bool) -> None:
-        self._target = target
-        self._name = name
-        self._options = options
-        self._apart = apart
-        self._failures = 0
-        self._in_vain = 0  # ends in a row without having loaded
-        self._due: float | None = None
-        self.process = self._start()
-
-    def _start(self) -> _Process:
-        return _Process(self._target, self._name, self._options, apart=self._apart)
-
-    @property
-    def is_hopeless(self) -> bool:
-        return self._in_vain >= _HOPELESS
-
-    def look(self, start_timeout: float) -> bool:
-        """Replace a process that has ended; whether it was replaced now."""
-        process = self.process
-        now = time.monotonic()
-        if process.status is None:
-            if process.is_ready:
-                self._in_vain = 0
-            elif now - process.started > start_timeout:
-                process.signal(signal.SIGKILL)
-            return False
-        if self._due is None:
-            soon = now - process.started < _SOON
-            self._failures = self._failures + 1 if soon else 0
-            self._in_vain = 0 if process.is_ready else self._in_vain + 1
-            process.bury()
-            self._pause(
-                now, f"worker {process.pid} has ended with {process.ending}; another one starts"
-            )
-        if self._due is not None and now < self._due:
-            return False
-        try:
-            self.process = self._start()
-        except OSError as error:
-            self._failures += 1
-            self._pause(now, f"no process for a worker: {error}; tried again")
-            return False
-        self._due = None
-        process.end(now)
-        return True
-
-    def _pause(self, now: float, what: str) -> None:
-        """Be due after a pause that grows with each failure, and say so."""
-        pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
-        self._due = now + pause  # first: a stderr that is gone keeps no worker from starting
-        said = f'shmring: sidecar "{self._name}": {what} in {pause:g} s'
-        print(said, file=sys.stderr, flush=True)
 
 
 class Supervisor:
@@ -203,15 +137,15 @@ class Supervisor:
         apart: bool = False,
     ) -> None:
         self.name = name
-        self.places: list[Place] = []
+        self.target = target
+        self.places: list[Place[_Worker]] = []
         self.restarts = 0
-        self._target = target
         self._wanted = workers
         self._workers = workers
         self._slots = slots
         self._options = options
         self._apart = apart
-        self._start_timeout = 0.0
+        self._start_timeout = float("inf")
         self._trouble = ""
         self._ring: shmring.Ring | None = None
         self._entry: shmring.Producer | None = None
@@ -241,11 +175,6 @@ class Supervisor:
     def pids(self) -> list[int]:
         """Process ids of the workers."""
         return [place.process.pid for place in self.places]
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a worker lives."""
-        return any(place.process.status is None for place in self.places)
 
     @property
     def is_ready(self) -> bool:
@@ -287,7 +216,10 @@ class Supervisor:
         if self._workers is None and self.places:
             self._workers = self.places[0].process.workers
         while len(self.places) < (self._workers or 1):
-            self.places.append(Place(self._target, self.name, self._options, apart=self._apart))
+            self.places.append(Place(self._start_worker, self.name))
+
+    def _start_worker(self) -> _Worker:
+        return _Worker(self.target, self.name, self._options, apart=self._apart)
 
     def look(self) -> None:
         """Replace dead workers and sweep what killed clients left."""

@@ -148,7 +148,7 @@ class Worker:
         """
         try:
             head = Head.unpack(lease.data, ring=self._ring.path)
-            client = self._clients.get(head.reply_ring) or self._join(head.reply_ring)
+            client = self._clients.get(head.reply_ring) or self._client(head.reply_ring)
         except RingNotFound:  # its client is gone
             lease.release()
             return
@@ -186,21 +186,21 @@ class Worker:
         except BaseException as error:  # sys.exit() in the function too
             push = failure(request, error)
 
-        batch = None
         if push is not None:
             try:
                 push()
             except ShmringError:  # no room, mostly
                 client.add(Job(lease, _later(push, request)))
             else:
-                answer = push = piece = None  # the lease ends with the last array over it
+                batch = answer = push = piece = None  # the lease ends with the last array over it
                 lease.release()
         elif is_plain:
             self._answers.go_on(request, answer, time.perf_counter_ns() - begun)
         else:
-            self._answers.work_on(request)
+            spent = time.perf_counter_ns() - begun
+            self._answers.work_on(request, batch=batch, spent=spent)
 
-    def _join(self, reply_ring: str) -> Client:
+    def _client(self, reply_ring: str) -> Client:
         client = self._clients[reply_ring] = Client(reply_ring)
         return client
 

@@ -38,7 +38,7 @@ from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER
 from shmring.sidecars.batching import Batching
 from shmring.sidecars.participants import serving
-from shmring.sidecars.processes import Child
+from shmring.sidecars.processes import Child, Place
 from shmring.sidecars.rings import sweep
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
 from shmring.sidecars.wire import request_ring_name
@@ -47,10 +47,8 @@ __all__ = ["main"]
 
 _TELL_EVERY = 1.0
 _GRACE = 20.0  # seconds between SIGTERM and SIGKILL of a command, which may wait for its own
-# What dies within _SOON seconds of its start is started again ever more slowly.
-_SOON = 10.0
-_BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
-_START_TIMEOUT = 120.0
+_AGAIN = 5.0  # seconds after which a sidecar that cannot be started at all is tried again
+_NEVER = float("inf")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -101,68 +99,46 @@ class _Turn:
 class _Sidecar(ABC):
     """One of the executor's, whatever runs it."""
 
-    def __init__(self, name: str, *, shared: bool) -> None:
+    def __init__(self, name: str, places: Sequence[Place[Any]], *, shared: bool) -> None:
         self.name = name
+        self.places = places  # of its processes
         self._turn = _Turn(name) if shared else None
-        self._failures = 0
         self._due = 0.0
-
-    @property
-    @abstractmethod
-    def pids(self) -> Sequence[int]:
-        """Of the processes that this one waits for."""
-
-    @property
-    @abstractmethod
-    def is_running(self) -> bool: ...
-
-    @property
-    @abstractmethod
-    def restarts(self) -> int: ...
-
-    @abstractmethod
-    def get_ready(self) -> None:
-        """Let clients wait for it, in a ring that nobody has left dead."""
 
     @abstractmethod
     def look(self) -> None:
         """Start it, or what has ended of it, when its time has come."""
 
-    @abstractmethod
-    def ask_to_end(self) -> None: ...
+    def get_ready(self) -> None:
+        """Let clients wait for it, in a ring that nobody has left dead."""
+        sweep(self.name)
 
-    @abstractmethod
-    def _end(self, asked: float) -> None:
-        """Wait for the end of all that it has started, but not for ever."""
+    def ask_to_end(self) -> None:
+        for place in self.places:
+            place.process.signal(signal.SIGTERM)
 
     def end(self, asked: float) -> None:
-        """Wait for the end; only then may another attendant start it.
+        """Wait for the end of all that it has started; only then may another attendant start it.
 
         Parameters
         ----------
         asked : when all were asked to end
         """
-        self._end(asked)
+        for place in self.places:
+            place.process.end(asked + _GRACE)
         sweep(self.name)
         if self._turn is not None:
             self._turn.end()
 
-    def _is_due(self) -> bool:
-        return time.monotonic() >= self._due
-
     def _has_turn(self) -> bool:
         return self._turn is None or self._turn.take()
 
-    def _pause(self) -> float:
-        """Be due after a pause that grows with each failure, and say how long it is."""
-        pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
-        self._due = time.monotonic() + pause
-        return pause
+    def _is_due(self) -> bool:
+        return time.monotonic() >= self._due
 
     def _cannot_start(self, error: Exception) -> None:
-        self._failures += 1
-        pause = self._pause()
-        _say(f'sidecar "{self.name}" cannot be started: {error}; tried again in {pause:g} s')
+        self._due = time.monotonic() + _AGAIN
+        _say(f'sidecar "{self.name}" cannot be started: {error}; tried again in {_AGAIN:g} s')
 
     def metrics(self) -> dict[str, int]:
         waiting = 0
@@ -172,8 +148,8 @@ class _Sidecar(ABC):
         ):
             waiting = ring.claimed - ring.floor
         return {
-            "running": int(self.is_running),
-            "restarts": self.restarts,
+            "running": int(any(place.process.status is None for place in self.places)),
+            "restarts": sum(place.restarts for place in self.places),
             "workers": len(serving(self.name)),
             "waitingSlots": waiting,
         }
@@ -182,28 +158,18 @@ class _Sidecar(ABC):
 class _Function(_Sidecar):
     """Workers of this process that serve a function."""
 
-    def __init__(
-        self,
-        name: str,
-        function: str,
-        *,
-        shared: bool = False,
-        workers: str | None = None,
-        slots: str | None = None,
-        timeout: str | None = None,
-        maxBatchRows: str | None = None,
-        maxWaitMs: str | None = None,
-    ) -> None:
-        super().__init__(name, shared=shared)
+    def __init__(self, name: str, options: dict[str, str], *, shared: bool) -> None:
+        function = options["function"]
         if not all(function.partition(":")):
             raise ValueError(f"a sidecar is named as module:function, not {function!r}")
+        rows, wait = options.get("maxBatchRows"), options.get("maxWaitMs")
         batching = Batching.of(
-            None if maxBatchRows is None else int(maxBatchRows),
-            None if maxWaitMs is None else float(maxWaitMs),
+            None if rows is None else int(rows), None if wait is None else float(wait)
         )
-        self._start_timeout = _START_TIMEOUT if timeout is None else float(timeout)
+        self._start_timeout = float(options.get("timeout", "120"))
         if not self._start_timeout > 0:
-            raise ValueError(f"timeout must be a time of more than 0, not {timeout}")
+            raise ValueError(f"timeout must be a time of more than 0, not {options['timeout']}")
+        workers, slots = options.get("workers"), options.get("slots")
         self._supervisor = Supervisor(
             function,
             name,
@@ -213,29 +179,17 @@ class _Function(_Sidecar):
             apart=True,
         )
         self._is_started = self._is_announced = False
-
-    @property
-    def pids(self) -> Sequence[int]:
-        return self._supervisor.pids
-
-    @property
-    def is_running(self) -> bool:
-        return self._supervisor.is_running
-
-    @property
-    def restarts(self) -> int:
-        return self._supervisor.restarts
+        super().__init__(name, self._supervisor.places, shared=shared)
 
     def get_ready(self) -> None:
-        sweep(self.name)
+        super().get_ready()
         self._open()
 
     def _open(self) -> bool:
-        if not self._supervisor.is_open:
-            try:
-                self._supervisor.open()
-            except (OSError, ValueError, ShmringError) as error:
-                self._cannot_start(error)
+        try:
+            self._supervisor.open()
+        except (OSError, ValueError, ShmringError) as error:
+            self._cannot_start(error)
         return self._supervisor.is_open
 
     def look(self) -> None:
@@ -253,10 +207,6 @@ class _Function(_Sidecar):
             supervisor.look()
             self._announce()
 
-    def _leave(self, *, keep: bool = False) -> None:
-        with suppress(ShmringError):
-            self._supervisor.close(keep=keep)
-
     def _announce(self) -> None:
         if not self._is_announced and self._supervisor.is_ready:
             self._is_announced = True
@@ -266,71 +216,36 @@ class _Function(_Sidecar):
                 f"({' '.join(map(str, pids))}), a ring of {self._supervisor.slots} slots"
             )
 
-    def ask_to_end(self) -> None:
-        self._supervisor.signal(signal.SIGTERM)
-
-    def _end(self, asked: float) -> None:
+    def end(self, asked: float) -> None:
         self._supervisor.end(asked + GRACE)
         self._leave()
+        super().end(asked)
+
+    def _leave(self, *, keep: bool = False) -> None:
+        with suppress(ShmringError):
+            self._supervisor.close(keep=keep)
 
 
 class _Command(_Sidecar):
     """A program of the user's."""
 
-    def __init__(self, name: str, command: str, *, shared: bool = False) -> None:
-        super().__init__(name, shared=shared)
+    def __init__(self, name: str, command: str, *, shared: bool) -> None:
         self._command = shlex.split(command)
-        self._restarts = 0
-        self._process: Child | None = None
-
-    @property
-    def pids(self) -> Sequence[int]:
-        """Its own, until its end was noticed."""
-        return [] if self._process is None else [self._process.pid]
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.status is None
-
-    @property
-    def restarts(self) -> int:
-        return self._restarts
-
-    def get_ready(self) -> None:
-        sweep(self.name)
+        self._started: list[Place[Child]] = []
+        super().__init__(name, self._started, shared=shared)
 
     def look(self) -> None:
-        if self.is_running:
-            return
-        if self._process is not None:
-            soon = time.monotonic() - self._process.started < _SOON
-            self._failures = self._failures + 1 if soon else 0
-            pause = self._pause()
-            _say(
-                f'sidecar "{self.name}" has ended with status {self._process.status}; it is '
-                f"started again in {pause:g} s"
-            )
-            self._process.bury()
-            self._process = None
-            self._restarts += 1
-        if self._is_due() and self._has_turn():
+        for place in self._started:
+            place.look(_NEVER)
+        if not self._started and self._is_due() and self._has_turn():
             try:
-                self._process = Child(
-                    self._command,
-                    leads=True,
-                    stdout=sys.stderr.fileno(),
-                    before=_die_with_parent,
-                )
+                self._started.append(Place(self._start, self.name))
             except OSError as error:  # no such program; no memory; no more processes
                 self._cannot_start(error)
 
-    def ask_to_end(self) -> None:
-        if self._process is not None:
-            self._process.signal(signal.SIGTERM)
-
-    def _end(self, asked: float) -> None:
-        if self._process is not None:
-            self._process.end(asked + _GRACE)
+    def _start(self) -> Child:
+        stderr = sys.stderr.fileno()
+        return Child(self._command, leads=True, stdout=stderr, before=_die_with_parent)
 
 
 class _Attendant:
@@ -363,7 +278,8 @@ class _Attendant:
         """Reap what sidecars that have ended had started: it is this process's by inheritance."""
         with suppress(ChildProcessError):  # there is no child at all
             while dead := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                if any(dead.si_pid in each.pids for each in self._sidecars):
+                places = [place for each in self._sidecars for place in each.places]
+                if any(dead.si_pid == place.process.pid for place in places):
                     return  # the next look at it wants its status; the others come after that
                 os.waitpid(dead.si_pid, 0)
 
@@ -396,8 +312,12 @@ class _Attendant:
 
 def _made(sidecars: dict[str, dict[str, Any]]) -> Iterator[_Sidecar]:
     for name, options in sidecars.items():
+        shared = bool(options.pop("shared", False))
         try:
-            yield (_Command if "command" in options else _Function)(name, **options)
+            if "command" in options:
+                yield _Command(name, options["command"], shared=shared)
+            else:
+                yield _Function(name, options, shared=shared)
         except ValueError as error:  # more tries would not make it better
             _say(f'sidecar "{name}" cannot be started: {error}')
 

@@ -113,7 +113,7 @@ class DataFile:
             file.truncate(nbytes)
 
     def close(self) -> bool:
-        """Close the file, synced; return False if somebody is using it."""
+        """Close the file, synced; return False if another thread is using it."""
         self.sync()
         with self._lock:
             if self._users or self._writes != self._synced:

@@ -217,7 +217,8 @@ def through(
 
     ``mapInPandas`` takes it, too: the sidecar sees the same batches. ``applyInArrow`` and
     ``applyInPandas`` call the sidecar's function with each group as one batch, or with each cogroup
-    as two batches, one for each side. The methods for pandas need the jar.
+    as two batches, one for each side. The methods for pandas need the jar. An error fails the task,
+    and so the job.
 
     Parameters
     ----------
@@ -235,7 +236,6 @@ def through(
 
     Raises
     ------
-    The task, and so the job, fails with one of these:
     SidecarUnavailable : no sidecar of this name answered in time
     SidecarError : the sidecar's function raised; the text has its traceback
     ShmringError : pandas data came without the jar

@@ -12,6 +12,7 @@ public final class Consumer implements AutoCloseable {
   private final Ring ring;
   private final long ringHandle; // stays for as long as this is open
   private final Handle handle;
+  private final long number;
   private final WaitStrategy wait;
   private final ByteBuffer taken; // by the last poll
   private final long takenAddress;
@@ -26,6 +27,7 @@ public final class Consumer implements AutoCloseable {
     this.taken = taken;
     this.takenAddress = Native.address(taken);
     this.handle = new Handle(handle, Native::interruptConsumer);
+    this.number = handle;
   }
 
   /**
@@ -320,10 +322,24 @@ public final class Consumer implements AutoCloseable {
     }
   }
 
-  private long handle() {
-    if (!handle.isOpen()) {
+  /** For who holds the monitor. */
+  long handle() {
+    checkOpen();
+    if (handle.address() == 0) {
       throw ring.closed("consumer");
     }
     return handle.address();
+  }
+
+  /** Without the monitor. */
+  void checkOpen() {
+    if (handle.isClosing()) {
+      throw ring.closed("consumer");
+    }
+  }
+
+  /** Another one than that of any other consumer that is open in this process. */
+  long number() {
+    return number;
   }
 }

@@ -42,4 +42,9 @@ final class Handle {
     how.accept(address);
     address = 0;
   }
+
+  /** Whether somebody has begun to close it; any thread may ask. */
+  boolean isClosing() {
+    return closing;
+  }
 }

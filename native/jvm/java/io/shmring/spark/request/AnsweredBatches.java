@@ -31,6 +31,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private final Input input;
   private final BufferAllocator allocator;
   private final Passage passage;
+  private final WaitLog waits;
   private Optional<SidecarClient> client = Optional.empty();
   private Batches batches;
   private Optional<Answer> answer = Optional.empty();
@@ -46,6 +47,7 @@ public final class AnsweredBatches implements AutoCloseable {
     this.context = context;
     this.passage = task.signature.begin(context.partitionId());
     this.input = task.kind.of(child, passage);
+    this.waits = new WaitLog(context, task.call.sidecar(), SparkEnv.get().conf());
     this.allocator = // last: nobody closes what a constructor that throws has made
         ArrowUtils.rootAllocator().newChildAllocator("shmring sidecar", 0, Long.MAX_VALUE);
   }
@@ -106,6 +108,7 @@ public final class AnsweredBatches implements AutoCloseable {
     while (wanted && sidecar.underWay() < task.call.inFlight() && batches.hasNext()) {
       Batches.Vectors vectors = batches.next(sidecar.batchesWanted());
       passage.sent(vectors);
+      waits.begin();
       sidecar.send(
           batches.request(vectors), batches.rowsAtATime(), () -> batches.giveBack(vectors));
       wanted = !sidecar.isAnswered();
@@ -114,6 +117,7 @@ public final class AnsweredBatches implements AutoCloseable {
       finish();
       return;
     }
+    waits.begin();
     answer = sidecar.next();
     tell();
     if (answer.isEmpty()) {
@@ -136,6 +140,7 @@ public final class AnsweredBatches implements AutoCloseable {
   private SidecarClient entered() throws InterruptedException {
     if (client.isEmpty()) {
       SidecarCall call = task.call;
+      waits.begin();
       SidecarClient borrowed = Clients.borrow(call, this::checkTask);
       client = Optional.of(borrowed);
       borrowed.begin(
@@ -161,6 +166,8 @@ public final class AnsweredBatches implements AutoCloseable {
     if (context.isInterrupted() || context.isCompleted()) {
       throw new TaskKilledException("ended while it waited for a sidecar");
     }
+    waits.check(
+        () -> client.map(SidecarClient::workers).orElse("it has no room, or has not started"));
   }
 
   private void leaveAnswer() {
