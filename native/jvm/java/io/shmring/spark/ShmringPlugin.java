@@ -16,7 +16,7 @@ import org.slf4j.LoggerFactory;
  * long as it lives.
  *
  * <pre>
- * spark.shmring.sidecar.scorer.function   scorer:Scorer     served by `shmring sidecar`, or
+ * spark.shmring.sidecar.scorer.function   scorer:Scorer     served by the plugin's own process, or
  * spark.shmring.sidecar.scorer.command    ./scorer --fast   any program
  * spark.shmring.sidecar.scorer.workers    2                 workers, slots, timeout, maxBatchRows, maxWaitMs
  * spark.shmring.sidecar.scorer.shared     true              one for all executors of the host

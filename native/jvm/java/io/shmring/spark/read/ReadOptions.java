@@ -25,7 +25,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * @param zeroCopy columns lie in the ring instead of being copied out
  * @param releaseAtEnd messages are released when their task has succeeded; otherwise once read
  * @param maxMessagesPerTrigger of a stream
- * @param failOnDataLoss of a stream
+ * @param failOnDataLoss of a stream, and of a read of a journal: lost messages end it
  */
 public record ReadOptions(
     List<String> rings,
