@@ -23,7 +23,7 @@ from shmring.sidecars.processes import Child
 from shmring.sidecars.rings import leave_ring, open_ring, reply_rings
 from shmring.sidecars.wire import request_ring_name
 
-__all__ = ["GRACE", "LOOK_EVERY", "Place", "Supervisor"]
+__all__ = ["GRACE", "LOOK_EVERY", "Place", "Supervisor", "say"]
 
 LOOK_EVERY = 0.2
 GRACE = 10.0  # seconds between SIGTERM and SIGKILL
@@ -32,6 +32,12 @@ _SOON = 10.0
 _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
 # Clients do not wait for workers that have ended so often in a row without having loaded.
 _HOPELESS = 3
+
+
+def say(text: str) -> None:
+    """Write a line to the log, if that takes it: no worker is to miss its restart for that."""
+    with contextlib.suppress(OSError):  # its reader is gone, or the disk is full
+        print(f"shmring: {text}", file=sys.stderr, flush=True)
 
 
 def _stdout_takes() -> bool:
@@ -173,9 +179,8 @@ class Place:
     def _pause(self, now: float, what: str) -> None:
         """Be due after a pause that grows with each failure, and say so."""
         pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
-        self._due = now + pause  # first: a stderr that is gone keeps no worker from starting
-        said = f'shmring: sidecar "{self._name}": {what} in {pause:g} s'
-        print(said, file=sys.stderr, flush=True)
+        self._due = now + pause
+        say(f'sidecar "{self._name}": {what} in {pause:g} s')
 
 
 class Supervisor:
@@ -305,9 +310,9 @@ class Supervisor:
                 self._enter(ring)
             self._sweep(ring)
         except (OSError, ShmringError) as error:  # no descriptors, say: later perhaps
-            self._trouble = f'shmring: sidecar "{self.name}": cannot look for the dead: {error}'
+            self._trouble = f'sidecar "{self.name}": cannot look for the dead: {error}'
             if self._trouble != before:
-                print(self._trouble, file=sys.stderr, flush=True)
+                say(self._trouble)
 
     def _say_restarts(self, ring: shmring.Ring, replaced: int) -> None:
         """Let those who look from outside see them, by the name of a participant."""

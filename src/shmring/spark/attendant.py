@@ -40,7 +40,7 @@ from shmring.sidecars.batching import Batching
 from shmring.sidecars.participants import serving
 from shmring.sidecars.processes import Child
 from shmring.sidecars.rings import sweep
-from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
+from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor, say
 from shmring.sidecars.wire import request_ring_name
 
 __all__ = ["main"]
@@ -162,7 +162,7 @@ class _Sidecar(ABC):
     def _cannot_start(self, error: Exception) -> None:
         self._failures += 1
         pause = self._pause()
-        _say(f'sidecar "{self.name}" cannot be started: {error}; tried again in {pause:g} s')
+        say(f'sidecar "{self.name}" cannot be started: {error}; tried again in {pause:g} s')
 
     def metrics(self) -> dict[str, int]:
         waiting = 0
@@ -261,7 +261,7 @@ class _Function(_Sidecar):
         if not self._is_announced and self._supervisor.is_ready:
             self._is_announced = True
             pids = self._supervisor.pids
-            _say(
+            say(
                 f'sidecar "{self.name}" is ready: {len(pids)} workers '
                 f"({' '.join(map(str, pids))}), a ring of {self._supervisor.slots} slots"
             )
@@ -306,7 +306,7 @@ class _Command(_Sidecar):
             soon = time.monotonic() - self._process.started < _SOON
             self._failures = self._failures + 1 if soon else 0
             pause = self._pause()
-            _say(
+            say(
                 f'sidecar "{self.name}" has ended with status {self._process.status}; it is '
                 f"started again in {pause:g} s"
             )
@@ -341,7 +341,7 @@ class _Attendant:
             try:
                 self._rings[name] = shmring.open_or_create(name, **options)
             except (ShmringError, ValueError) as error:
-                _say(f'ring "{name}" cannot be made: {error}')
+                say(f'ring "{name}" cannot be made: {error}')
 
     def run(self, stop: int) -> None:
         """Look after everything until standard input ends, or `stop` has something to read."""
@@ -399,12 +399,7 @@ def _made(sidecars: dict[str, dict[str, Any]]) -> Iterator[_Sidecar]:
         try:
             yield (_Command if "command" in options else _Function)(name, **options)
         except ValueError as error:  # more tries would not make it better
-            _say(f'sidecar "{name}" cannot be started: {error}')
-
-
-def _say(text: str) -> None:
-    with suppress(OSError):  # the executor's log may be gone with it
-        print(f"shmring: {text}", file=sys.stderr, flush=True)
+            say(f'sidecar "{name}" cannot be started: {error}')
 
 
 def _stop_on_sigterm() -> int:
