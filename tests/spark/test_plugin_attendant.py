@@ -22,12 +22,13 @@ from shmring.sidecars.wire import request_ring_name
 class Attendant:
     """The process, with the pipe that stands for the executor."""
 
-    def __init__(self, **config):
+    def __init__(self, stderr=None, **config):
         config = {"rings": {}, "sidecars": {}, **config}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "shmring.spark.attendant"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=stderr,
             text=True,
         )
         self.process.stdin.write(json.dumps(config) + "\n")
@@ -276,6 +277,17 @@ def test_worker_that_is_killed_is_replaced(attend, name):
     attendant.await_metrics(**{f"sidecar.{name}.restarts": 1, f"sidecar.{name}.workers": 1})
     assert double(name) == [2, 4, 6]
     attendant.executor_dies()
+
+
+def test_worker_is_replaced_where_the_log_cannot_be_written(attend, name):
+    with open("/dev/full", "w") as full:
+        attendant = attend(sidecars={name: ours("double")}, stderr=full)
+    attendant.await_metrics(**{f"sidecar.{name}.workers": 1})
+    os.kill(*workers(name), signal.SIGKILL)
+    attendant.await_metrics(**{f"sidecar.{name}.restarts": 1, f"sidecar.{name}.workers": 1})
+    assert double(name) == [2, 4, 6]
+    attendant.executor_dies()
+    assert not [ring for ring in shmring.rings() if name in ring]
 
 
 def test_workers_of_an_attendant_that_is_killed_end_and_leave_no_ring(attend, name, until):

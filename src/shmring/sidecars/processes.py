@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, TypeVar
 
-__all__ = ["Child", "Place"]
+__all__ = ["Child", "Place", "say"]
 
 _LOOK_EVERY = 0.05
 # A process that ends within _SOON seconds of its start is started again ever more slowly.
@@ -21,6 +21,12 @@ _BACKOFF = (0.0, 0.5, 1.0, 2.0, 5.0, 15.0)
 _HOPELESS = 3
 
 Process = TypeVar("Process", bound="Child")
+
+
+def say(text: str) -> None:
+    """Write a line to the log, if that takes it: no worker is to miss its restart for that."""
+    with contextlib.suppress(OSError):  # its reader is gone, or the disk is full
+        print(f"shmring: {text}", file=sys.stderr, flush=True)
 
 
 class Child:
@@ -171,6 +177,5 @@ class Place(Generic[Process]):
     def _pause(self, now: float, what: str) -> None:
         """Be due after a pause that grows with each failure, and say so."""
         pause = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
-        self._due = now + pause  # first: a stderr that is gone keeps no process from starting
-        said = f'shmring: sidecar "{self._sidecar}": {what} in {pause:g} s'
-        print(said, file=sys.stderr, flush=True)
+        self._due = now + pause
+        say(f'sidecar "{self._sidecar}": {what} in {pause:g} s')

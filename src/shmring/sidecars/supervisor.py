@@ -19,7 +19,7 @@ from pathlib import Path
 import shmring
 from shmring.errors import Contended, LimitReached, NotARing, PermissionRefused, ShmringError
 from shmring.sidecars.participants import RESTART_SECONDS, RESTARTED, SUPERVISOR
-from shmring.sidecars.processes import Child, Place
+from shmring.sidecars.processes import Child, Place, say
 from shmring.sidecars.rings import leave_ring, open_ring, reply_rings
 from shmring.sidecars.wire import request_ring_name
 
@@ -237,9 +237,9 @@ class Supervisor:
                 self._enter(ring)
             self._sweep(ring)
         except (OSError, ShmringError) as error:  # no descriptors, say: later perhaps
-            self._trouble = f'shmring: sidecar "{self.name}": cannot look for the dead: {error}'
+            self._trouble = f'sidecar "{self.name}": cannot look for the dead: {error}'
             if self._trouble != before:
-                print(self._trouble, file=sys.stderr, flush=True)
+                say(self._trouble)
 
     def _say_restarts(self, ring: shmring.Ring, replaced: int) -> None:
         """Let those who look from outside see them, by the name of a participant."""

@@ -38,7 +38,7 @@ from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER
 from shmring.sidecars.batching import Batching
 from shmring.sidecars.participants import serving
-from shmring.sidecars.processes import Child, Place
+from shmring.sidecars.processes import Child, Place, say
 from shmring.sidecars.rings import sweep
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
 from shmring.sidecars.wire import request_ring_name
@@ -138,7 +138,7 @@ class _Sidecar(ABC):
 
     def _cannot_start(self, error: Exception) -> None:
         self._due = time.monotonic() + _AGAIN
-        _say(f'sidecar "{self.name}" cannot be started: {error}; tried again in {_AGAIN:g} s')
+        say(f'sidecar "{self.name}" cannot be started: {error}; tried again in {_AGAIN:g} s')
 
     def metrics(self) -> dict[str, int]:
         waiting = 0
@@ -211,7 +211,7 @@ class _Function(_Sidecar):
         if not self._is_announced and self._supervisor.is_ready:
             self._is_announced = True
             pids = self._supervisor.pids
-            _say(
+            say(
                 f'sidecar "{self.name}" is ready: {len(pids)} workers '
                 f"({' '.join(map(str, pids))}), a ring of {self._supervisor.slots} slots"
             )
@@ -256,7 +256,7 @@ class _Attendant:
             try:
                 self._rings[name] = shmring.open_or_create(name, **options)
             except (ShmringError, ValueError) as error:
-                _say(f'ring "{name}" cannot be made: {error}')
+                say(f'ring "{name}" cannot be made: {error}')
 
     def run(self, stop: int) -> None:
         """Look after everything until standard input ends, or `stop` has something to read."""
@@ -319,12 +319,7 @@ def _made(sidecars: dict[str, dict[str, Any]]) -> Iterator[_Sidecar]:
             else:
                 yield _Function(name, options, shared=shared)
         except ValueError as error:  # more tries would not make it better
-            _say(f'sidecar "{name}" cannot be started: {error}')
-
-
-def _say(text: str) -> None:
-    with suppress(OSError):  # the executor's log may be gone with it
-        print(f"shmring: {text}", file=sys.stderr, flush=True)
+            say(f'sidecar "{name}" cannot be started: {error}')
 
 
 def _stop_on_sigterm() -> int:

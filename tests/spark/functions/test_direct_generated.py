@@ -129,6 +129,32 @@ def test_rows_of_many_sizes_fit_a_small_ring(spark, served, set_option, generate
     assert metrics_of(result)["numInputRows"] == count
 
 
+@pytest.mark.parametrize(
+    "below",
+    [
+        "select id, explode(transform(sequence(1, 20000), x -> concat(text, x))) from numbers",
+        "select a.id, b.id other, a.text from numbers a cross join range(20000) b",
+        "select /*+ merge(a, b) */ a.id, b.text from numbers a join many b on a.id % 2 = b.id % 2",
+    ],
+    ids=["explode", "cross join", "merge join"],
+)
+@pytest.mark.parametrize("rows", [10, 10_000])
+def test_one_row_gives_more_than_many_batches_take(spark, served, set_option, below, rows):
+    """Spark's code does not stop between what one row gives."""
+    name = served("with_rows", slots=FEW_SLOTS)
+    set_option(ROWS, rows)
+    for view, count in (("numbers", 3), ("many", 20_000)):
+        numbers = spark.range(count, numPartitions=1).selectExpr("id", TEXTS)
+        numbers.createOrReplaceTempView(view)
+    frame = spark.sql(below)
+    schema = f"{frame._jdf.schema().toDDL()}, rows long"
+    result = frame.mapInArrow(through(name, reply_slots=FEW_SLOTS), schema)
+    given = result.collect()
+    assert sorted(row[:-1] for row in given) == sorted(map(tuple, frame.collect()))
+    assert max(row.rows for row in given) <= rows
+    assert "RowsToArrow" in lines_of(result, name)[1]
+
+
 @pytest.fixture
 def answered(spark, served, set_option):
     """Rows whose answers lie where those after them will lie, and the same rows without."""

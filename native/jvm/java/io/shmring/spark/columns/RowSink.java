@@ -1,5 +1,7 @@
 package io.shmring.spark.columns;
 
+import java.util.ArrayDeque;
+import java.util.Queue;
 import java.util.function.Supplier;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 
@@ -13,14 +15,15 @@ public final class RowSink extends GenericInternalRow {
 
   private final transient FlatCells[] flat; // null: Spark's writer takes the column
   private final transient long[] values;
+  private final transient Queue<Written> full = new ArrayDeque<>(); // oldest first
   private transient Supplier<RootWriter> next;
   private transient RootWriter writer; // null before its first row
   private int row;
   private int mostRows;
   private long mostBytes;
   private long bytes; // of the writer's rows
-  private long bytesBefore; // of the one before
-  private boolean turned;
+
+  private record Written(RootWriter writer, long bytes) {}
 
   public RowSink(int columns) {
     super(new Object[columns]);
@@ -35,35 +38,38 @@ public final class RowSink extends GenericInternalRow {
     this.next = next;
   }
 
-  /** Where the last row went; null before the first one. */
+  /** Where the oldest rows went that were not cut off; null if there are none. */
   public RootWriter writer() {
-    return writer;
+    return full.isEmpty() ? writer : full.element().writer();
   }
 
-  /** What follows goes to another writer. */
+  /** Of the rows of {@link #writer}. */
+  public long bytes() {
+    return full.isEmpty() ? bytes : full.element().bytes();
+  }
+
+  /** Whether {@link #writer} takes no more rows, as the next one did not fit. */
+  public boolean isFull() {
+    return !full.isEmpty();
+  }
+
+  /** What was written to {@link #writer} is taken; what follows goes to another one. */
   public void cut() {
-    writer = null;
-    bytes = 0;
+    if (full.poll() == null) {
+      writer = null;
+      bytes = 0;
+    }
   }
 
   /**
-   * Lets {@link #end} say so when the writer has so many rows, or has given way to another one.
+   * Lets {@link #end} say so when the writer has so many rows, or is full. The code may go on for a
+   * while, as where a row of a join has many partners, and fill several.
    *
-   * @param mostBytes of the writer's rows, unless its first one has more
+   * @param mostBytes of a writer's rows, unless its first one has more
    */
   public void limit(int mostRows, long mostBytes) {
     this.mostRows = mostRows;
     this.mostBytes = mostBytes;
-    this.turned = false;
-  }
-
-  public long bytes() {
-    return bytes;
-  }
-
-  /** Of the writer that has given way to this one. */
-  public long bytesBefore() {
-    return bytesBefore;
   }
 
   /** The number of the next row, which has so many bytes. */
@@ -80,8 +86,9 @@ public final class RowSink extends GenericInternalRow {
   }
 
   private void turn() {
-    turned = writer != null;
-    bytesBefore = bytes;
+    if (writer != null) {
+      full.add(new Written(writer, bytes));
+    }
     bytes = 0;
     writer = next.get();
     for (int i = 0; i < flat.length; i++) {
@@ -129,6 +136,6 @@ public final class RowSink extends GenericInternalRow {
   }
 
   public boolean isEnough() {
-    return turned || writer != null && writer.rows() >= mostRows;
+    return isFull() || writer != null && writer.rows() >= mostRows;
   }
 }

@@ -6,7 +6,6 @@ import io.shmring.spark.columns.RootWriter;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -62,7 +61,7 @@ final class Batches implements AutoCloseable {
   private long mostBytes; // 0 before the client is known
   private final List<Vectors> all = new ArrayList<>();
   private final ArrayDeque<Vectors> free = new ArrayDeque<>();
-  private Optional<Vectors> ahead = Optional.empty(); // which the input writes already
+  private final ArrayDeque<Vectors> ahead = new ArrayDeque<>(); // which the input writes already
   private long rows; // since they were taken
   private long count; // of batches, the same
   private int alone; // requests that still go so
@@ -82,8 +81,8 @@ final class Batches implements AutoCloseable {
     this.mostRows = Math.min(mostRows, MOST_ROWS);
     input.writeTo(
         () -> {
-          ahead = Optional.of(empty());
-          return ahead.get().writer;
+          ahead.add(empty());
+          return ahead.getLast().writer;
         });
   }
 
@@ -126,8 +125,7 @@ final class Batches implements AutoCloseable {
    * @param most where they may be joined at all
    */
   Vectors next(int most) {
-    Vectors vectors = ahead.orElseGet(this::empty);
-    ahead = Optional.empty();
+    Vectors vectors = ahead.isEmpty() ? empty() : ahead.remove();
     int joined = alone > 0 ? 1 : most;
     alone = Math.max(0, alone - 1);
     long begun = System.nanoTime();

@@ -8,11 +8,14 @@ import org.apache.spark.sql.catalyst.InternalRow;
 
 /** Rows that generated code writes itself, as many as it is let, whenever its iterator is asked. */
 final class GeneratedInput implements Input {
+  // Before the sidecar's ring is known: code that does not stop after one row fills more batches.
+  private static final long FIRST_BYTES = 1 << 14;
+
   private final RowSink sink;
   private final Iterator<InternalRow> stops; // of the code: the sink again and again
   private int taken; // rows of the writer that fill() has told of
   private long takenBytes;
-  private long mostBytes = Long.MAX_VALUE; // of the writer's rows
+  private long mostBytes = FIRST_BYTES; // of a writer's rows
   private long bytes;
   private boolean ended;
 
@@ -31,16 +34,15 @@ final class GeneratedInput implements Input {
     if (written() == taken) {
       write(taken + 1);
     }
-    return written() > taken;
+    return written() > taken || sink.isFull();
   }
 
   private int written() {
     return sink.writer() == null ? 0 : sink.writer().rows();
   }
 
-  /** Lets the code run until the writer has so many rows, has given way to the next, or all is written. */
+  /** Lets the code run until the writer has so many rows, or is full, or all is written. */
   private void write(int mostRows) {
-    RootWriter writer = sink.writer();
     sink.limit(mostRows, mostBytes);
     while (!sink.isEnough() && !ended) {
       if (stops.hasNext()) {
@@ -49,32 +51,20 @@ final class GeneratedInput implements Input {
         ended = true; // its code must not run again
       }
     }
-    if (writer != null && sink.writer() != writer) {
-      taken = 0;
-      takenBytes = 0;
-    }
   }
 
   @Override
   public int fill(RootWriter writer, int mostRows, long mostBytes) {
-    bytes = 0;
-    if (sink.writer() != writer) {
-      return 0; // the next row did not fit
-    }
     int before = taken;
     long bytesBefore = takenBytes;
     this.mostBytes = takenBytes + mostBytes;
     if (written() - taken < mostRows) {
       write(mostRows > Integer.MAX_VALUE - taken ? Integer.MAX_VALUE : taken + mostRows);
     }
-    if (sink.writer() == writer) {
-      taken = writer.rows();
-      takenBytes = sink.bytes();
-      bytes = takenBytes - bytesBefore;
-    } else {
-      bytes = sink.bytesBefore() - bytesBefore;
-    }
-    return writer.rows() - before;
+    taken = written();
+    takenBytes = sink.bytes();
+    bytes = takenBytes - bytesBefore;
+    return taken - before;
   }
 
   @Override
@@ -84,10 +74,8 @@ final class GeneratedInput implements Input {
 
   @Override
   public void cut(RootWriter writer) {
-    if (sink.writer() == writer) {
-      sink.cut();
-      taken = 0;
-      takenBytes = 0;
-    }
+    sink.cut();
+    taken = 0;
+    takenBytes = 0;
   }
 }
