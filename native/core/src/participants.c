@@ -59,6 +59,7 @@ int shmring_participant_info(const shmring *r, uint32_t index, struct shmring_pa
 	if (index >= r->seat_count)
 		return fail(SHMRING_E_INVALID, "ring \"%s\" has no seat %u", r->name, index);
 	s = &r->seats[index];
+	seat_listed(r, index);
 	*info = (struct shmring_participant_info){
 	    .seat = index,
 	    .state = load_acquire(&s->id.state),
@@ -81,6 +82,6 @@ int shmring_participant_info(const shmring *r, uint32_t index, struct shmring_pa
 		return not_now(SHMRING_UNAVAILABLE);
 	name_load(info->name, s->id.name, sizeof info->name);
 	info->alive = info->state == SEAT_ACTIVE && seat_alive(r, index);
-	info->stopped = info->alive && seat_stopped(r, index);
+	info->stopped = info->alive && seat_listed_stopped(r, index);
 	return SHMRING_OK;
 }

@@ -91,15 +91,19 @@ struct process {
 	uint64_t start_time;
 };
 
-/* A process is in many seats, and the kernel takes 6 us to say its state: a look at all of a
- * host's rings asks it once for each process. */
-#define RECENT 64
-#define RECENT_NS 5000000
-static _Thread_local struct seen {
-	uint32_t pid;
-	int64_t at;
-	struct process process;
-} recent[RECENT];
+/* A process is in many seats, and the kernel takes 6 us to say its state: a listing, from seat 0 on
+ * one after the other, asks it once for each process. */
+#define LISTED 64
+static _Thread_local struct {
+	const shmring *ring;
+	uint32_t next;
+	uint32_t round; /* another one for each listing, and for who asks for single seats */
+	struct {
+		uint32_t pid;
+		uint32_t round;
+		struct process process;
+	} seen[LISTED];
+} listing = {.round = 1};
 
 /* Reads /proc/PID/stat; without a state if there is no such process. */
 static struct process read_process(const char *pid)
@@ -127,24 +131,47 @@ static struct process read_process(const char *pid)
 	return found;
 }
 
+static struct process process_of(const struct seat *s)
+{
+	char pid[16];
+
+	snprintf(pid, sizeof pid, "%u", load_relaxed(&s->id.pid));
+	return read_process(pid);
+}
+
+/* The number may be another process's here, which began at another time. */
+static bool is_stopped(const struct seat *s, struct process found)
+{
+	return (found.state == 'T' || found.state == 't') && found.start_time == load_relaxed(&s->id.start_time);
+}
+
 /* Is it stopped by SIGSTOP, a terminal or a debugger? It lives then, and keeps its holds until it is
- * continued or killed. The number may be another process's here, which began at another time. */
+ * continued or killed. */
 bool seat_stopped(const shmring *r, uint32_t seat)
+{
+	return is_stopped(&r->seats[seat], process_of(&r->seats[seat]));
+}
+
+void seat_listed(const shmring *r, uint32_t seat)
+{
+	if (listing.ring != r || listing.next != seat)
+		listing.round++;
+	listing.ring = r;
+	listing.next = seat + 1;
+}
+
+bool seat_listed_stopped(const shmring *r, uint32_t seat)
 {
 	const struct seat *s = &r->seats[seat];
 	uint32_t pid = load_relaxed(&s->id.pid);
-	struct seen *seen = &recent[pid % RECENT];
-	int64_t now = monotonic();
-	struct process found;
+	uint32_t at = pid % LISTED;
 
-	if (seen->pid != pid || now - seen->at > RECENT_NS) {
-		char text[16];
-
-		snprintf(text, sizeof text, "%u", pid);
-		*seen = (struct seen){.pid = pid, .at = now, .process = read_process(text)};
+	if (listing.seen[at].pid != pid || listing.seen[at].round != listing.round) {
+		listing.seen[at].pid = pid;
+		listing.seen[at].round = listing.round;
+		listing.seen[at].process = process_of(s);
 	}
-	found = seen->process;
-	return (found.state == 'T' || found.state == 't') && found.start_time == load_relaxed(&s->id.start_time);
+	return is_stopped(s, listing.seen[at].process);
 }
 
 /* Others read a seat at any time: every store is an atomic one. */

@@ -21,6 +21,9 @@ void seat_abandon(shmring *ring, uint32_t index);
 void seat_give_back(shmring *ring, uint32_t index);
 bool seat_alive(const shmring *ring, uint32_t index);
 bool seat_stopped(const shmring *ring, uint32_t seat);
+/* Of seats that are listed: the first is called for each seat, the free ones too. */
+void seat_listed(const shmring *ring, uint32_t seat);
+bool seat_listed_stopped(const shmring *ring, uint32_t seat);
 void name_store(char *to, const char *name, size_t size);
 void name_load(char *to, const char *from, size_t size);
 
