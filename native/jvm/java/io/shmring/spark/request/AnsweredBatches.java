@@ -182,10 +182,8 @@ public final class AnsweredBatches implements AutoCloseable {
     metrics.add(client.orElseThrow().takeCounters());
     metrics.outputRows().add(given);
     given = 0;
-    if (batches != null) {
-      metrics.inputRows().add(batches.takeRows());
-      metrics.batches().add(batches.takeCount());
-    }
+    metrics.inputRows().add(batches.takeRows());
+    metrics.batches().add(batches.takeCount());
   }
 
   private void finish() {
