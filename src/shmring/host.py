@@ -132,7 +132,7 @@ class Observer(Closing):
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        self._names = list(names)
+        self._names = list(dict.fromkeys(names))
         self._attached: dict[str, tuple[int, Ring]] = {}  # by path, with the file's inode
 
     def close(self) -> None:
@@ -145,13 +145,15 @@ class Observer(Closing):
         """What is there now."""
         there = rings()
         missing: list[str] = []
-        wanted = there if not self._names else []
+        named: dict[str, str] = {}  # by path: one may have been named in two ways
         for name in self._names:
             found = [n for n in (name, f"{REQUESTS}{name}") if n in there]
             if not found and "/" in name and os.path.exists(name):
                 found = [name]
-            wanted += found
+            for each in found:
+                named.setdefault(os.path.realpath(path_of(each)), each)
             missing += [] if found else [name]
+        wanted = list(named.values()) if self._names else there
         # Beside most rings there is nothing: a look at the folder tells.
         litter = any(file.startswith(".shmring-") for file in os.listdir(SHM_FOLDER))
         looks = [look for look in (self._look_at(name, litter) for name in wanted) if look]

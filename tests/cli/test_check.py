@@ -409,6 +409,16 @@ def test_disk_of_a_journal_is_full(
 # --- sidecars -------------------------------------------------------------------------------------
 
 
+def test_each_is_counted_once_however_it_is_named(
+    ring: shmring.Ring, name: str, serve: Callable[..., Sidecar]
+) -> None:
+    assert check(name, name, ring.path) == (0, "all is well: 1 rings and 0 sidecars\n")
+    served = serve("double")
+    assert served.name == name
+    named = (name, f"sidecar.{name}")
+    assert json.loads(check(*named, "--json")[1])["sidecars"] == [name]
+
+
 def test_sidecar_is_named_as_a_sidecar(name: str, serve: Callable[..., Sidecar]) -> None:
     serve("double")
     assert check(name) == (0, "all is well: 0 rings and 1 sidecars\n")
