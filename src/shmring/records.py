@@ -79,7 +79,8 @@ class BranchRecord(TypedDict):
     released : all sequences below this one are released
     ends : number of end markers that the branch has reached
     consumers : number of living consumers
-    orphans : number of consumers that died and whose messages wait for redelivery
+    orphans : number of seats whose messages wait to be delivered again, because a consumer died or
+        handed them back (`nack`)
     """
 
     id: int
@@ -122,7 +123,8 @@ class ParticipantRecord(Counters):
     role : "attached", "producer" or "consumer"
     branch : the branch of a consumer; else None
     stopped : alive, but stopped by SIGSTOP or a debugger
-    orphaned : the participant died, and its messages wait for redelivery
+    orphaned : messages wait here to be delivered again: the participant died, or there is none (its
+        pid is 0) and the messages were handed back (`nack`)
     claim, hold : the first sequence that it has claimed, the lowest that it holds, or None
     messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : its counters
     """
