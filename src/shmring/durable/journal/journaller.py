@@ -150,7 +150,7 @@ class Journal(Closing):
         return not self.running or self._ended.wait(timeout)
 
     def close(self) -> None:
-        """Write the messages that were taken to disk, and stop; the branch keeps its position.
+        """Write to disk what was taken from the ring, and stop; the branch keeps its position.
 
         Raises
         ------
