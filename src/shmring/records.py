@@ -96,9 +96,18 @@ class BranchRecord(TypedDict):
 
 
 class BranchLag(BranchRecord):
-    """A branch, and the number of slots that it is behind the producers."""
+    """A branch, and how far it is behind the producers.
+
+    Attributes
+    ----------
+    lag : slots that it has still to take
+    waiting : messages that it has still to take, up to the first claim that is not committed; end
+        markers are not counted. Exact up to 65,536 messages, then estimated from these. Those that
+        were published in one run (`push_many`) count as one of the 65,536
+    """
 
     lag: int
+    waiting: int
 
 
 class Counters(TypedDict):
@@ -112,6 +121,7 @@ class Counters(TypedDict):
     recovered: int
     overrun: int
     dropped: int
+    redelivered: int
 
 
 class ParticipantRecord(Counters):
@@ -124,7 +134,9 @@ class ParticipantRecord(Counters):
     stopped : alive, but stopped by SIGSTOP or a debugger
     orphaned : the participant died, and its messages wait for redelivery
     claim, hold : the first sequence that it has claimed, the lowest that it holds, or None
-    messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : its counters
+    messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped, redelivered :
+        its counters
+    synced_ns : of a journal, nanoseconds in which it has synced
     """
 
     seat: int
@@ -138,6 +150,7 @@ class ParticipantRecord(Counters):
     name: str
     claim: int | None
     hold: int | None
+    synced_ns: int
 
 
 class HolderRecord(TypedDict):
