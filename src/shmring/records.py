@@ -134,8 +134,8 @@ class ParticipantRecord(Counters):
     stopped : alive, but stopped by SIGSTOP or a debugger
     orphaned : the participant died, and its messages wait for redelivery
     claim, hold : the first sequence that it has claimed, the lowest that it holds, or None
-    messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped, redelivered :
-        its counters
+    messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : its counters
+    redelivered : of the messages that it took, those that were taken before
     synced_ns : of a journal, nanoseconds in which it has synced
     """
 
