@@ -201,6 +201,8 @@ static PyMethodDef functions[] = {
     {"wait_any", FASTCALL(wait_for_any), METH_FASTCALL,
      "wait_any([(consumer or producer, slots)], timeout, strategy, bell, rung) -> [consumer or producer]: those "
      "with which it is worth trying, or that are closed; none: no time is left, or the bell was rung"},
+    {"count_synced", count_synced, METH_VARARGS,
+     "count_synced(consumer, ns): the time in which a journal has synced, for those who look on"},
     {"take_now", FASTCALL(consumer_take_now), METH_FASTCALL,
      "take_now(consumer, ends): a message; None: there is none; Ellipsis: let others have their turn first"},
     {"ends_of", consumer_ends_of, METH_O, "ends_of(consumer): of how many ends of the stream it has been told"},

@@ -174,6 +174,19 @@ static PyObject *ring_find_branch(PyObject *self, PyObject *args)
 	return let_go_with(ring, number_or_error(ring, status, id));
 }
 
+static PyObject *ring_waiting(PyObject *self, PyObject *args)
+{
+	struct ring *ring = (struct ring *)self;
+	uint64_t messages = 0;
+	unsigned id;
+	int status;
+
+	if (!PyArg_ParseTuple(args, "I", &id) || !ring_hold(ring))
+		return NULL;
+	status = shmring_count_waiting(ring->core, id, &messages);
+	return let_go_with(ring, number_or_error(ring, status, messages));
+}
+
 static PyObject *raise_recovering(struct ring *ring)
 {
 	return PyErr_Format(error_class(ring->state, SHMRING_CONTENDED),
@@ -288,15 +301,17 @@ static PyObject *ring_branches(PyObject *self, PyObject *Py_UNUSED(ignored))
 static PyObject *seat_dict(const struct shmring_participant_info *info)
 {
 	return Py_BuildValue(
-	    "{s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "seat", info->seat,
-	    "state", info->state, "role", info->role, "branch", info->branch, "pid", info->pid, "alive",
-	    flag(info->alive), "stopped", flag(info->stopped), "joined_ns", (unsigned long long)info->joined_ns,
-	    "name", text(info->name, sizeof info->name), "claim", sequence_or_none(info->claim), "hold",
-	    sequence_or_none(info->hold), "messages", (unsigned long long)info->messages, "bytes",
-	    (unsigned long long)info->bytes, "full_waits", (unsigned long long)info->full_waits, "empty_waits",
-	    (unsigned long long)info->empty_waits, "contended", (unsigned long long)info->contended, "recovered",
-	    (unsigned long long)info->recovered, "overrun", (unsigned long long)info->overrun, "dropped",
-	    (unsigned long long)info->dropped);
+	    "{s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "seat",
+	    info->seat, "state", info->state, "role", info->role, "branch", info->branch, "pid", info->pid,
+	    "alive", flag(info->alive), "stopped", flag(info->stopped), "joined_ns",
+	    (unsigned long long)info->joined_ns, "name", text(info->name, sizeof info->name), "claim",
+	    sequence_or_none(info->claim), "hold", sequence_or_none(info->hold), "messages",
+	    (unsigned long long)info->messages, "bytes", (unsigned long long)info->bytes, "full_waits",
+	    (unsigned long long)info->full_waits, "empty_waits", (unsigned long long)info->empty_waits,
+	    "contended", (unsigned long long)info->contended, "recovered", (unsigned long long)info->recovered,
+	    "overrun", (unsigned long long)info->overrun, "dropped", (unsigned long long)info->dropped,
+	    "redelivered", (unsigned long long)info->redelivered, "synced_ns",
+	    (unsigned long long)info->synced_ns);
 }
 
 static PyObject *look_at_seats(struct ring *ring)
@@ -424,6 +439,8 @@ static PyMethodDef methods[] = {
     {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
     {"unfollow", ring_unfollow, METH_VARARGS, "unfollow(id, upstream)"},
     {"find_branch", ring_find_branch, METH_VARARGS, "find_branch(branch) -> the branch's number"},
+    {"waiting", ring_waiting, METH_VARARGS,
+     "waiting(id) -> how many messages the branch has still to take; 65,536 steps, and the rest estimated"},
     {"holder", ring_holder, METH_NOARGS,
      "holder() -> the participant or branch that holds the producers, or None"},
     {"recover", ring_recover, METH_NOARGS, "recover() -> how many dead participants it cleared"},

@@ -97,9 +97,18 @@ class BranchRecord(TypedDict):
 
 
 class BranchLag(BranchRecord):
-    """A branch, and the number of slots that it is behind the producers."""
+    """A branch, and how far it is behind the producers.
+
+    Attributes
+    ----------
+    lag : slots that it has still to take
+    waiting : messages that it has still to take, up to the first claim that is not committed; end
+        markers are not counted. Exact up to 65,536 messages, then estimated from these. Those that
+        were published in one run (`push_many`) count as one of the 65,536
+    """
 
     lag: int
+    waiting: int
 
 
 class Counters(TypedDict):
@@ -113,6 +122,7 @@ class Counters(TypedDict):
     recovered: int
     overrun: int
     dropped: int
+    redelivered: int
 
 
 class ParticipantRecord(Counters):
@@ -127,6 +137,8 @@ class ParticipantRecord(Counters):
         pid is 0) and the messages were handed back (`nack`)
     claim, hold : the first sequence that it has claimed, the lowest that it holds, or None
     messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : its counters
+    redelivered : of the messages that it took, those that were taken before
+    synced_ns : of a journal, nanoseconds in which it has synced
     """
 
     seat: int
@@ -140,6 +152,7 @@ class ParticipantRecord(Counters):
     name: str
     claim: int | None
     hold: int | None
+    synced_ns: int
 
 
 class HolderRecord(TypedDict):

@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES
+from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
 from shmring.closing import Closing
 from shmring.durable.base.files import Buffer, Disk, OsDisk
 from shmring.durable.journal.log import JournalLog
@@ -216,7 +216,9 @@ class Journal(Closing):
 
     def _sync(self, taken: list[Batch]) -> None:
         if self._log.durable < self._log.end:
+            began = time.monotonic_ns()
             self._log.sync()
+            count_synced(self._inp, time.monotonic_ns() - began)
             self.syncs += 1
         for batch in taken:
             batch.release()
