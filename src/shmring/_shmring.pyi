@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import EllipsisType, TracebackType
-from typing import NoReturn, Protocol, Self, TypedDict, TypeVar, final
+from typing import Any, NoReturn, Protocol, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,67 +25,6 @@ KIND_ARROW_STREAM: int
 LATEST: int
 EARLIEST: int
 AT_SEQUENCE: int
-
-class RingDict(TypedDict):
-    slots: int
-    participants: int
-    layout_major: int
-    layout_minor: int
-    single_producer: bool
-    scattered: bool
-    checksum: bool
-    clock: int
-    file_bytes: int
-    first_sequence: int
-    created_ns: int
-    uuid: bytes
-    owner_uid: int
-    mode: int
-    schema: bytes | None
-
-class BranchDict(TypedDict):
-    id: int
-    name: str
-    exclusive: bool
-    ephemeral: bool
-    drop_oldest: bool
-    upstream: int
-    position: int
-    released: int
-    ends: int
-    consumers: int
-    orphans: int
-
-class HolderDict(TypedDict):
-    kind: int
-    branch: str | None
-    name: str | None
-    pid: int | None
-    alive: bool
-    sequence: int
-    slots: int
-    age_s: float | None
-    words: str
-
-class ParticipantDict(TypedDict):
-    seat: int
-    state: int
-    role: int
-    branch: int
-    pid: int
-    alive: bool
-    joined_ns: int
-    name: str
-    claim: int | None
-    hold: int | None
-    messages: int
-    bytes: int
-    full_waits: int
-    empty_waits: int
-    contended: int
-    recovered: int
-    overrun: int
-    dropped: int
 
 def path_of(name: str, /) -> str: ...
 def make(
@@ -248,10 +187,11 @@ class Ring:
     def unfollow(self, id: int, upstream: int, /) -> None: ...
     def find_branch(self, branch: str, /) -> int: ...
     def recover(self) -> int: ...
-    def info(self) -> RingDict: ...
-    def branches(self) -> list[BranchDict]: ...
-    def participants(self) -> list[ParticipantDict]: ...
-    def holder(self) -> HolderDict | None: ...
+    # records.py turns these into the records that users get, and has the types of those.
+    def info(self) -> dict[str, Any]: ...
+    def branches(self) -> list[dict[str, Any]]: ...
+    def participants(self) -> list[dict[str, Any]]: ...
+    def holder(self) -> dict[str, Any] | None: ...
     def rows(
         self, first: int, end: int, capacity: int, /
     ) -> list[tuple[int, int, int, int, int, int, bytes]]: ...
