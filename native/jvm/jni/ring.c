@@ -24,33 +24,26 @@ NATIVE(jlong, attach)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jint fl
 	return to_handle(ring);
 }
 
-NATIVE(void, create)
-(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots, jbyteArray schema, jboolean single_producer)
+/* Makes a ring. A temporary one lasts while a process is attached: this process is the first, by the result. */
+NATIVE(jlong, create)
+(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots, jbyteArray schema, jboolean single_producer,
+ jboolean temporary)
 {
-	struct shmring_options options = {.slots = (uint64_t)slots, .single_producer = single_producer};
+	struct shmring_options options = {
+	    .slots = (uint64_t)slots, .single_producer = single_producer, .temporary = temporary};
 	jsize length = (*env)->GetArrayLength(env, schema);
 	jbyte *bytes = length ? (*env)->GetByteArrayElements(env, schema, NULL) : NULL;
-	struct text text;
-
-	if (length && !bytes)
-		return; /* OutOfMemoryError is pending */
-	options.schema = bytes;
-	options.schema_bytes = (size_t)length;
-	if (text_load(env, path, &text))
-		(void)answer(env, shmring_create(text.chars, &options, NULL));
-	if (bytes)
-		(*env)->ReleaseByteArrayElements(env, schema, bytes, JNI_ABORT);
-}
-
-/* A ring of bytes that lasts while a process is attached; this process is the first. */
-NATIVE(jlong, createTemporary)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots)
-{
-	struct shmring_options options = {.slots = (uint64_t)slots, .temporary = true};
 	shmring *ring = NULL;
 	struct text text;
 
+	if (length && !bytes)
+		return 0; /* OutOfMemoryError is pending */
+	options.schema = bytes;
+	options.schema_bytes = (size_t)length;
 	if (text_load(env, path, &text))
-		(void)answer(env, shmring_create(text.chars, &options, &ring));
+		(void)answer(env, shmring_create(text.chars, &options, temporary ? &ring : NULL));
+	if (bytes)
+		(*env)->ReleaseByteArrayElements(env, schema, bytes, JNI_ABORT);
 	return to_handle(ring);
 }
 
@@ -87,11 +80,12 @@ NATIVE(void, closeRing)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
 	shmring_close(from_handle(ring));
 }
 
-/* slots, options (1 SP, 2 scattered, 4 checksum), layout major, layout minor, uuid as two longs, first sequence */
+/* slots, options (1 SP, 2 scattered, 4 checksum), layout major, layout minor, uuid as two longs, first sequence,
+ * the most participants */
 NATIVE(void, info)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray result)
 {
 	struct shmring_info info;
-	jlong words[7];
+	jlong words[8];
 
 	shmring_get_info(from_handle(ring), &info);
 	words[0] = (jlong)info.slots;
@@ -100,9 +94,10 @@ NATIVE(void, info)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray resu
 	words[3] = info.layout_minor;
 	words[4] = words[5] = 0;
 	words[6] = (jlong)info.first_sequence;
+	words[7] = (jlong)info.participants;
 	for (int i = 0; i < 16; i++)
 		words[4 + i / 8] = (jlong)((uint64_t)words[4 + i / 8] << 8 | info.uuid[i]);
-	(*env)->SetLongArrayRegion(env, result, 0, 7, words);
+	(*env)->SetLongArrayRegion(env, result, 0, 8, words);
 }
 
 NATIVE(jbyteArray, schemaBytes)(JNIEnv *env, jclass class UNUSED, jlong ring)
@@ -214,32 +209,8 @@ NATIVE(void, measure)
 		(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)end, (jlong)messages});
 }
 
-/* Sums over the living producers: messages, bytes, waits for room. */
-NATIVE(void, producerCounters)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray result)
-{
-	struct shmring_info info;
-	struct shmring_participant_info seat;
-	jlong words[3] = {0};
-
-	shmring_get_info(from_handle(ring), &info);
-	for (uint32_t i = 0; i < info.participants; i++)
-		if (shmring_participant_info(from_handle(ring), i, &seat) == SHMRING_OK && seat.role == 1) {
-			words[0] += (jlong)seat.messages;
-			words[1] += (jlong)seat.bytes;
-			words[2] += (jlong)seat.full_waits;
-		}
-	(*env)->SetLongArrayRegion(env, result, 0, 3, words);
-}
-
-NATIVE(jint, participantLimit)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
-{
-	struct shmring_info info;
-
-	shmring_get_info(from_handle(ring), &info);
-	return (jint)info.participants;
-}
-
-/* role, pid, whether it lives, when it joined, lowest sequence held or -1; its name, or null if it is free */
+/* role, pid, whether it lives, when it joined, lowest sequence held or -1, messages, bytes, waits for room; its
+ * name, or null if it is free */
 NATIVE(jbyteArray, participant)(JNIEnv *env, jclass class UNUSED, jlong ring, jint index, jlongArray result)
 {
 	struct shmring_participant_info seat;
@@ -247,53 +218,25 @@ NATIVE(jbyteArray, participant)(JNIEnv *env, jclass class UNUSED, jlong ring, ji
 
 	if (shmring_participant_info(from_handle(ring), (uint32_t)index, &seat))
 		return NULL;
-	(*env)->SetLongArrayRegion(
-	    env, result, 0, 5,
-	    (jlong[]){(jlong)seat.role, (jlong)seat.pid, seat.alive, (jlong)seat.joined_ns, (jlong)seat.hold});
+	(*env)->SetLongArrayRegion(env, result, 0, 8,
+				   (jlong[]){(jlong)seat.role, (jlong)seat.pid, seat.alive, (jlong)seat.joined_ns,
+					     (jlong)seat.hold, (jlong)seat.messages, (jlong)seat.bytes,
+					     (jlong)seat.full_waits});
 	memcpy(text.chars, seat.name, sizeof seat.name);
 	text.chars[sizeof seat.name - 1] = '\0';
 	return text_bytes(env, &text);
 }
 
-static uint64_t slot_index(const shmring *ring, uint64_t sequence)
-{
-	return offset_of(ring, shmring_slot(ring, sequence)) / SHMRING_SLOT_BYTES;
-}
-
-/* Whether a living participant has this name. */
-NATIVE(jboolean, hasParticipant)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray name)
-{
-	struct shmring_info info;
-	struct shmring_participant_info seat;
-	struct text text;
-
-	if (!text_load(env, name, &text))
-		return JNI_FALSE;
-	shmring_get_info(from_handle(ring), &info);
-	for (uint32_t i = 0; i < info.participants; i++)
-		if (shmring_participant_info(from_handle(ring), i, &seat) == SHMRING_OK && seat.alive &&
-		    strcmp(seat.name, text.chars) == 0)
-			return JNI_TRUE;
-	return JNI_FALSE;
-}
-
-/* Whether a message begins at this sequence, and can still be seen. */
-NATIVE(jboolean, isMessage)(JNIEnv *env, jclass class UNUSED, jlong handle, jlong sequence)
-{
-	const shmring *ring = from_handle(handle);
-	struct shmring_row row;
-
-	(void)answer(env, shmring_table_row(ring, slot_index(ring, (uint64_t)sequence), &row, NULL, 0));
-	return row.filled && row.message_id == (uint64_t)sequence;
-}
-
-/* The queue table's slot number and reference count of a held message. */
+/* Of the slot that a sequence has: its number, how many branches still have to release its message, and whether
+ * a message begins at this very sequence. */
 NATIVE(void, row)(JNIEnv *env, jclass class UNUSED, jlong handle, jlong sequence, jlongArray result)
 {
 	const shmring *ring = from_handle(handle);
-	uint64_t index = slot_index(ring, (uint64_t)sequence);
+	uint64_t index = offset_of(ring, shmring_slot(ring, (uint64_t)sequence)) / SHMRING_SLOT_BYTES;
 	struct shmring_row row;
 
 	if (answer(env, shmring_table_row(ring, index, &row, NULL, 0)) == SHMRING_OK)
-		(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)index, (jlong)row.reference_count});
+		(*env)->SetLongArrayRegion(env, result, 0, 3,
+					   (jlong[]){(jlong)index, (jlong)row.reference_count,
+						     row.filled && row.message_id == (uint64_t)sequence});
 }
