@@ -242,19 +242,7 @@ NATIVE(void, overrun)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlongArr
 	(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)first, (jlong)end});
 }
 
-/* --- bytes: Java has checked the ranges against the message or the claim ---- */
-
-NATIVE(void, copyFromArray)
-(JNIEnv *env, jclass class UNUSED, jlong address, jbyteArray from, jint offset, jint length)
-{
-	array_copy(env, from, offset, length, from_handle(address));
-}
-
-NATIVE(void, copyFromBuffer)
-(JNIEnv *env, jclass class UNUSED, jlong address, jobject from, jint offset, jint length)
-{
-	memcpy(from_handle(address), (char *)(*env)->GetDirectBufferAddress(env, from) + offset, (size_t)length);
-}
+/* --- memory outside of the heap ------------------------------------------------- */
 
 NATIVE(jlong, address)(JNIEnv *env, jclass class UNUSED, jobject buffer)
 {

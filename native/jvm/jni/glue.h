@@ -34,8 +34,6 @@ struct text {
 bool text_load(JNIEnv *env, jbyteArray bytes, struct text *text);
 jbyteArray text_bytes(JNIEnv *env, const struct text *text);
 
-void array_copy(JNIEnv *env, jbyteArray from, jint offset, jint length, void *to);
-
 /* Throws io.shmring.RingException with the core's message unless `status` is
  * OK or one of the answers (-1 to -6), which Java handles. */
 jint answer(JNIEnv *env, int status);

@@ -89,6 +89,19 @@ NATIVE(jlong, push)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong data
 	return status ? answer(env, status) : (jlong)id;
 }
 
+#define MOST_AT_ONCE (1 << 20)
+
+/* Bytes of an array, in parts: a garbage collection waits for the end of each. */
+static void array_copy(JNIEnv *env, jbyteArray from, jint length, void *to)
+{
+	for (jint copied = 0; copied < length;) {
+		jint part = length - copied < MOST_AT_ONCE ? length - copied : MOST_AT_ONCE;
+
+		(*env)->GetByteArrayRegion(env, from, copied, part, (jbyte *)to + copied);
+		copied += part;
+	}
+}
+
 /* One message of several slots. */
 NATIVE(jlong, pushLarge)
 (JNIEnv *env, jclass class UNUSED, jlong ring, jlong producer, jbyteArray data, jint kind)
@@ -100,7 +113,7 @@ NATIVE(jlong, pushLarge)
 
 	if (sequence < 0)
 		return answer(env, (int)sequence);
-	array_copy(env, data, 0, length, shmring_slot(from_handle(ring), (uint64_t)sequence));
+	array_copy(env, data, length, shmring_slot(from_handle(ring), (uint64_t)sequence));
 	status = shmring_publish(from_handle(producer), (uint32_t)length, (uint8_t)kind, 0);
 	if (status) {
 		(void)answer(env, status);

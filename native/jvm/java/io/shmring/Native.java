@@ -109,10 +109,6 @@ final class Native {
 
   static native void row(long ring, long sequence, long[] result);
 
-  static native void copyFromArray(long address, byte[] from, int offset, int length);
-
-  static native void copyFromBuffer(long address, ByteBuffer from, int offset, int length);
-
   static native void fill(long producer, long at, byte[] path, long offset, long length);
 
   static native ByteBuffer wrap(long address, long length);
