@@ -7,7 +7,9 @@
 
 #include "shmring.h"
 
-#define NATIVE(type, name) JNIEXPORT type JNICALL Java_io_shmring_Native_##name
+/* A static native method of Native.java. */
+#define NATIVE(type, name, ...)                                                                                   \
+	JNIEXPORT type JNICALL Java_io_shmring_Native_##name(JNIEnv *env UNUSED, jclass class UNUSED, __VA_ARGS__)
 #define UNUSED __attribute__((unused))
 
 /* Java sees handles as numbers; 0 never arrives here, Ring.java checks. */

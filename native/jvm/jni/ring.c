@@ -4,7 +4,7 @@
 
 #include "glue.h"
 
-NATIVE(jbyteArray, pathOf)(JNIEnv *env, jclass class UNUSED, jbyteArray name)
+NATIVE(jbyteArray, pathOf, jbyteArray name)
 {
 	struct text text, path;
 
@@ -14,7 +14,7 @@ NATIVE(jbyteArray, pathOf)(JNIEnv *env, jclass class UNUSED, jbyteArray name)
 	return text_bytes(env, &path);
 }
 
-NATIVE(jlong, attach)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jint flags)
+NATIVE(jlong, attach, jbyteArray path, jint flags)
 {
 	shmring *ring = NULL;
 	struct text text;
@@ -25,9 +25,8 @@ NATIVE(jlong, attach)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jint fl
 }
 
 /* Makes a ring. A temporary one lasts while a process is attached: this process is the first, by the result. */
-NATIVE(jlong, create)
-(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots, jbyteArray schema, jboolean single_producer,
- jboolean temporary)
+NATIVE(jlong, create, jbyteArray path, jlong slots, jbyteArray schema, jboolean single_producer,
+       jboolean temporary)
 {
 	struct shmring_options options = {
 	    .slots = (uint64_t)slots, .single_producer = single_producer, .temporary = temporary};
@@ -48,7 +47,7 @@ NATIVE(jlong, create)
 }
 
 /* Removes the name of this very ring; false if another ring has the name, or none. */
-NATIVE(jboolean, unlink)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray path)
+NATIVE(jboolean, unlink, jlong ring, jbyteArray path)
 {
 	struct shmring_info info;
 	struct text text;
@@ -64,7 +63,7 @@ NATIVE(jboolean, unlink)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArra
 }
 
 /* Unlinks a ring if all its participants are dead; returns whether it did. */
-NATIVE(jboolean, reap)(JNIEnv *env, jclass class UNUSED, jbyteArray path)
+NATIVE(jboolean, reap, jbyteArray path)
 {
 	struct text text;
 	int status;
@@ -75,14 +74,14 @@ NATIVE(jboolean, reap)(JNIEnv *env, jclass class UNUSED, jbyteArray path)
 	return status == 1 || (answer(env, status), false);
 }
 
-NATIVE(void, closeRing)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+NATIVE(void, closeRing, jlong ring)
 {
 	shmring_close(from_handle(ring));
 }
 
 /* slots, options (1 SP, 2 scattered, 4 checksum), layout major, layout minor, uuid as two longs, first sequence,
  * the most participants */
-NATIVE(void, info)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray result)
+NATIVE(void, info, jlong ring, jlongArray result)
 {
 	struct shmring_info info;
 	jlong words[8];
@@ -100,7 +99,7 @@ NATIVE(void, info)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray resu
 	(*env)->SetLongArrayRegion(env, result, 0, 8, words);
 }
 
-NATIVE(jbyteArray, schemaBytes)(JNIEnv *env, jclass class UNUSED, jlong ring)
+NATIVE(jbyteArray, schemaBytes, jlong ring)
 {
 	struct shmring_info info;
 	jbyteArray bytes;
@@ -113,7 +112,7 @@ NATIVE(jbyteArray, schemaBytes)(JNIEnv *env, jclass class UNUSED, jlong ring)
 }
 
 /* A text about whom producers on a full ring wait for. */
-NATIVE(jbyteArray, explainFull)(JNIEnv *env, jclass class UNUSED, jlong ring)
+NATIVE(jbyteArray, explainFull, jlong ring)
 {
 	struct text text;
 
@@ -121,17 +120,17 @@ NATIVE(jbyteArray, explainFull)(JNIEnv *env, jclass class UNUSED, jlong ring)
 	return text_bytes(env, &text);
 }
 
-NATIVE(jlong, claimed)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+NATIVE(jlong, claimed, jlong ring)
 {
 	return (jlong)shmring_claimed(from_handle(ring));
 }
 
-NATIVE(jlong, floor)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+NATIVE(jlong, floor, jlong ring)
 {
 	return (jlong)shmring_floor(from_handle(ring));
 }
 
-NATIVE(jint, recover)(JNIEnv *env, jclass class UNUSED, jlong ring)
+NATIVE(jint, recover, jlong ring)
 {
 	return answer(env, shmring_recover(from_handle(ring), NULL));
 }
@@ -147,8 +146,7 @@ static struct shmring_branch_options branch_options(jint start, jlong sequence, 
 	};
 }
 
-NATIVE(void, subscribe)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags)
+NATIVE(void, subscribe, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags)
 {
 	struct shmring_branch_options options = branch_options(start, sequence, flags);
 	struct text text;
@@ -157,7 +155,7 @@ NATIVE(void, subscribe)
 		(void)answer(env, shmring_subscribe(from_handle(ring), text.chars, &options, NULL));
 }
 
-NATIVE(void, unsubscribe)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch)
+NATIVE(void, unsubscribe, jlong ring, jbyteArray branch)
 {
 	struct text text;
 
@@ -166,7 +164,7 @@ NATIVE(void, unsubscribe)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArr
 }
 
 /* position, released, ends, consumers, whether it drops the oldest; false if there is no such branch */
-NATIVE(jboolean, branch)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jlongArray result)
+NATIVE(jboolean, branch, jlong ring, jbyteArray branch, jlongArray result)
 {
 	struct shmring_branch_info info;
 	struct text text;
@@ -181,9 +179,7 @@ NATIVE(jboolean, branch)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArra
 	return JNI_TRUE;
 }
 
-NATIVE(jlong, join)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags,
- jbyteArray name)
+NATIVE(jlong, join, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags, jbyteArray name)
 {
 	struct shmring_branch_options options = branch_options(start, sequence, flags);
 	shmring_consumer *consumer = NULL;
@@ -196,9 +192,7 @@ NATIVE(jlong, join)
 }
 
 /* end, messages */
-NATIVE(void, measure)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jlong from, jlong limit, jint max_messages, jlong max_slots,
- jlongArray result)
+NATIVE(void, measure, jlong ring, jlong from, jlong limit, jint max_messages, jlong max_slots, jlongArray result)
 {
 	uint32_t messages;
 	uint64_t end;
@@ -211,7 +205,7 @@ NATIVE(void, measure)
 
 /* role, pid, whether it lives, when it joined, lowest sequence held or -1, messages, bytes, waits for room; its
  * name, or null if it is free */
-NATIVE(jbyteArray, participant)(JNIEnv *env, jclass class UNUSED, jlong ring, jint index, jlongArray result)
+NATIVE(jbyteArray, participant, jlong ring, jint index, jlongArray result)
 {
 	struct shmring_participant_info seat;
 	struct text text;
@@ -229,7 +223,7 @@ NATIVE(jbyteArray, participant)(JNIEnv *env, jclass class UNUSED, jlong ring, ji
 
 /* Of the slot that a sequence has: its number, how many branches still have to release its message, and whether
  * a message begins at this very sequence. */
-NATIVE(void, row)(JNIEnv *env, jclass class UNUSED, jlong handle, jlong sequence, jlongArray result)
+NATIVE(void, row, jlong handle, jlong sequence, jlongArray result)
 {
 	const shmring *ring = from_handle(handle);
 	uint64_t index = offset_of(ring, shmring_slot(ring, (uint64_t)sequence)) / SHMRING_SLOT_BYTES;
