@@ -230,11 +230,6 @@ static PyObject *look_at_info(struct ring *ring)
 	    (const char *)info.schema, (Py_ssize_t)info.schema_bytes);
 }
 
-static PyObject *ring_info(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-	return look(self, look_at_info);
-}
-
 /* A name from the ring, which may hold anything. */
 static PyObject *text(const char *name, size_t room)
 {
@@ -280,11 +275,6 @@ static PyObject *look_at_branches(struct ring *ring)
 	return list;
 }
 
-static PyObject *ring_branches(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-	return look(self, look_at_branches);
-}
-
 static PyObject *seat_dict(const struct shmring_participant_info *info)
 {
 	return Py_BuildValue(
@@ -320,11 +310,6 @@ static PyObject *look_at_seats(struct ring *ring)
 	return list;
 }
 
-static PyObject *ring_seats(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-	return look(self, look_at_seats);
-}
-
 static PyObject *look_at_holder(struct ring *ring)
 {
 	char words[EXPLANATION_BYTES];
@@ -341,11 +326,6 @@ static PyObject *look_at_holder(struct ring *ring)
 			     "slots", (unsigned long long)h.slots, "kind", (unsigned long long)h.kind, "age_s",
 			     h.age_ns < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble((double)h.age_ns / 1e9),
 			     "words", PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace"));
-}
-
-static PyObject *ring_holder(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-	return look(self, look_at_holder);
 }
 
 static PyObject *row_tuple(const struct shmring_row *row, const char *message, Py_ssize_t capacity)
@@ -399,20 +379,25 @@ static PyObject *look_at_claimed(struct ring *ring)
 	return PyLong_FromUnsignedLongLong(shmring_claimed(ring->core));
 }
 
-static PyObject *get_claimed(PyObject *self, void *Py_UNUSED(closure))
-{
-	return look(self, look_at_claimed);
-}
-
 static PyObject *look_at_floor(struct ring *ring)
 {
 	return PyLong_FromUnsignedLongLong(shmring_floor(ring->core));
 }
 
-static PyObject *get_floor(PyObject *self, void *Py_UNUSED(closure))
-{
-	return look(self, look_at_floor);
-}
+/* Methods and properties that look on. */
+#define LOOK(name, ignored_type)                                                                                  \
+	static PyObject *get_##name(PyObject *self, ignored_type *Py_UNUSED(ignored))                             \
+	{                                                                                                         \
+		return look(self, look_at_##name);                                                                \
+	}                                                                                                         \
+	_Static_assert(true, #name)
+
+LOOK(info, PyObject);
+LOOK(branches, PyObject);
+LOOK(seats, PyObject);
+LOOK(holder, PyObject);
+LOOK(claimed, void);
+LOOK(floor, void);
 
 static PyMethodDef methods[] = {
     {"producer", ring_producer, METH_VARARGS, "producer(name, when_full, wait) -> Producer"},
@@ -424,12 +409,11 @@ static PyMethodDef methods[] = {
     {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
     {"unfollow", ring_unfollow, METH_VARARGS, "unfollow(id, upstream)"},
     {"find_branch", ring_find_branch, METH_VARARGS, "find_branch(branch) -> the branch's number"},
-    {"holder", ring_holder, METH_NOARGS,
-     "holder() -> the participant or branch that holds the producers, or None"},
+    {"holder", get_holder, METH_NOARGS, "holder() -> the participant or branch that holds the producers, or None"},
     {"recover", ring_recover, METH_NOARGS, "recover() -> how many dead participants it cleared"},
-    {"info", ring_info, METH_NOARGS, "info() -> dict"},
-    {"branches", ring_branches, METH_NOARGS, "branches() -> list of dicts"},
-    {"participants", ring_seats, METH_NOARGS, "participants() -> list of dicts"},
+    {"info", get_info, METH_NOARGS, "info() -> dict"},
+    {"branches", get_branches, METH_NOARGS, "branches() -> list of dicts"},
+    {"participants", get_seats, METH_NOARGS, "participants() -> list of dicts"},
     {"rows", ring_rows, METH_VARARGS,
      "rows(first, end, capacity) -> list of (slot, message_id, time, length, reference_count, kind, message)"},
     {"close", handle_close_method, METH_NOARGS, "close()"},
