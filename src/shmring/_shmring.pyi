@@ -140,8 +140,6 @@ def unpack(
 def unpack_one(block: bytes, start: int, places: Buffer, index: int, /) -> bytes | None: ...
 def stack_nodes(
     places: Buffer,
-    begin: int,
-    end: int,
     position: int,
     below: int,
     salt: int,
