@@ -64,32 +64,39 @@ static PyObject *ring_producer(PyObject *self, PyObject *args)
 	return let_go_with(ring, producer_open(ring, name, when_full, wait));
 }
 
-static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
+/* Converts (start, sequence, exclusive, ephemeral, drop_oldest, upstream) for PyArg_ParseTuple(). */
+static int branch_options(PyObject *given, void *result)
 {
-	static char *names[] = {"branch",    "name",        "start",    "sequence", "exclusive",
-				"ephemeral", "drop_oldest", "upstream", "wait",     NULL};
-	struct ring *ring = (struct ring *)self;
-	struct shmring_branch_options options = {0};
-	const char *branch;
-	const char *name;
 	unsigned long long sequence;
 	unsigned long long upstream;
 	int start;
 	int exclusive;
 	int ephemeral;
 	int drop_oldest;
+
+	if (!PyArg_ParseTuple(given, "iKpppK", &start, &sequence, &exclusive, &ephemeral, &drop_oldest, &upstream))
+		return 0;
+	*(struct shmring_branch_options *)result = (struct shmring_branch_options){
+	    .start = (uint8_t)start,
+	    .sequence = sequence,
+	    .exclusive = exclusive,
+	    .ephemeral = ephemeral,
+	    .drop_oldest = drop_oldest,
+	    .upstream = upstream,
+	};
+	return 1;
+}
+
+static PyObject *ring_join(PyObject *self, PyObject *args)
+{
+	struct ring *ring = (struct ring *)self;
+	struct shmring_branch_options options;
+	const char *branch;
+	const char *name;
 	int wait;
 
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "sziKpppKi", names, &branch, &name, &start, &sequence,
-					 &exclusive, &ephemeral, &drop_oldest, &upstream, &wait) ||
-	    !ring_hold(ring))
+	if (!PyArg_ParseTuple(args, "szO&i", &branch, &name, branch_options, &options, &wait) || !ring_hold(ring))
 		return NULL;
-	options.start = (uint8_t)start;
-	options.sequence = sequence;
-	options.exclusive = exclusive;
-	options.ephemeral = ephemeral;
-	options.drop_oldest = drop_oldest;
-	options.upstream = upstream;
 	return let_go_with(ring, consumer_open(ring, branch, &options, name, wait));
 }
 
@@ -98,31 +105,17 @@ static PyObject *number_or_error(struct ring *ring, int status, unsigned long nu
 	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(number);
 }
 
-static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywords)
+static PyObject *ring_subscribe(PyObject *self, PyObject *args)
 {
-	static char *names[] = {"branch", "start", "sequence", "exclusive", "drop_oldest", "upstream", NULL};
 	struct ring *ring = (struct ring *)self;
-	struct shmring_branch_options options = {0};
+	struct shmring_branch_options options;
 	const char *branch;
-	unsigned long long sequence;
-	unsigned long long upstream;
-	int start;
-	int exclusive;
-	int drop_oldest;
-	uint32_t id;
 	int status;
 
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "siKppK", names, &branch, &start, &sequence, &exclusive,
-					 &drop_oldest, &upstream) ||
-	    !ring_hold(ring))
+	if (!PyArg_ParseTuple(args, "sO&", &branch, branch_options, &options) || !ring_hold(ring))
 		return NULL;
-	options.start = (uint8_t)start;
-	options.sequence = sequence;
-	options.exclusive = exclusive;
-	options.drop_oldest = drop_oldest;
-	options.upstream = upstream;
-	Py_BEGIN_ALLOW_THREADS status = shmring_subscribe(ring->core, branch, &options, &id);
-	Py_END_ALLOW_THREADS return let_go_with(ring, number_or_error(ring, status, id));
+	Py_BEGIN_ALLOW_THREADS status = shmring_subscribe(ring->core, branch, &options, NULL);
+	Py_END_ALLOW_THREADS return let_go_with(ring, result_of(ring, status));
 }
 
 static PyObject *ring_unsubscribe(PyObject *self, PyObject *args)
@@ -401,10 +394,9 @@ LOOK(floor, void);
 
 static PyMethodDef methods[] = {
     {"producer", ring_producer, METH_VARARGS, "producer(name, when_full, wait) -> Producer"},
-    {"join", FASTCALL(ring_join), METH_VARARGS | METH_KEYWORDS,
-     "join(branch, name, start, sequence, exclusive, ephemeral, drop_oldest, upstream, wait) -> Consumer"},
-    {"subscribe", FASTCALL(ring_subscribe), METH_VARARGS | METH_KEYWORDS,
-     "subscribe(branch, start, sequence, exclusive, drop_oldest, upstream) -> the branch's number"},
+    {"join", ring_join, METH_VARARGS,
+     "join(branch, name, (start, sequence, exclusive, ephemeral, drop_oldest, upstream), wait) -> Consumer"},
+    {"subscribe", ring_subscribe, METH_VARARGS, "subscribe(branch, options as for join())"},
     {"unsubscribe", ring_unsubscribe, METH_VARARGS, "unsubscribe(branch)"},
     {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
     {"unfollow", ring_unfollow, METH_VARARGS, "unfollow(id, upstream)"},

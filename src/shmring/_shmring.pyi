@@ -159,27 +159,18 @@ class Ring:
     @property
     def closed(self) -> bool: ...
     def producer(self, name: str | None, when_full: int, wait: int, /) -> Producer: ...
+    # options: start, sequence, exclusive, ephemeral, drop_oldest, upstream
     def join(
         self,
         branch: str,
         name: str | None,
-        start: int,
-        sequence: int,
-        exclusive: bool,
-        ephemeral: bool,
-        drop_oldest: bool,
-        upstream: int,
+        options: tuple[int, int, bool, bool, bool, int],
         wait: int,
+        /,
     ) -> Consumer: ...
     def subscribe(
-        self,
-        branch: str,
-        start: int,
-        sequence: int,
-        exclusive: bool,
-        drop_oldest: bool,
-        upstream: int,
-    ) -> int: ...
+        self, branch: str, options: tuple[int, int, bool, bool, bool, int], /
+    ) -> None: ...
     def unsubscribe(self, branch: str, /) -> None: ...
     def follow(self, id: int, upstream: int, /) -> None: ...
     def unfollow(self, id: int, upstream: int, /) -> None: ...
