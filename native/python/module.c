@@ -227,7 +227,7 @@ static PyMethodDef functions[] = {
     {"unpack_one", FASTCALL(unpack_item), METH_FASTCALL,
      "unpack_one(block, start, places, index) -> one item, or None"},
     {"stack_nodes", stack_nodes, METH_VARARGS,
-     "stack_nodes(places, begin, end, position, below, salt, backwards) -> the nodes of a stack, to be written"},
+     "stack_nodes(places, position, below, salt, backwards) -> the nodes of a stack, to be written"},
     {"stack_walk", stack_walk, METH_VARARGS,
      "stack_walk(block, start, link, salt, adjacent) -> (places, link): go down a stack, as far as the block "
      "reaches"},

@@ -9,7 +9,7 @@ from shmring.choices import CLOCKS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shmring._shmring import Ring, RingDict
+    from shmring._shmring import Ring
     from shmring.choices import Clock
 
 __all__ = [
@@ -226,7 +226,7 @@ class Finding(NamedTuple):
     command: str = ""
 
 
-def ring_info(info: RingDict) -> RingInfo:
+def ring_info(info: dict[str, Any]) -> RingInfo:
     """Convert the core's description of a ring."""
     return RingInfo(
         slots=info["slots"],
@@ -248,26 +248,21 @@ def ring_info(info: RingDict) -> RingInfo:
 def branch_records(core: Ring) -> list[BranchRecord]:
     found = core.branches()
     names = {b["id"]: b["name"] for b in found}
-    branches: list[BranchRecord] = []
-    for each in found:
-        branch: dict[str, Any] = {**each}
+    for branch in found:
         upstream = branch.pop("upstream")
         branch["after"] = [name for i, name in names.items() if upstream >> i & 1]
-        branches.append(cast("BranchRecord", branch))
-    return branches
+    return cast("list[BranchRecord]", found)
 
 
 def participant_records(core: Ring) -> list[ParticipantRecord]:
     names = {b["id"]: b["name"] for b in core.branches()}
-    participants: list[ParticipantRecord] = []
-    for found in core.participants():
-        participant: dict[str, Any] = {**found}
-        role = _ROLES.get(found["role"], "unknown")
+    found = core.participants()
+    for participant in found:
+        role = _ROLES.get(participant["role"], "unknown")
+        participant["branch"] = names.get(participant["branch"]) if role == "consumer" else None
         participant["role"] = role
-        participant["branch"] = names.get(found["branch"]) if role == "consumer" else None
         participant["orphaned"] = participant.pop("state") == 2
-        participants.append(cast("ParticipantRecord", participant))
-    return participants
+    return cast("list[ParticipantRecord]", found)
 
 
 def holder_record(core: Ring) -> HolderRecord | None:

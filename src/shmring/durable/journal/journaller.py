@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
 from shmring.closing import Closing
-from shmring.durable.base.files import Buffer, Disk, OsDisk
+from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import ENTRY
 from shmring.errors import Empty, EndOfStream, JournalGap, NoSpace
@@ -114,7 +114,7 @@ class Journal(Closing):
         # for ended, and the next join() returns at once.
         self._ended = threading.Event()
         self._forgot = time.monotonic()
-        self._disk = disk or OsDisk(ring.info.mode)
+        self._disk = disk or Disk(ring.info.mode)
         with ExitStack() as stack:
             self._log = JournalLog(
                 self._disk,
