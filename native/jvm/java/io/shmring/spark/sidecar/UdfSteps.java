@@ -132,6 +132,7 @@ final class UdfSteps {
         List.copyOf(uses),
         CollectionConverters.asScala(arguments).toList(),
         CollectionConverters.asScala(results).toList(),
+        false,
         child);
   }
 
