@@ -114,6 +114,7 @@ _Schema = TypeVar("_Schema")
 def map_batch(
     lease: Lease,
     layout: ArrowLayout,
+    skip: int,
     head: Buffer,
     copy: bool,
     every_offset: bool,

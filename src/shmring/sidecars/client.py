@@ -310,7 +310,7 @@ class SidecarClient(Closing):
             self._look()
 
     def _push(self, request: _Request) -> bool:
-        prefix = Head(request.number, self._mailbox.name, self._task).pack()
+        prefix = Head.of(request.number, self._mailbox.name, self._task).pack()
         push = partial(
             request.encoder.push, self._producer, *request.piece, prefix=prefix, kind=KIND_REQUEST
         )
@@ -357,7 +357,7 @@ class SidecarClient(Closing):
         return arrived
 
     def _take(self, lease: shmring.Lease) -> None:
-        head = Head.unpack(lease.data, ring=self._mailbox.name)
+        head = Head.unpack(lease, ring=self._mailbox.name)
         request = self._waiting.get(head.number)
         if request is None or request.complete:
             return  # a second worker has done it again after the first one's death
