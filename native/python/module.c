@@ -195,7 +195,8 @@ static PyMethodDef functions[] = {
      "batch as one message. Returns its number, or None if `data` is not one batch of the layout, or takes more "
      "than `limit` bytes. `known`: the batch is pyarrow's and has the layout's schema"},
     {"map_batch", FASTCALL(map_batch), METH_FASTCALL,
-     "map_batch(lease, layout, skip, head, copy, every_offset, import_batch, schema): return import_batch(address, "
+     "map_batch(lease, layout, skip, head, copy, every_offset, import_batch, schema): return "
+     "import_batch(address, "
      "schema) for the ArrowArray over a message, or None if the message is not `head` and one batch of the "
      "layout, or is damaged"},
     {"wait_any", FASTCALL(wait_for_any), METH_FASTCALL,
