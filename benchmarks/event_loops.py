@@ -1,6 +1,8 @@
-"""What does an event loop cost, beside calls that wait and beside pyzmq's?"""
+"""What does an event loop cost, beside calls that wait and beside ZeroMQ's in Python?"""
 
 from __future__ import annotations
+
+import importlib
 
 from benchmarks import native
 from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
@@ -10,7 +12,7 @@ from benchmarks.processes import Role, run_together
 __all__ = ["question"]
 
 RATE = "k echoes/s"
-MEANS = {"shmring": "", "zeromq": "ZeroMQ ipc, "}
+MEANS = {"shmring": "", "zeromq": "ZeroMQ ipc, ", "aiozmq": "ZeroMQ ipc by aiozmq, "}
 LOOPS = {"": "calls that wait", "asyncio": "asyncio", "uvloop": "uvloop"}
 WINDOWS = {1: "one under way", 64: "64 under way"}
 
@@ -22,12 +24,13 @@ class _Echo:
         self._what = (means, loop, under_way)
 
     def __call__(self, seconds: float) -> Sample:
-        if "zeromq" in self._what:
+        means, loop, _ = self._what
+        if means != "shmring":
             peer("zeromq")
         echoes = peer("echoes")
-        if "uvloop" in self._what:
-            _need_uvloop()
-        pinned = "zeromq" not in self._what  # it has threads of its own
+        for package in {means, loop} & {"aiozmq", "uvloop"}:
+            _need(package)
+        pinned = means == "shmring"  # ZeroMQ has threads of its own
         with echoes.link(*self._what) as link:
             rate, _ = run_together(
                 [
@@ -38,9 +41,9 @@ class _Echo:
         return Sample(rate / 1e3, {"us an echo": 1e6 / rate})
 
 
-def _need_uvloop() -> None:
+def _need(package: str) -> None:
     try:
-        import uvloop  # noqa: F401
+        importlib.import_module(package)
     except ImportError as error:
         raise Unavailable(f"not installed here: {error}") from None
 
@@ -55,11 +58,13 @@ def question(settings: Settings) -> Question:
     rows: list[Row] = []
     for under_way in WINDOWS:
         for means in MEANS:
-            for loop in LOOPS:
+            for loop in LOOPS if means != "aiozmq" else ("asyncio", "uvloop"):
                 row = Row(_name(means, loop, under_way), RATE, _Echo(means, loop, under_way))
                 if means == "shmring" and loop:
                     row.targets = (Target(0.25, _name(means, "", under_way)),)
-                    row.rivals = (_name("zeromq", loop, under_way),)
+                    row.rivals = tuple(
+                        _name(peer, loop, under_way) for peer in ("zeromq", "aiozmq")
+                    )
                 rows.append(row)
     title = "How fast is an echo over two rings in an event loop?"
     return Question("event-loop", title, rows, line=native.line)

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.harness import Unavailable
 from benchmarks.native import ROOT
 
-__all__ = ["command"]
+__all__ = ["command", "need", "run"]
 
 SOURCES = ROOT / "benchmarks" / "peers" / "java"
 BUILD = ROOT / "build" / "peers"
@@ -43,14 +43,16 @@ OPTIONS = (
 )
 
 
-def _run(*command: str | Path) -> None:
+def run(*command: str | Path) -> None:
+    """Run a tool; if it fails, what it said is why something is not available."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         text = (done.stdout + done.stderr).strip()
         raise Unavailable(f"{Path(command[0]).name} failed: {text[-500:]}")
 
 
-def _need(*programs: str, package: str) -> None:
+def need(*programs: str, package: str) -> None:
+    """Say which of these programs are missing, and what brings them."""
     if missing := [program for program in programs if not shutil.which(program)]:
         raise Unavailable(f"needs {' and '.join(missing)} ({package})")
 
@@ -69,12 +71,12 @@ def _why_no_jars() -> str | None:
     if JARS.exists() and JARS.stat().st_mtime >= plan.stat().st_mtime:
         return None
     try:
-        _need("mvn", package="maven")
+        need("mvn", package="maven")
         shutil.rmtree(JARS, ignore_errors=True)
         made = JARS.with_suffix(".new")
         shutil.rmtree(made, ignore_errors=True)
         goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
-        _run("mvn", "-q", "-B", "-f", plan, goal, f"-DoutputDirectory={made}")
+        run("mvn", "-q", "-B", "-f", plan, goal, f"-DoutputDirectory={made}")
         made.rename(JARS)
         os.utime(JARS)
     except Unavailable as reason:
@@ -95,11 +97,11 @@ def _own() -> str:
 @functools.cache
 def _class_path(peer: str) -> str:
     """What the class ``peer`` needs, itself included."""
-    _need("java", "javac", package="openjdk-17-jdk-headless")
+    need("java", "javac", package="openjdk-17-jdk-headless")
     jars = _own() if peer == "ShmringPeer" else _peers()
     classes = BUILD / peer
     sources = [SOURCES / f"{name}.java" for name in (*COMMON, peer)]
-    _run("javac", "-nowarn", "-proc:none", "-cp", jars, "-d", classes, *sources)
+    run("javac", "-nowarn", "-proc:none", "-cp", jars, "-d", classes, *sources)
     return f"{classes}{os.pathsep}{jars}"
 
 

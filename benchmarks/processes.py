@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import multiprocessing
 import os
@@ -13,7 +12,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
-from pathlib import Path
 from typing import Any
 
 __all__ = [
@@ -21,7 +19,6 @@ __all__ = [
     "Gate",
     "Role",
     "cores",
-    "cpu_seconds_of_children",
     "die_with_parent",
     "pin",
     "run_together",
@@ -41,24 +38,6 @@ def pin(number: int) -> None:
     """Stay on the n-th of these cores."""
     allowed = cores()
     os.sched_setaffinity(0, {allowed[number % len(allowed)]})
-
-
-def cpu_seconds_of_children() -> float:
-    """What all processes that this one has started, and those of theirs, have used so far."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has just ended
-            # Behind the name: state, parent, ...; own time, and that of children who have ended.
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            parents[int(folder.name)] = int(fields[1])
-            ticks[int(folder.name)] = sum(map(int, fields[11:15]))
-    ours, found = set[int](), {os.getpid()}
-    while found:
-        ours |= found
-        found = {pid for pid, parent in parents.items() if parent in found} - ours
-    used = sum(ticks.get(pid, 0) for pid in ours - {os.getpid()})
-    return used / os.sysconf("SC_CLK_TCK")
 
 
 def die_with_parent() -> None:

@@ -25,7 +25,10 @@ from benchmarks.harness import Question, Row, Settings, Target
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["as_document", "machine", "print_question", "print_summary", "write_json", "write_plot"]
+__all__ = [
+    *("as_document", "machine", "merged"),
+    *("print_question", "print_summary", "write_json", "write_plot"),
+]
 
 PACKAGES = ("numpy", "pyarrow", "pyspark", "pyzmq", "faster-fifo", "iceoryx2", "posix_ipc")
 
@@ -259,6 +262,17 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
         f'"settings": {json.dumps(document["settings"])},\n'
         '"questions": [\n' + ",\n".join(questions) + "\n]}\n"
     )
+
+
+def merged(run: dict[str, Any], later: dict[str, Any], order: Sequence[str]) -> dict[str, Any]:
+    """A run with questions of a later one, which take the places of its own; all in this order.
+
+    The machine stays that of the first run: a text beside the figures must say where they differ.
+    """
+    questions = {question["name"]: question for question in run["questions"] + later["questions"]}
+    known = [name for name in order if name in questions]
+    unknown = [name for name in questions if name not in order]
+    return run | {"questions": [questions[name] for name in known + unknown]}
 
 
 def _row_as_dict(question: Question, row: Row) -> dict[str, Any]:

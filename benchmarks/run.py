@@ -6,6 +6,7 @@ See README.md beside this file.
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 import sys
@@ -37,6 +38,8 @@ QUESTIONS = {
     "memory": "benchmarks.memory",
     "joint": "benchmarks.joint_requests",
     "spark": "benchmarks.spark_sidecar",
+    "spark-inputs": "benchmarks.spark_inputs",
+    "spark-added": "benchmarks.spark_added",
     "spark-read": "benchmarks.spark_rings:read",
     "spark-write": "benchmarks.spark_rings:write",
     "spark-stream": "benchmarks.spark_streams",
@@ -87,6 +90,11 @@ def _sweep() -> list[str]:
 @click.option("--quick", is_flag=True, help="2 short rounds: to see that it works.")
 @click.option("--full", is_flag=True, help="Durable queues with 100,000 and 5,000 items.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write all figures.")
+@click.option(
+    "--into",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Put the questions into the JSON of another run, in place of its own.",
+)
 @click.option("--plot", "plot_path", type=click.Path(path_type=Path), help="Draw a PNG.")
 def main(
     names: tuple[str, ...],
@@ -95,6 +103,7 @@ def main(
     quick: bool,
     full: bool,
     json_path: Path | None,
+    into: Path | None,
     plot_path: Path | None,
 ) -> None:
     """Run, print, write."""
@@ -103,6 +112,7 @@ def main(
     from benchmarks import report
     from benchmarks.harness import Settings
 
+    earlier = json.loads(into.read_text()) if into else {}
     console = Console(width=None if sys.stdout.isatty() else 170)
     settings = Settings(
         rounds=rounds or (2 if quick else 5),
@@ -134,6 +144,8 @@ def main(
     document = report.as_document(where, settings, questions)
     if json_path:
         report.write_json(json_path, document)
+    if into:
+        report.write_json(into, report.merged(earlier, document, list(QUESTIONS)))
     if plot_path:
         report.write_plot(plot_path, document)
     if left:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import shutil
 import tempfile
 import time
@@ -13,7 +12,7 @@ from typing import Any
 
 from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 from benchmarks.payload import unique_name
-from benchmarks.spark_session import WORKERS, find_modules_in_workers, spark_session
+from benchmarks.spark_session import WORKERS, find_modules_in_workers, payload, spark_session
 
 __all__ = [
     *("COLUMNS", "EVERY_COLUMN", "PAYLOAD", "SHM"),
@@ -39,8 +38,6 @@ EVERY_COLUMN = f"bit_xor(xxhash64({', '.join(COLUMNS)}))"
 # Quarters, so that the sum does not depend on the order.
 TWO_COLUMNS = "sum(id) + sum(price)"
 
-_NOISE = 50_000
-
 
 def with_jar(builder: Any) -> Any:
     """Give the session the jar."""
@@ -56,10 +53,8 @@ def with_jar(builder: Any) -> Any:
 def _generated(session: Any, rows: int) -> Any:
     """Rows that cost little to make, and have too many values for dictionaries."""
     numbers = [f"xxhash64(id, {k}) AS {name}" for k, name in enumerate(NUMBERS[2:])]
-    noise = f"unhex('{random.Random(1).randbytes(_NOISE + PAYLOAD).hex()}')"
-    payload = f"substring({noise}, pmod(id * 97, {_NOISE}), {PAYLOAD}) AS payload"
     frame = session.range(0, rows, 1, WORKERS)
-    return frame.selectExpr("id", "id * 0.25D AS price", *numbers, payload)
+    return frame.selectExpr("id", "id * 0.25D AS price", *numbers, payload(PAYLOAD))
 
 
 def schema() -> Any:

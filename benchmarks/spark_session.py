@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import random
 import subprocess
 import sys
 import warnings
@@ -14,9 +15,16 @@ from typing import Any
 
 from benchmarks.harness import Unavailable
 
-__all__ = ["WORKERS", "find_modules_in_workers", "spark_session"]
+__all__ = ["WORKERS", "find_modules_in_workers", "payload", "spark_session"]
 
 WORKERS = 2
+_NOISE = 50_000  # bytes, of which the payloads are pieces: too many values for dictionaries
+
+
+def payload(nbytes: int) -> str:
+    """SQL of a column with so many bytes in each row, which cost little to make."""
+    noise = f"unhex('{random.Random(1).randbytes(_NOISE + nbytes).hex()}')"
+    return f"substring({noise}, pmod(id * 97, {_NOISE}), {nbytes}) AS payload"
 
 
 def find_modules_in_workers() -> None:

@@ -7,7 +7,6 @@ sockets, and no limit of bytes makes its Arrow writer ask for the size of the ba
 from __future__ import annotations
 
 import contextlib
-import random
 import shutil
 import statistics
 import tempfile
@@ -17,14 +16,13 @@ from typing import Any
 
 from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 from benchmarks.payload import MESSAGE_BYTES, unique_name
-from benchmarks.processes import cpu_seconds_of_children
+from benchmarks.spark_cpu import cpu_use
 from benchmarks.spark_rings import SHM, slots_for, with_jar
-from benchmarks.spark_session import WORKERS, find_modules_in_workers, spark_session
+from benchmarks.spark_session import WORKERS, find_modules_in_workers, payload, spark_session
 
 __all__ = ["question"]
 
 IDENTITY = "identity mapInArrow, no sidecar"
-AT_DEFAULT = "identity mapInArrow, no sidecar, at Spark's default maxBytesPerBatch"
 SOCKET = "identity sidecar over a Unix socket"
 THROUGH = "identity sidecar through the ring, by Python workers"
 DIRECT = "identity sidecar through the ring, straight from the JVM"
@@ -44,12 +42,12 @@ ROWS = 1_000_000
 ROWS_QUICK = 200_000
 FEW = 10  # a part of the rows, for batches of few
 BATCH = 10_000  # rows, where nobody says how many
+SPARKS_BATCH_OF_NUMBERS = 64_000  # with which its own function is fastest
 FIRST_TASKS = 20
 NO_LIMIT = 2**31 - 1  # bytes of a batch
 DEFAULT_LIMIT = 64 << 20
 
 PAYLOAD = MESSAGE_BYTES - 8
-NOISE = 50_000  # bytes, of which the payloads are pieces: too many values for dictionaries
 OTHERS = 7  # columns that no function takes
 NUMBER_COLUMNS = 10
 NUMBER_BYTES = 8 * NUMBER_COLUMNS
@@ -71,10 +69,10 @@ class _Job:
         find_modules_in_workers()
         with self._stack:
             self._session = self._stack.enter_context(spark_session(_configured))
-            payload = f"unhex('{'5a' * PAYLOAD}') AS payload"
-            self._data["rows"] = self._numbers().selectExpr("id", payload)
+            same = f"unhex('{'5a' * PAYLOAD}') AS payload"
+            self._data["rows"] = self._numbers().selectExpr("id", same)
             few = self._session.range(0, self._rows // FEW, 1, WORKERS)
-            self._data["few rows"] = few.selectExpr("id", payload)
+            self._data["few rows"] = few.selectExpr("id", same)
             numbers = [f"{k} * id AS n{k}" for k in range(1, NUMBER_COLUMNS)]
             self._data["numbers"] = self._numbers().selectExpr("id", *numbers)
             self._add_columns()
@@ -89,10 +87,8 @@ class _Job:
 
         import shmring
 
-        noise = f"unhex('{random.Random(1).randbytes(NOISE + PAYLOAD).hex()}')"
-        payload = f"substring({noise}, pmod(id * 97, {NOISE}), {PAYLOAD}) AS payload"
         others = [f"xxhash64(id, {k}) AS c{k}" for k in range(OTHERS)]
-        frame = self._numbers().selectExpr("id", "2 * id AS twice", *others, payload)
+        frame = self._numbers().selectExpr("id", "2 * id AS twice", *others, payload(PAYLOAD))
         folder = tempfile.mkdtemp(dir=SHM, prefix=f"{unique_name()}-")
         self._stack.callback(shutil.rmtree, folder)
         frame.write.option("compression", "uncompressed").parquet(f"{folder}/wide")
@@ -136,14 +132,15 @@ class _Job:
     def _time(
         self, data: Any, rows: int, row_bytes: int = MESSAGE_BYTES, *, summed: bool = False
     ) -> Sample:
-        started, used = time.monotonic(), cpu_seconds_of_children()
+        before, started = cpu_use(), time.monotonic()
         if summed:
             data.selectExpr("count(*)", *_sums(data)).collect()
         else:
             data.write.format("noop").mode("overwrite").save()
-        took, used = time.monotonic() - started, cpu_seconds_of_children() - used
+        took, used = time.monotonic() - started, cpu_use().since(before)
         size = rows * row_bytes / 1e9
-        return Sample(size / took, {"M rows/s": rows / took / 1e6, "CPU s/GB": used / size})
+        a_gigabyte = {kind or "CPU s/GB": seconds / size for kind, seconds in used.items()}
+        return Sample(size / took, {"M rows/s": rows / took / 1e6, **a_gigabyte})
 
     def _configure(self, *, direct: bool, batch: int = BATCH, limit: int = NO_LIMIT) -> None:
         self._session.conf.set("spark.shmring.direct", direct)
@@ -312,6 +309,12 @@ def _udf(job: _Job) -> Any:
     return arrow_udf(_added, returnType="long")
 
 
+def _at_default(job: _Job, spark: str, data: str, batch: int = BATCH) -> Row:
+    name = f"{spark}, at Spark's default maxBytesPerBatch"
+    run = job.mapped(name, _by_identity, data, batch=batch, limit=DEFAULT_LIMIT)
+    return Row(name, "GB/s", run, compare=(spark,))
+
+
 def _over_columns(job: _Job) -> list[Row]:
     """Where Spark has columns, or wants them."""
     rows: list[Row] = []
@@ -325,10 +328,13 @@ def _over_columns(job: _Job) -> list[Row]:
     ):
         where, _, _ = spark.partition(":")
         ours = f"{where}: identity sidecar, straight from the JVM"
+        batch = SPARKS_BATCH_OF_NUMBERS if "number" in data else BATCH
+        best = job.mapped(spark, _by_identity, data, summed=summed, batch=batch)
         direct = job.mapped(ours, _by_ring, data, direct=True, summed=summed)
         rows += [
             Row(f"{where}: rows without Python", "GB/s", job.nothing(data, summed=summed)),
-            Row(spark, "GB/s", job.mapped(spark, _by_identity, data, summed=summed)),
+            Row(spark, "GB/s", best),
+            *([] if summed else [_at_default(job, spark, data)]),
             Row(ours, "GB/s", direct, (Target(wanted, spark),)),
         ]
     ours = UDF.replace("no sidecar", "by a sidecar straight from the JVM")
@@ -349,6 +355,7 @@ def _in_batches(job: _Job) -> list[Row]:
         direct = job.mapped(ours, _by_ring, data, direct=True, batch=batch)
         rows += [
             Row(spark, "GB/s", job.mapped(spark, _by_identity, data, batch=batch)),
+            _at_default(job, spark, data, batch),
             Row(ours, "GB/s", direct, (Target(3.0 if data == "few rows" else 1.0, spark),)),
         ]
     spark = "first batch of a task: identity mapInArrow, no sidecar"
@@ -370,12 +377,7 @@ def question(settings: Settings) -> Question:
         [
             Row("rows without Python", "GB/s", job.nothing("rows")),
             Row(IDENTITY, "GB/s", job.mapped(IDENTITY, _by_identity)),
-            Row(
-                AT_DEFAULT,
-                "GB/s",
-                job.mapped(AT_DEFAULT, _by_identity, limit=DEFAULT_LIMIT),
-                compare=(IDENTITY,),
-            ),
+            _at_default(job, IDENTITY, "rows"),
             Row(
                 THROUGH,
                 "GB/s",

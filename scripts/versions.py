@@ -34,6 +34,7 @@ IN_JVM = (
     "tests/jvm/test_journal_source.py",
     *("tests/spark/test_plugin.py", "tests/spark/functions/test_direct.py"),
     *("tests/spark/functions/test_direct_columns.py", "tests/spark/functions/test_direct_udf.py"),
+    "tests/spark/functions/test_direct_generated.py",
     *("tests/spark/functions/test_direct_small.py", "tests/spark/functions/test_sql_tab.py"),
     *("tests/spark/functions/test_planned.py", "tests/spark/functions/test_joint.py"),
     *(

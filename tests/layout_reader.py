@@ -115,6 +115,8 @@ SEAT: Fields = {
     "counters.recovered": (424, "Q"),
     "counters.overrun": (432, "Q"),
     "counters.dropped": (440, "Q"),
+    "later.redelivered": (456, "Q"),
+    "later.synced_ns": (464, "Q"),
     "waits": (448, "I"),
     "range": (512, f"{2 * LEASES}Q"),
 }

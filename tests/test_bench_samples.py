@@ -268,3 +268,37 @@ def test_threads_of_the_kernel_on_other_cores_hide_nobody(harness: Any, machine:
     machine.busy(100)
     machine.process(30, parent=2, ticks=100, flags=KERNEL, core=ELSEWHERE)
     assert begun.foreign() > 0
+
+
+def test_cpu_of_a_thread_counts_from_the_first_look_or_from_its_begin(harness: Any) -> None:
+    from benchmarks.spark_cpu import CpuUse
+
+    tasks, compiler = "of tasks", "of the compiler"
+    before = CpuUse(9.0, 1.0, {1: (tasks, 4.0), 2: (compiler, 1.0), 3: (compiler, 2.0)})
+    after = CpuUse(14.0, 1.5, {1: (tasks, 5.5), 4: (tasks, 0.25), 2: (compiler, 1.75)})
+    used = after.since(before)  # thread 3 has ended: its time is only in the sum
+    assert used == {"": 5.0, tasks: 1.75, compiler: 0.75, "of workers": 0.5}
+
+
+def test_question_run_anew_takes_the_place_of_the_old_one(harness: Any) -> None:
+    from benchmarks import report
+
+    def run(*questions: str, machine: str) -> dict[str, Any]:
+        return {"machine": machine, "questions": [{"name": q, "of": machine} for q in questions]}
+
+    both = report.merged(run("a", "c", machine="x"), run("c", "b", machine="y"), ["a", "b", "c"])
+    assert both["machine"] == "x"
+    assert [(q["name"], q["of"]) for q in both["questions"]] == [("a", "x"), ("b", "y"), ("c", "y")]
+
+
+def test_engines_that_disagree_about_the_rows_fail(
+    harness: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from benchmarks import spark_added, spark_ways
+
+    answers = iter([[7], [7], [7], [8]])
+    bench = spark_ways.Bench(spark_ways.Effort(1), spark_added.NUMBERS)
+    monkeypatch.setattr(bench, "run", lambda *question: {"totals": next(answers)})
+    bench.check(spark_ways.BEST[0], spark_added.NUMBERS, "identity")
+    with pytest.raises(RuntimeError, match="totals are \\[8\\], elsewhere \\[7\\]"):
+        bench.check(spark_ways.SAIL[0], spark_added.NUMBERS, "identity")

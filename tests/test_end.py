@@ -133,23 +133,6 @@ def test_new_branch_at_earliest_sees_the_old_run_with_its_end(ring):
             assert list(new) == list(late) == list(inp) == [b"3"]
 
 
-def test_who_reads_on_for_another_is_told_of_its_end(ring):
-    with ring.producer() as out, ring.consumer("a") as other:
-        planned = ring.branches()[0]["ends"]
-        out.push_end()
-        assert list(other) == []
-        with ring.consumer("a") as again:
-            again.hear_ends(planned)
-            assert list(again) == []
-            with pytest.raises(shmring.Empty) as empty:
-                again.pop(timeout=0)
-            assert not isinstance(empty.value, shmring.EndOfStream)
-        with pytest.raises(OverflowError):
-            other.hear_ends(-1)
-    with pytest.raises(shmring.Closed):
-        other.hear_ends(0)
-
-
 def test_arrow_readers_of_one_branch_all_end(name, thread):
     import pyarrow as pa
 

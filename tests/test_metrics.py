@@ -81,6 +81,7 @@ def test_ring_is_counted_beyond_the_end_of_its_processes(
             assert value(samples, "ring_messages_total", ring=name, role="producer") == 5
             assert value(samples, "ring_bytes_total", ring=name, role="producer") == 15
             assert value(samples, "branch_lag_slots", ring=name, branch="billing") == 5
+            assert value(samples, "branch_lag_messages", ring=name, branch="billing") == 5
             assert value(samples, "branch_consumers", ring=name, branch="billing") == 1
             assert 0 < value(samples, "branch_lag_seconds", ring=name, branch="billing") < 600
         with ring.producer() as out:
@@ -94,6 +95,51 @@ def test_ring_is_counted_beyond_the_end_of_its_processes(
     samples = scrape(exporter)
     assert value(samples, "ring_slots", ring=name) == 1024
     assert 0 < value(samples, "memory_free_bytes") <= value(samples, "memory_bytes")
+
+
+def test_lag_in_messages_is_not_the_one_in_slots(name: str, ring: shmring.Ring) -> None:
+    with (
+        ring.producer() as out,
+        ring.consumer("billing") as inp,
+        HostMetrics(interval=None) as metrics,
+    ):
+        out.push(bytes(3000))
+        out.push(b"x")
+        out.push_end()
+        metrics.look()
+        key = (name, "billing")
+        assert metrics.samples["branch_lag_slots"][key] == 12
+        assert metrics.samples["branch_lag_messages"][key] == 2
+        assert ring.stats()["branches"][0]["waiting"] == 2
+        inp.pop()
+        metrics.look()
+        assert metrics.samples["branch_lag_messages"][key] == 1
+
+
+def test_what_is_delivered_again_is_counted(
+    name: str, ring: shmring.Ring, child: Callable[..., Any]
+) -> None:
+    code = """
+        import sys, shmring
+        with shmring.attach(sys.argv[1]) as ring, ring.consumer("b") as inp:
+            batch = inp.lease_many(3, timeout=60)
+            print("holds", flush=True)
+            sys.stdin.readline()
+    """
+    with ring.producer() as out, HostMetrics(interval=None) as metrics:
+        ring.subscribe("b")
+        out.push_many([b"x"] * 4)
+        reader = child(code, name)
+        reader.line()
+        metrics.look()
+        key = (name, "consumer")
+        assert metrics.samples["ring_redelivered_messages"][key] == 0
+        reader.kill()
+        with ring.consumer("b") as inp:
+            assert [inp.pop(timeout=60) for _ in range(4)] == [b"x"] * 4
+            metrics.look()
+        assert metrics.samples["ring_redelivered_messages"][key] == 3
+        assert metrics.samples["ring_messages"][key] == 7
 
 
 def test_series_end_with_their_ring(exporter: str, name: str, until: Callable[..., None]) -> None:
@@ -147,6 +193,7 @@ def test_journal_is_behind_while_it_is_stopped(
         out.push(b"x", durable=True)
         until(lambda: value(scrape(exporter), "journal_disk_free_bytes", ring=name) > 0)
         assert value(scrape(exporter), "journal_lag_seconds", ring=name) == 0
+        assert value(scrape(exporter), "journal_sync_seconds_total", ring=name) > 0
     ring.subscribe("journal")
     with ring.producer() as out:
         out.push(b"y")
@@ -242,6 +289,7 @@ def test_dashboard_and_rules_name_what_is_exported() -> None:
         *("shmring_ring_size_bytes", "shmring_ring_claimed_slots_total"),
         *("shmring_ring_participants_limit", "shmring_ring_contended_total"),
         *("shmring_sidecar_queue_slots", "shmring_sidecar_reply_bytes"),
+        "shmring_branch_lag_slots",
     }
 
 

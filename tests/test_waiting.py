@@ -6,6 +6,7 @@ import os
 import time
 
 import pytest
+from layout_reader import LayoutReader
 
 import shmring
 from shmring.choices import WAITS
@@ -202,3 +203,53 @@ def test_a_forked_child_is_refused(rings):
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert shmring.wait(inputs, 0) == []
+
+
+WOKEN = """
+    import os, signal, sys, threading, shmring
+
+    def raises(number, frame):
+        raise RuntimeError
+
+    def wake():
+        sys.stdin.readline()
+        sys.setswitchinterval(1000)  # the main thread goes on when this one has ended
+        out.push(b"x")
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    signal.signal(signal.SIGUSR1, raises)
+    with (
+        shmring.attach(sys.argv[1]) as ring,
+        ring.producer() as out,
+        ring.consumer("b", wait="futex") as inp,
+    ):
+        threading.Thread(target=wake).start()
+        print("there", flush=True)
+        try:
+            inp.pop() if sys.argv[2] == "pop" else shmring.wait([inp], wait="futex")
+        except RuntimeError:
+            print("raised", flush=True)
+            sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("call", ["pop", "wait"])
+def test_wake_up_is_passed_on_if_a_signals_handler_raises_first(ring, child, until, call):
+    """Others of the branch that sleep would else find the message when they next look."""
+    with ring.consumer("b") as other:
+        first = child(WOKEN, ring.name, call)
+        first.line()
+        (branch,) = ring.branches()
+        seats = [p["seat"] for p in ring.participants() if p["pid"] == first.pid and p["branch"]]
+
+        def wake_ups():
+            return LayoutReader(ring.path).branch(branch["id"], "futex.v")
+
+        until(lambda: LayoutReader(ring.path).seat(*seats, "waits") == 1)
+        before = wake_ups()
+        first.say()
+        assert first.line() == "raised"
+        assert wake_ups() == before + 2
+        assert other.pop(timeout=60) == b"x"
+        first.say()
+        first.end()

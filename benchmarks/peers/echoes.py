@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from typing import Any, NamedTuple
 
 import shmring
@@ -26,7 +26,7 @@ class Link(NamedTuple):
 
     there: str
     back: str
-    means: str  # "shmring" or "zeromq"
+    means: str  # "shmring", "zeromq" or "aiozmq"
     loop: str  # "" (calls that wait), "asyncio" or "uvloop"
     under_way: int
 
@@ -39,7 +39,7 @@ Receive = Callable[[], Any]
 def link(means: str, loop: str, under_way: int) -> Iterator[Link]:
     """A pair of rings, or of addresses."""
     with contextlib.ExitStack() as stack:
-        if means == "zeromq":
+        if means != "shmring":
             import tempfile
 
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shmring-bench-"))
@@ -76,6 +76,36 @@ def _open(link: Link, out: str, inp: str, binds: bool) -> Iterator[tuple[Send, R
         yield sender.send, receiver.recv
 
 
+@contextlib.asynccontextmanager
+async def _open_in_loop(
+    link: Link, out: str, inp: str, binds: bool
+) -> AsyncGenerator[tuple[Send, Receive], None]:
+    """The calls of one side that runs in a loop."""
+    if link.means != "aiozmq":
+        with _open(link, out, inp, binds) as calls:
+            yield calls
+        return
+    import aiozmq
+    import zmq
+
+    way = "bind" if binds else "connect"
+    sender = await aiozmq.create_zmq_stream(zmq.PUSH, **{way: out})
+    receiver = await aiozmq.create_zmq_stream(zmq.PULL, **{way: inp})
+
+    async def send(data: bytes) -> None:
+        sender.write([data])
+        await sender.drain()
+
+    async def receive() -> bytes:
+        return (await receiver.read())[0]
+
+    try:
+        yield send, receive
+    finally:
+        for stream in (sender, receiver):
+            stream.close()
+
+
 def _run(loop: str, main: Callable[[], Awaitable[float]]) -> float:
     async def begin() -> float:
         return await main()
@@ -89,13 +119,13 @@ def _run(loop: str, main: Callable[[], Awaitable[float]]) -> float:
 
 def drive(gate: Gate, link: Link, seconds: float) -> float:
     """Send, and wait for what comes back; echoes a second."""
+    if link.loop:
+        return _run(link.loop, lambda: _drive_loop(gate, link, seconds))
     with _open(link, link.there, link.back, binds=True) as (send, receive):
-        if not link.loop:
-            send(MESSAGE)
-            receive()
-            gate.wait()
-            return _drive(send, receive, link.under_way, seconds)
-        return _run(link.loop, lambda: _drive_loop(gate, send, receive, link.under_way, seconds))
+        send(MESSAGE)
+        receive()
+        gate.wait()
+        return _drive(send, receive, link.under_way, seconds)
 
 
 def _drive(send: Send, receive: Receive, under_way: int, seconds: float) -> float:
@@ -114,32 +144,31 @@ def _drive(send: Send, receive: Receive, under_way: int, seconds: float) -> floa
     return count / took
 
 
-async def _drive_loop(
-    gate: Gate, send: Send, receive: Receive, under_way: int, seconds: float
-) -> float:
-    await send(MESSAGE)
-    await receive()
-    gate.wait()
-    count = 0
-    started = time.monotonic()
-    for _ in range(under_way):
+async def _drive_loop(gate: Gate, link: Link, seconds: float) -> float:
+    async with _open_in_loop(link, link.there, link.back, binds=True) as (send, receive):
         await send(MESSAGE)
-    while (took := time.monotonic() - started) < seconds:
-        for _ in range(_LOOKS_AT_CLOCK):
-            await receive()
+        await receive()
+        gate.wait()
+        count = 0
+        started = time.monotonic()
+        for _ in range(link.under_way):
             await send(MESSAGE)
-        count += _LOOKS_AT_CLOCK
-    for _ in range(under_way):
-        assert await receive() == MESSAGE
-    await send(b"")
-    return count / took
+        while (took := time.monotonic() - started) < seconds:
+            for _ in range(_LOOKS_AT_CLOCK):
+                await receive()
+                await send(MESSAGE)
+            count += _LOOKS_AT_CLOCK
+        for _ in range(link.under_way):
+            assert await receive() == MESSAGE
+        await send(b"")
+        return count / took
 
 
 def echo(gate: Gate, link: Link) -> float:
     """Send every message back, up to the empty one."""
+    if link.loop:
+        return _run(link.loop, lambda: _echo_loop(gate, link))
     with _open(link, link.back, link.there, binds=False) as (send, receive):
-        if link.loop:
-            return _run(link.loop, lambda: _echo_loop(gate, send, receive))
         send(receive())
         gate.wait()
         while data := receive():
@@ -147,9 +176,10 @@ def echo(gate: Gate, link: Link) -> float:
         return 0.0
 
 
-async def _echo_loop(gate: Gate, send: Send, receive: Receive) -> float:
-    await send(await receive())
-    gate.wait()
-    while data := await receive():
-        await send(data)
-    return 0.0
+async def _echo_loop(gate: Gate, link: Link) -> float:
+    async with _open_in_loop(link, link.back, link.there, binds=False) as (send, receive):
+        await send(await receive())
+        gate.wait()
+        while data := await receive():
+            await send(data)
+        return 0.0

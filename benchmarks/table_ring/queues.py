@@ -5,6 +5,7 @@ return how many they moved. pgmq's are its send_batch() and pop() as published, 
 inventors' is what the ring's first form was: two sequences and one guarded UPDATE a message, tried
 again until the slot is free or the message there. It has one message a step, one subscriber, and
 nothing for whoever dies with a number; so it says what the database can do, not what a queue can.
+It stands within a function, as the ring does, and within the loop itself, which saves the calls.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from shmring.table_ring.postgresql import LONGEST_WAIT
 
 __all__ = [
     "INVENTORS",
+    "INVENTORS_INLINE",
     "NAIVE",
     "PGMQ",
     "QUEUES",
@@ -35,9 +37,10 @@ __all__ = [
 ]
 
 NAIVE, SKIP, PGMQ = "naive table", "naive, SKIP LOCKED", "pgmq's algorithm"
-INVENTORS = "inventors' algorithm"
+INVENTORS = "inventors' algorithm, in a function"
+INVENTORS_INLINE = "inventors' algorithm, inline"
 RING, SCATTERED = "TableRing", "TableRing, scattered"
-QUEUES = (NAIVE, SKIP, PGMQ, INVENTORS, RING, SCATTERED)
+QUEUES = (NAIVE, SKIP, PGMQ, INVENTORS, INVENTORS_INLINE, RING, SCATTERED)
 # Of the rings. A phase that pushes more ends when they are full.
 SLOTS = 100_000
 
@@ -66,22 +69,32 @@ _PUSH_ONE = {
 }
 _PUSH_ONE[SKIP] = _PUSH_ONE[NAIVE]
 
+_INVENTORS = {
+    "push": (
+        "UPDATE inventors SET message_id = number, time = 1, message = one, reference_count = 1"
+        f" WHERE slot = number % {SLOTS} AND reference_count = 0"
+    ),
+    "pop": (
+        f"UPDATE inventors SET reference_count = reference_count - 1 WHERE slot = number % {SLOTS}"
+        " AND message_id = number AND reference_count > 0 RETURNING message INTO data"
+    ),
+}
 # A number is kept for the next step until its slot was met.
-_INVENTORS = tuple(
-    f"IF number IS NULL THEN number := nextval('inventors_{sequence}') - 1; END IF;"
-    f" UPDATE inventors SET {change}; GET DIAGNOSTICS found_count = ROW_COUNT;"
+_INLINE = tuple(
+    f"IF number IS NULL THEN number := nextval('inventors_{which}') - 1; END IF;"
+    f" {update}; GET DIAGNOSTICS found_count = ROW_COUNT;"
     " IF found_count > 0 THEN number := NULL; END IF;"
-    for sequence, change in (
-        (
-            "push",
-            "message_id = number, time = 1, message = one, reference_count = 1"
-            f" WHERE slot = number % {SLOTS} AND reference_count = 0",
-        ),
-        (
-            "pop",
-            f"reference_count = reference_count - 1 WHERE slot = number % {SLOTS}"
-            " AND message_id = number AND reference_count > 0 RETURNING message INTO data",
-        ),
+    for which, update in _INVENTORS.items()
+)
+_FUNCTIONS = tuple(
+    f"CREATE OR REPLACE FUNCTION inventors_{which}_one({taken}kept bigint) RETURNS {kind}"
+    " LANGUAGE plpgsql AS $$ DECLARE"
+    f" number bigint := coalesce(kept, nextval('inventors_{which}') - 1); data bytea;"
+    f" BEGIN {_INVENTORS[which]};"
+    f" IF FOUND THEN RETURN {result}; END IF; RETURN NULL; END $$"
+    for which, taken, kind, result in (
+        ("push", "one bytea, ", "bigint", "number"),
+        ("pop", "", "bytea", "data"),
     )
 )
 
@@ -97,6 +110,7 @@ _TABLES = (
     f" FROM generate_series(0, {SLOTS - 1}) n",
     "CREATE SEQUENCE inventors_push",
     "CREATE SEQUENCE inventors_pop",
+    *_FUNCTIONS,
     "ANALYZE inventors",
 )
 
@@ -112,6 +126,7 @@ _LOOP = """
         dry timestamptz;
         missed integer := 0;
         one bytea := decode(repeat('61', {size}), 'hex');
+        pushed bigint;
         rows_ bytea[] := array_fill(one, ARRAY[{count}]);
         number bigint;
         data bytea;
@@ -133,6 +148,7 @@ _LOOP = """
             ELSIF missed > 0 THEN
                 dry := NULL;
                 missed := 0;
+                number := NULL;
             END IF;
             step := step + 1;
             EXIT WHEN step % 10 = 0 AND clock_timestamp() > until;
@@ -241,7 +257,7 @@ def fresh(queue: str, url: str) -> None:
         else:
             for statement in _TABLES:
                 connection.execute(statement.encode())
-        for count in (1,) if queue == INVENTORS else (1, 100):
+        for count in (1,) if queue in (INVENTORS, INVENTORS_INLINE) else (1, 100):
             for which, step, miss in zip(("push", "pop"), *_steps(queue, count), strict=True):
                 name = f"loop_{which}_{count}"
                 body = _LOOP.format(name=name, size=len(MESSAGE), count=count, step=step, miss=miss)
@@ -257,9 +273,15 @@ def _pop(queue: str, count: int) -> str:
 
 def _steps(queue: str, count: int) -> tuple[tuple[str, ...], tuple[str, str]]:
     """What one step of the loops does, and what it does when nothing was moved."""
-    if queue == INVENTORS:
-        return _INVENTORS, ("NULL;", "NULL;")
     counted = "GET DIAGNOSTICS found_count = ROW_COUNT;"
+    found = "found_count := ({} IS NOT NULL)::int;".format
+    if queue == INVENTORS_INLINE:
+        return _INLINE, ("NULL;", "NULL;")
+    if queue == INVENTORS:
+        kept = "number := currval('inventors_{}') - 1;".format
+        push = "pushed := inventors_push_one(one, number);"
+        pop = "data := inventors_pop_one(number);"
+        return (push + found("pushed"), pop + found("data")), (kept("push"), kept("pop"))
     if queue not in (RING, SCATTERED):
         push = (_PUSH_ONE if count == 1 else _PUSH)[queue].format(time="1", row="one", rows="rows_")
         push = push.removesuffix(" RETURNING msg_id")
@@ -272,13 +294,12 @@ def _steps(queue: str, count: int) -> tuple[tuple[str, ...], tuple[str, str]]:
         f"PERFORM shmring_look_pop('main', {me}, false);",
     )
     if count == 1:
-        push = f"number := shmring_push_one(one, 1, {LONGEST_WAIT});"
+        push = f"pushed := shmring_push_one(one, 1, {LONGEST_WAIT});"
         pop = f"data := shmring_pop_one({me}, {LONGEST_WAIT});"
-        found = "found_count := ({} IS NOT NULL)::int;".format
-        return (push + found("number"), pop + found("data")), misses
+        return (push + found("pushed"), pop + found("data")), misses
     push = (
-        "number := shmring_push_many(rows_, 1);"
-        f" found_count := CASE WHEN number IS NULL THEN 0 ELSE {count} END;"
+        "pushed := shmring_push_many(rows_, 1);"
+        f" found_count := CASE WHEN pushed IS NULL THEN 0 ELSE {count} END;"
     )
     return (
         push,

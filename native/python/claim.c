@@ -113,17 +113,13 @@ static void claim_dealloc(PyObject *op)
 	Py_DECREF(type);
 }
 
-/* Ends a claim after the core has answered its commit with `status`. */
-static PyObject *claim_committed(struct claim *self, int status)
+static PyObject *claim_commit_bytes(struct claim *self, uint64_t nbytes, uint8_t kind)
 {
+	int status = shmring_publish(self->producer->core, (uint32_t)nbytes, kind, self->shift);
+
 	if (!status)
 		self->open = self->producer->claimed = false;
 	return result_of(ring_of(&self->producer->handle), status);
-}
-
-static PyObject *claim_commit_bytes(struct claim *self, uint64_t nbytes, uint8_t kind)
-{
-	return claim_committed(self, shmring_publish(self->producer->core, (uint32_t)nbytes, kind, self->shift));
 }
 
 static PyObject *claim_commit(PyObject *op, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -140,43 +136,6 @@ static PyObject *claim_commit(PyObject *op, PyObject *const *args, Py_ssize_t na
 	    (sorted[1] && !parse_kind(sorted[1], &kind)) || !claim_usable(self))
 		return NULL;
 	return claim_commit_bytes(self, nbytes, kind);
-}
-
-/* Turns lengths into parts, each of which begins at a slot; NULL with an exception set. */
-static struct shmring_part *parts_from(PyObject *lengths, uint32_t count)
-{
-	struct shmring_part *parts = PyMem_Calloc(count + 1, sizeof *parts);
-
-	if (!parts)
-		PyErr_NoMemory();
-	for (uint32_t i = 0; parts && i < count; i++) {
-		uint64_t length;
-
-		if (parse_count(PyTuple_GetItem(lengths, i), "length", UINT32_MAX, &length)) {
-			parts[i].length = (uint32_t)length;
-			parts[i].slots = (uint32_t)shmring_slots_for(length, false);
-		} else {
-			PyMem_Free(parts);
-			parts = NULL;
-		}
-	}
-	return parts;
-}
-
-static PyObject *claim_commit_many(PyObject *op, PyObject *object)
-{
-	struct claim *self = (struct claim *)op;
-	PyObject *lengths = PySequence_Tuple(object);
-	Py_ssize_t count = lengths ? PyTuple_Size(lengths) : 0;
-	struct shmring_part *parts = lengths ? parts_from(lengths, (uint32_t)count) : NULL;
-	PyObject *result = NULL;
-
-	Py_XDECREF(lengths);
-	if (parts && claim_usable(self))
-		result =
-		    claim_committed(self, shmring_publish_parts(self->producer->core, parts, (uint32_t)count));
-	PyMem_Free(parts);
-	return result;
 }
 
 static PyObject *claim_abort_method(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -231,7 +190,6 @@ static PyObject *get_message_id(PyObject *op, void *Py_UNUSED(closure))
 }
 
 GUARDED_NAMED(claim_commit, producer_of(op));
-GUARDED_ARGUMENT(claim_commit_many, producer_of(op));
 GUARDED_ARGUMENT(claim_abort_method, producer_of(op));
 GUARDED_FAST(claim_exit, producer_of(op));
 
@@ -240,11 +198,6 @@ static PyMethodDef methods[] = {
      "commit($self, nbytes=None, /, *, kind=0)\n--\n\n"
      "Publish the message, or its first `nbytes` bytes; `kind` as for push(). Do not write into views of\n"
      "it afterwards."},
-    {"commit_many", GUARDED(claim_commit_many), METH_O,
-     "commit_many($self, lengths, /)\n--\n\n"
-     "Publish the claim as several messages in one step: readers see all of them or none.\n\n"
-     "Each message begins at a slot: the next one lies ceil(length / 300) * 300 bytes further (300 after an\n"
-     "empty one). Their slots together must be the whole claim. The claim must be made without `align`."},
     {"abort", GUARDED(claim_abort_method), METH_NOARGS,
      "abort($self, /)\n--\n\nGive the claim up: readers step over it."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},

@@ -65,27 +65,11 @@ static PyObject *consumer_abandon(PyObject *op, PyObject *Py_UNUSED(ignored))
 	Py_RETURN_NONE;
 }
 
-static PyObject *consumer_hear_ends(PyObject *op, PyObject *since)
-{
-	struct consumer *self = (struct consumer *)op;
-	unsigned long long ends = PyLong_AsUnsignedLongLong(since);
-
-	if (PyErr_Occurred() || !consumer_usable(self))
-		return NULL;
-	shmring_consumer_hear_ends(self->core, ends);
-	Py_RETURN_NONE;
-}
-
 /* --- the type ------------------------------------------------------------------------ */
 
 static PyObject *get_branch(PyObject *op, void *Py_UNUSED(closure))
 {
 	return Py_NewRef(((struct consumer *)op)->branch);
-}
-
-static PyObject *get_branch_id(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLong(((struct consumer *)op)->branch_id);
 }
 
 static bool position(struct consumer *self, uint64_t *sequence)
@@ -181,7 +165,6 @@ GUARDED_ARGUMENT(consumer_done, op);
 GUARDED_ARGUMENT(consumer_available, op);
 GUARDED_ARGUMENT(consumer_slot, op);
 GUARDED_ARGUMENT(consumer_abandon, op);
-GUARDED_ARGUMENT(consumer_hear_ends, op);
 
 static PyMethodDef methods[] = {
     {"pop", FASTCALL(GUARDED(consumer_pop)), METH_FASTCALL | METH_KEYWORDS, pop_doc},
@@ -200,11 +183,6 @@ static PyMethodDef methods[] = {
     {"abandon", GUARDED(consumer_abandon), METH_NOARGS,
      "abandon($self, /)\n--\n\nLeave as if this process had died: the branch delivers its leased messages\n"
      "again, to the other consumers or to the next one."},
-    {"hear_ends", GUARDED(consumer_hear_ends), METH_O,
-     "hear_ends($self, since, /)\n--\n\nReport the ends of the stream since the branch had passed `since` of "
-     "them,\n"
-     "as if this consumer had joined then (see \"ends\" in Ring.branches()). Call it before the first\n"
-     "message is taken."},
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(handle_exit), METH_FASTCALL, NULL},
     {0},
@@ -234,7 +212,6 @@ GUARDED_GETTER(get_end_markers, op);
 
 static PyGetSetDef getset[] = {
     {"branch", get_branch, NULL, "name of the branch", NULL},
-    {"branch_id", get_branch_id, NULL, "number of the branch", NULL},
     {"position", GUARDED(get_position), NULL, "next sequence that the branch will take", NULL},
     {"hold", GUARDED(get_hold), NULL, "lowest sequence that this consumer holds, or None", NULL},
     {"lag", GUARDED(get_lag), NULL, "slots between the branch's position and the producers' claim", NULL},

@@ -93,6 +93,9 @@ PyObject *consumer_iter(PyObject *self);
 PyObject *consumer_iternext(PyObject *self);
 extern PyType_Spec consumer_iterator_spec;
 
+/* durable.c */
+PyObject *count_synced(PyObject *module, PyObject *args);
+
 /* sequence.c */
 PyObject *consumer_next(PyObject *self, PyObject *ignored);
 PyObject *consumer_done(PyObject *self, PyObject *sequence);

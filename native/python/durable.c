@@ -2,6 +2,7 @@
  * released is on disk (src/shmring/durable/journal/journaller.py). */
 #include <string.h>
 
+#include "consumers.h"
 #include "producers.h"
 
 static bool raise_not_durable(struct producer *self, uint64_t message_id, const char *why)
@@ -112,5 +113,18 @@ PyObject *producer_wait_durable(PyObject *op, PyObject *const *args, Py_ssize_t 
 	waiting.deadline = deadline_after(waiting.timeout);
 	if (!journal_await(self, branch, message_id, &waiting))
 		return NULL;
+	Py_RETURN_NONE;
+}
+
+/* count_synced(consumer, ns) */
+PyObject *count_synced(PyObject *module, PyObject *args)
+{
+	struct state *state = PyModule_GetState(module);
+	struct consumer *consumer;
+	unsigned long long ns;
+
+	if (!PyArg_ParseTuple(args, "O!K", state->consumer, &consumer, &ns))
+		return NULL;
+	WITH_GUARD(consumer, if (!consumer->handle.closed) shmring_count_synced(consumer->core, ns));
 	Py_RETURN_NONE;
 }

@@ -17,20 +17,20 @@ static PyObject *import_array(PyObject *import, struct ArrowArray *array, PyObje
 	return batch;
 }
 
-/* True if the message begins with `head`; the rest is mapped. */
-static bool step_over(struct mapping *m, const Py_buffer *head)
+/* True if `head` lies behind the first `skip` bytes of the message; what follows is mapped. */
+static bool step_over(struct mapping *m, uint64_t skip, const Py_buffer *head)
 {
-	uint64_t bytes = (uint64_t)head->len;
+	uint64_t bytes = skip + (uint64_t)head->len;
 
-	if (m->bytes < bytes || memcmp(m->message, head->buf, bytes) != 0)
+	if (m->bytes < bytes || memcmp(m->message + skip, head->buf, (size_t)head->len) != 0)
 		return false;
 	m->message += bytes;
 	m->bytes -= bytes;
 	return true;
 }
 
-/* map_batch(lease, layout, head, copy, every_offset, import, schema): returns import(address, schema), or None
- * if the message is not `head` and one batch of that layout. */
+/* map_batch(lease, layout, skip, head, copy, every_offset, import, schema): returns import(address, schema), or
+ * None if what follows `skip` bytes of the message is not `head` and one batch of that layout. */
 PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	const struct state *state = PyModule_GetState(module);
@@ -38,15 +38,16 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 	struct mapping m = {0};
 	struct ArrowArray array;
 	enum ipc_read read = IPC_FOREIGN;
+	uint64_t skip;
 	Py_buffer head;
 
-	if (nargs != 7 || !Py_IS_TYPE(args[0], state->lease) || !Py_IS_TYPE(args[1], state->arrow_layout)) {
-		PyErr_SetString(PyExc_TypeError, "map_batch() wants a Lease, an ArrowLayout and five more");
+	if (nargs != 8 || !Py_IS_TYPE(args[0], state->lease) || !Py_IS_TYPE(args[1], state->arrow_layout)) {
+		PyErr_SetString(PyExc_TypeError, "map_batch() wants a Lease, an ArrowLayout and six more");
 		return NULL;
 	}
 	lease = (struct lease *)args[0];
-	if (!parse_flag(args[3], &m.copy) || !parse_flag(args[4], &m.every_offset) ||
-	    PyObject_GetBuffer(args[2], &head, PyBUF_SIMPLE))
+	if (!parse_count(args[2], "skip", UINT32_MAX, &skip) || !parse_flag(args[4], &m.copy) ||
+	    !parse_flag(args[5], &m.every_offset) || PyObject_GetBuffer(args[3], &head, PyBUF_SIMPLE))
 		return NULL;
 	if (!lease_hold(lease)) {
 		PyBuffer_Release(&head);
@@ -56,11 +57,11 @@ PyObject *map_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 	m.layout = &((const struct arrow_layout *)args[1])->layout;
 	m.message = lease->message.data;
 	m.bytes = lease->message.length;
-	if (step_over(&m, &head))
+	if (step_over(&m, skip, &head))
 		read = mapped_batch(&m, &array);
 	handle_let_go(&lease->handle);
 	PyBuffer_Release(&head);
 	if (read == IPC_READ)
-		return import_array(args[5], &array, args[6]);
+		return import_array(args[6], &array, args[7]);
 	return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
 }

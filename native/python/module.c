@@ -195,12 +195,14 @@ static PyMethodDef functions[] = {
      "batch as one message. Returns its number, or None if `data` is not one batch of the layout, or takes more "
      "than `limit` bytes. `known`: the batch is pyarrow's and has the layout's schema"},
     {"map_batch", FASTCALL(map_batch), METH_FASTCALL,
-     "map_batch(lease, layout, head, copy, every_offset, import_batch, schema): return import_batch(address, "
+     "map_batch(lease, layout, skip, head, copy, every_offset, import_batch, schema): return import_batch(address, "
      "schema) for the ArrowArray over a message, or None if the message is not `head` and one batch of the "
      "layout, or is damaged"},
     {"wait_any", FASTCALL(wait_for_any), METH_FASTCALL,
      "wait_any([(consumer or producer, slots)], timeout, strategy, bell, rung) -> [consumer or producer]: those "
      "with which it is worth trying, or that are closed; none: no time is left, or the bell was rung"},
+    {"count_synced", count_synced, METH_VARARGS,
+     "count_synced(consumer, ns): the time in which a journal has synced, for those who look on"},
     {"take_now", FASTCALL(consumer_take_now), METH_FASTCALL,
      "take_now(consumer, ends): a message; None: there is none; Ellipsis: let others have their turn first"},
     {"ends_of", consumer_ends_of, METH_O, "ends_of(consumer): of how many ends of the stream it has been told"},
@@ -225,7 +227,7 @@ static PyMethodDef functions[] = {
     {"unpack_one", FASTCALL(unpack_item), METH_FASTCALL,
      "unpack_one(block, start, places, index) -> one item, or None"},
     {"stack_nodes", stack_nodes, METH_VARARGS,
-     "stack_nodes(places, begin, end, position, below, salt, backwards) -> the nodes of a stack, to be written"},
+     "stack_nodes(places, position, below, salt, backwards) -> the nodes of a stack, to be written"},
     {"stack_walk", stack_walk, METH_VARARGS,
      "stack_walk(block, start, link, salt, adjacent) -> (places, link): go down a stack, as far as the block "
      "reaches"},

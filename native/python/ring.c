@@ -64,32 +64,39 @@ static PyObject *ring_producer(PyObject *self, PyObject *args)
 	return let_go_with(ring, producer_open(ring, name, when_full, wait));
 }
 
-static PyObject *ring_join(PyObject *self, PyObject *args, PyObject *keywords)
+/* Converts (start, sequence, exclusive, ephemeral, drop_oldest, upstream) for PyArg_ParseTuple(). */
+static int branch_options(PyObject *given, void *result)
 {
-	static char *names[] = {"branch",    "name",        "start",    "sequence", "exclusive",
-				"ephemeral", "drop_oldest", "upstream", "wait",     NULL};
-	struct ring *ring = (struct ring *)self;
-	struct shmring_branch_options options = {0};
-	const char *branch;
-	const char *name;
 	unsigned long long sequence;
 	unsigned long long upstream;
 	int start;
 	int exclusive;
 	int ephemeral;
 	int drop_oldest;
+
+	if (!PyArg_ParseTuple(given, "iKpppK", &start, &sequence, &exclusive, &ephemeral, &drop_oldest, &upstream))
+		return 0;
+	*(struct shmring_branch_options *)result = (struct shmring_branch_options){
+	    .start = (uint8_t)start,
+	    .sequence = sequence,
+	    .exclusive = exclusive,
+	    .ephemeral = ephemeral,
+	    .drop_oldest = drop_oldest,
+	    .upstream = upstream,
+	};
+	return 1;
+}
+
+static PyObject *ring_join(PyObject *self, PyObject *args)
+{
+	struct ring *ring = (struct ring *)self;
+	struct shmring_branch_options options;
+	const char *branch;
+	const char *name;
 	int wait;
 
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "sziKpppKi", names, &branch, &name, &start, &sequence,
-					 &exclusive, &ephemeral, &drop_oldest, &upstream, &wait) ||
-	    !ring_hold(ring))
+	if (!PyArg_ParseTuple(args, "szO&i", &branch, &name, branch_options, &options, &wait) || !ring_hold(ring))
 		return NULL;
-	options.start = (uint8_t)start;
-	options.sequence = sequence;
-	options.exclusive = exclusive;
-	options.ephemeral = ephemeral;
-	options.drop_oldest = drop_oldest;
-	options.upstream = upstream;
 	return let_go_with(ring, consumer_open(ring, branch, &options, name, wait));
 }
 
@@ -98,31 +105,17 @@ static PyObject *number_or_error(struct ring *ring, int status, unsigned long nu
 	return status ? raise_status(ring, status) : PyLong_FromUnsignedLong(number);
 }
 
-static PyObject *ring_subscribe(PyObject *self, PyObject *args, PyObject *keywords)
+static PyObject *ring_subscribe(PyObject *self, PyObject *args)
 {
-	static char *names[] = {"branch", "start", "sequence", "exclusive", "drop_oldest", "upstream", NULL};
 	struct ring *ring = (struct ring *)self;
-	struct shmring_branch_options options = {0};
+	struct shmring_branch_options options;
 	const char *branch;
-	unsigned long long sequence;
-	unsigned long long upstream;
-	int start;
-	int exclusive;
-	int drop_oldest;
-	uint32_t id;
 	int status;
 
-	if (!PyArg_ParseTupleAndKeywords(args, keywords, "siKppK", names, &branch, &start, &sequence, &exclusive,
-					 &drop_oldest, &upstream) ||
-	    !ring_hold(ring))
+	if (!PyArg_ParseTuple(args, "sO&", &branch, branch_options, &options) || !ring_hold(ring))
 		return NULL;
-	options.start = (uint8_t)start;
-	options.sequence = sequence;
-	options.exclusive = exclusive;
-	options.drop_oldest = drop_oldest;
-	options.upstream = upstream;
-	Py_BEGIN_ALLOW_THREADS status = shmring_subscribe(ring->core, branch, &options, &id);
-	Py_END_ALLOW_THREADS return let_go_with(ring, number_or_error(ring, status, id));
+	Py_BEGIN_ALLOW_THREADS status = shmring_subscribe(ring->core, branch, &options, NULL);
+	Py_END_ALLOW_THREADS return let_go_with(ring, result_of(ring, status));
 }
 
 static PyObject *ring_unsubscribe(PyObject *self, PyObject *args)
@@ -172,6 +165,19 @@ static PyObject *ring_find_branch(PyObject *self, PyObject *args)
 		return NULL;
 	status = shmring_find_branch(ring->core, branch, &id);
 	return let_go_with(ring, number_or_error(ring, status, id));
+}
+
+static PyObject *ring_waiting(PyObject *self, PyObject *args)
+{
+	struct ring *ring = (struct ring *)self;
+	uint64_t messages = 0;
+	unsigned id;
+	int status;
+
+	if (!PyArg_ParseTuple(args, "I", &id) || !ring_hold(ring))
+		return NULL;
+	status = shmring_count_waiting(ring->core, id, &messages);
+	return let_go_with(ring, number_or_error(ring, status, messages));
 }
 
 static PyObject *raise_recovering(struct ring *ring)
@@ -230,11 +236,6 @@ static PyObject *look_at_info(struct ring *ring)
 	    (const char *)info.schema, (Py_ssize_t)info.schema_bytes);
 }
 
-static PyObject *ring_info(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-	return look(self, look_at_info);
-}
-
 /* A name from the ring, which may hold anything. */
 static PyObject *text(const char *name, size_t room)
 {
@@ -280,23 +281,20 @@ static PyObject *look_at_branches(struct ring *ring)
 	return list;
 }
 
-static PyObject *ring_branches(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-	return look(self, look_at_branches);
-}
-
 static PyObject *seat_dict(const struct shmring_participant_info *info)
 {
 	return Py_BuildValue(
-	    "{s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "seat", info->seat,
-	    "state", info->state, "role", info->role, "branch", info->branch, "pid", info->pid, "alive",
-	    flag(info->alive), "stopped", flag(info->stopped), "joined_ns", (unsigned long long)info->joined_ns,
-	    "name", text(info->name, sizeof info->name), "claim", sequence_or_none(info->claim), "hold",
-	    sequence_or_none(info->hold), "messages", (unsigned long long)info->messages, "bytes",
-	    (unsigned long long)info->bytes, "full_waits", (unsigned long long)info->full_waits, "empty_waits",
-	    (unsigned long long)info->empty_waits, "contended", (unsigned long long)info->contended, "recovered",
-	    (unsigned long long)info->recovered, "overrun", (unsigned long long)info->overrun, "dropped",
-	    (unsigned long long)info->dropped);
+	    "{s:I,s:I,s:I,s:I,s:I,s:O,s:O,s:K,s:N,s:N,s:N,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K}", "seat",
+	    info->seat, "state", info->state, "role", info->role, "branch", info->branch, "pid", info->pid,
+	    "alive", flag(info->alive), "stopped", flag(info->stopped), "joined_ns",
+	    (unsigned long long)info->joined_ns, "name", text(info->name, sizeof info->name), "claim",
+	    sequence_or_none(info->claim), "hold", sequence_or_none(info->hold), "messages",
+	    (unsigned long long)info->messages, "bytes", (unsigned long long)info->bytes, "full_waits",
+	    (unsigned long long)info->full_waits, "empty_waits", (unsigned long long)info->empty_waits,
+	    "contended", (unsigned long long)info->contended, "recovered", (unsigned long long)info->recovered,
+	    "overrun", (unsigned long long)info->overrun, "dropped", (unsigned long long)info->dropped,
+	    "redelivered", (unsigned long long)info->redelivered, "synced_ns",
+	    (unsigned long long)info->synced_ns);
 }
 
 static PyObject *look_at_seats(struct ring *ring)
@@ -320,11 +318,6 @@ static PyObject *look_at_seats(struct ring *ring)
 	return list;
 }
 
-static PyObject *ring_seats(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-	return look(self, look_at_seats);
-}
-
 static PyObject *look_at_holder(struct ring *ring)
 {
 	char words[EXPLANATION_BYTES];
@@ -341,11 +334,6 @@ static PyObject *look_at_holder(struct ring *ring)
 			     "slots", (unsigned long long)h.slots, "kind", (unsigned long long)h.kind, "age_s",
 			     h.age_ns < 0 ? Py_NewRef(Py_None) : PyFloat_FromDouble((double)h.age_ns / 1e9),
 			     "words", PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace"));
-}
-
-static PyObject *ring_holder(PyObject *self, PyObject *Py_UNUSED(ignored))
-{
-	return look(self, look_at_holder);
 }
 
 static PyObject *row_tuple(const struct shmring_row *row, const char *message, Py_ssize_t capacity)
@@ -399,37 +387,42 @@ static PyObject *look_at_claimed(struct ring *ring)
 	return PyLong_FromUnsignedLongLong(shmring_claimed(ring->core));
 }
 
-static PyObject *get_claimed(PyObject *self, void *Py_UNUSED(closure))
-{
-	return look(self, look_at_claimed);
-}
-
 static PyObject *look_at_floor(struct ring *ring)
 {
 	return PyLong_FromUnsignedLongLong(shmring_floor(ring->core));
 }
 
-static PyObject *get_floor(PyObject *self, void *Py_UNUSED(closure))
-{
-	return look(self, look_at_floor);
-}
+/* Methods and properties that look on. */
+#define LOOK(name, ignored_type)                                                                                  \
+	static PyObject *get_##name(PyObject *self, ignored_type *Py_UNUSED(ignored))                             \
+	{                                                                                                         \
+		return look(self, look_at_##name);                                                                \
+	}                                                                                                         \
+	_Static_assert(true, #name)
+
+LOOK(info, PyObject);
+LOOK(branches, PyObject);
+LOOK(seats, PyObject);
+LOOK(holder, PyObject);
+LOOK(claimed, void);
+LOOK(floor, void);
 
 static PyMethodDef methods[] = {
     {"producer", ring_producer, METH_VARARGS, "producer(name, when_full, wait) -> Producer"},
-    {"join", FASTCALL(ring_join), METH_VARARGS | METH_KEYWORDS,
-     "join(branch, name, start, sequence, exclusive, ephemeral, drop_oldest, upstream, wait) -> Consumer"},
-    {"subscribe", FASTCALL(ring_subscribe), METH_VARARGS | METH_KEYWORDS,
-     "subscribe(branch, start, sequence, exclusive, drop_oldest, upstream) -> the branch's number"},
+    {"join", ring_join, METH_VARARGS,
+     "join(branch, name, (start, sequence, exclusive, ephemeral, drop_oldest, upstream), wait) -> Consumer"},
+    {"subscribe", ring_subscribe, METH_VARARGS, "subscribe(branch, options as for join())"},
     {"unsubscribe", ring_unsubscribe, METH_VARARGS, "unsubscribe(branch)"},
     {"follow", ring_follow, METH_VARARGS, "follow(id, upstream)"},
     {"unfollow", ring_unfollow, METH_VARARGS, "unfollow(id, upstream)"},
     {"find_branch", ring_find_branch, METH_VARARGS, "find_branch(branch) -> the branch's number"},
-    {"holder", ring_holder, METH_NOARGS,
-     "holder() -> the participant or branch that holds the producers, or None"},
+    {"waiting", ring_waiting, METH_VARARGS,
+     "waiting(id) -> how many messages the branch has still to take; 65,536 steps, and the rest estimated"},
+    {"holder", get_holder, METH_NOARGS, "holder() -> the participant or branch that holds the producers, or None"},
     {"recover", ring_recover, METH_NOARGS, "recover() -> how many dead participants it cleared"},
-    {"info", ring_info, METH_NOARGS, "info() -> dict"},
-    {"branches", ring_branches, METH_NOARGS, "branches() -> list of dicts"},
-    {"participants", ring_seats, METH_NOARGS, "participants() -> list of dicts"},
+    {"info", get_info, METH_NOARGS, "info() -> dict"},
+    {"branches", get_branches, METH_NOARGS, "branches() -> list of dicts"},
+    {"participants", get_seats, METH_NOARGS, "participants() -> list of dicts"},
     {"rows", ring_rows, METH_VARARGS,
      "rows(first, end, capacity) -> list of (slot, message_id, time, length, reference_count, kind, message)"},
     {"close", handle_close_method, METH_NOARGS, "close()"},

@@ -53,6 +53,8 @@ static enum retry consumer_retry(struct consumer *self, int status, struct wait_
 		return RETRY_RAISED;
 	}
 	retry = handle_retry(&self->handle, status, waiting, wait_message, 0);
+	if (retry == RETRY_RAISED && !self->handle.closed) /* by a signal's handler, after a wake-up perhaps */
+		shmring_consumer_decline(self->core);
 	return retry != RETRY_RAISED && !consumer_usable(self) ? RETRY_RAISED : retry;
 }
 

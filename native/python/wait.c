@@ -179,7 +179,12 @@ static bool wait_in_slices(struct list *list, struct state *state, struct bell *
 			raise_error(state, status);
 			return false;
 		}
-		if (PyErr_CheckSignals() || !collect(list, status, ready))
+		if (PyErr_CheckSignals()) {
+			for (uint32_t i = 0; i < list->count; i++)
+				shmring_consumer_decline(list->waits[i].consumer);
+			return false;
+		}
+		if (!collect(list, status, ready))
 			return false;
 	} while (status == SHMRING_AGAIN && PyList_Size(ready) == 0 &&
 		 !(bell && __atomic_load_n(&bell->word, __ATOMIC_ACQUIRE) != rung));

@@ -20,12 +20,10 @@ static uint32_t check_of(const struct node *node, uint32_t salt)
 	return shmring_crc32c(salt, node, offsetof(struct node, check));
 }
 
-/* stack_nodes(places, begin, end, position, below, salt, backwards): the nodes of these items for `position`,
+/* stack_nodes(places, position, below, salt, backwards): the nodes of these items for `position`,
  * the lowest first: that of the first item, or of the last one. */
 PyObject *stack_nodes(PyObject *Py_UNUSED(module), PyObject *args)
 {
-	unsigned long long begin;
-	unsigned long long end;
 	unsigned long long position;
 	unsigned long long below;
 	unsigned salt;
@@ -33,17 +31,19 @@ PyObject *stack_nodes(PyObject *Py_UNUSED(module), PyObject *args)
 	PyObject *object;
 	PyObject *nodes;
 	Py_buffer places;
+	uint64_t count;
 
-	if (!PyArg_ParseTuple(args, "OKKKKIp", &object, &begin, &end, &position, &below, &salt, &backwards) ||
-	    !get_places(object, &places, begin, end))
+	if (!PyArg_ParseTuple(args, "OKKIp", &object, &position, &below, &salt, &backwards) ||
+	    !get_places(object, &places, 0, 0))
 		return NULL;
-	nodes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)((end - begin) * sizeof(struct node)));
+	count = (uint64_t)places.len / sizeof(struct place);
+	nodes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(struct node)));
 	if (nodes) {
 		struct node *to = (struct node *)PyBytes_AsString(nodes);
 
-		for (uint64_t i = 0; i < end - begin; i++) {
+		for (uint64_t i = 0; i < count; i++) {
 			const struct place *place =
-			    (const struct place *)places.buf + (backwards ? end - 1 - i : begin + i);
+			    (const struct place *)places.buf + (backwards ? count - 1 - i : i);
 
 			to[i] = (struct node){place->offset, below, place->length, place->crc, 0, 0};
 			to[i].check = check_of(&to[i], salt);

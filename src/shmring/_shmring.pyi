@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import EllipsisType, TracebackType
-from typing import NoReturn, Protocol, Self, TypedDict, TypeVar, final
+from typing import Any, NoReturn, Protocol, Self, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,67 +25,6 @@ KIND_ARROW_STREAM: int
 LATEST: int
 EARLIEST: int
 AT_SEQUENCE: int
-
-class RingDict(TypedDict):
-    slots: int
-    participants: int
-    layout_major: int
-    layout_minor: int
-    single_producer: bool
-    scattered: bool
-    checksum: bool
-    clock: int
-    file_bytes: int
-    first_sequence: int
-    created_ns: int
-    uuid: bytes
-    owner_uid: int
-    mode: int
-    schema: bytes | None
-
-class BranchDict(TypedDict):
-    id: int
-    name: str
-    exclusive: bool
-    ephemeral: bool
-    drop_oldest: bool
-    upstream: int
-    position: int
-    released: int
-    ends: int
-    consumers: int
-    orphans: int
-
-class HolderDict(TypedDict):
-    kind: int
-    branch: str | None
-    name: str | None
-    pid: int | None
-    alive: bool
-    sequence: int
-    slots: int
-    age_s: float | None
-    words: str
-
-class ParticipantDict(TypedDict):
-    seat: int
-    state: int
-    role: int
-    branch: int
-    pid: int
-    alive: bool
-    joined_ns: int
-    name: str
-    claim: int | None
-    hold: int | None
-    messages: int
-    bytes: int
-    full_waits: int
-    empty_waits: int
-    contended: int
-    recovered: int
-    overrun: int
-    dropped: int
 
 def path_of(name: str, /) -> str: ...
 def make(
@@ -137,6 +76,7 @@ def ends_of(consumer: Consumer, /) -> int: ...
 def push_now(
     producer: Producer, data: Buffer, kind: int, align: int | None, /
 ) -> int | EllipsisType | None: ...
+def count_synced(consumer: Consumer, ns: int, /) -> None: ...
 def decline(handle: Consumer | Producer, /) -> None: ...
 def give_up(handle: Consumer | Producer, timeout: float | None, /) -> NoReturn: ...
 def should_try(handle: Consumer | Producer, /) -> bool: ...
@@ -174,6 +114,7 @@ _Schema = TypeVar("_Schema")
 def map_batch(
     lease: Lease,
     layout: ArrowLayout,
+    skip: int,
     head: Buffer,
     copy: bool,
     every_offset: bool,
@@ -201,8 +142,6 @@ def unpack(
 def unpack_one(block: bytes, start: int, places: Buffer, index: int, /) -> bytes | None: ...
 def stack_nodes(
     places: Buffer,
-    begin: int,
-    end: int,
     position: int,
     below: int,
     salt: int,
@@ -222,36 +161,29 @@ class Ring:
     @property
     def closed(self) -> bool: ...
     def producer(self, name: str | None, when_full: int, wait: int, /) -> Producer: ...
+    # options: start, sequence, exclusive, ephemeral, drop_oldest, upstream
     def join(
         self,
         branch: str,
         name: str | None,
-        start: int,
-        sequence: int,
-        exclusive: bool,
-        ephemeral: bool,
-        drop_oldest: bool,
-        upstream: int,
+        options: tuple[int, int, bool, bool, bool, int],
         wait: int,
+        /,
     ) -> Consumer: ...
     def subscribe(
-        self,
-        branch: str,
-        start: int,
-        sequence: int,
-        exclusive: bool,
-        drop_oldest: bool,
-        upstream: int,
-    ) -> int: ...
+        self, branch: str, options: tuple[int, int, bool, bool, bool, int], /
+    ) -> None: ...
     def unsubscribe(self, branch: str, /) -> None: ...
     def follow(self, id: int, upstream: int, /) -> None: ...
     def unfollow(self, id: int, upstream: int, /) -> None: ...
     def find_branch(self, branch: str, /) -> int: ...
     def recover(self) -> int: ...
-    def info(self) -> RingDict: ...
-    def branches(self) -> list[BranchDict]: ...
-    def participants(self) -> list[ParticipantDict]: ...
-    def holder(self) -> HolderDict | None: ...
+    # records.py turns these into the records that users get, and has the types of those.
+    def info(self) -> dict[str, Any]: ...
+    def branches(self) -> list[dict[str, Any]]: ...
+    def waiting(self, id: int, /) -> int: ...
+    def participants(self) -> list[dict[str, Any]]: ...
+    def holder(self) -> dict[str, Any] | None: ...
     def rows(
         self, first: int, end: int, capacity: int, /
     ) -> list[tuple[int, int, int, int, int, int, bytes]]: ...
@@ -319,7 +251,6 @@ class Claim(_Closing):
     @property
     def message_id(self) -> int: ...
     def commit(self, nbytes: int | None = None, /, *, kind: int = 0) -> None: ...
-    def commit_many(self, lengths: Iterable[int], /) -> None: ...
     def abort(self) -> None: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
@@ -327,8 +258,6 @@ class Claim(_Closing):
 class Consumer(_Closing):
     @property
     def branch(self) -> str: ...
-    @property
-    def branch_id(self) -> int: ...
     @property
     def position(self) -> int: ...
     @property
@@ -347,7 +276,6 @@ class Consumer(_Closing):
     def slot(self, sequence: int, /) -> memoryview: ...
     def close(self) -> None: ...
     def abandon(self) -> None: ...
-    def hear_ends(self, since: int, /) -> None: ...
     def __iter__(self) -> Iterator[bytes]: ...
     def __next__(self) -> bytes: ...
     # in event_loop.py

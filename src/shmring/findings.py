@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from shmring._shmring import JOURNAL_BRANCH
@@ -115,10 +115,11 @@ def _who(participant: ParticipantRecord) -> str:
     return f"{participant['role']}{name} (pid {participant['pid']})"
 
 
-def _kill(participant: ParticipantRecord, seen: Seen) -> str:
-    """Empty where its number is that of another process here."""
-    pid = participant["pid"]
-    return f"kill -9 {pid}" if pid in seen.reachable else ""
+def _kill(participants: Iterable[ParticipantRecord], seen: Seen) -> str:
+    """Without those whose number is that of another process here."""
+    pids = dict.fromkeys(participant["pid"] for participant in participants)  # each once
+    reached = [str(pid) for pid in pids if seen.reaches(pid)]
+    return f"kill -9 {' '.join(reached)}" if reached else ""
 
 
 def _stopped(ring: str, seen: Seen) -> Iterator[Finding]:
@@ -141,15 +142,15 @@ def _stopped(ring: str, seen: Seen) -> Iterator[Finding]:
 
 def _held(ring: str, seen: Seen, before: Seen | None, age: float) -> Iterator[Finding]:
     for participant in seen.stats["participants"]:
-        held = seen.held.get(participant["seat"], 0.0)
+        held = seen.held.get(participant["seat"], -1.0)
         alive = participant["alive"] and not participant["stopped"]
         if alive and held >= age and _unmoved(participant, before, "hold"):
             words = (
-                f'{_who(participant)} of branch "{participant["branch"]}" holds a message that was '
-                f"published {held:,.0f} s ago, and does not go on"
+                f'{_who(participant)} of branch "{participant["branch"]}" has held a message for '
+                f"up to {held:,.0f} s, and does not go on"
             )
             status: Status = 2 if seen.is_full else 1
-            yield Finding(status, "lease", ring, None, words, _kill(participant, seen))
+            yield Finding(status, "lease", ring, None, words, _kill([participant], seen))
     holder = seen.stats["holder"]
     if holder is None or holder["kind"] != "claim" or not holder["alive"] or holder["stopped"]:
         return
@@ -208,12 +209,12 @@ def _of_branch(
     moved = not was or was[0]["position"] != branch["position"]
     if journal and waited > min(age, _JOURNAL_BEHIND) and not any(c["stopped"] for c in consumers):
         words = f"its journal is {waited:,.0f} s behind; {behind}"
-        yield Finding(status, "journal", ring, None, words, _kill(consumers[0], seen))
+        yield Finding(status, "journal", ring, None, words, _kill(consumers, seen))
     elif lag and waited >= age and idle and not moved:
-        words = (
-            f"{of}: {_who(consumers[0])} takes nothing, and {behind}, the oldest {waited:,.0f} s"
-        )
-        yield Finding(status, "behind", ring, None, words, _kill(consumers[0], seen))
+        others = f" and {len(consumers) - 1} more take" if len(consumers) > 1 else " takes"
+        oldest = f"the oldest {waited:,.0f} s"
+        words = f"{of}: {_who(consumers[0])}{others} nothing, and {behind}, {oldest}"
+        yield Finding(status, "behind", ring, None, words, _kill(consumers, seen))
 
 
 def _dead_holders(branch: str, seen: Seen) -> int:
@@ -253,16 +254,16 @@ def _hanging_workers(
     hanging = [
         worker
         for worker in workers
-        if seen.held.get(worker["seat"], 0.0) >= age
+        if seen.held.get(worker["seat"], -1.0) >= age
         and not worker["stopped"]
         and _unmoved(worker, before, "hold")
     ]
     waits = any(branch["lag"] for branch in seen.stats["branches"])
     for worker in hanging:
         words = (
-            f"worker {worker['pid']} ({worker['name']}) is at one request, which was sent "
-            f"{seen.held[worker['seat']]:,.0f} s ago"
+            f"worker {worker['pid']} ({worker['name']}) has been at one request for up to "
+            f"{seen.held[worker['seat']]:,.0f} s"
         )
         status: Status = 2 if waits and len(hanging) == len(workers) else 1
-        command = _kill(worker, seen)
+        command = _kill([worker], seen)
         yield Finding(status, "sidecar-hangs", None, sidecar, words, command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -45,16 +46,15 @@ class Seen:
     ----------
     ages : seconds since the oldest message was published that a branch has not released, if there
         is one and its time is known
-    held : the same of the oldest message that a participant holds, by its seat
-    reachable : processes that hold messages and have this number here too, not only in their own
-        PID namespace
+    held : seconds for which a participant has held its oldest message, at most, by its seat. The
+        ring has no time of a take: it came after the message, after its consumer, and after the
+        last look that did not see it
     """
 
     info: RingInfo
     stats: RingStats
     ages: dict[str, float]
     held: dict[int, float]
-    reachable: frozenset[int]
     journal: JournalDisk | None
 
     @property
@@ -71,6 +71,15 @@ class Seen:
         """The living consumers of a branch."""
         those = self.stats["participants"]
         return [p for p in those if p["alive"] and p["branch"] == branch]
+
+    def reaches(self, pid: int) -> bool:
+        """Whether it is this process that has the ring, and not one of its number elsewhere."""
+        try:
+            inode = f" {os.stat(self.stats['path']).st_ino} "
+            with open(f"/proc/{pid}/maps") as maps:
+                return any(inode in line for line in maps)
+        except OSError:
+            return False
 
 
 @dataclass(frozen=True)
@@ -132,31 +141,33 @@ class Observer(Closing):
     """
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        self._names = list(names)
-        self._attached: dict[str, tuple[int, Ring]] = {}  # by path, with the file's inode
+        self._names = list(dict.fromkeys(names))
+        self._attached: dict[str, _Attached] = {}  # by path
 
     def close(self) -> None:
         """Let go of all rings."""
-        for _, ring in self._attached.values():
-            ring.close()
+        for attached in self._attached.values():
+            attached.ring.close()
         self._attached.clear()
 
     def look(self) -> HostLook:
         """What is there now."""
         there = rings()
         missing: list[str] = []
-        wanted = there if not self._names else []
+        named: dict[str, str] = {}  # by path: one may have been named in two ways
         for name in self._names:
             found = [n for n in (name, f"{REQUESTS}{name}") if n in there]
             if not found and "/" in name and os.path.exists(name):
                 found = [name]
-            wanted += found
+            for each in found:
+                named.setdefault(os.path.realpath(path_of(each)), each)
             missing += [] if found else [name]
+        wanted = list(named.values()) if self._names else there
         # Beside most rings there is nothing: a look at the folder tells.
         litter = any(file.startswith(".shmring-") for file in os.listdir(SHM_FOLDER))
         looks = [look for look in (self._look_at(name, litter) for name in wanted) if look]
         for path in self._attached.keys() - {path_of(name) for name in wanted}:
-            self._attached.pop(path)[1].close()
+            self._attached.pop(path).ring.close()
         whole = not self._names
         left = sweep_folder(SHM_FOLDER, dry_run=True) if whole and litter else []
         return HostLook(looks, left, *memory(), missing, whole)
@@ -164,7 +175,7 @@ class Observer(Closing):
     def _look_at(self, name: str, litter: bool) -> RingLook | None:
         path = path_of(name)
         try:
-            seen = _see(self._ring(name, path))
+            seen = _see(self._attach(name, path))
             left = reap(path, dry_run=True)[1] if litter else []
             return RingLook(name, seen, left=left)
         except (RingNotFound, FileNotFoundError):
@@ -172,22 +183,52 @@ class Observer(Closing):
         except (ShmringError, OSError) as error:
             return RingLook(name, None, error)
 
-    def _ring(self, name: str, path: str) -> Ring:
+    def _attach(self, name: str, path: str) -> _Attached:
         inode = os.stat(path).st_ino
         known = self._attached.get(path)
-        if known is not None and known[0] == inode:
-            return known[1]
+        if known is not None and known.inode == inode:
+            return known
         if known is not None:
-            known[1].close()
+            known.ring.close()
             del self._attached[path]
         by_path = path if "/" in name else None
         by_name = None if "/" in name else name
         ring = attach(by_name, path=by_path, read_only=True, foreign_owner=True)
-        self._attached[path] = (inode, ring)
-        return ring
+        self._attached[path] = _Attached(inode, ring)
+        return self._attached[path]
 
 
-def _see(ring: Ring) -> Seen:
+@dataclass
+class _Attached:
+    """A ring, and what its last look has seen to be held: by whom, what, and since when at most."""
+
+    inode: int
+    ring: Ring
+    looked: float = -math.inf
+    holds: dict[tuple[int, int], tuple[int, float]] = field(
+        default_factory=dict[tuple[int, int], tuple[int, float]]
+    )
+
+    def held(self, stats: RingStats) -> dict[int, float]:
+        """As in Seen."""
+        now, wall, before, found = time.monotonic(), time.time(), self.holds, dict[int, float]()
+        self.holds = {}
+        for participant in stats["participants"]:
+            hold, seat, joined = participant["hold"], participant["seat"], participant["joined_ns"]
+            if hold is None:
+                continue
+            was, since = before.get((seat, joined), (None, 0.0))
+            since = since if was == hold else self.looked
+            self.holds[seat, joined] = hold, since
+            age = _age(self.ring, stats, hold)
+            if age is not None:
+                found[seat] = min(age, max(0.0, wall - joined / 1e9), now - since)
+        self.looked = now
+        return found
+
+
+def _see(attached: _Attached) -> Seen:
+    ring = attached.ring
     stats = ring.stats()
     ages = {
         branch["name"]: age
@@ -195,20 +236,9 @@ def _see(ring: Ring) -> Seen:
         if branch["released"] < stats["claimed"]
         and (age := _age(ring, stats, branch["released"])) is not None
     }
-    held = {
-        participant["seat"]: age
-        for participant in stats["participants"]
-        if (hold := participant["hold"]) is not None
-        and (age := _age(ring, stats, hold)) is not None
-    }
-    reachable = frozenset(
-        participant["pid"]
-        for participant in stats["participants"]
-        if held.get(participant["seat"], 0) > 1 and _maps(participant["pid"], ring.path)
-    )
     journals = [p["pid"] for p in stats["participants"] if p["branch"] == JOURNAL_BRANCH]
     journal = next(filter(None, map(_journal_disk, journals)), None)
-    return Seen(ring.info, stats, ages, held, reachable, journal)
+    return Seen(ring.info, stats, ages, attached.held(stats), journal)
 
 
 def _age(ring: Ring, stats: RingStats, sequence: int) -> float | None:
@@ -220,16 +250,6 @@ def _age(ring: Ring, stats: RingStats, sequence: int) -> float | None:
         if row[1] == sequence and 0 < row[2] < 2**63:
             return max(0.0, time.time() - row[2] / 1e9)
     return None
-
-
-def _maps(pid: int, path: str) -> bool:
-    """Whether it is this process that has the ring, and not one of its number elsewhere."""
-    try:
-        inode = f" {os.stat(path).st_ino} "
-        with open(f"/proc/{pid}/maps") as maps:
-            return any(inode in line for line in maps)
-    except OSError:
-        return False
 
 
 def _journal_disk(pid: int) -> JournalDisk | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from shmring.errors import BranchNotFound
 from shmring.extras import need_pyarrow
 from shmring.records import BranchLag, BranchRecord, Counters, ParticipantRecord, RingStats
 
@@ -82,6 +83,13 @@ def held_since(ring: Ring, branches: Sequence[BranchRecord]) -> int:
     return max(floor, min(held)) if held else floor
 
 
+def _waiting(ring: Ring, branch: BranchRecord) -> int:
+    try:
+        return ring.core.waiting(branch["id"])
+    except BranchNotFound:  # it was dropped meanwhile
+        return 0
+
+
 def stats(ring: Ring) -> RingStats:
     """Return positions and counters.
 
@@ -90,13 +98,14 @@ def stats(ring: Ring) -> RingStats:
     dict with ``claimed`` and ``floor`` (sequences), ``used`` (slots still held),
     ``slots``, ``branches`` and ``participants`` (as given by
     :meth:`Ring.branches` and :meth:`Ring.participants`, with the lag of each branch in slots
-    behind the producers; the branch that lags most first), ``holder`` (as given by
+    behind the producers and in messages; the branch that lags most first), ``holder`` (as given by
     :meth:`Ring.holder`) and ``totals`` of the participants' counters by role
     """
     claimed = ring.claimed
     participants = ring.participants()
     branches: list[BranchLag] = [
-        {**branch, "lag": max(0, claimed - branch["position"])} for branch in ring.branches()
+        {**branch, "lag": max(0, claimed - branch["position"]), "waiting": _waiting(ring, branch)}
+        for branch in ring.branches()
     ]
     branches.sort(key=lambda branch: -branch["lag"])
     floor = held_since(ring, branches)

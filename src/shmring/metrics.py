@@ -64,15 +64,19 @@ ring_empty_waits        counter {wait}        ring,role       Waits for a messag
 ring_contended          counter {race}        ring,role       Races lost to others.
 ring_recovered          counter {participant} ring,role       Dead ones cleared away.
 ring_lost_slots         counter {slot}        ring,role       Lost by drop_oldest.
+ring_redelivered_messages counter {message}   ring,role       Taken that were taken before.
 ring_dropped_messages   counter {message}     ring,role       Lost by when_full="drop".
 branch_lag_slots        gauge   {slot}        ring,branch     Slots still to be taken.
+branch_lag_messages     gauge   {message}     ring,branch     Messages still to be taken.
 branch_lag_seconds      gauge   s             ring,branch     Age of the oldest message held.
 branch_consumers        gauge   {consumer}    ring,branch     Living consumers.
 branch_orphans          gauge   {consumer}    ring,branch     Dead ones with messages.
 journal_lag_seconds     gauge   s             ring            Age of the oldest not on disk.
+journal_sync_seconds    counter s             ring            Time of its syncs.
 journal_disk_bytes      gauge   By            ring            Size of the journal's disk.
 journal_disk_free_bytes gauge   By            ring            What is free of it.
 sidecar_queue_slots     gauge   {slot}        sidecar         Slots of requests that wait.
+sidecar_queue_requests  gauge   {request}     sidecar         Requests that wait.
 sidecar_queue_seconds   gauge   s             sidecar         Age of the oldest request.
 sidecar_workers         gauge   {worker}      sidecar,state   Busy, idle, loading or stopped.
 sidecar_clients         gauge   {client}      sidecar         Clients that are there.
@@ -94,9 +98,10 @@ METRICS: tuple[Metric, ...] = tuple(map(_metric, _TABLE.splitlines()))
 _COUNTED = {name: f"ring_{name}" for name in Counters.__annotations__} | {
     "overrun": "ring_lost_slots",
     "dropped": "ring_dropped_messages",
+    "redelivered": "ring_redelivered_messages",
 }
-_counts = itemgetter(*_COUNTED)
-_NOTHING = (0,) * len(_COUNTED)
+_counts = itemgetter(*_COUNTED, "synced_ns")
+_NOTHING = (0,) * (len(_COUNTED) + 1)
 
 
 class HostMetrics(Closing):
@@ -206,11 +211,13 @@ class HostMetrics(Closing):
         for branch in stats["branches"]:
             labels = (name, branch["name"])
             samples["branch_lag_slots"][labels] = branch["lag"]
+            samples["branch_lag_messages"][labels] = branch["waiting"]
             samples["branch_lag_seconds"][labels] = seen.ages.get(branch["name"], 0.0)
             samples["branch_consumers"][labels] = branch["consumers"]
             samples["branch_orphans"][labels] = branch["orphans"]
             if branch["name"] == JOURNAL_BRANCH:
                 samples["journal_lag_seconds"][(name,)] = seen.ages.get(branch["name"], 0.0)
+                self._counted["journal_sync_seconds", (name,)] += 0
         if seen.journal is not None:
             samples["journal_disk_bytes"][(name,)] = seen.journal.nbytes
             samples["journal_disk_free_bytes"][(name,)] = seen.journal.free
@@ -230,6 +237,7 @@ class HostMetrics(Closing):
             samples["sidecar_workers"][(sidecar, state)] = count
         at = (sidecar,)
         samples["sidecar_queue_slots"][at] = sum(b["lag"] for b in seen.stats["branches"])
+        samples["sidecar_queue_requests"][at] = sum(b["waiting"] for b in seen.stats["branches"])
         samples["sidecar_queue_seconds"][at] = max(seen.ages.values(), default=0.0)
         samples["sidecar_clients"][at] = len(staff.clients)
         samples["sidecar_reply_bytes"].setdefault(at, 0)
@@ -254,8 +262,11 @@ class HostMetrics(Closing):
         self._seen[key] = counts
         known = before.get(key, _NOTHING)
         if counts != known:
-            for metric, value, was in zip(_COUNTED.values(), counts, known, strict=True):
-                self._counted[metric, (ring, role)] += max(0, value - was)
+            *gained, synced = (max(0, now - was) for now, was in zip(counts, known, strict=True))
+            for metric, gain in zip(_COUNTED.values(), gained, strict=True):
+                self._counted[metric, (ring, role)] += gain
+            if participant["branch"] == JOURNAL_BRANCH:
+                self._counted["journal_sync_seconds", (ring,)] += synced / 1e9
 
     def _forget(self, now: HostLook) -> None:
         """No series stays of a ring that is gone."""

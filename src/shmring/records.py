@@ -9,7 +9,7 @@ from shmring.choices import CLOCKS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from shmring._shmring import Ring, RingDict
+    from shmring._shmring import Ring
     from shmring.choices import Clock
 
 __all__ = [
@@ -79,7 +79,8 @@ class BranchRecord(TypedDict):
     released : all sequences below this one are released
     ends : number of end markers that the branch has reached
     consumers : number of living consumers
-    orphans : number of consumers that died and whose messages wait for redelivery
+    orphans : number of seats whose messages wait to be delivered again, because a consumer died or
+        handed them back (`nack`)
     """
 
     id: int
@@ -96,9 +97,18 @@ class BranchRecord(TypedDict):
 
 
 class BranchLag(BranchRecord):
-    """A branch, and the number of slots that it is behind the producers."""
+    """A branch, and how far it is behind the producers.
+
+    Attributes
+    ----------
+    lag : slots that it has still to take
+    waiting : messages that it has still to take, up to the first claim that is not committed; end
+        markers are not counted. Exact up to 65,536 messages, then estimated from these. Those that
+        were published in one run (`push_many`) count as one of the 65,536
+    """
 
     lag: int
+    waiting: int
 
 
 class Counters(TypedDict):
@@ -112,6 +122,7 @@ class Counters(TypedDict):
     recovered: int
     overrun: int
     dropped: int
+    redelivered: int
 
 
 class ParticipantRecord(Counters):
@@ -122,9 +133,12 @@ class ParticipantRecord(Counters):
     role : "attached", "producer" or "consumer"
     branch : the branch of a consumer; else None
     stopped : alive, but stopped by SIGSTOP or a debugger
-    orphaned : the participant died, and its messages wait for redelivery
+    orphaned : messages wait here to be delivered again: the participant died, or there is none (its
+        pid is 0) and the messages were handed back (`nack`)
     claim, hold : the first sequence that it has claimed, the lowest that it holds, or None
     messages, bytes, full_waits, empty_waits, contended, recovered, overrun, dropped : its counters
+    redelivered : of the messages that it took, those that were taken before
+    synced_ns : of a journal, nanoseconds in which it has synced
     """
 
     seat: int
@@ -138,6 +152,7 @@ class ParticipantRecord(Counters):
     name: str
     claim: int | None
     hold: int | None
+    synced_ns: int
 
 
 class HolderRecord(TypedDict):
@@ -211,7 +226,7 @@ class Finding(NamedTuple):
     command: str = ""
 
 
-def ring_info(info: RingDict) -> RingInfo:
+def ring_info(info: dict[str, Any]) -> RingInfo:
     """Convert the core's description of a ring."""
     return RingInfo(
         slots=info["slots"],
@@ -233,26 +248,21 @@ def ring_info(info: RingDict) -> RingInfo:
 def branch_records(core: Ring) -> list[BranchRecord]:
     found = core.branches()
     names = {b["id"]: b["name"] for b in found}
-    branches: list[BranchRecord] = []
-    for each in found:
-        branch: dict[str, Any] = {**each}
+    for branch in found:
         upstream = branch.pop("upstream")
         branch["after"] = [name for i, name in names.items() if upstream >> i & 1]
-        branches.append(cast("BranchRecord", branch))
-    return branches
+    return cast("list[BranchRecord]", found)
 
 
 def participant_records(core: Ring) -> list[ParticipantRecord]:
     names = {b["id"]: b["name"] for b in core.branches()}
-    participants: list[ParticipantRecord] = []
-    for found in core.participants():
-        participant: dict[str, Any] = {**found}
-        role = _ROLES.get(found["role"], "unknown")
+    found = core.participants()
+    for participant in found:
+        role = _ROLES.get(participant["role"], "unknown")
+        participant["branch"] = names.get(participant["branch"]) if role == "consumer" else None
         participant["role"] = role
-        participant["branch"] = names.get(found["branch"]) if role == "consumer" else None
         participant["orphaned"] = participant.pop("state") == 2
-        participants.append(cast("ParticipantRecord", participant))
-    return participants
+    return cast("list[ParticipantRecord]", found)
 
 
 def holder_record(core: Ring) -> HolderRecord | None:

@@ -232,17 +232,11 @@ class Ring(Closing):
         ValueError : the start is ahead of the producers
         """
         core = self.core
-        begin, sequence = start_of(start)
         return core.join(
-            branch=branch_name(branch),
-            name=name,
-            start=begin,
-            sequence=sequence,
-            exclusive=exclusive,
-            ephemeral=ephemeral,
-            drop_oldest=drop_oldest,
-            upstream=_upstream(core, after),
-            wait=choose(WAITS, "wait", wait),
+            branch_name(branch),
+            name,
+            (*start_of(start), exclusive, ephemeral, drop_oldest, _upstream(core, after)),
+            choose(WAITS, "wait", wait),
         )
 
     def subscribe(
@@ -259,14 +253,9 @@ class Ring(Closing):
         Parameters and errors are those of consumer(). An existing branch does not change.
         """
         core = self.core
-        begin, sequence = start_of(start)
         core.subscribe(
-            branch=branch_name(branch),
-            start=begin,
-            sequence=sequence,
-            exclusive=exclusive,
-            drop_oldest=drop_oldest,
-            upstream=_upstream(core, after),
+            branch_name(branch),
+            (*start_of(start), exclusive, False, drop_oldest, _upstream(core, after)),
         )
 
     def drop_branch(self, branch: str) -> None:

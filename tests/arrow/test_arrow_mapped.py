@@ -46,7 +46,7 @@ def layout_of(schema: pa.Schema) -> ArrowLayout:
 
 def mapped(lease: Lease, schema: pa.Schema, *, every_offset: bool = False) -> pa.RecordBatch | None:
     importer = pa.RecordBatch._import_from_c  # pyright: ignore[reportAttributeAccessIssue]
-    return map_batch(lease, layout_of(schema), b"", False, every_offset, importer, schema)
+    return map_batch(lease, layout_of(schema), 0, b"", False, every_offset, importer, schema)
 
 
 def stream_of(batch: pa.RecordBatch) -> pa.Buffer:

@@ -170,7 +170,7 @@ def test_consumer_that_hangs_with_a_lease(
         while not status:
             status, said = check(name, "--age", 1)
         assert status == 1
-        assert f'consumer "reader" (pid {reader.pid}) of branch "b" holds a message that' in said
+        assert f'consumer "reader" (pid {reader.pid}) of branch "b" has held a message for' in said
         assert commands(said) == [f"kill -9 {reader.pid}"]
         mend(said)
         assert other.pop(timeout=60) == b"x"
@@ -178,7 +178,7 @@ def test_consumer_that_hangs_with_a_lease(
         assert check(name, "--age", 1)[0] == 0
 
 
-def test_consumer_that_takes_nothing(
+def test_consumers_that_take_nothing(
     ring: shmring.Ring, name: str, child: Callable[..., Any]
 ) -> None:
     code = """
@@ -196,9 +196,45 @@ def test_consumer_that_takes_nothing(
         status, said = check(name, "--age", 0)
         assert status == 1
         assert f'branch "b": consumer "reader" (pid {reader.pid}) takes nothing, and 1 of' in said
+        assert commands(said) == [f"kill -9 {reader.pid}"]
         reader.say()
         reader.line()
         assert "takes nothing" not in check(name, "--age", 0)[1]
+        second = child(code, name)
+        second.line()
+        out.push(b"y")
+        said = check(name, "--age", 0)[1]
+        assert " and 1 more take nothing, and 1 of" in said
+        assert set(commands(said)[0].split()) == {"kill", "-9", str(reader.pid), str(second.pid)}
+        mend(said)
+        reader.process.wait()
+        second.process.wait()
+        with ring.consumer("b") as inp:  # which the branch then waits for
+            assert inp.pop(timeout=60) == b"y"
+        assert check(name)[0] == 0
+
+
+def test_consumer_of_another_pid_namespace_is_not_to_be_killed(
+    ring: shmring.Ring, name: str
+) -> None:
+    code = f"""
+import shmring
+with shmring.attach("{name}") as ring, ring.consumer("b"):
+    print("joined", flush=True)
+    input()
+"""
+    inside = ["unshare", "-Urpf", "--mount-proc", sys.executable, "-c", code]
+    with (
+        subprocess.Popen(inside, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader,
+        ring.producer() as out,
+    ):
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        out.push(b"x")
+        status, said = check(name, "--age", 0)
+        assert (status, commands(said)) == (1, [])
+        assert "takes nothing" in said
+        reader.communicate(b"\n")
 
 
 def test_claim_that_stays_open(ring: shmring.Ring, name: str) -> None:
@@ -409,9 +445,20 @@ def test_disk_of_a_journal_is_full(
 # --- sidecars -------------------------------------------------------------------------------------
 
 
+def test_each_is_counted_once_however_it_is_named(
+    ring: shmring.Ring, name: str, serve: Callable[..., Sidecar]
+) -> None:
+    assert check(name, name, ring.path) == (0, "all is well: 1 rings and 0 sidecars\n")
+    served = serve("double")
+    assert served.name == name
+    named = (name, f"sidecar.{name}")
+    assert json.loads(check(*named, "--json")[1])["sidecars"] == [name]
+
+
 def test_sidecar_is_named_as_a_sidecar(name: str, serve: Callable[..., Sidecar]) -> None:
     serve("double")
     assert check(name) == (0, "all is well: 0 rings and 1 sidecars\n")
+    assert check(name, "--age", 0)[0] == 0  # idle workers hold nothing
     assert json.loads(check(name, "--json")[1])["sidecars"] == [name]
 
 
@@ -448,7 +495,7 @@ def test_sidecar_whose_worker_hangs(
     until(lambda: check(name, "--age", 1)[0] == 1)
     status, said = check(name, "--age", 1)
     assert (status, commands(said)) == (1, [f"kill -9 {pid}"])
-    assert f"worker {pid} (functions:wait_for_marker) is at one request, which was sent" in said
+    assert f"worker {pid} (functions:wait_for_marker) has been at one request for up to" in said
     mend(said)
     marker.touch()
     (answer,) = asked.outcome()

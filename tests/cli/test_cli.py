@@ -474,12 +474,13 @@ def test_a_terminal_sees_progress_and_a_file_does_not(
     assert run("produce", name, "--generate", 3).output == ""
 
 
-def test_nothing_in_time_is_status_1(name: str) -> None:
+@pytest.mark.parametrize("timeout", [0.0, 0.01])
+def test_nothing_in_time_is_status_1(name: str, timeout: float) -> None:
     good("create", name)
-    result = run("consume", name, "--timeout", 0.01)
+    result = run("consume", name, "--timeout", timeout)
     assert (result.exit_code, result.stderr) == (
         1,
-        'shmring: branch "default": no message within 0.01 s: no producer is attached\n',
+        f'shmring: branch "default": no message within {timeout} s: no producer is attached\n',
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from closed_streams import LOG
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
-from shmring.durable.base.files import OsDisk
+from shmring.durable.base.files import Disk
 
 MIB = 1 << 20
 
@@ -31,7 +31,7 @@ MIB = 1 << 20
 )
 def test_a_write_arrives_whole_however_it_is_divided(sizes: list[int], tmp_path: Path) -> None:
     parts = [random.Random(i).randbytes(size) for i, size in enumerate(sizes)]
-    file = OsDisk().open(str(tmp_path / "file"), create=True)
+    file = Disk().open(str(tmp_path / "file"), create=True)
     file.write(parts, 5)
     assert file.read(8 * MIB, 0) == (bytes(5) + b"".join(parts) if any(sizes) else b"")
     file.close()

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue, replay, verify
-from shmring.durable.base.files import OsDisk
+from shmring.durable.base.files import Disk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import open_segment
 
@@ -46,11 +46,11 @@ def test_a_journal(tmp_path: Path) -> None:
     assert found == [(10, 1000, 0, b"first"), (12, 2000, 7, b"x" * 400), (14, 3000, 2, b"")]
     assert verify(tmp_path / "j").segments == 2
     segment = open_segment(
-        OsDisk().open(str(tmp_path / "j" / f"{10:020d}.journal"), write=False), "golden"
+        Disk().open(str(tmp_path / "j" / f"{10:020d}.journal"), write=False), "golden"
     )
     assert (segment.uuid, segment.schema) == (bytes(range(16)), b"schema")
     log = JournalLog(
-        OsDisk(), str(tmp_path / "j"), uuid=bytes(range(16)), schema=b"", segment_bytes=1000
+        Disk(), str(tmp_path / "j"), uuid=bytes(range(16)), schema=b"", segment_bytes=1000
     )
     assert (log.end, log.torn, log.same_ring) == (15, None, True)
     log.close()

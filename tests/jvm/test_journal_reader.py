@@ -13,7 +13,7 @@ import pytest
 
 import shmring
 from shmring.durable import Retention, replay
-from shmring.durable.base.files import OsDisk
+from shmring.durable.base.files import Disk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import ENTRY, segment_names, segment_path
 from shmring.errors import Damaged, VersionMismatch
@@ -76,7 +76,7 @@ def filled(
     """A journal of messages of all sizes, with aborted claims between; their numbers."""
     rng = random.Random(records)
     log = JournalLog(
-        OsDisk(), str(path), uuid=bytes(range(16)), schema=b"x" * 70, segment_bytes=segment_bytes
+        Disk(), str(path), uuid=bytes(range(16)), schema=b"x" * 70, segment_bytes=segment_bytes
     )
     ids = []
     sequence = begin
@@ -108,7 +108,7 @@ def test_a_journal_of_version_1(ask: Ask) -> None:
 
 def test_every_part_of_a_journal_is_what_python_reads(ask: Ask, tmp_path: Path) -> None:
     ids = filled(tmp_path)
-    assert len(segment_names(OsDisk(), str(tmp_path))) > 2
+    assert len(segment_names(Disk(), str(tmp_path))) > 2
     assert in_java(ask, tmp_path) == in_python(tmp_path)
     (end,) = ask("end", tmp_path)
     for from_ in range(ids[0], int(end) + 1):

@@ -66,7 +66,7 @@ def ask(name: str) -> Callable[..., list[Answer]]:
         ):
             for number, batch in enumerate(batches):
                 encoder = BatchEncoder(batch.schema)
-                prefix = Head(number, replies, rows=rows).pack()
+                prefix = Head.of(number, replies, rows=rows).pack()
                 nbytes = pa.ipc.get_record_batch_size(batch)
                 encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
             return [_answer_of(inbox, number) for number in range(len(batches))]
@@ -84,7 +84,7 @@ def _answer_of(inbox: shmring.Consumer, number: int) -> Answer:
     answer = Answer([])
     while True:
         data = inbox.pop(timeout=120)
-        head = Head.unpack(memoryview(data), ring="answers")
+        head = Head.unpack(data, ring="answers")
         assert head.number == number
         body = pa.py_buffer(data).slice(HEAD_BYTES)
         if head.flags & FLAG_AGAIN:

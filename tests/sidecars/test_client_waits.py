@@ -29,9 +29,9 @@ def answer_request(inbox):
     message = FILLING
     while message == FILLING:
         message = inbox.pop(timeout=120)
-    head = Head.unpack(memoryview(message), ring="requests")
+    head = Head.unpack(message, ring="requests")
     with shmring.attach(head.reply_ring) as replies, replies.producer() as out:
-        out.push(head.answer(0, FLAG_LAST).pack(), kind=KIND_REPLY)
+        out.push(head.answer(0, FLAG_LAST), kind=KIND_REPLY)
 
 
 def waits(ring):

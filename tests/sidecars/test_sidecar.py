@@ -311,8 +311,8 @@ def test_foreign_messages_in_the_request_ring_are_passed_over(serve, client, cap
     with client() as it, shmring.attach(request_ring_name(it.name)) as ring, ring.producer() as out:
         out.push(b"hello")
         out.push(b"x" * 1000)
-        out.push(Head(1, "no-such-ring").pack())
-        out.push(Head(1, "../../etc/passwd").pack() + b"x")
+        out.push(Head.of(1, "no-such-ring").pack())
+        out.push(Head.of(1, "../../etc/passwd").pack() + b"x")
         assert list(it.map([numbers(1)])) == [numbers(1)]
 
 
@@ -323,22 +323,25 @@ def test_rubbish_in_a_request_is_answered_with_an_error(serve, name):
         answers.consumer("client") as inbox,
     ):
         with shmring.attach(request_ring_name(name)) as ring, ring.producer() as out:
-            out.push(Head(5, f"{name}-answers").pack() + b"no Arrow")
+            out.push(Head.of(5, f"{name}-answers").pack() + b"no Arrow")
         answer = inbox.pop(timeout=120)
-    head = Head.unpack(memoryview(answer), ring="answers")
+    head = Head.unpack(answer, ring="answers")
     assert (head.number, head.flags) == (5, FLAG_LAST | 1)
     assert b"Damaged" in answer[HEAD_BYTES:]
 
 
 def test_head_of_a_request_survives_the_wire():
-    head = Head(
-        2**40, reply_ring_name("a", "b"), Task("app-1", 3, 4, 2**33), 7, 3, 2**32 - 1, 5, 2**63
-    )
-    assert Head.unpack(memoryview(head.pack()), ring="r") == head
+    replies, task = reply_ring_name("a", "b"), Task("app-1", 3, 4, 2**33)
+    head = Head.unpack(Head.of(2**40, replies, task, rows=2**32 - 1).pack(), ring="r")
+    assert (head.number, head.reply_ring, head.task, head.rows) == (2**40, replies, task, 2**32 - 1)
+    answer = Head.unpack(head.answer(7, 3, 2**63, 5), ring="r")
+    assert answer == head._replace(piece=7, flags=3, worked=2**63, batches=5)
     with pytest.raises(shmring.Damaged, match="is no request or answer"):
-        Head.unpack(memoryview(b"short"), ring="r")
+        Head.unpack(b"short", ring="r")
     with pytest.raises(shmring.Damaged, match="do client and sidecar run the same"):
-        Head.unpack(memoryview(b"\xff" * HEAD_BYTES), ring="r")
+        Head.unpack(b"\xff" * HEAD_BYTES, ring="r")
+    with pytest.raises(shmring.Damaged, match="names no ring to answer to"):
+        Head.unpack(Head.of(1, "é").pack(), ring="r")
 
 
 def test_task_travels_with_the_request_and_back(name, thread):
@@ -353,10 +356,10 @@ def test_task_travels_with_the_request_and_back(name, thread):
         ring.consumer(WORKERS_BRANCH, start="earliest") as inbox,
     ):
         asking = thread(ask)
-        head = Head.unpack(memoryview(inbox.pop(timeout=120)), ring="r")
+        head = Head.unpack(inbox.pop(timeout=120), ring="r")
         assert (head.task, head.number) == (task, 0)
         with shmring.attach(head.reply_ring) as answers, answers.producer() as out:
-            out.push(head.answer(0, FLAG_LAST).pack())
+            out.push(head.answer(0, FLAG_LAST))
         assert asking.outcome() == []
 
 

@@ -220,7 +220,7 @@ def two_ask(serve, name, until, marker):
                 batch = numbers(i * 2, 2)
                 encoder = BatchEncoder(batch.schema)
                 nbytes = pa.ipc.get_record_batch_size(batch)
-                prefix = Head(0, f"{name}-{i}").pack()
+                prefix = Head.of(0, f"{name}-{i}").pack()
                 encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
         until(marker.with_suffix(".begun").exists)
         return rings, inboxes
@@ -303,10 +303,10 @@ def test_rubbish_among_requests_is_told_to_its_client_alone(serve, ask, name):
         answers.consumer("client") as inbox,
     ):
         with shmring.attach(request_ring_name(name)) as ring, ring.producer() as out:
-            out.push(Head(5, f"{name}-answers").pack() + b"no Arrow")
-            out.push(Head(5, f"{name}-no-such-ring").pack() + b"no Arrow")
+            out.push(Head.of(5, f"{name}-answers").pack() + b"no Arrow")
+            out.push(Head.of(5, f"{name}-no-such-ring").pack() + b"no Arrow")
         assert ask([numbers(0)]) == [[numbers(0)]]
-        head = Head.unpack(memoryview(inbox.pop(timeout=120)), ring="answers")
+        head = Head.unpack(inbox.pop(timeout=120), ring="answers")
     assert (head.number, head.flags) == (5, FLAG_LAST | 1)
 
 

@@ -27,7 +27,7 @@ def asked(name, until, answer_of):
         ):
             for number, batch in enumerate(batches):
                 nbytes = pa.ipc.get_record_batch_size(batch)
-                prefix = Head(number, replies).pack()
+                prefix = Head.of(number, replies).pack()
                 encoder = BatchEncoder(batch.schema)
                 encoder.push(out, batch, nbytes, prefix=prefix, kind=KIND_REQUEST, timeout=60)
             until(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -144,6 +145,22 @@ def test_sidecar_that_is_killed_is_started_again(served, name):
     os.kill(parent(worker), signal.SIGKILL)
     served.await_metrics(**{f"sidecar.{name}.restarts": 1, f"sidecar.{name}.running": 1})
     assert double(name) == [2, 4, 6]
+    served.executor_dies()
+
+
+def test_sidecar_is_started_again_while_nobody_reads_the_metrics(served, name, until):
+    """As of an executor that is stopped, which reads on later."""
+    pipe = served.process.stdout.fileno()
+    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
+    filling = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(filling, b" ")
+    (killed,) = supervisors(name)
+    os.kill(killed, signal.SIGKILL)
+    until(lambda: supervisors(name) not in ([], [killed]), "another supervisor")
+    os.close(filling)
+    served.await_metrics(**{f"sidecar.{name}.restarts": 1})
     served.executor_dies()
 
 

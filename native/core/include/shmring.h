@@ -498,6 +498,8 @@ struct shmring_participant_info {
 	uint64_t recovered;
 	uint64_t overrun;
 	uint64_t dropped;
+	uint64_t redelivered; /* of the messages that it took: those that were taken before */
+	uint64_t synced_ns; /* see shmring_count_synced() */
 };
 
 /* SHMRING_UNAVAILABLE: the seat is free. */
@@ -555,8 +557,17 @@ struct shmring_row {
 SHMRING_API int shmring_table_row(const shmring *ring, uint64_t index, struct shmring_row *row, void *message,
 				  size_t capacity);
 
+/* Counts the messages that a branch has still to take, up to the first claim that is not
+ * committed, without end markers. Exact up to 65,536 steps, where a run of one-slot messages
+ * that was published at once is one step; the rest is estimated from these. Works on a
+ * read-only ring. SHMRING_E_NO_BRANCH if there is none with this number. */
+SHMRING_API int shmring_count_waiting(const shmring *ring, uint32_t branch, uint64_t *messages);
+
 /* Counts a message that was dropped because the ring was full. */
 SHMRING_API void shmring_count_dropped(shmring_producer *producer);
+
+/* Counts the time in which this consumer wrote messages to disk, for those who look on. */
+SHMRING_API void shmring_count_synced(shmring_consumer *consumer, uint64_t ns);
 
 /* CRC32C (Castagnoli) of `length` bytes, continuing from `crc` (0 to begin). */
 SHMRING_API uint32_t shmring_crc32c(uint32_t crc, const void *data, size_t length);

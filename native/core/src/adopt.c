@@ -32,6 +32,14 @@ static bool undeliverable(shmring_consumer *m, struct seat *dead, struct range *
 	return status != SHMRING_OK;
 }
 
+static void give_again(shmring_consumer *m, uint64_t lo, uint64_t end, uint32_t messages,
+		       struct shmring_lease *lease)
+{
+	*lease = (struct shmring_lease){lo, end, messages, true};
+	count(&m->seat->counters.messages, messages);
+	count(&m->seat->later.redelivered, messages);
+}
+
 /* Moves the oldest messages that the dead consumer in seat `from` held into this
  * consumer's seat. The lease is recorded here before it is struck there, and
  * adopt_from says so in between: should this consumer die too, recovery keeps
@@ -99,8 +107,7 @@ static bool adopt_from(shmring_consumer *m, uint32_t from, uint32_t max_messages
 		consumer_raise_hold(m);
 		return false;
 	}
-	*lease = (struct shmring_lease){lo, end, messages, true};
-	count(&s->counters.messages, messages);
+	give_again(m, lo, end, messages, lease);
 	return true;
 }
 
@@ -235,8 +242,7 @@ bool consumer_take_again(shmring_consumer *m, uint32_t max_messages, uint64_t ma
 			(void)ranges_remove(m->seat, m->range, &m->ranges_used, lo, end);
 			consumer_raise_hold(m);
 		} else {
-			*lease = (struct shmring_lease){lo, end, messages, true};
-			count(&m->seat->counters.messages, messages);
+			give_again(m, lo, end, messages, lease);
 		}
 		if (end < hi)
 			deferred_put(&m->returned, end, hi);

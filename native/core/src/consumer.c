@@ -465,3 +465,9 @@ static int release_any(shmring_consumer *m, uint64_t first, uint64_t end)
 	consumer_raise_hold(m);
 	return SHMRING_OK;
 }
+
+void shmring_count_synced(shmring_consumer *m, uint64_t ns)
+{
+	if (is_owned(m->ring))
+		count(&m->seat->later.synced_ns, ns);
+}

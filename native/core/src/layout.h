@@ -18,7 +18,7 @@
 
 #define LAYOUT_MAGIC UINT64_C(0x0a474e524d485389) /* "\x89SHMRNG\n" */
 #define LAYOUT_MAJOR 1
-#define LAYOUT_MINOR 1
+#define LAYOUT_MINOR 2
 
 enum {
 	CELL = 128, /* two cache lines: the prefetcher pulls pairs */
@@ -215,6 +215,12 @@ struct seat_counters {
 	uint64_t dropped; /* messages given up because the ring was full */
 };
 
+/* Since layout 1.2; zero where the owner is of an older version. */
+struct seat_later_counters {
+	uint64_t redelivered; /* messages taken over from others, or handed back before */
+	uint64_t synced_ns; /* of a journal: time in which it synced */
+};
+
 /* Region 4. One per handle. The owner holds a write lock (F_OFD_SETLK) on the
  * first byte of its seat; the kernel drops it when the owner dies. */
 struct seat {
@@ -252,6 +258,8 @@ struct seat {
 		struct {
 			struct seat_counters counters;
 			uint32_t waits; /* how the owner waits now: enum seat_wait */
+			uint32_t unused;
+			struct seat_later_counters later;
 		};
 		uint8_t counters_pad[CELL];
 	};

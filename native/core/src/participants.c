@@ -77,6 +77,8 @@ int shmring_participant_info(const shmring *r, uint32_t index, struct shmring_pa
 	    .recovered = load_relaxed(&s->counters.recovered),
 	    .overrun = load_relaxed(&s->counters.overrun),
 	    .dropped = load_relaxed(&s->counters.dropped),
+	    .redelivered = load_relaxed(&s->later.redelivered),
+	    .synced_ns = load_relaxed(&s->later.synced_ns),
 	};
 	if (info->state == SEAT_FREE)
 		return not_now(SHMRING_UNAVAILABLE);

@@ -175,9 +175,14 @@ bool seat_listed_stopped(const shmring *r, uint32_t seat)
 }
 
 /* Others read a seat at any time: every store is an atomic one. */
+static void zero(uint64_t *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		store_relaxed(&words[i], 0);
+}
+
 static void seat_reset(struct seat *s)
 {
-	uint64_t *counters = (uint64_t *)&s->counters;
 
 	store_release(&s->intent.lo, NONE);
 	store_relaxed(&s->intent.n, 0);
@@ -187,8 +192,8 @@ static void seat_reset(struct seat *s)
 	store_relaxed(&s->lease.adopt_from, 0);
 	for (int k = 0; k < LEASES; k++)
 		store_relaxed(&s->range[k].lo, NONE);
-	for (size_t i = 0; i < sizeof s->counters / sizeof *counters; i++)
-		store_relaxed(&counters[i], 0);
+	zero((uint64_t *)&s->counters, sizeof s->counters / sizeof(uint64_t));
+	zero((uint64_t *)&s->later, sizeof s->later / sizeof(uint64_t));
 	store_relaxed(&s->waits, WAIT_NONE);
 }
 

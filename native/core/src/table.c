@@ -106,3 +106,56 @@ int shmring_table_row(const shmring *r, uint64_t index, struct shmring_row *row,
 	row->filled = true;
 	return SHMRING_OK;
 }
+
+#define STEPS 65536
+
+/* Reads the entry at `at`, and how many messages are in what begins there. False: nothing
+ * is published there, or it was overwritten meanwhile. */
+static bool count_run(const shmring *r, uint64_t at, uint64_t *next, uint64_t *messages)
+{
+	const struct control *c = control_at(r, at);
+	struct entry e;
+	bool sound;
+
+	if (!shows(c, at))
+		return false;
+	sound = entry_unpack(r, c, at, &e);
+	fence_acquire(); /* as above */
+	if (!sound || load_relaxed(&c->published) != at + 1)
+		return false;
+	*next = at + e.run;
+	*messages = e.flags & FLAG_ONES ? e.run : e.kind != KIND_ABORTED && e.kind != KIND_END;
+	return true;
+}
+
+int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
+{
+	struct shmring_branch_info info;
+	uint64_t from = 0, at = 0, n = 0, claim;
+	int status;
+
+	for (int step = 0; step < STEPS; step++) {
+		uint64_t floor = load_relaxed(&r->cursors->floor.v);
+		uint64_t next, more;
+
+		if (step == 0 || at < floor) { /* others are faster: what was counted is gone */
+			status = shmring_branch_info(r, branch, &info);
+			if (status)
+				return status;
+			from = at = info.position > floor ? info.position : floor;
+			n = 0;
+		}
+		if (!count_run(r, at, &next, &more)) {
+			/* Who sees a message of a later lap sees the floor beyond this one. */
+			if (at < load_relaxed(&r->cursors->floor.v))
+				continue;
+			*messages = n;
+			return SHMRING_OK;
+		}
+		at = next;
+		n += more;
+	}
+	claim = load_relaxed(&r->cursors->claim.v);
+	*messages = n + (claim > at && at > from ? (claim - at) * n / (at - from) : 0);
+	return SHMRING_OK;
+}

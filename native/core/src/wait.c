@@ -34,12 +34,7 @@ static bool poll_until(const struct waiter *w, uint8_t strategy, int64_t until)
 			return true;
 		if (is_interrupted(w))
 			return false;
-		if (strategy == SHMRING_WAIT_SPIN)
-			spin_hint();
-		else if (strategy == SHMRING_WAIT_YIELD)
-			sched_yield();
-		else
-			nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+		pause_between_looks(strategy);
 		if (strategy != SHMRING_WAIT_SPIN || i % 64 == 0) {
 			int64_t interval = load_relaxed(&w->memory->look_ns) * SPIN_LOOK_SHARE;
 

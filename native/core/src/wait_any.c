@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -158,12 +157,7 @@ static bool poll_for_any(const struct any *a, uint8_t strategy, int64_t until)
 			return true;
 		if (is_called(a) || monotonic() >= until)
 			return false;
-		if (strategy == SHMRING_WAIT_SPIN)
-			spin_hint();
-		else if (strategy == SHMRING_WAIT_YIELD)
-			sched_yield();
-		else
-			nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+		pause_between_looks(strategy);
 	}
 }
 

@@ -2,6 +2,9 @@
 #ifndef SHMRING_WAITER_H
 #define SHMRING_WAITER_H
 
+#include <sched.h>
+#include <time.h>
+
 #include "handles.h"
 
 /* Half of the promised 100 ms. */
@@ -30,6 +33,17 @@ uint32_t *announce_sleep(const struct waiter *waiter, uint64_t slots, uint32_t *
 bool sleep_once(const struct waiter *waiter, uint64_t slots, int64_t ns);
 void look_for_all(const struct waiter *waiter, int64_t interval);
 int64_t slice(const struct waiter *waiter, int64_t now);
+
+/* Of strategies that do not sleep until they are woken. */
+static inline void pause_between_looks(uint8_t strategy)
+{
+	if (strategy == SHMRING_WAIT_SPIN)
+		spin_hint();
+	else if (strategy == SHMRING_WAIT_YIELD)
+		sched_yield();
+	else
+		nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
 
 static inline struct waiter space_waiter(shmring_producer *p, uint64_t slots, uint64_t batch)
 {

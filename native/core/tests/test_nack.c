@@ -7,6 +7,7 @@ TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 	shmring *r = ring_new();
 	shmring_producer *p = producer_of(r);
 	shmring_consumer *m = consumer_of(r, "b"), *other = consumer_of(r, "b"), *follower;
+	struct shmring_participant_info seat;
 	struct shmring_branch_info info;
 	struct shmring_lease l;
 	uint64_t again;
@@ -37,6 +38,10 @@ TEST(the_middle_of_a_lease_is_delivered_again_to_whoever_takes_next)
 	CHECK_IS(drain(follower, &again), 0x3f8);
 	CHECK_IS(again, 0);
 	CHECK_IS(branch_released(r, m->branch, false), 10);
+	CHECK_IS(shmring_participant_info(r, m->seat_index, &seat), SHMRING_OK);
+	CHECK(seat.messages == 9 && seat.redelivered == 1);
+	CHECK_IS(shmring_participant_info(r, other->seat_index, &seat), SHMRING_OK);
+	CHECK(seat.messages == 4 && seat.redelivered == 2);
 	CHECK_IS(seats_in_use(r), 4);
 	shmring_consumer_close(follower);
 	NEED(shmring_unsubscribe(r, "f") == SHMRING_OK);

@@ -188,6 +188,78 @@ TEST(a_row_is_never_torn_while_its_slot_is_overwritten)
 	ring_end(r);
 }
 
+/* --- how much waits for a branch ----------------------------------------------------- */
+
+static uint64_t waiting(const shmring *r, const shmring_consumer *m)
+{
+	uint64_t messages = UINT64_MAX;
+
+	CHECK_IS(shmring_count_waiting(r, shmring_consumer_branch(m), &messages), SHMRING_OK);
+	return messages;
+}
+
+TEST(what_waits_is_counted_in_messages)
+{
+	shmring *r = ring_new();
+	shmring_producer *p = producer_of(r), *q = producer_of(r);
+	shmring_consumer *a = consumer_of(r, "a"), *b = consumer_of(r, "b");
+	char bytes[3 * SLOT_BYTES] = {0};
+	uint64_t none;
+
+	CHECK_IS(waiting(r, a), 0);
+	CHECK_IS(shmring_push(p, bytes, sizeof bytes, KIND_BYTES, NULL), SHMRING_OK); /* 0 to 2 */
+	CHECK_IS(shmring_push_many(p, bytes, 8, 10, NULL, 8, NULL), SHMRING_OK); /* to 12 */
+	CHECK_IS(waiting(r, a), 11);
+	CHECK_IS(shmring_next(p, 4), 13);
+	CHECK_IS(shmring_abort(p), SHMRING_OK);
+	push_text(p, "x"); /* 17 */
+	CHECK_IS(waiting(r, a), 12);
+	shmring_release(a, 0, lease_of(a, 4).end); /* the first and three of the ten */
+	CHECK_IS(waiting(r, a), 8);
+	CHECK_IS(waiting(r, b), 12);
+	CHECK_IS(shmring_next(q, 2), 18);
+	push_end(p); /* 20 */
+	push_text(p, "y");
+	CHECK_IS(waiting(r, a), 8); /* up to the claim */
+	CHECK_IS(shmring_publish(q, 8, KIND_BYTES, 0), SHMRING_OK);
+	CHECK_IS(waiting(r, a), 10); /* without the end */
+	CHECK_IS(shmring_count_waiting(r, 63, &none), SHMRING_E_NO_BRANCH);
+	control_at(r, 20)->run = 0; /* damaged: whoever takes it reports it */
+	CHECK_IS(waiting(r, a), 9);
+	control_at(r, 20)->run = 1;
+	shmring_producer_close(q);
+	END(r, p, a, b);
+}
+
+TEST(beyond_65536_messages_what_waits_is_estimated)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1 << 18});
+	shmring_producer *p = producer_of(r);
+	shmring_consumer *m = consumer_of(r, "b");
+	char bytes[2 * SLOT_BYTES] = {0};
+
+	for (int i = 0; i < 1 << 17; i++)
+		CHECK_IS(shmring_push(p, bytes, sizeof bytes, KIND_BYTES, NULL), SHMRING_OK);
+	CHECK_IS(waiting(r, m), 1 << 17); /* all of them are of one size */
+	END(r, p, m);
+}
+
+TEST(what_waits_is_counted_while_it_is_overwritten)
+{
+	struct puppet *c = puppet_new(overwrite_for_ever);
+	shmring *r = ring_new();
+	shmring_consumer *m = consumer_with(
+	    r, "b", &(struct shmring_branch_options){.drop_oldest = true, .start = SHMRING_EARLIEST});
+	pid_t pid = puppet_start(c);
+
+	for (unsigned round = 0; round < 10000 * stress(); round++)
+		CHECK(waiting(r, m) <= r->capacity);
+	puppet_kill(c, pid);
+	CHECK(waiting(r, m) > 0);
+	shmring_consumer_close(m);
+	ring_end(r);
+}
+
 int main(void)
 {
 	return run_tests();

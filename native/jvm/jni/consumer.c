@@ -5,27 +5,27 @@
 
 #include "glue.h"
 
-NATIVE(void, closeConsumer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
+NATIVE(void, closeConsumer, jlong consumer)
 {
 	shmring_consumer_close(from_handle(consumer));
 }
 
-NATIVE(void, abandonConsumer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
+NATIVE(void, abandonConsumer, jlong consumer)
 {
 	shmring_consumer_abandon(from_handle(consumer));
 }
 
-NATIVE(void, interruptConsumer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
+NATIVE(void, interruptConsumer, jlong consumer)
 {
 	shmring_consumer_interrupt(from_handle(consumer), true);
 }
 
-NATIVE(void, takeEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
+NATIVE(void, takeEnds, jlong consumer)
 {
 	shmring_consumer_take_ends(from_handle(consumer), true);
 }
 
-NATIVE(void, hearEnds)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer, jlong since)
+NATIVE(void, hearEnds, jlong consumer, jlong since)
 {
 	shmring_consumer_hear_ends(from_handle(consumer), (uint64_t)since);
 }
@@ -69,8 +69,7 @@ struct taken {
 	struct described message; /* the first one */
 };
 
-NATIVE(jint, take)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jlong consumer, jint max_messages, jlong max_slots, jlong words)
+NATIVE(jint, take, jlong ring, jlong consumer, jint max_messages, jlong max_slots, jlong words)
 {
 	struct taken *taken = from_handle(words);
 	struct shmring_lease lease;
@@ -88,8 +87,7 @@ NATIVE(jint, take)
 	return status;
 }
 
-NATIVE(jint, read)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jlong position, jlong end, jlongArray result)
+NATIVE(jint, read, jlong ring, jlong position, jlong end, jlongArray result)
 {
 	struct described message;
 	jint status = answer(env, describe(from_handle(ring), (uint64_t)position, (uint64_t)end, &message));
@@ -100,7 +98,7 @@ NATIVE(jint, read)
 	return status;
 }
 
-NATIVE(jint, release)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong first, jlong end)
+NATIVE(jint, release, jlong consumer, jlong first, jlong end)
 {
 	return answer(env, shmring_release(from_handle(consumer), (uint64_t)first, (uint64_t)end));
 }
@@ -120,7 +118,7 @@ static int hand_back(shmring_consumer *consumer, uint64_t first, uint64_t end)
 	return status;
 }
 
-NATIVE(jint, nack)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong first, jlong end)
+NATIVE(jint, nack, jlong consumer, jlong first, jlong end)
 {
 	int status = hand_back(from_handle(consumer), (uint64_t)first, (uint64_t)end);
 
@@ -146,8 +144,7 @@ struct drained {
 /* Takes up to max_messages; returns their number, or an answer. The words have the held range, also if the
  * first message is damaged: `read` is behind it then, as with shmring_take_one(), or the end if even its
  * length cannot be trusted. */
-NATIVE(jint, drain)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jlong handle, jint max_messages, jlong words)
+NATIVE(jint, drain, jlong ring, jlong handle, jint max_messages, jlong words)
 {
 	shmring_consumer *consumer = from_handle(handle);
 	struct drained *drained = from_handle(words);
@@ -188,7 +185,7 @@ NATIVE(jint, drain)
 }
 
 /* A text about whom a consumer waits for. */
-NATIVE(jbyteArray, explainEmpty)(JNIEnv *env, jclass class UNUSED, jlong consumer)
+NATIVE(jbyteArray, explainEmpty, jlong consumer)
 {
 	struct text text;
 
@@ -196,7 +193,7 @@ NATIVE(jbyteArray, explainEmpty)(JNIEnv *env, jclass class UNUSED, jlong consume
 	return text_bytes(env, &text);
 }
 
-NATIVE(jint, waitMessage)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlong deadline, jint strategy)
+NATIVE(jint, waitMessage, jlong consumer, jlong deadline, jint strategy)
 {
 	return answer(env, shmring_wait_message(from_handle(consumer), deadline, (uint8_t)strategy));
 }
@@ -215,8 +212,7 @@ static int wait_any(JNIEnv *env, jlongArray consumers, struct shmring_wait *wait
 	return shmring_wait_any(waits, (uint32_t)n, NULL, 0, deadline, (uint8_t)strategy);
 }
 
-NATIVE(jint, waitAny)(JNIEnv *env, jclass class UNUSED, jlongArray consumers, jbooleanArray ready, jlong deadline,
-		      jint strategy)
+NATIVE(jint, waitAny, jlongArray consumers, jbooleanArray ready, jlong deadline, jint strategy)
 {
 	jsize n = (*env)->GetArrayLength(env, consumers);
 	struct shmring_wait *waits = calloc((size_t)n, sizeof *waits);
@@ -228,12 +224,12 @@ NATIVE(jint, waitAny)(JNIEnv *env, jclass class UNUSED, jlongArray consumers, jb
 	return answer(env, status);
 }
 
-NATIVE(jlong, available)(JNIEnv *env UNUSED, jclass class UNUSED, jlong consumer)
+NATIVE(jlong, available, jlong consumer)
 {
 	return (jlong)shmring_consumer_reach(from_handle(consumer));
 }
 
-NATIVE(void, overrun)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlongArray result)
+NATIVE(void, overrun, jlong consumer, jlongArray result)
 {
 	uint64_t first;
 	uint64_t end;
@@ -242,26 +238,14 @@ NATIVE(void, overrun)(JNIEnv *env, jclass class UNUSED, jlong consumer, jlongArr
 	(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)first, (jlong)end});
 }
 
-/* --- bytes: Java has checked the ranges against the message or the claim ---- */
+/* --- memory outside of the heap ------------------------------------------------- */
 
-NATIVE(void, copyFromArray)
-(JNIEnv *env, jclass class UNUSED, jlong address, jbyteArray from, jint offset, jint length)
-{
-	array_copy(env, from, offset, length, from_handle(address));
-}
-
-NATIVE(void, copyFromBuffer)
-(JNIEnv *env, jclass class UNUSED, jlong address, jobject from, jint offset, jint length)
-{
-	memcpy(from_handle(address), (char *)(*env)->GetDirectBufferAddress(env, from) + offset, (size_t)length);
-}
-
-NATIVE(jlong, address)(JNIEnv *env, jclass class UNUSED, jobject buffer)
+NATIVE(jlong, address, jobject buffer)
 {
 	return to_handle((*env)->GetDirectBufferAddress(env, buffer));
 }
 
-NATIVE(jobject, wrap)(JNIEnv *env, jclass class UNUSED, jlong address, jlong length)
+NATIVE(jobject, wrap, jlong address, jlong length)
 {
 	return (*env)->NewDirectByteBuffer(env, from_handle(address), length);
 }

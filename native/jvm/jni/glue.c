@@ -29,19 +29,6 @@ jint answer(JNIEnv *env, int status)
 	return status;
 }
 
-#define MOST_AT_ONCE (1 << 20)
-
-/* Bytes of an array, in parts: a garbage collection waits for the end of each. */
-void array_copy(JNIEnv *env, jbyteArray from, jint offset, jint length, void *to)
-{
-	for (jint copied = 0; copied < length;) {
-		jint part = length - copied < MOST_AT_ONCE ? length - copied : MOST_AT_ONCE;
-
-		(*env)->GetByteArrayRegion(env, from, offset + copied, part, (jbyte *)to + copied);
-		copied += part;
-	}
-}
-
 bool text_load(JNIEnv *env, jbyteArray bytes, struct text *text)
 {
 	jsize length = (*env)->GetArrayLength(env, bytes);

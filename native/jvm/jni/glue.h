@@ -7,7 +7,9 @@
 
 #include "shmring.h"
 
-#define NATIVE(type, name) JNIEXPORT type JNICALL Java_io_shmring_Native_##name
+/* A static native method of Native.java. */
+#define NATIVE(type, name, ...)                                                                                   \
+	JNIEXPORT type JNICALL Java_io_shmring_Native_##name(JNIEnv *env UNUSED, jclass class UNUSED, __VA_ARGS__)
 #define UNUSED __attribute__((unused))
 
 /* Java sees handles as numbers; 0 never arrives here, Ring.java checks. */
@@ -33,8 +35,6 @@ struct text {
 };
 bool text_load(JNIEnv *env, jbyteArray bytes, struct text *text);
 jbyteArray text_bytes(JNIEnv *env, const struct text *text);
-
-void array_copy(JNIEnv *env, jbyteArray from, jint offset, jint length, void *to);
 
 /* Throws io.shmring.RingException with the core's message unless `status` is
  * OK or one of the answers (-1 to -6), which Java handles. */

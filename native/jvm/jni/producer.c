@@ -7,7 +7,7 @@
 
 #include "glue.h"
 
-NATIVE(jlong, openProducer)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray name)
+NATIVE(jlong, openProducer, jlong ring, jbyteArray name)
 {
 	shmring_producer *producer = NULL;
 	struct text text;
@@ -17,37 +17,36 @@ NATIVE(jlong, openProducer)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteA
 	return to_handle(producer);
 }
 
-NATIVE(void, closeProducer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong producer)
+NATIVE(void, closeProducer, jlong producer)
 {
 	shmring_producer_close(from_handle(producer));
 }
 
-NATIVE(void, interruptProducer)(JNIEnv *env UNUSED, jclass class UNUSED, jlong producer)
+NATIVE(void, interruptProducer, jlong producer)
 {
 	shmring_producer_interrupt(from_handle(producer), true);
 }
 
-NATIVE(jlong, slotsFor)(JNIEnv *env UNUSED, jclass class UNUSED, jlong length, jboolean aligned)
+NATIVE(jlong, slotsFor, jlong length, jboolean aligned)
 {
 	return (jlong)shmring_slots_for((uint64_t)length, aligned);
 }
 
-NATIVE(jlong, next)(JNIEnv *env, jclass class UNUSED, jlong producer, jint slots)
+NATIVE(jlong, next, jlong producer, jint slots)
 {
 	int64_t sequence = shmring_next(from_handle(producer), (uint32_t)slots);
 
 	return sequence < 0 ? answer(env, (int)sequence) : sequence;
 }
 
-NATIVE(jint, publish)(JNIEnv *env, jclass class UNUSED, jlong producer, jint length, jint kind, jint shift)
+NATIVE(jint, publish, jlong producer, jint length, jint kind, jint shift)
 {
 	return answer(env,
 		      shmring_publish(from_handle(producer), (uint32_t)length, (uint8_t)kind, (uint8_t)shift));
 }
 
 /* Publishes the claim as one message for each part; Java has checked that the arrays have one length. */
-NATIVE(jint, publishParts)
-(JNIEnv *env, jclass class UNUSED, jlong producer, jintArray slots, jintArray lengths, jintArray shifts, jint kind)
+NATIVE(jint, publishParts, jlong producer, jintArray slots, jintArray lengths, jintArray shifts, jint kind)
 {
 	jsize count = (*env)->GetArrayLength(env, slots);
 	struct shmring_part *parts = malloc((size_t)count * sizeof *parts);
@@ -75,13 +74,13 @@ NATIVE(jint, publishParts)
 	return status;
 }
 
-NATIVE(jint, abort)(JNIEnv *env, jclass class UNUSED, jlong producer)
+NATIVE(jint, abort, jlong producer)
 {
 	return answer(env, shmring_abort(from_handle(producer)));
 }
 
 /* One message of at most a slot, which lies outside of the heap. */
-NATIVE(jlong, push)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong data, jint length, jint kind)
+NATIVE(jlong, push, jlong producer, jlong data, jint length, jint kind)
 {
 	uint64_t id;
 	int status = shmring_push(from_handle(producer), from_handle(data), (size_t)length, (uint8_t)kind, &id);
@@ -89,9 +88,21 @@ NATIVE(jlong, push)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong data
 	return status ? answer(env, status) : (jlong)id;
 }
 
+#define MOST_AT_ONCE (1 << 20)
+
+/* Bytes of an array, in parts: a garbage collection waits for the end of each. */
+static void array_copy(JNIEnv *env, jbyteArray from, jint length, void *to)
+{
+	for (jint copied = 0; copied < length;) {
+		jint part = length - copied < MOST_AT_ONCE ? length - copied : MOST_AT_ONCE;
+
+		(*env)->GetByteArrayRegion(env, from, copied, part, (jbyte *)to + copied);
+		copied += part;
+	}
+}
+
 /* One message of several slots. */
-NATIVE(jlong, pushLarge)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jlong producer, jbyteArray data, jint kind)
+NATIVE(jlong, pushLarge, jlong ring, jlong producer, jbyteArray data, jint kind)
 {
 	jsize length = (*env)->GetArrayLength(env, data);
 	uint64_t slots = shmring_slots_for((uint64_t)length, false);
@@ -100,7 +111,7 @@ NATIVE(jlong, pushLarge)
 
 	if (sequence < 0)
 		return answer(env, (int)sequence);
-	array_copy(env, data, 0, length, shmring_slot(from_handle(ring), (uint64_t)sequence));
+	array_copy(env, data, length, shmring_slot(from_handle(ring), (uint64_t)sequence));
 	status = shmring_publish(from_handle(producer), (uint32_t)length, (uint8_t)kind, 0);
 	if (status) {
 		(void)answer(env, status);
@@ -111,8 +122,7 @@ NATIVE(jlong, pushLarge)
 }
 
 /* A claim for messages of a slot each, and how far from the first slot each of them lies. */
-NATIVE(jlong, claimMany)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jlong producer, jint count, jlong result)
+NATIVE(jlong, claimMany, jlong ring, jlong producer, jint count, jlong result)
 {
 	const char *slots = shmring_slot(from_handle(ring), 0);
 	int64_t sequence = shmring_next(from_handle(producer), (uint32_t)count);
@@ -127,27 +137,25 @@ NATIVE(jlong, claimMany)
 	return sequence;
 }
 
-NATIVE(jint, publishMany)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong last, jlong lengths)
+NATIVE(jint, publishMany, jlong producer, jlong last, jlong lengths)
 {
 	return answer(env, shmring_publish_ones(from_handle(producer), (uint64_t)last, from_handle(lengths), 0));
 }
 
-NATIVE(jint, waitSpace)(JNIEnv *env, jclass class UNUSED, jlong producer, jlong slots, jlong deadline,
-			jint strategy)
+NATIVE(jint, waitSpace, jlong producer, jlong slots, jlong deadline, jint strategy)
 {
 	return answer(env,
 		      shmring_wait_space(from_handle(producer), (uint64_t)slots, deadline, (uint8_t)strategy));
 }
 
 /* The address of a claimed or held slot. */
-NATIVE(jlong, slotAddress)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring, jlong sequence)
+NATIVE(jlong, slotAddress, jlong ring, jlong sequence)
 {
 	return to_handle(shmring_slot(from_handle(ring), (uint64_t)sequence));
 }
 
 /* A part of the claim from a file. */
-NATIVE(void, fill)
-(JNIEnv *env, jclass class UNUSED, jlong producer, jlong at, jbyteArray path, jlong offset, jlong length)
+NATIVE(void, fill, jlong producer, jlong at, jbyteArray path, jlong offset, jlong length)
 {
 	struct text text;
 	int fd;

@@ -4,7 +4,7 @@
 
 #include "glue.h"
 
-NATIVE(jbyteArray, pathOf)(JNIEnv *env, jclass class UNUSED, jbyteArray name)
+NATIVE(jbyteArray, pathOf, jbyteArray name)
 {
 	struct text text, path;
 
@@ -14,7 +14,7 @@ NATIVE(jbyteArray, pathOf)(JNIEnv *env, jclass class UNUSED, jbyteArray name)
 	return text_bytes(env, &path);
 }
 
-NATIVE(jlong, attach)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jint flags)
+NATIVE(jlong, attach, jbyteArray path, jint flags)
 {
 	shmring *ring = NULL;
 	struct text text;
@@ -24,38 +24,30 @@ NATIVE(jlong, attach)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jint fl
 	return to_handle(ring);
 }
 
-NATIVE(void, create)
-(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots, jbyteArray schema, jboolean single_producer)
+/* Makes a ring. A temporary one lasts while a process is attached: this process is the first, by the result. */
+NATIVE(jlong, create, jbyteArray path, jlong slots, jbyteArray schema, jboolean single_producer,
+       jboolean temporary)
 {
-	struct shmring_options options = {.slots = (uint64_t)slots, .single_producer = single_producer};
+	struct shmring_options options = {
+	    .slots = (uint64_t)slots, .single_producer = single_producer, .temporary = temporary};
 	jsize length = (*env)->GetArrayLength(env, schema);
 	jbyte *bytes = length ? (*env)->GetByteArrayElements(env, schema, NULL) : NULL;
-	struct text text;
-
-	if (length && !bytes)
-		return; /* OutOfMemoryError is pending */
-	options.schema = bytes;
-	options.schema_bytes = (size_t)length;
-	if (text_load(env, path, &text))
-		(void)answer(env, shmring_create(text.chars, &options, NULL));
-	if (bytes)
-		(*env)->ReleaseByteArrayElements(env, schema, bytes, JNI_ABORT);
-}
-
-/* A ring of bytes that lasts while a process is attached; this process is the first. */
-NATIVE(jlong, createTemporary)(JNIEnv *env, jclass class UNUSED, jbyteArray path, jlong slots)
-{
-	struct shmring_options options = {.slots = (uint64_t)slots, .temporary = true};
 	shmring *ring = NULL;
 	struct text text;
 
+	if (length && !bytes)
+		return 0; /* OutOfMemoryError is pending */
+	options.schema = bytes;
+	options.schema_bytes = (size_t)length;
 	if (text_load(env, path, &text))
-		(void)answer(env, shmring_create(text.chars, &options, &ring));
+		(void)answer(env, shmring_create(text.chars, &options, temporary ? &ring : NULL));
+	if (bytes)
+		(*env)->ReleaseByteArrayElements(env, schema, bytes, JNI_ABORT);
 	return to_handle(ring);
 }
 
 /* Removes the name of this very ring; false if another ring has the name, or none. */
-NATIVE(jboolean, unlink)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray path)
+NATIVE(jboolean, unlink, jlong ring, jbyteArray path)
 {
 	struct shmring_info info;
 	struct text text;
@@ -71,7 +63,7 @@ NATIVE(jboolean, unlink)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArra
 }
 
 /* Unlinks a ring if all its participants are dead; returns whether it did. */
-NATIVE(jboolean, reap)(JNIEnv *env, jclass class UNUSED, jbyteArray path)
+NATIVE(jboolean, reap, jbyteArray path)
 {
 	struct text text;
 	int status;
@@ -82,16 +74,17 @@ NATIVE(jboolean, reap)(JNIEnv *env, jclass class UNUSED, jbyteArray path)
 	return status == 1 || (answer(env, status), false);
 }
 
-NATIVE(void, closeRing)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+NATIVE(void, closeRing, jlong ring)
 {
 	shmring_close(from_handle(ring));
 }
 
-/* slots, options (1 SP, 2 scattered, 4 checksum), layout major, layout minor, uuid as two longs, first sequence */
-NATIVE(void, info)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray result)
+/* slots, options (1 SP, 2 scattered, 4 checksum), layout major, layout minor, uuid as two longs, first sequence,
+ * the most participants */
+NATIVE(void, info, jlong ring, jlongArray result)
 {
 	struct shmring_info info;
-	jlong words[7];
+	jlong words[8];
 
 	shmring_get_info(from_handle(ring), &info);
 	words[0] = (jlong)info.slots;
@@ -100,12 +93,13 @@ NATIVE(void, info)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray resu
 	words[3] = info.layout_minor;
 	words[4] = words[5] = 0;
 	words[6] = (jlong)info.first_sequence;
+	words[7] = (jlong)info.participants;
 	for (int i = 0; i < 16; i++)
 		words[4 + i / 8] = (jlong)((uint64_t)words[4 + i / 8] << 8 | info.uuid[i]);
-	(*env)->SetLongArrayRegion(env, result, 0, 7, words);
+	(*env)->SetLongArrayRegion(env, result, 0, 8, words);
 }
 
-NATIVE(jbyteArray, schemaBytes)(JNIEnv *env, jclass class UNUSED, jlong ring)
+NATIVE(jbyteArray, schemaBytes, jlong ring)
 {
 	struct shmring_info info;
 	jbyteArray bytes;
@@ -118,7 +112,7 @@ NATIVE(jbyteArray, schemaBytes)(JNIEnv *env, jclass class UNUSED, jlong ring)
 }
 
 /* A text about whom producers on a full ring wait for. */
-NATIVE(jbyteArray, explainFull)(JNIEnv *env, jclass class UNUSED, jlong ring)
+NATIVE(jbyteArray, explainFull, jlong ring)
 {
 	struct text text;
 
@@ -126,17 +120,17 @@ NATIVE(jbyteArray, explainFull)(JNIEnv *env, jclass class UNUSED, jlong ring)
 	return text_bytes(env, &text);
 }
 
-NATIVE(jlong, claimed)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+NATIVE(jlong, claimed, jlong ring)
 {
 	return (jlong)shmring_claimed(from_handle(ring));
 }
 
-NATIVE(jlong, floor)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
+NATIVE(jlong, floor, jlong ring)
 {
 	return (jlong)shmring_floor(from_handle(ring));
 }
 
-NATIVE(jint, recover)(JNIEnv *env, jclass class UNUSED, jlong ring)
+NATIVE(jint, recover, jlong ring)
 {
 	return answer(env, shmring_recover(from_handle(ring), NULL));
 }
@@ -152,8 +146,7 @@ static struct shmring_branch_options branch_options(jint start, jlong sequence, 
 	};
 }
 
-NATIVE(void, subscribe)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags)
+NATIVE(void, subscribe, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags)
 {
 	struct shmring_branch_options options = branch_options(start, sequence, flags);
 	struct text text;
@@ -162,7 +155,7 @@ NATIVE(void, subscribe)
 		(void)answer(env, shmring_subscribe(from_handle(ring), text.chars, &options, NULL));
 }
 
-NATIVE(void, unsubscribe)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch)
+NATIVE(void, unsubscribe, jlong ring, jbyteArray branch)
 {
 	struct text text;
 
@@ -171,7 +164,7 @@ NATIVE(void, unsubscribe)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArr
 }
 
 /* position, released, ends, consumers, whether it drops the oldest; false if there is no such branch */
-NATIVE(jboolean, branch)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jlongArray result)
+NATIVE(jboolean, branch, jlong ring, jbyteArray branch, jlongArray result)
 {
 	struct shmring_branch_info info;
 	struct text text;
@@ -186,9 +179,7 @@ NATIVE(jboolean, branch)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArra
 	return JNI_TRUE;
 }
 
-NATIVE(jlong, join)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags,
- jbyteArray name)
+NATIVE(jlong, join, jlong ring, jbyteArray branch, jint start, jlong sequence, jint flags, jbyteArray name)
 {
 	struct shmring_branch_options options = branch_options(start, sequence, flags);
 	shmring_consumer *consumer = NULL;
@@ -201,9 +192,7 @@ NATIVE(jlong, join)
 }
 
 /* end, messages */
-NATIVE(void, measure)
-(JNIEnv *env, jclass class UNUSED, jlong ring, jlong from, jlong limit, jint max_messages, jlong max_slots,
- jlongArray result)
+NATIVE(void, measure, jlong ring, jlong from, jlong limit, jint max_messages, jlong max_slots, jlongArray result)
 {
 	uint32_t messages;
 	uint64_t end;
@@ -214,86 +203,34 @@ NATIVE(void, measure)
 		(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)end, (jlong)messages});
 }
 
-/* Sums over the living producers: messages, bytes, waits for room. */
-NATIVE(void, producerCounters)(JNIEnv *env, jclass class UNUSED, jlong ring, jlongArray result)
-{
-	struct shmring_info info;
-	struct shmring_participant_info seat;
-	jlong words[3] = {0};
-
-	shmring_get_info(from_handle(ring), &info);
-	for (uint32_t i = 0; i < info.participants; i++)
-		if (shmring_participant_info(from_handle(ring), i, &seat) == SHMRING_OK && seat.role == 1) {
-			words[0] += (jlong)seat.messages;
-			words[1] += (jlong)seat.bytes;
-			words[2] += (jlong)seat.full_waits;
-		}
-	(*env)->SetLongArrayRegion(env, result, 0, 3, words);
-}
-
-NATIVE(jint, participantLimit)(JNIEnv *env UNUSED, jclass class UNUSED, jlong ring)
-{
-	struct shmring_info info;
-
-	shmring_get_info(from_handle(ring), &info);
-	return (jint)info.participants;
-}
-
-/* role, pid, whether it lives, when it joined, lowest sequence held or -1; its name, or null if it is free */
-NATIVE(jbyteArray, participant)(JNIEnv *env, jclass class UNUSED, jlong ring, jint index, jlongArray result)
+/* role, pid, whether it lives, when it joined, lowest sequence held or -1, messages, bytes, waits for room; its
+ * name, or null if it is free */
+NATIVE(jbyteArray, participant, jlong ring, jint index, jlongArray result)
 {
 	struct shmring_participant_info seat;
 	struct text text;
 
 	if (shmring_participant_info(from_handle(ring), (uint32_t)index, &seat))
 		return NULL;
-	(*env)->SetLongArrayRegion(
-	    env, result, 0, 5,
-	    (jlong[]){(jlong)seat.role, (jlong)seat.pid, seat.alive, (jlong)seat.joined_ns, (jlong)seat.hold});
+	(*env)->SetLongArrayRegion(env, result, 0, 8,
+				   (jlong[]){(jlong)seat.role, (jlong)seat.pid, seat.alive, (jlong)seat.joined_ns,
+					     (jlong)seat.hold, (jlong)seat.messages, (jlong)seat.bytes,
+					     (jlong)seat.full_waits});
 	memcpy(text.chars, seat.name, sizeof seat.name);
 	text.chars[sizeof seat.name - 1] = '\0';
 	return text_bytes(env, &text);
 }
 
-static uint64_t slot_index(const shmring *ring, uint64_t sequence)
-{
-	return offset_of(ring, shmring_slot(ring, sequence)) / SHMRING_SLOT_BYTES;
-}
-
-/* Whether a living participant has this name. */
-NATIVE(jboolean, hasParticipant)(JNIEnv *env, jclass class UNUSED, jlong ring, jbyteArray name)
-{
-	struct shmring_info info;
-	struct shmring_participant_info seat;
-	struct text text;
-
-	if (!text_load(env, name, &text))
-		return JNI_FALSE;
-	shmring_get_info(from_handle(ring), &info);
-	for (uint32_t i = 0; i < info.participants; i++)
-		if (shmring_participant_info(from_handle(ring), i, &seat) == SHMRING_OK && seat.alive &&
-		    strcmp(seat.name, text.chars) == 0)
-			return JNI_TRUE;
-	return JNI_FALSE;
-}
-
-/* Whether a message begins at this sequence, and can still be seen. */
-NATIVE(jboolean, isMessage)(JNIEnv *env, jclass class UNUSED, jlong handle, jlong sequence)
+/* Of the slot that a sequence has: its number, how many branches still have to release its message, and whether
+ * a message begins at this very sequence. */
+NATIVE(void, row, jlong handle, jlong sequence, jlongArray result)
 {
 	const shmring *ring = from_handle(handle);
-	struct shmring_row row;
-
-	(void)answer(env, shmring_table_row(ring, slot_index(ring, (uint64_t)sequence), &row, NULL, 0));
-	return row.filled && row.message_id == (uint64_t)sequence;
-}
-
-/* The queue table's slot number and reference count of a held message. */
-NATIVE(void, row)(JNIEnv *env, jclass class UNUSED, jlong handle, jlong sequence, jlongArray result)
-{
-	const shmring *ring = from_handle(handle);
-	uint64_t index = slot_index(ring, (uint64_t)sequence);
+	uint64_t index = offset_of(ring, shmring_slot(ring, (uint64_t)sequence)) / SHMRING_SLOT_BYTES;
 	struct shmring_row row;
 
 	if (answer(env, shmring_table_row(ring, index, &row, NULL, 0)) == SHMRING_OK)
-		(*env)->SetLongArrayRegion(env, result, 0, 2, (jlong[]){(jlong)index, (jlong)row.reference_count});
+		(*env)->SetLongArrayRegion(env, result, 0, 3,
+					   (jlong[]){(jlong)index, (jlong)row.reference_count,
+						     row.filled && row.message_id == (uint64_t)sequence});
 }

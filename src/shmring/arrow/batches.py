@@ -35,6 +35,7 @@ __all__ = [
     "fields_of",
     "has_dictionaries",
     "metadata_bytes",
+    "most_bytes",
 ]
 
 # Of any message: its length is a 32-bit number.
@@ -87,7 +88,7 @@ class BatchEncoder:
         if self._layout is None:
             return None
         head, kind = self._frame(b"", kind)
-        return partial(push_batch, producer, self._layout, head, kind, _most_bytes(slots))
+        return partial(push_batch, producer, self._layout, head, kind, most_bytes(slots))
 
     def pieces(
         self,
@@ -116,12 +117,12 @@ class BatchEncoder:
         MessageTooLarge : a single row, or the whole batch, needs more
         """
         overhead = prefix + self._repeated_bytes(batch)
-        limit = _most_bytes(slots) - overhead
+        limit = most_bytes(slots) - overhead
         unit = "all rows need" if whole else "one row needs"
 
         def too_large(nbytes: int) -> MessageTooLarge:
             wanted = slots
-            while _most_bytes(wanted) < nbytes + overhead:
+            while most_bytes(wanted) < nbytes + overhead:
                 wanted *= 2
             error = MessageTooLarge(
                 f'ring "{ring}" of {slots} slots: {unit} {nbytes} bytes, a message may have '
@@ -137,7 +138,7 @@ class BatchEncoder:
 
         False also for batches with dictionaries, whose size says too little.
         """
-        most = _most_bytes(slots) - prefix - len(self._schema_message)
+        most = most_bytes(slots) - prefix - len(self._schema_message)
         return nbytes <= most and not self._dictionaries
 
     def _repeated_bytes(self, batch: pa.RecordBatch) -> int:
@@ -178,17 +179,40 @@ class BatchEncoder:
         Full : no room in time; nothing was published
         MessageTooLarge : the batch can never fit this ring
         """
-        if self._layout is not None:
-            head, of_batch = self._frame(prefix, kind)
-            message_id = push_batch(
-                producer, self._layout, head, of_batch, _MOST_BYTES, batch, True, timeout
-            )
-            if message_id is not None:
-                return message_id
+        message_id = self.push_within(
+            _MOST_BYTES, producer, batch, prefix=prefix, kind=kind, timeout=timeout
+        )
+        if message_id is not None:
+            return message_id
         kind = KIND_ARROW_STREAM if kind is None else kind
         if self._plain:
             return self._push_mapped(producer, batch, nbytes, prefix, kind, timeout)
         return self._push_general(producer, batch, prefix, kind, timeout)
+
+    def push_within(
+        self,
+        most: int,
+        producer: Producer,
+        batch: pa.RecordBatch,
+        *,
+        prefix: bytes = b"",
+        kind: int | None = None,
+        timeout: float | None = None,
+    ) -> int | None:
+        """Publish one batch as one message by a copy of its buffers; otherwise as :meth:`push`.
+
+        Parameters
+        ----------
+        most : bytes of the message, at most
+
+        Returns
+        -------
+        message_id; None if the message is larger, or its batch needs :meth:`push`
+        """
+        if self._layout is None:
+            return None
+        head, kind = self._frame(prefix, kind)
+        return push_batch(producer, self._layout, head, kind, most, batch, True, timeout)
 
     def _frame(self, prefix: bytes, kind: int | None) -> tuple[bytes, int]:
         """Return the bytes before a record batch message, and the kind of the whole message."""
@@ -321,7 +345,7 @@ def batches_of(data: ArrowData) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     )
 
 
-def _most_bytes(slots: int) -> int:
+def most_bytes(slots: int) -> int:
     """Return the most bytes of a message if two must fit into a ring, wherever they begin."""
     return (slots // 2 - 1) * SLOT_BYTES
 

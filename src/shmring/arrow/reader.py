@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
 
-from shmring._shmring import arrow_layout, give_up, map_batch
-from shmring.arrow.batches import decode_batch, metadata_bytes
+from shmring._shmring import give_up
+from shmring.arrow.batches import decode_batch
+from shmring.arrow.known import Known, known, learned
 from shmring.choices import DEFAULT_START, KIND_ARROW_BATCH, KIND_ARROW_STREAM
 from shmring.closing import Closing
 from shmring.errors import Damaged, Empty, EndOfStream, TooManyLeases
 
 if TYPE_CHECKING:
-    from shmring._shmring import ArrowLayout, Lease
+    from shmring._shmring import Lease
     from shmring.choices import Start, Wait
     from shmring.ring import Consumer, Ring
 
 __all__ = ["ArrowReader", "ReaderOptions"]
-
-# The stubs leave it out.
-_import_batch: Any = pa.RecordBatch._import_from_c  # pyright: ignore[reportAttributeAccessIssue]
 
 # Seconds between two checks whether the producers wait for this waiting reader.
 _SLICE = 0.5
@@ -30,14 +28,6 @@ _SLICE = 0.5
 _JAMMED_SLICES = 3
 # Batches that an event loop reads before its other tasks have their turn.
 _STREAK = 16
-
-
-class _Known(NamedTuple):
-    """A schema whose messages the binding maps."""
-
-    schema: pa.Schema
-    layout: ArrowLayout
-    heads: dict[int, bytes]  # of each kind: what stands before the batch
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -152,10 +142,10 @@ class ArrowReader(Closing):
         self._until = until
         self._timeout = timeout
         self._validate = validate
-        self._known: _Known | None = None
+        self._known: Known | None = None
         if self._stored is not None:
             heads = {KIND_ARROW_BATCH: b"", KIND_ARROW_STREAM: ring.schema_bytes or b""}
-            self._known = _known(self._stored, heads)
+            self._known = known(self._stored, heads)
         self._peeked: pa.RecordBatch | None = None
         self._streak = 0
         self._consumer: Consumer = ring.consumer(
@@ -214,13 +204,9 @@ class ArrowReader(Closing):
 
     def _map(self, lease: Lease) -> pa.RecordBatch | None:
         """Map it by the binding; None if the binding leaves the message to pyarrow."""
-        known = self._known
-        head = None if known is None else known.heads.get(lease.kind)
-        if known is None or head is None:
+        if self._known is None:
             return None
-        return map_batch(
-            lease, known.layout, head, self._copy, self._validate, _import_batch, known.schema
-        )
+        return self._known.map(lease, lease.kind, copy=self._copy, every_offset=self._validate)
 
     def _decode(self, lease: Lease) -> pa.RecordBatch:
         """Decode it by pyarrow, which reads every format, or raises the error."""
@@ -234,7 +220,7 @@ class ArrowReader(Closing):
         schema = self._stored if kind == KIND_ARROW_BATCH else None
         batch = decode_batch(message, schema, ring=self._label, message_id=message_id)
         if self._stored is None:
-            self._known = _learned(message)
+            self._known = learned(message)
         elif schema is None and not batch.schema.equals(self._stored):
             raise Damaged(
                 f'ring "{self._label}": message {message_id} holds a batch of\n{batch.schema}\nbut '
@@ -320,22 +306,3 @@ class ArrowReader(Closing):
     def close(self) -> None:
         """Leave the branch; batches that are still alive stay valid."""
         self._consumer.close()
-
-
-def _learned(stream: pa.Buffer) -> _Known | None:
-    """Learn from the schema at a stream's beginning, in a copy that its producer cannot change."""
-    head = bytes(memoryview(stream)[: metadata_bytes(stream)])
-    try:
-        schema = pa.ipc.read_schema(pa.py_buffer(head))
-    except (pa.ArrowException, OSError, EOFError):
-        return None  # another producer has written over it
-    return _known(schema, {KIND_ARROW_STREAM: head})
-
-
-def _known(schema: pa.Schema, heads: dict[int, bytes]) -> _Known | None:
-    """Prepare a schema for the binding; None if pyarrow decodes its messages."""
-    native = pa.schema(list(schema))
-    if not schema.equals(native):  # big-endian numbers: pyarrow swaps their bytes
-        return None
-    layout = arrow_layout(schema)
-    return None if layout is None else _Known(schema, layout, heads)

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import click
 
-from shmring.cli.options import json_option, ring_and_sidecar_names
+from shmring.cli.options import age_option, json_option, ring_and_sidecar_names
 from shmring.cli.output import clean, emit, show_status, wants_json
 from shmring.records import Finding
 
@@ -19,14 +19,7 @@ _MOMENT = 1.0  # seconds in which what does not hang goes on
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=ring_and_sidecar_names)
-@click.option(
-    "--age",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a message may be held, or wait.",
-)
+@age_option
 @json_option
 def check(names: tuple[str, ...], age: float) -> NoReturn:
     """Say what is wrong with the rings and sidecars of this host, and what mends it.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["consume"]
 
 _LULL = 0.001  # seconds without a message after which what was written is flushed
+_LEAST = 0.001  # of the last wait: one of 0 s is not told who is in the way
 _SLICE = 0.2  # seconds of one wait, after which a signal is looked for
 
 
@@ -266,7 +267,7 @@ def _next(
     while not signals:
         left = _SLICE if deadline is None else max(0.0, deadline - time.monotonic())
         try:
-            return inp.lease(timeout=min(left, _SLICE))
+            return inp.lease(timeout=min(max(left, _LEAST), _SLICE))
         except Empty as error:
             _, colon, said = str(error).partition(" s: ")  # who is in the way
             why = f"{colon[2:]}{said}" if said else why

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shmring.cli.errors import Terminated
-from shmring.cli.options import json_option
+from shmring.cli.options import age_option, json_option
 from shmring.cli.output import emit, wants_json
 from shmring.extras import need
 
@@ -39,14 +39,7 @@ __all__ = ["exporter"]
     help="Between two looks at the host, and two writes of FILE.",
 )
 @click.option("--once", is_flag=True, help="Write FILE once, then end.")
-@click.option(
-    "--age",
-    type=click.FloatRange(0),
-    default=60.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a message may be held, or wait, before that is a finding.",
-)
+@age_option
 @json_option
 def exporter(
     port: int, address: str, textfile: str | None, interval: float, once: bool, age: float

@@ -187,6 +187,16 @@ def json_option(command: Command) -> Command:
     )(command)
 
 
+age_option = click.option(
+    "--age",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a message may be held, or wait, before that is a finding.",
+)
+
+
 wait_option = click.option(
     "--wait",
     type=click.Choice(list(WAITS)),

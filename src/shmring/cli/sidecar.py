@@ -25,7 +25,7 @@ _SILENCE = 1.0  # seconds for which an end needs no word
 
 
 @click.command()
-@click.argument("target", metavar="MODULE:FUNCTION")
+@click.argument("target", metavar="MODULE:FUNCTION", required=False)
 @click.option(
     "--name",
     shell_complete=sidecar_names,
@@ -70,7 +70,7 @@ _SILENCE = 1.0  # seconds for which an end needs no word
 )
 @json_option
 def sidecar(
-    target: str,
+    target: str | None,
     name: str | None,
     workers: int | None,
     slots: int | None,
@@ -91,6 +91,12 @@ def sidecar(
     With --check and a sidecar's name, nothing is started: status 0 means that its workers serve, 1
     that some load, or are stopped, 2 that none serves or loads. For probes.
     """
+    if target is None:
+        if not check:
+            raise click.MissingParameter(param_hint="'MODULE:FUNCTION'", param_type="argument")
+        from shmring.sidecars.participants import others
+
+        raise click.UsageError(f"--check is of a sidecar, by its name; {others()}")
     if check:
         _check(target)
     if not all(target.partition(":")):

@@ -201,7 +201,7 @@ class SidecarView:
             [
                 (
                     "queue",
-                    f"{shown('queue_slots', 0):,.0f} slots, the oldest request "
+                    f"{shown('queue_requests', 0):,.0f} requests, the oldest "
                     f"{duration(shown('queue_seconds', 0))}",
                 ),
                 ("workers", workers),

@@ -13,7 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
+import shmring
 from shmring.arrow.batches import Piece, decode_batch
+from shmring.arrow.known import learned
+from shmring.choices import KIND_ARROW_STREAM
 from shmring.errors import MessageTooLarge, ShmringError
 from shmring.sidecars.annotated import Annotated
 from shmring.sidecars.batching import Batching, WrongRows
@@ -33,15 +36,14 @@ from shmring.sidecars.wire import (
     FLAG_LAST,
     HEAD_BYTES,
     KIND_REPLY,
-    Head,
 )
 
-__all__ = ["Answers", "failure"]
+__all__ = ["Answers"]
 
 _TRACEBACK_BYTES = 32_768
 
 
-def failure(request: Request, error: BaseException) -> Push:
+def _failure(request: Request, error: BaseException) -> Push:
     """How a client is told that its request has failed."""
     text = raised(error).encode(errors="backslashreplace")[-_TRACEBACK_BYTES:]
     larger = FLAG_LARGER if request.slots else 0
@@ -73,16 +75,20 @@ class Answers:
         self._ring = ring
         self._batching = batching
 
-    def decode(self, request: Request) -> pa.RecordBatch:
-        """The batch of a request, where it lies.
+    def decode(self, lease: shmring.Lease, client: Client) -> pa.RecordBatch:
+        """The batch of a client's request, where it lies.
 
         Raises
         ------
         Damaged : it is none
         """
-        message = pa.py_buffer(request.lease).slice(HEAD_BYTES)
-        message_id = request.lease.message_id
-        return decode_batch(message, None, ring=self._ring, message_id=message_id)
+        known = client.known
+        batch = known and known.map(lease, KIND_ARROW_STREAM, skip=HEAD_BYTES)
+        if batch is None:
+            message = pa.py_buffer(lease).slice(HEAD_BYTES)
+            batch = decode_batch(message, None, ring=self._ring, message_id=lease.message_id)
+            client.known = learned(message)
+        return batch
 
     def work_on(
         self,
@@ -107,6 +113,10 @@ class Answers:
         request.batches = 1
         batches = Heartbeat([request]).of(batches_from(result, self._target))
         self.publish(request, self.pieces(request, batches), spent)
+
+    def fail(self, request: Request, error: BaseException) -> None:
+        """Tell the client what the function has raised."""
+        request.client.add(Job(request.lease, _told(_failure(request, error), request)))
 
     def publish(self, request: Request, pieces: Iterator[Piece | None], spent: int = 0) -> None:
         """Let the client have the pieces of an answer.
@@ -156,7 +166,7 @@ class Answers:
         except GeneratorExit:
             raise
         except BaseException as error:  # sys.exit() in the user's function too
-            failed = failure(request, error)
+            failed = _failure(request, error)
             if held is not None and before is None:  # what came before the error goes before it
                 with suppress(ShmringError):
                     yield _push_batch(client, head.answer(number, 0), *held)
@@ -165,7 +175,9 @@ class Answers:
     def _worked_on(
         self, request: Request, heartbeat: Heartbeat, batch: pa.RecordBatch | None
     ) -> Iterator[Piece | None]:
-        calls, batch = Calls.of(self.decode(request) if batch is None else batch)
+        calls, batch = Calls.of(
+            self.decode(request.lease, request.client) if batch is None else batch
+        )
         given = [batch] if calls is None else calls.arguments(batch)
         parts = list(zip(*(slices(each, request.head.rows) for each in given), strict=True))
         if self._batching is None:
@@ -245,12 +257,19 @@ class Answers:
                 raise
 
 
-def _push_batch(client: Client, head: Head, *piece: *Piece) -> Push:
+def _told(push: Push, request: Request) -> Generator[Push]:
+    try:
+        yield push
+    except ShmringError as error:
+        yield _failure(request, error)
+
+
+def _push_batch(client: Client, head: bytes, *piece: *Piece) -> Push:
     return partial(
         client.encoder_for(piece[0]).push,
         client.producer,
         *piece,
-        prefix=head.pack(),
+        prefix=head,
         kind=KIND_REPLY,
         timeout=0,
     )

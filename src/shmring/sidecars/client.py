@@ -126,7 +126,7 @@ class SidecarClient(Closing):
         workers are still loading, or which has no room for another client
     connect_timeout : seconds to wait for a sidecar that is not there (yet, or any more), and for
         memory for its answers
-    reply_slots : size of the ring for the answers, in slots of 300 bytes; None is 4,096 (1.4 MB),
+    reply_slots : size of the reply ring, in slots of 300 bytes; None is 4,096 (1.4 MB),
         and up to 65,536 for what is under way, or what leaves others room where /dev/shm has little
         memory, but enough for any row
     task : whose work this is; travels with every request
@@ -134,7 +134,7 @@ class SidecarClient(Closing):
     Raises
     ------
     SidecarUnavailable : there is no sidecar of this name, or it has had no room for this client
-    NoSpace : /dev/shm cannot hold the ring for the answers
+    NoSpace : /dev/shm cannot hold the reply ring
     """
 
     def __init__(
@@ -310,7 +310,7 @@ class SidecarClient(Closing):
             self._look()
 
     def _push(self, request: _Request) -> bool:
-        prefix = Head(request.number, self._mailbox.name, self._task).pack()
+        prefix = Head.of(request.number, self._mailbox.name, self._task).pack()
         push = partial(
             request.encoder.push, self._producer, *request.piece, prefix=prefix, kind=KIND_REQUEST
         )
@@ -357,7 +357,7 @@ class SidecarClient(Closing):
         return arrived
 
     def _take(self, lease: shmring.Lease) -> None:
-        head = Head.unpack(lease.data, ring=self._mailbox.name)
+        head = Head.unpack(lease, ring=self._mailbox.name)
         request = self._waiting.get(head.number)
         if request is None or request.complete:
             return  # a second worker has done it again after the first one's death

@@ -39,10 +39,9 @@ class Request:
     slots: int = field(default=0, kw_only=True)
     answering: bool = field(default=False, kw_only=True)  # the pieces that come now are its own
 
-    def push(self, head: Head, body: bytes = b"") -> Push:
+    def push(self, head: bytes, body: bytes = b"") -> Push:
         """How this piece of the answer is published."""
-        message = head.pack() + body
-        return partial(self.client.producer.push, message, kind=KIND_REPLY, timeout=0)
+        return partial(self.client.producer.push, head + body, kind=KIND_REPLY, timeout=0)
 
     def sign(self) -> None:
         """Tell a client that has nothing of the answer that something happens."""

@@ -126,7 +126,7 @@ class Joint:
     def _joinable(self, request: Request) -> pa.RecordBatch | None:
         """Its batch, if that can be joined with others."""
         try:
-            batch = self._answers.decode(request)
+            batch = self._answers.decode(request.lease, request.client)
         except ShmringError:
             return None  # its client is told by who works on it alone
         return None if is_group(batch) or 0 < request.head.rows < batch.num_rows else batch

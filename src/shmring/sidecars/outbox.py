@@ -9,8 +9,10 @@ from collections.abc import Callable, Generator
 import pyarrow as pa
 
 import shmring
-from shmring.arrow.batches import BatchEncoder
+from shmring.arrow.batches import BatchEncoder, most_bytes
+from shmring.arrow.known import Known
 from shmring.errors import Full, ShmringError
+from shmring.sidecars.wire import KIND_REPLY
 
 __all__ = ["Client", "Job", "Push"]
 
@@ -59,7 +61,8 @@ class Client:
     its requests in flight.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, behind: set[Client]) -> None:
+        self.name = name
         self.ring = shmring.attach(name)
         try:
             self.producer = self.ring.producer("worker")
@@ -67,7 +70,10 @@ class Client:
             self.ring.close()
             raise
         self.slots = self.ring.slots
+        self.known: Known | None = None
+        self._most = most_bytes(self.slots)
         self._encoder: BatchEncoder | None = None
+        self._behind = behind
         self._jobs: deque[Job] = deque()
 
     @property
@@ -80,14 +86,27 @@ class Client:
             encoder = self._encoder = BatchEncoder(batch.schema)
         return encoder
 
+    def push_within(self, most: int, answer: pa.RecordBatch, head: bytes) -> bool:
+        """Publish an answer that has at most so many bytes and finds room; whether it does."""
+        most = min(most, self._most)
+        push = self.encoder_for(answer).push_within
+        try:
+            found = push(most, self.producer, answer, prefix=head, kind=KIND_REPLY, timeout=0)
+        except Full:
+            return False
+        return found is not None
+
     def add(self, job: Job) -> None:
         self._jobs.append(job)
+        self._behind.add(self)
         self.work()
 
     def work(self) -> bool:
         """Publish what fits; whether that was all."""
         while self._jobs and self._jobs[0].work():
             self._jobs.popleft()
+        if not self._jobs:
+            self._behind.discard(self)
         return not self._jobs
 
     def is_gone(self) -> bool:
@@ -104,5 +123,6 @@ class Client:
         for job in self._jobs:
             job.drop()
         self._jobs.clear()
+        self._behind.discard(self)
         self.producer.close()
         self.ring.close()

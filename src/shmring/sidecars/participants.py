@@ -239,7 +239,7 @@ def _request(ring: shmring.Ring, sequence: int) -> str:
     for found in ring.rows(slot, slot + 1, HEAD_BYTES):
         if found[1] == sequence:
             try:
-                head = Head.unpack(memoryview(found[6]), ring=ring.path)
+                head = Head.unpack(found[6], ring=ring.path)
             except Damaged:
                 break
             return head.describe()

@@ -53,6 +53,7 @@ class Child:
         before: Callable[[], None] | None = None,
     ) -> None:
         self._leads = leads
+        self._buried = False
         self._popen = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -86,15 +87,19 @@ class Child:
     def signal(self, number: int) -> None:
         """Send a signal to the process, or to all of its group."""
         with contextlib.suppress(ProcessLookupError):
-            if self._leads:
-                os.killpg(self._popen.pid, number)
-            else:
+            if not self._leads:
                 self._popen.send_signal(number)
+            elif not self._buried:
+                os.killpg(self._popen.pid, number)
 
     def bury(self) -> None:
-        """Kill what a process that has ended has started itself."""
+        """Kill what a process that has ended has started itself.
+
+        Its number may be another group's from then on: nothing is sent to it any more.
+        """
         if self._leads:
             self.signal(signal.SIGKILL)
+            self._buried = True
 
     def end(self, deadline: float) -> None:
         """Wait until `deadline` for the end, which was asked for; then kill what is left."""

@@ -10,12 +10,13 @@ import pyarrow as pa
 from shmring.sidecars.combining import joined
 from shmring.sidecars.heartbeat import INTERVAL, Heartbeat, Request
 
-__all__ = ["batches_wanted", "in_turn", "slices", "together"]
+__all__ = ["SMALL", "batches_wanted", "in_turn", "slices", "together"]
 
 _WORK = 2_000_000  # nanoseconds that a request should take at most
 # Beyond so many a request's own cost hardly counts.
 _MOST_BATCHES = 64
 _MOST_BYTES = 1 << 20  # of answers that go as one, and of those that a request should have
+SMALL = _MOST_BYTES // _MOST_BATCHES  # bytes of answers whose size bounds no request
 
 
 def slices(batch: pa.RecordBatch, rows: int) -> list[pa.RecordBatch]:

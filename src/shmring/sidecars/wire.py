@@ -61,10 +61,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from shmring.errors import Damaged
 from shmring.names import REPLIES, REQUESTS
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 __all__ = [
     "FLAG_AGAIN",
@@ -118,84 +121,99 @@ class Task:
     attempt: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The fixed part of a request or an answer."""
+class Head(NamedTuple):
+    """The fixed part of a request or an answer; its fields are the words of the wire.
 
+    A worker reads one and writes one for each request: what it does not look at stays bytes.
+    """
+
+    magic: bytes
+    version: int
+    flags: int
+    piece: int
+    stage: int
+    partition: int
+    rows: int
+    attempt: int
     number: int
-    reply_ring: str
-    task: Task = Task()
-    piece: int = 0
-    flags: int = 0
-    rows: int = 0
-    batches: int = 0
-    worked: int = 0
+    application: bytes
+    reply: bytes
+    batches: int
+    worked: int
 
-    def answer(self, piece: int, flags: int, worked: int = 0, batches: int = 0) -> Self:
-        """The head of an answer to this request."""
-        number, ring, task, rows = self.number, self.reply_ring, self.task, self.rows
-        return type(self)(number, ring, task, piece, flags, rows, batches, worked)
+    @classmethod
+    def of(cls, number: int, reply_ring: str, task: Task = Task(), *, rows: int = 0) -> Self:
+        """The head of a request."""
+        return cls(
+            _MAGIC,
+            _VERSION,
+            flags=0,
+            piece=0,
+            stage=task.stage,
+            partition=task.partition,
+            rows=rows,
+            attempt=task.attempt,
+            number=number,
+            application=task.application.encode(),
+            reply=reply_ring.encode(),
+            batches=0,
+            worked=0,
+        )
+
+    @property
+    def reply_ring(self) -> str:
+        """The ring into which the answer goes."""
+        return self.reply.rstrip(b"\0").decode("ascii")
+
+    @property
+    def task(self) -> Task:
+        """Whose work it is."""
+        application = self.application.rstrip(b"\0").decode(errors="replace")
+        return Task(application, self.stage, self.partition, self.attempt)
+
+    def answer(self, piece: int, flags: int, worked: int = 0, batches: int = 0) -> bytes:
+        """The head of an answer to this request, as bytes."""
+        return _HEAD.pack(_MAGIC, _VERSION, flags, piece, *self[4:11], batches, worked)
 
     def describe(self) -> str:
         """Whose it is, in words."""
         client = self.reply_ring.rpartition(".")[2].partition("-")[0]
         text = f"request {self.number} of process {client}"
-        if self.task.application:
+        task = self.task
+        if task.application:
             text += (
-                f" (partition {self.task.partition} of stage {self.task.stage}, attempt "
-                f"{self.task.attempt}, {self.task.application})"
+                f" (partition {task.partition} of stage {task.stage}, attempt {task.attempt}, "
+                f"{task.application})"
             )
         return text
 
     def pack(self) -> bytes:
         """The 256 bytes."""
-        return _HEAD.pack(
-            _MAGIC,
-            _VERSION,
-            self.flags,
-            self.piece,
-            self.task.stage,
-            self.task.partition,
-            self.rows,
-            self.task.attempt,
-            self.number,
-            self.task.application.encode()[:80],
-            self.reply_ring.encode(),
-            self.batches,
-            self.worked,
-        )
+        return _HEAD.pack(*self)
 
     @classmethod
-    def unpack(cls, data: memoryview, *, ring: str) -> Self:
+    def unpack(cls, message: Buffer, *, ring: str) -> Self:
         """Read the head of a message.
 
         Raises
         ------
         Damaged : it is none, or of another version
         """
-        if len(data) < HEAD_BYTES:
-            raise Damaged(f'ring "{ring}": a message of {len(data)} bytes is no request or answer')
-        words = _HEAD.unpack_from(data)
-        magic, version, flags, piece, stage, partition, rows = words[:7]
-        attempt, number, app, reply, batches, worked = words[7:]
-        if magic != _MAGIC or version != _VERSION:
-            raise Damaged(
-                f'ring "{ring}": a message has magic {magic!r} and version {version}, not '
-                f"{_MAGIC!r} and {_VERSION}; do client and sidecar run the same shmring?"
-            )
         try:
-            return cls(
-                number=number,
-                reply_ring=reply.rstrip(b"\0").decode("ascii"),
-                task=Task(app.rstrip(b"\0").decode(errors="replace"), stage, partition, attempt),
-                piece=piece,
-                flags=flags,
-                rows=rows,
-                batches=batches,
-                worked=worked,
+            head = cls(*_HEAD.unpack_from(message))
+        except struct.error:
+            nbytes = memoryview(message).nbytes
+            raise Damaged(
+                f'ring "{ring}": a message of {nbytes} bytes is no request or answer'
+            ) from None
+        if head.magic != _MAGIC or head.version != _VERSION:
+            raise Damaged(
+                f'ring "{ring}": a message has magic {head.magic!r} and version {head.version}, '
+                f"not {_MAGIC!r} and {_VERSION}; do client and sidecar run the same shmring?"
             )
-        except UnicodeDecodeError as error:
-            raise Damaged(f'ring "{ring}": a message names no ring to answer to') from error
+        if not head.reply.isascii():
+            raise Damaged(f'ring "{ring}": a message names no ring to answer to')
+        return head
 
 
 assert _HEAD.size == HEAD_BYTES

@@ -17,9 +17,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import TypeVar
 
 import pyarrow as pa
@@ -36,22 +35,20 @@ from shmring.errors import (
 )
 from shmring.names import REQUESTS
 from shmring.sidecars.annotated import annotated
-from shmring.sidecars.answers import Answers, failure
+from shmring.sidecars.answers import Answers
 from shmring.sidecars.batching import Batching
 from shmring.sidecars.calls import Calls
 from shmring.sidecars.functions import Function, find_function, instantiated
 from shmring.sidecars.groups import is_group
 from shmring.sidecars.heartbeat import LOOK, Request
 from shmring.sidecars.joint import Joint
-from shmring.sidecars.outbox import Client, Job, Push
+from shmring.sidecars.outbox import Client
 from shmring.sidecars.participants import LOADING
 from shmring.sidecars.raised import raised
 from shmring.sidecars.rings import remove_own, sweep
-from shmring.sidecars.slices import batches_wanted
+from shmring.sidecars.slices import SMALL, batches_wanted
 from shmring.sidecars.wire import (
     FLAG_LAST,
-    HEAD_BYTES,
-    KIND_REPLY,
     WORKERS_BRANCH,
     Head,
     request_ring_name,
@@ -90,7 +87,8 @@ class Worker:
     ) -> None:
         self._function = function
         self._parent = parent
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[bytes, Client] = {}
+        self._behind: set[Client] = set()  # with answers that wait for room
         self._stopping = False
         self._ring = ring
         sidecar = str(ring.name).removeprefix(REQUESTS)
@@ -111,16 +109,18 @@ class Worker:
         that others get its requests.
         """
         swept = time.monotonic()
-        while not self._stopping and os.getppid() == self._parent:
-            behind = [client for client in self._clients.values() if client.is_behind]
-            lease = self._next(0.001 if behind else LOOK)
+        while not self._stopping:
+            lease = self._next(0.001 if self._behind else LOOK)
             if lease is not None:
                 self._serve(lease)
-            for client in behind:
-                client.work()
+            if self._behind:
+                for client in tuple(self._behind):
+                    client.work()
             if time.monotonic() - swept > LOOK:
                 swept = time.monotonic()
                 self._sweep()
+                if os.getppid() != self._parent:
+                    break
         if self._joint is not None:
             self._joint.work()
         self._leave()
@@ -148,8 +148,8 @@ class Worker:
         Requests that are more than that, and answers that have to wait, are passed on.
         """
         try:
-            head = Head.unpack(lease.data, ring=self._ring.path)
-            client = self._clients.get(head.reply_ring) or self._client(head.reply_ring)
+            head = Head.unpack(lease, ring=self._ring.path)
+            client = self._clients.get(head.reply) or self._client(head)
         except RingNotFound:  # its client is gone
             lease.release()
             return
@@ -157,60 +157,48 @@ class Worker:
             print(f"shmring: a request cannot be answered: {error}", file=sys.stderr, flush=True)
             lease.release()
             return
-        request = Request(lease, head, client)
         if self._joint is not None:
-            self._joint.take(request)
+            self._joint.take(Request(lease, head, client))
             return
-        if lease.redelivered or client.is_behind:
-            self._answers.work_on(request)
+        if lease.redelivered or client in self._behind:
+            self._answers.work_on(Request(lease, head, client))
             return
 
         begun = time.perf_counter_ns()
-        is_plain = True
-        batch = answer = piece = push = None
+        batch = answer = None
+        is_plain = False
         try:
-            batch = self._answers.decode(request)
+            batch = self._answers.decode(lease, client)
             marked = batch.schema.metadata and (Calls.are_in(batch) or is_group(batch))
             is_plain = not marked and not 0 < head.rows < batch.num_rows
             if is_plain:
                 answer = self._function(batch)
             if isinstance(answer, pa.RecordBatch):
-                encoder = client.encoder_for(answer)
-                nbytes = pa.ipc.get_record_batch_size(answer)
-                if encoder.fits(nbytes, client.slots, prefix=HEAD_BYTES):
-                    worked = time.perf_counter_ns() - begun
-                    last = head.answer(0, FLAG_LAST, worked, batches_wanted(1, worked, nbytes))
-                    piece = (client.producer, answer, nbytes)
-                    push = partial(
-                        encoder.push, *piece, prefix=last.pack(), kind=KIND_REPLY, timeout=0
-                    )
+                worked = time.perf_counter_ns() - begun
+                last = head.answer(0, FLAG_LAST, worked, batches_wanted(1, worked, SMALL))
+                if client.push_within(SMALL, answer, last):
+                    batch = answer = None  # the lease ends with the last array over it
+                    lease.release()
+                    return
         except BaseException as error:  # sys.exit() in the function too
-            push = failure(request, error)
-
-        if push is not None:
-            try:
-                push()
-            except ShmringError:  # no room, mostly
-                client.add(Job(lease, _later(push, request)))
-            else:
-                batch = answer = push = piece = None  # the lease ends with the last array over it
-                lease.release()
-        elif is_plain:
-            self._answers.go_on(request, answer, time.perf_counter_ns() - begun)
+            self._answers.fail(Request(lease, head, client), error)
+            return
+        spent = time.perf_counter_ns() - begun
+        if is_plain:
+            self._answers.go_on(Request(lease, head, client), answer, spent)
         else:
-            spent = time.perf_counter_ns() - begun
-            self._answers.work_on(request, batch=batch, spent=spent)
+            self._answers.work_on(Request(lease, head, client), batch=batch, spent=spent)
 
-    def _client(self, reply_ring: str) -> Client:
-        client = self._clients[reply_ring] = Client(reply_ring)
+    def _client(self, head: Head) -> Client:
+        client = self._clients[head.reply] = Client(head.reply_ring, self._behind)
         return client
 
     def _sweep(self) -> None:
-        for name, client in list(self._clients.items()):
+        for reply, client in list(self._clients.items()):
             if client.is_gone():
-                del self._clients[name]
+                del self._clients[reply]
                 client.close()
-                shmring.gc(name)
+                shmring.gc(client.name)
 
     def _leave(self) -> None:
         deadline = time.monotonic() + _FAREWELL
@@ -224,13 +212,6 @@ class Worker:
         self._clients.clear()
         self._inbox.close()
         self._ring.close()
-
-
-def _later(push: Push, request: Request) -> Generator[Push]:
-    try:
-        yield push
-    except ShmringError as error:
-        yield failure(request, error)
 
 
 def _await_entry(take: Callable[[], Entry]) -> Entry:

@@ -252,6 +252,7 @@ class _Attendant:
     def __init__(self, config: dict[str, Any]) -> None:
         self._sidecars = list(_made(config["sidecars"]))
         self._rings: dict[str, shmring.Ring] = {}
+        self._untold = b""
         for name, options in config["rings"].items():
             try:
                 self._rings[name] = shmring.open_or_create(name, **options)
@@ -271,7 +272,11 @@ class _Attendant:
                 told = self._tell()
 
     def _tell(self) -> float:
-        print(json.dumps(self._metrics()), flush=True)
+        """Write a line, or go on with one for which the pipe had no room: nobody reads just now."""
+        if not self._untold:
+            self._untold = f"{json.dumps(self._metrics())}\n".encode()
+        with suppress(BlockingIOError):
+            self._untold = self._untold[os.write(sys.stdout.fileno(), self._untold) :]
         return time.monotonic()
 
     def _reap(self) -> None:
@@ -335,6 +340,7 @@ def main() -> int:
     """``python -m shmring.spark.attendant``, started by the plugin."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
     stop = _stop_on_sigterm()
+    os.set_blocking(sys.stdout.fileno(), False)
     attendant = _Attendant(json.loads(sys.stdin.readline()))
     try:
         attendant.run(stop)

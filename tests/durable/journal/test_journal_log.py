@@ -10,7 +10,7 @@ import pytest
 from simulated_disk import SimulatedDisk
 
 from shmring.durable import replay, truncate, verify
-from shmring.durable.base.files import Disk, OsDisk
+from shmring.durable.base.files import Disk
 from shmring.durable.journal import log as journal_log
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import (
@@ -153,7 +153,7 @@ def test_a_crash_at_any_step_leaves_all_that_was_synced_and_a_prefix_of_the_rest
 
 
 def filled(directory: Path, records: int = 8, segment_bytes: int = 3000) -> Contents:
-    log = open_log(OsDisk(), str(directory), segment_bytes)
+    log = open_log(Disk(), str(directory), segment_bytes)
     rng = random.Random(5)
     written: Contents = []
     for _ in range(records):
@@ -173,9 +173,9 @@ def test_a_segment_cut_at_any_byte_is_a_shorter_journal(tmp_path: Path) -> None:
     lengths = set()
     for nbytes in range(len(data)):
         (where / segment.name).write_bytes(data[:nbytes])
-        log = open_log(OsDisk(), str(where))
+        log = open_log(Disk(), str(where))
         log.close()
-        found = contents(OsDisk(), str(where))
+        found = contents(Disk(), str(where))
         assert found == written[: len(found)]
         lengths.add(len(found))
     assert len(lengths) == 4
@@ -190,11 +190,11 @@ def test_damage_before_what_was_known_to_be_on_disk_is_an_error_that_says_where(
     for at in range(0, len(data) * 3 // 4, 37):
         segment.write_bytes(data[:at] + bytes([data[at] ^ 255]) + data[at + 1 :])
         try:
-            open_log(OsDisk(), str(tmp_path)).close()
+            open_log(Disk(), str(tmp_path)).close()
         except (Damaged, VersionMismatch) as error:
             assert segment.name in str(error)  # noqa: PT017
         else:  # padding between the parts is nobody's
-            assert contents(OsDisk(), str(tmp_path))
+            assert contents(Disk(), str(tmp_path))
 
 
 def test_truncate_cuts_at_the_damage_and_keeps_a_copy(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_truncate_cuts_at_the_damage_and_keeps_a_copy(tmp_path: Path) -> None:
     assert verify(tmp_path).messages == len(good)
     assert bytes(data) == names[1].with_name(names[1].name + ".broken").read_bytes()
     assert names[2].with_name(names[2].name + ".broken").exists()
-    open_log(OsDisk(), str(tmp_path)).close()
+    open_log(Disk(), str(tmp_path)).close()
 
 
 def test_truncate_at_a_sequence_ends_at_the_record_before_it(tmp_path: Path) -> None:
@@ -243,30 +243,30 @@ def test_a_full_disk_writes_nothing_and_can_be_tried_again() -> None:
 
 
 def test_one_process_at_a_time_owns_it(tmp_path: Path) -> None:
-    log = open_log(OsDisk(), str(tmp_path))
+    log = open_log(Disk(), str(tmp_path))
     with pytest.raises(Locked):
-        open_log(OsDisk(), str(tmp_path))
+        open_log(Disk(), str(tmp_path))
     with pytest.raises(FileNotFoundError):
         truncate(tmp_path)
     log.close()
-    open_log(OsDisk(), str(tmp_path)).close()
+    open_log(Disk(), str(tmp_path)).close()
 
 
 def test_forgetting_goes_by_size_age_and_what_was_consumed(tmp_path: Path) -> None:
-    log = open_log(OsDisk(), str(tmp_path), segment_bytes=500)
+    log = open_log(Disk(), str(tmp_path), segment_bytes=500)
     rng = random.Random(1)
     for _ in range(10):
         append(log, rng)
         log.sync()
-    names = segment_names(OsDisk(), str(tmp_path))
+    names = segment_names(Disk(), str(tmp_path))
     log.forget(max_bytes=1 << 30, max_age=3600, consumed=None)
-    assert segment_names(OsDisk(), str(tmp_path)) == names
+    assert segment_names(Disk(), str(tmp_path)) == names
     log.forget(max_bytes=0, max_age=None, consumed=names[2])
-    assert segment_names(OsDisk(), str(tmp_path)) == names[2:]
+    assert segment_names(Disk(), str(tmp_path)) == names[2:]
     log.forget(max_bytes=None, max_age=None, consumed=names[4])
-    assert segment_names(OsDisk(), str(tmp_path)) == names[4:]
+    assert segment_names(Disk(), str(tmp_path)) == names[4:]
     log.forget(max_bytes=None, max_age=0, consumed=None)
-    assert segment_names(OsDisk(), str(tmp_path)) == names[-1:]
+    assert segment_names(Disk(), str(tmp_path)) == names[-1:]
     log.close()
 
 
@@ -276,7 +276,7 @@ def test_a_replay_before_the_next_writer_ends_at_a_torn_record(tmp_path: Path) -
     data = bytearray(segment.read_bytes())
     data[-300:-100] = bytes(200)
     segment.write_bytes(data)
-    found = contents(OsDisk(), str(tmp_path))
+    found = contents(Disk(), str(tmp_path))
     assert found == written[: len(found)]
     assert 0 < len(found) < len(written)
     assert verify(tmp_path).messages == len(found)
@@ -298,7 +298,7 @@ def test_a_journal_inside_a_message_is_no_record_of_this_one(tmp_path: Path) -> 
         written_ns=0,
     )
     inside = b"".join(parts)
-    log = open_log(OsDisk(), str(tmp_path))
+    log = open_log(Disk(), str(tmp_path))
     # The payload begins at a multiple of 64 because the slot does.
     log.append(0, 1, ENTRY.pack(0, 0, len(inside), 0, 0), [inside.ljust(300, b"\0")], 0)
     log.close()
@@ -307,20 +307,20 @@ def test_a_journal_inside_a_message_is_no_record_of_this_one(tmp_path: Path) -> 
     assert data.index(inside) % 64 == 0
     data[begun + 8] ^= 1  # the record around it is torn
     segment.write_bytes(data)
-    log = open_log(OsDisk(), str(tmp_path))
+    log = open_log(Disk(), str(tmp_path))
     assert (log.end, log.torn is None) == (0, False)
     log.close()
 
 
 def test_a_new_ring_forgets_the_oldest_segments_of_the_one_before(tmp_path: Path) -> None:
     filled(tmp_path, records=20)
-    names = segment_names(OsDisk(), str(tmp_path))
+    names = segment_names(Disk(), str(tmp_path))
     assert len(names) > 2
-    log = open_log(OsDisk(), str(tmp_path), uuid=bytes(16))
+    log = open_log(Disk(), str(tmp_path), uuid=bytes(16))
     log.forget(max_bytes=None, max_age=None, consumed=names[1])
-    assert segment_names(OsDisk(), str(tmp_path)) == names[1:]
+    assert segment_names(Disk(), str(tmp_path)) == names[1:]
     log.forget(max_bytes=None, max_age=None, consumed=1 << 40)
-    assert segment_names(OsDisk(), str(tmp_path)) == names[-1:]  # it says where to go on
+    assert segment_names(Disk(), str(tmp_path)) == names[-1:]  # it says where to go on
     log.close()
 
 
@@ -329,11 +329,11 @@ def test_a_segment_that_was_never_begun_is_the_end_for_readers_too(tmp_path: Pat
     end = verify(tmp_path).end
     for torn in (b"", b"SHMRJNL1", bytes(70)):
         Path(segment_path(str(tmp_path), end)).write_bytes(torn)
-        assert contents(OsDisk(), str(tmp_path)) == written
+        assert contents(Disk(), str(tmp_path)) == written
         assert verify(tmp_path).end == end
     (tmp_path / "new").mkdir()
     Path(segment_path(str(tmp_path / "new"), 0)).write_bytes(b"")
-    assert contents(OsDisk(), str(tmp_path / "new")) == []
+    assert contents(Disk(), str(tmp_path / "new")) == []
 
 
 class Times:

@@ -379,7 +379,6 @@ def test_a_short_life_costs_the_sync_of_its_flush_and_two_for_opening() -> None:
         lambda: _shmring.unpack([], b"", 0, bytes(16), 1, 0),
         lambda: _shmring.unpack_one(b"", 0, bytes(31), 1),
         lambda: _shmring.runs_of(bytes(16), 0, 2),
-        lambda: _shmring.stack_nodes(bytes(16), 0, 2, 0, 0, 0, False),
     ],
 )
 def test_places_that_are_not_there_are_an_error(call: Callable[[], object]) -> None:

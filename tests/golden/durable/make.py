@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shmring.durable import AppendOnlyQueue, PersistentQueue
-from shmring.durable.base.files import OsDisk
+from shmring.durable.base.files import Disk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import ENTRY
 from shmring.durable.queues import transaction_log
@@ -51,7 +51,7 @@ def append_only() -> None:
 def journal() -> None:
     """Two segments: an aborted claim, a message of two slots, an end marker."""
     log = JournalLog(
-        OsDisk(), str(HERE / "journal"), uuid=bytes(range(16)), schema=b"schema", segment_bytes=1000
+        Disk(), str(HERE / "journal"), uuid=bytes(range(16)), schema=b"schema", segment_bytes=1000
     )
     entries = [ENTRY.pack(1000, 0, 5, 0, 0), ENTRY.pack(2000, 2, 400, 7, 4)]
     slots = b"first".ljust(600) + b"    " + b"x" * 400

@@ -7,7 +7,7 @@ from direct import ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, own_id
 from pyspark.sql import functions
 from pyspark.sql.functions import col
 
-from shmring.spark import through
+from shmring.spark import pandas_udf, through
 
 WHOLE_STAGE = "spark.sql.codegen.wholeStage"
 ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -91,6 +91,24 @@ def test_one_sidecar_takes_the_columns_of_another(spark, served):
     assert [line for line in plan_of(result).splitlines() if "ColumnarToRow" in line][1:] == []
 
 
+def test_udf_over_columns_gives_columns(spark, plain, served):
+    """To generated code, and to the next sidecar."""
+    name, other = served("identity"), served("identity", workers=2)
+
+    def udf(frame, sidecar, column, kind):
+        return frame.withColumn(column, pandas_udf(sidecar, kind)(column))
+
+    total = ["sum(id)", "max(text)"]
+    result = udf(plain, name, "id", "long").selectExpr(*total)
+    assert result.collect() == plain.selectExpr(*total).collect()
+    above, below = lines_of(result, name)
+    assert "*(1) ColumnarToRow" in above
+    assert "ColumnarToRow" not in below
+    twice = udf(udf(plain, name, "id", "long"), other, "text", "string")
+    assert twice.collect() == plain.collect()
+    assert plan_of(twice).count("ColumnarToRow") == 1
+
+
 @pytest.mark.parametrize(
     "below",
     [
@@ -155,13 +173,24 @@ def test_one_row_gives_more_than_many_batches_take(spark, served, set_option, be
     assert "RowsToArrow" in lines_of(result, name)[1]
 
 
-@pytest.fixture
-def answered(spark, served, set_option):
+@pytest.fixture(scope="module")
+def plain(spark, tmp_path_factory):
+    """Rows of a file, which has columns."""
+    folder = str(tmp_path_factory.mktemp("rows") / "plain")
+    spark.range(20_000, numPartitions=2).selectExpr("id", TEXTS).write.parquet(folder)
+    return spark.read.parquet(folder)
+
+
+@pytest.fixture(params=["map", "udf", "beside udf"])
+def answered(request, plain, served, set_option):
     """Rows whose answers lie where those after them will lie, and the same rows without."""
     set_option(ROWS, 50)
     name = served("identity", slots=FEW_SLOTS)
-    frame = spark.range(20_000, numPartitions=2).selectExpr("id", TEXTS)
-    return through_identity(frame, name, reply_slots=FEW_SLOTS), frame
+    if request.param == "map":
+        return through_identity(plain, name, reply_slots=FEW_SLOTS), plain
+    column = "text" if request.param == "udf" else "id"
+    same = pandas_udf(name, plain.schema[column].dataType, reply_slots=FEW_SLOTS)
+    return plain.withColumn(column, same(column)), plain
 
 
 @pytest.mark.parametrize(

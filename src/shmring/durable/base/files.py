@@ -1,7 +1,7 @@
 """The one entry point to the disk for the durable queues.
 
-The queues read, write, sync, rename and lock through a :class:`Disk`, so that tests can use a
-simulated one and replay every crash.  They rely only on the rules of POSIX: written bytes are safe
+The queues read, write, sync, rename and lock through a :class:`Disk`, in whose place tests put a
+simulated one, to replay every crash.  They rely only on the rules of POSIX: written bytes are safe
 after ``File.sync``, a name is safe after ``Disk.sync_directory``, a rename replaces its target in
 one step, and nothing else is ordered.
 """
@@ -15,13 +15,11 @@ import os
 import resource
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Protocol
 
-from shmring.durable.base.descriptors import open_above_standard
-from shmring.durable.base.lockfile import LockFile
+from shmring.durable.base.lockfile import LockFile, open_above_standard
 from shmring.errors import NoSpace, NotARing
 
-__all__ = ["Buffer", "Disk", "File", "Lock", "OsDisk", "check_size", "replace_file"]
+__all__ = ["Buffer", "Disk", "File", "check_size", "replace_file"]
 
 Buffer = bytes | bytearray | memoryview
 
@@ -30,89 +28,6 @@ _IOV_MAX = 1024
 # For a larger write, ext4 of Linux 6.16 and later looks for huge pages. In a virtual machine, which
 # has to get them from its host, such a write took up to five times as long.
 _WRITE_BYTES = 1 << 20
-
-
-class File(Protocol):
-    """An open file, read and written at explicit offsets."""
-
-    def read(self, nbytes: int, offset: int) -> bytes:
-        """Return the bytes; fewer than asked for only at the end of the file."""
-        ...
-
-    def write(self, parts: Sequence[Buffer], offset: int) -> None:
-        """Write all parts one after the other; after an error any part of them may be written."""
-        ...
-
-    def sync(self) -> None:
-        """Return when the contents and the size are on disk."""
-        ...
-
-    def size(self) -> int:
-        """Return the size in bytes."""
-        ...
-
-    def truncate(self, nbytes: int) -> None:
-        """Cut the file to this size."""
-        ...
-
-    def map(self) -> memoryview:
-        """Return the present contents; they stay valid when the file is closed and removed."""
-        ...
-
-    def again(self) -> File:
-        """Open the file once more and return it; each of the two can be closed alone."""
-        ...
-
-    def close(self) -> None:
-        """Give the descriptor back; a second call does nothing."""
-        ...
-
-
-class Lock(Protocol):
-    """Proof of being the only owner."""
-
-    def release(self) -> None:
-        """Let the next owner in; a second call does nothing."""
-        ...
-
-
-class Disk(Protocol):
-    """Names, files and locks.
-
-    Attributes
-    ----------
-    parallel : whether syncing in another thread gains anything
-    """
-
-    parallel: bool
-
-    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
-        """Open a file; ``create`` makes it, or empties an existing one."""
-        ...
-
-    def rename(self, source: str, target: str) -> None:
-        """Put source in target's place in one step."""
-        ...
-
-    def remove(self, path: str) -> None:
-        """Remove a name; no error if it is gone already."""
-        ...
-
-    def names(self, path: str) -> list[str]:
-        """Return the names in a directory; none if there is no such directory."""
-        ...
-
-    def make_directory(self, path: str) -> None:
-        """Make the directory and its missing parents, durably."""
-        ...
-
-    def sync_directory(self, path: str) -> None:
-        """Return when the names in this directory are on disk."""
-        ...
-
-    def lock(self, path: str, what: str, timeout: float | None) -> Lock:
-        """Become the only owner of ``path``, or raise ``Locked`` after ``timeout`` seconds."""
-        ...
 
 
 def _is_full(error: OSError) -> bool:
@@ -165,7 +80,9 @@ def _in_writes(parts: Sequence[Buffer]) -> Iterator[list[Buffer]]:
         yield some
 
 
-class _OsFile:
+class File:
+    """An open file, read and written at explicit offsets."""
+
     # A class attribute: __del__ needs it even if a signal handler raised inside __init__.
     _fd = -1
 
@@ -179,6 +96,7 @@ class _OsFile:
             raise
 
     def read(self, nbytes: int, offset: int) -> bytes:
+        """Return the bytes; fewer than asked for only at the end of the file."""
         data = os.pread(self._fd, nbytes, offset)
         if len(data) == nbytes or not data:
             return data
@@ -194,6 +112,7 @@ class _OsFile:
         return b"".join(parts)
 
     def write(self, parts: Sequence[Buffer], offset: int) -> None:
+        """Write all parts one after the other; after an error any part of them may be written."""
         try:
             for some in _in_writes(parts):
                 offset = self._write_some(some, offset)
@@ -214,24 +133,30 @@ class _OsFile:
         return end
 
     def sync(self) -> None:
+        """Return when the contents and the size are on disk."""
         os.fdatasync(self._fd)
 
     def size(self) -> int:
+        """Return the size in bytes."""
         return os.fstat(self._fd).st_size
 
     def truncate(self, nbytes: int) -> None:
+        """Cut the file to this size."""
         os.ftruncate(self._fd, nbytes)
 
     def map(self) -> memoryview:
+        """Return the present contents; they stay valid when the file is closed and removed."""
         return memoryview(mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ))
 
     def again(self) -> File:
-        other = _OsFile.__new__(_OsFile)
+        """Open the file once more and return it; each of the two can be closed alone."""
+        other = File.__new__(File)
         other._path = self._path
         other._fd = fcntl.fcntl(self._fd, fcntl.F_DUPFD_CLOEXEC, 3)
         return other
 
     def close(self) -> None:
+        """Give the descriptor back; a second call does nothing."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -240,12 +165,16 @@ class _OsFile:
         self.close()
 
 
-class OsDisk(Disk):
-    """The real disk.
+class Disk:
+    """Names, files and locks.
 
     Parameters
     ----------
     mode : the mode of new files, before the umask
+
+    Attributes
+    ----------
+    parallel : whether syncing in another thread gains anything
     """
 
     parallel = True
@@ -254,17 +183,21 @@ class OsDisk(Disk):
         self._mode = mode
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        """Open a file; ``create`` makes it, or empties an existing one."""
         flags = os.O_RDWR if write or create else os.O_RDONLY
-        return _OsFile(path, flags | (os.O_CREAT | os.O_TRUNC if create else 0), self._mode)
+        return File(path, flags | (os.O_CREAT | os.O_TRUNC if create else 0), self._mode)
 
     def rename(self, source: str, target: str) -> None:
+        """Put source in target's place in one step."""
         os.rename(source, target)
 
     def remove(self, path: str) -> None:
+        """Remove a name; no error if it is gone already."""
         with suppress(FileNotFoundError):
             os.unlink(path)
 
     def names(self, path: str) -> list[str]:
+        """Return the names in a directory; none if there is no such directory."""
         try:
             return os.listdir(path)
         except FileNotFoundError:
@@ -273,6 +206,7 @@ class OsDisk(Disk):
             raise _no_directory(path) from None
 
     def make_directory(self, path: str) -> None:
+        """Make the directory and its missing parents, durably."""
         if os.path.isdir(path):
             return
         parent = os.path.dirname(path)
@@ -286,13 +220,15 @@ class OsDisk(Disk):
         self.sync_directory(parent)
 
     def sync_directory(self, path: str) -> None:
+        """Return when the names in this directory are on disk."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
 
-    def lock(self, path: str, what: str, timeout: float | None) -> Lock:
+    def lock(self, path: str, what: str, timeout: float | None) -> LockFile:
+        """Become the only owner of ``path``, or raise ``Locked`` after ``timeout`` seconds."""
         return LockFile(path, what, timeout)
 
 

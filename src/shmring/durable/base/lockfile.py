@@ -12,12 +12,26 @@ import os
 import time
 import weakref
 
-from shmring.durable.base.descriptors import open_above_standard
 from shmring.errors import Locked
 
-__all__ = ["LockFile", "process_start"]
+__all__ = ["LockFile", "open_above_standard", "process_start"]
 
 _POLL_SECONDS = 0.01
+
+
+def open_above_standard(path: str, flags: int, mode: int) -> int:
+    """Return a new descriptor, never 0 to 2.
+
+    If a standard stream is closed, as in daemons, the next file would get its number, and a
+    library's log output would go into the file.
+    """
+    fd = os.open(path, flags | os.O_CLOEXEC, mode)
+    if fd > 2:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(fd)
 
 
 def process_start(pid: int) -> int | None:

@@ -19,9 +19,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES
+from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
 from shmring.closing import Closing
-from shmring.durable.base.files import Buffer, Disk, OsDisk
+from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import ENTRY
 from shmring.errors import Empty, EndOfStream, JournalGap, NoSpace
@@ -114,7 +114,7 @@ class Journal(Closing):
         # for ended, and the next join() returns at once.
         self._ended = threading.Event()
         self._forgot = time.monotonic()
-        self._disk = disk or OsDisk(ring.info.mode)
+        self._disk = disk or Disk(ring.info.mode)
         with ExitStack() as stack:
             self._log = JournalLog(
                 self._disk,
@@ -150,7 +150,7 @@ class Journal(Closing):
         return not self.running or self._ended.wait(timeout)
 
     def close(self) -> None:
-        """Write the messages that were taken to disk, and stop; the branch keeps its position.
+        """Write to disk what was taken from the ring, and stop; the branch keeps its position.
 
         Raises
         ------
@@ -216,7 +216,9 @@ class Journal(Closing):
 
     def _sync(self, taken: list[Batch]) -> None:
         if self._log.durable < self._log.end:
+            began = time.monotonic_ns()
             self._log.sync()
+            count_synced(self._inp, time.monotonic_ns() - began)
             self.syncs += 1
         for batch in taken:
             batch.release()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import SLOT_BYTES, crc32c
 from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH, KIND_END
-from shmring.durable.base.files import Disk, File, OsDisk, replace_file
+from shmring.durable.base.files import Disk, File, replace_file
 from shmring.durable.base.frames import Frame
 from shmring.durable.journal.segments import (
     ENTRY,
@@ -207,7 +207,7 @@ def replay(
     JournalGap : the journal does not reach back to `from_`
     Damaged : data that had been on disk is unreadable; all messages before it were yielded
     """
-    for opened in _segments(disk or OsDisk(), os.fspath(path), from_):
+    for opened in _segments(disk or Disk(), os.fspath(path), from_):
         for record in opened.records():
             if until is not None and record.first >= until:
                 return
@@ -244,7 +244,7 @@ def verify(path: str | os.PathLike[str], *, disk: Disk | None = None) -> Verifie
     Damaged : the journal is damaged; the text says where
     """
     found = Verified()
-    for opened in _segments(disk or OsDisk(), os.fspath(path)):
+    for opened in _segments(disk or Disk(), os.fspath(path)):
         segment = opened.segment
         if not found.segments:
             found.first = segment.first
@@ -279,7 +279,7 @@ def truncate(path: str | os.PathLike[str], *, at: int | None = None) -> int:
     ------
     Locked : a journal is writing there
     """
-    disk = OsDisk()
+    disk = Disk()
     where = os.fspath(path)
     names = segment_names(disk, where)
     if not names:
@@ -321,7 +321,7 @@ def _cut(directory: str, names: list[int], offset: int) -> None:
     """
     for first in reversed(names):
         path = segment_path(directory, first)
-        disk = OsDisk(os.stat(path).st_mode & 0o777)
+        disk = Disk(os.stat(path).st_mode & 0o777)
         if first != names[0] or not offset:
             disk.rename(path, path + ".broken")
             disk.sync_directory(directory)
@@ -357,7 +357,7 @@ def restore(
     from shmring.ring import create
 
     serialized = b""
-    for opened in _segments(OsDisk(), os.fspath(path)):
+    for opened in _segments(Disk(), os.fspath(path)):
         serialized = opened.segment.schema
     schema = _read_schema(serialized) if serialized else None
     end = verify(path).end

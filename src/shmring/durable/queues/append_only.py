@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from shmring._shmring import places_of, reverse_places
-from shmring.durable.base.files import Disk, OsDisk
+from shmring.durable.base.files import Disk
 from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
 from shmring.durable.queues import intake
 from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece, View
@@ -88,7 +88,7 @@ class AppendOnlyQueue(intake.Intake):
         super().__init__()
         self.path = os.path.abspath(path)
         self.readonly = readonly or position is not None
-        self._disk = disk or OsDisk()
+        self._disk = disk or Disk()
         self._pid, self._forks = os.getpid(), lineage.forks
         self._owner = None
         self._closed = False

@@ -231,7 +231,7 @@ class AppendOnlyFile:
         count = len(packing)
         item_bytes = packing.nbytes - len(packing.table)
         first = items + item_bytes
-        nodes = stack_nodes(places, 0, count, first, below, self._salt, False)
+        nodes = stack_nodes(places, first, below, self._salt, False)
         self._append([*packing.parts, nodes])
         self.item_bytes += item_bytes
         return first + (count - 1) * NODE_BYTES
@@ -263,7 +263,7 @@ class AppendOnlyFile:
         below = 0
         for piece in reversed(written):
             count = len(piece)
-            parts.append(stack_nodes(piece.places, 0, count, position, below, self._salt, True))
+            parts.append(stack_nodes(piece.places, position, below, self._salt, True))
             below = piece.link = position + (count - 1) * NODE_BYTES
             position += count * NODE_BYTES
         self._append(parts)

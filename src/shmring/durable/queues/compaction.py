@@ -54,7 +54,7 @@ def snapshot(
     """
     moved: list[Moved] = []
     try:
-        for run, spans in groupby(live, key=_run_of):
+        for run, spans in groupby(live, key=lambda span: span.run):
             if run.source is log:
                 moved.append(_move(log, files, run, list(spans)))
         files.sync({each.file for each in moved})
@@ -66,10 +66,6 @@ def snapshot(
         for each in moved:
             files.release(each.file, each.items)
         raise
-
-
-def _run_of(span: Span) -> Run:
-    return span.run
 
 
 def _replace(disk: Disk, log: TransactionLog, body: Body, next_item: int, reserve: int) -> None:

@@ -31,7 +31,7 @@ from typing import Literal
 
 from shmring._shmring import places_of
 from shmring.closing import Closing
-from shmring.durable.base.files import Disk, OsDisk
+from shmring.durable.base.files import Disk
 from shmring.durable.base.group_commit import GroupCommit
 from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
 from shmring.durable.queues.compaction import snapshot
@@ -101,7 +101,7 @@ class PersistentQueue(Closing):
             raise ValueError(f'durability is "sync" or "delayed", not {durability!r}')
         if damage not in ("refuse", "cut"):
             raise ValueError(f'damage is "refuse" or "cut", not {damage!r}')
-        self._disk = disk or OsDisk()
+        self._disk = disk or Disk()
         self._delayed = durability == "delayed"
         self._cut = damage == "cut"
         self._log_size = log_size

@@ -162,13 +162,9 @@ def _cut_damage(
     findings.damaged = True
 
 
-def _read(file: DataFile, nbytes: int, offset: int) -> bytes:
-    return file.read(nbytes, offset)
-
-
 def _unwritten(operations: list[Put | Take], files: DataFiles) -> str | None:
     """Describe damage in the items of a transaction that was not synced; None without damage."""
-    ahead = ReadAhead(_read)
+    ahead = ReadAhead(DataFile.read)
     for operation in operations:
         if not isinstance(operation, Put) or operation.file is None:
             continue

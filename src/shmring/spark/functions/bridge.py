@@ -229,7 +229,7 @@ def through(
         are still loading, or if the sidecar has no room for another client
     connect_timeout : seconds to wait for a sidecar that does not run (yet, or any more), and for
         memory for its answers
-    reply_slots : size of each task's ring for answers, in slots of 300 bytes. None: 4,096, and up
+    reply_slots : size of each task's reply ring, in slots of 300 bytes. None: 4,096, and up
         to 65,536 as the requests under way need them; less if /dev/shm has little memory, but
         enough for any row
     metrics : an accumulator of :func:`metrics` that sums up the counters of the tasks' clients

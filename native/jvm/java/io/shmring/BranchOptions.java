@@ -7,7 +7,8 @@ package io.shmring;
  * @param sequence for {@link Start#SEQUENCE}; ignored otherwise
  * @param exclusive it has one consumer at a time
  * @param ephemeral it is dropped with its last consumer
- * @param dropOldest it never holds producers back and loses the oldest messages instead
+ * @param dropOldest it loses the oldest messages instead of holding producers back; only its leases
+ *     hold them
  */
 public record BranchOptions(
     Start start, long sequence, boolean exclusive, boolean ephemeral, boolean dropOldest) {

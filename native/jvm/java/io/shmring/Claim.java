@@ -7,15 +7,15 @@ import java.util.Objects;
 public final class Claim implements AutoCloseable, OpenClaim {
   private final Producer producer;
   private final long id;
-  private final long address;
+  private final long place; // from the first slot on
   private final long length;
   private final int shift;
   private boolean open = true;
 
-  Claim(Producer producer, long id, long address, long length, int shift) {
+  Claim(Producer producer, long id, long place, long length, int shift) {
     this.producer = producer;
     this.id = id;
-    this.address = address;
+    this.place = place;
     this.length = length;
     this.shift = shift;
   }
@@ -32,46 +32,18 @@ public final class Claim implements AutoCloseable, OpenClaim {
 
   /** Copies bytes to `offset`; returns the offset behind them. */
   public long put(long offset, byte[] from, int first, int count) {
-    Objects.checkFromIndexSize(first, count, from.length);
-    Objects.checkFromIndexSize(offset, count, length);
-    synchronized (producer) {
-      check();
-      Native.copyFromArray(address + offset, from, first, count);
-    }
-    return offset + count;
+    return put(offset, ByteBuffer.wrap(from, first, count));
   }
 
   /** Copies the remaining bytes of `from` to `offset`; returns the offset behind them. */
   public long put(long offset, ByteBuffer from) {
     int count = from.remaining();
-    if (!from.isDirect()) {
-      return putFromHeap(offset, from);
-    }
     Objects.checkFromIndexSize(offset, count, length);
     synchronized (producer) {
       check();
-      Native.copyFromBuffer(address + offset, from, from.position(), count);
+      producer.ring().slots().put(place + offset, from);
     }
-    from.position(from.limit());
     return offset + count;
-  }
-
-  private long putFromHeap(long offset, ByteBuffer from) {
-    int count = from.remaining();
-    if (from.hasArray()) {
-      put(offset, from.array(), from.arrayOffset() + from.position(), count);
-      from.position(from.limit());
-      return offset + count;
-    }
-    Objects.checkFromIndexSize(offset, count, length);
-    byte[] part = new byte[Math.min(count, Parts.MOST_AT_ONCE)];
-    long at = offset;
-    while (from.hasRemaining()) {
-      int bytes = Math.min(from.remaining(), part.length);
-      from.get(part, 0, bytes);
-      at = put(at, part, 0, bytes);
-    }
-    return at;
   }
 
   /** Publishes the first `used` bytes as a message of this {@linkplain Kind kind}. */

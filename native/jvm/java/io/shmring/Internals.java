@@ -10,9 +10,6 @@ public final class Internals {
   /** How far a take of messages would reach. */
   public record Reach(long end, int messages) {}
 
-  /** Sums of the counters of living producers. */
-  public record ProducerCounters(long messages, long bytes, long waits) {}
-
   /** What became of a claim, by the sequence at which it began. */
   public enum Fate {
     /** A message begins there. */
@@ -48,21 +45,6 @@ public final class Internals {
   /** {@link Ring#measure}. */
   public static Reach measure(Ring ring, long from, long limit, int maxMessages, long maxSlots) {
     return ring.measure(from, limit, maxMessages, maxSlots);
-  }
-
-  /** {@link Ring#producerCounters}. */
-  public static ProducerCounters producerCounters(Ring ring) {
-    return ring.producerCounters();
-  }
-
-  /** {@link Ring#participantLimit}. */
-  public static int participantLimit(Ring ring) {
-    return ring.participantLimit();
-  }
-
-  /** {@link Ring#hasParticipant}. */
-  public static boolean hasParticipant(Ring ring, String name) {
-    return ring.hasParticipant(name);
   }
 
   /** {@link Ring#fate}. */

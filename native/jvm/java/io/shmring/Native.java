@@ -17,9 +17,8 @@ final class Native {
 
   static native long attach(byte[] path, int flags);
 
-  static native void create(byte[] path, long slots, byte[] schema, boolean singleProducer);
-
-  static native long createTemporary(byte[] path, long slots);
+  static native long create(
+      byte[] path, long slots, byte[] schema, boolean singleProducer, boolean temporary);
 
   static native boolean unlink(long ring, byte[] path);
 
@@ -103,24 +102,12 @@ final class Native {
 
   static native void overrun(long consumer, long[] range);
 
-  static native int participantLimit(long ring);
-
   static native byte[] participant(long ring, int index, long[] result);
-
-  static native boolean hasParticipant(long ring, byte[] name);
-
-  static native boolean isMessage(long ring, long sequence);
 
   static native void measure(
       long ring, long from, long limit, int maxMessages, long maxSlots, long[] result);
 
-  static native void producerCounters(long ring, long[] result);
-
   static native void row(long ring, long sequence, long[] result);
-
-  static native void copyFromArray(long address, byte[] from, int offset, int length);
-
-  static native void copyFromBuffer(long address, ByteBuffer from, int offset, int length);
 
   static native void fill(long producer, long at, byte[] path, long offset, long length);
 

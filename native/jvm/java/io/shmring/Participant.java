@@ -8,6 +8,9 @@ import java.util.OptionalLong;
  * @param index its place in the ring
  * @param joinedNanos when it joined, in nanoseconds since 1970
  * @param hold the lowest sequence that a consumer holds
+ * @param messages that it has published or taken
+ * @param bytes of the messages that it has published
+ * @param fullWaits how often it found no room
  */
 public record Participant(
     int index,
@@ -16,6 +19,9 @@ public record Participant(
     boolean alive,
     long joinedNanos,
     OptionalLong hold,
+    long messages,
+    long bytes,
+    long fullWaits,
     String name) {
 
   /** What its owner does; an unknown number in the ring's file counts as the first. */
@@ -34,6 +40,9 @@ public record Participant(
         words[2] != 0,
         words[3],
         hold,
+        words[5],
+        words[6],
+        words[7],
         name);
   }
 }

@@ -202,7 +202,7 @@ public final class Producer implements AutoCloseable {
         sequence -> {
           long slot = Native.slotAddress(ringHandle, sequence);
           int shift = align < 0 ? 0 : (int) (-(slot + align) & 63);
-          return new Claim(this, sequence, slot + shift, length, shift);
+          return new Claim(this, sequence, ring.slots().offset(slot + shift), length, shift);
         });
   }
 

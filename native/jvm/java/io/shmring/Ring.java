@@ -43,7 +43,7 @@ public final class Ring implements AutoCloseable {
     this.path = path;
     this.handle = handle;
     this.temporary = temporary;
-    long[] words = new long[7];
+    long[] words = new long[8];
     Native.info(handle, words);
     this.info =
         new RingInfo(
@@ -53,6 +53,7 @@ public final class Ring implements AutoCloseable {
             (words[1] & 4) != 0,
             (int) words[2],
             (int) words[3],
+            (int) words[7],
             words[6],
             new UUID(words[4], words[5]));
   }
@@ -95,7 +96,7 @@ public final class Ring implements AutoCloseable {
    * @param schema an Arrow schema as an IPC message; empty for a ring of bytes
    */
   public static void create(String name, long slots, byte[] schema) {
-    Native.create(utf8(path(name).toString()), slots, schema, false);
+    Native.create(utf8(path(name).toString()), slots, schema, false, false);
   }
 
   /**
@@ -103,7 +104,7 @@ public final class Ring implements AutoCloseable {
    * the first lives ({@link Status#SECOND_PRODUCER}).
    */
   public static void createSingleProducer(String name, long slots, byte[] schema) {
-    Native.create(utf8(path(name).toString()), slots, schema, true);
+    Native.create(utf8(path(name).toString()), slots, schema, true, false);
   }
 
   /**
@@ -141,7 +142,8 @@ public final class Ring implements AutoCloseable {
    */
   public static Ring createTemporary(String name, long slots) {
     Path path = path(name);
-    return new Ring(name, path, Native.createTemporary(utf8(path.toString()), slots), true);
+    return new Ring(
+        name, path, Native.create(utf8(path.toString()), slots, new byte[0], false, true), true);
   }
 
   /** Removes the ring if all its participants are dead, as `shmring gc` does; returns whether it did. */
@@ -276,18 +278,11 @@ public final class Ring implements AutoCloseable {
     return new Internals.Reach(words[0], (int) words[1]);
   }
 
-  /** Counters of the living producers: messages, bytes, and waits for room. */
-  synchronized Internals.ProducerCounters producerCounters() {
-    long[] words = new long[3];
-    Native.producerCounters(handle(), words);
-    return new Internals.ProducerCounters(words[0], words[1], words[2]);
-  }
-
   /** The participants, and the dead ones that are not cleared away yet. */
   public synchronized List<Participant> participants() {
     List<Participant> participants = new ArrayList<>();
-    long[] words = new long[5];
-    for (int i = 0; i < Native.participantLimit(handle()); i++) {
+    long[] words = new long[8];
+    for (int i = 0; i < info.participants(); i++) {
       byte[] name = Native.participant(handle(), i, words);
       if (name != null) {
         participants.add(Participant.of(i, words, new String(name, StandardCharsets.UTF_8)));
@@ -296,20 +291,12 @@ public final class Ring implements AutoCloseable {
     return participants;
   }
 
-  /** The most participants of the ring. */
-  synchronized int participantLimit() {
-    return Native.participantLimit(handle());
-  }
-
-  /** Whether a living participant has this name; 55 bytes of it are kept. */
-  synchronized boolean hasParticipant(String name) {
-    return Native.hasParticipant(handle(), utf8(name));
-  }
-
   /** What became of the claim that began at a sequence. */
   synchronized Internals.Fate fate(long sequence) {
     Native.recover(handle());
-    if (Native.isMessage(handle(), sequence)) {
+    long[] words = new long[3];
+    Native.row(handle(), sequence, words);
+    if (words[2] != 0) {
       return Internals.Fate.PUBLISHED;
     }
     return Native.floor(handle()) > sequence ? Internals.Fate.UNKNOWN : Internals.Fate.NOT_PUBLISHED;
@@ -317,7 +304,7 @@ public final class Ring implements AutoCloseable {
 
   /** The slot number of a held message, and the number of branches that still have to release it. */
   synchronized long[] slotAndReferences(long id) {
-    long[] words = new long[2];
+    long[] words = new long[3];
     Native.row(handle(), id, words);
     return words;
   }

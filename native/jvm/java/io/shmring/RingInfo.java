@@ -11,6 +11,7 @@ import java.util.UUID;
  * @param checksum every message has a CRC32C, which is checked
  * @param layoutMajor layout version of the file
  * @param layoutMinor layout version of the file
+ * @param participants the most participants at a time
  * @param firstSequence where its sequences begin; after a restore, behind those of the journal
  * @param uuid identifies this ring; a later ring of the same name has another uuid
  */
@@ -21,5 +22,6 @@ public record RingInfo(
     boolean checksum,
     int layoutMajor,
     int layoutMinor,
+    int participants,
     long firstSequence,
     UUID uuid) {}

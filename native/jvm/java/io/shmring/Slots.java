@@ -29,6 +29,11 @@ final class Slots {
     return address + offset;
   }
 
+  /** The offset from the first slot of an address. */
+  long offset(long address) {
+    return address - this.address;
+  }
+
   /** Copies `count` bytes at an offset from the first slot; `to` may have more room. */
   void copy(long offset, int count, ByteBuffer to) {
     int copied = 0;
@@ -41,7 +46,19 @@ final class Slots {
     }
   }
 
-  /** The buffer for reading at an offset from the first slot. */
+  /** Copies the remaining bytes of `from` to an offset from the first slot. */
+  void put(long offset, ByteBuffer from) {
+    while (from.hasRemaining()) {
+      ByteBuffer window = window(offset);
+      int part = Math.min(from.remaining(), window.capacity() - place(offset));
+      part = Math.min(part, Parts.MOST_AT_ONCE);
+      window.put(place(offset), from, from.position(), part);
+      from.position(from.position() + part);
+      offset += part;
+    }
+  }
+
+  /** The buffer at an offset from the first slot. */
   ByteBuffer window(long offset) {
     return windows[(int) (offset >>> SHIFT)];
   }

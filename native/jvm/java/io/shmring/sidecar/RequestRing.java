@@ -1,6 +1,5 @@
 package io.shmring.sidecar;
 
-import io.shmring.Internals;
 import io.shmring.Producer;
 import io.shmring.Ring;
 import io.shmring.RingException;
@@ -49,7 +48,7 @@ final class RequestRing implements AutoCloseable {
     Ring ring = Ring.attach(name(sidecar));
     try {
       Producer producer = ring.producer(CLIENT);
-      int most = Internals.participantLimit(ring);
+      int most = ring.info().participants();
       if (ring.participants().size() > most - Math.min(FOR_WORKERS, most / 8)) {
         throw new RingException(
             Status.LIMIT,

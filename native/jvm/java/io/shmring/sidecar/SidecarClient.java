@@ -67,9 +67,9 @@ public final class SidecarClient implements AutoCloseable {
   private Counters counters = new Counters();
 
   /**
-   * Joins the sidecar's ring and makes a ring for the answers.
+   * Joins the sidecar's ring and makes a reply ring.
    *
-   * @param replySlots size of the ring for answers; 0: as needed, while it leaves room for others
+   * @param replySlots size of the reply ring; 0: as needed, while it leaves room for others
    * @param spare memory to give back first if there is none for this ring
    * @throws SidecarException if there is no sidecar of this name, or it has no room for this client
    * @throws RingException NO_SPACE if there was no memory for the answers

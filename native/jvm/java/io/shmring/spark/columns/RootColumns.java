@@ -1,7 +1,6 @@
 package io.shmring.spark.columns;
 
 import java.util.Arrays;
-import java.util.stream.IntStream;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.sql.vectorized.ColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
@@ -11,10 +10,17 @@ public final class RootColumns {
   private RootColumns() {}
 
   /**
-   * @param root vectors whose values were checked to lie inside their buffers, as a decoder does
+   * Returns the columns of all of them, which have as many rows.
+   *
+   * @param roots vectors whose values were checked to lie inside their buffers, as a decoder does
    */
-  public static ColumnarBatch of(VectorSchemaRoot root) {
-    return of(root, IntStream.range(0, root.getFieldVectors().size()).toArray());
+  public static ColumnarBatch of(VectorSchemaRoot... roots) {
+    ColumnVector[] vectors =
+        Arrays.stream(roots)
+            .flatMap(root -> root.getFieldVectors().stream())
+            .map(FlatColumn::of)
+            .toArray(ColumnVector[]::new);
+    return new ColumnarBatch(vectors, roots[0].getRowCount());
   }
 
   /**

@@ -21,7 +21,7 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
   public static final long WAIT_MILLIS = 30_000;
 
   public static RingPlace here(Ring ring) {
-    return new RingPlace(ring.name(), ring.info().uuid(), thisHost());
+    return new RingPlace(ring.name(), ring.info().uuid(), TaskHost.name());
   }
 
   public static RingPlace on(String host, String ring) {
@@ -30,7 +30,7 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
 
   /** The identity of a ring of this host, however its name and host are written. */
   public static Object identity(String host, String ring) {
-    return host.equals(thisHost())
+    return host.equals(TaskHost.name())
         ? RingNames.identity(ring)
         : List.of(host, Ring.path(ring)); // the driver cannot read it
   }
@@ -57,7 +57,7 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
   }
 
   private Ring attach(Function<String, Ring> attach, long waitMillis, String advice) {
-    boolean isAtHost = thisHost().equals(host);
+    boolean isAtHost = TaskHost.name().equals(host);
     if (uuid.equals(UNSEEN) && !isAtHost) {
       throw elsewhere(waitMillis, advice);
     }
@@ -84,9 +84,5 @@ public record RingPlace(String ring, UUID uuid, String host) implements Serializ
 
   private RuntimeException elsewhere(long waitMillis, String advice) {
     return TaskHost.elsewhere(String.format("ring \"%s\"", ring), host, waitMillis, advice);
-  }
-
-  private static String thisHost() {
-    return TaskHost.name();
   }
 }

@@ -7,6 +7,7 @@ import io.shmring.sidecar.Work;
 import java.util.Iterator;
 import java.util.Optional;
 import org.apache.arrow.memory.BufferAllocator;
+import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.TaskContext;
 import org.apache.spark.TaskKilledException;
@@ -124,9 +125,9 @@ public final class AnsweredBatches implements AutoCloseable {
       refuse(passage.ended());
       return;
     }
-    ColumnarBatch piece = passage.columns(answer.get().batch());
-    refuse(passage.answered(piece.numRows()));
-    columns = piece.numRows() == 0 ? Optional.empty() : Optional.of(piece);
+    VectorSchemaRoot piece = answer.get().batch();
+    refuse(passage.answered(piece.getRowCount()));
+    columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(passage::columns);
   }
 
   private void refuse(Optional<String> objection) {
@@ -182,10 +183,8 @@ public final class AnsweredBatches implements AutoCloseable {
     metrics.add(client.orElseThrow().takeCounters());
     metrics.outputRows().add(given);
     given = 0;
-    if (batches != null) {
-      metrics.inputRows().add(batches.takeRows());
-      metrics.batches().add(batches.takeCount());
-    }
+    metrics.inputRows().add(batches.takeRows());
+    metrics.batches().add(batches.takeCount());
   }
 
   private void finish() {

@@ -1,7 +1,6 @@
 package io.shmring.spark.request;
 
 import io.shmring.arrow.EncodedBatch;
-import io.shmring.spark.columns.RootColumns;
 import io.shmring.spark.columns.RootWriter;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -11,7 +10,6 @@ import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
-import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /**
  * The batches of a task. A batch, or several one behind the other, keeps its vectors until its request
@@ -35,10 +33,12 @@ final class Batches implements AutoCloseable {
   static final class Vectors {
     private final VectorSchemaRoot root;
     private final RootWriter writer;
+    private VectorSchemaRoot part; // the root itself if it is all
     private int filled; // with so many of the input's rows
 
     private Vectors(VectorSchemaRoot root) {
       this.root = root;
+      this.part = root;
       this.writer = new RootWriter(root);
     }
 
@@ -46,8 +46,23 @@ final class Batches implements AutoCloseable {
       return root.getRowCount();
     }
 
-    ColumnarBatch columns() {
-      return RootColumns.of(root);
+    /** Some of the rows, until others are asked for, or the vectors are given back. */
+    VectorSchemaRoot part(int first, int count) {
+      leavePart();
+      part = root.slice(first, count);
+      return part;
+    }
+
+    private void leavePart() {
+      if (part != root) {
+        part.close();
+        part = root;
+      }
+    }
+
+    private void close() {
+      leavePart();
+      root.close();
     }
   }
 
@@ -181,12 +196,13 @@ final class Batches implements AutoCloseable {
 
   /** The request is answered, and does not need the vectors any more. */
   void giveBack(Vectors vectors) {
+    vectors.leavePart();
     free.push(vectors);
   }
 
   @Override
   public void close() {
-    all.forEach(vectors -> vectors.root.close());
+    all.forEach(Vectors::close);
     memory.close();
   }
 }

@@ -26,13 +26,13 @@ public interface Passage {
   /** Why an answer with such columns cannot be taken, as in "... answered [with a red one]". */
   Optional<String> objection(Schema got);
 
-  /** A batch of an answer with such columns as {@link #objection} was asked about last. */
-  default ColumnarBatch columns(VectorSchemaRoot batch) {
-    return RootColumns.of(batch);
-  }
-
   /** A piece of the oldest request's answer has come; why it cannot be taken. */
   Optional<String> answered(int rows);
+
+  /** That piece, with such columns as {@link #objection} was asked about last. */
+  default ColumnarBatch columns(VectorSchemaRoot piece) {
+    return RootColumns.of(piece);
+  }
 
   /** What comes of that piece; each row is good until the next one. */
   Iterator<UnsafeRow> receive(ColumnarBatch piece);

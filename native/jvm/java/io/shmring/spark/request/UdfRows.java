@@ -1,10 +1,12 @@
 package io.shmring.spark.request;
 
+import java.util.Iterator;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
 import org.apache.spark.sql.catalyst.expressions.codegen.GenerateUnsafeRowJoiner;
 import org.apache.spark.sql.catalyst.expressions.codegen.UnsafeRowJoiner;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** UDFs over rows: the arguments are computed from these. */
 final class UdfRows extends UdfPassage implements Passage.OfRows {
@@ -39,7 +41,18 @@ final class UdfRows extends UdfPassage implements Passage.OfRows {
   }
 
   @Override
-  UnsafeRow joined(InternalRow row) {
-    return joiner.join(waiting.remove(), results.apply(row));
+  public Iterator<UnsafeRow> receive(ColumnarBatch piece) {
+    Iterator<InternalRow> rows = piece.rowIterator();
+    return new Iterator<>() {
+      @Override
+      public boolean hasNext() {
+        return rows.hasNext();
+      }
+
+      @Override
+      public UnsafeRow next() {
+        return joiner.join(waiting.remove(), results.apply(rows.next()));
+      }
+    };
   }
 }

@@ -21,13 +21,11 @@ import org.apache.spark.sql.catalyst.plans.physical.Distribution;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.sql.execution.python.FlatMapCoGroupsInArrowExec;
-import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.Iterator;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
 import scala.reflect.ClassTag$;
-import scala.reflect.ClassTag;
 import scala.runtime.AbstractFunction2;
 
 /** applyInArrow or applyInPandas of cogroups, by a sidecar. */
@@ -99,7 +97,7 @@ public final class SidecarCogroupsExec extends SidecarNode {
             right.execute(),
             task,
             ClassTag$.MODULE$.apply(InternalRow.class),
-            ClassTag$.MODULE$.apply(givesColumns ? ColumnarBatch.class : InternalRow.class));
+            given());
   }
 
   /** Gives a task both children's partitions. */

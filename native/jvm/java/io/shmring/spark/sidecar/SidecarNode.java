@@ -21,6 +21,8 @@ import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.immutable.Map;
 import scala.jdk.javaapi.CollectionConverters;
+import scala.reflect.ClassTag$;
+import scala.reflect.ClassTag;
 
 /**
  * A sidecar's work in a plan, without Python: each task sends its rows over the ring and takes the
@@ -69,6 +71,11 @@ abstract class SidecarNode extends SparkPlan {
   @Override
   public final RDD<ColumnarBatch> doExecuteColumnar() {
     return execute(SidecarTask.Output.columns());
+  }
+
+  /** The class of what {@link #execute} gives. */
+  final <R> ClassTag<R> given() {
+    return ClassTag$.MODULE$.apply(givesColumns ? ColumnarBatch.class : InternalRow.class);
   }
 
   @Override

@@ -8,6 +8,7 @@ import io.shmring.spark.request.UdfSignature;
 import io.shmring.spark.request.UdfUse;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Optional;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -33,8 +34,9 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
       List<UdfUse> uses,
       Seq<Expression> arguments,
       Seq<Attribute> results,
+      boolean givesColumns,
       SparkPlan child) {
-    super(call, false, child);
+    super(call, givesColumns, child);
     this.uses = uses;
     this.arguments = arguments;
     this.results = results;
@@ -87,7 +89,15 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
 
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
-    return new SidecarUdfExec(call, uses, arguments, results, children.head());
+    return new SidecarUdfExec(call, uses, arguments, results, givesColumns, children.head());
+  }
+
+  /** Over rows it has rows: they wait for their results. */
+  @Override
+  Optional<SparkPlan> givingColumns() {
+    return takesColumns()
+        ? Optional.of(new SidecarUdfExec(call, uses, arguments, results, true, child()))
+        : Optional.empty();
   }
 
   @Override
@@ -112,6 +122,6 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
 
   @Override
   List<Object> elements() {
-    return List.of(call, uses, arguments, results, child());
+    return List.of(call, uses, arguments, results, givesColumns, child());
   }
 }

@@ -13,11 +13,8 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.execution.ColumnarToRowExec;
 import org.apache.spark.sql.execution.SparkPlan;
-import org.apache.spark.sql.vectorized.ColumnarBatch;
 import scala.collection.immutable.Seq;
 import scala.jdk.javaapi.CollectionConverters;
-import scala.reflect.ClassTag$;
-import scala.reflect.ClassTag;
 
 /** A node over one child, whose rows or columns go. */
 abstract class SidecarUnaryNode extends SidecarNode {
@@ -88,11 +85,9 @@ abstract class SidecarUnaryNode extends SidecarNode {
   }
 
   private <T, R> RDD<R> mapped(RDD<T> input, SidecarTask<T, R> task) {
-    ClassTag<R> given =
-        ClassTag$.MODULE$.apply(givesColumns ? ColumnarBatch.class : InternalRow.class);
     return isBarrier()
-        ? input.barrier().mapPartitions(task, false, given)
-        : input.mapPartitions(task, false, given);
+        ? input.barrier().mapPartitions(task, false, given())
+        : input.mapPartitions(task, false, given());
   }
 
   @Override

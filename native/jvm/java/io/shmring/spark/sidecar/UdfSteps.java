@@ -133,6 +133,7 @@ final class UdfSteps {
         List.copyOf(uses),
         CollectionConverters.asScala(arguments).toList(),
         CollectionConverters.asScala(results).toList(),
+        false,
         child);
   }
 

@@ -1,6 +1,6 @@
 package io.shmring.spark.stream;
 
-import io.shmring.Internals;
+import io.shmring.Participant;
 import io.shmring.Ring;
 import io.shmring.spark.read.ColumnarReaders;
 import io.shmring.spark.read.ReadOptions;
@@ -207,9 +207,10 @@ class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, Rep
               .orElseGet(entry.getValue()::begin);
       lag += Math.max(ring.claimed() - done.sequence(), 0);
       held += ring.claimed() - ring.floor();
-      Internals.ProducerCounters counters = Internals.producerCounters(ring);
-      bytes += counters.bytes();
-      waits += counters.waits();
+      for (Participant participant : ring.participants()) {
+        bytes += participant.bytes(); // of producers: consumers count none
+        waits += participant.fullWaits();
+      }
     }
     return Map.of(
         "lagSlots", Long.toString(lag),

@@ -1,6 +1,5 @@
 package io.shmring.spark.write;
 
-import io.shmring.Internals;
 import io.shmring.Ring;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -54,13 +53,18 @@ final class Staging {
             ring.path().getParent(), path -> path.getFileName().toString().startsWith(prefix))) {
       for (Path folder : found) {
         String job = folder.getFileName().toString().substring(prefix.length());
-        if (JOB.matcher(job).matches() && !Internals.hasParticipant(ring, owner(job))) {
+        if (JOB.matcher(job).matches() && !isAlive(ring, owner(job))) {
           remove(folder);
         }
       }
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
+  }
+
+  private static boolean isAlive(Ring ring, String owner) {
+    return ring.participants().stream()
+        .anyMatch(participant -> participant.alive() && participant.name().equals(owner));
   }
 
   /** Removes the staged files, and those that a losing attempt adds meanwhile. */
