@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import spark_start
 from guardian import note, noted
 from sessions import PATIENCE as PATIENCE_WITH_SPARK
-from sessions import STANDING, Clusters, Sessions, Sidecars
+from sessions import STANDING, Clusters, Sessions, Sidecars, target_of
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -380,7 +380,7 @@ def serve(name: str) -> Iterator[Callable[..., Sidecar]]:
     started: list[Sidecar] = []
 
     def start(function: str, **options: object) -> Sidecar:
-        started.append(Sidecar(f"functions:{function}", name=name, **options).start())
+        started.append(Sidecar(target_of(function), name=name, **options).start())
         return started[-1]
 
     yield start

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cluster import Cluster
     from pyspark.sql import SparkSession
 
-__all__ = ["HERE", "PATIENCE", "STANDING", "THERE", "Clusters", "Sessions", "Sidecars"]
+__all__ = ["HERE", "PATIENCE", "STANDING", "THERE", "Clusters", "Sessions", "Sidecars", "target_of"]
 
 # Seconds that a test with Spark waits for an event: JVMs start in it, or a batch of a stream takes
 # one, and ten on a loaded machine.
@@ -100,8 +100,13 @@ class Clusters:
             self._cluster = None
 
 
+def target_of(function: str) -> str:
+    """A function of functions.py, unless the name of another module stands before its own."""
+    return function if ":" in function else f"functions:{function}"
+
+
 class Sidecars:
-    """Those that run functions of functions.py, and that nobody kills or stops but this."""
+    """Those that run functions of the tests, and that nobody kills or stops but this."""
 
     FEW = 4  # each has tens of megabytes of shared memory
 
@@ -117,7 +122,7 @@ class Sidecars:
             if len(self._running) == self.FEW:
                 self._running.pop(next(iter(self._running))).stop()
             name = f"{self.prefix}{next(_numbers)}"
-            sidecar = Sidecar(f"functions:{function}", name=name, **options).start()
+            sidecar = Sidecar(target_of(function), name=name, **options).start()
         self._running[wanted] = sidecar
         return sidecar.name
 

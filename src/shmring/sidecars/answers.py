@@ -18,8 +18,9 @@ from shmring.arrow.batches import Piece, decode_batch
 from shmring.arrow.known import learned
 from shmring.choices import KIND_ARROW_STREAM
 from shmring.errors import MessageTooLarge, ShmringError
+from shmring.sidecars.annotated import Annotated
 from shmring.sidecars.batching import Batching, WrongRows
-from shmring.sidecars.calls import Calls
+from shmring.sidecars.calls import Call, Calls
 from shmring.sidecars.functions import Function, batches_from
 from shmring.sidecars.groups import arguments, is_group
 from shmring.sidecars.heartbeat import INTERVAL, Heartbeat, Request
@@ -214,8 +215,11 @@ class Answers:
         if batching is not None:
             batching.check(self._target, rows, answered)
 
-    def _called(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        return batches_from(self._function(batch), self._target)
+    def _called(self, batch: pa.RecordBatch, call: Call) -> Iterator[pa.RecordBatch]:
+        function = self._function
+        is_annotated = isinstance(function, Annotated)
+        result = function.of_udf(batch, call) if is_annotated else function(batch)
+        return batches_from(result, self._target)
 
     def _check_rows(self, rows: int, answered: int) -> None:
         if self._batching is not None:

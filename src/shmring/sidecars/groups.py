@@ -40,7 +40,8 @@ def arguments(request: pa.RecordBatch) -> tuple[pa.RecordBatch, ...]:
     if sides == _ONE:
         return (request.replace_schema_metadata(metadata or None),)
     columns = cast("list[Any]", cast("Any", request).columns)
-    return tuple(pa.RecordBatch.from_struct_array(column.flatten()) for column in columns)
+    batches = (pa.RecordBatch.from_struct_array(column.flatten()) for column in columns)
+    return tuple(batch.replace_schema_metadata(metadata or None) for batch in batches)
 
 
 def _as_list(batch: pa.RecordBatch) -> Any:

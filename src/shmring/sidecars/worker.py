@@ -34,6 +34,7 @@ from shmring.errors import (
     TooManyLeases,
 )
 from shmring.names import REQUESTS
+from shmring.sidecars.annotated import annotated
 from shmring.sidecars.answers import Answers
 from shmring.sidecars.batching import Batching
 from shmring.sidecars.calls import Calls
@@ -273,7 +274,8 @@ def _serve(target: str, name: str, parent: int, ready: int, options: list[str]) 
         _tell(ready, b"%d\n" % workers)
         function = instantiated(found, target)
         ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))
-        worker = Worker(function, target, ring, parent, _batching(function, options))
+        batching = _batching(function, options)
+        worker = Worker(annotated(function, target), target, ring, parent, batching)
 
     def stop(number: int, frame: object) -> None:
         worker.stop()

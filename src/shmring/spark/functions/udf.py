@@ -21,8 +21,8 @@ __all__ = ["arrow_udf", "pandas_udf"]
 
 # Spark passes a single argument as it is, several as a tuple.
 Arguments = Any
-# Makes Spark's UDF with these names of arguments.
-Maker = Callable[[tuple[str, ...]], Any]
+# Makes Spark's UDF with these names of arguments, of which so many are no keywords.
+Maker = Callable[[tuple[str, ...], int], Any]
 
 
 def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
@@ -61,7 +61,9 @@ def pandas_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
     if _has_arrow_udf():
         return _arrow_udf(run, return_type)
     spark: Any = import_module("pyspark.sql.functions")
-    return _with_names(lambda names: spark.pandas_udf(_PandasFunction(run, names), return_type))
+    return _with_names(
+        lambda names, count: spark.pandas_udf(_PandasFunction(run, names, count), return_type)
+    )
 
 
 def _has_arrow_udf() -> bool:
@@ -70,20 +72,23 @@ def _has_arrow_udf() -> bool:
 
 def _arrow_udf(run: Through, return_type: str | DataType) -> Any:
     spark: Any = import_module("pyspark.sql.functions")
-    return _with_names(lambda names: spark.arrow_udf(_Function(run, names), return_type))
+    return _with_names(
+        lambda names, count: spark.arrow_udf(_Function(run, names, count), return_type)
+    )
 
 
 def _with_names(make: Maker) -> Any:
     """Return Spark's UDF, whose arguments get their names from each call."""
-    plain = make(())
+    plain = make((), 0)
 
     @wraps(plain)
     def call(*columns: Any, **named: Any) -> Any:
-        return make(_names(columns, tuple(named)))(*columns, *named.values())
+        names = _names(columns, tuple(named))
+        return make(names, len(columns))(*columns, *named.values())
 
     like_sparks: Any = call
     like_sparks.asNondeterministic = lambda: _with_names(
-        lambda names: make(names).asNondeterministic()
+        lambda names, count: make(names, count).asNondeterministic()
     )
     return like_sparks
 
@@ -106,9 +111,10 @@ def _name(column: Any) -> str | None:
 class _Function:
     """The function that Spark's workers call if there is no jar."""
 
-    def __init__(self, run: Through, names: tuple[str, ...]) -> None:
+    def __init__(self, run: Through, names: tuple[str, ...], positional: int) -> None:
         self._run = run
         self._names = names
+        self._positional = positional
         self.__name__ = run.name  # the name of the result's column
         # The annotations tell Spark to pass an iterator; this one serves for several columns, too.
         kind = self._kind()
@@ -116,8 +122,9 @@ class _Function:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # UdfCall.java looks for this text in a pickle that begins with a name of this module.
-        text = f"{self._run.__name__} {json.dumps(self._names)}"
-        return _unpickled, (text, type(self), self._run, self._names)
+        names = json.dumps([self._names, self._positional])
+        text = f"{self._run.__name__} {names}"
+        return _unpickled, (text, type(self), self._run, self._names, self._positional)
 
     def __call__(self, arguments: Iterator[Arguments]) -> Iterator[Any]:
         yield from _results(self._run, (self._batch(_as_tuple(each)) for each in arguments))
@@ -130,8 +137,12 @@ class _Function:
     def _batch(self, columns: tuple[Any, ...]) -> pa.RecordBatch:
         import pyarrow as pa
 
+        from shmring.sidecars.told import for_udf
+
         names = self._names or [f"_{i}" for i in range(len(columns))]
-        return pa.record_batch(list(columns), names=list(names))
+        positional = self._positional if self._names else len(columns)
+        batch = pa.record_batch(list(columns), names=list(names))
+        return batch.replace_schema_metadata(for_udf(positional))
 
 
 class _PandasFunction(_Function):

@@ -3,6 +3,7 @@ package io.shmring.spark.request;
 import io.shmring.spark.columns.SparkTypes;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.types.ArrayType;
 import org.apache.spark.sql.types.StructType;
@@ -13,6 +14,7 @@ import org.apache.spark.sql.types.StructType;
  *
  * @param method of the cogroups, as the user called it
  * @param assigned how answers' columns become those of the output
+ * @param told what the sidecar is told of the method
  */
 public record CogroupSignature(
     String method,
@@ -20,7 +22,8 @@ public record CogroupSignature(
     StructType left,
     StructType right,
     StructType output,
-    SparkTypes types)
+    SparkTypes types,
+    Map<String, String> told)
     implements Signature {
   /** Of the schema: sidecars/groups.py says what it means. */
   private static final Map<String, String> COGROUP = Map.of("shmring.group", "2");
@@ -36,7 +39,9 @@ public record CogroupSignature(
 
   @Override
   public Sent sent() {
-    return new Sent(List.of(0, 1), new Schema(columns().getFields(), COGROUP));
+    Map<String, String> metadata = new TreeMap<>(COGROUP);
+    metadata.putAll(told);
+    return new Sent(List.of(0, 1), new Schema(columns().getFields(), metadata));
   }
 
   @Override

@@ -1,6 +1,7 @@
 package io.shmring.spark.request;
 
 import java.util.Map;
+import java.util.TreeMap;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -27,7 +28,9 @@ public record GroupSignature(MapSignature map, Seq<Expression> values, Seq<Attri
   @Override
   public Sent sent() {
     Sent sent = map.sent();
-    return new Sent(sent.columns(), new Schema(sent.schema().getFields(), GROUP));
+    Map<String, String> metadata = new TreeMap<>(GROUP);
+    metadata.putAll(map.told());
+    return new Sent(sent.columns(), new Schema(sent.schema().getFields(), metadata));
   }
 
   @Override

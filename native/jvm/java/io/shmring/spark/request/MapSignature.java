@@ -7,6 +7,7 @@ import java.util.Arrays;
 import java.util.Collections;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import java.util.function.Function;
 import java.util.stream.IntStream;
@@ -23,9 +24,15 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
  *
  * @param method of Spark's that the user called, for the text of an error
  * @param assigned how answers' columns become those of the output
+ * @param told what the sidecar is told of the method
  */
 public record MapSignature(
-    String method, Assigned assigned, StructType input, StructType output, SparkTypes types)
+    String method,
+    Assigned assigned,
+    StructType input,
+    StructType output,
+    SparkTypes types,
+    Map<String, String> told)
     implements Signature {
   @Override
   public Schema columns() {
@@ -34,7 +41,8 @@ public record MapSignature(
 
   @Override
   public Sent sent() {
-    return new Sent(IntStream.range(0, input.size()).boxed().toList(), columns());
+    return new Sent(
+        IntStream.range(0, input.size()).boxed().toList(), new Schema(columns().getFields(), told));
   }
 
   @Override

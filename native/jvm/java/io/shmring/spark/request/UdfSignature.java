@@ -7,6 +7,7 @@ import io.shmring.spark.columns.SparkTypes;
 import java.util.Base64;
 import java.util.List;
 import java.util.Map;
+import java.util.TreeMap;
 import java.util.stream.IntStream;
 import org.apache.arrow.vector.types.pojo.Schema;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -24,6 +25,7 @@ import scala.jdk.javaapi.CollectionConverters;
  * @param places of the arguments in the input, all of which is written; none if rows are
  * @param input the child's output; rows are its types
  * @param results a column for each of the UDFs
+ * @param told what the sidecar is told of the session
  */
 public record UdfSignature(
     List<UdfUse> uses,
@@ -32,7 +34,8 @@ public record UdfSignature(
     Seq<Attribute> input,
     StructType rows,
     StructType results,
-    SparkTypes types)
+    SparkTypes types,
+    Map<String, String> told)
     implements Signature {
   /** Of the schema: sidecars/wire.py says what both mean. */
   private static final String CALLS = "shmring.calls";
@@ -49,8 +52,9 @@ public record UdfSignature(
   public Sent sent() {
     SparkTypes cast = new SparkTypes("UTC", types.large()); // theirs is of this zone
     byte[] answer = EncodedBatch.schemaBytes(cast.schema(results));
-    Map<String, String> metadata =
-        Map.of(CALLS, calls(), ANSWER, Base64.getEncoder().encodeToString(answer));
+    Map<String, String> metadata = new TreeMap<>(told);
+    metadata.put(CALLS, calls());
+    metadata.put(ANSWER, Base64.getEncoder().encodeToString(answer));
     return new Sent(
         isOfColumns() ? places : IntStream.range(0, arguments.size()).boxed().toList(),
         new Schema(schema(arguments).getFields(), metadata));
@@ -78,7 +82,10 @@ public record UdfSignature(
     for (UdfUse use : uses) {
       ArrayNode call = calls.addArray();
       for (int i = 0; i < use.arguments().size(); i++) {
-        call.addArray().add(use.names().get(i)).add(use.arguments().get(i));
+        ArrayNode argument = call.addArray().add(use.names().get(i)).add(use.arguments().get(i));
+        if (i >= use.positional()) {
+          argument.add(true);
+        }
       }
     }
     return calls.toString();

@@ -8,5 +8,7 @@ import java.util.List;
  *
  * @param arguments which of these it takes, in order
  * @param names what the sidecar's function sees them as
+ * @param positional so many of the names are no keywords
  */
-public record UdfUse(List<Integer> arguments, List<String> names) implements Serializable {}
+public record UdfUse(List<Integer> arguments, List<String> names, int positional)
+    implements Serializable {}

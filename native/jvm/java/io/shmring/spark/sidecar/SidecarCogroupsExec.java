@@ -7,8 +7,10 @@ import io.shmring.spark.request.CogroupSignature;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.SidecarTask;
 import io.shmring.spark.request.Signature;
+import io.shmring.spark.request.Told;
 import java.io.Serializable;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -63,8 +65,16 @@ public final class SidecarCogroupsExec extends SidecarNode {
 
   @Override
   Signature signature(SparkTypes types) {
+    Map<String, String> told =
+        Told.of(
+            method,
+            conf(),
+            schema(),
+            types,
+            List.of(leftKeys, rightKeys),
+            List.of(leftSide().ids(), rightSide().ids()));
     return new CogroupSignature(
-        method, assigned(method), leftSide().sent(), rightSide().sent(), schema(), types);
+        method, assigned(method), leftSide().sent(), rightSide().sent(), schema(), types, told);
   }
 
   private CogroupSide leftSide() {

@@ -4,7 +4,9 @@ import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.MapSignature;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
+import io.shmring.spark.request.Told;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -39,7 +41,10 @@ public final class SidecarExec extends SidecarUnaryNode {
 
   @Override
   Signature signature(SparkTypes types) {
-    return new MapSignature(method, assigned(method), child().schema(), schema(), types);
+    // Of batches a function needs to know nothing else.
+    Map<String, String> told =
+        method.equals("mapInArrow") ? Map.of() : Told.of(method, conf(), schema(), types);
+    return new MapSignature(method, assigned(method), child().schema(), schema(), types, told);
   }
 
   @Override

@@ -8,10 +8,13 @@ import io.shmring.spark.request.Input;
 import io.shmring.spark.request.MapSignature;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
+import io.shmring.spark.request.Told;
 import java.util.List;
+import java.util.Map;
 import java.util.Optional;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.PythonUDF;
 import org.apache.spark.sql.catalyst.expressions.SortOrder;
@@ -60,8 +63,14 @@ public final class SidecarGroupsExec extends SidecarUnaryNode {
 
   @Override
   Signature signature(SparkTypes types) {
+    List<ExprId> columns =
+        CollectionConverters.asJava(function.children()).stream()
+            .map(column -> ((Attribute) column).exprId())
+            .toList();
+    Map<String, String> told =
+        Told.of(method, conf(), schema(), types, List.of(keys), List.of(columns));
     MapSignature map =
-        new MapSignature(method, assigned(method), sent(function), schema(), types);
+        new MapSignature(method, assigned(method), sent(function), schema(), types, told);
     return new GroupSignature(map, function.children(), child().output());
   }
 

@@ -3,6 +3,7 @@ package io.shmring.spark.sidecar;
 import io.shmring.spark.columns.SparkTypes;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
+import io.shmring.spark.request.Told;
 import io.shmring.spark.request.UdfSignature;
 import io.shmring.spark.request.UdfUse;
 import java.util.ArrayList;
@@ -50,7 +51,8 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
         child().output(),
         child().schema(),
         UdfSignature.types(results),
-        types);
+        types,
+        Told.ofUdfs(conf()));
   }
 
   @Override

@@ -15,8 +15,9 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF;
  * the result's column, so that it stands in what was pickled.
  *
  * @param names of the arguments, as the user gave them; none if he gave no names
+ * @param positional so many of the names are no keywords
  */
-record UdfCall(SidecarCall call, List<String> names) {
+record UdfCall(SidecarCall call, List<String> names, int positional) {
   private static final String MODULE = "shmring.spark.functions.udf";
 
   /** Empty if it is somebody else's function. */
@@ -28,8 +29,8 @@ record UdfCall(SidecarCall call, List<String> names) {
       SidecarCall call = SidecarCall.read(words);
       List<String> names = new ArrayList<>();
       JsonNode given = words.getCodec().readTree(words);
-      given.forEach(name -> names.add(name.textValue()));
-      return Optional.of(new UdfCall(call, names));
+      given.path(0).forEach(name -> names.add(name.textValue()));
+      return Optional.of(new UdfCall(call, names, given.path(1).intValue()));
     } catch (IOException error) {
       return Optional.empty();
     }

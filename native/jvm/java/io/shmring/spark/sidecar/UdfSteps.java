@@ -124,7 +124,8 @@ final class UdfSteps {
         names.add(step.udf.name(taken.size()));
         taken.add(place(argument, arguments));
       }
-      uses.add(new UdfUse(List.copyOf(taken), List.copyOf(names)));
+      int positional = step.udf.names().isEmpty() ? taken.size() : step.udf.positional();
+      uses.add(new UdfUse(List.copyOf(taken), List.copyOf(names), positional));
       results.add(step.result);
     }
     return new SidecarUdfExec(

@@ -1,0 +1,69 @@
+"""What a request says of the method of Spark's that it is for, beside its rows."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pyarrow as pa
+
+from shmring.errors import Damaged
+
+__all__ = ["Told", "for_udf", "told_of"]
+
+_SPARK = b"shmring.spark"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The method, and what a function with Spark's annotations needs to know of it.
+
+    Parameters
+    ----------
+    method : "mapInPandas", "applyInPandas", "applyInArrow" or "udf"; none where batches are sent
+    settings : of the session, as Spark tells them its Python workers
+    declared : the type of the answer's rows, for frames of pandas
+    keys : for each side of a group the places of the key's columns; -1 for one that is none of them
+    positional : how many arguments of a UDF had no keyword; None where its call says so (calls.py)
+    """
+
+    method: str = ""
+    settings: Mapping[str, str] | None = None
+    declared: pa.DataType | None = None
+    keys: Sequence[Sequence[int]] = ()
+    positional: int | None = None
+
+
+def told_of(request: pa.RecordBatch) -> Told:
+    """What a request says.
+
+    Raises
+    ------
+    Damaged : nobody can read it
+    """
+    text = (request.schema.metadata or {}).get(_SPARK)
+    return Told() if text is None else _read(text)
+
+
+def for_udf(positional: int) -> dict[bytes, bytes]:
+    """What a request of Python's workers says, which know no types: the rest is for the jar."""
+    return {_SPARK: json.dumps({"method": "udf", "positional": positional}).encode()}
+
+
+@functools.lru_cache(maxsize=64)
+def _read(text: bytes) -> Told:
+    try:
+        said: dict[str, Any] = json.loads(text)
+        if "declared" in said:
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said["declared"])))
+            said["declared"] = pa.struct(list(cast("Any", schema)))
+        return Told(**said)
+    except (ValueError, TypeError, OSError, pa.ArrowException) as error:
+        raise Damaged(
+            f"a request cannot tell what it is for (shmring.spark): {error}; do client and sidecar "
+            f"run the same shmring?"
+        ) from None
