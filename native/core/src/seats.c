@@ -174,16 +174,15 @@ bool seat_listed_stopped(const shmring *r, uint32_t seat)
 	return is_stopped(s, listing.seen[at].process);
 }
 
-/* Others read a seat at any time: every store is an atomic one. */
 static void zero(uint64_t *words, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		store_relaxed(&words[i], 0);
 }
 
+/* Others read a seat at any time: every store is an atomic one. */
 static void seat_reset(struct seat *s)
 {
-
 	store_release(&s->intent.lo, NONE);
 	store_relaxed(&s->intent.n, 0);
 	store_release(&s->lease.hold, NONE);
