@@ -131,31 +131,33 @@ static bool count_run(const shmring *r, uint64_t at, uint64_t *next, uint64_t *m
 int shmring_count_waiting(const shmring *r, uint32_t branch, uint64_t *messages)
 {
 	struct shmring_branch_info info;
-	uint64_t from = 0, at = 0, n = 0, claim;
+	uint64_t from = 0, at = 0, end = 0, n = 0, more;
 	int status;
 
 	for (int step = 0; step < STEPS; step++) {
-		uint64_t floor = load_relaxed(&r->cursors->floor.v);
-		uint64_t next, more;
+		uint64_t floor = load_relaxed(&r->cursors->floor.v), next;
 
 		if (step == 0 || at < floor) { /* others are faster: what was counted is gone */
+			end = load_relaxed(&r->cursors->claim.v); /* or the walk would follow them for ever */
 			status = shmring_branch_info(r, branch, &info);
 			if (status)
 				return status;
 			from = at = info.position > floor ? info.position : floor;
 			n = 0;
 		}
+		if (at >= end)
+			break;
 		if (!count_run(r, at, &next, &more)) {
 			/* Who sees a message of a later lap sees the floor beyond this one. */
 			if (at < load_relaxed(&r->cursors->floor.v))
 				continue;
-			*messages = n;
-			return SHMRING_OK;
+			end = at;
+			break;
 		}
 		at = next;
 		n += more;
 	}
-	claim = load_relaxed(&r->cursors->claim.v);
-	*messages = n + (claim > at && at > from ? (claim - at) * n / (at - from) : 0);
+	more = end > at && at > from ? (end - at) * n / (at - from) : 0;
+	*messages = n + more < r->capacity ? n + more : r->capacity; /* the floor may be older than the claim */
 	return SHMRING_OK;
 }
