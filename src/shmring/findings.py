@@ -194,13 +194,15 @@ def _of_branch(
             yield Finding(status, "journal", ring, None, words, command)
         elif orphans := max(branch["orphans"], _dead_holders(name, seen)):
             words = (
-                f"{of}: {orphans} consumers have died, and there is none that could take "
-                f"over their messages; {behind}"
+                f"{of}: messages of {orphans} consumers, which died or handed them back, wait for "
+                f"another consumer, and there is none; {behind}. Start its reader, or let the "
+                f"command print and release all of them"
             )
             command = f"shmring consume {shlex.quote(ring)} --branch {shlex.quote(name)}"
             yield Finding(status, "orphans", ring, None, words, f"{command} --until empty")
         elif not branch["drop_oldest"] and lag and (2 * lag >= seen.stats["slots"] or waited > age):
-            words = f"{of} has no consumer, and holds the producers; {behind}"
+            holds = "holds" if seen.is_full else "will hold"
+            words = f"{of} has no consumer, and {holds} the producers; {behind}"
             yield Finding(status, "no-consumer", ring, None, words, drop)
         return
     # A consumer that is stopped, or holds something, is told of by itself.

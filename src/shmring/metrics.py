@@ -70,7 +70,7 @@ branch_lag_slots        gauge   {slot}        ring,branch     Slots still to be 
 branch_lag_messages     gauge   {message}     ring,branch     Messages still to be taken.
 branch_lag_seconds      gauge   s             ring,branch     Age of the oldest message held.
 branch_consumers        gauge   {consumer}    ring,branch     Living consumers.
-branch_orphans          gauge   {consumer}    ring,branch     Dead ones with messages.
+branch_orphans          gauge   {consumer}    ring,branch     Ones that left messages.
 journal_lag_seconds     gauge   s             ring            Age of the oldest not on disk.
 journal_sync_seconds    counter s             ring            Time of its syncs.
 journal_disk_bytes      gauge   By            ring            Size of the journal's disk.

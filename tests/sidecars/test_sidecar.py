@@ -297,6 +297,21 @@ def test_numbers_below_one_are_refused():
         SidecarClient("a", in_flight=0)
 
 
+def test_name_for_which_a_request_has_no_room_is_refused(name):
+    longest = name.ljust(93, "n")
+    for refused in (
+        lambda: Sidecar("a:b", name=f"{longest}n"),
+        lambda: SidecarClient(f"{longest}n"),
+    ):
+        with pytest.raises(ValueError, match="at most 93 bytes, because requests carry it"):
+            refused()
+    with (
+        Sidecar("functions:double", name=longest).start(),
+        SidecarClient(longest) as client,
+    ):
+        assert [batch.num_rows for batch in client.map(iter([numbers(0, 3)]))] == [3]
+
+
 def test_function_of_the_script_itself_is_refused():
     def function(batch):
         return batch

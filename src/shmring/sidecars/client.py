@@ -40,6 +40,7 @@ from shmring.sidecars.wire import (
     KIND_REQUEST,
     Head,
     Task,
+    check_sidecar_name,
     request_ring_name,
 )
 
@@ -149,6 +150,7 @@ class SidecarClient(Closing):
     ) -> None:
         if in_flight < 1:
             raise ValueError(f"in_flight must be at least 1, not {in_flight}")
+        check_sidecar_name(name)
         self.name = name
         self.metrics = Metrics()
         self._in_flight = in_flight

@@ -31,7 +31,7 @@ class Sidecar:
     Parameters
     ----------
     target : "module:function", or a function made by :func:`sidecar`
-    name : by which clients find it
+    name : by which clients find it, at most 93 bytes
     workers : processes that share the requests
     slots : size of the request ring, in slots of 300 bytes; None is 131,072 (44 MB), or what leaves
         the clients room where /dev/shm has little memory

@@ -21,7 +21,7 @@ from shmring.errors import Contended, LimitReached, NotARing, PermissionRefused,
 from shmring.sidecars.participants import RESTART_SECONDS, RESTARTED, SUPERVISOR
 from shmring.sidecars.processes import Child, Place, say
 from shmring.sidecars.rings import leave_ring, open_ring, reply_rings
-from shmring.sidecars.wire import request_ring_name
+from shmring.sidecars.wire import check_sidecar_name, request_ring_name
 
 __all__ = ["GRACE", "LOOK_EVERY", "Supervisor"]
 
@@ -136,6 +136,7 @@ class Supervisor:
         options: Sequence[str],
         apart: bool = False,
     ) -> None:
+        check_sidecar_name(name)
         self.name = name
         self.target = target
         self.places: list[Place[_Worker]] = []

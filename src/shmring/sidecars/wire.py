@@ -80,12 +80,15 @@ __all__ = [
     "WORKERS_BRANCH",
     "Head",
     "Task",
+    "check_sidecar_name",
     "reply_ring_name",
     "request_ring_name",
 ]
 
 _HEAD = struct.Struct("<4sHHIiiIqQ80s120sI4xQ")
 HEAD_BYTES = 256
+# The name of a reply ring has "reply.", a dot, a process id of 7 digits, "-" and 12 digits, too.
+_MAX_SIDECAR_NAME = 120 - 27
 _MAGIC = b"SMRQ"
 _VERSION = 2
 
@@ -99,6 +102,20 @@ KIND_REQUEST = 16
 KIND_REPLY = 17
 
 WORKERS_BRANCH = "workers"
+
+
+def check_sidecar_name(sidecar: str) -> None:
+    """Refuse a sidecar's name with which the name of a reply ring would not fit into a head.
+
+    Raises
+    ------
+    ValueError : it is too long
+    """
+    if len(sidecar.encode()) > _MAX_SIDECAR_NAME:
+        raise ValueError(
+            f"a sidecar's name has at most {_MAX_SIDECAR_NAME} bytes, because requests carry it; "
+            f"{sidecar!r} has {len(sidecar.encode())}"
+        )
 
 
 def request_ring_name(sidecar: str) -> str:
