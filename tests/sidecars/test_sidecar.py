@@ -306,7 +306,7 @@ def test_name_for_which_a_request_has_no_room_is_refused(name):
         with pytest.raises(ValueError, match="at most 93 bytes, because requests carry it"):
             refused()
     with (
-        Sidecar("functions:double", name=longest).start(),
+        Sidecar("functions:double", name=longest),
         SidecarClient(longest) as client,
     ):
         assert [batch.num_rows for batch in client.map(iter([numbers(0, 3)]))] == [3]
