@@ -69,3 +69,21 @@ def test_functions_that_return_several_batches_take_turns_with_those_of_one(serv
     assert pa.Table.from_batches(answers).column("x").to_pylist() == [
         x for i in range(6) for x in (i, i + 1)
     ]
+
+
+def test_requests_of_any_schema_may_follow_each_other(serve, client):
+    serve("identity")
+    kinds = [
+        numbers(0, 3),
+        numbers(0, 0),
+        numbers(0, 5_000),  # larger than what is published without a look at its size
+        pa.record_batch({"x": pa.array(["a", None, "a"]).dictionary_encode()}),
+        pa.record_batch({"y": pa.array(["a", None]), "x": pa.array([1.5, 2.5])}),
+        numbers(0, 3).replace_schema_metadata({"k": "v"}),
+    ]
+    batches = [batch for kind in kinds for batch in (kind, kind)] + kinds
+    with client() as it:
+        answers = list(it.map(batches))
+    for answer, batch in zip(answers, batches, strict=True):
+        assert answer.schema.equals(batch.schema, check_metadata=True)
+        assert answer.equals(batch)
