@@ -29,6 +29,7 @@ from shmring.sidecars.raised import raised
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.slices import batches_wanted, in_turn, slices, together
 from shmring.sidecars.timed import Timed
+from shmring.sidecars.told import without_told
 from shmring.sidecars.wire import (
     FLAG_AGAIN,
     FLAG_ERROR,
@@ -70,13 +71,14 @@ class Answers:
         batching: Batching | None = None,
     ) -> None:
         self._function = function
+        self._annotated = function if isinstance(function, Annotated) else None
         self._target = target
         self._described = f'{target} of sidecar "{sidecar}"'
         self._ring = ring
         self._batching = batching
 
     def decode(self, lease: shmring.Lease, client: Client) -> pa.RecordBatch:
-        """The batch of a client's request, where it lies.
+        """The batch of a client's request, where it lies, as the function is to see it.
 
         Raises
         ------
@@ -88,7 +90,7 @@ class Answers:
             message = pa.py_buffer(lease).slice(HEAD_BYTES)
             batch = decode_batch(message, None, ring=self._ring, message_id=lease.message_id)
             client.known = learned(message)
-        return batch
+        return without_told(batch) if self._annotated is None else batch
 
     def work_on(
         self,
@@ -216,9 +218,8 @@ class Answers:
             batching.check(self._target, rows, answered)
 
     def _called(self, batch: pa.RecordBatch, call: Call) -> Iterator[pa.RecordBatch]:
-        function = self._function
-        is_annotated = isinstance(function, Annotated)
-        result = function.of_udf(batch, call) if is_annotated else function(batch)
+        annotated = self._annotated
+        result = self._function(batch) if annotated is None else annotated.of_udf(batch, call)
         return batches_from(result, self._target)
 
     def _check_rows(self, rows: int, answered: int) -> None:

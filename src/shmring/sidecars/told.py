@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from shmring.errors import Damaged
 
-__all__ = ["Told", "for_udf", "told_of"]
+__all__ = ["Told", "for_udf", "told_of", "without_told"]
 
 _SPARK = b"shmring.spark"
 
@@ -47,6 +47,15 @@ def told_of(request: pa.RecordBatch) -> Told:
     """
     text = (request.schema.metadata or {}).get(_SPARK)
     return Told() if text is None else _read(text)
+
+
+def without_told(request: pa.RecordBatch) -> pa.RecordBatch:
+    """The request for a function that has no annotations, and sees its own metadata alone."""
+    metadata = request.schema.metadata
+    if not metadata or _SPARK not in metadata:
+        return request
+    left = {key: value for key, value in metadata.items() if key != _SPARK}
+    return request.replace_schema_metadata(left or None)
 
 
 def for_udf(positional: int) -> dict[bytes, bytes]:

@@ -39,7 +39,7 @@ If one call fails, so does the request; a client refuses answers of another sche
 numbers of rows.
 An argument that had a keyword is followed by ``true``: ``["price", 0, true]``.
 With ``shmring.spark`` a request tells functions with Spark's annotations which of its methods it is
-for (told.py has what that says, in JSON); other functions see it as metadata of their batch.
+for (told.py has what that says, in JSON); other functions do not see it.
 With ``shmring.group`` the request is a group of rows that is worked on alone: ``1`` as it
 is, ``2`` one row with two lists of structs, which are the two sides of a cogroup.
 
