@@ -35,6 +35,20 @@ def identity(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
+def passed_on(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A new column, all others in reverse order, and one of them again."""
+    columns = [batch.column(i) for i in reversed(range(batch.num_columns))]
+    new = pa.array([7] * batch.num_rows, pa.int64())
+    names = ["new", *reversed(batch.schema.names), "again"]
+    return pa.RecordBatch.from_arrays([new, *columns, columns[0]], names=names)
+
+
+def claims_unchanged(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """An answer that says of its columns what its first row says."""
+    said = batch.column(0)[0].as_py()
+    return batch.select([]).replace_schema_metadata({"shmring.unchanged": said})
+
+
 def print_much(batch: pa.RecordBatch) -> pa.RecordBatch:
     print("x" * 100_000)
     return batch

@@ -11,4 +11,7 @@ bool arrow_export(PyObject *batch, PyObject *method, struct ArrowArray *array);
 bool arrow_refuse_nulls(const struct ArrowArray *array, const char *what);
 const uint8_t *arrow_fixed_rows(const struct ArrowSchema *schema, const struct ArrowArray *array, uint64_t *width);
 
+/* same_columns.c */
+PyObject *same_columns(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
+
 #endif

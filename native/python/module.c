@@ -199,6 +199,9 @@ static PyMethodDef functions[] = {
      "import_batch(address, "
      "schema) for the ArrowArray over a message, or None if the message is not `head` and one batch of the "
      "layout, or is damaged"},
+    {"same_columns", FASTCALL(same_columns), METH_FASTCALL,
+     "same_columns(batch, other) -> [int]: for each column of a batch of pyarrow's, the place in the other one of "
+     "a column over the same memory, and of as many rows; -1: none was found. Types are not compared"},
     {"wait_any", FASTCALL(wait_for_any), METH_FASTCALL,
      "wait_any([(consumer or producer, slots)], timeout, strategy, bell, rung) -> [consumer or producer]: those "
      "with which it is worth trying, or that are closed; none: no time is left, or the bell was rung"},

@@ -122,6 +122,7 @@ def map_batch(
     schema: _Schema,
     /,
 ) -> _Batch | None: ...
+def same_columns(batch: object, other: object, /) -> list[int]: ...
 
 # Items of the durable queues, many at a time: durable/base/items.py.
 Rows = Iterable[Buffer] | Buffer | ArrowArray

@@ -12,6 +12,7 @@ import shmring
 from shmring.arrow.batches import BatchEncoder, most_bytes
 from shmring.arrow.known import Known
 from shmring.errors import Full, ShmringError
+from shmring.sidecars.unchanged import Unchanged
 from shmring.sidecars.wire import KIND_REPLY
 
 __all__ = ["Client", "Job", "Push"]
@@ -71,7 +72,8 @@ class Client:
             raise
         self.slots = self.ring.slots
         self.known: Known | None = None
-        self._most = most_bytes(self.slots)
+        self.unchanged = Unchanged()
+        self.most = most_bytes(self.slots)
         self._encoder: BatchEncoder | None = None
         self._behind = behind
         self._jobs: deque[Job] = deque()
@@ -88,7 +90,7 @@ class Client:
 
     def push_within(self, most: int, answer: pa.RecordBatch, head: bytes) -> bool:
         """Publish an answer that has at most so many bytes and finds room; whether it does."""
-        most = min(most, self._most)
+        most = min(most, self.most)
         push = self.encoder_for(answer).push_within
         try:
             found = push(most, self.producer, answer, prefix=head, kind=KIND_REPLY, timeout=0)

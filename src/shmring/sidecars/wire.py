@@ -7,7 +7,8 @@ Little-endian, 256 bytes::
     6    2  flags: 1 error (the body is a traceback in UTF-8), 2 last piece,
             4 begun again (no answer yet: who had the request before has died),
             8 error that another reply ring would have spared: `batches` says how many slots
-            that has to have, and the client may ask again with such a one
+            that has to have, and the client may ask again with such a one, 16 of a request:
+            the client keeps its columns, and an answer may leave out those that are the same
     8    4  piece: 0, 1, 2, ... of the answers to one request
     12   4  stage
     16   4  partition
@@ -43,6 +44,12 @@ for (told.py has what that says, in JSON); other functions do not see it.
 With ``shmring.group`` the request is a group of rows that is worked on alone: ``1`` as it
 is, ``2`` one row with two lists of structs, which are the two sides of a cogroup.
 
+Where a client keeps a request's columns (flag 16), an answer of one piece may leave out those of
+its columns that the function has passed on as they are. Its schema then has metadata
+``shmring.unchanged``: a list in JSON, which has for each column of the whole answer, in order, null
+if it is the batch's next one, or a pair of its name and its place in the request: ``[["id", 0],
+null]``. The batch has as many rows as the request.
+
 A request of more rows than its head says holds several batches: the function is called with
 slices of so many rows, in order, the last of which may be shorter. What it returns follows each
 other as the pieces of one answer, and several results of one schema may come as one. If the
@@ -72,6 +79,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FLAG_AGAIN",
     "FLAG_ERROR",
+    "FLAG_KEEPS",
     "FLAG_LARGER",
     "FLAG_LAST",
     "HEAD_BYTES",
@@ -96,6 +104,7 @@ FLAG_ERROR = 1
 FLAG_LAST = 2
 FLAG_AGAIN = 4
 FLAG_LARGER = 8
+FLAG_KEEPS = 16
 
 # Kinds from 16 on belong to users of the ring.
 KIND_REQUEST = 16

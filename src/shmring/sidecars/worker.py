@@ -47,7 +47,9 @@ from shmring.sidecars.participants import LOADING
 from shmring.sidecars.raised import raised
 from shmring.sidecars.rings import remove_own, sweep
 from shmring.sidecars.slices import SMALL, batches_wanted
+from shmring.sidecars.unchanged import WORTH
 from shmring.sidecars.wire import (
+    FLAG_KEEPS,
     FLAG_LAST,
     WORKERS_BRANCH,
     Head,
@@ -174,10 +176,15 @@ class Worker:
             if is_plain:
                 answer = self._function(batch)
             if isinstance(answer, pa.RecordBatch):
+                sent, most, nbytes = answer, SMALL, SMALL
+                if head.flags & FLAG_KEEPS and len(lease) >= WORTH:
+                    own = client.unchanged.without(batch, answer)
+                    if own is not None:
+                        sent, most, nbytes = own, client.most, len(lease)
                 worked = time.perf_counter_ns() - begun
-                last = head.answer(0, FLAG_LAST, worked, batches_wanted(1, worked, SMALL))
-                if client.push_within(SMALL, answer, last):
-                    batch = answer = None  # the lease ends with the last array over it
+                last = head.answer(0, FLAG_LAST, worked, batches_wanted(1, worked, nbytes))
+                if client.push_within(most, sent, last):
+                    batch = answer = sent = own = None  # the lease ends with the last array over it
                     lease.release()
                     return
         except BaseException as error:  # sys.exit() in the function too

@@ -167,8 +167,8 @@ def test_rows_go_on_into_a_python_function_which_ends_early(spark, served, path)
 
 
 def test_explain_and_the_sql_tab_say_what_the_operator_did(spark, served):
-    name = served("identity")
-    frame = spark.range(30_000, numPartitions=3).mapInArrow(through(name, in_flight=2), "id long")
+    name = served("double")
+    frame = spark.range(30_000, numPartitions=3).mapInArrow(through(name, in_flight=2), "x long")
     assert f"Sidecar {name} mapInArrow, through({name}, in_flight=2" in plan_of(frame)
     frame.collect()
     found = metrics_of(frame)

@@ -27,6 +27,7 @@ public final class EncodedBatch implements AutoCloseable {
 
   private static final byte[] NOTHING = {};
 
+  private final VectorSchemaRoot root;
   private final byte[] schema;
   private final int rows;
   private final ArrowRecordBatch batch;
@@ -45,6 +46,7 @@ public final class EncodedBatch implements AutoCloseable {
    * @param rows number of its rows, for the text of errors
    */
   public EncodedBatch(VectorSchemaRoot root, byte[] schema, int rows) {
+    this.root = root;
     this.schema = schema;
     this.rows = rows;
     batch = Unloaded.of(root);
@@ -62,6 +64,11 @@ public final class EncodedBatch implements AutoCloseable {
       throw new IllegalStateException(error); // an array does no input or output
     }
     return bytes.toByteArray();
+  }
+
+  /** What was encoded. */
+  public VectorSchemaRoot columns() {
+    return root;
   }
 
   public int rows() {

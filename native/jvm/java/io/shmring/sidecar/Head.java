@@ -30,6 +30,7 @@ record Head(
   static final int LAST = 2;
   static final int AGAIN = 4;
   static final int LARGER = 8;
+  static final int KEEPS = 16;
 
   static final int KIND_REQUEST = 16;
 
@@ -43,7 +44,7 @@ record Head(
   private static final int WORKED = 248;
 
   static Head request(long number, String replyRing, Work work, int rows) {
-    return new Head(number, replyRing, work, 0, 0, rows, 0, 0);
+    return new Head(number, replyRing, work, 0, KEEPS, rows, 0, 0);
   }
 
   byte[] pack() {

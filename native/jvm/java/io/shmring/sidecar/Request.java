@@ -3,7 +3,6 @@ package io.shmring.sidecar;
 import io.shmring.Lease;
 import io.shmring.Message;
 import io.shmring.arrow.EncodedBatch;
-import io.shmring.arrow.StreamDecoder;
 import java.util.ArrayDeque;
 import java.util.Optional;
 import org.apache.arrow.vector.VectorSchemaRoot;
@@ -11,13 +10,13 @@ import org.apache.arrow.vector.VectorSchemaRoot;
 /** A batch under way, kept until it is answered: it may have to be sent again. */
 final class Request {
   /** A part of the answer: in the reply ring, or copied out. */
-  private static final class Piece implements Answer {
+  private final class Piece implements Answer {
     private final Lease lease;
-    private final StreamDecoder decoder;
+    private final AnswerDecoder decoder;
     private Optional<VectorSchemaRoot> root = Optional.empty();
     private boolean copied;
 
-    Piece(Lease lease, StreamDecoder decoder) {
+    Piece(Lease lease, AnswerDecoder decoder) {
       this.lease = lease;
       this.decoder = decoder;
     }
@@ -26,7 +25,7 @@ final class Request {
       if (copied) {
         return false;
       }
-      root = Optional.of(decoder.copy(lease.message()));
+      root = Optional.of(decoder.copy(lease.message(), batch.columns()));
       copied = true;
       lease.close();
       return true;
@@ -35,7 +34,7 @@ final class Request {
     @Override
     public VectorSchemaRoot batch() {
       if (root.isEmpty()) {
-        root = Optional.of(decoder.map(lease.message(), () -> {}));
+        root = Optional.of(decoder.map(lease.message(), batch.columns()));
       }
       return root.get();
     }
@@ -125,7 +124,7 @@ final class Request {
     return received;
   }
 
-  void add(Lease lease, Message message, StreamDecoder decoder) {
+  void add(Lease lease, Message message, AnswerDecoder decoder) {
     received++;
     if (message.length() > Head.BYTES) {
       pieces.add(new Piece(lease, decoder));

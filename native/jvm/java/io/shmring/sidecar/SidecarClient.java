@@ -7,7 +7,6 @@ import io.shmring.Ring;
 import io.shmring.RingException;
 import io.shmring.Status;
 import io.shmring.arrow.EncodedBatch;
-import io.shmring.arrow.StreamDecoder;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayDeque;
@@ -63,7 +62,7 @@ public final class SidecarClient implements AutoCloseable {
   private Timeouts timeouts;
   private Work work = Work.NOBODYS;
   private TaskCheck taskCheck;
-  private Optional<StreamDecoder> decoder = Optional.empty();
+  private Optional<AnswerDecoder> decoder = Optional.empty();
   private Counters counters = new Counters();
 
   /**
@@ -113,7 +112,7 @@ public final class SidecarClient implements AutoCloseable {
     this.inFlight = inFlight;
     this.timeouts = timeouts;
     this.taskCheck = taskCheck;
-    this.decoder = Optional.of(new StreamDecoder(Head.BYTES, allocator, check));
+    this.decoder = Optional.of(new AnswerDecoder(allocator, check));
     this.counters = new Counters();
     this.batchesWanted = 1;
     this.lastHeard = System.nanoTime();
