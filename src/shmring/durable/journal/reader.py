@@ -340,7 +340,7 @@ def restore(
     ring_path: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Ring:
-    """Make a lost ring again, empty, whose sequences continue where its journal ends.
+    """Make a lost ring again, with its schema but empty; sequences go on where the journal ends.
 
     The messages stay in the journal; :func:`replay` yields them.
 
