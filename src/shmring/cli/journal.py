@@ -231,7 +231,7 @@ def truncate(directory: str, at: int | None) -> None:
 @creation_options
 @json_option
 def restore(directory: str, ring: str, slots: int | None) -> None:
-    """Make RING again, to go on where the journal in DIR ends: same schema, next sequence.
+    """Make a lost RING again, with its schema but empty, to go on where the journal in DIR ends.
 
     The messages stay in the journal. `shmring journal run RING DIR` goes on with it.
     """

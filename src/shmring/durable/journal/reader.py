@@ -340,7 +340,7 @@ def restore(
     ring_path: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Ring:
-    """Make a ring again that continues where a journal ends: same schema, next sequence.
+    """Make a lost ring again, with its schema but empty; sequences go on where the journal ends.
 
     The messages stay in the journal; :func:`replay` yields them.
 

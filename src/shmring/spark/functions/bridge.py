@@ -217,8 +217,8 @@ def through(
 
     ``mapInPandas`` takes it, too: the sidecar sees the same batches. ``applyInArrow`` and
     ``applyInPandas`` call the sidecar's function with each group as one batch, or with each cogroup
-    as two batches, one for each side. The methods for pandas need the jar. An error fails the task,
-    and so the job.
+    as two batches, one for each side. ``mapInPandas`` and ``applyInPandas`` need the jar. An error
+    fails the task, and so the job.
 
     Parameters
     ----------
@@ -240,8 +240,9 @@ def through(
     SidecarError : the sidecar's function raised; the text has its traceback
     ShmringError : pandas data came without the jar
     SchemaMismatch : an answer has other columns or types than the schema that Spark's method was
-        given. Columns are assigned as by Spark's own method: ``mapInArrow`` goes by position and
-        ignores another name, unless a declared name stands at another place. The others go by name
+        given. Columns are assigned as by Spark's own method: ``mapInArrow`` takes them by position
+        and ignores other names, but refuses a declared name at another place. The others take
+        them by name
     """
     return Through(name, in_flight, timeout, connect_timeout, reply_slots, metrics)
 

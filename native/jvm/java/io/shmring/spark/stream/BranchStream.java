@@ -26,8 +26,8 @@ import org.slf4j.LoggerFactory;
 /**
  * A stream in micro-batches. Offsets are sequences; commit() moves the branch of each ring.
  *
- * <p>Spark commits a batch when it plans the next one. A batch has at most a quarter of the ring,
- * so that there is room for the messages that make it plan one.
+ * <p>Spark commits a batch when it plans the next one. A batch has at most a quarter of the ring, or
+ * one larger message, so that there is room for the messages that make it plan one.
  */
 class BranchStream implements MicroBatchStream, SupportsTriggerAvailableNow, ReportsSourceMetrics {
   private static final Logger LOG = LoggerFactory.getLogger(BranchStream.class);
