@@ -51,7 +51,7 @@ def _rows(bench: Bench, data: Input, totals: tuple[str, ...], target: float) -> 
         f"{data.name}: Comet, which keeps columns": COMET,
         f"{data.name}: Sail, which runs functions in its own process": SAIL,
     }
-    return [
+    rows = [
         Row(
             name,
             "s",
@@ -62,6 +62,21 @@ def _rows(bench: Bench, data: Input, totals: tuple[str, ...], target: float) -> 
         )
         for name, chosen in ways.items()
     ]
+    copying = Contestant(bench, data, DIRECT, "copying", totals, _added)
+    name = f"{ours}, a function that copies"
+    return [*rows, Row(name, "s", copying, lower_is_better=True, compare=(best,))]
+
+
+def _columns(bench: Bench, data: Input, totals: tuple[str, ...]) -> Row:
+    """What Spark takes to read the columns of which a query without a function wants only two."""
+    every = (f"sum({' + '.join(['id', *(f'n{k}' for k in range(1, 10))])})",)
+    read = Contestant(bench, data, DIRECT[:1], None, totals, _added, every)
+    return Row(
+        f"{data.name}: to read and add up all columns, without a function",
+        "s",
+        read,
+        lower_is_better=True,
+    )
 
 
 def question(settings: Settings) -> Question:
@@ -74,6 +89,7 @@ def question(settings: Settings) -> Question:
         [
             *_rows(bench, WIDE, ("sum(id)", "sum(length(payload))"), 0.06),
             *_rows(bench, NUMBERS, ("sum(id)", "sum(n9)"), 0.10),
+            _columns(bench, NUMBERS, ("sum(id)", "sum(n9)")),
         ],
         setup=bench.open,
         least_rounds=LEAST_ROUNDS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.harness import Question, Row, Settings
-from benchmarks.spark_added import NUMBERS
+from benchmarks.spark_added import NUMBERS, WIDE
 from benchmarks.spark_ways import BEST, DEFAULT, DIRECT, Bench, Contestant, Effort, Input
 
 __all__ = ["question"]
@@ -66,12 +66,14 @@ def _rows(bench: Bench, data: Input, function: str = "identity") -> list[Row]:
 def question(settings: Settings) -> Question:
     """Columns of several kinds through a function that does nothing, and numbers through others."""
     effort = Effort(100_000, 1, 1, 1) if settings.quick else Effort(1_000_000)
-    bench = Bench(effort, STRINGS, NESTED, MANY, NUMBERS)
+    bench = Bench(effort, STRINGS, NESTED, MANY, NUMBERS, WIDE)
     return Question(
         "spark-inputs",
         "What does a function cost with other rows? (parquet, identity but where said, local[2])",
         [
             *(row for data in (STRINGS, NESTED, MANY) for row in _rows(bench, data)),
+            *_rows(bench, WIDE, "copying"),
+            *_rows(bench, NUMBERS, "copying"),
             *_rows(bench, NUMBERS, "cheap"),
             *_rows(bench, NUMBERS, "heavy"),
         ],
