@@ -171,3 +171,13 @@ with shmring.attach(sys.argv[1]) as ring, ring.consumer("b") as inp:
         said = run(code, name)
     assert said.stdout.splitlines()[0] == "4 True"
     assert "an Arrow schema needs pyarrow" in said.stdout
+
+
+def test_messages_that_are_no_batches_are_shown_without_pyarrow(name: str) -> None:
+    with shmring.create(name, slots=1024, temporary=True) as ring, ring.producer() as out:
+        ring.subscribe("b", start="earliest")
+        out.push(b"bytes")
+        out.push(b"of a kind of its own", kind=16)
+        said = shell("consume", name, "--branch", "b", "--until", "empty")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert "of a kind of its own" in said.stdout

@@ -278,7 +278,7 @@ def _next(
 
 
 def _hand_over(ring: shmring.Ring, lease: shmring.Lease, sink: Sink, meter: Meter) -> None:
-    if lease.kind == 0 or (batch := _batch_of(ring, lease)) is None:
+    if (batch := _batch_of(ring, lease)) is None:
         sink.message(lease)
     else:
         sink.batch(batch)
@@ -288,13 +288,13 @@ def _hand_over(ring: shmring.Ring, lease: shmring.Lease, sink: Sink, meter: Mete
 
 def _batch_of(ring: shmring.Ring, lease: shmring.Lease) -> pa.RecordBatch | None:
     """The batch that the message is; no ArrowReader, because a ring may hold other messages too."""
+    if lease.kind not in ARROW_KINDS:
+        return None
     need_pyarrow("a record batch")
     import pyarrow as pa
 
     from shmring.arrow.batches import decode_batch
 
-    if lease.kind not in ARROW_KINDS:
-        return None
     return decode_batch(
         pa.py_buffer(lease),
         ring.schema if lease.kind == KIND_ARROW_BATCH else None,
