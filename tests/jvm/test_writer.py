@@ -174,6 +174,18 @@ def test_a_message_too_large_for_the_ring_is_an_error(name: str, spark: SparkSes
         assert read(ring, "b") == [0, 1]
 
 
+def test_a_name_that_leaves_no_room_for_staging_is_an_error(name: str, spark: SparkSession) -> None:
+    longest = name.ljust(255 - len(f".shmring-staging-shmring.-{uuid.uuid4()}"), "x")
+    with shmring.create(longest + "x", slots=1024, schema=SCHEMA, temporary=True):
+        assert "1 bytes too long for Spark's writes" in failure(
+            lambda: save(rows(spark, 1), longest + "x")
+        )
+    with shmring.create(longest, slots=1024, schema=SCHEMA, temporary=True) as ring:
+        ring.subscribe("b", start="earliest")
+        save(rows(spark, 3), longest)
+        assert read(ring, "b") == [0, 1, 2]
+
+
 def test_a_ring_of_bytes_takes_one_column(name: str, spark: SparkSession) -> None:
     with shmring.create(name, slots=65536, temporary=True) as ring:
         ring.subscribe("b", start="earliest")

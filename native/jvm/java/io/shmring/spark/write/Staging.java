@@ -1,8 +1,11 @@
 package io.shmring.spark.write;
 
 import io.shmring.Ring;
+import io.shmring.RingException;
+import io.shmring.Status;
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.DirectoryNotEmptyException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileAlreadyExistsException;
@@ -23,6 +26,9 @@ final class Staging {
   /** Ring "a" must not take folders of ring "a-b" for its own. */
   private static final Pattern JOB = Pattern.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}");
 
+  /** Bytes that Linux's file systems allow. */
+  private static final int LONGEST = 255;
+
   private Staging() {}
 
   /** The name of a job's participant. */
@@ -30,9 +36,23 @@ final class Staging {
     return "spark write " + job;
   }
 
-  /** Makes a job's folder; its participant has joined already. */
+  /**
+   * Makes a job's folder; its participant has joined already.
+   *
+   * @throws RingException INVALID if the ring's name leaves no room for the folder's
+   */
   static Path make(Ring ring, String job) {
-    Path folder = ring.path().resolveSibling(prefix(ring) + job);
+    String name = prefix(ring) + job;
+    int over = name.getBytes(StandardCharsets.UTF_8).length - LONGEST;
+    if (over > 0) {
+      throw new RingException(
+          Status.INVALID,
+          String.format(
+              "ring \"%s\": its name is %d bytes too long for Spark's writes, which are staged in a folder"
+                  + " beside the ring that has the ring's name in its own; use a ring with a shorter name",
+              ring.name(), over));
+    }
+    Path folder = ring.path().resolveSibling(name);
     try {
       Files.createDirectory(
           folder,
