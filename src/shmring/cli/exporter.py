@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shmring.cli.errors import Terminated
-from shmring.cli.options import age_option, json_option
+from shmring.cli.options import DAY, Number, age_option, json_option
 from shmring.cli.output import emit, wants_json
 from shmring.errors import ShmringError
 from shmring.extras import need
@@ -33,7 +33,7 @@ __all__ = ["exporter"]
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1),
+    type=Number(0.1, DAY),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 import shmring
 from shmring._shmring import slots_for
+from shmring.arguments import seconds_of
 from shmring.arrow.batches import BatchEncoder, Piece, decode_batch
 from shmring.closing import Closing
 from shmring.errors import (
@@ -154,8 +155,8 @@ class SidecarClient(Closing):
         self.name = name
         self.metrics = Metrics()
         self._in_flight = in_flight
-        self._timeout = timeout
-        self._connect_timeout = connect_timeout
+        self._timeout = seconds_of("timeout", timeout)
+        self._connect_timeout = seconds_of("connect_timeout", connect_timeout)
         self._reply_slots = reply_slots
         self._task = task or Task()
         self._number = 0
