@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from companion import place
 
 import shmring
-from shmring.companions import STAGING, place
+from shmring.companions import STAGING
 from shmring.sidecars import Sidecar, SidecarClient
 from shmring.sidecars.health import check as look_at_sidecar
 
