@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from benchmarks import engines
 from benchmarks.harness import Question, Row, Sample, Settings, Target, Unavailable
 from benchmarks.payload import MESSAGE_BYTES, unique_name
 from benchmarks.spark_cpu import cpu_use
@@ -44,6 +45,7 @@ FEW = 10  # a part of the rows, for batches of few
 BATCH = 10_000  # rows, where nobody says how many
 SPARKS_BATCH_OF_NUMBERS = 64_000  # with which its own function is fastest
 FIRST_TASKS = 20
+SESSIONS = 5  # of each side, whose first query is measured
 NO_LIMIT = 2**31 - 1  # bytes of a batch
 DEFAULT_LIMIT = 64 << 20
 
@@ -62,6 +64,7 @@ class _Job:
         self._data: dict[str, Any] = {}
         self._stack = contextlib.ExitStack()
         self._functions: dict[str, Any] = {}
+        self._folder = ""
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
@@ -89,7 +92,7 @@ class _Job:
 
         others = [f"xxhash64(id, {k}) AS c{k}" for k in range(OTHERS)]
         frame = self._numbers().selectExpr("id", "2 * id AS twice", *others, payload(PAYLOAD))
-        folder = tempfile.mkdtemp(dir=SHM, prefix=f"{unique_name()}-")
+        folder = self._folder = tempfile.mkdtemp(dir=SHM, prefix=f"{unique_name()}-")
         self._stack.callback(shutil.rmtree, folder)
         frame.write.option("compression", "uncompressed").parquet(f"{folder}/wide")
         self._data["wide parquet"] = self._session.read.parquet(f"{folder}/wide")
@@ -143,9 +146,8 @@ class _Job:
         return Sample(size / took, {"M rows/s": rows / took / 1e6, **a_gigabyte})
 
     def _configure(self, *, direct: bool, batch: int = BATCH, limit: int = NO_LIMIT) -> None:
-        self._session.conf.set("spark.shmring.direct", direct)
-        self._session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch)
-        self._session.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", limit)
+        for name, value in _settings(direct=direct, batch=batch, limit=limit).items():
+            self._session.conf.set(name, value)
 
     def _row_bytes(self, data: str) -> int:
         return NUMBER_BYTES if "number" in data else MESSAGE_BYTES
@@ -232,9 +234,41 @@ class _Job:
 
         return run
 
+    def first_query(self, *, direct: bool = False) -> Callable[[float], Sample]:
+        """A contestant: the first query of a session of its own, whose JVM has run no function."""
+        sidecars: list[str] = []
+
+        def run(seconds: float) -> Sample:
+            del seconds
+            if direct and not sidecars:
+                sidecars.append(_sidecar(self, "benchmarks.peers.spark_engine:identity"))
+            with contextlib.closing(engines.spark()) as engine:
+                engine.ask("ready")
+                before = cpu_use()
+                answer = engine.ask(
+                    "query",
+                    path=f"{self._folder}/narrow",
+                    function="identity",
+                    sidecar=sidecars[0] if direct else None,
+                    totals=None,
+                    settings=_settings(direct=direct),
+                )
+                used = cpu_use().since(before)
+            return Sample(answer["seconds"], {kind or "CPU s": used[kind] for kind in used})
+
+        return run
+
     def enter(self, context: contextlib.AbstractContextManager[Any]) -> Any:
         """Keep a sidecar until the session ends."""
         return self._stack.enter_context(context)
+
+
+def _settings(*, direct: bool, batch: int = BATCH, limit: int = NO_LIMIT) -> dict[str, str]:
+    return {
+        "spark.shmring.direct": str(direct).lower(),
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(batch),
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(limit),
+    }
 
 
 def _sums(data: Any) -> list[str]:
@@ -368,6 +402,22 @@ def _in_batches(job: _Job) -> list[Row]:
     ]
 
 
+def _first_queries(job: _Job) -> list[Row]:
+    spark = "first query of a session: identity mapInArrow, no sidecar"
+    ours = "first query of a session: identity sidecar, straight from the JVM"
+    return [
+        Row(spark, "s", job.first_query(), lower_is_better=True, rounds=SESSIONS),
+        Row(
+            ours,
+            "s",
+            job.first_query(direct=True),
+            (Target(1.0, spark),),
+            lower_is_better=True,
+            rounds=SESSIONS,
+        ),
+    ]
+
+
 def question(settings: Settings) -> Question:
     """The same rows through nothing, through Python, and through two kinds of sidecar."""
     job = _Job(ROWS_QUICK if settings.quick else ROWS)
@@ -399,6 +449,7 @@ def question(settings: Settings) -> Question:
             ),
             *_in_batches(job),
             *_over_columns(job),
+            *_first_queries(job),
         ],
         setup=job.open,
         least_rounds=LEAST_ROUNDS,

@@ -9,6 +9,10 @@ import pyarrow as pa
 import pytest
 
 import shmring
+from shmring.durable import AppendOnlyQueue, PersistentQueue, Retention
+from shmring.metrics import HostMetrics
+from shmring.sidecars import Sidecar, SidecarClient
+from shmring.spark import through
 
 pytestmark = pytest.mark.usefixtures("bystanders")
 
@@ -267,6 +271,29 @@ def test_numbers_out_of_range_are_value_errors(ring):
             with pytest.raises(ValueError, match=r"must|at least"):
                 call()
         assert ring.claimed == 0
+
+
+@pytest.mark.parametrize("bad", [-1, float("nan")])
+def test_time_that_is_none_is_a_value_error_everywhere(ring, tmp_path, bad):
+    reader = ring.arrow_reader("a")
+    for call in (
+        lambda: reader.read(timeout=bad),
+        lambda: ring.arrow_reader("b", timeout=bad),
+        lambda: PersistentQueue(tmp_path / "queue", timeout=bad),
+        lambda: PersistentQueue(tmp_path / "queue", delay=bad),
+        lambda: AppendOnlyQueue(tmp_path / "log", timeout=bad),
+        lambda: Retention(max_age=bad),
+        lambda: HostMetrics(interval=bad),
+        lambda: HostMetrics(interval=None, age=bad),
+        lambda: Sidecar("functions:double", name=ring.name).start(timeout=bad),
+        lambda: SidecarClient(ring.name, timeout=bad),
+        lambda: SidecarClient(ring.name, connect_timeout=bad),
+        lambda: through("x", timeout=bad),
+        lambda: through("x", connect_timeout=bad),
+    ):
+        with pytest.raises(ValueError, match=r" must be from 0 to .* seconds, not (-1|nan)"):
+            call()
+    assert not any(tmp_path.iterdir())
 
 
 def test_types_are_made_by_the_ring_only():

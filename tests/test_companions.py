@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from companion import place
 
 import shmring
 from shmring import companions
@@ -23,8 +24,8 @@ def keep():
     def put(ring: str) -> list[Path]:
         job = str(uuid.uuid4())
         found = [
-            Path(companions.place(ring, companions.SINK, str(uuid.uuid4()))),
-            Path(companions.place(ring, companions.STAGING, job)) / "0-1",
+            Path(place(ring, companions.SINK, str(uuid.uuid4()))),
+            Path(place(ring, companions.STAGING, job)) / "0-1",
         ]
         for file in found:
             if file.parent != Path(ring).parent:

@@ -8,6 +8,7 @@ import uuid
 from pathlib import Path
 
 import pytest
+from companion import place
 
 import shmring
 from shmring import companions
@@ -88,7 +89,7 @@ def test_close_of_a_temporary_ring_leaves_the_one_that_has_its_name_since(named)
     first = shmring.create(named, slots=1024, temporary=True)
     shmring.unlink(named)
     with shmring.create(named, slots=1024) as second:
-        kept = Path(companions.place(second.path, companions.SINK, str(uuid.uuid4())))
+        kept = Path(place(second.path, companions.SINK, str(uuid.uuid4())))
         kept.write_text("record")
         first.close()
         with shmring.attach(named) as again:
@@ -180,7 +181,7 @@ def staged(ring):
     """Makes a job's folder beside the ring."""
 
     def make(kind: str, owner: str) -> Path:
-        folder = Path(companions.place(ring.path, kind, owner))
+        folder = Path(place(ring.path, kind, owner))
         folder.mkdir()
         (folder / "0-1").write_bytes(b"rows")
         return folder

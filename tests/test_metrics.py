@@ -97,6 +97,19 @@ def test_ring_is_counted_beyond_the_end_of_its_processes(
     assert 0 < value(samples, "memory_free_bytes") <= value(samples, "memory_bytes")
 
 
+def test_exporter_whose_port_is_taken_says_what_to_do(exporter: str) -> None:
+    address, _, port = exporter.partition(":")
+    said = subprocess.run(
+        [sys.executable, "-m", "shmring", "exporter", "--address", address, "--port", port],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 1
+    assert f"cannot listen at {address}, port {port}: Address already in use; " in said.stderr
+    assert "--port (0 takes any that is free)" in said.stderr
+
+
 def test_lag_in_messages_is_not_the_one_in_slots(name: str, ring: shmring.Ring) -> None:
     with (
         ring.producer() as out,

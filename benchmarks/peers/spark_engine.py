@@ -82,6 +82,10 @@ class _Engine:
     def __init__(self, session: Any) -> None:
         self._session = session
 
+    def ready(self) -> dict[str, Any]:
+        """Answer once the session is there."""
+        return {}
+
     def write(self, path: str, rows: int, parts: int, columns: list[str]) -> dict[str, Any]:
         """Write what SQL says, as parquet that is not compressed."""
         frame = self._session.range(0, rows, 1, parts).selectExpr(*columns)

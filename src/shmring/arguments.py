@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from operator import index
 from typing import SupportsIndex
@@ -9,7 +10,15 @@ from typing import SupportsIndex
 from shmring._shmring import AT_SEQUENCE
 from shmring.choices import STARTS
 
-__all__ = ["at_least_one", "branch_name", "integer", "number_of", "schema_bytes", "start_of"]
+__all__ = [
+    "at_least_one",
+    "branch_name",
+    "integer",
+    "number_of",
+    "schema_bytes",
+    "seconds_of",
+    "start_of",
+]
 
 
 def integer(what: str, value: object, least: int = 0, most: int = 2**63 - 1) -> int:
@@ -27,6 +36,13 @@ def at_least_one(what: str, value: object) -> int:
     if index(value) < 1:
         raise ValueError(f"{what} must be at least 1, not {value}")
     return int(index(value))  # True is one
+
+
+def seconds_of(what: str, value: float, most: float = math.inf) -> float:
+    """Check a time; nan, which compares with nothing, would make a wait endless."""
+    if not 0 <= value <= most:
+        raise ValueError(f"{what} must be from 0 to {most:g} seconds, not {value}")
+    return value
 
 
 def number_of(text: str, thousand: int) -> int:

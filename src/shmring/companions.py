@@ -24,7 +24,6 @@ __all__ = [
     "drafts",
     "left_by_the_dead",
     "orphans",
-    "place",
 ]
 
 SINK = "sink"  # the last epoch of a query that the ring has
@@ -43,12 +42,6 @@ class _Kept(NamedTuple):
     kind: str
     file: str
     owner: str
-
-
-def place(ring: str, kind: str, owner: str) -> str:
-    """The path of an owner's companion file of the ring at this path."""
-    folder, file = os.path.split(ring)
-    return os.path.join(folder, f".shmring-{kind}-{file}-{owner}")
 
 
 def companions_of(ring: str) -> list[str]:

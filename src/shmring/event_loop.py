@@ -36,6 +36,7 @@ from shmring._shmring import (
     take_now,
     wait_any,
 )
+from shmring.arguments import seconds_of
 from shmring.errors import EndOfStream
 from shmring.forks import lineage
 
@@ -203,11 +204,6 @@ def _set(future: asyncio.Future[bool], value: bool) -> None:
         future.set_result(value)
 
 
-def _check(timeout: float) -> None:
-    if not timeout >= 0:
-        raise ValueError(f"timeout must be None or at least 0 seconds, not {timeout}")
-
-
 def _deadline(loop: asyncio.AbstractEventLoop, timeout: float | None) -> float | None:
     return None if timeout is None else loop.time() + timeout
 
@@ -217,7 +213,7 @@ async def until_ready(handle: Handle, slots: int, timeout: float | None) -> bool
     import asyncio
 
     if timeout is not None:
-        _check(timeout)
+        seconds_of("timeout", timeout)
     if wait_any([(handle, slots)], 0, WAIT_FUTEX, None, 0):
         return True
     loop = asyncio.get_running_loop()
@@ -310,7 +306,7 @@ async def _get(self: Consumer, *, timeout: float | None = None) -> bytes:
     as pop()
     """
     if timeout is not None:
-        _check(timeout)
+        seconds_of("timeout", timeout)
     try:
         found = take_now(self, None)
     except EndOfStream:
@@ -397,7 +393,7 @@ async def _put(
     as push()
     """
     if timeout is not None:
-        _check(timeout)
+        seconds_of("timeout", timeout)
     found = push_now(self, data, kind, align)
     if found is None or found is ...:
         slots = slots_for(memoryview(data).nbytes, align is not None)

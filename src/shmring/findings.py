@@ -13,7 +13,7 @@ from typing import Literal
 from shmring._shmring import JOURNAL_BRANCH
 from shmring.errors import NotARing, PermissionRefused, VersionMismatch
 from shmring.host import HostLook, RingLook, Seen
-from shmring.names import SHM_FOLDER
+from shmring.names import SHM_FOLDER, path_of
 from shmring.records import BranchLag, Finding, ParticipantRecord
 from shmring.sidecars.health import findings as findings_of_sidecar
 
@@ -40,13 +40,26 @@ def findings(now: HostLook, before: HostLook | None = None, *, age: float = AGE)
     age : seconds for which a message may be held, or wait
     """
     found = [*_of_host(now)] if now.whole else []
-    for name in now.missing:
-        words = f'neither a ring nor a sidecar is called "{name}" on this host'
-        command = f"shmring create {shlex.quote(name)}"
-        found.append(Finding(2, "missing", name, None, words, command))
+    found += map(_missing, now.missing)
     for ring in now.rings:
         found += _of_ring(ring, before.ring(ring.name) if before else None, age)
     return sorted(found, key=lambda each: -each.status)
+
+
+def _missing(name: str) -> Finding:
+    words = f'neither a ring nor a sidecar is called "{name}" on this host'
+    command = f"shmring create {shlex.quote(name)}"
+    try:
+        path = path_of(name)
+    except ValueError as error:
+        words, command = str(error), ""
+    else:
+        folder = os.path.dirname(path)
+        if "/" in name and os.path.isdir(folder):
+            words, command = "no file is at this path", f"shmring create {shlex.quote(path)}"
+        elif "/" in name:
+            words, command = f"no file is at this path: there is no folder {folder}", ""
+    return Finding(2, "missing", name, None, words, command)
 
 
 def _of_host(now: HostLook) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from shmring._shmring import JOURNAL_BRANCH
+from shmring.arguments import seconds_of
 from shmring.closing import Closing
 from shmring.errors import ShmringError
 from shmring.extras import need
@@ -114,8 +115,10 @@ class HostMetrics(Closing):
     """
 
     def __init__(self, *, interval: float | None = 1.0, age: float = AGE) -> None:
+        if interval is not None:
+            seconds_of("interval", interval, threading.TIMEOUT_MAX)
+        self._age = seconds_of("age", age)
         self._observer = Observer()
-        self._age = age
         self._lock = threading.Lock()
         self._before: HostLook | None = None
         self._looked = 0.0

@@ -67,8 +67,16 @@ def memory() -> tuple[int, int]:
     return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
 
+def _has_name(label: str, path: str) -> bool:
+    """Whether the ring was named, and not the path of its file."""
+    return path == f"{SHM_FOLDER}/{_PREFIX}{label}"
+
+
 def not_found(label: str, path: str) -> RingNotFound:
-    if label == path or not path.startswith(f"{SHM_FOLDER}/{_PREFIX}"):
+    if not _has_name(label, path):
+        folder = os.path.dirname(path)
+        if not os.path.isdir(folder):
+            return RingNotFound(f"no ring at {path}: there is no folder {folder}")
         return RingNotFound(f"no ring at {path}; create it with shmring.create(path={path!r})")
     return RingNotFound(
         f'no ring "{label}" on this host (looked for {path}); create it with '
@@ -88,7 +96,7 @@ def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
     try:
         return _shmring.make(path, label, **options)
     except RingExists:
-        if label == path:
+        if not _has_name(label, path):
             raise
         left_by_the_dead = False
         with suppress(ShmringError):  # it is no ring, or another user's
@@ -103,7 +111,7 @@ def make_core(label: str, path: str, **options: Any) -> _shmring.Ring:
             f'or remove it with shmring.unlink("{label}") or `shmring unlink {label}`'
         ) from None
     except NoSpace as error:
-        if label == path or is_own_limit(error):
+        if not _has_name(label, path) or is_own_limit(error):
             raise
         raise NoSpace(f"{error}. {_largest_rings()}") from None
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import struct
 import subprocess
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from companion import place
 
 import shmring
-from shmring.companions import STAGING, place
+from shmring.companions import STAGING
 from shmring.sidecars import Sidecar, SidecarClient
 from shmring.sidecars.health import check as look_at_sidecar
 
@@ -83,6 +85,27 @@ def fill(ring: shmring.Ring) -> shmring.Producer:
 def test_all_is_well(ring: shmring.Ring, name: str) -> None:
     with ring.producer(), ring.consumer("b"):
         assert check(name) == (0, "all is well: 1 rings and 0 sidecars\n")
+
+
+@pytest.mark.parametrize("name", ["", "a b", ".x", "-x"])
+def test_impossible_name_is_said_to_be_one(name: str) -> None:
+    status, said = check("--", shlex.quote(name))
+    assert (status, commands(said)) == (2, [])
+    assert f"{name!r} cannot name a ring" in said
+
+
+def test_path_without_a_ring_is_made_where_it_can_be(tmp_path: Path) -> None:
+    status, said = check(tmp_path / "-x")
+    assert (status, commands(said)) == (2, [f"shmring create {tmp_path}/-x"])
+    mend(said)
+    assert check(tmp_path / "-x")[0] < 2
+    again = shell(f"cd {tmp_path} && shmring create ./-x").stderr
+    assert again.endswith(f"exists already ({tmp_path}/-x); attach to it or unlink it first\n")
+    status, said = check(tmp_path / "none" / "x")
+    assert (status, commands(said)) == (2, [])
+    assert f"there is no folder {tmp_path}/none\n" in said
+    with pytest.raises(shmring.RingNotFound, match="there is no folder"):
+        shmring.attach(path=tmp_path / "none" / "x")
 
 
 def test_branch_without_a_consumer_holds_producers(ring: shmring.Ring, name: str) -> None:

@@ -50,6 +50,32 @@ def test_demo_shows_both_programs_and_what_each_does() -> None:
     assert any("has released 2 of 2 slots" in text for _, text in steps)
 
 
+# --- numbers that are none -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "check --age nan",
+        "consume x --timeout nan",
+        "exporter --interval inf",
+        "journal run x y --max-age nan",
+        "produce x --rate inf",
+        "produce x --rate nan",
+        "produce x --timeout nan",
+        "sidecar m:f --max-wait-ms nan",
+        "sidecar m:f --timeout nan",
+        "top --interval inf",
+    ],
+)
+def test_number_that_is_none_is_refused(line: str) -> None:
+    said = run(*line.split())
+    assert said.returncode == 2
+    assert re.search(
+        "Invalid value for '--.*': (nan is no number|inf is not in the range)", said.stderr
+    )
+
+
 # --- consume says that it makes a ring -----------------------------------------------------------
 
 

@@ -24,8 +24,8 @@ import org.apache.arrow.vector.BigIntVector;
 import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 
-/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack|runs|close bytes RING
- * COUNT`. */
+/** One side of a pair: `produce|consume bytes|arrow RING COUNT`; or `nack|runs|close|drop bytes
+ * RING COUNT`. */
 public final class Peer {
   private static final Duration PATIENCE = Duration.ofSeconds(600);
   private static final int ROWS = 100;
@@ -44,6 +44,7 @@ public final class Peer {
         case "nack bytes" -> nack(ring, count);
         case "runs bytes" -> takeRuns(ring, count);
         case "close bytes" -> closeWaited(ring, count);
+        case "drop bytes" -> drop(ring, count);
         default -> throw new IllegalArgumentException(arguments[0]);
       }
       check(allocator.getAllocatedMemory() == 0, "memory stays allocated");
@@ -137,6 +138,34 @@ public final class Peer {
       check(end.get() == Status.CLOSED, "closed while it waits");
     }
     threads.shutdown();
+  }
+
+  /** Drops a branch that holds a full ring, and one on which so many threads wait. */
+  private static void drop(Ring ring, int count) throws Exception {
+    ring.dropBranch("holds");
+    check(ring.branch("holds").isEmpty(), "dropped");
+    check(endOf(() -> drop(ring, "holds")) == Status.NO_BRANCH, "there is none any more");
+    ExecutorService threads = Executors.newFixedThreadPool(count);
+    List<Consumer> consumers = new ArrayList<>();
+    List<Future<Status>> ends = new ArrayList<>();
+    for (int i = 0; i < count; i++) {
+      Consumer consumer = ring.consumer("pair", BranchOptions.LATEST);
+      consumers.add(consumer);
+      ends.add(threads.submit(() -> endOf(consumer::take)));
+    }
+    ring.dropBranch("pair");
+    for (Future<Status> end : ends) {
+      check(end.get() == Status.DROPPED, "the waiting are told");
+    }
+    for (Consumer consumer : consumers) {
+      consumer.close();
+    }
+    threads.shutdown();
+  }
+
+  private static Object drop(Ring ring, String branch) {
+    ring.dropBranch(branch);
+    return branch;
   }
 
   private static Status endOf(Callable<?> wait) throws Exception {

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from companion import place
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import shmring
-from shmring.companions import SINK, place
+from shmring.companions import SINK
 
 SCHEMA = pa.schema([("x", pa.int64()), ("s", pa.string())])
 

@@ -98,6 +98,22 @@ def test_a_close_ends_the_waits_of_other_threads(name: str, java: Callable[..., 
         assert len(ring.participants()) == 1  # this process, as a producer
 
 
+def test_branch_that_java_drops_is_gone_for_all(name: str, java: Callable[..., list[str]]) -> None:
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer(when_full="raise") as out,
+        ring.consumer("holds", start="earliest") as inp,
+    ):
+        out.push_many([b""] * 1024)
+        command = java("Peer", "drop", "bytes", name, 3)
+        done = subprocess.run(command, capture_output=True, timeout=600, check=False)
+        assert done.returncode == 0, done.stderr.decode()
+        assert ring.branches() == []
+        out.push(b"goes on")
+        with pytest.raises(shmring.BranchDropped):
+            inp.pop(timeout=0)
+
+
 def test_one_end_marker_ends_each_thread_of_each_process_once_a_run(
     name: str, java: Callable[..., list[str]]
 ) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from companion import place
 from pyspark.sql import SparkSession
 
 import shmring
-from shmring.companions import SINK, place
+from shmring.companions import SINK
 
 SMALL = ["unshare", "-Urm", "sh", "-c", 'mount -t tmpfs -o size=1m tmpfs /dev/shm && exec "$@"']
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from companion import place
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import shmring
-from shmring.companions import STAGING, place
+from shmring.companions import STAGING
 
 SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 

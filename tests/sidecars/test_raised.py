@@ -9,18 +9,23 @@ import pytest
 from functions import numbers
 
 import shmring
-from shmring.sidecars.functions import load_function
+from shmring.sidecars.functions import find_function, instantiated
 from shmring.sidecars.raised import raised
 
 HEADS = ("Traceback (", "Exception Group Traceback (", "+ Exception Group Traceback (")
 
 
+def load(target):
+    return instantiated(find_function(target), target)
+
+
 def told(function, *arguments):
-    """What is told of an exception, without the frame of this helper."""
+    """What is told of an exception, without the frames of these helpers."""
     try:
         function(*arguments)
     except BaseException as error:
-        return raised(error.with_traceback(error.__traceback__.tb_next))
+        below = error.__traceback__.tb_next
+        return raised(error.with_traceback(below.tb_next if function is load else below))
     raise AssertionError("it raised nothing")
 
 
@@ -79,7 +84,7 @@ def test_what_fails_to_load_is_told_from_the_users_first_line(tmp_path, monkeypa
     monkeypatch.syspath_prepend(tmp_path)
     for module in ("broken", "broken_below"):
         monkeypatch.delitem(sys.modules, module, raising=False)
-    text = told(load_function, "broken:Model")
+    text = told(load, "broken:Model")
     found = first_frames(text)
     if first is None:
         assert found == []
@@ -90,7 +95,7 @@ def test_what_fails_to_load_is_told_from_the_users_first_line(tmp_path, monkeypa
 
 
 def test_module_that_is_not_there_is_told_with_everything():
-    assert "load_function" in told(load_function, "no_such_module_at_all:f")
+    assert "find_function" in told(find_function, "no_such_module_at_all:f")
 
 
 def test_broken_text_of_an_exception_is_no_other_error():

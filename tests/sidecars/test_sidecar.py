@@ -223,6 +223,17 @@ def test_caller_may_keep_all_batches(served, client, rows):
         assert list(it.map(batches)) == batches
 
 
+def test_caller_may_keep_all_batches_of_several_schemas(served, client):
+    name = served("identity", workers=2)
+    words = pa.array(["a", None, "b"] * 200).dictionary_encode()
+    kinds = [numbers(0, 500), pa.record_batch({"d": words}), numbers(0, 0)]
+    batches = [kinds[i % 7 % 3].replace_schema_metadata({"i": str(i // 9)}) for i in range(200)]
+    with client(name, reply_slots=1024, timeout=60) as it:
+        answers = list(it.map(batches))
+    assert answers == batches
+    assert [a.schema.metadata for a in answers] == [b.schema.metadata for b in batches]
+
+
 def test_caller_may_keep_every_second_batch(served, client):
     name = served("identity", workers=2)
     with client(name, reply_slots=1024) as it:

@@ -206,6 +206,34 @@ def test_workers_of_a_killed_supervisor_remove_the_ring_that_nobody_uses(supervi
     until(lambda: request_ring_name(name) not in shmring.rings(), "the end of the ring")
 
 
+def test_of_workers_that_end_at_once_the_last_one_removes_the_ring(child, name):
+    code = """
+        import os, sys, time, shmring
+        from shmring.sidecars import rings
+        sleep = time.sleep
+        time.sleep = lambda seconds: (print("waits"), sleep(seconds))
+        rings._LAST_WAIT = 600
+        ring = shmring.open_or_create(f"sidecar.{sys.argv[1]}", slots=1024)
+        worker = ring.consumer("workers")
+        print(os.getpid())
+        sys.stdin.readline()
+        rings.remove_own(sys.argv[1])
+        print("has left")
+        sys.stdin.readline()
+        os._exit(1)
+    """
+    workers = {int(each.line()): each for each in [child(code, name) for _ in range(2)]}
+    least, last = (workers[pid] for pid in sorted(workers))
+    last.say()
+    assert last.line() == "has left"
+    least.say()
+    assert least.line() == "waits"
+    last.say()
+    while least.line() == "waits":
+        pass
+    assert request_ring_name(name) not in shmring.rings()
+
+
 def test_clients_wait_no_longer_for_workers_that_have_not_loaded_three_times(serve, name, until):
     sidecar = serve("identity")
     sidecar._supervisor.target = "functions:FailsToLoad"

@@ -133,14 +133,6 @@ class BatchEncoder:
 
         return _split_rows(batch, limit, too_large, whole=whole)
 
-    def fits(self, nbytes: int, slots: int, *, prefix: int = 0) -> bool:
-        """Tell whether :meth:`pieces` would leave a batch of this size whole.
-
-        False also for batches with dictionaries, whose size says too little.
-        """
-        most = most_bytes(slots) - prefix - len(self._schema_message)
-        return nbytes <= most and not self._dictionaries
-
     def _repeated_bytes(self, batch: pa.RecordBatch) -> int:
         """Count the bytes that every piece repeats: the schema, and any dictionaries."""
         if not self._dictionaries:

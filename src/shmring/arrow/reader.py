@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 import pyarrow as pa
 
 from shmring._shmring import give_up
+from shmring.arguments import seconds_of
 from shmring.arrow.batches import decode_batch
 from shmring.arrow.known import Known, known, learned
 from shmring.choices import DEFAULT_START, KIND_ARROW_BATCH, KIND_ARROW_STREAM
@@ -140,7 +141,7 @@ class ArrowReader(Closing):
         self._schema = self._stored
         self._copy = copy
         self._until = until
-        self._timeout = timeout
+        self._timeout = None if timeout is None else seconds_of("timeout", timeout)
         self._validate = validate
         self._known: Known | None = None
         if self._stored is not None:
@@ -230,7 +231,7 @@ class ArrowReader(Closing):
 
     def _lease(self, timeout: float | None) -> Lease:
         """Wait in slices, to notice a producer that waits for batches that this reader keeps."""
-        left = None if timeout is None else max(timeout, 0)
+        left = None if timeout is None else seconds_of("timeout", timeout)
         deadline: float | None = None
         jam: _Jam | None = None
         while True:

@@ -15,6 +15,7 @@ import shmring
 from shmring.choices import ARROW_KINDS, DEFAULT_START, KIND_ARROW_BATCH, STARTS
 from shmring.cli.errors import Terminated, complain
 from shmring.cli.options import (
+    Number,
     Place,
     branch_names,
     creation_options,
@@ -76,7 +77,7 @@ def start(value: str) -> str | int:
 @click.option("--limit", type=positive, metavar="N", help="Stop after N messages.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="SECONDS",
     help="Give up if nothing comes for so long; the default waits for ever.",
 )

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from shmring.cli.errors import Terminated
-from shmring.cli.options import age_option, json_option
+from shmring.cli.options import DAY, Number, age_option, json_option
 from shmring.cli.output import emit, wants_json
+from shmring.errors import ShmringError
 from shmring.extras import need
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ __all__ = ["exporter"]
 )
 @click.option(
     "--interval",
-    type=click.FloatRange(0.1),
+    type=Number(0.1, DAY),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
@@ -82,7 +83,13 @@ def _write(
 def _serve(port: int, address: str, registry: CollectorRegistry) -> None:
     from prometheus_client import start_http_server
 
-    server, thread = start_http_server(port, address, registry)
+    try:
+        server, thread = start_http_server(port, address, registry)
+    except OSError as error:
+        raise ShmringError(
+            f"cannot listen at {address}, port {port}: {error.strerror}; give another port with "
+            "--port (0 takes any that is free), or an address of this host with --address"
+        ) from None
     try:
         if wants_json():
             emit({"event": "ready", "address": address, "port": server.server_port})

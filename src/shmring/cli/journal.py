@@ -12,6 +12,7 @@ import click
 from shmring.choices import KIND_END
 from shmring.cli.errors import Terminated, complain
 from shmring.cli.options import (
+    Number,
     binary_count,
     branch_names,
     creation_options,
@@ -53,7 +54,7 @@ def journal() -> None:
     help="Begin a new file at this size.",
 )
 @click.option("--max-bytes", type=binary_count, metavar="SIZE", help="Forget the oldest beyond it.")
-@click.option("--max-age", type=click.FloatRange(0), metavar="SECONDS", help="Forget older files.")
+@click.option("--max-age", type=Number(0), metavar="SECONDS", help="Forget older files.")
 @click.option(
     "--consumed-by",
     multiple=True,

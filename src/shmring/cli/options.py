@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from shmring.records import CreateOptions
 
 __all__ = [
+    "DAY",
+    "Number",
     "Place",
     "binary_count",
     "branch_names",
@@ -41,6 +44,8 @@ __all__ = [
 ]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+DAY = 86_400  # seconds
 
 _OVERHEAD = 256 * 1024  # header, cursors and participants: at most
 _SLOT = 300 + 32
@@ -73,6 +78,18 @@ def positive(value: str | int) -> int:
     if number < 1:
         raise click.BadParameter("it must be at least 1")
     return number
+
+
+class Number(click.FloatRange):
+    """A number of a range; click takes nan for one of each."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail("nan is no number", param, ctx)
+        return number
 
 
 @dataclass(frozen=True)
@@ -189,7 +206,7 @@ def json_option(command: Command) -> Command:
 
 age_option = click.option(
     "--age",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=60.0,
     show_default=True,
     metavar="SECONDS",

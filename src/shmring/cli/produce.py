@@ -12,6 +12,7 @@ import click
 import shmring
 from shmring._shmring import SLOT_BYTES
 from shmring.cli.options import (
+    Number,
     Place,
     binary_count,
     branch_names,
@@ -74,13 +75,13 @@ class Pushing(NamedTuple):
 @click.option("--end", is_flag=True, help="Push an end marker behind it all.")
 @click.option(
     "--rate",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, 1e9, min_open=True),
     metavar="N",
     help="Messages (or batches) a second at most.",
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="SECONDS",
     help="Give up if the ring stays full for so long; the default waits for ever.",
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from shmring.cli.errors import Terminated
-from shmring.cli.options import binary_count, json_option, sidecar_names
+from shmring.cli.options import Number, binary_count, json_option, sidecar_names
 from shmring.cli.output import emit, wants_json
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _SILENCE = 1.0  # seconds for which an end needs no word
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     default=120.0,
     show_default=True,
     metavar="SECONDS",
@@ -59,7 +59,7 @@ _SILENCE = 1.0  # seconds for which an end needs no word
 )
 @click.option(
     "--max-wait-ms",
-    type=click.FloatRange(0),
+    type=Number(0),
     metavar="MS",
     help="How long a request waits for others to be joined with.  [default: 5]",
 )

@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 import click
 
-from shmring.cli.options import json_option, place_of, ring_names
+from shmring.cli.options import DAY, Number, json_option, place_of, ring_names
 from shmring.cli.output import console, emit, print_lines, wants_json
 from shmring.cli.top_ring import RingView, View
 
@@ -26,7 +26,7 @@ __all__ = ["top"]
 @click.option("--path", type=click.Path(), metavar="FILE", help="The ring is this file.")
 @click.option(
     "--interval",
-    type=click.FloatRange(0.05),
+    type=Number(0.05, DAY),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

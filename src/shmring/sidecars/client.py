@@ -15,7 +15,10 @@ import pyarrow as pa
 
 import shmring
 from shmring._shmring import slots_for
+from shmring.arguments import seconds_of
 from shmring.arrow.batches import BatchEncoder, Piece, decode_batch
+from shmring.arrow.known import Known, learned
+from shmring.choices import KIND_ARROW_STREAM
 from shmring.closing import Closing
 from shmring.errors import (
     Damaged,
@@ -87,7 +90,19 @@ class Metrics:
 @dataclass(slots=True)
 class _Piece:
     message_id: int
-    data: pa.Buffer | bytes  # in the ring, or a copy
+    batch: pa.RecordBatch
+    is_copy: bool  # and not in the ring
+
+    def copy(self) -> bool:
+        """Take it out of the ring; whether it was there."""
+        if self.is_copy:
+            return False
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.batch.schema) as stream:
+            stream.write(self.batch)  # pyright: ignore[reportUnknownMemberType]
+        self.batch = pa.ipc.open_stream(sink.getvalue()).read_next_batch()
+        self.is_copy = True
+        return True
 
 
 @dataclass(slots=True)
@@ -154,14 +169,15 @@ class SidecarClient(Closing):
         self.name = name
         self.metrics = Metrics()
         self._in_flight = in_flight
-        self._timeout = timeout
-        self._connect_timeout = connect_timeout
+        self._timeout = seconds_of("timeout", timeout)
+        self._connect_timeout = seconds_of("connect_timeout", connect_timeout)
         self._reply_slots = reply_slots
         self._task = task or Task()
         self._number = 0
         self._waiting: dict[int, _Request] = {}  # in the order of the batches
         self._mapping = False
         self._copy = False
+        self._known: Known | None = None  # the schema of the last answer
         # Where the batches lay that the caller got last: it may still use those.
         self._recent: deque[int] = deque(maxlen=_KEPT)
         self._first = True
@@ -277,26 +293,30 @@ class SidecarClient(Closing):
         del self._waiting[request.number]
         request.pieces.reverse()
         while request.pieces:  # pop: its slots are free as soon as the caller is done with it
-            yield self._decode(request.pieces.pop())
+            yield self._given(request.pieces.pop())
         if request.failure is not None:
             self._mailbox.close()  # a task that fails keeps no memory
             raise SidecarError(f'sidecar "{self.name}" raised:\n{request.failure}')
 
-    def _decode(self, piece: _Piece) -> pa.RecordBatch:
-        data = piece.data
+    def _given(self, piece: _Piece) -> pa.RecordBatch:
         if self._first:
             # Spark keeps the first batch of a stream until its end; in place, it
             # would stop the ring after one round.
             self._first = False
-            data = bytes(data)
-        elif not isinstance(data, bytes):
+            piece.copy()
+        elif not piece.is_copy:
             self._recent.append(piece.message_id)
-        return decode_batch(
-            pa.py_buffer(data).slice(HEAD_BYTES),
-            None,
-            ring=self._mailbox.name,
-            message_id=piece.message_id,
-        )
+        return piece.batch
+
+    def _decode(self, lease: shmring.Lease) -> pa.RecordBatch:
+        known, copy = self._known, self._copy
+        batch = known and known.map(lease, KIND_ARROW_STREAM, skip=HEAD_BYTES, copy=copy)
+        if batch is None:
+            data = pa.py_buffer(bytes(lease.data) if copy else lease).slice(HEAD_BYTES)
+            name = self._mailbox.name
+            batch = decode_batch(data, None, ring=name, message_id=lease.message_id)
+            self._known = learned(data)
+        return batch
 
     def _advance(self) -> None:
         """Send what is to be sent and take what has arrived; wait a little for either."""
@@ -398,8 +418,8 @@ class SidecarClient(Closing):
         self.metrics.answer_bytes += lease.data.nbytes
         self.metrics.worked += head.worked / 1e9
         if lease.data.nbytes > HEAD_BYTES:
-            data = bytes(lease.data) if self._copy else pa.py_buffer(lease)
-            request.pieces.append(_Piece(lease.message_id, data))
+            piece = _Piece(lease.message_id, self._decode(lease), self._copy)
+            request.pieces.append(piece)
         request.complete = bool(head.flags & FLAG_LAST)
 
     # --- room for answers ---------------------------------------------------------------------
@@ -409,9 +429,7 @@ class SidecarClient(Closing):
         spilled = False
         for request in self._waiting.values():
             for piece in request.pieces:
-                if not isinstance(piece.data, bytes):
-                    piece.data = bytes(piece.data)
-                    spilled = True
+                spilled = piece.copy() or spilled
         return spilled
 
     def _make_room(self) -> None:

@@ -10,19 +10,9 @@ import pyarrow as pa
 
 from shmring.arrow.batches import batches_of
 
-__all__ = ["Function", "batches_from", "find_function", "instantiated", "load_function"]
+__all__ = ["Function", "batches_from", "find_function", "instantiated"]
 
 Function: TypeAlias = Callable[..., Any]
-
-
-def load_function(target: str) -> Function:
-    """The function that ``module:function`` names, ready to be called with each batch.
-
-    Raises
-    ------
-    ValueError : no such function, or not callable
-    """
-    return instantiated(find_function(target), target)
 
 
 def find_function(target: str) -> Function | type:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator
 
 import shmring
 from shmring._shmring import MAX_PARTICIPANTS
 from shmring.errors import RingNotFound, ShmringError
+from shmring.records import ParticipantRecord
 from shmring.sidecars.participants import SUPERVISOR
 from shmring.sidecars.sizes import REQUEST
-from shmring.sidecars.wire import reply_ring_name, request_ring_name
+from shmring.sidecars.wire import WORKERS_BRANCH, reply_ring_name, request_ring_name
 
 __all__ = ["leave_ring", "open_ring", "remove_own", "reply_rings", "sweep"]
+
+_LAST_WAIT = 5.0  # seconds in which other workers of a dead supervisor end, too
 
 
 def open_ring(sidecar: str, slots: int | None) -> shmring.Ring:
@@ -55,12 +59,26 @@ def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
 
 
 def remove_own(sidecar: str) -> None:
-    """Remove the rings of a sidecar in which only this process is left, which ends."""
+    """Remove the rings of a sidecar in which only its workers are left, of whom this one ends.
+
+    Of several that end at once the one with the least number waits for the others.
+    """
+    deadline = time.monotonic() + _LAST_WAIT
     with contextlib.suppress(ShmringError):
         with shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-            alive = {each["pid"] for each in ring.participants() if each["alive"]}
-        if alive <= {os.getpid()}:
-            _remove(sidecar, list(reply_rings(sidecar)))
+            while others := _others(ring):
+                if time.monotonic() > deadline or not all(
+                    each["branch"] == WORKERS_BRANCH and each["pid"] > os.getpid()
+                    for each in others
+                ):
+                    return
+                time.sleep(0.01)
+        _remove(sidecar, list(reply_rings(sidecar)))
+
+
+def _others(ring: shmring.Ring) -> list[ParticipantRecord]:
+    own = os.getpid()
+    return [each for each in ring.participants() if each["alive"] and each["pid"] != own]
 
 
 def _remove(sidecar: str, replies: list[str]) -> None:

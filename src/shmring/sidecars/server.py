@@ -12,7 +12,7 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar, overload
 
 import shmring
 from shmring._shmring import MAX_PARTICIPANTS
-from shmring.arguments import at_least_one
+from shmring.arguments import at_least_one, seconds_of
 from shmring.errors import RingNotFound, SidecarUnavailable
 from shmring.sidecars.batching import Batching
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
@@ -112,7 +112,7 @@ class Sidecar:
             raise RuntimeError(f'sidecar "{self.name}" has been started already')
         self._stop.clear()
         self._pid = os.getpid()
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + seconds_of("timeout", timeout)
         # A caller may end without stop(); the workers notice that, the ring does not.
         atexit.register(self.stop)
         try:

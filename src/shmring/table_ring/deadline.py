@@ -6,6 +6,8 @@ import math
 import time
 from collections.abc import Callable
 
+from shmring.arguments import seconds_of
+
 __all__ = ["Deadline", "Searches"]
 
 # Attempts after the deadline: a look may have repaired what the last attempt missed, and other
@@ -20,9 +22,9 @@ class Deadline:
     """Waits a little longer each time, but never beyond the caller's timeout."""
 
     def __init__(self, timeout: float | None) -> None:
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout must be None or 0 and more seconds, not {timeout}")
-        self._end = math.inf if timeout is None else time.monotonic() + timeout
+        self._end = math.inf
+        if timeout is not None:
+            self._end = time.monotonic() + seconds_of("timeout", timeout)
         self.waits = 0
         self._late = 0
 

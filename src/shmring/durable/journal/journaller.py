@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shmring._shmring import JOURNAL_BRANCH, SLOT_BYTES, count_synced
+from shmring.arguments import seconds_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import JournalLog
@@ -58,6 +59,10 @@ class Retention:
     max_bytes: int | None = None
     max_age: float | None = None
     consumed_by: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.max_age is not None:
+            seconds_of("max_age", self.max_age)
 
 
 class Journal(Closing):

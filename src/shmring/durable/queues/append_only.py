@@ -16,6 +16,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 from shmring._shmring import places_of, reverse_places
+from shmring.arguments import seconds_of
 from shmring.durable.base.files import Disk
 from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
 from shmring.durable.queues import intake
@@ -86,6 +87,8 @@ class AppendOnlyQueue(intake.Intake):
         disk: Disk | None = None,
     ) -> None:
         super().__init__()
+        if timeout is not None:
+            seconds_of("timeout", timeout)
         self.path = os.path.abspath(path)
         self.readonly = readonly or position is not None
         self._disk = disk or Disk()

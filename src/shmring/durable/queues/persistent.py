@@ -30,6 +30,7 @@ from contextlib import contextmanager
 from typing import Literal
 
 from shmring._shmring import places_of
+from shmring.arguments import seconds_of
 from shmring.closing import Closing
 from shmring.durable.base.files import Disk
 from shmring.durable.base.group_commit import GroupCommit
@@ -117,7 +118,9 @@ class PersistentQueue(Closing):
         self._unsynced_files: set[DataFile] = set()
         self._wake = threading.Event()
         self._stop = threading.Event()
-        self._delay = delay
+        if timeout is not None:
+            seconds_of("timeout", timeout)
+        self._delay = seconds_of("delay", delay, threading.TIMEOUT_MAX)
         self._syncer: threading.Thread | None = None
         self._disk.make_directory(self.path)
         lock_path = os.path.join(self.path, "lock")

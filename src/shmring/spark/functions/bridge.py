@@ -13,6 +13,7 @@ from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+from shmring.arguments import seconds_of
 from shmring.errors import SchemaMismatch, ShmringError
 from shmring.spark.functions.assigned import BY_NAME, BY_PLACE, Assigned
 from shmring.spark.functions.kept_clients import Options, borrow, kept_client
@@ -41,6 +42,10 @@ class Through:
     metrics: Accumulator[Metrics] | None
     schema: StructType | None = None  # as given to Spark's method, in the worker
     options: GroupOptions | None = None  # of the session, in the worker
+
+    def __post_init__(self) -> None:
+        seconds_of("timeout", self.timeout)
+        seconds_of("connect_timeout", self.connect_timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:
         from shmring.spark.functions.expected import declared_with
