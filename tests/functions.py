@@ -49,6 +49,19 @@ def claims_unchanged(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.select([]).replace_schema_metadata({"shmring.unchanged": said})
 
 
+def writable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Which views of the first column let a function write into the request."""
+    column = batch.column(0)
+    views = {
+        "array": np.asarray(column),
+        "dlpack": np.from_dlpack(column),
+        "buffer": np.frombuffer(column.buffers()[1], np.uint8),
+        "series": column.to_pandas().to_numpy(),
+        "frame": batch.to_pandas(split_blocks=True).iloc[:, 0].to_numpy(),
+    }
+    return pa.record_batch({"view": [name for name, it in views.items() if it.flags.writeable]})
+
+
 def print_much(batch: pa.RecordBatch) -> pa.RecordBatch:
     print("x" * 100_000)
     return batch

@@ -387,6 +387,16 @@ def test_more_than_the_ring_holds_can_be_read_either_way(
         writing.outcome()
 
 
+def test_a_read_of_no_column_keeps_no_message(
+    ring: shmring.Ring, read: Callable[..., DataFrame]
+) -> None:
+    fill(ring, 20)
+    frame = read(ring.name, branch="b", start="earliest", copy="false")
+    assert frame.count() == 2000
+    attached = {each["pid"] for each in ring.participants() if each["alive"]}
+    assert attached <= {os.getpid()}  # without a collection of the JVM's garbage
+
+
 def test_several_rings_are_a_partition_each(name: str, read: Callable[..., DataFrame]) -> None:
     rings = [shmring.create(f"{name}-{i}", schema=SCHEMA, temporary=True) for i in range(3)]
     try:

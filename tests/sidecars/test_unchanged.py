@@ -109,3 +109,10 @@ def test_what_was_seen_holds_for_requests_that_are_alike():
         if own is not None and alone is not None:
             assert own.equals(alone)
             assert own.schema.equals(alone.schema, check_metadata=True)
+
+
+def test_function_cannot_write_into_columns_that_it_passes_on(serve, client):
+    serve("writable")
+    with client() as it:
+        answers = it.map([REQUEST.select(["id"])] * 3)  # the first is decoded by pyarrow
+        assert [answer["view"].to_pylist() for answer in answers] == [[], [], []]

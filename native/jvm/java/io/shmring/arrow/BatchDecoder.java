@@ -156,8 +156,13 @@ public final class BatchDecoder {
     List<ArrowFieldNode> nodes = new ArrayList<>();
     List<Piece> pieces = new ArrayList<>();
     select(batch, frame, nodes, pieces);
+    int rows = Math.toIntExact(batch.length());
+    if (pieces.isEmpty()) { // a block that no buffer lets go of waits for the garbage collector
+      whenUnused.ifPresent(Runnable::run);
+      return load(rows, nodes, List.of());
+    }
     return load(
-        Math.toIntExact(batch.length()),
+        rows,
         nodes,
         whenUnused.isPresent()
             ? mapped(message, frame, pieces, whenUnused.get())
