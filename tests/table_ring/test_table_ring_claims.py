@@ -189,7 +189,7 @@ def run(connection: sa.Connection, call: str) -> Any:
 
 
 PUSH = "lost_push_one('never', 0, 0)"
-POP = "lost_pop_one(0, 'lost_pop_0'::regclass, 0)"
+POP = "lost_pop_one(0, 1, 'lost_pop_0'::regclass, 0)"
 
 
 def test_number_of_a_push_that_was_undone_is_used_again(clean: Postgres) -> None:
@@ -292,23 +292,34 @@ def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
         assert ring.pop_many(timeout=0) == [b"0", b"1"]
 
 
-def test_pops_ask_for_claims_only_until_all_are_gone(clean: Postgres) -> None:
-    claims = "SELECT pg_sequence_last_value('shmring_claims_id_seq')"
-    with TableRing(clean.url, slots=8) as ring, TableRing.attach(clean.url) as claimer:
-        ring.push_many([b"0", b"1", b"2", b"3"])
+# Whether pops of these subscribers read the table of claims.
+ASKED = "SELECT pg_sequence_last_value('shmring_pop_{}') >> 62"
+
+
+def test_pops_ask_for_claims_only_until_all_of_the_subscriber_are_gone(clean: Postgres) -> None:
+    asked, not_asked = (ASKED.format(holder) for holder in (0, 1))
+    with (
+        TableRing(clean.url, slots=8, subscribers=["main", "audit"]) as ring,
+        TableRing.attach(clean.url) as claimer,
+    ):
+        ring.push_many([b"0", b"1", b"2", b"3", b"4"])
         with failing(), claimer.claim(1):
             assert ring.pop(timeout=0) == b"1"
-            assert execute(clean.url, claims) == [1]
+            assert ring.pop_many(1, timeout=0) == [b"2"]
+            assert ring.positions() == (5, {"main": 3, "audit": 0})
+            assert execute(clean.url, asked) == [1]
+            assert execute(clean.url, not_asked) == [0]
             raise Failed
-        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"2"]
-        assert execute(clean.url, claims) == [None]
+        assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"3"]
+        assert execute(clean.url, asked) == [0]
         with failing(), claimer.claim(1):
             raise Failed
-        assert execute(clean.url, claims) == [2]
-        assert ring.pop_many(timeout=0) == [b"3"]
+        assert execute(clean.url, asked) == [1]
+        assert ring.pop_many(timeout=0) == [b"4"]
         with pytest.raises(Empty):
             ring.pop_many(timeout=0)
-        assert execute(clean.url, claims) == [None]
+        assert execute(clean.url, asked) == [0]
+        assert ring.positions() == (5, {"main": 5, "audit": 0})
 
 
 def test_claim_that_is_not_committed_yet_is_asked_for_later(clean: Postgres) -> None:
@@ -341,7 +352,8 @@ def test_claims_of_a_dump_are_asked_for_by_whoever_attaches(clean: Postgres) -> 
         ring.push_many([b"0", b"1"])
         with ring.claim(1):
             raise Failed
-    execute(clean.url, "SELECT setval('shmring_claims_id_seq', 2, false)")
+    assert execute(clean.url, ASKED.format(0)) == [1]
+    execute(clean.url, "SELECT setval('shmring_pop_0', 1)")
     with TableRing.attach(clean.url) as ring:
         assert [ring.pop(timeout=0) for _ in range(2)] == [b"0", b"1"]
 

@@ -395,7 +395,7 @@ GRANTS = (
     "GRANT SELECT, UPDATE ON shmring TO worker",
     "GRANT SELECT ON shmring_ring, shmring_subscribers TO worker",
     "GRANT SELECT, INSERT, UPDATE, DELETE ON shmring_claims TO worker",
-    "GRANT SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA public TO worker",
+    "GRANT SELECT, UPDATE ON SEQUENCE shmring_push, shmring_pop_0, shmring_pop_1 TO worker",
 )
 
 

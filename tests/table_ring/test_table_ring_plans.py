@@ -12,7 +12,7 @@ from postgres import Postgres
 
 from shmring.table_ring import TableRing
 
-POP = b"SELECT shmring_pop_one(0, 'shmring_pop_0'::regclass, 0)"
+POP = b"SELECT shmring_pop_one(0, 1, 'shmring_pop_0'::regclass, 0)"
 PUSHES = {
     "one": b"SELECT shmring_push_one('m', 0, 0)",
     "run": b"SELECT shmring_push_many(ARRAY['m', 'm']::bytea[], 0)",

@@ -122,7 +122,7 @@ class PostgresRing(PostgresSession):
         self._sequence(f"_pop_{holder}", position)
 
     def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
-        for lock in (functions.POP + holder + functions.RUNS, functions.POP + holder):
+        for lock in (holder + functions.RUNS, holder):
             self._run(f"SELECT pg_advisory_xact_lock({self._key}, {lock})")
         claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
         closed = f"SELECT FROM {claims} FOR UPDATE SKIP LOCKED"

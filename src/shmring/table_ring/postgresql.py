@@ -73,10 +73,14 @@ class PostgresBackend(PostgresRing):
         mark = self._mark = self._parts(self._layout).mark
         cursor = self._oid(named(f"_pop_{holder}"))
         # The sequence of a removed subscriber is gone, even if another subscriber gets its bit.
-        me = f"{holder}, {cursor}::oid::regclass"
+        pops = f"{cursor}::oid::regclass"
+        me = f"{holder}, {pops}"
         self._subscriber, self._holder = subscriber, holder
         self._cursor_there = f"SELECT 1 FROM pg_class WHERE oid = {cursor}::oid"
-        self._pop_one = self._statement("pop_one", f"SELECT {named('_pop_one')}({me}, $1, {mark})")
+        self._pop_one = self._statement(
+            "pop_one",
+            f"SELECT {named('_pop_one')}({holder}, '{mask(holder)}', {pops}, $1, {mark})",
+        )
         self._pop_many = self._statement(
             "pop_many",
             f"SELECT message_id, message FROM {named('_pop_many')}({me}, $1, $2, {mark})",
@@ -85,13 +89,6 @@ class PostgresBackend(PostgresRing):
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
         self._open = f"SELECT * FROM {called('_open')}({holder}, %s::bigint, {mark})"
         self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s, {mark})"
-        # A dump has the claims of its snapshot, but the sequences of a later moment.
-        claims = f"'{called('_claims_id_seq')}'::regclass"
-        self._call(
-            f"SELECT nextval({claims}) WHERE pg_sequence_last_value({claims}) IS NULL"
-            f" AND EXISTS (SELECT FROM {called('_claims')})",
-            (),
-        )
 
     def push(self, rows: Sequence[bytes], time_ns: int, timeout: float) -> int | None:
         written = time_ns.to_bytes(8)

@@ -3,8 +3,9 @@
 A ring called ``orders`` has, beside its tables:
 
 ``orders_push``, ``orders_pop_<n>``
-    sequences: the number of the next push, and of each subscriber's next pop. A sequence is no row:
-    it leaves no old versions behind, even while a session holds an old snapshot
+    sequences: the number of the next push, and of each subscriber's next pop; the latter has a bit
+    that is set while the subscriber may have claims. A sequence is no row: it leaves no old
+    versions behind, even while a session holds an old snapshot
 ``orders_claims``
     a row for each run of numbers that a subscriber's cursor has passed and that are not popped: an
     open claim, locked by its transaction, or a claim that was given up, for the next pop
@@ -41,7 +42,6 @@ from shmring.table_ring.functions.parts import (
     FOREIGN,
     FULL_WITHIN,
     IDLE,
-    POP,
     PUSH,
     RUNS,
     VERSION,
@@ -55,7 +55,6 @@ __all__ = [
     "FOREIGN",
     "FULL_WITHIN",
     "IDLE",
-    "POP",
     "PUSH",
     "RUNS",
     "VERSION",

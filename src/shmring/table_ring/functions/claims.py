@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.table_ring.functions.parts import AWAIT_SLOT, POP, Parts
+from shmring.table_ring.functions.parts import AWAIT_SLOT, CLAIMED, Parts
 
 __all__ = ["claim", "open_claim", "resume", "settle"]
 
@@ -21,8 +21,8 @@ def claim(ring: Parts) -> str:
             IF FOUND THEN
                 RETURN true;
             END IF;
-            {ring.alone(f"{POP} + holder")}
-            number := pg_sequence_last_value(pops);
+            {ring.alone("holder")}
+            number := {ring.next};
             after := least(number + most, {ring.last("_push")});
             IF number >= after OR {ring.left("(number - 1)")} THEN
                 RETURN false;
@@ -31,10 +31,9 @@ def claim(ring: Parts) -> str:
             IF number >= after THEN
                 RETURN false;
             END IF;
-            {ring.add_claims}
             INSERT INTO {ring.named("_claims")} (subscriber, first, count)
             VALUES (holder, number, after - number);
-            PERFORM setval(pops, after);
+            PERFORM setval(pops, after | {CLAIMED});
             RETURN true;
         END $$"""
 
@@ -73,7 +72,7 @@ def settle(ring: Parts) -> str:
         BEGIN
             SELECT c.first, c.count INTO STRICT claimed FROM {ring.named("_claims")} c
             WHERE c.id = claim;
-            {ring.count_down} FROM generate_series(claimed.first, last) g(k)
+            {ring.count_down()} FROM generate_series(claimed.first, last) g(k)
             WHERE {ring.waits("g.k")};
             IF last < claimed.first + claimed.count - 1 THEN
                 UPDATE {ring.named("_claims")} c
@@ -88,7 +87,8 @@ def settle(ring: Parts) -> str:
 
 def resume(ring: Parts) -> str:
     return f"""
-        CREATE OR REPLACE FUNCTION {ring.named("_resume")}(holder integer, most bigint)
+        CREATE OR REPLACE FUNCTION {ring.named("_resume")}(
+            holder integer, pops regclass, most bigint)
         RETURNS TABLE (message_id bigint, "time" bigint, message bytea) LANGUAGE plpgsql AS $$
         #variable_conflict use_column
         DECLARE

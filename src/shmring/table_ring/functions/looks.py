@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.table_ring.functions.parts import BIT, FOREIGN, NEAR, POP, PUSH, Parts
+from shmring.table_ring.functions.parts import BIT, CLAIMED, FOREIGN, NEAR, PUSH, Parts
 
 __all__ = ["look_pop", "look_push"]
 
@@ -69,6 +69,7 @@ def look_push(ring: Parts) -> str:
 
 def look_pop(ring: Parts) -> str:
     me = f"{ring.name}_look_pop"
+    claims = f"EXISTS (SELECT FROM {ring.named('_claims')} c WHERE c.subscriber = {me}.holder)"
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_look_pop")}(
             subscriber text, holder integer, pops regclass, whole boolean, {ring.marked},
@@ -85,13 +86,14 @@ def look_pop(ring: Parts) -> str:
                 RETURN;
             END IF;
             push := {ring.last("_push")};
-            number := pg_sequence_last_value(pops);
+            number := {ring.next};
             IF whole OR number > push OR {ring.left("(number - 1)")} OR (number < push
                 AND NOT EXISTS (SELECT FROM {ring.named()} s WHERE {ring.waits("number")}))
+                OR NOT {ring.may_have_claims} AND {claims} -- as a dump may have them
             THEN
                 push := (SELECT l.push FROM {ring.named("_look_push")}(0) l);
-                {ring.alone(f"{POP} + holder")}
-                number := least(pg_sequence_last_value(pops), push);
+                {ring.alone("holder")}
+                number := least({ring.next}, push);
                 IF whole THEN
                     SELECT array_agg(s.message_id ORDER BY s.message_id) INTO missed
                     FROM {ring.named()} s
@@ -108,7 +110,6 @@ def look_pop(ring: Parts) -> str:
                     missed := missed[:cardinality(missed) - 1];
                 END LOOP;
                 IF cardinality(missed) > 0 THEN
-                    {ring.add_claims}
                     INSERT INTO {ring.named("_claims")} (subscriber, first, count)
                     SELECT holder, m, 1 FROM unnest(missed) m;
                 END IF;
@@ -119,9 +120,8 @@ def look_pop(ring: Parts) -> str:
                         AND NOT (s.message_id = number AND s.holders & {BIT} <> 0)) LOOP
                     number := number + 1;
                 END LOOP;
-                IF number <> pg_sequence_last_value(pops) THEN
-                    PERFORM setval(pops, number);
-                END IF;
+                PERFORM setval(pops, number
+                    | CASE WHEN {ring.may_have_claims} OR {claims} THEN {CLAIMED} ELSE 0 END);
             END IF;
             SELECT s.message_id, s.reference_count, s.holders, r.holders
             INTO message_id, reference_count, holders, known

@@ -13,13 +13,12 @@ __all__ = [
     "AWAIT_MESSAGE",
     "AWAIT_SLOT",
     "BIT",
-    "CLAIMS",
+    "CLAIMED",
     "FOREIGN",
     "FREE",
     "FULL_WITHIN",
     "IDLE",
     "NEAR",
-    "POP",
     "PUSH",
     "RUNS",
     "VERSION",
@@ -27,7 +26,7 @@ __all__ = [
 ]
 
 # To be raised with every change of a body.
-VERSION = 9
+VERSION = 10
 
 # SQLSTATEs: a run of slots is free at its end but not before; a slot holds a foreign number; the
 # end of the part of a transaction that holds a cursor's lock.
@@ -35,9 +34,13 @@ FULL_WITHIN = "SR001"
 FOREIGN = "SR002"
 TAKEN = "SR003"
 
-# Advisory locks of a ring: the second key. Subscribers' numbers are below 64. The lock for runs of
-# a subscriber's numbers is RUNS above its cursor's. A call that adds a claim shares CLAIMS.
-PUSH, POP, AWAIT_MESSAGE, AWAIT_SLOT, RUNS, CLAIMS = 0, 1, 100, 200, 300, 400
+# Advisory locks of a ring: the second key. That of a subscriber's cursor is its holder, which is
+# below 64; that for runs of its numbers is RUNS above.
+PUSH, AWAIT_MESSAGE, AWAIT_SLOT, RUNS = 64, 100, 200, 300
+
+# The bit of a subscriber's sequence that is set while there may be claims. It is above all numbers:
+# with it the sequence is ahead of the pushes', so a pop needs no other test to notice it.
+CLAIMED = 1 << 62
 
 # How far below a cursor to search for numbers that were taken and not used: more than there are
 # connections. The look that reads the whole table finds those further back.
@@ -47,7 +50,7 @@ NEAR = 300
 IDLE = 5
 
 FREE = "s.reference_count = 0 AND s.holders = 0"
-# The bit of the subscriber who pops. A variable would cost each call another step.
+# The bit of the subscriber who pops, in functions that do not get it.
 BIT = "(1::bigint << holder)"
 
 
@@ -199,36 +202,38 @@ class Parts:
         return f"({count(first, lap)} + {count(lap, after)})"
 
     @property
-    def may_have_claims(self) -> str:
-        """Whether a claim was added since all claims were last seen to be gone."""
-        return f"{self.last('_claims_id_seq')} IS NOT NULL"
+    def next(self) -> str:
+        """The number of the subscriber's next pop."""
+        return f"(pg_sequence_last_value(pops) & {CLAIMED - 1})"
 
     @property
-    def add_claims(self) -> str:
-        """Keep the claims' sequence from being reset until others can see the new claims."""
-        return self.lock(str(CLAIMS), "_shared")
+    def may_have_claims(self) -> str:
+        """Whether the subscriber had a claim since all of them were last seen to be gone."""
+        return f"pg_sequence_last_value(pops) >= {CLAIMED}"
 
     @property
     def forget_claims(self) -> str:
-        """Reset the claims' sequence if there are no claims: pops then read it, not the table.
+        """Clear the claims' bit if the subscriber has no claims: pops then do not read the table.
 
-        A session that has its lock alone sees each claim that was added. An older snapshot does
-        not have all claims, and claims that this transaction deleted may come back.
+        A session that has the cursor's lock alone sees each claim that was added. An older snapshot
+        does not have all claims, and claims that this transaction deleted may come back.
         """
-        none = f"NOT EXISTS (SELECT FROM {self.named('_claims')})"
-        sequence = self.named("_claims_id_seq")
-        put_back = f"""
-                    IF current_setting('transaction_isolation') = 'read committed'
-                        AND pg_try_advisory_xact_lock({self.key}, {CLAIMS})
-                    THEN
+        none = f"NOT EXISTS (SELECT FROM {self.named('_claims')} c WHERE c.subscriber = holder)"
+        clear = f"""
+                    IF pg_try_advisory_xact_lock({self.key}, holder) THEN
                         IF {none} THEN
-                            PERFORM setval('{sequence}'::regclass, c.last + 1, false)
-                            FROM {self.last("_claims_id_seq")} AS c (last)
-                            WHERE c.last IS NOT NULL;
+                            PERFORM setval(pops, {self.next});
                         END IF;
                     END IF;"""
-        return f"""IF txid_current_if_assigned() IS NULL AND {none} THEN
-                {self.briefly(put_back)}
+        # Where more sessions pop than the machine has processors, one that pauses has the lock.
+        return f"""IF current_setting('transaction_isolation') = 'read committed'
+                    AND txid_current_if_assigned() IS NULL AND {none}
+                THEN
+                    FOR attempt IN 1..2 LOOP
+                        {self.briefly(clear)}
+                        EXIT WHEN NOT {self.may_have_claims};
+                        PERFORM pg_sleep(0.001);
+                    END LOOP;
                 END IF;"""
 
     def claimed(self, number: str) -> str:
@@ -254,7 +259,7 @@ class Parts:
         """Wait a little for a message, without locks."""
         return f"""
                 idle := least({IDLE}, timeout);
-                WHILE pg_sequence_last_value(pops) >= {self.last("_push")} LOOP
+                WHILE {self.next} >= {self.last("_push")} LOOP
                     IF idle <= 0 THEN
                         {nothing}
                     END IF;
@@ -262,21 +267,20 @@ class Parts:
                     PERFORM pg_sleep(0.001);
                 END LOOP;"""
 
-    @property
-    def count_down(self) -> str:
+    def count_down(self, bit: str = BIT) -> str:
         """Clear the subscriber's bit; the guard has checked that it is set."""
         return (
-            f"UPDATE {self.named()} s SET reference_count = s.reference_count - 1,"
-            f" holders = s.holders # {BIT}"
+            f"UPDATE {self.named()} s SET reference_count = s.reference_count - 1::smallint,"
+            f" holders = s.holders # {bit}"
         )
 
-    def waits(self, number: str) -> str:
+    def waits(self, number: str, bit: str = BIT) -> str:
         """Find a slot by its number, and guard it."""
-        return f"s.slot = {self.slot(number)} AND {self.unpopped(number)}"
+        return f"s.slot = {self.slot(number)} AND {self.unpopped(number, bit)}"
 
-    def unpopped(self, number: str) -> str:
+    def unpopped(self, number: str, bit: str = BIT) -> str:
         """Guard a slot: the message in it has this number and waits for the subscriber."""
-        return f"s.message_id = {number} AND s.holders & {BIT} <> 0 AND s.reference_count > 0"
+        return f"s.message_id = {number} AND s.holders & {bit} <> 0 AND s.reference_count > 0"
 
     def end(self, first: str, after: str) -> str:
         """Return the first number of a run that is not pushed yet, or the run's end."""

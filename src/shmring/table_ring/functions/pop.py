@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shmring.table_ring.functions.parts import AWAIT_SLOT, FOREIGN, POP, RUNS, Parts
+from shmring.table_ring.functions.parts import AWAIT_SLOT, CLAIMED, FOREIGN, RUNS, Parts
 
 __all__ = ["pop_many", "pop_one"]
 
@@ -10,12 +10,12 @@ __all__ = ["pop_many", "pop_one"]
 def pop_one(ring: Parts) -> str:
     """Return the function that pops a message.
 
-    Mostly, each statement of its first round runs once, and no other statement runs.
+    Mostly, each statement of its first round runs once, and no other statement runs. The caller
+    gives the subscriber's bit too: PostgreSQL prepares each operator anew in each transaction.
     """
-    cursor = f"{POP} + holder"
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_pop_one")}(
-            holder integer, pops regclass, timeout integer, {ring.marked})
+            holder integer, mine bigint, pops regclass, timeout integer, {ring.marked})
         RETURNS bytea LANGUAGE plpgsql AS $$
         DECLARE
             number bigint;
@@ -24,11 +24,10 @@ def pop_one(ring: Parts) -> str:
             idle integer;
             found_data bytea;
         BEGIN
-            number := CASE WHEN NOT {ring.may_have_claims}
-                AND pg_sequence_last_value(pops) < {ring.last("_push")}
-                AND {ring.share(cursor)} THEN nextval(pops) - 1 END;
+            number := CASE WHEN pg_sequence_last_value(pops) < {ring.last("_push")}
+                AND {ring.share("holder")} THEN nextval(pops) - 1 END;
             LOOP
-                {ring.count_down} WHERE {ring.waits("number")}
+                {ring.count_down("mine")} WHERE {ring.waits("number", "mine")}
                 RETURNING {ring.share(str(AWAIT_SLOT))}, s.message INTO alone, found_data;
                 IF alone THEN
                     RETURN found_data;
@@ -39,13 +38,17 @@ def pop_one(ring: Parts) -> str:
                 END IF;
                 IF number IS NULL THEN -- there are claims, or no messages, or somebody looks
                     IF {ring.may_have_claims} THEN
-                        SELECT r.message INTO found_data FROM {ring.named("_resume")}(holder, 1) r;
+                        SELECT r.message INTO found_data
+                        FROM {ring.named("_resume")}(holder, pops, 1) r;
                         IF FOUND THEN
                             RETURN found_data;
                         END IF;
                     END IF;
                     {ring.await_message("RETURN NULL;")}
-                    PERFORM {ring.share_at_last(cursor)};
+                    PERFORM {ring.share_at_last("holder")};
+                ELSIF number >= {CLAIMED} THEN -- a claim was added before the number was taken
+                    number := number - {CLAIMED};
+                    CONTINUE;
                 ELSE
                     SELECT s.message_id INTO held FROM {ring.named()} s
                     WHERE s.slot = {ring.slot("number")};
@@ -63,10 +66,10 @@ def pop_one(ring: Parts) -> str:
                         CONTINUE;
                     END IF;
                 END IF;
-                IF pg_sequence_last_value(pops) >= {ring.last("_push")} THEN
+                IF {ring.next} >= {ring.last("_push")} THEN
                     RETURN NULL;
                 END IF;
-                number := nextval(pops) - 1;
+                number := (nextval(pops) & {CLAIMED - 1}) - 1;
             END LOOP;
         END $$"""
 
@@ -74,21 +77,20 @@ def pop_one(ring: Parts) -> str:
 def pop_many(ring: Parts) -> str:
     """Return the function that pops a run."""
     join, where, number = ring.run("first", "lap")
-    cursor = f"{POP} + holder"
     waiting = ring.count("number", "after", ring.unpopped)
-    take = f"""{ring.lock(cursor)}
-                number := pg_sequence_last_value(pops);
+    take = f"""{ring.lock("holder")}
+                number := {ring.next};
                 after := least(number + most, {ring.last("_push")});
                 -- While others have runs, what they have not popped yet is not left.
                 left_over := number < after
-                    AND pg_try_advisory_xact_lock({ring.key}, {cursor} + {RUNS})
+                    AND pg_try_advisory_xact_lock({ring.key}, holder + {RUNS})
                     AND {ring.left("(number - 1)")};
                 IF number < after AND NOT left_over THEN
                     IF {waiting} < after - number THEN
                         after := {ring.end("number", "after")};
                     END IF;
                     IF after > number THEN
-                        PERFORM setval(pops, after);
+                        PERFORM setval(pops, after | (pg_sequence_last_value(pops) & {CLAIMED}));
                     END IF;
                 END IF;"""
     return f"""
@@ -105,13 +107,13 @@ def pop_many(ring: Parts) -> str:
             idle integer;
         BEGIN
             IF {ring.may_have_claims} THEN
-                RETURN QUERY SELECT * FROM {ring.named("_resume")}(holder, most);
+                RETURN QUERY SELECT * FROM {ring.named("_resume")}(holder, pops, most);
                 IF FOUND THEN
                     RETURN;
                 END IF;
             END IF;
             {ring.await_message("RETURN;")}
-            {ring.lock(f"{cursor} + {RUNS}", "_shared")}
+            {ring.lock(f"holder + {RUNS}", "_shared")}
             LOOP
                 {ring.briefly(take)}
                 EXIT WHEN after > number AND NOT left_over;
@@ -125,7 +127,7 @@ def pop_many(ring: Parts) -> str:
             first := number;
             WHILE first < after LOOP
                 lap := {ring.lap("first", "after")};
-                RETURN QUERY {ring.count_down} {join and f"FROM {join}"}
+                RETURN QUERY {ring.count_down()} {join and f"FROM {join}"}
                 WHERE {where} AND {ring.unpopped(number)}
                 RETURNING s.message_id, s.time, s.message;
                 first := lap;
