@@ -102,6 +102,20 @@ def test_function_sees_names_and_types_of_its_arguments(spark, served, path, mak
     assert renamed.first()[0] == "price int64"
 
 
+def test_no_two_arguments_have_one_name(spark, served, path, make):
+    """A keyword stays what it is: the function may have an argument of that name."""
+    types = make(served("types"), "string")
+    frame = spark.range(3, numPartitions=1).selectExpr("id a", "cast(id as string) b", "id _1")
+    for columns, named, seen in (
+        (("b",), {"b": "a"}, "_0 string, b int64"),
+        (("a", "b"), {"b": "b", "a": "a"}, "_0 int64, _1 string, b string, a int64"),
+        ((col("a") + 1,), {"_0": "b"}, "__0 int64, _0 string"),
+        (("_1", col("a") + 1), {}, "_1 int64, __1 int64"),
+        (("_1", "_1"), {}, "_1 int64, __1 int64"),
+    ):
+        assert frame.select(types(*columns, **named)).distinct().collect() == [(seen,)]
+
+
 @SINCE_4_1
 @pytest.mark.parametrize(
     ("column", "kind"),
