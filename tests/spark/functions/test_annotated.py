@@ -85,7 +85,7 @@ def test_series_of_every_type_come_and_go_as_in_sparks_own_udf(
         ("naive", "timestamp_ntz", ("id",), {}),
         ("naive", "date", ("id",), {}),
         ("series", "tinyint", ("id",), {}),
-        ("series", "double", ("exact",), {}),
+        pytest.param("series", "double", ("exact",), {}, marks=SINCE_4_1),
         ("series", "boolean", ("id",), {}),
     ],
 )
@@ -94,6 +94,14 @@ def test_udf_of_pandas_is_as_sparks_own(spark, served, few_rows, function, kind,
     frame = typed(spark).selectExpr("*", "struct(id, text t) pair", "k right")
     ours = frame.select("id", pandas_udf(name, kind)(*columns, **named).alias("r"))
     assert same(ours, frame.select("id", own(function, kind)(*columns, **named).alias("r")), name)
+
+
+@pytest.mark.spark_version(before="4.1")
+def test_decimals_become_doubles_only_where_spark_casts_them(spark, served):
+    frame = typed(spark)
+    for udf in (pandas_udf(served("annotated:series"), "double"), own("series", "double")):
+        with pytest.raises(Exception, match="to Arrow type 'double'"):
+            frame.select(udf("exact")).collect()
 
 
 @SINCE_4_1
