@@ -7,6 +7,7 @@ import functools as tools
 import pyarrow as pa
 import pytest
 from direct import LOSES, ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of, udf_path
+from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions
 from pyspark.sql.functions import col, expr
 
@@ -114,6 +115,22 @@ def test_no_two_arguments_have_one_name(spark, served, path, make):
         (("_1", "_1"), {}, "_1 int64, __1 int64"),
     ):
         assert frame.select(types(*columns, **named)).distinct().collect() == [(seen,)]
+
+
+@SINCE_4_1
+def test_large_offsets_where_the_session_wants_them(spark, served, path, set_option):
+    set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
+    name = served("identity", workers=2)
+    frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, "some"))
+
+    def results(make):
+        return frame.select("id", *(make(frame.schema[c].dataType)(c) for c in TYPES))
+
+    ours = results(lambda kind: arrow_udf(name, kind))
+    assert is_direct(ours, name) == (path == "direct")
+    assert ours.collect() == results(own_identity).collect()
+    seen = frame.select(arrow_udf(served("types"), "string")("text")).distinct().collect()
+    assert seen == [("text large_string",)]
 
 
 @SINCE_4_1
@@ -235,6 +252,20 @@ def test_types_that_are_left_to_spark_come_back_the_same(spark, served):
     result = frame.select(pandas_udf(name, "string")("text"))
     assert not is_direct(result, name)
     assert [row[0] for row in result.collect()] == [str(i) for i in range(10)]
+
+
+@SINCE_4_1
+def test_types_of_users_are_left_to_spark_and_stay_beside_the_arguments(spark, served):
+    name = served("identity")
+    vectors = [None if i % 3 == 0 else Vectors.dense([i, 0.5]) for i in range(20)]
+    frame = spark.createDataFrame(list(enumerate(vectors)), ["id", "vector"])
+    kind = frame.schema["vector"].dataType
+    same = frame.select("id", arrow_udf(name, kind)("vector"))
+    assert not is_direct(same, name)
+    assert same.collect() == frame.select("id", own_identity(kind)("vector")).collect()
+    beside = frame.select(arrow_udf(name, "long")("id"), "vector")
+    assert is_direct(beside, name)
+    assert beside.collect() == frame.collect()
 
 
 def test_empty_partitions_limits_joins_caches_and_exchanges(spark, served, path):
