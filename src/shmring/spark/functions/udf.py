@@ -95,7 +95,7 @@ def _with_names(make: Maker) -> Any:
 
 
 def _names(columns: tuple[Any, ...], keywords: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of a call's arguments, no two of them the same: each keyword is as the user wrote it."""
+    """Those of a call's arguments, no two the same; a keyword is as the user wrote it."""
     names: list[str] = []
     taken = set(keywords)
     for place, column in enumerate(map(_name, columns)):
