@@ -246,12 +246,25 @@ def test_functions_of_others_are_left_to_spark(spark, served):
     assert [row[0] for row in mixed.collect()] == list(range(10))
 
 
-def test_types_that_are_left_to_spark_come_back_the_same(spark, served):
+@pytest.fixture
+def collated(spark):
+    """A column of a type that is left to Spark."""
+    return spark.range(10).selectExpr("cast(id as string) collate UTF8_LCASE text")
+
+
+@SINCE_4_1
+def test_types_that_are_left_to_spark_come_back_the_same(collated, served, make):
     name = served("identity")
-    frame = spark.range(10).selectExpr("cast(id as string) collate UTF8_LCASE text")
-    result = frame.select(pandas_udf(name, "string")("text"))
+    result = collated.select(make(name, "string")("text"))
     assert not is_direct(result, name)
     assert [row[0] for row in result.collect()] == [str(i) for i in range(10)]
+
+
+@pytest.mark.spark_version(before="4.1")
+def test_types_that_are_left_to_spark_are_refused_where_that_has_no_arrow_udf(collated, served):
+    result = collated.select(pandas_udf(served("identity"), "string")("text"))
+    with pytest.raises(Exception, match="need the jar"):
+        result.collect()
 
 
 @SINCE_4_1
