@@ -261,10 +261,13 @@ def test_types_that_are_left_to_spark_come_back_the_same(collated, served, make)
 
 
 @pytest.mark.spark_version(before="4.1")
-def test_types_that_are_left_to_spark_are_refused_where_that_has_no_arrow_udf(collated, served):
-    result = collated.select(pandas_udf(served("identity"), "string")("text"))
-    with pytest.raises(Exception, match="need the jar"):
-        result.collect()
+def test_what_is_left_to_spark_is_refused_where_that_has_no_arrow_udf(spark, collated, served):
+    plain = spark.range(10).selectExpr("cast(id as string) text")
+    total = metrics(spark.sparkContext)
+    for frame, options in ((collated, {}), (plain, {"metrics": total})):
+        result = frame.select(pandas_udf(served("identity"), "string", **options)("text"))
+        with pytest.raises(Exception, match="need the jar"):
+            result.collect()
 
 
 @SINCE_4_1
