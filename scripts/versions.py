@@ -46,7 +46,7 @@ IN_JVM = (
 )
 IN_PYTHON = (
     *("tests/spark/functions/test_through.py", "tests/spark/functions/test_udf.py"),
-    *("tests/spark/functions/test_objects.py", "tests/spark/functions/test_expected.py"),
+    *("tests/spark/functions/test_annotated.py", "tests/spark/functions/test_expected.py"),
 )
 
 

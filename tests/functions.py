@@ -335,6 +335,19 @@ def die_between_pieces_once(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     yield batch
 
 
+def hold_the_first(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """At the first request that any worker gets until nobody wants its answer; then it says so."""
+    if not _is_first():
+        yield batch
+        return
+    try:
+        while True:
+            time.sleep(0.01)
+            yield batch.slice(0, 0)
+    except GeneratorExit:
+        Path(os.environ["SHMRING_TEST_MARKER"]).with_suffix(".unwanted").touch()
+
+
 def die_on_seven(batch: pa.RecordBatch) -> pa.RecordBatch:
     if 7 in batch.column(0).to_pylist():
         os.kill(os.getpid(), signal.SIGKILL)

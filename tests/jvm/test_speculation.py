@@ -17,6 +17,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import shmring
+from shmring.sidecars import Sidecar
+from shmring.sidecars.wire import reply_ring_name
+from shmring.spark import pandas_udf, through
 
 SCHEMA = pa.schema([("number", pa.int64()), ("text", pa.string())])
 ROWS, BATCHES = 100, 100  # of 10 KB each: a socket holds up to 32 MB, and there are two
@@ -182,3 +185,27 @@ def test_a_read_whose_rows_are_released_and_lost_says_so(
     missing = "rows would be missing from its result"
     with pytest.raises((Py4JJavaError, PySparkException), match=missing):
         rows.count()
+
+
+@pytest.mark.parametrize("kind", ["map", "udf"])
+def test_attempt_that_waits_for_a_sidecar_loses_and_leaves_nothing(
+    spark: SparkSession,
+    serve: Callable[..., Sidecar],
+    name: str,
+    marker: Path,
+    until: Callable[..., None],
+    kind: str,
+) -> None:
+    sidecar = serve("hold_the_first", workers=2)
+    frame = spark.range(0, COUNT, 1, 1)
+    if kind == "map":
+        frame = frame.mapInArrow(through(name), "id long")
+    else:
+        frame = frame.select(pandas_udf(name, "long")("id").alias("id"))
+    totals = frame.selectExpr("count(*)", "sum(id)")
+    assert tuple(totals.first()) == (COUNT, sum(range(COUNT)))
+    until(marker.with_suffix(".unwanted").exists, "the end of the first attempt's request")
+    assert sidecar.restarts == 0
+    sidecar.stop()
+    replies = reply_ring_name(name, "")
+    until(lambda: not any(ring.startswith(replies) for ring in shmring.rings()), "no reply rings")

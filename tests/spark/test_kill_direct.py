@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
-from direct import DIRECT, ROWS, is_direct
+from direct import DIRECT, ROWS, plan_of
 
 import shmring
 from shmring.sidecars.participants import SUPERVISOR
 from shmring.sidecars.wire import reply_ring_name, request_ring_name
-from shmring.spark import through
+from shmring.spark import pandas_udf, through
 
 if TYPE_CHECKING:
     from cluster import Cluster
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from sessions import Clusters, Sessions
 
 CORES = 2  # of each host: so many tasks of an executor ask its sidecar at a time
@@ -173,6 +173,7 @@ def test_kill_on_one_or_both_hosts_costs_no_row_and_leaves_nothing(
     sessions: Sessions,
     start: Callable[..., SparkSession],
     name: str,
+    tmp_path: Path,
     thread: Callable[..., Any],
     until: Callable[..., None],
     expect: Callable[..., None],
@@ -181,20 +182,28 @@ def test_kill_on_one_or_both_hosts_costs_no_row_and_leaves_nothing(
     rng = random.Random(run)
     hosts = [Host(daemon, name) for daemon in cluster.daemons[1:]]
     spark = start(shared=run % 2 == 1)
-    frame = spark.range(COUNT, numPartitions=8).mapInArrow(
-        through(name, connect_timeout=120), "id long"
-    )
-    assert is_direct(frame, name)
+    numbers = spark.range(COUNT, numPartitions=8)
+    numbers.write.parquet(str(tmp_path / "numbers"))
+    same = pandas_udf(name, "long", connect_timeout=120)
+    frames = [
+        numbers.mapInArrow(through(name, connect_timeout=120), "id long"),
+        spark.read.parquet(str(tmp_path / "numbers")).select(same("id").alias("id")),
+    ]
 
-    def total() -> tuple[int, int]:
-        return tuple(frame.selectExpr("count(*)", "sum(id)").first())
+    def total(frame: DataFrame) -> tuple[int, int]:
+        sums = frame.selectExpr("count(*)", "sum(id)")
+        (row,) = sums.collect()
+        above, _, below = plan_of(sums).partition(f"Sidecar {name}")
+        assert "ColumnarToRow" in above
+        assert "ColumnarToRow" not in below
+        return tuple(row)
 
     try:
         expect(hosts, Host.is_whole)
         for victim in rng.sample(VICTIMS, len(VICTIMS)):
             struck = rng.sample(hosts, rng.choice((1, 2)))
             some = struck[0].requests() + rng.randrange(1, 300)
-            jobs = [thread(total) for _ in range(2)]
+            jobs = [thread(total, frame) for frame in frames]
             until(lambda struck=struck, some=some: struck[0].requests() >= some, "requests")
             for host in struck:
                 os.kill(rng.choice(host.pids(victim)), signal.SIGKILL)

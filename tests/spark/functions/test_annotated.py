@@ -6,7 +6,7 @@ import annotated
 import pytest
 from direct import ROWS, TYPES, ZONED, columns_of, is_direct, udf_path
 from pyspark.sql import functions
-from pyspark.sql.functions import expr
+from pyspark.sql.functions import col, expr
 
 from shmring.spark import arrow_udf, pandas_udf, through
 
@@ -73,6 +73,7 @@ def test_series_of_every_type_come_and_go_as_in_sparks_own_udf(
         ("difference", "long", ("id", "big"), {}),
         ("difference", "long", ("big",), {"right": "k"}),
         ("difference", "long", (), {"right": "id", "left": "big"}),
+        ("difference", "long", ("right",), {"right": "id"}),
         ("by_keyword", "long", ("id",), {"right": "id"}),
         ("structs", "id long, t string", ("pair",), {}),
         ("indexed", "long", ("id",), {}),
@@ -84,15 +85,23 @@ def test_series_of_every_type_come_and_go_as_in_sparks_own_udf(
         ("naive", "timestamp_ntz", ("id",), {}),
         ("naive", "date", ("id",), {}),
         ("series", "tinyint", ("id",), {}),
-        ("series", "double", ("exact",), {}),
+        pytest.param("series", "double", ("exact",), {}, marks=SINCE_4_1),
         ("series", "boolean", ("id",), {}),
     ],
 )
 def test_udf_of_pandas_is_as_sparks_own(spark, served, few_rows, function, kind, columns, named):
     name = served(f"annotated:{function}")
-    frame = typed(spark).selectExpr("*", "struct(id, text t) pair")
+    frame = typed(spark).selectExpr("*", "struct(id, text t) pair", "k right")
     ours = frame.select("id", pandas_udf(name, kind)(*columns, **named).alias("r"))
     assert same(ours, frame.select("id", own(function, kind)(*columns, **named).alias("r")), name)
+
+
+@pytest.mark.spark_version(before="4.1")
+def test_decimals_become_doubles_only_where_spark_casts_them(spark, served):
+    frame = typed(spark)
+    for udf in (pandas_udf(served("annotated:series"), "double"), own("series", "double")):
+        with pytest.raises(Exception, match="to Arrow type 'double'"):
+            frame.select(udf("exact")).collect()
 
 
 @SINCE_4_1
@@ -104,11 +113,13 @@ def test_udf_of_pandas_is_as_sparks_own(spark, served, few_rows, function, kind,
         ("arrays", "string", ("text",), {}),
         ("array_sums", "long", ("id", "big"), {}),
         ("array_difference", "long", (), {"right": "id", "left": "big"}),
+        ("array_difference", "long", ("k",), {"right": "id"}),
+        ("array_difference", "long", ("right",), {"right": "id"}),
     ],
 )
 def test_udf_of_arrow_is_as_sparks_own(spark, served, path, function, kind, columns, named):
     name = served(f"annotated:{function}")
-    frame = typed(spark)
+    frame = typed(spark).withColumn("right", col("k"))
     ours = frame.select("id", arrow_udf(name, kind)(*columns, **named).alias("r"))
     theirs = own(function, kind, functions.arrow_udf)
     assert is_direct(ours, name) == (path == "direct")

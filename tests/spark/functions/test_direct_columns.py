@@ -254,3 +254,18 @@ def test_udfs_answer_in_pieces_and_with_another_number_of_rows(
     serve("twice")
     with pytest.raises(Exception, match=r"expected 300, got 600"):
         result.collect()
+
+
+def test_rows_that_another_rule_puts_below_a_udf_of_columns_are_refused(spark, served, tmp_path):
+    name = served("double")
+    rows = written(spark, spark.range(10), tmp_path / "rows")
+    result = rows.select("id", pandas_udf(name, "long")("id"))
+    result.collect()
+    java = spark._jvm.org.apache.spark
+    node = result._jdf.queryExecution().executedPlan()
+    while not node.nodeName().startswith("Sidecar"):
+        node = node.children().head()
+    below = java.sql.execution.ColumnarToRowExec(node.children().head())
+    over_rows = node.withNewChildren(java.api.python.PythonUtils.toSeq([below]))
+    with pytest.raises(Exception, match=rf"Sidecar {name} is to give columns, and ColumnarToRow"):
+        over_rows.executeColumnar()

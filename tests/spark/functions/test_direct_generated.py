@@ -275,12 +275,28 @@ def test_many_columns(spark, served, columns):
     assert ("RowsToArrow" in lines_of(result, name)[1]) == (columns <= 100)
 
 
+@pytest.mark.parametrize("columns", [101, 2000])
+def test_udf_of_many_columns(spark, served, columns):
+    """All of them are its arguments, and stay beside its result."""
+    name = served("total")
+    frame = spark.range(300, numPartitions=2).select(
+        *((col("id") * i).alias(f"c{i}") for i in range(columns))
+    )
+    result = frame.select("*", pandas_udf(name, "long")(*frame.columns))
+    assert is_direct(result, name)
+    assert result.collect() == [(*row, sum(row)) for row in frame.collect()]
+
+
 def test_row_of_ten_thousand_fields(spark, served):
     name = served("identity")
     fields = ", ".join(f"id + {i} f{i}" for i in range(10_000))
     frame = spark.range(3, numPartitions=1).selectExpr(f"struct({fields}) wide")
-    result = through_identity(frame, name).selectExpr("wide.f0", "wide.f9999")
-    assert result.collect() == [(i, i + 9999) for i in range(3)]
+    same = pandas_udf(name, frame.schema["wide"].dataType)
+    beside = frame.select("wide", pandas_udf(name, "long")(frame["wide.f0"]))
+    for result in (through_identity(frame, name), frame.select(same("wide").alias("wide")), beside):
+        assert is_direct(result, name)
+        ends = result.selectExpr("wide.f0", "wide.f9999")
+        assert ends.collect() == [(i, i + 9999) for i in range(3)]
 
 
 def test_threads_of_pipelined_workers_read_the_answers(start_spark, serve, name):

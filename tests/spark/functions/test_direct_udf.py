@@ -7,6 +7,7 @@ import functools as tools
 import pyarrow as pa
 import pytest
 from direct import LOSES, ROWS, TYPES, ZONED, columns_of, is_direct, metrics_of, plan_of, udf_path
+from pyspark.ml.linalg import Vectors
 from pyspark.sql import functions
 from pyspark.sql.functions import col, expr
 
@@ -100,6 +101,36 @@ def test_function_sees_names_and_types_of_its_arguments(spark, served, path, mak
     assert seen("tens", sum=col("id") + 1, at="at") == f"tens int64, sum int64, at {at}"
     renamed = frame.withColumnRenamed("id", "price").select(types("price"))
     assert renamed.first()[0] == "price int64"
+
+
+def test_no_two_arguments_have_one_name(spark, served, path, make):
+    """A keyword stays what it is: the function may have an argument of that name."""
+    types = make(served("types"), "string")
+    frame = spark.range(3, numPartitions=1).selectExpr("id a", "cast(id as string) b", "id _1")
+    for columns, named, seen in (
+        (("b",), {"b": "a"}, "_0 string, b int64"),
+        (("a", "b"), {"b": "b", "a": "a"}, "_0 int64, _1 string, b string, a int64"),
+        ((col("a") + 1,), {"_0": "b"}, "__0 int64, _0 string"),
+        (("_1", col("a") + 1), {}, "_1 int64, __1 int64"),
+        (("_1", "_1"), {}, "_1 int64, __1 int64"),
+    ):
+        assert frame.select(types(*columns, **named)).distinct().collect() == [(seen,)]
+
+
+@SINCE_4_1
+def test_large_offsets_where_the_session_wants_them(spark, served, path, set_option):
+    set_option("spark.sql.execution.arrow.useLargeVarTypes", True)
+    name = served("identity", workers=2)
+    frame = spark.range(300, numPartitions=2).selectExpr("id", *columns_of(TYPES, "some"))
+
+    def results(make):
+        return frame.select("id", *(make(frame.schema[c].dataType)(c) for c in TYPES))
+
+    ours = results(lambda kind: arrow_udf(name, kind))
+    assert is_direct(ours, name) == (path == "direct")
+    assert ours.collect() == results(own_identity).collect()
+    seen = frame.select(arrow_udf(served("types"), "string")("text")).distinct().collect()
+    assert seen == [("text large_string",)]
 
 
 @SINCE_4_1
@@ -215,12 +246,42 @@ def test_functions_of_others_are_left_to_spark(spark, served):
     assert [row[0] for row in mixed.collect()] == list(range(10))
 
 
-def test_types_that_are_left_to_spark_come_back_the_same(spark, served):
+@pytest.fixture
+def collated(spark):
+    """A column of a type that is left to Spark."""
+    return spark.range(10).selectExpr("cast(id as string) collate UTF8_LCASE text")
+
+
+@SINCE_4_1
+def test_types_that_are_left_to_spark_come_back_the_same(collated, served, make):
     name = served("identity")
-    frame = spark.range(10).selectExpr("cast(id as string) collate UTF8_LCASE text")
-    result = frame.select(pandas_udf(name, "string")("text"))
+    result = collated.select(make(name, "string")("text"))
     assert not is_direct(result, name)
     assert [row[0] for row in result.collect()] == [str(i) for i in range(10)]
+
+
+@pytest.mark.spark_version(before="4.1")
+def test_what_is_left_to_spark_is_refused_where_that_has_no_arrow_udf(spark, collated, served):
+    plain = spark.range(10).selectExpr("cast(id as string) text")
+    total = metrics(spark.sparkContext)
+    for frame, options in ((collated, {}), (plain, {"metrics": total})):
+        result = frame.select(pandas_udf(served("identity"), "string", **options)("text"))
+        with pytest.raises(Exception, match="need the jar"):
+            result.collect()
+
+
+@SINCE_4_1
+def test_types_of_users_are_left_to_spark_and_stay_beside_the_arguments(spark, served):
+    name = served("identity")
+    vectors = [None if i % 3 == 0 else Vectors.dense([i, 0.5]) for i in range(20)]
+    frame = spark.createDataFrame(list(enumerate(vectors)), ["id", "vector"])
+    kind = frame.schema["vector"].dataType
+    same = frame.select("id", arrow_udf(name, kind)("vector"))
+    assert not is_direct(same, name)
+    assert same.collect() == frame.select("id", own_identity(kind)("vector")).collect()
+    beside = frame.select(arrow_udf(name, "long")("id"), "vector")
+    assert is_direct(beside, name)
+    assert beside.collect() == frame.collect()
 
 
 def test_empty_partitions_limits_joins_caches_and_exchanges(spark, served, path):

@@ -112,6 +112,7 @@ def test_udf_is_named_after_its_sidecar(serve, name, make, frame):
     assert frame.select(make(name, "long")("id")).columns == [f"{name}(id)"]
 
 
+@SINCE
 def test_udf_takes_the_options_of_through(spark, served, make, frame):
     name = served("identity")
     total = metrics(spark.sparkContext)

@@ -186,8 +186,8 @@ def needs_the_jar(sidecar: str, instead: str) -> str:
     """The text of the error when Spark's Python worker made pandas data for a sidecar."""
     return (
         f'sidecar "{sidecar}": functions for pandas need the jar: start the session with '
-        f"shmring.spark.configure(), and leave out metrics= and resource profiles; {instead} "
-        f"does without"
+        f"shmring.spark.configure(), and leave out metrics=, resource profiles and columns of "
+        f"types that the jar leaves to Spark; {instead} does without"
     )
 
 

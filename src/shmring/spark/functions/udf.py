@@ -33,8 +33,9 @@ def arrow_udf(name: str, return_type: str | DataType, **options: Any) -> Any:
 
     The sidecar gets batches with these columns. An argument that is not a column is named after its
     keyword, as in ``score("price", quantity=df.boxes * 12)``, or else after its place: ``_0``,
-    ``_1``, ...; so are all arguments of a call in SQL. The sidecar answers with as many rows, in
-    batches of one column. This result is cast to the return type unless values would be lost.
+    ``_1``, ...; so are all arguments of a call in SQL, and a column whose name is another
+    argument's. The sidecar answers with as many rows, in batches of one column. This result is cast
+    to the return type unless values would be lost.
 
     Parameters
     ----------
@@ -94,10 +95,16 @@ def _with_names(make: Maker) -> Any:
 
 
 def _names(columns: tuple[Any, ...], keywords: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of a call's arguments, no two the same; a keyword is as the user wrote it."""
     names: list[str] = []
-    for column in (*map(_name, columns), *keywords):
-        names.append(f"_{len(names)}" if column is None or column in names else column)
-    return tuple(names)
+    taken = set(keywords)
+    for place, column in enumerate(map(_name, columns)):
+        name = f"_{place}" if column is None or column in taken else column
+        while name in taken:
+            name = f"_{name}"
+        taken.add(name)
+        names.append(name)
+    return (*names, *keywords)
 
 
 def _name(column: Any) -> str | None:

@@ -1,6 +1,7 @@
 package io.shmring.spark.sidecar;
 
 import io.shmring.spark.columns.SparkTypes;
+import io.shmring.spark.request.Input;
 import io.shmring.spark.request.SidecarCall;
 import io.shmring.spark.request.Signature;
 import io.shmring.spark.request.Told;
@@ -9,6 +10,7 @@ import io.shmring.spark.request.UdfUse;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Optional;
+import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.ExprId;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -90,6 +92,23 @@ public final class SidecarUdfExec extends SidecarUnaryNode {
   @Override
   public SparkPlan withNewChildrenInternal(IndexedSeq<SparkPlan> children) {
     return new SidecarUdfExec(call, uses, arguments, results, givesColumns, children.head());
+  }
+
+  /**
+   * What waits beside the results is what came: rows cannot be given as columns.
+   *
+   * @throws IllegalStateException if another extension's rule has put rows below this node since
+   */
+  @Override
+  Input.Kind<InternalRow> rows() {
+    if (givesColumns) {
+      throw new IllegalStateException(
+          String.format(
+              "%s is to give columns, and %s below it gives rows: a rule of another extension has"
+                  + " replaced its child. Set %s=false, or leave that extension out",
+              nodeName(), child().nodeName(), SidecarStrategy.DIRECT));
+    }
+    return super.rows();
   }
 
   /** Over rows it has rows: they wait for their results. */
