@@ -153,6 +153,8 @@ def main() -> None:
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), file=answers)
+    if settings is None:
+        os._exit(0)  # for minutes, its client would ask the server that is gone to end the session
 
 
 if __name__ == "__main__":
