@@ -39,6 +39,7 @@ UDF = "arrow_udf of two columns of ten over parquet, no sidecar"
 
 # The JVM warms up slowly and has its own noise.
 LEAST_ROUNDS = 7
+WARM_UPS = 15  # runs before the first sample of a row: the JVM compiles meanwhile
 ROWS = 1_000_000
 ROWS_QUICK = 200_000
 FEW = 10  # a part of the rows, for batches of few
@@ -58,8 +59,10 @@ NUMBER_BYTES = 8 * NUMBER_COLUMNS
 class _Job:
     """The session, the data, and the sidecars, while the rounds run."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, warm_ups: int) -> None:
         self._rows = rows
+        self._warm_ups = warm_ups
+        self._warm: set[str] = set()
         self._session: Any = None
         self._data: dict[str, Any] = {}
         self._stack = contextlib.ExitStack()
@@ -133,13 +136,25 @@ class _Job:
         return self._rows // FEW if data == "few rows" else self._rows
 
     def _time(
-        self, data: Any, rows: int, row_bytes: int = MESSAGE_BYTES, *, summed: bool = False
+        self,
+        name: str,
+        data: Any,
+        rows: int,
+        row_bytes: int = MESSAGE_BYTES,
+        *,
+        summed: bool = False,
     ) -> Sample:
+        def run() -> None:
+            if summed:
+                data.selectExpr("count(*)", *_sums(data)).collect()
+            else:
+                data.write.format("noop").mode("overwrite").save()
+
+        for _ in range(0 if name in self._warm else self._warm_ups):
+            run()
+        self._warm.add(name)
         before, started = cpu_use(), time.monotonic()
-        if summed:
-            data.selectExpr("count(*)", *_sums(data)).collect()
-        else:
-            data.write.format("noop").mode("overwrite").save()
+        run()
         took, used = time.monotonic() - started, cpu_use().since(before)
         size = rows * row_bytes / 1e9
         a_gigabyte = {kind or "CPU s/GB": seconds / size for kind, seconds in used.items()}
@@ -158,7 +173,8 @@ class _Job:
         def run(seconds: float) -> Sample:
             del seconds
             rows, size = self._rows_of(data), self._row_bytes(data)
-            return self._time(self._data[data], rows, size, summed=summed)
+            name = f"{data}, {'summed' if summed else 'dropped'}"
+            return self._time(name, self._data[data], rows, size, summed=summed)
 
         return run
 
@@ -191,7 +207,7 @@ class _Job:
                 else ("sum(length(payload))", rows * PAYLOAD),
             )
             made = apply(self._made(name, lambda: make(self), apply, *totals))
-            return self._time(made, rows, self._row_bytes(data), summed=summed)
+            return self._time(name, made, rows, self._row_bytes(data), summed=summed)
 
         return run
 
@@ -208,7 +224,7 @@ class _Job:
             self._configure(direct=direct)
             total = ("sum(sum)", 3 * self._rows * (self._rows - 1) // 2)
             function = self._made(name, lambda: make(self), apply, total)
-            return self._time(apply(function), self._rows, 8 * (2 + OTHERS) + PAYLOAD)
+            return self._time(name, apply(function), self._rows, 8 * (2 + OTHERS) + PAYLOAD)
 
         return run
 
@@ -420,7 +436,7 @@ def _first_queries(job: _Job) -> list[Row]:
 
 def question(settings: Settings) -> Question:
     """The same rows through nothing, through Python, and through two kinds of sidecar."""
-    job = _Job(ROWS_QUICK if settings.quick else ROWS)
+    job = _Job(ROWS_QUICK, 1) if settings.quick else _Job(ROWS, WARM_UPS)
     return Question(
         "spark",
         "What does a sidecar cost a Spark job? (local[2], rows of 300 bytes)",
