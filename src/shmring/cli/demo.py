@@ -27,7 +27,7 @@ import shmring
 
 ring = shmring.open_or_create("orders", slots=65_536)
 with ring.consumer("billing", start="earliest") as inp:
-    for data in inp:  # until the end marker
+    for data in inp:  # until two.py calls push_end()
         print(data.decode())
 """
 TWO = """\
