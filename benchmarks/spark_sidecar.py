@@ -39,7 +39,7 @@ UDF = "arrow_udf of two columns of ten over parquet, no sidecar"
 
 # The JVM warms up slowly and has its own noise.
 LEAST_ROUNDS = 7
-WARM_UPS = 15  # runs before the first sample of a row: the JVM compiles meanwhile
+WARM_UPS = 40  # runs before the first sample of a row: what runs once a batch is compiled late
 ROWS = 1_000_000
 ROWS_QUICK = 200_000
 FEW = 10  # a part of the rows, for batches of few
