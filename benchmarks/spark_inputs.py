@@ -8,7 +8,7 @@ from benchmarks.spark_ways import BEST, DEFAULT, DIRECT, Bench, Contestant, Effo
 
 __all__ = ["question"]
 
-LEAST_ROUNDS = 7
+LEAST_ROUNDS = 3
 TEXTS, TEXT_BYTES = 5, 20
 LONG = 8  # bytes
 
@@ -65,7 +65,7 @@ def _rows(bench: Bench, data: Input, function: str = "identity") -> list[Row]:
 
 def question(settings: Settings) -> Question:
     """Columns of several kinds through a function that does nothing, and numbers through others."""
-    effort = Effort(100_000, 1, 1, 1) if settings.quick else Effort(1_000_000)
+    effort = Effort(100_000, 1, 1, 1) if settings.quick else Effort(1_000_000, warm_ups=6, tries=2, pairs=2)
     bench = Bench(effort, STRINGS, NESTED, MANY, NUMBERS, WIDE)
     return Question(
         "spark-inputs",
