@@ -65,7 +65,8 @@ def _rows(bench: Bench, data: Input, function: str = "identity") -> list[Row]:
 
 def question(settings: Settings) -> Question:
     """Columns of several kinds through a function that does nothing, and numbers through others."""
-    effort = Effort(100_000, 1, 1, 1) if settings.quick else Effort(1_000_000, warm_ups=6, tries=2, pairs=2)
+    full = Effort(1_000_000, warm_ups=6, tries=2, pairs=2)
+    effort = Effort(100_000, 1, 1, 1) if settings.quick else full
     bench = Bench(effort, STRINGS, NESTED, MANY, NUMBERS, WIDE)
     return Question(
         "spark-inputs",
