@@ -19,9 +19,12 @@ import tempfile
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-__all__ = ["Postgres", "PostgresMissing", "find_bin", "postgres"]
+if TYPE_CHECKING:
+    import psycopg
+
+__all__ = ["Postgres", "PostgresMissing", "connect", "find_bin", "postgres"]
 
 # Small and quiet. Everything that decides durability (fsync, full_page_writes) keeps its default.
 SETTINGS: dict[str, str] = {
@@ -187,3 +190,13 @@ def postgres(settings: Mapping[str, str] | None = None) -> Generator[Postgres]:
                 server.stop("immediate")
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def connect(server: Postgres) -> Generator[psycopg.Connection[Any]]:
+    """A session of the server, each of whose statements is a transaction."""
+    import psycopg  # here: to start a server takes none
+
+    address = server.url.replace("postgresql+psycopg://", "postgresql://")
+    with contextlib.closing(psycopg.connect(address, autocommit=True)) as connection:
+        yield connection

@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from postgres import Postgres, postgres
+from postgres import Postgres, connect, postgres
 
 from shmring.errors import Contended, Empty
 from shmring.table_ring import TableRing, functions
@@ -49,13 +49,6 @@ def ring(server: Postgres) -> Generator[TableRing]:
     with TableRing.create(server.url, slots=5, subscribers=["main", "audit"]) as made:
         yield made
     TableRing.drop(server.url)
-
-
-@contextlib.contextmanager
-def connect(server: Postgres) -> Generator[psycopg.Connection[Any]]:
-    address = server.url.replace("postgresql+psycopg://", "postgresql://")
-    with contextlib.closing(psycopg.connect(address, autocommit=True)) as connection:
-        yield connection
 
 
 def value(session: psycopg.Connection[Any], query: str) -> Any:

@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Callable, Generator
 from typing import Any
 
-import psycopg
 import pytest
-from postgres import Postgres, postgres
+from postgres import Postgres, connect, postgres
 
 from shmring.errors import Empty, Full
 from shmring.table_ring import TableRing
@@ -43,13 +42,6 @@ def ring(server: Postgres) -> Generator[TableRing]:
             made.pop(timeout=0)
         yield made
     TableRing.drop(server.url)
-
-
-@contextlib.contextmanager
-def connect(server: Postgres) -> Generator[psycopg.Connection[Any]]:
-    address = server.url.replace("postgresql+psycopg://", "postgresql://")
-    with contextlib.closing(psycopg.connect(address, autocommit=True)) as connection:
-        yield connection
 
 
 @pytest.fixture
