@@ -42,12 +42,20 @@ class Sessions:
         if self._session is not None and wanted == self._wanted:
             return self._session
         self.stop()
+        self._start_jvm(configure(SparkSession.builder))
         builder = SparkSession.builder.master(master).appName("shmring-tests")
         for option, value in options.items():
             builder = builder.config(option, value)
         self._session, self._wanted = configure(builder).getOrCreate(), wanted
         self._session.sparkContext.setLogLevel("OFF")
         return self._session
+
+    def _start_jvm(self, builder: SparkSession.Builder) -> None:
+        """Start it with the jar alone: all of its sessions have the options that it is given."""
+        from pyspark import SparkConf, SparkContext
+
+        conf = SparkConf().setAll(list(builder._options.items()))
+        SparkContext._ensure_initialized(conf=conf)
 
     def stop(self) -> None:
         """Stop the session; the JVM stays for the next."""

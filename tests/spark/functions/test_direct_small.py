@@ -17,7 +17,7 @@ COUNT = 4005  # the last batch of a partition is a short one
 @pytest.fixture(scope="module")
 def spark(start_spark):
     session = start_spark("local[2]", **{DIRECT: "true"})
-    session.conf.set(ROWS, 10)  # what a JVM's first session is started with its others have, too
+    session.conf.set(ROWS, 10)
     yield session
     session.conf.unset(ROWS)
 
