@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.harness import Unavailable
 from benchmarks.jvm import need, run
 from benchmarks.native import ROOT
-from benchmarks.spark_session import WORKERS
+from benchmarks.spark_session import ROOM, WORKERS
 
 __all__ = ["Engine", "comet", "sail", "spark"]
 
@@ -38,6 +38,7 @@ SESSION = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.warehouse.dir": "/nonexistent",
     "spark.python.unix.domain.socket.enabled": "true",
+    **ROOM,
 }
 # As Comet's documentation says.
 COMET_SESSION = {

@@ -15,9 +15,17 @@ from typing import Any
 
 from benchmarks.harness import Unavailable
 
-__all__ = ["WORKERS", "find_modules_in_workers", "payload", "spark_session"]
+__all__ = ["ROOM", "WORKERS", "find_modules_in_workers", "payload", "spark_session"]
 
 WORKERS = 2
+# For thousands of queries: at Spark's defaults its records of them fill the heap of 1 GB, and the
+# collector takes more of the cores than the shortest queries do.
+ROOM = {
+    "spark.driver.memory": "4g",
+    "spark.sql.ui.retainedExecutions": "50",
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+}
 _NOISE = 50_000  # bytes, of which the payloads are pieces: too many values for dictionaries
 
 
@@ -62,6 +70,8 @@ def spark_session(configure: Callable[[Any], Any] = lambda builder: builder) -> 
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.warehouse.dir", "/nonexistent")
     )
+    for option, value in ROOM.items():
+        builder = builder.config(option, value)
     try:
         session = configure(builder).getOrCreate()
     except Exception as error:

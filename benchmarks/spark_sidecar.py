@@ -39,7 +39,7 @@ UDF = "arrow_udf of two columns of ten over parquet, no sidecar"
 
 # The JVM warms up slowly and has its own noise.
 LEAST_ROUNDS = 7
-WARM_UPS = 40  # runs before the first sample of a row: what runs once a batch is compiled late
+WARM_UP_SECONDS = 20.0  # of a row before its first sample: what runs once a batch is compiled late
 ROWS = 1_000_000
 ROWS_QUICK = 200_000
 FEW = 10  # a part of the rows, for batches of few
@@ -59,9 +59,9 @@ NUMBER_BYTES = 8 * NUMBER_COLUMNS
 class _Job:
     """The session, the data, and the sidecars, while the rounds run."""
 
-    def __init__(self, rows: int, warm_ups: int) -> None:
+    def __init__(self, rows: int, warm_up_seconds: float) -> None:
         self._rows = rows
-        self._warm_ups = warm_ups
+        self._warm_up_seconds = warm_up_seconds
         self._warm: set[str] = set()
         self._session: Any = None
         self._data: dict[str, Any] = {}
@@ -150,7 +150,8 @@ class _Job:
             else:
                 data.write.format("noop").mode("overwrite").save()
 
-        for _ in range(0 if name in self._warm else self._warm_ups):
+        until = time.monotonic() + self._warm_up_seconds
+        while name not in self._warm and time.monotonic() < until:
             run()
         self._warm.add(name)
         before, started = cpu_use(), time.monotonic()
@@ -436,7 +437,7 @@ def _first_queries(job: _Job) -> list[Row]:
 
 def question(settings: Settings) -> Question:
     """The same rows through nothing, through Python, and through two kinds of sidecar."""
-    job = _Job(ROWS_QUICK, 1) if settings.quick else _Job(ROWS, WARM_UPS)
+    job = _Job(ROWS_QUICK, 0.0) if settings.quick else _Job(ROWS, WARM_UP_SECONDS)
     return Question(
         "spark",
         "What does a sidecar cost a Spark job? (local[2], rows of 300 bytes)",
