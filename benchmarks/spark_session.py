@@ -18,8 +18,8 @@ from benchmarks.harness import Unavailable
 __all__ = ["ROOM", "WORKERS", "find_modules_in_workers", "payload", "spark_session"]
 
 WORKERS = 2
-# For thousands of queries: at Spark's defaults its records of them fill the heap of 1 GB, and the
-# collector takes more of the cores than the shortest queries do.
+# For thousands of queries: at Spark's defaults, what it keeps of them fills the heap of 1 GB, and a
+# query of small batches then takes twice the CPU.
 ROOM = {
     "spark.driver.memory": "4g",
     "spark.sql.ui.retainedExecutions": "50",
