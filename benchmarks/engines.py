@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.harness import Unavailable
 from benchmarks.jvm import need, run
 from benchmarks.native import ROOT
-from benchmarks.spark_session import ROOM, WORKERS
+from benchmarks.spark_session import SESSION
 
 __all__ = ["Engine", "comet", "sail", "spark"]
 
@@ -29,17 +29,7 @@ COMET_SPARK = ("pyspark==4.1.1", "pandas<3", "pyarrow")
 COMET = "org.apache.datafusion:comet-spark-spark4.1_2.13:1.1.0"
 
 # Of every engine that is Spark.
-SESSION = {
-    "spark.master": f"local[{WORKERS}]",
-    "spark.app.name": "shmring benchmarks",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.warehouse.dir": "/nonexistent",
-    "spark.python.unix.domain.socket.enabled": "true",
-    **ROOM,
-}
+SPARK = SESSION | {"spark.python.unix.domain.socket.enabled": "true"}
 # As Comet's documentation says.
 COMET_SESSION = {
     "spark.plugins": "org.apache.spark.CometPlugin",
@@ -115,7 +105,7 @@ def spark(*, pipelined: bool = False) -> Engine:
     from shmring.spark import jar_path
 
     pipeline = {"spark.python.udf.pipelined.enabled": str(pipelined).lower()}
-    session = SESSION | pipeline | {"spark.jars": jar_path()}
+    session = SPARK | pipeline | {"spark.jars": jar_path()}
     name = "pipelined" if pipelined else "spark"
     return Engine(name, sys.executable, session, os.environ.get("PYTHONPATH", ""))
 
@@ -137,7 +127,7 @@ def comet() -> Engine:
         except Unavailable:
             raise Unavailable(f"Maven does not find {COMET} here") from None
     jars = {"spark.jars": str(jar), "spark.driver.extraClassPath": str(jar)}
-    return Engine("comet", _environment("comet", COMET_SPARK), SESSION | COMET_SESSION | jars)
+    return Engine("comet", _environment("comet", COMET_SPARK), SPARK | COMET_SESSION | jars)
 
 
 def _environment(name: str, packages: tuple[str, ...]) -> Path:

@@ -15,12 +15,20 @@ from typing import Any
 
 from benchmarks.harness import Unavailable
 
-__all__ = ["ROOM", "WORKERS", "find_modules_in_workers", "payload", "spark_session"]
+__all__ = ["SESSION", "WORKERS", "find_modules_in_workers", "payload", "spark_session"]
 
 WORKERS = 2
-# For thousands of queries: at Spark's defaults, what it keeps of them fills the heap of 1 GB, and a
-# query of small batches then takes twice the CPU.
-ROOM = {
+# Of every session, whatever starts it.
+SESSION = {
+    "spark.master": f"local[{WORKERS}]",
+    "spark.app.name": "shmring benchmarks",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.warehouse.dir": "/nonexistent",
+    # For thousands of queries: at Spark's defaults, what it keeps of them fills the heap of 1 GB,
+    # and a query of small batches then takes twice the CPU.
     "spark.driver.memory": "4g",
     "spark.sql.ui.retainedExecutions": "50",
     "spark.ui.retainedJobs": "50",
@@ -61,16 +69,8 @@ def spark_session(configure: Callable[[Any], Any] = lambda builder: builder) -> 
             from pyspark.sql import SparkSession
     except ImportError as error:
         raise Unavailable(f"not installed here: {error}") from None
-    builder = (
-        SparkSession.builder.master(f"local[{WORKERS}]")
-        .appName("shmring benchmarks")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.sql.warehouse.dir", "/nonexistent")
-    )
-    for option, value in ROOM.items():
+    builder = SparkSession.builder
+    for option, value in SESSION.items():
         builder = builder.config(option, value)
     try:
         session = configure(builder).getOrCreate()
