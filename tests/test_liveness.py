@@ -86,6 +86,25 @@ def test_process_that_closes_all_descriptors_evicts_nobody(ring, child):
         assert inp.pop(timeout=120) == b"joined since"
 
 
+def test_participant_that_leaves_is_never_seen_dead(ring, child):
+    """Its seat's byte is unlocked while others read the seat."""
+    code = """
+        import sys, shmring
+        with shmring.attach(sys.argv[1]) as ring:
+            print("attached", flush=True)
+            for _ in range(10_000):
+                with ring.producer("a"), ring.producer("b"):
+                    pass
+    """
+    leaving = [child(code, ring.name) for _ in range(2)]
+    for each in leaving:
+        assert each.line() == "attached"
+    while any(each.process.poll() is None for each in leaving):
+        assert all(participant["alive"] for participant in ring.participants())
+    for each in leaving:
+        each.end()
+
+
 LOGGING = f"""{LOG}
     import shmring
     os.closerange(0, 3)

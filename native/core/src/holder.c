@@ -29,9 +29,12 @@ static int64_t age_of(const shmring *r, uint64_t sequence)
 
 static void blame_seat(const shmring *r, uint32_t seat, struct shmring_holder *h)
 {
+	uint32_t state = load_acquire(&r->seats[seat].id.state);
+	uint64_t joined = load_relaxed(&r->seats[seat].id.joined_ns);
+
 	h->seat = (int32_t)seat;
 	h->pid = load_relaxed(&r->seats[seat].id.pid);
-	h->alive = load_acquire(&r->seats[seat].id.state) == SEAT_ACTIVE && seat_alive(r, seat);
+	h->alive = state == SEAT_ACTIVE && !seat_died(r, seat, joined);
 	h->stopped = h->alive && seat_stopped(r, seat);
 	name_of_seat(r, seat, h->name);
 }

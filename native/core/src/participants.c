@@ -83,7 +83,7 @@ int shmring_participant_info(const shmring *r, uint32_t index, struct shmring_pa
 	if (info->state == SEAT_FREE)
 		return not_now(SHMRING_UNAVAILABLE);
 	name_load(info->name, s->id.name, sizeof info->name);
-	info->alive = info->state == SEAT_ACTIVE && seat_alive(r, index);
+	info->alive = info->state == SEAT_ACTIVE && !seat_died(r, index, info->joined_ns);
 	info->stopped = info->alive && seat_listed_stopped(r, index);
 	return SHMRING_OK;
 }

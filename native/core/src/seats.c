@@ -37,6 +37,17 @@ bool seat_alive(const shmring *r, uint32_t index)
 	return seat_is_own(r, index) || lock_file_locked(r->locks, seat_offset(r, index));
 }
 
+/* Whether the owner that was read, with its time of joining, is dead. A seat that is given back is
+ * free before it is unlocked (seat_give_back): without the admin lock, only a seat that is seen
+ * unlocked first and in use afterwards, by the same owner, is a dead one's. */
+bool seat_died(const shmring *r, uint32_t index, uint64_t joined_ns)
+{
+	const struct seat *s = &r->seats[index];
+
+	return !seat_alive(r, index) && load_acquire(&s->id.state) == SEAT_ACTIVE &&
+	       load_relaxed(&s->id.joined_ns) == joined_ns;
+}
+
 /* --- the admin lock --------------------------------------------------------- */
 
 bool admin_try(shmring *r)

@@ -1,4 +1,5 @@
-/* Seats and the admin lock. Callers hold this lock, except for seat_alive() and the names. */
+/* Seats and the admin lock. Callers hold this lock, except for
+ * seat_alive(), seat_died() and the names. */
 #ifndef SHMRING_SEATS_H
 #define SHMRING_SEATS_H
 
@@ -20,6 +21,7 @@ void handle_seated(shmring *ring, uint32_t index, bool lent);
 void seat_abandon(shmring *ring, uint32_t index);
 void seat_give_back(shmring *ring, uint32_t index);
 bool seat_alive(const shmring *ring, uint32_t index);
+bool seat_died(const shmring *ring, uint32_t index, uint64_t joined_ns);
 bool seat_stopped(const shmring *ring, uint32_t seat);
 /* Of seats that are listed: the first is called for each seat, the free ones too. */
 void seat_listed(const shmring *ring, uint32_t seat);
