@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from postgres import Postgres, postgres
+from postgres import Postgres, connect, postgres
 from statements import execute
 from table_workers import by_worker, drain, pusher
 
@@ -482,6 +482,24 @@ def test_unlogged_ring_is_empty_after_a_crash_and_its_numbers_go_on(
         assert ring.push(b"4") == number + 1
         assert ring.pop() == b"4"
         assert ring.positions() == (number + 2, {"main": number + 2})
+
+
+def test_many_may_attach_at_once_to_an_unlogged_ring_after_a_crash(
+    clean: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    url = clean.url
+    with TableRing(url, slots=5, unlogged=True) as ring:
+        ring.push(b"0")
+    execute(url, "TRUNCATE shmring, shmring_claims")  # as a crash does
+    waiting = b"SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with connect(clean) as session, contextlib.ExitStack() as rings:
+        with session.transaction():
+            session.execute("LOCK TABLE shmring IN SHARE MODE")
+            attaching = [thread(TableRing.attach, url) for _ in range(2)]
+            until(lambda: session.execute(waiting).fetchone() == (2,))
+        first, second = (rings.enter_context(attached.outcome()) for attached in attaching)
+        assert first.push(b"1") == 1
+        assert second.pop(timeout=0) == b"1"
 
 
 def test_drop_leaves_nothing_in_the_database(url: str) -> None:

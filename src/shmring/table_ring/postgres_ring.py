@@ -66,20 +66,25 @@ class PostgresRing(PostgresSession):
         named = self._named
         check_functions(self._call, self._parts(layout))
         empty = f"SELECT NOT EXISTS (SELECT FROM {self._called()})"
-        if unlogged and self._call(empty, ())[0][0]:
-            # A crash of the server empties unlogged tables. The numbers continue.
-            last = "SELECT pg_sequence_last_value(%s::regclass)"
-            push = self._call(last, (named("_push"),))[0][0]
-            self.tables.fill(connection, layout, self.free_message)
-            if push:
-                slots = self.tables.slots
-                connection.execute(
-                    slots.update()
-                    .where(slots.c.slot == layout.place(push - 1))
-                    .values(message_id=push - 1)
-                )
-            for (holder,) in connection.execute(sa.select(self.tables.subscribers.c.holder)):
-                self._run(f"SELECT setval('{named(f'_pop_{holder}')}'::regclass, {push})")
+        if not unlogged or not self._call(empty, ())[0][0]:
+            return
+        # A crash of the server empties unlogged tables. The numbers continue. Of several sessions
+        # that attach now, one makes the rows again.
+        self._run(f"LOCK TABLE {named()} IN SHARE ROW EXCLUSIVE MODE")
+        if not self._call(empty, ())[0][0]:
+            return
+        last = "SELECT pg_sequence_last_value(%s::regclass)"
+        push = self._call(last, (named("_push"),))[0][0]
+        self.tables.fill(connection, layout, self.free_message)
+        if push:
+            slots = self.tables.slots
+            connection.execute(
+                slots.update()
+                .where(slots.c.slot == layout.place(push - 1))
+                .values(message_id=push - 1)
+            )
+        for (holder,) in connection.execute(sa.select(self.tables.subscribers.c.holder)):
+            self._run(f"SELECT setval('{named(f'_pop_{holder}')}'::regclass, {push})")
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:
         """Replace the functions, of any version, within a transaction."""
