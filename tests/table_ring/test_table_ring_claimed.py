@@ -18,6 +18,7 @@ from postgres import Postgres, connect, postgres
 
 from shmring.errors import Contended, Empty
 from shmring.table_ring import TableRing, functions
+from shmring.table_ring.errors import SubscriberDropped
 from shmring.table_ring.schema import Layout
 
 GATE = 77
@@ -114,11 +115,11 @@ def test_pop_beside_a_claim_that_is_not_committed_yet_keeps_the_bit(
 STEPS = {
     "claimed": [f"SELECT shmring_claim({ME}, 2)"],
     "undone": ["BEGIN", f"SELECT shmring_claim({ME}, 2)"],
-    "opened": [f"SELECT shmring_claim({ME}, 2)", "BEGIN", "SELECT * FROM shmring_open(0, 2)"],
+    "opened": [f"SELECT shmring_claim({ME}, 2)", "BEGIN", f"SELECT * FROM shmring_open({ME}, 2)"],
     "settled": [
         f"SELECT shmring_claim({ME}, 2)",
         "BEGIN",
-        "SELECT shmring_settle(0, o.claim, o.message_id) FROM shmring_open(0, 1) o",
+        f"SELECT shmring_settle(0, o.claim, o.message_id) FROM shmring_open({ME}, 1) o",
     ],
     "taken over": [f"SELECT shmring_claim({ME}, 2)", "BEGIN", POP],
     "all taken over": [f"SELECT shmring_claim({ME}, 2)", "BEGIN", POP, POP, POP],
@@ -157,6 +158,32 @@ def test_claims_of_a_subscriber_that_was_removed_are_not_its_successors(
         assert audit.pop_many() == [b"0", b"1"]
         ring.push(b"2")
         assert rest(ring) == [b"2"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_handle_of_a_removed_subscriber_opens_no_claim_of_its_successor(
+    ring: TableRing, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    def replace() -> None:
+        monkeypatch.undo()
+        with TableRing.attach(ring.url, subscriber="audit") as audit:
+            audit.unsubscribe("main")
+            audit.subscribe("heir")  # gets the bit
+            audit.push(b"1")
+        with TableRing.attach(ring.url, subscriber="heir") as heir, given_up(), heir.claim():
+            raise GivenUp
+
+    backend = ring._turns._backend
+    begin = backend._begin
+    ring.push(b"0")
+    if late:  # the claim is made, and is opened next
+        monkeypatch.setattr(backend, "_begin", lambda: (replace(), begin()))
+    else:
+        replace()
+    with pytest.raises(SubscriberDropped), ring.claim(timeout=0):
+        pass
+    with TableRing.attach(ring.url, subscriber="heir") as heir:
+        assert heir.pop(timeout=0) == b"1"
 
 
 def test_claims_that_functions_of_another_version_left_are_found(

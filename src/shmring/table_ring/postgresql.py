@@ -87,7 +87,7 @@ class PostgresBackend(PostgresRing):
         )
         self._pop_rows = f"SELECT * FROM {called('_pop_many')}({me}, %s::bigint, %s, {mark})"
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
-        self._open = f"SELECT * FROM {called('_open')}({holder}, %s::bigint, {mark})"
+        self._open = f"SELECT * FROM {called('_open')}({me}, %s::bigint, {mark})"
         self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s, {mark})"
 
     def push(self, rows: Sequence[bytes], time_ns: int, timeout: float) -> int | None:

@@ -16,10 +16,12 @@ def claim(ring: Parts) -> str:
             number bigint;
             after bigint;
         BEGIN
-            PERFORM FROM {ring.named("_claims")} c WHERE c.subscriber = holder
-            LIMIT 1 FOR UPDATE SKIP LOCKED;
-            IF FOUND THEN
-                RETURN true;
+            IF {ring.may_have_claims} THEN
+                PERFORM FROM {ring.named("_claims")} c WHERE c.subscriber = holder
+                LIMIT 1 FOR UPDATE SKIP LOCKED;
+                IF FOUND THEN
+                    RETURN true;
+                END IF;
             END IF;
             {ring.alone("holder")}
             number := {ring.next};
@@ -42,15 +44,17 @@ def open_claim(ring: Parts) -> str:
     # The messages' rows stay unlocked while the claim is open: other subscribers pop them too.
     return f"""
         CREATE OR REPLACE FUNCTION {ring.named("_open")}(
-            holder integer, most bigint, {ring.marked})
+            holder integer, pops regclass, most bigint, {ring.marked})
         RETURNS TABLE (claim bigint, message_id bigint, "time" bigint, message bytea)
         LANGUAGE plpgsql AS $$
         #variable_conflict use_column
         DECLARE
             claimed record;
         BEGIN
+            -- Without its sequence the subscriber was removed: another one may have the holder.
             SELECT c.id, c.first, c.count INTO claimed FROM {ring.named("_claims")} c
-            WHERE c.subscriber = holder ORDER BY c.first LIMIT 1 FOR UPDATE SKIP LOCKED;
+            WHERE c.subscriber = holder AND EXISTS (SELECT FROM pg_class WHERE oid = pops)
+            ORDER BY c.first LIMIT 1 FOR UPDATE SKIP LOCKED;
             RETURN QUERY SELECT claimed.id, s.message_id, s.time, s.message
             FROM generate_series(claimed.first, claimed.first + claimed.count - 1) g(k)
             JOIN {ring.named()} s ON {ring.waits("g.k")}
@@ -97,7 +101,7 @@ def resume(ring: Parts) -> str:
             SELECT max(o.claim) AS claim, max(o.message_id) AS last,
                 array_agg(o.message_id) AS ids, array_agg(o.time) AS times,
                 array_agg(o.message) AS data
-            INTO claimed FROM {ring.named("_open")}(holder, most) o;
+            INTO claimed FROM {ring.named("_open")}(holder, pops, most) o;
             IF claimed.claim IS NOT NULL THEN
                 PERFORM {ring.named("_settle")}(holder, claimed.claim, claimed.last);
                 RETURN QUERY SELECT * FROM unnest(claimed.ids, claimed.times, claimed.data);

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 # To be raised with every change of a body.
-VERSION = 10
+VERSION = 11
 
 # SQLSTATEs: a run of slots is free at its end but not before; a slot holds a foreign number; the
 # end of the part of a transaction that holds a cursor's lock.
