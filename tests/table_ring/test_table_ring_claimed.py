@@ -33,6 +33,7 @@ STALLING = f"""
         RETURN pg_catalog.pg_try_advisory_xact_lock_shared(ring, which);
     END $$"""
 STALLED = b"SELECT count(*) FROM pg_locks WHERE objid = %d AND NOT granted" % GATE
+WAITING = b"SELECT count(*) FROM pg_locks WHERE locktype = 'relation' AND NOT granted"
 ME = "0, 'shmring_pop_0'::regclass"
 POP = "SELECT public.shmring_pop_one(0, 1, 'public.shmring_pop_0'::regclass, 0)"
 ASKED = "SELECT pg_sequence_last_value('shmring_pop_0') >> 62"
@@ -184,6 +185,25 @@ def test_handle_of_a_removed_subscriber_opens_no_claim_of_its_successor(
         pass
     with TableRing.attach(ring.url, subscriber="heir") as heir:
         assert heir.pop(timeout=0) == b"1"
+
+
+def test_unsubscribing_waits_for_a_pop_that_goes_on_to_its_number(
+    server: Postgres, ring: TableRing, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    ring.push(b"0")
+    # Of the two only the pop looks for deadlocks.
+    leaving = TableRing.attach(f"{server.url}&options=-cdeadlock_timeout%3D1h", subscriber="audit")
+    with connect(server) as gate, connect(server) as late, leaving:
+        gate.execute(b"SELECT pg_advisory_lock(%d)" % GATE)
+        late.execute("SET deadlock_timeout = '1ms'")
+        late.execute("SET search_path = stalling, pg_catalog, public")
+        popping = thread(value, late, POP)
+        until(lambda: gate.execute(STALLED).fetchone() == (1,))
+        removing = thread(leaving.unsubscribe, "main")
+        until(lambda: gate.execute(WAITING).fetchone() == (1,))
+        gate.execute(b"SELECT pg_advisory_unlock(%d)" % GATE)
+        assert popping.outcome() == b"0"
+        removing.outcome()
 
 
 def test_claims_that_functions_of_another_version_left_are_found(

@@ -220,19 +220,14 @@ class Backend(ABC):
     def unsubscribe(self, name: str) -> None:
         """Remove a subscriber, and its reference to each message that it has not popped."""
 
-        def holder_of(connection: sa.Connection) -> int:
+        def change(connection: sa.Connection) -> None:
             holder = self.tables.bit(connection, name)
             if holder is None:
                 raise SubscriberNotFound(
                     f"table ring {self.tables.name!r} has no subscriber {name!r}"
                 )
-            return holder
-
-        def change(connection: sa.Connection) -> None:
-            self._await_claims(connection, holder_of(connection))
+            self._drop_cursor(connection, name, holder)
             self._hold_pushes(connection)
-            holder = holder_of(connection)
-            self._drop_cursor(connection, holder)
             self.tables.remove(connection, name, holder)
             self._tell(connection)
 
@@ -242,14 +237,11 @@ class Backend(ABC):
     def _hold_pushes(self, connection: sa.Connection) -> int:
         """Block pushes until the transaction ends; return the number of the next push."""
 
-    def _await_claims(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
-        """Wait until a subscriber's open claims have ended, while others push and pop."""
-
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:  # noqa: B027
         """Make the cursor that gives a new subscriber its numbers."""
 
-    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
-        """Block pops for a subscriber, and remove its cursor."""
+    def _drop_cursor(self, connection: sa.Connection, name: str, holder: int) -> None:  # noqa: B027
+        """Wait until a subscriber's calls and claims have ended, and remove its cursor."""
 
     def _tell(self, connection: sa.Connection) -> None:  # noqa: B027
         """Let new messages wait for the subscribers that the ring's row has now."""

@@ -112,30 +112,32 @@ class PostgresRing(PostgresSession):
 
     def unsubscribe(self, name: str) -> None:
         for _ in range(ATTEMPTS):
-            with contextlib.suppress(_ClaimBegun):
+            with contextlib.suppress(_Changed):
                 return super().unsubscribe(name)
         raise Contended(
             f"subscriber {name!r} of table ring {self.tables.name!r} began {ATTEMPTS} claims while"
             " it was being removed; nothing was done, let it end its work and try again"
         )
 
-    def _await_claims(self, connection: sa.Connection, holder: int) -> None:
+    def _await_claims(self, holder: int) -> None:
         # A claim locks its row until it ends. A session that waits for it holds no other lock here.
         self._run(f"SELECT FROM {self._named('_claims')} WHERE subscriber = {holder} FOR UPDATE")
 
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
         self._sequence(f"_pop_{holder}", position)
 
-    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
-        for lock in (holder + functions.RUNS, holder):
-            self._run(f"SELECT pg_advisory_xact_lock({self._key}, {lock})")
+    def _drop_cursor(self, connection: sa.Connection, name: str, holder: int) -> None:
+        self._await_claims(holder)
+        # A pop, claim or look uses the sequence before it takes any lock: to drop the sequence
+        # first waits for all of them, and nobody who has it waits for us.
+        self._run(f"DROP SEQUENCE IF EXISTS {self._named(f'_pop_{holder}')}")
         claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
         closed = f"SELECT FROM {claims} FOR UPDATE SKIP LOCKED"
         query = f"SELECT (SELECT count(*) FROM {claims}) > (SELECT count(*) FROM ({closed}) c)"
-        if self._call(query.replace("%", "%%"), ())[0][0]:
-            raise _ClaimBegun
+        begun = self._call(query.replace("%", "%%"), ())[0][0]
+        if begun or self.tables.bit(connection, name) != holder:
+            raise _Changed
         self._run(f"DELETE FROM {claims}")
-        self._run(f"DROP SEQUENCE {self._named(f'_pop_{holder}')}")
 
     def _tell(self, connection: sa.Connection) -> None:
         for statement in functions.tell(self._parts(self._layout), *self._subscribed(connection)):
@@ -190,5 +192,5 @@ class PostgresRing(PostgresSession):
         return self._named(suffix).replace("%", "%%")
 
 
-class _ClaimBegun(Exception):
-    """A subscriber has begun another claim while it was being removed."""
+class _Changed(Exception):
+    """A subscriber has begun another claim while it was being removed, or is another one now."""
