@@ -502,6 +502,20 @@ def test_many_may_attach_at_once_to_an_unlogged_ring_after_a_crash(
         assert second.pop(timeout=0) == b"1"
 
 
+def test_positions_beside_a_subscriber_that_leaves(
+    clean: Postgres, thread: Callable[..., Any], until: Callable[..., None]
+) -> None:
+    waiting = b"SELECT count(*) FROM pg_locks WHERE NOT granted"
+    with TableRing(clean.url, slots=5, subscribers=["a", "b"]) as ring, connect(clean) as session:
+        ring.push(b"0")
+        with session.transaction():  # as unsubscribing does
+            session.execute("DROP SEQUENCE shmring_pop_1")
+            session.execute("DELETE FROM shmring_subscribers WHERE name = 'b'")
+            asked = thread(ring.positions)
+            until(lambda: session.execute(waiting).fetchone() == (1,))
+        assert asked.outcome() == (1, {"a": 0})
+
+
 def test_drop_leaves_nothing_in_the_database(url: str) -> None:
     TableRing(url, name="gone", slots=3, subscribers=["a", "b"]).close()
     TableRing.drop(url, name="gone")

@@ -222,13 +222,14 @@ class PostgresBackend(PostgresRing):
     def positions(self) -> tuple[int, dict[str, int]]:
         called = self._called
         push = self._look(self._look_push, (0,))[0][0]
-        rows = self._look(
+        rows: Rows = self._look(
             f"SELECT u.name, (SELECT l.number FROM {called('_look_pop')}(u.name, u.holder,"
             f" to_regclass('{called('_pop_')}' || u.holder), false, {self._mark}) l)"
             f" FROM {called('_subscribers')} u",
             (),
+            beside_removals=True,
         )
-        return push, dict(rows)  # pyright: ignore[reportReturnType]
+        return push, {name: number for name, number in rows if number is not None}
 
     def _is_removed(self, error: exc.DBAPIError) -> bool:
         """Whether the error comes from the removal of the handle's subscriber."""
@@ -278,14 +279,20 @@ class PostgresBackend(PostgresRing):
             return found
         raise self._gave_up(last)
 
-    def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:
-        """Run a statement that reads the state of the ring."""
+    def _look(self, sql: str, parameters: Sequence[Any], *, beside_removals: bool = False) -> Rows:
+        """Run a statement that reads the state of the ring.
+
+        Parameters
+        ----------
+        beside_removals : it may meet the sequence of a subscriber that is removed meanwhile; run
+            again, it meets neither
+        """
         last: exc.DBAPIError | None = None
         for _ in range(ATTEMPTS):
             try:
                 return self._call(sql, parameters)
             except exc.DBAPIError as error:
-                if not self.is_undone(error):
+                if not self.is_undone(error) and not (beside_removals and is_gone(error)):
                     raise
                 last = error
         raise self._gave_up(last)
