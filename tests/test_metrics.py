@@ -26,6 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import shmring
 from shmring.metrics import METRICS, HostMetrics, observe
 from shmring.sidecars import Sidecar, SidecarClient
+from shmring.sidecars.wire import reply_ring_name
 
 RULES = ROOT / "deploy" / "prometheus" / "rules.yaml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "shmring.json"
@@ -188,7 +189,8 @@ def test_sidecar_and_its_findings(
     assert asked.outcome() == 1
     until(lambda: value(scrape(exporter), "sidecar_requests_total", sidecar=name) == 1)
     # A look may have met the reply ring while the client removed it.
-    until(lambda: not [labels for _, labels in scrape(exporter) if "reply." in str(labels)])
+    reply = reply_ring_name(name, "")
+    until(lambda: not [labels for _, labels in scrape(exporter) if reply in str(labels)])
 
 
 def test_worker_that_was_replaced_is_counted(
