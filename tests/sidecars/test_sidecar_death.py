@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -352,6 +353,33 @@ def test_reply_ring_that_nobody_is_attached_to_is_swept(serve, name):
         made.keep()
     serve("identity")
     assert reply_rings(name) == []
+
+
+def test_client_that_comes_while_its_sidecar_ends_has_no_file_while_it_waits(
+    serve, name, thread, until, monkeypatch
+):
+    """The sidecar removes the reply rings that it knows: this one is made since."""
+    made = threading.Event()
+
+    def make_late(*arguments):
+        sidecar.stop()
+        mailbox = new_mailbox(*arguments)
+        made.set()
+        return mailbox
+
+    def ask():
+        with SidecarClient(name, connect_timeout=60) as client:
+            monkeypatch.undo()
+            return list(client.map([numbers(0)]))
+
+    sidecar = serve("identity")
+    new_mailbox = SidecarClient._new_mailbox
+    monkeypatch.setattr(SidecarClient, "_new_mailbox", make_late)
+    asked = thread(ask)
+    until(made.is_set)
+    until(lambda: not reply_rings(name), "the end of the file")
+    serve("identity")
+    assert asked.outcome() == [numbers(0)]
 
 
 def test_ctrl_c_ends_a_waiting_client_and_leaves_nothing(serve, name, child, tmp_path, until):

@@ -498,9 +498,25 @@ class SidecarClient(Closing):
             self._start_over()
         if self._watch.look(self._requests):
             self._dead_since = None
-        elif self._dead_since is None:
+        else:
+            self._miss(now)
+        self._say(now)
+        if self._dead_since is None and now - self._last_heard > self._timeout:
+            raise SidecarUnavailable(
+                f'sidecar "{self.name}" lives but has not answered process {os.getpid()} for '
+                f"{self._timeout:g} s: {self._watch.describe(self._requests)}; give it more time "
+                f"(timeout=...) or more workers"
+            )
+
+    def _miss(self, now: float) -> None:
+        """Go to the sidecar that was started anew, or wait for one."""
+        found = self._found()
+        if found is None:
+            self._mailbox.hide()
+        if self._dead_since is None:
             self._dead_since = now
-        elif self._follow():
+        elif found not in (None, self._requests.info.uuid):
+            self._follow()
             self._ask_again()
             self._dead_since = now
         elif now - self._dead_since > self._connect_timeout:
@@ -508,13 +524,6 @@ class SidecarClient(Closing):
                 f'sidecar "{self.name}" has no living worker and no supervisor, and none came '
                 f"within {self._connect_timeout:g} s (connect_timeout=...); {len(self._waiting)} "
                 f"requests were under way; the log of what started it says why it ended"
-            )
-        self._say(now)
-        if self._dead_since is None and now - self._last_heard > self._timeout:
-            raise SidecarUnavailable(
-                f'sidecar "{self.name}" lives but has not answered process {os.getpid()} for '
-                f"{self._timeout:g} s: {self._watch.describe(self._requests)}; give it more time "
-                f"(timeout=...) or more workers"
             )
 
     def _say(self, now: float) -> None:
@@ -533,14 +542,11 @@ class SidecarClient(Closing):
         except RingNotFound:
             return None
 
-    def _follow(self) -> bool:
-        """Go to the ring of a sidecar that was started anew; whether there is one."""
-        if self._found() in (None, self._requests.info.uuid):
-            return False
+    def _follow(self) -> None:
+        """Go to the ring that has the sidecar's name now."""
         requests, producer = await_entry(self.name, self._timeout, self._connect_timeout)
         self._requests.close()
         self._requests, self._producer = requests, producer
-        return True
 
     def close(self) -> None:
         """Leave, and remove the reply ring; batches that are still alive stay valid."""

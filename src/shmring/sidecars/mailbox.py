@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import suppress
 
 import shmring
+from shmring.errors import RingNotFound
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.wire import reply_ring_name
 
@@ -47,6 +49,14 @@ class Mailbox:
     def refusals(self) -> int:
         """How often workers have found it full."""
         return sum(s["full_waits"] for s in self.ring.participants() if s["role"] == "producer")
+
+    def hide(self) -> None:
+        """Remove the ring's file: the sidecar has ended, and removes none that was made since.
+
+        A client that is killed while it waits for another sidecar would leave the file.
+        """
+        with suppress(RingNotFound):
+            self.ring.unlink()
 
     def close(self) -> None:
         """Remove the ring: answers that are still to come find none."""
