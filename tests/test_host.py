@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 import shmring
+from shmring import host
 from shmring.host import Observer
 
 
@@ -36,3 +39,18 @@ def test_lease_is_no_older_than_its_consumer_and_than_the_look_before_it(
             lease.release()
             with inp.lease():
                 assert held(observer) < held(Observer([name])) - 0.5
+
+
+def test_ring_that_goes_with_its_last_user_is_not_seen_without_users(
+    ring: shmring.Ring, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see = host._see
+
+    def see_late(*arguments: object) -> host.Seen:
+        ring.close()
+        return see(*arguments)
+
+    with Observer([name]) as observer:
+        assert observer.look().ring(name) is not None
+        monkeypatch.setattr(host, "_see", see_late)
+        assert observer.look().rings == []

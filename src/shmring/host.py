@@ -177,6 +177,7 @@ class Observer(Closing):
         try:
             seen = _see(self._attach(name, path))
             left = reap(path, dry_run=True)[1] if litter else []
+            os.stat(path)  # a temporary ring goes with its last user
             return RingLook(name, seen, left=left)
         except (RingNotFound, FileNotFoundError):
             return None  # it has gone meanwhile
