@@ -82,7 +82,7 @@ def _left(paths: list[str]) -> str:
 
 
 def _is_abandoned(ring: RingLook) -> bool:
-    there = ring.seen.stats["participants"] if ring.seen else []
+    there = ring.seen.processes() if ring.seen else []
     return bool(there) and not any(participant["alive"] for participant in there)
 
 
@@ -93,7 +93,7 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
         return
     if ring.left:
         yield Finding(1, "left-behind", ring.name, None, _left(ring.left), f"shmring gc {name}")
-    participants = ring.seen.stats["participants"]
+    participants = ring.seen.processes()
     if sidecar is not None:
         yield from findings_of_sidecar(sidecar, participants)
         yield from _hanging_workers(sidecar, ring.seen, before, age)
@@ -256,7 +256,7 @@ def _journal_disk(ring: str, seen: Seen) -> Iterator[Finding]:
 def _crowded(ring: str, seen: Seen) -> Iterator[Finding]:
     there, most = seen.stats["participants"], seen.info.participants
     if len(there) >= 0.9 * most:
-        dead = sum(not participant["alive"] for participant in there)
+        dead = sum(not participant["alive"] for participant in seen.processes())
         words = f"{len(there)} of {most} participants are used, {dead} of them by the dead"
         command = f"shmring recover {shlex.quote(ring)}" if dead else ""
         yield Finding(2 if len(there) >= most else 1, "participants", ring, None, words, command)

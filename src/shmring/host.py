@@ -67,6 +67,10 @@ class Seen:
         upstream = [b["released"] for b in self.stats["branches"] if b["name"] in branch["after"]]
         return min(upstream, default=self.stats["claimed"])
 
+    def processes(self) -> list[ParticipantRecord]:
+        """The participants but for those that only stand for messages which were handed back."""
+        return [p for p in self.stats["participants"] if p["pid"]]
+
     def consumers(self, branch: str) -> list[ParticipantRecord]:
         """The living consumers of a branch."""
         those = self.stats["participants"]

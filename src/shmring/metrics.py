@@ -205,12 +205,13 @@ class HostMetrics(Closing):
             for counter in Counters.__annotations__ if role != "attached" else ():
                 self._counted[_COUNTED[counter], (name, role)] += 0
         for participant in stats["participants"]:
+            self._count(name, seen, participant, before)
+        for participant in seen.processes():
             alive, stopped = participant["alive"], participant["stopped"]
             state = "dead" if not alive else "stopped" if stopped else "alive"
             there = samples["ring_participants"]
             labels = (name, participant["role"], state)
             there[labels] = there.get(labels, 0) + 1
-            self._count(name, seen, participant, before)
         for branch in stats["branches"]:
             labels = (name, branch["name"])
             samples["branch_lag_slots"][labels] = branch["lag"]

@@ -291,6 +291,27 @@ def test_ring_whose_participants_have_died(name: str, child: Callable[..., Any])
     assert check(name)[0] == 2
 
 
+def test_ring_with_messages_that_were_handed_back_before_all_left(name: str) -> None:
+    with (
+        shmring.create(name, slots=1024) as ring,
+        ring.producer() as out,
+        ring.consumer("b") as inp,
+    ):
+        out.push(b"x")
+        inp.lease().nack()
+    (participant,) = shmring.attach(name, read_only=True).participants()
+    assert participant["orphaned"]
+    listed = json.loads(shell("shmring ls --json").stdout)
+    assert [each["dead"] for each in listed if each["name"] == name] == [0]
+    status, said = check(name)
+    unlink, consume = commands(said)
+    assert (status, unlink) == (1, f"shmring unlink {name}")
+    assert "nobody is attached to it" in said
+    assert shell(consume).stdout == "x\n"
+    assert commands(check(name)[1]) == [unlink]
+    shmring.unlink(name)
+
+
 def test_ring_to_which_nobody_is_attached(name: str) -> None:
     shmring.create(name, slots=1024).close()
     status, said = check(name)

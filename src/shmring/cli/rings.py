@@ -208,7 +208,7 @@ def _listing(name: str) -> dict[str, Any]:
     try:
         with shmring.attach(name, read_only=True, foreign_owner=True) as ring:
             stats = ring.stats()
-            participants = stats["participants"]
+            participants = [s for s in stats["participants"] if s["pid"]]  # or handed back
             alive = sum(s["alive"] for s in participants)
             return {
                 "name": name,
