@@ -115,10 +115,13 @@ def test_command_answers_probes(name: str, serve: Callable[..., Sidecar]) -> Non
     there = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
     assert there.returncode == 0
     assert json.loads(there.stdout)["status"] == 0
-    bare = subprocess.run(command[:-1], capture_output=True, text=True, check=False)
-    assert bare.returncode == 2
-    assert "--check is of a sidecar, by its name; there are " in bare.stderr
-    assert f'"{name}"' in bare.stderr
+    served = [*command[:-2], "functions:double", "--name", name, "--check"]
+    assert subprocess.run(served, capture_output=True, check=False).returncode == 0
+    for no_name in ([], [""], ["functions:double"], ["a/b"]):
+        bare = subprocess.run([*command[:-1], *no_name], capture_output=True, text=True)
+        assert bare.returncode == 2
+        assert "--check is of a sidecar, by its name; there are " in bare.stderr
+        assert f'"{name}"' in bare.stderr
 
 
 def test_second_interrupt_ends_a_sidecar_whose_worker_hangs(name: str, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ _SILENCE = 1.0  # seconds for which an end needs no word
 @click.option(
     "--check",
     is_flag=True,
-    help="Instead, of the sidecar called MODULE:FUNCTION: say how it is.",
+    help="Instead, of the sidecar with this name: say how it is.",
 )
 @json_option
 def sidecar(
@@ -91,14 +91,10 @@ def sidecar(
     With --check and a sidecar's name, nothing is started: status 0 means that its workers serve, 1
     that some load, or are stopped, 2 that none serves or loads. For probes.
     """
-    if target is None:
-        if not check:
-            raise click.MissingParameter(param_hint="'MODULE:FUNCTION'", param_type="argument")
-        from shmring.sidecars.participants import others
-
-        raise click.UsageError(f"--check is of a sidecar, by its name; {others()}")
     if check:
-        _check(target)
+        _check(name or target or "")
+    if target is None:
+        raise click.MissingParameter(param_hint="'MODULE:FUNCTION'", param_type="argument")
     if not all(target.partition(":")):
         raise click.UsageError(f"a sidecar is named as module:function, not {target!r}")
     if existing_ring and slots is not None:
@@ -125,8 +121,14 @@ def sidecar(
 
 def _check(name: str) -> NoReturn:
     from shmring.sidecars.health import check
+    from shmring.sidecars.participants import others
 
-    health = check(name)
+    try:
+        if not name:
+            raise ValueError
+        health = check(name)
+    except ValueError:  # no sidecar can have such a name
+        raise click.UsageError(f"--check is of a sidecar, by its name; {others()}") from None
     if wants_json():
         emit({"sidecar": name, "status": health.status, "words": health.words})
     else:
