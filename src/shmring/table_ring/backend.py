@@ -221,12 +221,12 @@ class Backend(ABC):
         """Remove a subscriber, and its reference to each message that it has not popped."""
 
         def change(connection: sa.Connection) -> None:
-            holder = self.tables.bit(connection, name)
+            holder = self.tables.bit(connection, name, lock=True)
             if holder is None:
                 raise SubscriberNotFound(
                     f"table ring {self.tables.name!r} has no subscriber {name!r}"
                 )
-            self._drop_cursor(connection, name, holder)
+            self._drop_cursor(connection, holder)
             self._hold_pushes(connection)
             self.tables.remove(connection, name, holder)
             self._tell(connection)
@@ -240,7 +240,7 @@ class Backend(ABC):
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:  # noqa: B027
         """Make the cursor that gives a new subscriber its numbers."""
 
-    def _drop_cursor(self, connection: sa.Connection, name: str, holder: int) -> None:  # noqa: B027
+    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
         """Wait until a subscriber's calls and claims have ended, and remove its cursor."""
 
     def _tell(self, connection: sa.Connection) -> None:  # noqa: B027

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from shmring.errors import Contended
 from shmring.table_ring import functions
-from shmring.table_ring.backend import ATTEMPTS
 from shmring.table_ring.functions import Parts
 from shmring.table_ring.postgres_errors import is_gone
 from shmring.table_ring.postgres_session import PostgresSession
@@ -110,33 +107,17 @@ class PostgresRing(PostgresSession):
         self._run(f"DROP TABLE IF EXISTS {self._named('_claims')}")
         super().drop(connection)
 
-    def unsubscribe(self, name: str) -> None:
-        for _ in range(ATTEMPTS):
-            with contextlib.suppress(_Changed):
-                return super().unsubscribe(name)
-        raise Contended(
-            f"subscriber {name!r} of table ring {self.tables.name!r} began {ATTEMPTS} claims while"
-            " it was being removed; nothing was done, let it end its work and try again"
-        )
-
-    def _await_claims(self, holder: int) -> None:
-        # A claim locks its row until it ends. A session that waits for it holds no other lock here.
-        self._run(f"SELECT FROM {self._named('_claims')} WHERE subscriber = {holder} FOR UPDATE")
-
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
         self._sequence(f"_pop_{holder}", position)
 
-    def _drop_cursor(self, connection: sa.Connection, name: str, holder: int) -> None:
-        self._await_claims(holder)
+    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
+        # A claim locks its row until it ends. While the sequence is there, others go on to pop.
+        claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
+        self._run(f"SELECT FROM {claims} FOR UPDATE")
         # A pop, claim or look uses the sequence before it takes any lock: to drop the sequence
         # first waits for all of them, and nobody who has it waits for us.
         self._run(f"DROP SEQUENCE IF EXISTS {self._named(f'_pop_{holder}')}")
-        claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
-        closed = f"SELECT FROM {claims} FOR UPDATE SKIP LOCKED"
-        query = f"SELECT (SELECT count(*) FROM {claims}) > (SELECT count(*) FROM ({closed}) c)"
-        begun = self._call(query.replace("%", "%%"), ())[0][0]
-        if begun or self.tables.bit(connection, name) != holder:
-            raise _Changed
+        # This waits for the claims that have begun meanwhile; no other one can begin.
         self._run(f"DELETE FROM {claims}")
 
     def _tell(self, connection: sa.Connection) -> None:
@@ -190,7 +171,3 @@ class PostgresRing(PostgresSession):
     def _called(self, suffix: str = "") -> str:
         """Return a name for a statement in which the driver looks for parameters."""
         return self._named(suffix).replace("%", "%%")
-
-
-class _Changed(Exception):
-    """A subscriber has begun another claim while it was being removed, or is another one now."""
