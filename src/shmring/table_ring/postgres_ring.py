@@ -85,14 +85,14 @@ class PostgresRing(PostgresSession):
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:
         """Replace the functions, of any version, within a transaction."""
-        # This keeps others from subscribing meanwhile.
-        key = self._parts(layout).key
-        self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
+        self._hold_subscribers(layout)
         self._drop_functions(connection)
         self._create_functions(connection, layout)
 
     def drop(self, connection: sa.Connection) -> None:
         name = self.tables.name
+        # A ring whose layout is unknown can be dropped too.
+        self._hold_subscribers(Layout(1, 1))
         self._drop_functions(connection)
         sequences = connection.execute(
             sa.text(
@@ -141,6 +141,11 @@ class PostgresRing(PostgresSession):
         ring = self.tables.ring.c
         row = connection.execute(sa.select(ring.subscribers, ring.holders)).one()
         return row.subscribers, row.holders
+
+    def _hold_subscribers(self, layout: Layout) -> None:
+        """Keep others from subscribing and unsubscribing until the transaction ends."""
+        key = self._parts(layout).key
+        self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
 
     def _create_functions(self, connection: sa.Connection, layout: Layout) -> None:
         for statement in functions.create(self._parts(layout), *self._subscribed(connection)):
