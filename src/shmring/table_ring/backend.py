@@ -180,6 +180,15 @@ class Backend(ABC):
 
     # -- the ring itself -------------------------------------------------------------------------
 
+    def rows(self, query: sa.Select[*tuple[Any, ...]]) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+        """Read tables of the ring outside of any transaction."""
+        with self.translated():
+            try:
+                return self.connection.execute(query).all()
+            except exc.DBAPIError as error:
+                self._refuse_dropped(error)
+                raise
+
     @abstractmethod
     def positions(self) -> tuple[int, dict[str, int]]:
         """Return the number of the next push, and of each subscriber's next pop."""

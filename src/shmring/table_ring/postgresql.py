@@ -191,8 +191,7 @@ class PostgresBackend(PostgresRing):
             .where(slots.message_id >= peek.number)
             .where(slots.holders.bitwise_and(mask(self._holder)) != 0)
         )
-        with self.translated():
-            return self.connection.execute(query).scalar_one()
+        return self.rows(query)[0][0]
 
     def listen(self, which: Which) -> float:
         # A push or pop that meets this lock notifies; see Parts.wake.
