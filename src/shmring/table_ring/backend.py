@@ -109,8 +109,8 @@ class Backend(ABC):
         self._in_use = True
 
     @abstractmethod
-    def serve(self, subscriber: str, holder: int) -> None:
-        """Pop as this subscriber, whose bit of `holders` is the given one."""
+    def serve(self, subscriber: str, holder: int) -> bool:
+        """Pop as this subscriber, who had this bit of `holders`; False if it was removed."""
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:

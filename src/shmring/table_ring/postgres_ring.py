@@ -9,7 +9,7 @@ from sqlalchemy import exc
 
 from shmring.table_ring import functions
 from shmring.table_ring.functions import Parts
-from shmring.table_ring.postgres_errors import is_gone
+from shmring.table_ring.postgres_errors import is_gone, sqlstate
 from shmring.table_ring.postgres_session import PostgresSession
 from shmring.table_ring.presence import check_functions, find_schema, is_there
 from shmring.table_ring.schema import MESSAGE_BYTES, Layout, Tables
@@ -124,6 +124,11 @@ class PostgresRing(PostgresSession):
         for statement in functions.tell(self._parts(self._layout), *self._subscribed(connection)):
             self._run(statement)
 
+    def is_undone(self, error: exc.DBAPIError) -> bool:
+        # A ring that is being opened may be dropped meanwhile.
+        gone = not self._in_use and sqlstate(error) == "42P01"
+        return super().is_undone(error) or (gone and not self.exist(self.connection))
+
     def _refuse_dropped(self, error: exc.StatementError) -> None:
         if not is_gone(error) or self._asking or not self._in_use:
             return
@@ -136,16 +141,16 @@ class PostgresRing(PostgresSession):
         finally:
             self._asking = False
 
+    def _hold_subscribers(self, layout: Layout) -> None:
+        """Keep others from subscribing and unsubscribing until the transaction ends."""
+        key = self._parts(layout).key
+        self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
+
     def _subscribed(self, connection: sa.Connection) -> tuple[int, int]:
         """Return how many subscribers there are, and their bits."""
         ring = self.tables.ring.c
         row = connection.execute(sa.select(ring.subscribers, ring.holders)).one()
         return row.subscribers, row.holders
-
-    def _hold_subscribers(self, layout: Layout) -> None:
-        """Keep others from subscribing and unsubscribing until the transaction ends."""
-        key = self._parts(layout).key
-        self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
 
     def _create_functions(self, connection: sa.Connection, layout: Layout) -> None:
         for statement in functions.create(self._parts(layout), *self._subscribed(connection)):
