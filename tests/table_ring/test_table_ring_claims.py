@@ -268,28 +268,34 @@ def test_unsubscribing_waits_for_open_claims_and_keeps_nobody_from_pushing(
 
 
 def test_claim_that_begins_while_its_subscriber_is_removed_is_waited_for(
-    clean: Postgres, monkeypatch: pytest.MonkeyPatch
+    clean: Postgres,
+    monkeypatch: pytest.MonkeyPatch,
+    thread: Callable[..., Any],
+    until: Callable[..., None],
 ) -> None:
     url = clean.url
+    run = PostgresBackend._run
+    claims = contextlib.ExitStack()
+
+    def late(self: PostgresBackend, sql: str) -> None:
+        if sql.startswith("DROP SEQUENCE"):
+            claims.enter_context(claimer.claim(1))
+        run(self, sql)
+
     with (
         TableRing(url, slots=8, subscribers=["main", "gone"]) as ring,
         TableRing.attach(url, subscriber="gone") as claimer,
+        TableRing.attach(url) as other,
     ):
         ring.push_many([b"0", b"1"])
-        await_claims = PostgresBackend._await_claims
-        claims = contextlib.ExitStack()
-        begun: list[int] = []
-
-        def late(self: PostgresBackend, *arguments: Any) -> None:
-            claims.close()
-            await_claims(self, *arguments)
-            if not begun:
-                begun.extend(claims.enter_context(claimer.claim(1)).message_ids)
-
-        monkeypatch.setattr(PostgresBackend, "_await_claims", late)
-        ring.unsubscribe("gone")
-        assert begun == [0]
-        assert ring.pop_many(timeout=0) == [b"0", b"1"]
+        monkeypatch.setattr(PostgresBackend, "_run", late)
+        leaving = thread(other.unsubscribe, "gone")
+        until(lambda: execute(url, "SELECT pid FROM pg_locks WHERE NOT granted"), "the wait")
+        assert ring.push(b"2", timeout=0) == 2
+        claims.close()
+        leaving.outcome()
+        assert claimer.stats().popped == 1
+        assert ring.pop_many(timeout=0) == [b"0", b"1", b"2"]
 
 
 # Whether pops of these subscribers read the table of claims.

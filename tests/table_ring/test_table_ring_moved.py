@@ -231,6 +231,7 @@ def test_open_handle_of_a_ring_that_was_dropped_says_so(either: str) -> None:
             lambda: ring.pop_many(timeout=0),
             lambda: ring.claim(timeout=0).__enter__(),
             ring.positions,
+            ring.table,
             lambda: ring.subscribe("late"),
             lambda: ring.unsubscribe("main"),
         ):

@@ -109,8 +109,8 @@ class Backend(ABC):
         self._in_use = True
 
     @abstractmethod
-    def serve(self, subscriber: str, holder: int) -> None:
-        """Pop as this subscriber, whose bit of `holders` is the given one."""
+    def serve(self, subscriber: str, holder: int) -> bool:
+        """Pop as this subscriber, who had this bit of `holders`; False if it was removed."""
 
     @classmethod
     def address(cls, url: sa.URL) -> sa.URL:
@@ -180,6 +180,15 @@ class Backend(ABC):
 
     # -- the ring itself -------------------------------------------------------------------------
 
+    def rows(self, query: sa.Select[*tuple[Any, ...]]) -> Sequence[sa.Row[*tuple[Any, ...]]]:
+        """Read tables of the ring outside of any transaction."""
+        with self.translated():
+            try:
+                return self.connection.execute(query).all()
+            except exc.DBAPIError as error:
+                self._refuse_dropped(error)
+                raise
+
     @abstractmethod
     def positions(self) -> tuple[int, dict[str, int]]:
         """Return the number of the next push, and of each subscriber's next pop."""
@@ -221,12 +230,12 @@ class Backend(ABC):
         """Remove a subscriber, and its reference to each message that it has not popped."""
 
         def change(connection: sa.Connection) -> None:
-            holder = self.tables.bit(connection, name)
+            holder = self.tables.bit(connection, name, lock=True)
             if holder is None:
                 raise SubscriberNotFound(
                     f"table ring {self.tables.name!r} has no subscriber {name!r}"
                 )
-            self._drop_cursor(connection, name, holder)
+            self._drop_cursor(connection, holder)
             self._hold_pushes(connection)
             self.tables.remove(connection, name, holder)
             self._tell(connection)
@@ -240,7 +249,7 @@ class Backend(ABC):
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:  # noqa: B027
         """Make the cursor that gives a new subscriber its numbers."""
 
-    def _drop_cursor(self, connection: sa.Connection, name: str, holder: int) -> None:  # noqa: B027
+    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:  # noqa: B027
         """Wait until a subscriber's calls and claims have ended, and remove its cursor."""
 
     def _tell(self, connection: sa.Connection) -> None:  # noqa: B027

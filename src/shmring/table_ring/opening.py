@@ -20,7 +20,8 @@ __all__ = ["choose_subscriber", "create_or_read", "found", "if_there"]
 def create_or_read(backend: Backend, making: Making | None) -> Layout:
     """Return the ring's layout; create the ring if it is missing and `making` is given."""
     url = backend.connection.engine.url
-    with backend.transaction() as connection:
+
+    def open_ring(connection: sa.Connection) -> Layout:
         exists = backend.exist(connection)
         if making is not None and not exists:
             backend.lock_creation()
@@ -41,9 +42,12 @@ def create_or_read(backend: Backend, making: Making | None) -> Layout:
         layout = tables.check(row)
         assert row is not None
         backend.adopt(connection, layout, row.unlogged)
+        return layout
+
+    layout = backend.transact(open_ring)
     if making and making.slots != layout.slots:
         raise ValueError(
-            f"table ring {tables.name!r} has {layout.slots} slots, not {making.slots};"
+            f"table ring {backend.tables.name!r} has {layout.slots} slots, not {making.slots};"
             " leave `slots` out to attach"
         )
     return layout
@@ -52,21 +56,22 @@ def create_or_read(backend: Backend, making: Making | None) -> Layout:
 def choose_subscriber(backend: Backend, wanted: str | None) -> str:
     """Let a connection pop as a subscriber of the ring, and return the subscriber's name."""
     name, column = backend.tables.name, backend.tables.subscribers.c
-    with backend.translated():
-        rows = backend.connection.execute(sa.select(column.name, column.holder)).all()
+    rows = backend.rows(sa.select(column.name, column.holder))
     holders: dict[str, int] = {row[0]: row[1] for row in rows}
     if not holders:
         raise Damaged(f"table ring {name!r} lost its subscribers; TableRing.drop it")
-    if wanted is None:
+    chosen = wanted
+    if chosen is None:
         # A handle that only pushes need not name one.
-        wanted = "main" if "main" in holders else min(holders)
-    if wanted not in holders:
+        chosen = "main" if "main" in holders else min(holders)
+    if chosen not in holders:
         raise SubscriberNotFound(
-            f"table ring {name!r} has no subscriber {wanted!r}, only"
-            f" {', '.join(map(repr, sorted(holders)))}; add it with ring.subscribe({wanted!r})"
+            f"table ring {name!r} has no subscriber {chosen!r}, only"
+            f" {', '.join(map(repr, sorted(holders)))}; add it with ring.subscribe({chosen!r})"
         )
-    backend.serve(wanted, holders[wanted])
-    return wanted
+    if backend.serve(chosen, holders[chosen]):
+        return chosen
+    return choose_subscriber(backend, wanted)  # it was removed meanwhile
 
 
 @contextlib.contextmanager

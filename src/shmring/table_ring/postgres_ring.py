@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from shmring.errors import Contended
 from shmring.table_ring import functions
-from shmring.table_ring.backend import ATTEMPTS
 from shmring.table_ring.functions import Parts
-from shmring.table_ring.postgres_errors import is_gone
+from shmring.table_ring.postgres_errors import is_gone, sqlstate
 from shmring.table_ring.postgres_session import PostgresSession
 from shmring.table_ring.presence import check_functions, find_schema, is_there
 from shmring.table_ring.schema import MESSAGE_BYTES, Layout, Tables
@@ -88,14 +85,14 @@ class PostgresRing(PostgresSession):
 
     def renew(self, connection: sa.Connection, layout: Layout) -> None:
         """Replace the functions, of any version, within a transaction."""
-        # This keeps others from subscribing meanwhile.
-        key = self._parts(layout).key
-        self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
+        self._hold_subscribers(layout)
         self._drop_functions(connection)
         self._create_functions(connection, layout)
 
     def drop(self, connection: sa.Connection) -> None:
         name = self.tables.name
+        # A ring whose layout is unknown can be dropped too.
+        self._hold_subscribers(Layout(1, 1))
         self._drop_functions(connection)
         sequences = connection.execute(
             sa.text(
@@ -110,38 +107,27 @@ class PostgresRing(PostgresSession):
         self._run(f"DROP TABLE IF EXISTS {self._named('_claims')}")
         super().drop(connection)
 
-    def unsubscribe(self, name: str) -> None:
-        for _ in range(ATTEMPTS):
-            with contextlib.suppress(_Changed):
-                return super().unsubscribe(name)
-        raise Contended(
-            f"subscriber {name!r} of table ring {self.tables.name!r} began {ATTEMPTS} claims while"
-            " it was being removed; nothing was done, let it end its work and try again"
-        )
-
-    def _await_claims(self, holder: int) -> None:
-        # A claim locks its row until it ends. A session that waits for it holds no other lock here.
-        self._run(f"SELECT FROM {self._named('_claims')} WHERE subscriber = {holder} FOR UPDATE")
-
     def _add_cursor(self, connection: sa.Connection, holder: int, position: int) -> None:
         self._sequence(f"_pop_{holder}", position)
 
-    def _drop_cursor(self, connection: sa.Connection, name: str, holder: int) -> None:
-        self._await_claims(holder)
+    def _drop_cursor(self, connection: sa.Connection, holder: int) -> None:
+        # A claim locks its row until it ends. While the sequence is there, others go on to pop.
+        claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
+        self._run(f"SELECT FROM {claims} FOR UPDATE")
         # A pop, claim or look uses the sequence before it takes any lock: to drop the sequence
         # first waits for all of them, and nobody who has it waits for us.
         self._run(f"DROP SEQUENCE IF EXISTS {self._named(f'_pop_{holder}')}")
-        claims = f"{self._named('_claims')} WHERE subscriber = {holder}"
-        closed = f"SELECT FROM {claims} FOR UPDATE SKIP LOCKED"
-        query = f"SELECT (SELECT count(*) FROM {claims}) > (SELECT count(*) FROM ({closed}) c)"
-        begun = self._call(query.replace("%", "%%"), ())[0][0]
-        if begun or self.tables.bit(connection, name) != holder:
-            raise _Changed
+        # This waits for the claims that have begun meanwhile; no other one can begin.
         self._run(f"DELETE FROM {claims}")
 
     def _tell(self, connection: sa.Connection) -> None:
         for statement in functions.tell(self._parts(self._layout), *self._subscribed(connection)):
             self._run(statement)
+
+    def is_undone(self, error: exc.DBAPIError) -> bool:
+        # A ring that is being opened may be dropped meanwhile.
+        gone = not self._in_use and sqlstate(error) == "42P01"
+        return super().is_undone(error) or (gone and not self.exist(self.connection))
 
     def _refuse_dropped(self, error: exc.StatementError) -> None:
         if not is_gone(error) or self._asking or not self._in_use:
@@ -154,6 +140,11 @@ class PostgresRing(PostgresSession):
                 raise self.dropped()
         finally:
             self._asking = False
+
+    def _hold_subscribers(self, layout: Layout) -> None:
+        """Keep others from subscribing and unsubscribing until the transaction ends."""
+        key = self._parts(layout).key
+        self._run(f"SELECT pg_advisory_xact_lock({key}, {functions.PUSH})")
 
     def _subscribed(self, connection: sa.Connection) -> tuple[int, int]:
         """Return how many subscribers there are, and their bits."""
@@ -190,7 +181,3 @@ class PostgresRing(PostgresSession):
     def _called(self, suffix: str = "") -> str:
         """Return a name for a statement in which the driver looks for parameters."""
         return self._named(suffix).replace("%", "%%")
-
-
-class _Changed(Exception):
-    """A subscriber has begun another claim while it was being removed, or is another one now."""

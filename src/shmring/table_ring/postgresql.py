@@ -68,15 +68,17 @@ class PostgresBackend(PostgresRing):
         )
         self._look_push = f"SELECT * FROM {self._called('_look_push')}(%s::bigint, {mark})"
 
-    def serve(self, subscriber: str, holder: int) -> None:
+    def serve(self, subscriber: str, holder: int) -> bool:
+        cursors = self._cursors()
+        if (subscriber, holder) not in cursors:
+            return False
+        cursor = self._there(cursors[subscriber, holder], holder)
         named, called = self._named, self._called
         mark = self._mark = self._parts(self._layout).mark
-        cursor = self._oid(named(f"_pop_{holder}"))
         # The sequence of a removed subscriber is gone, even if another subscriber gets its bit.
         pops = f"{cursor}::oid::regclass"
         me = f"{holder}, {pops}"
-        self._subscriber, self._holder = subscriber, holder
-        self._cursor_there = f"SELECT 1 FROM pg_class WHERE oid = {cursor}::oid"
+        self._me = subscriber, holder, cursor
         self._pop_one = self._statement(
             "pop_one",
             f"SELECT {named('_pop_one')}({holder}, '{mask(holder)}', {pops}, $1, {mark})",
@@ -88,7 +90,11 @@ class PostgresBackend(PostgresRing):
         self._pop_rows = f"SELECT * FROM {called('_pop_many')}({me}, %s::bigint, %s, {mark})"
         self._claim = f"SELECT {called('_claim')}({me}, %s::bigint, {mark})"
         self._open = f"SELECT * FROM {called('_open')}({me}, %s::bigint, {mark})"
-        self._look_pop = f"SELECT * FROM {called('_look_pop')}(%s::text, {me}, %s, {mark})"
+        self._look_pop = (
+            f"SELECT * FROM {called('_look_pop')}"
+            f"(%s::text, %s::integer, %s::oid::regclass, %s, {mark})"
+        )
+        return True
 
     def push(self, rows: Sequence[bytes], time_ns: int, timeout: float) -> int | None:
         written = time_ns.to_bytes(8)
@@ -138,7 +144,7 @@ class PostgresBackend(PostgresRing):
                 continue
             if found:
                 claim, last = found[0][0], found[-1][1]
-                me = f"{self._holder}, {claim}, {last}, {self._mark}"
+                me = f"{self._me[1]}, {claim}, {last}, {self._mark}"
                 self._settle = f"SELECT {self._named('_settle')}({me})"
                 return [row[1:] for row in found]  # pyright: ignore[reportReturnType]
             self._run("COMMIT")  # another connection was faster
@@ -173,10 +179,13 @@ class PostgresBackend(PostgresRing):
     def peek(self, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
         if which == "push":
             return Peek(*self._look(self._look_push, (ahead,))[0])
+        return self._peek_pop(*self._me, whole)
+
+    def _peek_pop(self, subscriber: str, holder: int, cursor: int, whole: bool) -> Peek:
         try:
-            row = self._look(self._look_pop, (self._subscriber, whole))[0]
+            row = self._look(self._look_pop, (subscriber, holder, cursor, whole))[0]
         except exc.DBAPIError as error:
-            if not self._is_removed(error):
+            if not self._is_removed(error, cursor):
                 raise
             return Peek(push=0, number=None)
         push, number, message_id, reference_count, holders, known, returned = row
@@ -189,10 +198,9 @@ class PostgresBackend(PostgresRing):
             sa.select(sa.func.count())
             .select_from(self.tables.slots)
             .where(slots.message_id >= peek.number)
-            .where(slots.holders.bitwise_and(mask(self._holder)) != 0)
+            .where(slots.holders.bitwise_and(mask(self._me[1])) != 0)
         )
-        with self.translated():
-            return self.connection.execute(query).scalar_one()
+        return self.rows(query)[0][0]
 
     def listen(self, which: Which) -> float:
         # A push or pop that meets this lock notifies; see Parts.wake.
@@ -220,32 +228,52 @@ class PostgresBackend(PostgresRing):
         ready.poll(seconds * 1000)
 
     def positions(self) -> tuple[int, dict[str, int]]:
-        called = self._called
-        push = self._look(self._look_push, (0,))[0][0]
-        rows: Rows = self._look(
-            f"SELECT u.name, (SELECT l.number FROM {called('_look_pop')}(u.name, u.holder,"
-            f" to_regclass('{called('_pop_')}' || u.holder), false, {self._mark}) l)"
-            f" FROM {called('_subscribers')} u",
-            (),
-            beside_removals=True,
+        for _ in range(ATTEMPTS):
+            push = self._look(self._look_push, (0,))[0][0]
+            cursors = self._cursors()
+            # Each in a statement of its own: a look may keep locks until the statement's end.
+            numbers = {
+                name: self._peek_pop(name, holder, self._there(cursor, holder), False).number
+                for (name, holder), cursor in cursors.items()
+            }
+            pops = {name: number for name, number in numbers.items() if number is not None}
+            if len(pops) == len(cursors):
+                return push, pops
+        raise Contended(
+            f"subscribers of table ring {self.tables.name!r} were removed while their positions"
+            f" were read, {ATTEMPTS} times; try again"
         )
-        return push, {name: number for name, number in rows if number is not None}
 
-    def _is_removed(self, error: exc.DBAPIError) -> bool:
-        """Whether the error comes from the removal of the handle's subscriber."""
+    def _is_removed(self, error: exc.DBAPIError, cursor: int) -> bool:
+        """Whether the error comes from the removal of the subscriber who has this sequence."""
         # Only pops name a sequence by its number alone.
-        return is_gone(error) and not self._call(self._cursor_there, ())
+        query = "SELECT 1 FROM pg_class WHERE oid = %s::oid"
+        return is_gone(error) and not self._call(query, (cursor,))
 
     def _hold_pushes(self, connection: sa.Connection) -> int:
         return self._call(self._look_push, (0,))[0][0]
 
-    def _oid(self, relation: str) -> int:
-        found = self._call("SELECT to_regclass(%s)::oid::bigint", (relation,))[0][0]
-        if found is None:
+    def _cursors(self) -> dict[tuple[str, int], int | None]:
+        """Return the number of each subscriber's sequence, by the subscriber's name and bit.
+
+        One statement reads both at one moment: the next subscriber with the bit has a sequence of
+        the same name.
+        """
+        rows = self._call(
+            f"SELECT u.name, u.holder, c.oid::bigint FROM {self._called('_subscribers')} u"
+            " LEFT JOIN pg_class c ON c.relname = (%s || u.holder)::name"
+            " AND c.relnamespace = %s::regnamespace",
+            (f"{self.tables.name}_pop_", self._schema),
+        )
+        return {(name, holder): cursor for name, holder, cursor in rows}
+
+    def _there(self, cursor: int | None, holder: int) -> int:
+        if cursor is None:
             raise Damaged(
-                f"table ring {self.tables.name!r} lost {relation}; TableRing.drop, create again"
+                f"table ring {self.tables.name!r} lost {self._named(f'_pop_{holder}')};"
+                " TableRing.drop, create again"
             )
-        return found
+        return cursor
 
     def _move(self, attempt: Callable[[], R | None]) -> R | None:
         """Run a statement that takes numbers, and sync; None if it took no number."""
@@ -272,27 +300,21 @@ class PostgresBackend(PostgresRing):
                 if self.is_undone(error):
                     last = error
                     continue
-                if sqlstate(error) == functions.FULL_WITHIN or self._is_removed(error):
+                if sqlstate(error) == functions.FULL_WITHIN or self._is_removed(error, self._me[2]):
                     self._untidy = self._undone = False
                     return None  # a look finds the slot, or that the subscriber was removed
                 raise
             return found
         raise self._gave_up(last)
 
-    def _look(self, sql: str, parameters: Sequence[Any], *, beside_removals: bool = False) -> Rows:
-        """Run a statement that reads the state of the ring.
-
-        Parameters
-        ----------
-        beside_removals : it may meet the sequence of a subscriber that is removed meanwhile; run
-            again, it meets neither
-        """
+    def _look(self, sql: str, parameters: Sequence[Any]) -> Rows:
+        """Run a statement that reads the state of the ring."""
         last: exc.DBAPIError | None = None
         for _ in range(ATTEMPTS):
             try:
                 return self._call(sql, parameters)
             except exc.DBAPIError as error:
-                if not self.is_undone(error) and not (beside_removals and is_gone(error)):
+                if not self.is_undone(error):
                     raise
                 last = error
         raise self._gave_up(last)

@@ -333,8 +333,8 @@ class TableRing(Closing):
         """
         from shmring.table_ring.arrow import query, to_arrow
 
-        with self._turns.use() as backend, backend.translated():
-            rows = backend.connection.execute(query(backend.tables)).all()
+        with self._turns.use() as backend:
+            rows = backend.rows(query(backend.tables))
         return to_arrow(rows)
 
     def close(self) -> None:

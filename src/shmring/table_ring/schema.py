@@ -252,9 +252,14 @@ class Tables:
             )
         return Layout(row.slots, row.stride)
 
-    def bit(self, connection: sa.Connection, subscriber: str) -> int | None:
-        """Return a subscriber's bit of `holders`, or None if there is no such subscriber."""
+    def bit(self, connection: sa.Connection, subscriber: str, *, lock: bool = False) -> int | None:
+        """Return a subscriber's bit of `holders`, or None if there is no such subscriber.
+
+        `lock`: wait for others that are removing the subscriber, and keep them from it.
+        """
         query = sa.select(self.subscribers.c.holder).where(self.subscribers.c.name == subscriber)
+        if lock:
+            query = query.with_for_update()
         return connection.execute(query).scalar_one_or_none()
 
     def add(self, connection: sa.Connection, name: str, start: int) -> int:

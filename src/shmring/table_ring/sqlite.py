@@ -99,9 +99,10 @@ class SqliteBackend(Backend):
         )
         self._positions = f"SELECT r.position, u.name, u.position FROM {ring} r, {users} u"
 
-    def serve(self, subscriber: str, holder: int) -> None:
+    def serve(self, subscriber: str, holder: int) -> bool:
         # A handle of a removed subscriber pops nothing, even if the subscriber is added again.
         self._me, self._mask = (subscriber, holder), mask(holder)
+        return True
 
     @property
     def _users(self) -> str:
