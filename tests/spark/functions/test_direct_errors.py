@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from direct import DIRECT
+from direct import DIRECT, is_direct
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
-from shmring.spark import through
+from shmring.spark import pandas_udf, through
+
+LONGS = ArrayType(LongType(), containsNull=False)
 
 
 @pytest.fixture(scope="module")
@@ -38,3 +41,47 @@ def test_type_that_spark_has_no_vectors_for_is_named(spark, serve, served, name)
             frame.mapInArrow(through(name), "x decimal(9, 2)").collect()
     finally:
         spark.conf.set(DIRECT, "true")
+
+
+@pytest.mark.parametrize("method", ["mapInArrow", "mapInPandas", "applyInArrow", "applyInPandas"])
+@pytest.mark.parametrize(
+    ("values", "kind", "nullable"),
+    [
+        ("if(id = 3, null, id)", LongType(), False),
+        ("if(id = 3, null, cast(id as string))", StringType(), False),
+        ("if(id = 2, null, array(id, if(id = 3, null, id)))", LONGS, True),
+        ("map('k', if(id = 3, null, id))", MapType(StringType(), LongType(), False), True),
+        (
+            "array(if(id = 2, null, struct(array(if(id = 3, null, id)) a)))",
+            ArrayType(StructType([StructField("a", LONGS, False)])),
+            True,
+        ),
+    ],
+    ids=["long", "string", "array", "map", "nested"],
+)
+def test_null_where_none_was_declared_is_an_error(spark, served, method, values, kind, nullable):
+    name = served("identity")
+    frame = spark.range(6, numPartitions=2).selectExpr("id", f"{values} x")
+    declared = StructType([StructField("id", LongType()), StructField("x", kind, nullable)])
+
+    def answered(frame, function):
+        data = frame if method.startswith("map") else frame.groupBy("id")
+        return getattr(data, method)(function, declared)
+
+    with pytest.raises(Exception, match=r"a null in .*x,? (which|that) was declared without nulls"):
+        answered(frame, through(name)).collect()
+    whole = frame.where("id != 3")
+    ours = answered(whole, through(name))
+    assert is_direct(ours, name)
+    assert sorted(ours.collect()) == sorted(whole.collect())
+
+
+def test_null_inside_a_udfs_result_is_an_error_where_none_was_declared(spark, served):
+    udf = pandas_udf(served("identity"), LONGS)
+    frame = spark.range(6).selectExpr("id", "array(if(id = 3, null, id)) x")
+    with pytest.raises(Exception, match="a null in a part of _0 that was declared without nulls"):
+        frame.select(udf("x")).collect()
+    whole = frame.where("id != 3")
+    assert [row.y for row in whole.select(udf("x").alias("y")).collect()] == [
+        row.x for row in whole.collect()
+    ]

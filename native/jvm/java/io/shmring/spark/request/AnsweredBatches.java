@@ -126,7 +126,7 @@ public final class AnsweredBatches implements AutoCloseable {
       return;
     }
     VectorSchemaRoot piece = answer.get().batch();
-    refuse(passage.answered(piece.getRowCount()));
+    refuse(passage.answered(piece));
     columns = Optional.of(piece).filter(some -> some.getRowCount() > 0).map(passage::columns);
   }
 

@@ -11,6 +11,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.function.Function;
 import java.util.stream.IntStream;
+import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.Schema;
@@ -109,13 +110,18 @@ public record MapSignature(
     }
 
     @Override
-    public Optional<String> answered(int rows) {
-      return rows > 0 && places.length < names.size()
-          ? Optional.of(
-              String.format(
-                  "with rows without columns, where %s was declared with %s",
-                  method, Expected.inWords(output)))
-          : Optional.empty();
+    public Optional<String> answered(VectorSchemaRoot piece) {
+      if (piece.getRowCount() == 0) {
+        return Optional.empty();
+      }
+      if (places.length < names.size()) {
+        return Optional.of(
+            String.format(
+                "with rows without columns, where %s was declared with %s",
+                method, Expected.inWords(output)));
+      }
+      List<FieldVector> chosen = Arrays.stream(places).mapToObj(piece::getVector).toList();
+      return Missing.objection(chosen, output.fields());
     }
 
     @Override

@@ -27,7 +27,7 @@ public interface Passage {
   Optional<String> objection(Schema got);
 
   /** A piece of the oldest request's answer has come; why it cannot be taken. */
-  Optional<String> answered(int rows);
+  Optional<String> answered(VectorSchemaRoot piece);
 
   /** That piece, with such columns as {@link #objection} was asked about last. */
   default ColumnarBatch columns(VectorSchemaRoot piece) {

@@ -33,9 +33,11 @@ abstract class UdfPassage implements Passage {
   }
 
   @Override
-  public final Optional<String> answered(int rows) {
-    answered += rows;
-    return answered > due.element().rows() ? Optional.of(miscount()) : Optional.empty();
+  public final Optional<String> answered(VectorSchemaRoot piece) {
+    answered += piece.getRowCount();
+    return answered > due.element().rows()
+        ? Optional.of(miscount())
+        : Missing.objection(piece.getFieldVectors(), results.fields());
   }
 
   @Override
