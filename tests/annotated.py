@@ -115,6 +115,10 @@ def table_sides(left: pa.Table, right: pa.Table) -> pa.Table:
     return pa.table({"rows": [left.num_rows * 1000 + right.num_rows]})
 
 
+def keyed_table_sides(key: tuple[pa.Scalar, ...], left: pa.Table, right: pa.Table) -> pa.Table:
+    return pa.table({"total": [left.num_rows], "key": [str(key)]})
+
+
 def swapped(them: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
     """The columns in another order, one of another type, and one more."""
     for rows in them:

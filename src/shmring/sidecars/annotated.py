@@ -20,7 +20,7 @@ from shmring.sidecars.calls import Call
 from shmring.sidecars.frames import Frames, frames
 from shmring.sidecars.functions import Function
 from shmring.sidecars.hints import Hints, hints_of, without_decorator
-from shmring.sidecars.told import Told, told_of
+from shmring.sidecars.told import WITH_THE_JAR, Told, told_of
 
 __all__ = ["Annotated", "annotated"]
 
@@ -209,11 +209,14 @@ class Annotated:
 
     def _misused(self, method: str) -> ShmringError:
         hints = self._hints
-        called = {"": "with batches of pyarrow, as mapInArrow calls", "udf": "as a UDF"}
+        called = {
+            "": "with batches of pyarrow, as mapInArrow calls, and applyInArrow without the jar",
+            "udf": "as a UDF" if hints.has_key else "as a UDF without the jar",
+        }
         wanted = "applyInPandas or applyInArrow" if hints.has_key else _CALLERS[hints.what]
         remedy = f"call it by {wanted}"
-        if hints.what in ("Series", "DataFrame"):
-            remedy += ", with the jar that shmring.spark.configure() adds"
+        if hints.has_key or hints.what in ("Series", "DataFrame"):
+            remedy += f", with the jar: {WITH_THE_JAR}"
         return ShmringError(
             f"{self._target} is annotated {hints.text}, and was called "
             f"{called.get(method, f'by {method}')}: {remedy}"

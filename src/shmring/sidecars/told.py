@@ -13,9 +13,15 @@ import pyarrow as pa
 
 from shmring.errors import Damaged
 
-__all__ = ["Told", "for_udf", "told_of", "without_told"]
+__all__ = ["WITH_THE_JAR", "Told", "for_udf", "told_of", "without_told"]
 
 _SPARK = b"shmring.spark"
+
+# What users do so that requests come from the jar: the others cannot tell all that is here.
+WITH_THE_JAR = (
+    "start the session with shmring.spark.configure(), and leave out metrics=, resource profiles "
+    "and columns of types that the jar leaves to Spark"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,8 +253,8 @@ def test_iterator_of_batches_needs_no_jar(spark, served, path):
     ("function", "method", "text"),
     [
         ("series", "mapInPandas", r"was called by mapInPandas: call it by a UDF"),
-        ("array", "mapInArrow", r"with batches of pyarrow, as mapInArrow calls: call it by a UDF"),
-        ("frames", "mapInArrow", r"as mapInArrow calls: call it by mapInPandas.*with the jar"),
+        ("array", "mapInArrow", r"of pyarrow, as mapInArrow calls, .*: call it by a UDF"),
+        ("frames", "mapInArrow", r"as mapInArrow calls, .*: call it by mapInPandas.*with the jar"),
         ("totals", "mapInPandas", r"by mapInPandas: call it by applyInPandas"),
     ],
 )

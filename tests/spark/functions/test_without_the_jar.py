@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from direct import DIRECT
 
-from shmring.spark import metrics, through
+from shmring.spark import metrics, pandas_udf, through
 
 LARGE = "spark.sql.execution.arrow.useLargeVarTypes"
 NEEDED = "functions for pandas need the jar: start the session with shmring.spark.configure"
@@ -44,6 +44,31 @@ def test_so_they_do_with_the_jar_where_spark_runs_the_function(spark, served, se
 
     with pytest.raises(Exception, match=NEEDED):
         frame.mapInPandas(wrapped if why == "wrapped" else run, frame.schema).collect()
+
+
+@pytest.mark.parametrize("why", ["session", "metrics"])
+@pytest.mark.parametrize("function", ["table_totals", "keyed_table_sides"])
+def test_functions_of_arrow_say_so_if_they_take_the_key(spark, served, set_option, function, why):
+    set_option(DIRECT, str(why == "metrics").lower())
+    name = served(f"annotated:{function}")
+    groups = spark.range(3, numPartitions=1).groupBy("id")
+    if function == "keyed_table_sides":
+        groups = groups.cogroup(groups)
+    run = through(name, metrics=metrics(spark.sparkContext) if why == "metrics" else None)
+    text = "without the jar: call it by .*applyInArrow, with the jar: start the session"
+    with pytest.raises(Exception, match=text):
+        groups.applyInArrow(run, "total long, key string").collect()
+
+
+@pytest.mark.spark_version(since="4.1")  # where 4.0 says that it needs the jar
+@pytest.mark.parametrize("why", ["session", "type"])
+@pytest.mark.parametrize("function", ["series", "structs"])
+def test_udfs_of_pandas_say_that_they_need_the_jar(spark, served, set_option, function, why):
+    set_option(DIRECT, str(why == "type").lower())
+    udf = pandas_udf(served(f"annotated:{function}"), "variant" if why == "type" else "long")
+    text = "called as a UDF without the jar: call it by .* and columns of types that the jar leaves"
+    with pytest.raises(Exception, match=text):
+        spark.range(3).select(udf("id")).collect()
 
 
 # Spark 4.2 refuses large texts that its own applyInArrow has given the function.

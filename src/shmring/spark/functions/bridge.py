@@ -184,10 +184,11 @@ def function_of(sidecar: str) -> str:
 
 def needs_the_jar(sidecar: str, instead: str) -> str:
     """The text of the error when Spark's Python worker made pandas data for a sidecar."""
+    from shmring.sidecars.told import WITH_THE_JAR
+
     return (
-        f'sidecar "{sidecar}": functions for pandas need the jar: start the session with '
-        f"shmring.spark.configure(), and leave out metrics=, resource profiles and columns of "
-        f"types that the jar leaves to Spark; {instead} does without"
+        f'sidecar "{sidecar}": functions for pandas need the jar: {WITH_THE_JAR}; {instead} does '
+        f"without"
     )
 
 
