@@ -26,6 +26,7 @@ MOVING = frozenset({"lease", "claim", "behind", "sidecar-hangs"})
 _SMALL = 64 << 20  # what a container's /dev/shm has unless more is asked for
 _DEFAULT_RING = 65_536 * 332  # bytes
 _JOURNAL_BEHIND = 5.0  # seconds: a sync takes milliseconds
+_DISK_LOW = 10 << 30  # bytes: a tenth of a large disk may last for weeks
 
 Status = Literal[1, 2]
 
@@ -244,13 +245,20 @@ def _dead_holders(branch: str, seen: Seen) -> int:
 
 def _journal_disk(ring: str, seen: Seen) -> Iterator[Finding]:
     assert seen.journal is not None
-    directory, nbytes, free = seen.journal
-    if free < 0.1 * nbytes:
-        words = f"the disk of its journal in {directory} has {free >> 20:,} MiB left"
+    directory, nbytes, free, of_journal = seen.journal
+    low = min(nbytes // 10, _DISK_LOW)
+    if free >= low:
+        return
+    words = (
+        f"the disk of its journal in {directory} has {free >> 20:,} MiB left, and the journal has "
+        f"{of_journal >> 20:,} MiB of it"
+    )
+    command, bound = "", (of_journal + free) // 2
+    if bound >= low:
         command = f"shmring journal run {shlex.quote(ring)} {shlex.quote(directory)} --max-bytes "
-        command += str((nbytes >> 21) << 20)
-        full: Status = 2 if free < 0.02 * nbytes else 1
-        yield Finding(full, "journal-disk", ring, None, words, command)
+        command += str(bound)
+    full: Status = 2 if free < low // 5 else 1
+    yield Finding(full, "journal-disk", ring, None, words, command)
 
 
 def _crowded(ring: str, seen: Seen) -> Iterator[Finding]:

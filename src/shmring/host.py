@@ -31,11 +31,12 @@ __all__ = ["HostLook", "JournalDisk", "Observer", "RingLook"]
 
 
 class JournalDisk(NamedTuple):
-    """Where a ring's journal writes, and what room is there."""
+    """Where a ring's journal writes, and what room is there, in bytes."""
 
     directory: str
     nbytes: int
     free: int
+    of_journal: int
 
 
 @dataclass(frozen=True)
@@ -266,5 +267,16 @@ def _journal_disk(pid: int) -> JournalDisk | None:
                 if file.endswith(SUFFIX):
                     disk = os.statvfs(f"{folder}/{number}")
                     nbytes, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
-                    return JournalDisk(os.path.dirname(file), nbytes, free)
+                    directory = os.path.dirname(file)
+                    return JournalDisk(directory, nbytes, free, _size_of_segments(directory))
     return None
+
+
+def _size_of_segments(directory: str) -> int:
+    found = 0
+    with os.scandir(directory) as files:
+        for file in files:
+            if file.name.endswith(SUFFIX):
+                with suppress(FileNotFoundError):  # forgotten meanwhile
+                    found += file.stat().st_size
+    return found

@@ -420,8 +420,9 @@ def test_shared_memory_of_a_container_is_used_up_by_the_dead() -> None:
 def journal() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(name: str, folder: Path) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "shmring", "journal", "run", name, str(folder), "--json"]
+    def start(name: str, *arguments: object) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "shmring", "journal", "run", name, "--json"]
+        command += map(str, arguments)
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -437,9 +438,9 @@ def journal() -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def test_journal_that_is_stopped(
-    ring: shmring.Ring, name: str, journal: Callable[..., Any], tmp_path: Path
+    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path
 ) -> None:
-    running = journal(name, tmp_path / "journal")
+    running = journal(name, small_disk / "journal")
     with ring.producer() as out:
         out.push(b"x", durable=True)
         stop(running.pid)
@@ -453,9 +454,9 @@ def test_journal_that_is_stopped(
 
 
 def test_journal_that_was_killed(
-    ring: shmring.Ring, name: str, journal: Callable[..., Any], tmp_path: Path
+    ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path
 ) -> None:
-    running = journal(name, tmp_path / "journal")
+    running = journal(name, small_disk / "journal")
     with ring.producer() as out:
         out.push(b"x", durable=True)
         running.kill()
@@ -464,26 +465,47 @@ def test_journal_that_was_killed(
         status, said = check(name)
         assert (status, commands(said)) == (1, [f"shmring journal run {name} DIRECTORY"])
         assert "its journal does not run" in said
-        journal(name, tmp_path / "journal")
+        journal(name, small_disk / "journal")
         out.push(b"z", durable=True)
         assert check(name)[0] == 0
 
 
-def test_disk_of_a_journal_is_full(
+def test_disk_of_a_journal_is_full_of_other_files(
     ring: shmring.Ring, name: str, journal: Callable[..., Any], small_disk: Path
 ) -> None:
-    running = journal(name, small_disk / "journal")
+    journal(name, small_disk / "journal")
     with ring.producer() as out:
         out.push(b"x", durable=True)
         (small_disk / "ballast").write_bytes(bytes(1_900_000))
         status, said = check(name)
-        assert status in (1, 2)
-        assert f"the disk of its journal in {small_disk}/journal has" in said
-        (command,) = commands(said)
-        assert command.startswith(f"shmring journal run {name} {small_disk}/journal --max-bytes ")
+        assert (status, commands(said)) == (1, [])
+        found = r"the disk of its journal in (.*) has 0 MiB left, and the journal has 0 MiB of it"
+        assert re.search(found, said)[1] == f"{small_disk}/journal"
         (small_disk / "ballast").unlink()
         assert check(name)[0] == 0
-    running.terminate()
+
+
+def test_disk_of_a_journal_is_full_of_it(
+    ring: shmring.Ring,
+    name: str,
+    journal: Callable[..., Any],
+    small_disk: Path,
+    until: Callable[..., None],
+) -> None:
+    running = journal(name, small_disk / "journal", "--segment", "100K")
+    with ring.producer() as out:
+        with contextlib.suppress(shmring.Full):
+            while True:
+                out.push(bytes(200), timeout=1)
+        until(lambda: check(name)[0] == 2)
+        (command,) = (each for each in commands(check(name)[1]) if "--max-bytes" in each)
+        running.kill()
+        running.wait()
+        *command_itself, directory, option, limit = command.split()
+        assert command_itself == ["shmring", "journal", "run", name]
+        journal(name, directory, option, limit)
+        out.push(b"y", durable=True)
+        until(lambda: check(name)[0] == 0)
 
 
 # --- sidecars -------------------------------------------------------------------------------------

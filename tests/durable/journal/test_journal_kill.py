@@ -11,13 +11,14 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import shmring
 from shmring.choices import KIND_END
-from shmring.durable import replay
+from shmring.durable import Retention, replay
 from shmring.errors import BranchNotFound, NoSpace, NotDurable
 
 KILLS = 20  # of one run
@@ -116,6 +117,34 @@ def test_a_full_disk_holds_the_producer_until_there_is_space(
         out.push(message(number), durable=True)
         assert journal.error is None
     assert numbers(path) == list(range(number + 1))
+
+
+@pytest.mark.parametrize(
+    "retention",
+    [Retention(max_bytes=500_000), Retention(consumed_by=["done"])],
+    ids=["max_bytes", "consumed_by"],
+)
+def test_a_journal_on_a_full_disk_forgets_what_it_may(
+    ring: shmring.Ring, small_disk: Path, retention: Retention
+) -> None:
+    path = small_disk / "journal"
+    ring.subscribe("done")
+    number = 0
+    with ring.producer() as out, ring.consumer("done") as done:
+        journal = ring.journal(path, segment_bytes=100_000)
+        while journal.error is None:
+            with suppress(shmring.Full):
+                out.push(message(number), timeout=0.5)
+                number += 1
+            with suppress(shmring.Empty):
+                done.pop(timeout=0)
+        with pytest.raises(NoSpace):
+            journal.close()
+        with ring.journal(path, segment_bytes=100_000, retention=retention):
+            out.push(message(number), durable=True)
+    found = numbers(path)
+    assert found == list(range(found[0], number + 1))
+    assert found[0] > 0
 
 
 def test_a_journal_closed_on_a_full_disk_says_so_and_loses_nothing(

@@ -266,6 +266,7 @@ class Journal(Closing):
                 break
             except NoSpace as error:
                 self.error = error
+                self._forget()
                 if self._stop.wait(_RETRY):
                     raise
         self.error = None
