@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import uuid
@@ -11,7 +12,9 @@ import pytest
 from companion import place
 
 import shmring
-from shmring import companions
+from shmring import companions, names
+
+ADMIN_LOCK = 8  # the byte: docs/layout.md
 
 
 def path_of(name: str) -> Path:
@@ -114,6 +117,37 @@ def test_ring_unlinks_itself_and_no_other(named):
         with shmring.create(named, slots=1024), pytest.raises(shmring.RingNotFound):
             first.unlink()
         assert path_of(named).exists()
+
+
+@pytest.mark.parametrize("has_name", [True, False], ids=["a name", "a path"])
+def test_ring_that_is_used_is_not_removed(named, tmp_path, has_name):
+    where = {"name": named} if has_name else {"path": tmp_path / "a.ring"}
+    ring = shmring.create(**where, slots=1024)
+    kept = Path(place(ring.path, companions.SINK, str(uuid.uuid4())))
+    kept.write_text("record")
+
+    def is_used(living):
+        with open(ring.path, "r+b") as file, pytest.raises(BlockingIOError):
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, ADMIN_LOCK)  # nobody can join
+        return [one["name"] for one in living] == ["attached"]
+
+    assert not names.remove(ring.path, is_used=is_used)
+    shmring.attach(**where).close()
+    assert kept.exists()
+    ring.close()
+    assert names.remove(ring.path, is_used=bool)
+    assert not os.path.exists(ring.path)
+    assert not kept.exists()
+
+
+def test_removal_fails_with_the_question_whether_the_ring_is_used(ring):
+    def fail(living):
+        raise KeyError(len(living))
+
+    with pytest.raises(KeyError, match="1"):
+        names.remove(ring.path, is_used=fail)
+    with shmring.attach(path=ring.path) as same:
+        assert len(same.participants()) == 2
 
 
 def test_forked_child_unlinks_nothing(name, child):

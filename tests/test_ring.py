@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import shmring
+from shmring import ring as ring_module
 
 
 def test_created_ring_is_found_by_its_name(name):
@@ -146,6 +148,27 @@ def test_closed_ring_closes_its_producers_and_consumers(name):
     ring.close()
     out.close()
     inp.close()
+
+
+def _fail():
+    raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize(
+    ("how", "error"),
+    [(lambda: signal.raise_signal(signal.SIGINT), KeyboardInterrupt), (_fail, OSError)],
+    ids=["a signal", "an error"],
+)
+def test_ring_is_closed_though_its_unlink_is_interrupted(name, monkeypatch, how, error):
+    ring = shmring.create(name, slots=1024, temporary=True)
+    out = ring.producer()
+    monkeypatch.setattr(ring_module, "remove", lambda path, uuid: how())
+    with pytest.raises(error), ring:
+        pass
+    assert ring.closed
+    assert out.closed
+    monkeypatch.undo()
+    assert shmring.gc(name) == [name]  # nobody takes part any more
 
 
 def test_data_outlives_the_ring_that_was_closed(name):

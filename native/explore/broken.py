@@ -447,6 +447,20 @@ BREAKS = [
         "\t     false))\n\t\treturn false;",
         "asleep: a message comes while leases of the dead cannot be adopted",
     ),
+    Break(
+        "who has read a seat does not look whose it is now",
+        "seats.c",
+        "\t\tif (seat_is_still_of(s, owner))",
+        "\t\tif (owner)",
+        "a seat is read while it changes hands",
+    ),
+    Break(
+        "who has read a seat looks at its state only",
+        "seats.c",
+        "now.state == owner->state && now.joined_ns == owner->joined_ns && now.pid",
+        "now.state == owner->state && now.pid",
+        "a seat is read while it changes hands",
+    ),
 ]
 
 

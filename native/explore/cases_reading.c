@@ -125,6 +125,55 @@ static void read_the_second_row(int me)
 	MUST(!row_at(me, 1).filled);
 }
 
+/* A seat has one owner after the other. Each has a number, which stands in all that others read of it. */
+static uint32_t sit_down(int me, uint32_t number)
+{
+	char name[] = {(char)('0' + number), 0};
+	uint32_t index, barred;
+
+	MUST(seat_try(&handles[me], number, name, number, &index, &barred) == SHMRING_OK);
+	store_relaxed(&memory.seats[index].intent.lo, number);
+	return index;
+}
+
+static void the_first_sits(void)
+{
+	MUST(sit_down(0, ROLE_PRODUCER) == 0);
+}
+
+static void make_room_for_the_second(int me)
+{
+	seat_give_back(&handles[me], 0);
+	MUST(sit_down(me, ROLE_CONSUMER) == 0);
+}
+
+static void an_orphan_sits(void)
+{
+	seat_prepare(&memory.seats[0], 0);
+	store_release(&memory.seats[0].id.state, SEAT_ORPHAN);
+}
+
+static void take_the_seat_of_the_orphan(int me)
+{
+	store_release(&memory.seats[0].id.state, SEAT_FREE);
+	MUST(sit_down(me, ROLE_CONSUMER) == 0);
+}
+
+static void look_at_the_seat(int me)
+{
+	struct shmring_participant_info info;
+	struct seat_owner owner;
+
+	if (!read_seat(&handles[me], 0, &owner, &info))
+		return;
+	if (info.state == SEAT_ORPHAN) {
+		MUST(!info.alive && !info.pid && !info.branch && !info.name[0] && info.claim == NONE);
+		return;
+	}
+	MUST(info.alive && info.role == info.branch && info.name[0] == (char)('0' + info.role));
+	MUST(info.claim == info.role || (info.claim == NONE && info.role == ROLE_CONSUMER));
+}
+
 static const struct exploration cases[] = {
     {.name = "a single producer writes ahead of its claim",
      .weak = true,
@@ -167,6 +216,16 @@ static const struct exploration cases[] = {
      .slots = 2,
      .before = seat_actors,
      .actor = {{PUSHES_RUN(0, 1)}, {.body = read_table_backwards}}},
+    {.name = "a seat is read while it changes hands",
+     .weak = true,
+     .slots = 2,
+     .before = the_first_sits,
+     .actor = {{.body = make_room_for_the_second}, {.body = look_at_the_seat}}},
+    {.name = "an orphan's seat is read while it changes hands",
+     .weak = true,
+     .slots = 2,
+     .before = an_orphan_sits,
+     .actor = {{.body = take_the_seat_of_the_orphan}, {.body = look_at_the_seat}}},
 };
 
 const struct cases cases_of_reading = {cases, sizeof cases / sizeof *cases};

@@ -154,11 +154,39 @@ def unlink(name: str | None = None, *, path: Path | None = None) -> None:
         raise not_found(label, where) from None
 
 
-def remove(path: str, uuid: bytes | None = None) -> None:
-    """Unlink the ring at this path, or only the one with this uuid, and its companion files."""
+def remove(
+    path: str,
+    uuid: bytes | None = None,
+    *,
+    is_used: Callable[[list[dict[str, Any]]], bool] | None = None,
+) -> bool:
+    """Unlink the ring at this path, or only the one with this uuid, and its companion files.
+
+    Parameters
+    ----------
+    path, uuid
+    is_used : is given the living participants, and says whether the ring stays for them. It is
+        asked under the ring's own lock, which every process takes that joins: nobody comes between
+        the answer and the unlink. A handle of the caller's own counts, unless it is closed before
+
+    Returns
+    -------
+    whether the ring was removed
+    """
     kept = companions.companions_of(path)  # before the unlink: another ring may take the name
-    _shmring.unlink(path, uuid, _shm_unlink(path))
-    companions.discard(kept)
+    unlink_name = _shm_unlink(path)
+    removed = True
+
+    def unlink_unless_used() -> None:
+        nonlocal removed
+        removed = is_used is None or not is_used(_living(path))
+        if removed:
+            (unlink_name or partial(_unlink_file, path))()
+
+    _shmring.unlink(path, uuid, unlink_name if is_used is None else unlink_unless_used)
+    if removed:
+        companions.discard(kept)
+    return removed
 
 
 def _shm_unlink(path: str) -> Callable[[], None] | None:
@@ -184,6 +212,15 @@ def _unlink_object(posix_ipc: Any, name: str) -> None:  # it has no types
         raise PermissionRefused(f"cannot unlink {SHM_FOLDER}{name}: {error}") from None
 
 
+def _unlink_file(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass  # another process was faster
+    except PermissionError as error:
+        raise PermissionRefused(f"cannot unlink {path}: {error}") from None
+
+
 def rings() -> list[str]:
     """Names of the rings on this host."""
     names = (f.removeprefix(_PREFIX) for f in os.listdir(SHM_FOLDER) if f.startswith(_PREFIX))
@@ -204,7 +241,7 @@ def reap(path: str, *, dry_run: bool = False) -> tuple[bool, list[str]]:
     """
     kept = companions.companions_of(path)
     reaped = _shmring.reapable(path) if dry_run else _shmring.reap(path)
-    left = kept if reaped else companions.left_by_the_dead(path, _living)
+    left = kept if reaped else companions.left_by_the_dead(path, _living_names)
     if not dry_run:
         companions.discard(left)
     return reaped, left
@@ -217,13 +254,17 @@ def _reaped(path: str) -> bool:
         return False
 
 
-def _living(path: str) -> set[str]:
-    """Names of the living participants of the ring at this path."""
+def _living(path: str) -> list[dict[str, Any]]:
+    """The living participants of the ring at this path."""
     ring = _shmring.attach(path, path, _shmring.READ_ONLY | _shmring.FOREIGN_OWNER)
     try:
-        return {participant["name"] for participant in ring.participants() if participant["alive"]}
+        return [participant for participant in ring.participants() if participant["alive"]]
     finally:
         ring.close()
+
+
+def _living_names(path: str) -> set[str]:
+    return {participant["name"] for participant in _living(path)}
 
 
 def sweep_folder(folder: str, file: str | None = None, *, dry_run: bool = False) -> list[str]:

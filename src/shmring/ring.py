@@ -87,9 +87,11 @@ class Ring(Closing):
 
     def close(self) -> None:
         """Close the ring with its producers and consumers; unlink it if it is temporary."""
-        if self._unlink is not None:  # first: nobody sees a ring that has been left
-            self._unlink()
-        self._handle.close()
+        try:
+            if self._unlink is not None:  # first: nobody sees a ring that has been left
+                self._unlink()
+        finally:  # a signal's handler may raise: who gets that has no second close() to call
+            self._handle.close()
 
     def keep(self) -> None:
         """Leave a temporary ring to its other users: do not unlink it when this Ring is closed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+import pytest
 from functions import numbers
 
 import shmring
@@ -62,6 +63,37 @@ def test_request_that_was_never_sent_is_no_retry(name, client, thread, until):
         answer_request(inbox)
         assert asking.outcome() == []
     assert it.metrics.retries == 0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        shmring.PermissionRefused("cannot unlink it"),
+        shmring.Contended("another process is busy"),
+        OSError(30, "Read-only file system"),
+    ],
+    ids=["refused", "contended", "an error of the system"],
+)
+def test_client_waits_on_though_its_reply_ring_cannot_be_removed(
+    name, client, thread, until, monkeypatch, error
+):
+    tried = []
+
+    def fail(ring):
+        tried.append(ring)
+        raise error
+
+    with full_ring(name) as first:
+        it = client(connect_timeout=600)
+        asking = thread(lambda: list(it.map([numbers(0, 10_000)])))
+        until(lambda: waits(first))
+        monkeypatch.setattr(shmring.Ring, "unlink", fail)
+    until(lambda: len(tried) > 1 or asking.error, "two looks of the client")
+    assert asking.error is None
+    monkeypatch.undo()
+    with full_ring(name) as second, second.consumer("workers") as inbox:
+        answer_request(inbox)
+        assert asking.outcome() == []
 
 
 def test_client_logs_again_and_again_who_works_on_its_request(

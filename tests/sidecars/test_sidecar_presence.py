@@ -11,6 +11,7 @@ from functions import numbers
 import shmring
 from shmring.sidecars import SidecarClient, Task, participants
 from shmring.sidecars import client as client_module
+from shmring.sidecars.supervisor import Supervisor
 from shmring.sidecars.wire import request_ring_name
 
 # --- being there --------------------------------------------------------------------------------
@@ -148,6 +149,70 @@ def test_sidecar_that_is_still_loading_keeps_the_ring_where_another_one_stops(
     second.outcome()
     with client() as it:
         assert list(it.map([numbers(1)])) == [numbers(1)]
+
+
+SUPERVISOR = """
+    import sys
+    from shmring import companions
+    from shmring.sidecars import supervisor as module
+
+    def until_told(call):
+        def wait(*arguments):
+            result = call(*arguments)
+            print("waits")
+            sys.stdin.readline()
+            return result
+        return wait
+
+    supervisor = module.Supervisor("m:f", sys.argv[1], workers=1, slots=1024, options=[])
+"""
+
+
+def test_supervisor_that_starts_while_another_one_ends_makes_a_ring_of_its_own(child, name):
+    starting = """
+    module.open_ring = until_told(module.open_ring)
+    supervisor.open()
+    print(supervisor.is_findable)
+    sys.stdin.readline()
+    supervisor.close()
+    """
+    ending = supervisor(name)
+    ending.open()
+    process = child(SUPERVISOR + starting, name)
+    assert process.line() == "waits"  # in the ring, which does not show yet that it is wanted
+    ending.close()
+    process.say()
+    while (line := process.line()) == "waits":
+        process.say()
+    assert line == "True"
+    process.say()
+    process.end()
+    assert request_ring_name(name) not in shmring.rings()
+
+
+def test_supervisor_that_ends_leaves_the_ring_to_one_that_has_just_come(child, name):
+    ending = """
+    supervisor.open()
+    companions.companions_of = until_told(companions.companions_of)
+    print("is open")
+    sys.stdin.readline()
+    supervisor.close()
+    """
+    process = child(SUPERVISOR + ending, name)
+    assert process.line() == "is open"
+    process.say()
+    assert process.line() == "waits"  # about to remove the ring
+    starting = supervisor(name)
+    starting.open()
+    process.say()
+    process.end()
+    assert starting.is_findable
+    starting.close()
+    assert request_ring_name(name) not in shmring.rings()
+
+
+def supervisor(name):
+    return Supervisor("functions:identity", name, workers=1, slots=1024, options=[])
 
 
 def test_sidecar_can_be_started_again_after_stop(serve, client):

@@ -234,6 +234,45 @@ def test_ring_that_others_use_stays(attend, name):
     assert name not in shmring.rings()
 
 
+def test_attendants_that_end_at_once_leave_no_ring(child, name):
+    """Each closes its handle while the other one still has its own."""
+    code = """
+        import sys, shmring
+        from shmring.spark import attendant
+        close = shmring.Ring.close
+
+        def wait_and_close(ring):
+            print("closes")
+            sys.stdin.readline()
+            close(ring)
+
+        shmring.Ring.close = wait_and_close
+        attendant.main()
+    """
+    both = [child(code) for _ in range(2)]
+    for each in both:
+        each.say(json.dumps({"rings": {name: {"slots": 1024}}, "sidecars": {}}))
+        assert name in each.line()  # its metrics
+    for each in both:
+        each.process.terminate()
+        while each.line() != "closes":
+            pass
+    for each in both:
+        each.say()
+        each.end()
+    assert name not in shmring.rings()
+
+
+def test_attendants_that_end_as_soon_as_they_have_started_leave_nothing(attend, name):
+    config = {"rings": {name: {"slots": 1024}}, "sidecars": {name: ours("double", shared=True)}}
+    started = [attend(**config) for _ in range(3)]
+    for each in started:
+        each.process.stdin.close()
+    assert [each.process.wait(120) for each in started] == [0] * 3
+    assert not [ring for ring in shmring.rings() if name in ring]
+    assert not turns(name)
+
+
 def test_what_killed_sidecars_have_left_is_swept(attend, child, name):
     dead = child(
         """

@@ -502,7 +502,8 @@ struct shmring_participant_info {
 	uint64_t synced_ns; /* see shmring_count_synced() */
 };
 
-/* SHMRING_UNAVAILABLE: the seat is free. */
+/* All of it belongs to one participant, also where the seat changes hands meanwhile.
+ * SHMRING_UNAVAILABLE: the seat is free. */
 SHMRING_API int shmring_participant_info(const shmring *ring, uint32_t seat,
 					 struct shmring_participant_info *info);
 

@@ -13,11 +13,6 @@
 #include "holder.h"
 #include "seats.h"
 
-static void name_of_seat(const shmring *r, uint32_t seat, char *name)
-{
-	name_load(name, r->seats[seat].id.name, SHMRING_NAME_BYTES);
-}
-
 /* The age of the message at `sequence`; -1 if it is unknown. */
 static int64_t age_of(const shmring *r, uint64_t sequence)
 {
@@ -27,16 +22,20 @@ static int64_t age_of(const shmring *r, uint64_t sequence)
 	return time && time <= now ? (int64_t)(now - time) : -1;
 }
 
-static void blame_seat(const shmring *r, uint32_t seat, struct shmring_holder *h)
+/* False if nobody has the seat any more: then nobody there is to blame. */
+static bool blame_seat(const shmring *r, uint32_t seat, struct shmring_holder *h)
 {
-	uint32_t state = load_acquire(&r->seats[seat].id.state);
-	uint64_t joined = load_relaxed(&r->seats[seat].id.joined_ns);
+	struct shmring_participant_info info;
+	struct seat_owner owner;
 
+	if (!read_seat(r, seat, &owner, &info))
+		return false;
 	h->seat = (int32_t)seat;
-	h->pid = load_relaxed(&r->seats[seat].id.pid);
-	h->alive = state == SEAT_ACTIVE && !seat_died(r, seat, joined);
-	h->stopped = h->alive && seat_stopped(r, seat);
-	name_of_seat(r, seat, h->name);
+	h->pid = info.pid;
+	h->alive = info.alive;
+	h->stopped = info.alive && seat_stopped(&owner);
+	memcpy(h->name, info.name, sizeof h->name);
+	return true;
 }
 
 /* Finds the producer whose open claim contains `sequence`. */
@@ -47,10 +46,9 @@ static bool blame_claim(const shmring *r, uint64_t sequence, struct shmring_hold
 		uint64_t lo = load_acquire(&s->intent.lo);
 
 		if (load_acquire(&s->id.state) == SEAT_FREE || lo == NONE || sequence < lo ||
-		    sequence - lo >= load_relaxed(&s->intent.n) || !is_hole(r, lo))
+		    sequence - lo >= load_relaxed(&s->intent.n) || !is_hole(r, lo) || !blame_seat(r, i, h))
 			continue;
 		h->kind = SHMRING_HELD_BY_CLAIM;
-		blame_seat(r, i, h);
 		return true;
 	}
 	return false;
@@ -72,14 +70,13 @@ static void blame_branch(const shmring *r, uint32_t id, uint64_t released, struc
 		if (load_acquire(&r->seats[i].id.state) != SEAT_ACTIVE ||
 		    !(load_acquire(&b->d.consumers[i / 64]) >> (i % 64) & 1))
 			continue;
-		if (load_acquire(&r->seats[i].lease.hold) <= released) {
+		if (load_acquire(&r->seats[i].lease.hold) <= released && blame_seat(r, i, h)) {
 			h->kind = SHMRING_HELD_BY_LEASE;
-			blame_seat(r, i, h);
 			return;
 		}
-		if (seat_alive(r, i) && !consumers++) {
+		if (seat_alive(r, i) && (consumers || blame_seat(r, i, h))) {
 			h->kind = SHMRING_HELD_BY_CONSUMERS;
-			blame_seat(r, i, h);
+			consumers++;
 		}
 	}
 	h->consumers = consumers;
@@ -247,8 +244,8 @@ static void say_producers(struct text *t, const shmring *r)
 	nobody(&h);
 	for (uint32_t i = 0; i < r->seat_count; i++)
 		if (load_acquire(&r->seats[i].id.state) == SEAT_ACTIVE &&
-		    load_relaxed(&r->seats[i].id.role) == ROLE_PRODUCER && seat_alive(r, i) && !producers++)
-			blame_seat(r, i, &h);
+		    load_relaxed(&r->seats[i].id.role) == ROLE_PRODUCER && seat_alive(r, i))
+			producers += producers || blame_seat(r, i, &h);
 	if (producers == 0) {
 		say(t, "no producer is attached");
 		return;
@@ -304,7 +301,7 @@ void explain_seats(const shmring *r, char *text, size_t size)
 	if (most) {
 		char name[SHMRING_NAME_BYTES];
 
-		name_of_seat(r, whose, name);
+		name_load(name, r->seats[whose].id.name, sizeof name);
 		say(&t, "%u of them by process %u%s%s%s", most, load_relaxed(&r->seats[whose].id.pid),
 		    name[0] ? " (\"" : "", name, name[0] ? "\")" : "");
 	}

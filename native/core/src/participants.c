@@ -54,36 +54,13 @@ int seat_take(shmring *r, uint32_t role, const char *name, uint32_t branch, uint
 
 int shmring_participant_info(const shmring *r, uint32_t index, struct shmring_participant_info *info)
 {
-	const struct seat *s;
+	struct seat_owner owner;
 
 	if (index >= r->seat_count)
 		return fail(SHMRING_E_INVALID, "ring \"%s\" has no seat %u", r->name, index);
-	s = &r->seats[index];
 	seat_listed(r, index);
-	*info = (struct shmring_participant_info){
-	    .seat = index,
-	    .state = load_acquire(&s->id.state),
-	    .role = load_relaxed(&s->id.role),
-	    .branch = load_relaxed(&s->id.branch),
-	    .pid = load_relaxed(&s->id.pid),
-	    .joined_ns = load_relaxed(&s->id.joined_ns),
-	    .claim = load_relaxed(&s->intent.lo),
-	    .hold = load_relaxed(&s->lease.hold),
-	    .messages = load_relaxed(&s->counters.messages),
-	    .bytes = load_relaxed(&s->counters.bytes),
-	    .full_waits = load_relaxed(&s->counters.full_waits),
-	    .empty_waits = load_relaxed(&s->counters.empty_waits),
-	    .contended = load_relaxed(&s->counters.contended),
-	    .recovered = load_relaxed(&s->counters.recovered),
-	    .overrun = load_relaxed(&s->counters.overrun),
-	    .dropped = load_relaxed(&s->counters.dropped),
-	    .redelivered = load_relaxed(&s->later.redelivered),
-	    .synced_ns = load_relaxed(&s->later.synced_ns),
-	};
-	if (info->state == SEAT_FREE)
+	if (!read_seat(r, index, &owner, info))
 		return not_now(SHMRING_UNAVAILABLE);
-	name_load(info->name, s->id.name, sizeof info->name);
-	info->alive = info->state == SEAT_ACTIVE && !seat_died(r, index, info->joined_ns);
-	info->stopped = info->alive && seat_listed_stopped(r, index);
+	info->stopped = info->alive && seat_listed_stopped(&owner);
 	return SHMRING_OK;
 }

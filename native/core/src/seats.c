@@ -37,17 +37,6 @@ bool seat_alive(const shmring *r, uint32_t index)
 	return seat_is_own(r, index) || lock_file_locked(r->locks, seat_offset(r, index));
 }
 
-/* Whether the owner that was read, with its time of joining, is dead. A seat that is given back is
- * free before it is unlocked (seat_give_back): without the admin lock, only a seat that is seen
- * unlocked first and in use afterwards, by the same owner, is a dead one's. */
-bool seat_died(const shmring *r, uint32_t index, uint64_t joined_ns)
-{
-	const struct seat *s = &r->seats[index];
-
-	return !seat_alive(r, index) && load_acquire(&s->id.state) == SEAT_ACTIVE &&
-	       load_relaxed(&s->id.joined_ns) == joined_ns;
-}
-
 /* --- the admin lock --------------------------------------------------------- */
 
 bool admin_try(shmring *r)
@@ -142,25 +131,25 @@ static struct process read_process(const char *pid)
 	return found;
 }
 
-static struct process process_of(const struct seat *s)
+static struct process process_of(const struct seat_owner *owner)
 {
 	char pid[16];
 
-	snprintf(pid, sizeof pid, "%u", load_relaxed(&s->id.pid));
+	snprintf(pid, sizeof pid, "%u", owner->pid);
 	return read_process(pid);
 }
 
 /* The number may be another process's here, which began at another time. */
-static bool is_stopped(const struct seat *s, struct process found)
+static bool is_stopped(const struct seat_owner *owner, struct process found)
 {
-	return (found.state == 'T' || found.state == 't') && found.start_time == load_relaxed(&s->id.start_time);
+	return (found.state == 'T' || found.state == 't') && found.start_time == owner->start_time;
 }
 
 /* Is it stopped by SIGSTOP, a terminal or a debugger? It lives then, and keeps its holds until it is
  * continued or killed. */
-bool seat_stopped(const shmring *r, uint32_t seat)
+bool seat_stopped(const struct seat_owner *owner)
 {
-	return is_stopped(&r->seats[seat], process_of(&r->seats[seat]));
+	return is_stopped(owner, process_of(owner));
 }
 
 void seat_listed(const shmring *r, uint32_t seat)
@@ -171,18 +160,94 @@ void seat_listed(const shmring *r, uint32_t seat)
 	listing.next = seat + 1;
 }
 
-bool seat_listed_stopped(const shmring *r, uint32_t seat)
+bool seat_listed_stopped(const struct seat_owner *owner)
 {
-	const struct seat *s = &r->seats[seat];
-	uint32_t pid = load_relaxed(&s->id.pid);
-	uint32_t at = pid % LISTED;
+	uint32_t at = owner->pid % LISTED;
 
-	if (listing.seen[at].pid != pid || listing.seen[at].round != listing.round) {
-		listing.seen[at].pid = pid;
+	if (listing.seen[at].pid != owner->pid || listing.seen[at].round != listing.round) {
+		listing.seen[at].pid = owner->pid;
 		listing.seen[at].round = listing.round;
-		listing.seen[at].process = process_of(s);
+		listing.seen[at].process = process_of(owner);
 	}
-	return is_stopped(s, listing.seen[at].process);
+	return is_stopped(owner, listing.seen[at].process);
+}
+
+/* --- a seat read by others ----------------------------------------------------- */
+
+/* More readings than this only somebody who scribbles on the seat can spoil. */
+#define READINGS 16
+
+static struct seat_owner owner_of(const struct seat *s)
+{
+	struct seat_owner owner = {
+	    /* Pairs with the release in seat_try(): what is read behind it is this owner's, or a later one's. */
+	    .state = load_acquire(&s->id.state),
+	    /* Pairs with the release in seat_fill() and seat_turn(), where the time comes last: an owner
+	     * that has not written everything yet has not been read. */
+	    .joined_ns = load_acquire(&s->id.joined_ns),
+	};
+
+	owner.pid = load_relaxed(&s->id.pid);
+	owner.start_time = load_relaxed(&s->id.start_time);
+	return owner;
+}
+
+/* Whether everything that was read since belongs to this owner. The fence pairs with the one that
+ * each new owner has before its first store: who has read one of its words sees that the seat was
+ * free, or has the new time of joining. */
+static bool seat_is_still_of(const struct seat *s, const struct seat_owner *owner)
+{
+	struct seat_owner now;
+
+	fence_acquire();
+	now = owner_of(s);
+	return now.state == owner->state && now.joined_ns == owner->joined_ns && now.pid == owner->pid &&
+	       now.start_time == owner->start_time;
+}
+
+static void read_words(const struct seat *s, struct shmring_participant_info *info)
+{
+	info->role = load_relaxed(&s->id.role);
+	info->branch = load_relaxed(&s->id.branch);
+	info->claim = load_relaxed(&s->intent.lo);
+	info->hold = load_relaxed(&s->lease.hold);
+	info->messages = load_relaxed(&s->counters.messages);
+	info->bytes = load_relaxed(&s->counters.bytes);
+	info->full_waits = load_relaxed(&s->counters.full_waits);
+	info->empty_waits = load_relaxed(&s->counters.empty_waits);
+	info->contended = load_relaxed(&s->counters.contended);
+	info->recovered = load_relaxed(&s->counters.recovered);
+	info->overrun = load_relaxed(&s->counters.overrun);
+	info->dropped = load_relaxed(&s->counters.dropped);
+	info->redelivered = load_relaxed(&s->later.redelivered);
+	info->synced_ns = load_relaxed(&s->later.synced_ns);
+	name_load(info->name, s->id.name, sizeof info->name);
+}
+
+/* Reads everything of one owner, without the admin lock; whether it is stopped is not asked. A seat
+ * is free while it changes hands: if it has done so at each reading, nobody has it. A seat that is
+ * given back is free before it is unlocked (seat_give_back): an owner whose seat is seen unlocked,
+ * and still has it afterwards, is dead. */
+bool read_seat(const shmring *r, uint32_t index, struct seat_owner *owner, struct shmring_participant_info *info)
+{
+	const struct seat *s = &r->seats[index];
+
+	for (int i = 0; i < READINGS; i++) {
+		*owner = owner_of(s);
+		if (owner->state == SEAT_FREE)
+			return false;
+		*info = (struct shmring_participant_info){
+		    .seat = index,
+		    .state = owner->state,
+		    .pid = owner->pid,
+		    .joined_ns = owner->joined_ns,
+		};
+		read_words(s, info);
+		info->alive = owner->state == SEAT_ACTIVE && seat_alive(r, index);
+		if (seat_is_still_of(s, owner))
+			return true;
+	}
+	return false;
 }
 
 static void zero(uint64_t *words, size_t n)
@@ -207,18 +272,6 @@ static void seat_reset(struct seat *s)
 	store_relaxed(&s->waits, WAIT_NONE);
 }
 
-/* A seat without an owner: for an orphan without a dead consumer. */
-void seat_prepare(struct seat *s, uint32_t branch)
-{
-	seat_reset(s);
-	store_relaxed(&s->id.role, ROLE_CONSUMER);
-	store_relaxed(&s->id.branch, branch);
-	store_relaxed(&s->id.pid, 0);
-	store_relaxed(&s->id.start_time, 0);
-	store_relaxed(&s->id.joined_ns, now_ns(CLOCK_REALTIME));
-	name_store(s->id.name, "", sizeof s->id.name);
-}
-
 void name_store(char *to, const char *name, size_t size)
 {
 	size_t n = strnlen(name, size - 1);
@@ -233,22 +286,53 @@ void name_load(char *to, const char *from, size_t size)
 		to[i] = i < size - 1 ? load_relaxed(&from[i]) : 0;
 }
 
-static void seat_name(struct seat *s, const char *name)
+/* Another one than the seat has: it tells its owners apart. */
+static uint64_t time_of_joining(const struct seat *s)
 {
-	store_relaxed(&s->id.joined_ns, now_ns(CLOCK_REALTIME));
+	uint64_t now = now_ns(CLOCK_REALTIME);
+
+	return now == load_relaxed(&s->id.joined_ns) ? now + 1 : now;
+}
+
+/* Writes everything of a free seat but its state. */
+static void seat_fill(struct seat *s, uint32_t role, const char *name, uint32_t branch, uint32_t pid,
+		      uint64_t start_time)
+{
+	/* Pairs with the fence in seat_is_still_of(): who reads a word of the new owner sees that
+	 * the seat was free. */
+	fence_release();
+	seat_reset(s);
+	store_relaxed(&s->id.role, role);
+	store_relaxed(&s->id.branch, branch);
+	store_relaxed(&s->id.pid, pid);
+	store_relaxed(&s->id.start_time, start_time);
 	name_store(s->id.name, name ? name : "", sizeof s->id.name);
+	/* Pairs with the acquire in owner_of(). */
+	store_release(&s->id.joined_ns, time_of_joining(s));
+}
+
+/* A seat without an owner: for an orphan without a dead consumer. */
+void seat_prepare(struct seat *s, uint32_t branch)
+{
+	seat_fill(s, ROLE_CONSUMER, "", branch, 0, 0);
 }
 
 /* Changes the role of an own seat, which is in use before and after. The role changes
  * last: a process that dies before is settled in the old role, and a consumer always
- * has a branch on which it is settled. */
+ * has a branch on which it is settled. The time of joining changes before and after: a
+ * reader that is not inside of the change all the time notices. */
 static void seat_turn(struct seat *s, uint32_t role, const char *name, uint32_t branch)
 {
+	store_relaxed(&s->id.joined_ns, time_of_joining(s));
+	/* Pairs with the fence in seat_is_still_of(): who reads a new word sees the new time. */
+	fence_release();
 	seat_reset(s);
-	seat_name(s, name);
+	name_store(s->id.name, name ? name : "", sizeof s->id.name);
 	store_relaxed(&s->id.branch, branch);
 	crash_order();
 	store_relaxed(&s->id.role, role);
+	/* Pairs with the acquire in owner_of(). */
+	store_release(&s->id.joined_ns, time_of_joining(s));
 }
 
 /* Lends the handle's own seat to one of its producers or consumers, if no other has it. */
@@ -286,14 +370,9 @@ int seat_try(shmring *r, uint32_t role, const char *name, uint32_t branch, uint3
 	if (status)
 		return status;
 	s = &r->seats[found];
-	seat_reset(s);
-	store_relaxed(&s->id.role, role);
-	store_relaxed(&s->id.branch, branch);
-	store_relaxed(&s->id.pid, (uint32_t)getpid());
-	store_relaxed(&s->id.start_time, read_process("self").start_time);
-	seat_name(s, name);
+	seat_fill(s, role, name, branch, (uint32_t)getpid(), read_process("self").start_time);
 	store_relaxed(&r->held[found], page);
-	/* Pairs with the acquire of the seat's readers. */
+	/* Pairs with the acquire in owner_of(), and of the seat's other readers. */
 	store_release(&s->id.state, SEAT_ACTIVE);
 	*index = found;
 	return SHMRING_OK;

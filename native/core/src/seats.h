@@ -1,5 +1,5 @@
 /* Seats and the admin lock. Callers hold this lock, except for
- * seat_alive(), seat_died() and the names. */
+ * seat_alive(), read_seat(), those that are asked about an owner, and the names. */
 #ifndef SHMRING_SEATS_H
 #define SHMRING_SEATS_H
 
@@ -7,6 +7,14 @@
 
 /* The name of a handle's own seat while it is not lent. */
 #define ATTACHED_NAME "attached"
+
+/* Who has a seat. Another owner, or the same one in another role, has another time of joining. */
+struct seat_owner {
+	uint32_t state;
+	uint32_t pid;
+	uint64_t start_time;
+	uint64_t joined_ns;
+};
 
 int admin_enter(shmring *ring);
 int admin_enter_to_leave(shmring *ring);
@@ -21,11 +29,12 @@ void handle_seated(shmring *ring, uint32_t index, bool lent);
 void seat_abandon(shmring *ring, uint32_t index);
 void seat_give_back(shmring *ring, uint32_t index);
 bool seat_alive(const shmring *ring, uint32_t index);
-bool seat_died(const shmring *ring, uint32_t index, uint64_t joined_ns);
-bool seat_stopped(const shmring *ring, uint32_t seat);
+bool read_seat(const shmring *ring, uint32_t index, struct seat_owner *owner,
+	       struct shmring_participant_info *info);
+bool seat_stopped(const struct seat_owner *owner);
 /* Of seats that are listed: the first is called for each seat, the free ones too. */
 void seat_listed(const shmring *ring, uint32_t seat);
-bool seat_listed_stopped(const shmring *ring, uint32_t seat);
+bool seat_listed_stopped(const struct seat_owner *owner);
 void name_store(char *to, const char *name, size_t size);
 void name_load(char *to, const char *from, size_t size);
 

@@ -105,6 +105,82 @@ TEST(full_fences_where_there_is_no_membarrier)
 	without_membarrier = false;
 }
 
+/* Two processes take seats by turns, each time in another role, while we look on. */
+struct turns {
+	uint32_t seated; /* how many have the seats that they keep */
+	uint32_t over;
+	char path[64];
+};
+
+enum { KEPT = 3 }; /* the first seats: of this test's handle and of theirs */
+
+static int take_turns(void *argument)
+{
+	struct turns *t = argument;
+	shmring *r = ring_again(t->path);
+	shmring_producer *kept = producer_of(r); /* has the handle's own seat: the others are taken and left */
+	char producer[32], consumer[32];
+
+	snprintf(producer, sizeof producer, "producer of %d", (int)getpid());
+	snprintf(consumer, sizeof consumer, "consumer of %d", (int)getpid());
+	fetch_add_seq_cst(&t->seated, 1);
+	while (load_relaxed(&t->seated) < 2)
+		nap_ms(1);
+	while (!load_relaxed(&t->over)) {
+		shmring_producer *p = NULL;
+		shmring_consumer *m = NULL;
+
+		NEED(shmring_producer_open(r, producer, &p) == SHMRING_OK);
+		shmring_producer_close(p);
+		NEED(shmring_join(r, "b", NULL, consumer, &m) == SHMRING_OK);
+		shmring_consumer_close(m);
+	}
+	shmring_producer_close(kept);
+	shmring_close(r);
+	return 0;
+}
+
+/* Whether all that is told belongs to one of them, who lives. */
+static bool is_one_of_them(const struct shmring_participant_info *seat)
+{
+	char name[SHMRING_NAME_BYTES];
+
+	snprintf(name, sizeof name, "%s of %u", seat->role == 1 ? "producer" : "consumer", seat->pid);
+	return seat->alive && strcmp(seat->name, name) == 0;
+}
+
+TEST(a_seat_that_changes_hands_is_never_told_as_a_mixture_of_two)
+{
+	shmring *r = ring_with(&(struct shmring_options){.slots = 1024, .participants = 5});
+	struct turns *t = shared_memory(sizeof *t);
+	struct shmring_participant_info seat;
+	uint64_t told = 0, free = 0;
+	pid_t children[2];
+
+	NEED(shmring_subscribe(r, "b", NULL, NULL) == SHMRING_OK);
+	snprintf(t->path, sizeof t->path, "%s", ring_path());
+	for (int i = 0; i < 2; i++)
+		children[i] = spawn(take_turns, t);
+	while (told < 100000 * stress() && !check_broken)
+		for (uint32_t i = KEPT; i < 5; i++) {
+			if (shmring_participant_info(r, i, &seat)) {
+				free++;
+				continue;
+			}
+			told++;
+			CHECK(is_one_of_them(&seat));
+			if (check_broken)
+				printf("  \"%s\", role %u, process %u%s\n", seat.name, seat.role, seat.pid,
+				       seat.alive ? "" : ", dead");
+		}
+	store_relaxed(&t->over, 1);
+	for (int i = 0; i < 2; i++)
+		CHECK_IS(reap(children[i]), 0);
+	printf("  %" PRIu64 " times taken, %" PRIu64 " times free\n", told, free);
+	munmap(t, sizeof *t);
+	ring_end(r);
+}
+
 int main(void)
 {
 	return run_tests();

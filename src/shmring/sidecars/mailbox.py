@@ -7,7 +7,7 @@ import uuid
 from contextlib import suppress
 
 import shmring
-from shmring.errors import RingNotFound
+from shmring.errors import ShmringError
 from shmring.sidecars.sizes import REPLY
 from shmring.sidecars.wire import reply_ring_name
 
@@ -53,9 +53,10 @@ class Mailbox:
     def hide(self) -> None:
         """Remove the ring's file: the sidecar has ended, and removes none that was made since.
 
-        A client that is killed while it waits for another sidecar would leave the file.
+        A client that is killed while it waits for another sidecar would leave the file. That is
+        all: where the file cannot be removed, the client waits on, and its next look tries again.
         """
-        with suppress(RingNotFound):
+        with suppress(OSError, ShmringError):
             self.ring.unlink()
 
     def close(self) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import shmring
 from shmring._shmring import MAX_PARTICIPANTS
 from shmring.errors import RingNotFound, ShmringError
+from shmring.names import remove
 from shmring.records import ParticipantRecord
 from shmring.sidecars.participants import SUPERVISOR
 from shmring.sidecars.sizes import REQUEST
@@ -48,14 +50,9 @@ def leave_ring(sidecar: str, ring: shmring.Ring) -> None:
     The clients' rings go with it: who is left asks the next sidecar of the name for answers to a
     new one, and a client that waits for a task may be killed before it sees that nobody is here.
     """
-    shared = any(
-        participant["alive"] and participant["name"] == SUPERVISOR
-        for participant in ring.participants()
-    )
-    replies = [] if shared else list(reply_rings(sidecar))  # before there can be a next sidecar
     ring.close()
-    if not shared:
-        _remove(sidecar, replies)
+    with contextlib.suppress(RingNotFound):  # another one has its name by now, or none
+        _remove(sidecar, ring, lambda living: any(one["name"] == SUPERVISOR for one in living))
 
 
 def remove_own(sidecar: str) -> None:
@@ -64,16 +61,16 @@ def remove_own(sidecar: str) -> None:
     Of several that end at once the one with the least number waits for the others.
     """
     deadline = time.monotonic() + _LAST_WAIT
-    with contextlib.suppress(ShmringError):
-        with shmring.attach(request_ring_name(sidecar), read_only=True) as ring:
-            while others := _others(ring):
-                if time.monotonic() > deadline or not all(
-                    each["branch"] == WORKERS_BRANCH and each["pid"] > os.getpid()
-                    for each in others
-                ):
-                    return
-                time.sleep(0.01)
-        _remove(sidecar, list(reply_rings(sidecar)))
+    with (
+        contextlib.suppress(ShmringError),
+        shmring.attach(request_ring_name(sidecar), read_only=True) as ring,
+    ):
+        while (others := _others(ring)) or not _remove(sidecar, ring, _is_others):
+            if time.monotonic() > deadline or not all(
+                each["branch"] == WORKERS_BRANCH and each["pid"] > os.getpid() for each in others
+            ):
+                return
+            time.sleep(0.01)
 
 
 def _others(ring: shmring.Ring) -> list[ParticipantRecord]:
@@ -81,12 +78,21 @@ def _others(ring: shmring.Ring) -> list[ParticipantRecord]:
     return [each for each in ring.participants() if each["alive"] and each["pid"] != own]
 
 
-def _remove(sidecar: str, replies: list[str]) -> None:
-    with contextlib.suppress(RingNotFound):
-        shmring.unlink(request_ring_name(sidecar))
+def _is_others(living: list[dict[str, Any]]) -> bool:
+    return any(one["pid"] != os.getpid() for one in living)
+
+
+def _remove(
+    sidecar: str, ring: shmring.Ring, is_used: Callable[[list[dict[str, Any]]], bool]
+) -> bool:
+    """Remove a sidecar's request ring, and its clients' rings, if it is not used."""
+    replies = list(reply_rings(sidecar))  # before there can be a next sidecar
+    if not remove(ring.path, bytes.fromhex(ring.info.uuid), is_used=is_used):
+        return False
     for name in replies:
         with contextlib.suppress(ShmringError):  # its client was faster
             shmring.unlink(name)
+    return True
 
 
 def reply_rings(sidecar: str) -> Iterator[str]:

@@ -191,8 +191,12 @@ class Supervisor:
         ------
         NoSpace : /dev/shm cannot hold it
         """
-        self._ring = open_ring(self.name, self._slots) if ring is None else ring
-        self._enter(self._ring)
+        while True:
+            self._ring = open_ring(self.name, self._slots) if ring is None else ring
+            self._enter(self._ring)
+            if ring is not None or self.is_findable:
+                break  # from now on who leaves the ring sees that it is used
+            self.close(keep=True)  # who left it has removed it before we were in it
         self._sweep(self._ring)
 
     def _enter(self, ring: shmring.Ring) -> None:

@@ -35,7 +35,7 @@ from typing import Any
 import shmring
 from shmring.arguments import at_least_one, number_of
 from shmring.errors import RingNotFound, ShmringError
-from shmring.names import SHM_FOLDER
+from shmring.names import SHM_FOLDER, remove
 from shmring.sidecars.batching import Batching
 from shmring.sidecars.participants import serving
 from shmring.sidecars.processes import Child, Place, say
@@ -308,11 +308,9 @@ class _Attendant:
         for ring in self._rings.values():
             with suppress(ShmringError):
                 ring.recover()
-            others = sum(participant["alive"] for participant in ring.participants()) > 1
-            ring.close()
-            if not others:
-                with suppress(RingNotFound):
-                    ring.unlink()
+            ring.close()  # first: of several that end at once, the last one to ask sees nobody
+            with suppress(RingNotFound):
+                remove(ring.path, bytes.fromhex(ring.info.uuid), is_used=bool)
 
 
 def _made(sidecars: dict[str, dict[str, Any]]) -> Iterator[_Sidecar]:
