@@ -173,6 +173,7 @@ class JournalLog:
             self._file, self._salt = file, segment.salt
         else:
             self._kept.append(_Kept(segment.path, self.end, self._offset, self._clock.now()))
+            self._offset = 0
         return True
 
     def append(
