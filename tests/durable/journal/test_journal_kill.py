@@ -22,6 +22,7 @@ from shmring.durable import Retention, replay
 from shmring.errors import BranchNotFound, NoSpace, NotDurable
 
 KILLS = 20  # of one run
+PATIENCE = 120.0  # seconds
 RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "80")) // KILLS))
 
 
@@ -142,6 +143,51 @@ def test_a_journal_on_a_full_disk_forgets_what_it_may(
             journal.close()
         with ring.journal(path, segment_bytes=100_000, retention=retention):
             out.push(message(number), durable=True)
+    found = numbers(path)
+    assert found == list(range(found[0], number + 1))
+    assert found[0] > 0
+
+
+@pytest.mark.parametrize(
+    "retention",
+    [Retention(max_bytes=500_000), Retention(consumed_by=["done"])],
+    ids=["max_bytes", "consumed_by"],
+)
+def test_a_journal_takes_in_turn_what_is_larger_than_its_disk(
+    name: str, small_disk: Path, retention: Retention
+) -> None:
+    count = 9_000
+    with shmring.create(name, slots=32_768, temporary=True) as ring, ring.producer() as out:
+        ring.subscribe("journal", exclusive=True)
+        ring.subscribe("done", after="journal")
+        for number in range(count):
+            out.push(message(number))
+        with (
+            ring.journal(small_disk / "journal", retention=retention),
+            ring.consumer("done") as done,
+        ):
+            for number in range(count):
+                assert done.pop(timeout=PATIENCE) == message(number)
+    found = numbers(small_disk / "journal")
+    assert found == list(range(found[0], count))
+    assert found[0] > 0
+
+
+def test_a_journal_that_filled_its_disk_goes_on_with_a_bound(
+    ring: shmring.Ring, small_disk: Path
+) -> None:
+    path = small_disk / "journal"
+    number = 0
+    with ring.producer() as out:
+        journal = ring.journal(path)
+        while journal.error is None:
+            with suppress(shmring.Full):
+                out.push(message(number), timeout=0.5)
+                number += 1
+        with pytest.raises(NoSpace):
+            journal.close()
+        with ring.journal(path, retention=Retention(max_bytes=1_000_000)):
+            out.push(message(number), durable=True, timeout=PATIENCE)
     found = numbers(path)
     assert found == list(range(found[0], number + 1))
     assert found[0] > 0

@@ -71,7 +71,8 @@ class Journal(Closing):
     Parameters
     ----------
     path : directory of the journal; made if missing, owned by one process at a time
-    segment_bytes : size in bytes at which a new file is begun
+    segment_bytes : size in bytes at which a new file is begun; an eighth of the space that is free
+        or that the journal has, if that is less
     retention : which segments may be forgotten; None keeps all segments
     allow_gap : continue even if messages between the journal's end and the ring's oldest message
         are lost
@@ -194,23 +195,27 @@ class Journal(Closing):
     def _gather(self) -> None:
         """Write the messages that are there; sync and release them, here or in another thread."""
         taken: list[Batch] = []
-        nbytes = 0
-        while nbytes < self._gather_bytes:
+        some, nbytes = False, 0
+        most = min(self._gather_bytes, self._log.share)
+        while nbytes < most:
             try:
-                batch = self._inp.lease_many(self._gather_messages, timeout=0 if taken else _IDLE)
+                batch = self._inp.lease_many(
+                    min(self._gather_messages, most // SLOT_BYTES), timeout=0 if some else _IDLE
+                )
             except (Empty, EndOfStream):  # an end that an earlier journal had reached
                 break
+            some = True
+            nbytes += self._write(batch, taken)
             taken.append(batch)
-            nbytes += self._write(batch)
             # As many as one sync covers, if the others are as large as these.
             each = (batch.end - batch.first) * SLOT_BYTES // len(batch)
-            self._gather_messages = self._gather_bytes // each + 1
-        if not taken:
+            self._gather_messages = most // each + 1
+        if not some:
             if self._sync_thread is not None and not self._sync_thread.is_alive():
                 self._await_sync()
             return
         self._await_sync()
-        if nbytes < self._gather_bytes or not self._disk.parallel:
+        if nbytes < most or not self._disk.parallel:
             # There is nothing more to write, but a caller may wait for this.
             self._sync(taken)
             return
@@ -242,7 +247,7 @@ class Journal(Closing):
         if self._sync_error is not None:
             raise self._sync_error
 
-    def _write(self, batch: Batch) -> int:
+    def _write(self, batch: Batch, before: list[Batch]) -> int:
         first, end = batch.first, batch.end
         known = max(first, min(self._log.end, end))
         if known == end:
@@ -254,22 +259,26 @@ class Journal(Closing):
             entries = _behind(entries, known - first)
             slots = [memoryview(slots[0])[(known - first) * SLOT_BYTES :]]
         address = known % self._ring.slots * SLOT_BYTES
-        self._append(known, end, entries, slots, address)
+        while True:
+            try:
+                self._append(known, end, entries, slots, address)
+                break
+            except NoSpace as error:
+                self.error = error
+                # Those who follow the journal may wait for these, and hold what it may forget.
+                self._await_sync()
+                self._sync(before)
+                before.clear()
+                self._forget()
+                if self._stop.wait(_RETRY):
+                    raise
+        self.error = None
         return (end - known) * SLOT_BYTES
 
     def _append(
         self, first: int, end: int, entries: Buffer, slots: list[Buffer], address: int
     ) -> None:
-        while True:
-            try:
-                nbytes = self._log.append(first, end, entries, slots, address)
-                break
-            except NoSpace as error:
-                self.error = error
-                self._forget()
-                if self._stop.wait(_RETRY):
-                    raise
-        self.error = None
+        nbytes = self._log.append(first, end, entries, slots, address)
         self.records += 1
         self.messages += len(entries) // ENTRY.size
         self.bytes_written += nbytes
