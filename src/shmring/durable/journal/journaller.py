@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from shmring._shmring import Batch
     from shmring.choices import Start
+    from shmring.records import BranchRecord
     from shmring.ring import Consumer, Ring
 
 __all__ = ["Journal", "Retention"]
@@ -120,6 +121,7 @@ class Journal(Closing):
         # for ended, and the next join() returns at once.
         self._ended = threading.Event()
         self._forgot = time.monotonic()
+        self._adopted: list[Batch] = []  # to be written before all others
         self._disk = disk or Disk(ring.info.mode)
         with ExitStack() as stack:
             self._log = JournalLog(
@@ -175,22 +177,50 @@ class Journal(Closing):
     def _run(self) -> None:
         try:
             try:
+                self._adopt()
                 while not self._stop.is_set():
                     self._gather()
                     self._forget()
             finally:
                 self._await_sync()
-            self._inp.close()
+            if self._adopted:
+                self._inp.abandon()
+                self._adopted.clear()
+            else:
+                self._inp.close()
         except Exception as error:
             # After a failed write or sync nobody knows what is on disk: what is leased stays
             # unreleased and is delivered again to the next journal.
             _LOG.error("journal %s of ring %s has stopped: %s", self.path, self._ring.path, error)
             self.error = error
             self._inp.abandon()
+            self._adopted.clear()
             _let_go(error)
         finally:
             self._log.close()
             self._ended.set()
+
+    def _adopt(self) -> None:
+        """Lease what the last journal had on lease, before anything is written.
+
+        While another process has the ring's lock, messages behind these come first.
+        """
+        count = min(self._gather_bytes, self._log.share) // SLOT_BYTES
+        while not self._stop.is_set() and self._left():
+            with suppress(Empty, EndOfStream):
+                self._adopted.append(self._inp.lease_many(count, timeout=_IDLE))
+                if not self._adopted[-1].redelivered:
+                    self._stop.wait(_IDLE)
+        self._adopted.sort(key=lambda batch: batch.first)
+
+    def _left(self) -> bool:
+        branch = _branch_of(self._ring)
+        return branch is not None and branch["orphans"] > 0
+
+    def _lease(self, count: int, timeout: float) -> Batch:
+        if self._adopted:
+            return self._adopted.pop(0)
+        return self._inp.lease_many(count, timeout=timeout)
 
     def _gather(self) -> None:
         """Write the messages that are there; sync and release them, here or in another thread."""
@@ -199,9 +229,8 @@ class Journal(Closing):
         most = min(self._gather_bytes, self._log.share)
         while nbytes < most:
             try:
-                batch = self._inp.lease_many(
-                    min(self._gather_messages, most // SLOT_BYTES), timeout=0 if some else _IDLE
-                )
+                count = min(self._gather_messages, most // SLOT_BYTES)
+                batch = self._lease(count, timeout=0 if some else _IDLE)
             except (Empty, EndOfStream):  # an end that an earlier journal had reached
                 break
             some = True
@@ -301,9 +330,13 @@ def _let_go(error: BaseException) -> None:
         at = at.__cause__ or at.__context__
 
 
+def _branch_of(ring: Ring) -> BranchRecord | None:
+    return next((b for b in ring.branches() if b["name"] == JOURNAL_BRANCH), None)
+
+
 def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
     """Join the journal's branch; a new branch begins where the journal ends."""
-    branch = next((b for b in ring.branches() if b["name"] == JOURNAL_BRANCH), None)
+    branch = _branch_of(ring)
     oldest = ring.floor if branch is None else branch["released"]
     begin: int | Start = "earliest"
     if log.end:
