@@ -6,13 +6,14 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shmring._shmring import JOURNAL_BRANCH
 from shmring.closing import Closing
-from shmring.durable.journal.segments import SUFFIX
+from shmring.durable.base.files import Disk
+from shmring.durable.journal.segments import SUFFIX, open_segment
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import (
     REPLIES,
@@ -243,7 +244,7 @@ def _see(attached: _Attached) -> Seen:
         and (age := _age(ring, stats, branch["released"])) is not None
     }
     journals = [p["pid"] for p in stats["participants"] if p["branch"] == JOURNAL_BRANCH]
-    journal = next(filter(None, map(_journal_disk, journals)), None)
+    journal = next(filter(None, (_journal_disk(pid, ring.info.uuid) for pid in journals)), None)
     return Seen(ring.info, stats, ages, attached.held(stats), journal)
 
 
@@ -258,18 +259,25 @@ def _age(ring: Ring, stats: RingStats, sequence: int) -> float | None:
     return None
 
 
-def _journal_disk(pid: int) -> JournalDisk | None:
+def _journal_disk(pid: int, uuid: str) -> JournalDisk | None:
     folder = f"/proc/{pid}/fd"
     with suppress(OSError):  # another user's, or in another PID namespace
         for number in os.listdir(folder):
-            with suppress(OSError):
+            with suppress(OSError, ShmringError):  # closed meanwhile, or just begun
                 file = os.readlink(f"{folder}/{number}")
-                if file.endswith(SUFFIX):
+                if file.endswith(SUFFIX) and _ring_of_segment(f"{folder}/{number}") == uuid:
                     disk = os.statvfs(f"{folder}/{number}")
                     nbytes, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
                     directory = os.path.dirname(file)
-                    return JournalDisk(directory, nbytes, free, _size_of_segments(directory))
+                    # In a container, the process has another root.
+                    of_journal = _size_of_segments(f"/proc/{pid}/root{directory}")
+                    return JournalDisk(directory, nbytes, free, of_journal)
     return None
+
+
+def _ring_of_segment(path: str) -> str:
+    with closing(Disk().open(path, write=False)) as file:
+        return open_segment(file, path).uuid.hex()
 
 
 def _size_of_segments(directory: str) -> int:

@@ -485,6 +485,45 @@ def test_disk_of_a_journal_is_full_of_other_files(
         assert check(name)[0] == 0
 
 
+def test_disk_of_a_journal_in_a_container_is_full(
+    ring: shmring.Ring, name: str, tmp_path: Path
+) -> None:
+    script = (
+        f"mount -t tmpfs -o size=2m tmpfs {tmp_path}"
+        f" && head -c 1900000 /dev/zero > {tmp_path}/ballast"
+        f" && exec {sys.executable} -m shmring journal run {name} {tmp_path}/journal --json"
+    )
+    inside = ["unshare", "--mount", "sh", "-c", script]
+    with subprocess.Popen(inside, stdout=subprocess.PIPE, text=True) as running:
+        try:
+            assert running.stdout is not None
+            assert "ready" in running.stdout.readline()
+            with ring.producer() as out:
+                out.push(b"x", durable=True)
+            status, said = check(name)
+            assert (status, commands(said)) == (1, [])
+            assert f"the disk of its journal in {tmp_path}/journal has 0 MiB left" in said
+        finally:
+            running.kill()
+
+
+def test_disks_of_two_journals_of_one_process(
+    ring: shmring.Ring, name: str, small_disk: Path, tmp_path: Path
+) -> None:
+    (small_disk / "ballast").write_bytes(bytes(1_900_000))
+    with (
+        shmring.create(f"{name}-2", slots=1024, temporary=True) as other,
+        ring.journal(small_disk / "full"),
+        other.journal(small_disk / "too"),
+        ring.producer() as out,
+        other.producer() as there,
+    ):
+        out.push(b"x", durable=True)
+        there.push(b"y", durable=True)
+        assert f"of its journal in {small_disk}/full has" in check(name)[1]
+        assert f"of its journal in {small_disk}/too has" in check(f"{name}-2")[1]
+
+
 def test_disk_of_a_journal_is_full_of_it(
     ring: shmring.Ring,
     name: str,

@@ -151,7 +151,7 @@ class SimulatedDisk:
             self.failing.discard(what)
             raise OSError(errno.EIO, f"the simulated disk failed to {what}")
 
-    def room(self) -> int:
+    def room(self, path: str = "") -> int:
         return max(0, self.capacity - sum(len(i.now) for i in set(self.names_now.values())))
 
     def open(self, path: str, *, create: bool = False, write: bool = True) -> File:

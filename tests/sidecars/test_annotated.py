@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,11 +59,20 @@ def of_series_and_array(x: pd.Series, y: pa.Array) -> pd.Series: ...
 def of_one_for_all(x: Iterator[pd.Series]) -> pd.Series: ...
 def of_another(x: pd.Series, factor: float) -> pd.Series: ...
 def of_dicts(x: dict[str, int]) -> dict[str, int]: ...
+def of_no_items(x: typing.Iterator) -> typing.Iterator: ...
 
 
 @pytest.mark.parametrize(
     "function",
-    [those.aggregate, those.numbers, of_series_and_array, of_one_for_all, of_another, of_dicts],
+    [
+        those.aggregate,
+        those.numbers,
+        of_series_and_array,
+        of_one_for_all,
+        of_another,
+        of_dicts,
+        of_no_items,
+    ],
 )
 def test_other_annotations_are_refused_and_those_that_work_told(function):
     with pytest.raises(ValueError, match=r"mod:it is annotated \(x: .*It can: pandas\.Series"):

@@ -126,7 +126,7 @@ def _classes(annotation: Any) -> tuple[frozenset[str], bool]:
     """The classes of data that it names, none where it names others, and whether iterated over."""
     if get_origin(annotation) not in (Iterator, Iterable, Generator):
         return _named(annotation), False
-    item = get_args(annotation)[0]
+    item, *_ = get_args(annotation) or (Any,)
     if get_origin(item) is not tuple:
         return _named(item), True
     parts = [_named(each) for each in get_args(item) if each is not Ellipsis]

@@ -279,6 +279,29 @@ def test_a_full_disk_holds_producers_up_and_loses_nothing(
         assert journal.error is None
 
 
+def test_what_was_written_before_the_disk_was_full_is_durable(
+    ring: shmring.Ring, tmp_path: Path
+) -> None:
+    disk = SimulatedDisk(capacity=20_000)
+    large: list[int] = []
+
+    def push_large() -> None:  # when the small one is written and not yet synced
+        if not large and sum(len(file.now) for file in disk.names_now.values()) > 300:
+            large.append(other.push(bytes(30_000)))
+
+    disk.on_step = push_large
+    with (
+        ring.producer() as out,
+        ring.producer() as other,
+        Journal(ring, tmp_path, disk=disk) as journal,
+    ):
+        small = out.push(bytes(300))
+        out.wait_durable(small, timeout=120)
+        assert isinstance(journal.error, shmring.NoSpace)
+        disk.capacity = 1 << 30
+        out.wait_durable(large[0], timeout=120)
+
+
 KILLED = """
     import sys, shmring
     ring = shmring.attach(sys.argv[1])

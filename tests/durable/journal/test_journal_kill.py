@@ -6,22 +6,28 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import signal
+import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import shmring
 from shmring.choices import KIND_END
 from shmring.durable import Retention, replay
+from shmring.durable.journal import journaller
 from shmring.errors import BranchNotFound, NoSpace, NotDurable
 
 KILLS = 20  # of one run
+PATIENCE = 120.0  # seconds
+ADMIN_LOCK_OFFSET = 8  # native/core/src/layout.h
 RUNS = range(-(-int(os.environ.get("SHMRING_KILLS", "80")) // KILLS))
 
 
@@ -119,6 +125,61 @@ def test_a_full_disk_holds_the_producer_until_there_is_space(
     assert numbers(path) == list(range(number + 1))
 
 
+@contextlib.contextmanager
+def ring_locked(ring: shmring.Ring) -> Iterator[None]:
+    """As another process has it for a moment while it joins, or for long if it is stopped."""
+    fd = os.open(ring.path, os.O_RDWR)
+    try:
+        lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, ADMIN_LOCK_OFFSET, 1, 0)
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, lock)
+        yield
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_journal_writes_first_what_a_dead_one_had_on_lease(
+    ring: shmring.Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    ring.subscribe("journal", exclusive=True)
+    reader, writer = os.pipe()
+
+    def lease_some() -> None:
+        with ring.consumer("journal", exclusive=True) as inp:
+            held = inp.lease_many(6)
+            os.write(writer, b"%d\n" % len(held))
+            signal.pause()
+
+    locked = contextlib.ExitStack()
+    join = journaller._join
+
+    def join_and_lock(*arguments: Any, **options: Any) -> Any:
+        consumer = join(*arguments, **options)
+        locked.enter_context(ring_locked(ring))
+        return consumer
+
+    with ring.producer() as out, locked:
+        for number in range(6):
+            out.push(message(number))
+        with forked(lease_some), os.fdopen(reader) as told:
+            assert told.readline() == "6\n"
+        for number in range(6, 20):
+            out.push(message(number))
+        monkeypatch.setattr(journaller, "_join", join_and_lock)
+        with ring.journal(tmp_path):
+            with pytest.raises(NotDurable):
+                out.wait_durable(19, timeout=0.5)
+            if not closes:
+                locked.close()
+                out.wait_durable(ring.claimed - 1, timeout=PATIENCE)
+        locked.close()
+        monkeypatch.undo()
+        with ring.journal(tmp_path):
+            out.wait_durable(ring.claimed - 1, timeout=PATIENCE)
+    os.close(writer)
+    assert numbers(tmp_path) == list(range(20))
+
+
 @pytest.mark.parametrize(
     "retention",
     [Retention(max_bytes=500_000), Retention(consumed_by=["done"])],
@@ -142,6 +203,51 @@ def test_a_journal_on_a_full_disk_forgets_what_it_may(
             journal.close()
         with ring.journal(path, segment_bytes=100_000, retention=retention):
             out.push(message(number), durable=True)
+    found = numbers(path)
+    assert found == list(range(found[0], number + 1))
+    assert found[0] > 0
+
+
+@pytest.mark.parametrize(
+    "retention",
+    [Retention(max_bytes=500_000), Retention(consumed_by=["done"])],
+    ids=["max_bytes", "consumed_by"],
+)
+def test_a_journal_takes_in_turn_what_is_larger_than_its_disk(
+    name: str, small_disk: Path, retention: Retention
+) -> None:
+    count = 9_000
+    with shmring.create(name, slots=32_768, temporary=True) as ring, ring.producer() as out:
+        ring.subscribe("journal", exclusive=True)
+        ring.subscribe("done", after="journal")
+        for number in range(count):
+            out.push(message(number))
+        with (
+            ring.journal(small_disk / "journal", retention=retention),
+            ring.consumer("done") as done,
+        ):
+            for number in range(count):
+                assert done.pop(timeout=PATIENCE) == message(number)
+    found = numbers(small_disk / "journal")
+    assert found == list(range(found[0], count))
+    assert found[0] > 0
+
+
+def test_a_journal_that_filled_its_disk_goes_on_with_a_bound(
+    ring: shmring.Ring, small_disk: Path
+) -> None:
+    path = small_disk / "journal"
+    number = 0
+    with ring.producer() as out:
+        journal = ring.journal(path)
+        while journal.error is None:
+            with suppress(shmring.Full):
+                out.push(message(number), timeout=0.5)
+                number += 1
+        with pytest.raises(NoSpace):
+            journal.close()
+        with ring.journal(path, retention=Retention(max_bytes=1_000_000)):
+            out.push(message(number), durable=True, timeout=PATIENCE)
     found = numbers(path)
     assert found == list(range(found[0], number + 1))
     assert found[0] > 0

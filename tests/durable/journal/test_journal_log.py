@@ -324,6 +324,16 @@ def test_a_new_ring_forgets_the_oldest_segments_of_the_one_before(tmp_path: Path
     log.close()
 
 
+def test_a_new_ring_counts_the_segments_of_the_one_before_once(tmp_path: Path) -> None:
+    filled(tmp_path, records=20)
+    names = segment_names(Disk(), str(tmp_path))
+    nbytes = sum(Path(segment_path(str(tmp_path), name)).stat().st_size for name in names)
+    log = open_log(Disk(), str(tmp_path), uuid=bytes(16))
+    log.forget(max_bytes=nbytes, max_age=None, consumed=None)
+    assert segment_names(Disk(), str(tmp_path)) == names
+    log.close()
+
+
 def test_a_segment_that_was_never_begun_is_the_end_for_readers_too(tmp_path: Path) -> None:
     written = filled(tmp_path)
     end = verify(tmp_path).end

@@ -13,6 +13,7 @@ import fcntl
 import mmap
 import os
 import resource
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -218,6 +219,12 @@ class Disk:
                 raise _no_directory(path) from None
             return
         self.sync_directory(parent)
+
+    def room(self, path: str) -> int:
+        """Return how many bytes more the files in this directory may have."""
+        disk = os.statvfs(path)
+        # Without a limit there are no blocks to count.
+        return disk.f_bavail * disk.f_frsize if disk.f_blocks else sys.maxsize
 
     def sync_directory(self, path: str) -> None:
         """Return when the names in this directory are on disk."""

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from shmring._shmring import Batch
     from shmring.choices import Start
+    from shmring.records import BranchRecord
     from shmring.ring import Consumer, Ring
 
 __all__ = ["Journal", "Retention"]
@@ -71,7 +72,8 @@ class Journal(Closing):
     Parameters
     ----------
     path : directory of the journal; made if missing, owned by one process at a time
-    segment_bytes : size in bytes at which a new file is begun
+    segment_bytes : size in bytes at which a new file is begun; an eighth of the space that is free
+        or that the journal has, if that is less
     retention : which segments may be forgotten; None keeps all segments
     allow_gap : continue even if messages between the journal's end and the ring's oldest message
         are lost
@@ -119,6 +121,7 @@ class Journal(Closing):
         # for ended, and the next join() returns at once.
         self._ended = threading.Event()
         self._forgot = time.monotonic()
+        self._adopted: list[Batch] = []  # to be written before all others
         self._disk = disk or Disk(ring.info.mode)
         with ExitStack() as stack:
             self._log = JournalLog(
@@ -174,43 +177,74 @@ class Journal(Closing):
     def _run(self) -> None:
         try:
             try:
+                self._adopt()
                 while not self._stop.is_set():
                     self._gather()
                     self._forget()
             finally:
                 self._await_sync()
-            self._inp.close()
+            if self._adopted:
+                self._inp.abandon()
+                self._adopted.clear()
+            else:
+                self._inp.close()
         except Exception as error:
             # After a failed write or sync nobody knows what is on disk: what is leased stays
             # unreleased and is delivered again to the next journal.
             _LOG.error("journal %s of ring %s has stopped: %s", self.path, self._ring.path, error)
             self.error = error
             self._inp.abandon()
+            self._adopted.clear()
             _let_go(error)
         finally:
             self._log.close()
             self._ended.set()
 
+    def _adopt(self) -> None:
+        """Lease what the last journal had on lease, before anything is written.
+
+        While another process has the ring's lock, messages behind these come first.
+        """
+        count = min(self._gather_bytes, self._log.share) // SLOT_BYTES
+        while not self._stop.is_set() and self._left():
+            with suppress(Empty, EndOfStream):
+                self._adopted.append(self._inp.lease_many(count, timeout=_IDLE))
+                if not self._adopted[-1].redelivered:
+                    self._stop.wait(_IDLE)
+        self._adopted.sort(key=lambda batch: batch.first)
+
+    def _left(self) -> bool:
+        branch = _branch_of(self._ring)
+        return branch is not None and branch["orphans"] > 0
+
+    def _lease(self, count: int, timeout: float) -> Batch:
+        if self._adopted:
+            return self._adopted.pop(0)
+        return self._inp.lease_many(count, timeout=timeout)
+
     def _gather(self) -> None:
         """Write the messages that are there; sync and release them, here or in another thread."""
         taken: list[Batch] = []
-        nbytes = 0
-        while nbytes < self._gather_bytes:
+        some, nbytes = False, 0
+        most = min(self._gather_bytes, self._log.share)
+        while nbytes < most:
             try:
-                batch = self._inp.lease_many(self._gather_messages, timeout=0 if taken else _IDLE)
+                count = min(self._gather_messages, most // SLOT_BYTES)
+                batch = self._lease(count, timeout=0 if some else _IDLE)
             except (Empty, EndOfStream):  # an end that an earlier journal had reached
                 break
+            some = True
+            nbytes += self._write(batch, taken)
             taken.append(batch)
-            nbytes += self._write(batch)
             # As many as one sync covers, if the others are as large as these.
             each = (batch.end - batch.first) * SLOT_BYTES // len(batch)
-            self._gather_messages = self._gather_bytes // each + 1
-        if not taken:
+            self._gather_messages = most // each + 1
+        if not some:
             if self._sync_thread is not None and not self._sync_thread.is_alive():
                 self._await_sync()
             return
         self._await_sync()
-        if nbytes < self._gather_bytes or not self._disk.parallel:
+        if nbytes < most or not self._disk.parallel:
             # There is nothing more to write, but a caller may wait for this.
             self._sync(taken)
             return
@@ -242,7 +276,7 @@ class Journal(Closing):
         if self._sync_error is not None:
             raise self._sync_error
 
-    def _write(self, batch: Batch) -> int:
+    def _write(self, batch: Batch, before: list[Batch]) -> int:
         first, end = batch.first, batch.end
         known = max(first, min(self._log.end, end))
         if known == end:
@@ -254,22 +288,26 @@ class Journal(Closing):
             entries = _behind(entries, known - first)
             slots = [memoryview(slots[0])[(known - first) * SLOT_BYTES :]]
         address = known % self._ring.slots * SLOT_BYTES
-        self._append(known, end, entries, slots, address)
+        while True:
+            try:
+                self._append(known, end, entries, slots, address)
+                break
+            except NoSpace as error:
+                self.error = error
+                # Those who follow the journal may wait for these, and hold what it may forget.
+                self._await_sync()
+                self._sync(before)
+                before.clear()
+                self._forget()
+                if self._stop.wait(_RETRY):
+                    raise
+        self.error = None
         return (end - known) * SLOT_BYTES
 
     def _append(
         self, first: int, end: int, entries: Buffer, slots: list[Buffer], address: int
     ) -> None:
-        while True:
-            try:
-                nbytes = self._log.append(first, end, entries, slots, address)
-                break
-            except NoSpace as error:
-                self.error = error
-                self._forget()
-                if self._stop.wait(_RETRY):
-                    raise
-        self.error = None
+        nbytes = self._log.append(first, end, entries, slots, address)
         self.records += 1
         self.messages += len(entries) // ENTRY.size
         self.bytes_written += nbytes
@@ -292,9 +330,13 @@ def _let_go(error: BaseException) -> None:
         at = at.__cause__ or at.__context__
 
 
+def _branch_of(ring: Ring) -> BranchRecord | None:
+    return next((b for b in ring.branches() if b["name"] == JOURNAL_BRANCH), None)
+
+
 def _join(ring: Ring, log: JournalLog, *, allow_gap: bool) -> Consumer:
     """Join the journal's branch; a new branch begins where the journal ends."""
-    branch = next((b for b in ring.branches() if b["name"] == JOURNAL_BRANCH), None)
+    branch = _branch_of(ring)
     oldest = ring.floor if branch is None else branch["released"]
     begin: int | Start = "earliest"
     if log.end:

@@ -30,6 +30,9 @@ __all__ = ["JournalLog"]
 _LOG = logging.getLogger("shmring.durable")
 
 
+_SHARES = 8  # of the space: so many segments fit into it, or so many of the largest records
+_LEAST_SHARE = 64 << 10  # bytes
+
 # A jump of the wall clock that is logged; a smaller one may be a leap second, or an adjustment.
 _JUMP_NS = 10 * 10**9
 
@@ -74,7 +77,7 @@ class JournalLog:
     Parameters
     ----------
     uuid, schema : those of the ring that is written from now on
-    segment_bytes : a segment is complete at this size
+    segment_bytes : a segment is complete at this size, or at `share`
 
     Attributes
     ----------
@@ -82,6 +85,8 @@ class JournalLog:
     durable : everything below this sequence is on disk
     torn : text about what opening cut off
     same_ring : whether the last segment was written for this ring
+    share : part of the space that the log has or may get, in bytes, when the last segment was
+        begun: a larger segment could never be forgotten, and a larger record not be written
     """
 
     def __init__(
@@ -103,6 +108,7 @@ class JournalLog:
         self._path = ""
         self._kept: list[_Kept] = []
         self._clock = _Clock()
+        self.share = _LEAST_SHARE
         disk.make_directory(directory)
         self._lock = disk.lock(os.path.join(directory, "lock"), f"journal {directory}", 0)
         try:
@@ -126,6 +132,14 @@ class JournalLog:
             with contextlib.closing(self._disk.open(path, write=False)) as file:
                 older.append(_Kept(path, behind, file.size(), 0))
         self._kept[:0] = older
+        self._measure()
+
+    def _measure(self) -> None:
+        room = self._total() + self._disk.room(self.directory)
+        self.share = max(room // _SHARES, _LEAST_SHARE)
+
+    def _total(self) -> int:
+        return self._offset + sum(kept.nbytes for kept in self._kept)
 
     def _adopt(self, first: int) -> bool:
         """Continue after the last good record of the newest segment; False if it has no header."""
@@ -173,6 +187,7 @@ class JournalLog:
             self._file, self._salt = file, segment.salt
         else:
             self._kept.append(_Kept(segment.path, self.end, self._offset, self._clock.now()))
+            self._offset = 0
         return True
 
     def append(
@@ -188,7 +203,7 @@ class JournalLog:
         ------
         NoSpace : nothing was written; the call may be tried again
         """
-        if self._file is None or self._offset >= self._segment_bytes:
+        if self._file is None or self._offset >= min(self._segment_bytes, self.share):
             self._roll(first)
         file = self._file
         assert file is not None
@@ -231,6 +246,7 @@ class JournalLog:
                 self._kept.append(_Kept(self._path, first, self._offset, self._clock.now()))
             self._file, self._path, self._offset = file, path, len(header)
             self._salt = FORMAT.salt_of(header)
+        self._measure()
 
     def sync(self) -> None:
         """Return when every record written so far is on disk; any thread may call this."""
@@ -253,7 +269,7 @@ class JournalLog:
                 self.directory,
                 jump / 1e9,
             )
-        total = self._offset + sum(kept.nbytes for kept in self._kept)
+        total = self._total()
         while len(self._kept) > (self._file is None):
             oldest = self._kept[0]
             if consumed is not None and oldest.end > consumed:
