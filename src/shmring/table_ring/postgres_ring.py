@@ -53,7 +53,7 @@ class PostgresRing(PostgresSession):
             "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,"
             " subscriber smallint NOT NULL, first bigint NOT NULL, count bigint NOT NULL)"
         )
-        self._sequence("_push", 0)
+        self._sequence("_push", 0, functions.FULL)
         for holder in range(len(subscribers)):
             self._sequence(f"_pop_{holder}", 0)
         self._create_functions(connection, layout)
@@ -70,7 +70,7 @@ class PostgresRing(PostgresSession):
         self._run(f"LOCK TABLE {named()} IN SHARE ROW EXCLUSIVE MODE")
         if not self._call(empty, ())[0][0]:
             return
-        last = "SELECT pg_sequence_last_value(%s::regclass)"
+        last = f"SELECT pg_sequence_last_value(%s::regclass) & {functions.NUMBERS}"
         push = self._call(last, (named("_push"),))[0][0]
         self.tables.fill(connection, layout, self.free_message)
         if push:
@@ -87,6 +87,7 @@ class PostgresRing(PostgresSession):
         """Replace the functions, of any version, within a transaction."""
         self._hold_subscribers(layout)
         self._drop_functions(connection)
+        self._let_mark()
         self._create_functions(connection, layout)
 
     def drop(self, connection: sa.Connection) -> None:
@@ -167,10 +168,17 @@ class PostgresRing(PostgresSession):
         for (signature,) in found.all():
             self._run(f"DROP FUNCTION {signature}")
 
-    def _sequence(self, suffix: str, position: int) -> None:
+    def _sequence(self, suffix: str, position: int, lowest: int = 0) -> None:
         name = self._named(suffix)
-        self._run(f"CREATE SEQUENCE {name} MINVALUE 0")
+        self._run(f"CREATE SEQUENCE {name} MINVALUE {lowest} START 0")
         self._run(f"SELECT setval('{name}'::regclass, {position})")
+
+    def _let_mark(self) -> None:
+        """Let the pushes' sequence have the mark of a full ring; versions below 12 had none."""
+        name = self._named("_push")
+        query = "SELECT seqmin FROM pg_sequence WHERE seqrelid = %s::regclass"
+        if self._call(query, (name,))[0][0] != functions.FULL:
+            self._run(f"ALTER SEQUENCE {name} MINVALUE {functions.FULL}")
 
     def _parts(self, layout: Layout) -> Parts:
         return Parts(self.tables.name, self._schema, layout)

@@ -3,9 +3,9 @@
 A ring called ``orders`` has, beside its tables:
 
 ``orders_push``, ``orders_pop_<n>``
-    sequences: the number of the next push, and of each subscriber's next pop; the latter has a bit
-    that is set while the subscriber may have claims. A sequence is no row: it leaves no old
-    versions behind, even while a session holds an old snapshot
+    sequences: the number of the next push, and of each subscriber's next pop; the former is marked
+    while a session may wait for a slot, the latter while the subscriber may have claims. A sequence
+    is no row: it leaves no old versions behind, even while a session holds an old snapshot
 ``orders_claims``
     a row for each run of numbers that a subscriber's cursor has passed and that are not popped: an
     open claim, locked by its transaction, or a claim that was given up, for the next pop
@@ -40,8 +40,10 @@ from shmring.table_ring.functions.parts import (
     AWAIT_MESSAGE,
     AWAIT_SLOT,
     FOREIGN,
+    FULL,
     FULL_WITHIN,
     IDLE,
+    NUMBERS,
     PUSH,
     RUNS,
     VERSION,
@@ -53,8 +55,10 @@ __all__ = [
     "AWAIT_SLOT",
     "CONSTANTS",
     "FOREIGN",
+    "FULL",
     "FULL_WITHIN",
     "IDLE",
+    "NUMBERS",
     "PUSH",
     "RUNS",
     "VERSION",
@@ -88,11 +92,14 @@ def create(ring: Parts, subscribed: int, holders: int) -> list[str]:
         looks.look_pop(ring),
         push.push_one(ring),
         push.push_many(ring),
-        pop.pop_one(ring),
         pop.pop_many(ring),
     ]
 
 
 def tell(ring: Parts, subscribed: int, holders: int) -> list[str]:
     """Return the statements that make new messages wait for these subscribers."""
-    return [constants.subscribed(ring, subscribed), constants.holders(ring, holders)]
+    return [
+        constants.subscribed(ring, subscribed),
+        constants.holders(ring, holders),
+        pop.pop_one(ring, subscribed),
+    ]

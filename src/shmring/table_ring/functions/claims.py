@@ -25,7 +25,7 @@ def claim(ring: Parts) -> str:
             END IF;
             {ring.alone("holder")}
             number := {ring.next};
-            after := least(number + most, {ring.last("_push")});
+            after := least(number + most, {ring.pushed});
             IF number >= after OR {ring.left("(number - 1)")} THEN
                 RETURN false;
             END IF;

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from shmring.table_ring.functions.parts import BIT, CLAIMED, FOREIGN, NEAR, PUSH, Parts
+from shmring.table_ring.functions.parts import (
+    AWAIT_SLOT,
+    BIT,
+    CLAIMED,
+    FOREIGN,
+    FULL,
+    NEAR,
+    PUSH,
+    Parts,
+)
 
 __all__ = ["look_pop", "look_push"]
 
@@ -33,7 +42,7 @@ def look_push(ring: Parts) -> str:
                 RAISE 'the functions that push know other subscribers than table {ring.name}_ring'
                     USING ERRCODE = '{FOREIGN}';
             END IF;
-            push := {ring.last("_push")};
+            push := {ring.pushed};
             IF push > 0 AND NOT EXISTS (SELECT FROM {ring.named()} s
                 WHERE s.slot = {ring.slot("(push - 1)")} AND s.message_id = push - 1)
             THEN
@@ -46,7 +55,8 @@ def look_push(ring: Parts) -> str:
                     INTO highest FROM {ring.named()} s;
                 END IF;
                 IF highest + 1 < push THEN
-                    push := setval('{ring.named("_push")}'::regclass, highest + 1);
+                    push := highest + 1;
+                    PERFORM {ring.set_pushed(f"push | ({ring.pushed_unless_full} & {FULL})")};
                 END IF;
             END IF;
             number := push + ahead;
@@ -63,6 +73,14 @@ def look_push(ring: Parts) -> str:
                 WHERE s.reference_count IS DISTINCT FROM 0 OR s.holders IS DISTINCT FROM 0
                     OR g.k = push + ahead
                 ORDER BY g.k LIMIT 1;
+            END IF;
+            -- The mark lets pops ask whether a session waits: who waits has looked before.
+            IF reference_count <> 0 OR holders <> 0 THEN
+                IF {ring.pushed_unless_full} >= 0 THEN
+                    PERFORM {ring.set_pushed(f"push | {FULL}")};
+                END IF;
+            ELSIF {ring.pushed_unless_full} < 0 AND {ring.share(str(AWAIT_SLOT))} THEN
+                PERFORM {ring.set_pushed("push")};
             END IF;
         END $$"""
 
@@ -85,7 +103,7 @@ def look_pop(ring: Parts) -> str:
                 WHERE u.name = {me}.subscriber AND u.holder = {me}.holder) THEN
                 RETURN;
             END IF;
-            push := {ring.last("_push")};
+            push := {ring.pushed};
             number := {ring.next};
             IF whole OR number > push OR {ring.left("(number - 1)")} OR (number < push
                 AND NOT EXISTS (SELECT FROM {ring.named()} s WHERE {ring.waits("number")}))

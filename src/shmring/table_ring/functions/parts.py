@@ -16,9 +16,11 @@ __all__ = [
     "CLAIMED",
     "FOREIGN",
     "FREE",
+    "FULL",
     "FULL_WITHIN",
     "IDLE",
     "NEAR",
+    "NUMBERS",
     "PUSH",
     "RUNS",
     "VERSION",
@@ -26,7 +28,7 @@ __all__ = [
 ]
 
 # To be raised with every change of a body.
-VERSION = 11
+VERSION = 12
 
 # SQLSTATEs: a run of slots is free at its end but not before; a slot holds a foreign number; the
 # end of the part of a transaction that holds a cursor's lock.
@@ -41,6 +43,13 @@ PUSH, AWAIT_MESSAGE, AWAIT_SLOT, RUNS = 64, 100, 200, 300
 # The bit of a subscriber's sequence that is set while there may be claims. It is above all numbers:
 # with it the sequence is ahead of the pushes', so a pop needs no other test to notice it.
 CLAIMED = 1 << 62
+
+# What is added to the pushes' sequence, as a mark, while a session may wait for a slot. No
+# subscriber's sequence is behind a marked one, so a pop needs no other test to notice the mark.
+FULL = -(1 << 62)
+
+# The bits of a sequence that are a number.
+NUMBERS = (1 << 62) - 1
 
 # How far below a cursor to search for numbers that were taken and not used: more than there are
 # connections. The look that reads the whole table finds those further back.
@@ -136,8 +145,14 @@ class Parts:
     def notify(self) -> str:
         return f"PERFORM pg_notify('{self.name}', '');"
 
-    def take(self, sequence: str) -> str:
-        return f"(nextval('{self.named(sequence)}'::regclass) - 1)"
+    @property
+    def take(self) -> str:
+        """The number of the next push; below 0 while a session may wait for a slot."""
+        return f"(nextval('{self.named('_push')}'::regclass) - 1)"
+
+    @property
+    def take_number(self) -> str:
+        return f"({self.take} & {NUMBERS})"
 
     @property
     def held_by_all(self) -> str:
@@ -161,8 +176,32 @@ class Parts:
         """
         return "pg_relation_is_updatable(0::oid::regclass, false) IS NOT NULL"
 
-    def last(self, sequence: str) -> str:
-        return f"pg_sequence_last_value('{self.named(sequence)}'::regclass)"
+    @property
+    def pushed_unless_full(self) -> str:
+        """How many numbers were pushed; below 0 while a session may wait for a slot."""
+        return f"pg_sequence_last_value('{self.named('_push')}'::regclass)"
+
+    @property
+    def pushed(self) -> str:
+        return f"({self.pushed_unless_full} & {NUMBERS})"
+
+    def set_pushed(self, value: str) -> str:
+        return f"setval('{self.named('_push')}'::regclass, {value})"
+
+    @property
+    def forget_full(self) -> str:
+        """Remove the mark of a full ring if no session waits for a slot.
+
+        A session sets the sequence only while it has the pushes' lock alone. We share the lock of
+        sessions that wait until the commit: who begins to wait meanwhile polls.
+        """
+        clear = f"""
+                    IF pg_try_advisory_xact_lock({self.key}, {PUSH}) THEN
+                        PERFORM {self.set_pushed(self.pushed)};
+                    END IF;"""
+        return f"""IF {self.share(str(AWAIT_SLOT))} THEN
+                    {self.briefly(clear)}
+                END IF;"""
 
     def slot(self, number: str) -> str:
         return self.layout.place_sql(number)
@@ -204,7 +243,11 @@ class Parts:
     @property
     def next(self) -> str:
         """The number of the subscriber's next pop."""
-        return f"(pg_sequence_last_value(pops) & {CLAIMED - 1})"
+        return f"(pg_sequence_last_value(pops) & {NUMBERS})"
+
+    @property
+    def take_next(self) -> str:
+        return f"(nextval(pops) & {NUMBERS}) - 1"
 
     @property
     def may_have_claims(self) -> str:
@@ -259,7 +302,7 @@ class Parts:
         """Wait a little for a message, without locks."""
         return f"""
                 idle := least({IDLE}, timeout);
-                WHILE {self.next} >= {self.last("_push")} LOOP
+                WHILE {self.next} >= {self.pushed} LOOP
                     IF idle <= 0 THEN
                         {nothing}
                     END IF;
@@ -273,6 +316,15 @@ class Parts:
             f"UPDATE {self.named()} s SET reference_count = s.reference_count - 1::smallint,"
             f" holders = s.holders # {bit}"
         )
+
+    @property
+    def clear(self) -> str:
+        """Pop a message as its last holder."""
+        return f"UPDATE {self.named()} s SET reference_count = 0, holders = 0"
+
+    def waits_only(self, number: str, bit: str) -> str:
+        """Find a slot by its number; the message in it waits for this subscriber only."""
+        return f"s.slot = {self.slot(number)} AND s.message_id = {number} AND s.holders = {bit}"
 
     def waits(self, number: str, bit: str = BIT) -> str:
         """Find a slot by its number, and guard it."""
