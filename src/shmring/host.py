@@ -285,6 +285,8 @@ def _reached(pid: int, file: str, link: str) -> str:
 
 
 def _ring_of_segment(path: str) -> str:
+    if not os.path.isfile(path):  # to open a pipe would wait for who writes
+        return ""
     with closing(Disk().open(path, write=False)) as file:
         return open_segment(file, path).uuid.hex()
 

@@ -536,6 +536,20 @@ def test_disk_of_a_journal_behind_another_root_is_full(
         os.waitpid(pid, 0)
 
 
+def test_a_pipe_of_a_journals_process_holds_no_look_up(
+    ring: shmring.Ring, name: str, small_disk: Path
+) -> None:
+    (small_disk / "ballast").write_bytes(bytes(1_900_000))
+    os.mkfifo(small_disk / "a.journal")
+    pipe = os.open(small_disk / "a.journal", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with ring.journal(small_disk / "journal"), ring.producer() as out:
+            out.push(b"x", durable=True)
+            assert f"of its journal in {small_disk}/journal has 0 MiB left" in check(name)[1]
+    finally:
+        os.close(pipe)
+
+
 def test_disks_of_two_journals_of_one_process(
     ring: shmring.Ring, name: str, small_disk: Path, tmp_path: Path
 ) -> None:
