@@ -282,6 +282,22 @@ def test_batch_takes_what_is_there_up_to_its_limit(ring):
             inp.lease_many(10, timeout=0)
 
 
+def test_batch_takes_no_more_slots_than_its_consumer_is_to(ring):
+    lengths = [300, 300, 300, 300, 3000, 300, 300]
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for nbytes in lengths:
+            out.push(bytes(nbytes))
+        assert inp.max_slots == 0
+        inp.max_slots = 3
+        taken = [inp.lease_many(100, timeout=0) for _ in range(4)]
+        assert [len(batch) for batch in taken] == [3, 1, 1, 2]
+        with pytest.raises(ValueError, match="max_slots"):
+            inp.max_slots = -1
+        inp.max_slots = 0
+        out.push_many([b"x"] * 25)
+        assert len(inp.lease_many(100)) == 25
+
+
 def test_batch_of_different_lengths_says_them(ring):
     rows = [b"a" * n for n in (3, 0, 300, 17)]
     with ring.producer() as out, ring.consumer("a") as inp:

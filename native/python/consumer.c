@@ -205,10 +205,27 @@ static int set_end_markers(PyObject *op, PyObject *value, void *Py_UNUSED(closur
 	return 0;
 }
 
+static PyObject *get_max_slots(PyObject *op, void *Py_UNUSED(closure))
+{
+	return PyLong_FromUnsignedLongLong(((struct consumer *)op)->max_slots);
+}
+
+static int set_max_slots(PyObject *op, PyObject *value, void *Py_UNUSED(closure))
+{
+	struct consumer *self = (struct consumer *)op;
+	uint64_t wanted = 0;
+
+	if (value && !parse_count(value, "max_slots", INT64_MAX, &wanted))
+		return -1;
+	WITH_GUARD(self, self->max_slots = wanted);
+	return 0;
+}
+
 GUARDED_GETTER(get_position, op);
 GUARDED_GETTER(get_hold, op);
 GUARDED_GETTER(get_lag, op);
 GUARDED_GETTER(get_end_markers, op);
+GUARDED_GETTER(get_max_slots, op);
 
 static PyGetSetDef getset[] = {
     {"branch", get_branch, NULL, "name of the branch", NULL},
@@ -219,6 +236,8 @@ static PyGetSetDef getset[] = {
      "True: an end marker that this consumer reaches first is a message of kind 2, to be passed on.\n"
      "False: it raises EndOfStream",
      NULL},
+    {"max_slots", GUARDED(get_max_slots), set_max_slots,
+     "slots that a batch of lease_many() has at most, but for one message that is larger; 0: no bound", NULL},
     {"closed", handle_get_closed, NULL, "whether close() was called", NULL},
     {0},
 };

@@ -20,6 +20,7 @@ struct consumer {
 	bool end_markers; /* are delivered as messages */
 	bool abandoned; /* the branch delivers its leases again */
 	bool kept; /* it holds messages that it could not hand back: closing does it */
+	uint64_t max_slots; /* of a batch; 0: no bound */
 	uint64_t ends; /* ends of the stream that the core has told this consumer of */
 	struct taken *taken; /* messages of next() that have had no done() */
 	size_t taken_count;

@@ -98,7 +98,7 @@ static inline int take_now(struct consumer *self, uint32_t messages, struct shmr
 			   struct shmring_message *message)
 {
 	return message ? shmring_take_one(self->core, lease, message)
-		       : shmring_take(self->core, messages, UINT64_MAX, lease);
+		       : shmring_take(self->core, messages, self->max_slots ? self->max_slots : UINT64_MAX, lease);
 }
 
 /* Goes on after a first try, which answered `status`. `ends` is self->ends as this thread found it: the core

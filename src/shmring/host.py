@@ -264,18 +264,29 @@ def _journal_disk(pid: int, uuid: str) -> JournalDisk | None:
     with suppress(OSError):  # another user's, or in another PID namespace
         for number in os.listdir(folder):
             with suppress(OSError, ShmringError):  # closed meanwhile, or just begun
-                file = os.readlink(f"{folder}/{number}")
-                if file.endswith(SUFFIX) and _ring_of_segment(f"{folder}/{number}") == uuid:
-                    disk = os.statvfs(f"{folder}/{number}")
+                link = f"{folder}/{number}"
+                file = os.readlink(link)
+                if file.endswith(SUFFIX) and _ring_of_segment(link) == uuid:
+                    disk = os.statvfs(link)
                     nbytes, free = disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
-                    directory = os.path.dirname(file)
-                    # In a container, the process has another root.
-                    of_journal = _size_of_segments(f"/proc/{pid}/root{directory}")
-                    return JournalDisk(directory, nbytes, free, of_journal)
+                    of_journal = _size_of_segments(os.path.dirname(_reached(pid, file, link)))
+                    return JournalDisk(os.path.dirname(file), nbytes, free, of_journal)
     return None
 
 
+def _reached(pid: int, file: str, link: str) -> str:
+    """The path by which this process reaches another's open file."""
+    # In a container, the other one has its own mounts. After chroot(), the path is of this one's.
+    for path in (f"/proc/{pid}/root{file}", file):
+        with suppress(OSError):
+            if os.path.samefile(path, link):
+                return path
+    raise FileNotFoundError(file)
+
+
 def _ring_of_segment(path: str) -> str:
+    if not os.path.isfile(path):  # to open a pipe would wait for who writes
+        return ""
     with closing(Disk().open(path, write=False)) as file:
         return open_segment(file, path).uuid.hex()
 

@@ -21,6 +21,7 @@ from companion import place
 
 import shmring
 from shmring.companions import STAGING
+from shmring.durable.journal import journaller
 from shmring.sidecars import Sidecar, SidecarClient
 from shmring.sidecars.health import check as look_at_sidecar
 
@@ -505,6 +506,48 @@ def test_disk_of_a_journal_in_a_container_is_full(
             assert f"the disk of its journal in {tmp_path}/journal has 0 MiB left" in said
         finally:
             running.kill()
+
+
+def test_disk_of_a_journal_behind_another_root_is_full(
+    ring: shmring.Ring, name: str, small_disk: Path
+) -> None:
+    (small_disk / "ballast").write_bytes(bytes(1_900_000))
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            # There is no ring there to attach to, and nothing to import.
+            assert ring.schema_bytes is None
+            journaller._entry_type()
+            os.chroot(small_disk)
+            with ring.journal("/journal") as journal:
+                os.write(writer, b"ready")
+                journal.wait()
+        finally:
+            os._exit(1)
+    try:
+        os.close(writer)
+        with os.fdopen(reader) as told, ring.producer() as out:
+            assert told.read(5) == "ready"
+            out.push(b"x", durable=True)
+            assert f"of its journal in {small_disk}/journal has 0 MiB left" in check(name)[1]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_a_pipe_of_a_journals_process_holds_no_look_up(
+    ring: shmring.Ring, name: str, small_disk: Path
+) -> None:
+    (small_disk / "ballast").write_bytes(bytes(1_900_000))
+    os.mkfifo(small_disk / "a.journal")
+    pipe = os.open(small_disk / "a.journal", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with ring.journal(small_disk / "journal"), ring.producer() as out:
+            out.push(b"x", durable=True)
+            assert f"of its journal in {small_disk}/journal has 0 MiB left" in check(name)[1]
+    finally:
+        os.close(pipe)
 
 
 def test_disks_of_two_journals_of_one_process(

@@ -233,6 +233,30 @@ def test_a_journal_takes_in_turn_what_is_larger_than_its_disk(
     assert found[0] > 0
 
 
+@pytest.mark.parametrize(
+    "retention",
+    [Retention(max_bytes=500_000), Retention(consumed_by=["done"])],
+    ids=["max_bytes", "consumed_by"],
+)
+def test_a_journal_takes_in_turn_large_messages_behind_small_ones(
+    name: str, small_disk: Path, retention: Retention
+) -> None:
+    small, large = 2_000, 300
+    with shmring.create(name, slots=32_768, temporary=True) as ring, ring.producer() as out:
+        ring.subscribe("journal", exclusive=True)
+        ring.subscribe("done", after="journal")
+        for number in range(small + large):
+            out.push(b"%d:" % number + bytes(10 if number < small else 30_000))
+        with (
+            ring.journal(small_disk / "journal", retention=retention),
+            ring.consumer("done") as done,
+        ):
+            for number in range(small + large):
+                assert done.pop(timeout=PATIENCE).startswith(b"%d:" % number)
+    last = [bytes(each.data) for each in replay(small_disk / "journal")][-1]
+    assert last == b"%d:" % number + bytes(30_000)
+
+
 def test_a_journal_that_filled_its_disk_goes_on_with_a_bound(
     ring: shmring.Ring, small_disk: Path
 ) -> None:

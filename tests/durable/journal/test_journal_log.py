@@ -334,6 +334,28 @@ def test_a_new_ring_counts_the_segments_of_the_one_before_once(tmp_path: Path) -
     log.close()
 
 
+@pytest.mark.parametrize("reopens", [False, True])
+def test_a_segment_larger_than_it_may_be_without_a_record_is_begun_once(reopens: bool) -> None:
+    disk = SimulatedDisk()
+    log = open_log(disk, segment_bytes=1)
+    write(log, [(0, b"before")])
+    log.sync()
+    free = 500  # for a header, and for no record
+    disk.capacity = sum(len(file.now) for file in disk.names_now.values()) + free
+    for _ in range(2):
+        with pytest.raises(NoSpace):
+            write(log, [(1, b"behind")])
+    if reopens:
+        log.close()
+        log = open_log(disk, segment_bytes=1)
+    disk.capacity = 1 << 40
+    write(log, [(1, b"behind")])
+    log.sync()
+    log.forget(max_bytes=None, max_age=None, consumed=1)
+    assert contents(disk) == [(1, b"behind")]
+    log.close()
+
+
 def test_a_segment_that_was_never_begun_is_the_end_for_readers_too(tmp_path: Path) -> None:
     written = filled(tmp_path)
     end = verify(tmp_path).end

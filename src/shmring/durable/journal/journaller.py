@@ -113,7 +113,6 @@ class Journal(Closing):
         self._retention = retention
         self._pid = os.getpid()
         self._gather_bytes = min(_GATHER_BYTES, ring.slots * SLOT_BYTES // 3)
-        self._gather_messages = self._gather_bytes // SLOT_BYTES
         self._sync_thread: threading.Thread | None = None
         self._sync_error: Exception | None = None
         self._stop = threading.Event()
@@ -205,10 +204,9 @@ class Journal(Closing):
 
         While another process has the ring's lock, messages behind these come first.
         """
-        count = min(self._gather_bytes, self._log.share) // SLOT_BYTES
         while not self._stop.is_set() and self._left():
             with suppress(Empty, EndOfStream):
-                self._adopted.append(self._inp.lease_many(count, timeout=_IDLE))
+                self._adopted.append(self._lease_some(self._most(), _IDLE))
                 if not self._adopted[-1].redelivered:
                     self._stop.wait(_IDLE)
         self._adopted.sort(key=lambda batch: batch.first)
@@ -217,28 +215,30 @@ class Journal(Closing):
         branch = _branch_of(self._ring)
         return branch is not None and branch["orphans"] > 0
 
-    def _lease(self, count: int, timeout: float) -> Batch:
-        if self._adopted:
-            return self._adopted.pop(0)
-        return self._inp.lease_many(count, timeout=timeout)
+    def _most(self) -> int:
+        """The bytes of slots that a record, and what one sync covers, are to have at most."""
+        return min(self._gather_bytes, self._log.share)
+
+    def _lease(self, nbytes: int, timeout: float) -> Batch:
+        return self._adopted.pop(0) if self._adopted else self._lease_some(nbytes, timeout)
+
+    def _lease_some(self, nbytes: int, timeout: float) -> Batch:
+        self._inp.max_slots = slots = -(-nbytes // SLOT_BYTES)
+        return self._inp.lease_many(slots, timeout=timeout)
 
     def _gather(self) -> None:
         """Write the messages that are there; sync and release them, here or in another thread."""
         taken: list[Batch] = []
         some, nbytes = False, 0
-        most = min(self._gather_bytes, self._log.share)
+        most = self._most()
         while nbytes < most:
             try:
-                count = min(self._gather_messages, most // SLOT_BYTES)
-                batch = self._lease(count, timeout=0 if some else _IDLE)
+                batch = self._lease(most - nbytes, timeout=0 if some else _IDLE)
             except (Empty, EndOfStream):  # an end that an earlier journal had reached
                 break
             some = True
             nbytes += self._write(batch, taken)
             taken.append(batch)
-            # As many as one sync covers, if the others are as large as these.
-            each = (batch.end - batch.first) * SLOT_BYTES // len(batch)
-            self._gather_messages = most // each + 1
         if not some:
             if self._sync_thread is not None and not self._sync_thread.is_alive():
                 self._await_sync()

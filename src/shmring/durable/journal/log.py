@@ -104,7 +104,7 @@ class JournalLog:
         self._sync_lock = threading.Lock()
         self._file: File | None = None
         self._salt = 0
-        self._offset = 0
+        self._offset = self._records = 0
         self._path = ""
         self._kept: list[_Kept] = []
         self._clock = _Clock()
@@ -184,7 +184,7 @@ class JournalLog:
         self.durable = self.end
         self._path = segment.path
         if self.same_ring:
-            self._file, self._salt = file, segment.salt
+            self._file, self._salt, self._records = file, segment.salt, segment.records
         else:
             self._kept.append(_Kept(segment.path, self.end, self._offset, self._clock.now()))
             self._offset = 0
@@ -203,7 +203,10 @@ class JournalLog:
         ------
         NoSpace : nothing was written; the call may be tried again
         """
-        if self._file is None or self._offset >= min(self._segment_bytes, self.share):
+        if self._file is None or (
+            # One without a record is begun already, under the name that a new one would have.
+            self._offset > self._records and self._offset >= min(self._segment_bytes, self.share)
+        ):
             self._roll(first)
         file = self._file
         assert file is not None
@@ -244,7 +247,8 @@ class JournalLog:
             if self._file is not None:
                 self._file.close()
                 self._kept.append(_Kept(self._path, first, self._offset, self._clock.now()))
-            self._file, self._path, self._offset = file, path, len(header)
+            self._file, self._path = file, path
+            self._offset = self._records = len(header)
             self._salt = FORMAT.salt_of(header)
         self._measure()
 
