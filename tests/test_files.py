@@ -15,6 +15,7 @@ import shmring
 from shmring import companions, names
 
 ADMIN_LOCK = 8  # the byte: docs/layout.md
+VERSION = 8
 
 
 def path_of(name: str) -> Path:
@@ -138,6 +139,22 @@ def test_ring_that_is_used_is_not_removed(named, tmp_path, has_name):
     assert names.remove(ring.path, is_used=bool)
     assert not os.path.exists(ring.path)
     assert not kept.exists()
+
+
+def test_ring_that_nobody_can_join_any_more_is_removed(named):
+    """Else who serves it could not be started again: its file would stand in the way."""
+    with shmring.create(named, slots=1024) as ring:
+        with open(ring.path, "r+b") as file:
+            file.seek(VERSION)
+            file.write(b"\xff")
+        with pytest.raises(shmring.NotARing):
+            shmring.attach(named)
+        assert names.remove(ring.path, bytes.fromhex(ring.info.uuid), is_used=bool)
+    with shmring.create(named, slots=1024) as ring:
+        pass
+    os.truncate(ring.path, 4096)
+    assert names.remove(ring.path, is_used=bool)
+    assert not os.path.exists(ring.path)
 
 
 def test_removal_fails_with_the_question_whether_the_ring_is_used(ring):

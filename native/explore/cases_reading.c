@@ -126,6 +126,8 @@ static void read_the_second_row(int me)
 }
 
 /* A seat has one owner after the other. Each has a number, which stands in all that others read of it. */
+enum { A_THIRD_ROLE = ROLE_CONSUMER + 1 };
+
 static uint32_t sit_down(int me, uint32_t number)
 {
 	char name[] = {(char)('0' + number), 0};
@@ -145,6 +147,13 @@ static void make_room_for_the_second(int me)
 {
 	seat_give_back(&handles[me], 0);
 	MUST(sit_down(me, ROLE_CONSUMER) == 0);
+}
+
+static void make_room_twice(int me)
+{
+	make_room_for_the_second(me);
+	seat_give_back(&handles[me], 0);
+	MUST(sit_down(me, A_THIRD_ROLE) == 0);
 }
 
 static void an_orphan_sits(void)
@@ -171,7 +180,7 @@ static void look_at_the_seat(int me)
 		return;
 	}
 	MUST(info.alive && info.role == info.branch && info.name[0] == (char)('0' + info.role));
-	MUST(info.claim == info.role || (info.claim == NONE && info.role == ROLE_CONSUMER));
+	MUST(info.claim == info.role || (info.claim == NONE && info.role != ROLE_PRODUCER));
 }
 
 static const struct exploration cases[] = {
@@ -221,6 +230,10 @@ static const struct exploration cases[] = {
      .slots = 2,
      .before = the_first_sits,
      .actor = {{.body = make_room_for_the_second}, {.body = look_at_the_seat}}},
+    {.name = "a seat changes hands twice while it is read, and the clock stands still",
+     .slots = 2,
+     .before = the_first_sits,
+     .actor = {{.body = make_room_twice}, {.body = look_at_the_seat}}},
     {.name = "an orphan's seat is read while it changes hands",
      .weak = true,
      .slots = 2,

@@ -17,7 +17,15 @@ from importlib import import_module
 from typing import Any
 
 from shmring import _shmring, companions
-from shmring.errors import NoSpace, PermissionRefused, RingExists, RingNotFound, ShmringError
+from shmring.errors import (
+    Damaged,
+    NoSpace,
+    NotARing,
+    PermissionRefused,
+    RingExists,
+    RingNotFound,
+    ShmringError,
+)
 
 SHM_FOLDER = "/dev/shm"
 _PREFIX = "shmring."
@@ -167,7 +175,8 @@ def remove(
     path, uuid
     is_used : is given the living participants, and says whether the ring stays for them. It is
         asked under the ring's own lock, which every process takes that joins: nobody comes between
-        the answer and the unlink. A handle of the caller's own counts, unless it is closed before
+        the answer and the unlink. A handle of the caller's own counts, unless it is closed before.
+        A ring that cannot be joined any more, because it is damaged, has none
 
     Returns
     -------
@@ -179,7 +188,7 @@ def remove(
 
     def unlink_unless_used() -> None:
         nonlocal removed
-        removed = is_used is None or not is_used(_living(path))
+        removed = is_used is None or not is_used(_users(path))
         if removed:
             (unlink_name or partial(_unlink_file, path))()
 
@@ -261,6 +270,14 @@ def _living(path: str) -> list[dict[str, Any]]:
         return [participant for participant in ring.participants() if participant["alive"]]
     finally:
         ring.close()
+
+
+def _users(path: str) -> list[dict[str, Any]]:
+    """The living participants; none of a ring that is damaged, for no other process can join it."""
+    try:
+        return _living(path)
+    except (Damaged, NotARing):
+        return []
 
 
 def _living_names(path: str) -> set[str]:

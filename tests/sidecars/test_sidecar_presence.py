@@ -211,6 +211,32 @@ def test_supervisor_that_ends_leaves_the_ring_to_one_that_has_just_come(child, n
     assert request_ring_name(name) not in shmring.rings()
 
 
+@pytest.mark.parametrize("room", range(2, 5))
+def test_supervisor_with_few_descriptors_makes_one_ring(child, name, room):
+    """With room for two it can attach, and cannot ask afterwards which ring has the name."""
+    code = """
+    import os, resource
+    module.open_ring = until_told(module.open_ring)
+    used, limits = len(os.listdir("/proc/self/fd")) - 1, resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + int(sys.argv[2]), limits[1]))
+    supervisor.open()
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    print(supervisor.is_findable)
+    sys.stdin.readline()
+    supervisor.close()
+    """
+    other = supervisor(name)
+    other.open()
+    process = child(SUPERVISOR + code, name, room)
+    assert process.line() == "waits"
+    process.say()
+    assert process.line() == "True"
+    process.say()
+    process.end()
+    other.close()
+    assert request_ring_name(name) not in shmring.rings()
+
+
 def supervisor(name):
     return Supervisor("functions:identity", name, workers=1, slots=1024, options=[])
 

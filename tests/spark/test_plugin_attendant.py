@@ -263,6 +263,57 @@ def test_attendants_that_end_at_once_leave_no_ring(child, name):
     assert name not in shmring.rings()
 
 
+def test_attendant_that_is_killed_while_it_leaves_its_ring_leaves_nothing_for_good(child, name):
+    code = """
+        import os, signal, shmring
+        from shmring.spark import attendant
+        close = shmring.Ring.close
+
+        def close_and_die(ring):
+            close(ring)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        shmring.Ring.close = close_and_die
+        attendant.main()
+    """
+    killed = child(code)
+    killed.say(json.dumps({"rings": {name: {"slots": 1024}}, "sidecars": {}}))
+    assert name in killed.line()  # its metrics
+    killed.process.terminate()
+    assert killed.process.wait(120) == -signal.SIGKILL
+    with suppress(shmring.RingNotFound):
+        shmring.gc(name)
+    assert name not in shmring.rings()
+
+
+def test_ring_that_cannot_be_removed_keeps_no_other_one(child, name):
+    other = f"{name}-other"
+    code = """
+        import sys, shmring
+        from shmring.spark import attendant
+        remove = attendant.remove
+
+        def refuse(path, *arguments, **options):
+            if path.endswith("-other"):
+                return remove(path, *arguments, **options)
+            raise shmring.Contended("another process is stopped")
+
+        attendant.remove = refuse
+        attendant.main()
+    """
+    attendant = child(code)
+    rings = {name: {"slots": 1024}, other: {"slots": 1024}}
+    attendant.say(json.dumps({"rings": rings, "sidecars": {}}))
+    assert other in attendant.line()  # its metrics
+    attendant.process.terminate()
+    _, said = attendant.process.communicate(timeout=120)
+    error = f'ring "{name}" cannot be removed: another process is stopped'
+    assert said.decode() == f"shmring: {error}\n"
+    assert attendant.process.returncode == 0
+    assert other not in shmring.rings()
+    shmring.unlink(name)
+
+
 def test_attendants_that_end_as_soon_as_they_have_started_leave_nothing(attend, name):
     config = {"rings": {name: {"slots": 1024}}, "sidecars": {name: ours("double", shared=True)}}
     started = [attend(**config) for _ in range(3)]

@@ -20,6 +20,8 @@
 /* For a close in a process that has waited that long in vain before: a short wait. */
 #define LEAVING_TIMEOUT_NS (1000 * 1000LL)
 #define NAP_NS 50000
+/* Clocks that are set are set back by less, or for good. */
+#define SET_BACK_NS UINT64_C(1000000000)
 
 static off_t seat_offset(const shmring *r, uint32_t index)
 {
@@ -286,12 +288,14 @@ void name_load(char *to, const char *from, size_t size)
 		to[i] = i < size - 1 ? load_relaxed(&from[i]) : 0;
 }
 
-/* Another one than the seat has: it tells its owners apart. */
+/* Another one than all before on this seat: it tells its owners apart. Many may come and go in one
+ * tick of a coarse clock, or while the clock is set back a little. One that is set back further
+ * would have to meet an older owner's very nanosecond. */
 static uint64_t time_of_joining(const struct seat *s)
 {
-	uint64_t now = now_ns(CLOCK_REALTIME);
+	uint64_t now = now_ns(CLOCK_REALTIME), last = load_relaxed(&s->id.joined_ns);
 
-	return now == load_relaxed(&s->id.joined_ns) ? now + 1 : now;
+	return last - now < SET_BACK_NS ? last + 1 : now;
 }
 
 /* Writes everything of a free seat but its state. */

@@ -17,7 +17,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import shmring
-from shmring.errors import Contended, LimitReached, NotARing, PermissionRefused, ShmringError
+from shmring.errors import (
+    Contended,
+    Damaged,
+    LimitReached,
+    NotARing,
+    PermissionRefused,
+    RingNotFound,
+    ShmringError,
+)
 from shmring.sidecars.participants import RESTART_SECONDS, RESTARTED, SUPERVISOR
 from shmring.sidecars.processes import Child, Place, say
 from shmring.sidecars.rings import leave_ring, open_ring, reply_rings
@@ -159,13 +167,16 @@ class Supervisor:
 
     @property
     def is_findable(self) -> bool:
-        """Whether the ring is the one that clients and workers find."""
-        with (
-            contextlib.suppress(ShmringError),
-            shmring.attach(request_ring_name(self.name), read_only=True) as found,
-        ):
-            return self._ring is not None and found.info.uuid == self._ring.info.uuid
-        return False
+        """Whether the ring is the one that clients and workers find; also if nobody can say now."""
+        if self._ring is None:
+            return False
+        try:
+            with shmring.attach(request_ring_name(self.name), read_only=True) as found:
+                return found.info.uuid == self._ring.info.uuid
+        except (RingNotFound, NotARing, Damaged, PermissionRefused):  # gone, or somebody else's
+            return False
+        except ShmringError:  # no descriptors, say: nobody is to look for another ring for that
+            return True
 
     @property
     def slots(self) -> int:

@@ -306,11 +306,28 @@ class _Attendant:
         for each in self._sidecars:
             each.end(asked)
         for ring in self._rings.values():
-            with suppress(ShmringError):
-                ring.recover()
-            ring.close()  # first: of several that end at once, the last one to ask sees nobody
-            with suppress(RingNotFound):
-                remove(ring.path, bytes.fromhex(ring.info.uuid), is_used=bool)
+            try:
+                self._leave(ring)
+            except (OSError, ShmringError) as error:  # the other rings are to go all the same
+                say(f'ring "{ring.name}" cannot be removed: {error}')
+
+    def _leave(self, ring: shmring.Ring) -> None:
+        """Close a ring, and remove it unless somebody else uses it.
+
+        It goes before it is closed: else it would stay for good if this process is killed between.
+        Of several attendants that end at once each sees the others' handles. So who has not removed
+        it asks again without one of its own, and the last to ask sees nobody.
+        """
+        with suppress(ShmringError):
+            ring.recover()
+        uuid = bytes.fromhex(ring.info.uuid)
+        with suppress(RingNotFound):
+            try:
+                is_gone = remove(ring.path, uuid, is_used=lambda living: len(living) > 1)
+            finally:
+                ring.close()
+            if not is_gone:
+                remove(ring.path, uuid, is_used=bool)
 
 
 def _made(sidecars: dict[str, dict[str, Any]]) -> Iterator[_Sidecar]:
