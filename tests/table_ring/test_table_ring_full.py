@@ -6,6 +6,7 @@ The rule: while a session waits and is told, the sequence is marked.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from postgres import Postgres, connect
@@ -18,6 +19,9 @@ from shmring.table_ring.functions import pop
 from shmring.table_ring.functions.parts import FULL, Parts
 from shmring.table_ring.postgresql import PostgresBackend
 from shmring.table_ring.schema import Layout
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 SLOTS = 3
 MARKED = "SELECT pg_sequence_last_value('shmring_push') < 0"
@@ -191,8 +195,7 @@ def test_notification_during_a_look_is_not_lost(
         looks += 1
         if looks == 2:  # the handle listens by now
             assert popping.pop(timeout=0) == b"0"
-            driver = self.connection.connection.driver_connection
-            assert driver
+            driver = cast("Connection[Any]", self.connection.connection.driver_connection)
             driver.add_notify_handler(lambda notify: told.append(notify.channel))
             until(lambda: driver.execute("SELECT 1") and told, "the notification")
         return found
