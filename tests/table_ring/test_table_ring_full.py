@@ -6,6 +6,7 @@ The rule: while a session waits and is told, the sequence is marked.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from postgres import Postgres, connect
@@ -13,9 +14,14 @@ from statements import execute
 
 from shmring.errors import Full
 from shmring.table_ring import TableRing, functions
+from shmring.table_ring.backend import Peek, Which
 from shmring.table_ring.functions import pop
 from shmring.table_ring.functions.parts import FULL, Parts
+from shmring.table_ring.postgresql import PostgresBackend
 from shmring.table_ring.schema import Layout
+
+if TYPE_CHECKING:
+    from psycopg import Connection
 
 SLOTS = 3
 MARKED = "SELECT pg_sequence_last_value('shmring_push') < 0"
@@ -170,3 +176,32 @@ def test_pop_as_the_only_subscriber_leaves_the_message_for_others(
         assert execute(ring.url, held)[:2] == ["0 0", "1 2"]
         assert audit.pop(timeout=0) == b"1"
     assert ring.push_many([b"2", b"3", b"4"], timeout=0) == 2
+
+
+def test_notification_during_a_look_is_not_lost(
+    filled: TableRing,
+    monkeypatch: pytest.MonkeyPatch,
+    until: Callable[..., None],
+    patience: float,
+) -> None:
+    """The answer of a look may bring the notification of a pop that the look did not see."""
+    told: list[str] = []
+    look = PostgresBackend.peek
+    looks = 0
+
+    def peek(self: PostgresBackend, which: Which, ahead: int = 0, whole: bool = False) -> Peek:
+        nonlocal looks
+        found = look(self, which, ahead, whole)
+        looks += 1
+        if looks == 2:  # the handle listens by now
+            assert popping.pop(timeout=0) == b"0"
+            driver = cast("Connection[Any]", self.connection.connection.driver_connection)
+            driver.add_notify_handler(lambda notify: told.append(notify.channel))
+            until(lambda: driver.execute("SELECT 1") and told, "the notification")
+        return found
+
+    with TableRing.attach(filled.url) as popping:
+        monkeypatch.setattr(PostgresBackend, "peek", peek)
+        monkeypatch.setattr("select.poll", None)
+        assert filled.push(b"3", timeout=patience) == 3
+    assert told == ["shmring"]

@@ -174,8 +174,15 @@ class Backend(ABC):
     def unlisten(self, which: Which, announced: float) -> None:  # noqa: B027
         """End the notifications; `announced` is the value that :meth:`listen` returned."""
 
-    def sleep(self, seconds: float) -> None:
-        """Wait at most so long; a notification ends the wait."""
+    def told(self) -> int:
+        """Return how many notifications have come; called before a look."""
+        return 0
+
+    def sleep(self, seconds: float, told: int = 0) -> None:
+        """Wait at most so long; a notification ends the wait.
+
+        `told`: the number before the last look, which may have missed what came meanwhile.
+        """
         time.sleep(seconds)
 
     # -- the ring itself -------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,6 +52,8 @@ class PostgresSession(Backend):
     _sync_level = "on"
     # Whether an error, or a crash of the server, may have cut a number off from its slot.
     _untidy = True
+    # How many notifications have come; their content means nothing.
+    _told = 0
 
     def _make_engine(self, url: sa.URL) -> sa.Engine:
         try:
@@ -66,7 +69,7 @@ class PostgresSession(Backend):
 
         self._statement = Statement
         connection.autocommit = True
-        connection.add_notify_handler(_ignore)
+        connection.add_notify_handler(self._count_told)
         self._untidy = True
         self._driver = connection
         self._cursor = connection.cursor(binary=True)
@@ -76,6 +79,17 @@ class PostgresSession(Backend):
             level = str(row[0]) if row else "on"
             self._sync_level = "on" if level == "off" else level
             cursor.execute(_SETTINGS % int(self.lock_seconds * 1000))
+
+    def _count_told(self, _: object) -> None:
+        self._told += 1
+
+    def _take_notifications(self) -> None:
+        """Count the notifications that have arrived since the last answer."""
+        session = self._driver.pgconn
+        with contextlib.suppress(self._engine.dialect.loaded_dbapi.Error):
+            session.consume_input()
+            while session.notifies():
+                self._told += 1
 
     def _value(self, statement: Statement, parameters: Sequence[bytes]) -> bytes | None:
         return self._result(statement, parameters).get_value(0, 0)
@@ -149,7 +163,3 @@ class PostgresSession(Backend):
 
     def is_full(self, error: exc.DBAPIError) -> bool:
         return sqlstate(error) == "53100"
-
-
-def _ignore(_: object) -> None:
-    """Take a notification, whose content means nothing."""

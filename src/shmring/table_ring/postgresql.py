@@ -216,12 +216,20 @@ class PostgresBackend(PostgresRing):
         if not self._waiters:
             self._run(f'UNLISTEN "{self.tables.name}"')
 
-    def sleep(self, seconds: float) -> None:
+    def told(self) -> int:
+        # What has arrived by now is no news to the look.
+        self._take_notifications()
+        return self._told
+
+    def sleep(self, seconds: float, told: int = 0) -> None:
+        # The look's own answer may have brought a notification, which poll() would not see.
+        if self._told != told:
+            return
         # This also returns when another thread's answer arrives: the caller then looks once more.
         try:
             socket = self._driver.fileno()
         except self._engine.dialect.loaded_dbapi.Error:  # it is closed
-            super().sleep(seconds)
+            super().sleep(seconds, told)
             return
         ready = select.poll()
         ready.register(socket, select.POLLIN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import time
@@ -237,10 +238,14 @@ class Turns:
             longest = backend.listen(which)
         try:
             # A push or pop before we listened has notified nobody.
-            while not ready():
-                if not deadline.wait(backend.sleep, backend.first_wait, longest):
+            while True:
+                with self.use():
+                    told = backend.told()
+                if ready():
+                    return True
+                sleep = functools.partial(backend.sleep, told=told)
+                if not deadline.wait(sleep, backend.first_wait, longest):
                     return False
-            return True
         finally:
             # On a lost or closed connection there is nothing to end.
             with (
