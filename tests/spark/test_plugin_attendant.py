@@ -234,6 +234,14 @@ def test_ring_that_others_use_stays(attend, name):
     assert name not in shmring.rings()
 
 
+def have_rings(attendant, *names):
+    """Let a child that runs attendant.main() make these rings, and wait until it has."""
+    rings = {name: {"slots": 1024} for name in names}
+    attendant.say(json.dumps({"rings": rings, "sidecars": {}}))
+    metrics = attendant.line()
+    assert all(name in metrics for name in names)
+
+
 def test_attendants_that_end_at_once_leave_no_ring(child, name):
     """Each closes its handle while the other one still has its own."""
     code = """
@@ -251,8 +259,7 @@ def test_attendants_that_end_at_once_leave_no_ring(child, name):
     """
     both = [child(code) for _ in range(2)]
     for each in both:
-        each.say(json.dumps({"rings": {name: {"slots": 1024}}, "sidecars": {}}))
-        assert name in each.line()  # its metrics
+        have_rings(each, name)
     for each in both:
         each.process.terminate()
         while each.line() != "closes":
@@ -277,8 +284,7 @@ def test_attendant_that_is_killed_while_it_leaves_its_ring_leaves_nothing_for_go
         attendant.main()
     """
     killed = child(code)
-    killed.say(json.dumps({"rings": {name: {"slots": 1024}}, "sidecars": {}}))
-    assert name in killed.line()  # its metrics
+    have_rings(killed, name)
     killed.process.terminate()
     assert killed.process.wait(120) == -signal.SIGKILL
     with suppress(shmring.RingNotFound):
@@ -302,9 +308,7 @@ def test_ring_that_cannot_be_removed_keeps_no_other_one(child, name):
         attendant.main()
     """
     attendant = child(code)
-    rings = {name: {"slots": 1024}, other: {"slots": 1024}}
-    attendant.say(json.dumps({"rings": rings, "sidecars": {}}))
-    assert other in attendant.line()  # its metrics
+    have_rings(attendant, name, other)
     attendant.process.terminate()
     _, said = attendant.process.communicate(timeout=120)
     error = f'ring "{name}" cannot be removed: another process is stopped'

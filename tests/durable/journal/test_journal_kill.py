@@ -78,6 +78,13 @@ def push_numbers(ring: shmring.Ring, told: int) -> None:
             number += 1
 
 
+either_retention = pytest.mark.parametrize(
+    "retention",
+    [Retention(max_bytes=500_000), Retention(consumed_by=["done"])],
+    ids=["max_bytes", "consumed_by"],
+)
+
+
 @pytest.mark.kill
 @pytest.mark.parametrize("run", RUNS)
 def test_a_journal_killed_at_any_moment_misses_and_repeats_nothing(
@@ -180,11 +187,7 @@ def test_a_journal_writes_first_what_a_dead_one_had_on_lease(
     assert numbers(tmp_path) == list(range(20))
 
 
-@pytest.mark.parametrize(
-    "retention",
-    [Retention(max_bytes=500_000), Retention(consumed_by=["done"])],
-    ids=["max_bytes", "consumed_by"],
-)
+@either_retention
 def test_a_journal_on_a_full_disk_forgets_what_it_may(
     ring: shmring.Ring, small_disk: Path, retention: Retention
 ) -> None:
@@ -208,11 +211,7 @@ def test_a_journal_on_a_full_disk_forgets_what_it_may(
     assert found[0] > 0
 
 
-@pytest.mark.parametrize(
-    "retention",
-    [Retention(max_bytes=500_000), Retention(consumed_by=["done"])],
-    ids=["max_bytes", "consumed_by"],
-)
+@either_retention
 def test_a_journal_takes_in_turn_what_is_larger_than_its_disk(
     name: str, small_disk: Path, retention: Retention
 ) -> None:
@@ -233,11 +232,7 @@ def test_a_journal_takes_in_turn_what_is_larger_than_its_disk(
     assert found[0] > 0
 
 
-@pytest.mark.parametrize(
-    "retention",
-    [Retention(max_bytes=500_000), Retention(consumed_by=["done"])],
-    ids=["max_bytes", "consumed_by"],
-)
+@either_retention
 def test_a_journal_takes_in_turn_large_messages_behind_small_ones(
     name: str, small_disk: Path, retention: Retention
 ) -> None:

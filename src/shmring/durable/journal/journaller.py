@@ -184,7 +184,6 @@ class Journal(Closing):
                 self._await_sync()
             if self._adopted:
                 self._inp.abandon()
-                self._adopted.clear()
             else:
                 self._inp.close()
         except Exception as error:
@@ -193,9 +192,9 @@ class Journal(Closing):
             _LOG.error("journal %s of ring %s has stopped: %s", self.path, self._ring.path, error)
             self.error = error
             self._inp.abandon()
-            self._adopted.clear()
             _let_go(error)
         finally:
+            self._adopted.clear()
             self._log.close()
             self._ended.set()
 
