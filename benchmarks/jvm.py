@@ -20,26 +20,15 @@ JARS = BUILD / "jars"
 # Side.java, without a transport.
 COMMON = ("Side", "Peer", "Tally", "Pause")
 
-# Agrona and Aeron say the first on their pages, Chronicle lists the others for Java 17 on its page
-# of Java versions; bounds checks are off as in the scripts of Aeron's samples. Without its counters
-# a JVM that waits for its turn does not wake up twenty times a second.
+# Bounds checks are off as in the scripts of Aeron's samples, and its page asks for what is opened.
+# Without its counters a JVM that waits for its turn does not wake up twenty times a second.
 OPTIONS = (
     "-Xmx1g",
     "-XX:+UseSerialGC",
     "-XX:-UsePerfData",
     "-Dagrona.disable.bounds.checks=true",
     "--add-opens=java.base/jdk.internal.misc=ALL-UNNAMED",
-    "--add-opens=java.base/java.lang=ALL-UNNAMED",
-    "--add-opens=java.base/java.lang.reflect=ALL-UNNAMED",
-    "--add-opens=java.base/java.io=ALL-UNNAMED",
-    "--add-opens=java.base/java.util=ALL-UNNAMED",
-    "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
-    "--add-opens=jdk.compiler/com.sun.tools.javac=ALL-UNNAMED",
-    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
-    "--add-exports=java.base/sun.nio.ch=ALL-UNNAMED",
-    "--add-exports=jdk.unsupported/sun.misc=ALL-UNNAMED",
-    "--add-exports=jdk.compiler/com.sun.tools.javac.file=ALL-UNNAMED",
 )
 
 

@@ -27,10 +27,8 @@ def question(settings: Settings) -> Question:
         ),
         Row("MP/MC, one at a time", RATE, Messages("ring", guess=5e6), (Target(8.0, ZEROMQ),)),
         Row("Unix socket, one at a time", RATE, Messages("unix_socket")),
-        Row("posix_ipc.MessageQueue", RATE, Messages("posix_mq")),
         Row("iceoryx2, one at a time", RATE, Messages("iceoryx", guess=2e5)),
         Row("multiprocessing.Queue", RATE, Messages("mp_queue", guess=1e5, pinned=False)),
-        Row("faster-fifo, one at a time", RATE, Messages("faster_fifo", guess=1e5)),
         Row(
             f"SP/SC, batches of {BATCH}",
             RATE,
@@ -64,11 +62,6 @@ def question(settings: Settings) -> Question:
             f"iceoryx2, slices of {BATCH} messages",
             RATE,
             Messages("iceoryx", "_batches", guess=5e6),
-        ),
-        Row(
-            f"faster-fifo, put_many of {BATCH}",
-            RATE,
-            Messages("faster_fifo", "_batches", guess=5e5),
         ),
         Row(
             "round trip, spinning",

@@ -12,10 +12,7 @@ from benchmarks.harness import Row, Sample
 from benchmarks.payload import DEFAULT_SLOTS, MESSAGE_BYTES
 from benchmarks.peer_rows import (
     AERON,
-    CHRONICLE,
-    DISRUPTOR,
     ICEORYX,
-    MANY_TO_ONE,
     OWN,
     RATE,
     SOME,
@@ -70,7 +67,6 @@ def _program(
         readers=readers,
         how=how,
         divided=divided,
-        threads=peer == DISRUPTOR,
     )
     return messages(rate)
 
@@ -83,9 +79,6 @@ def _to_one(programs: Programs, producers: int) -> list[Row]:
     rows.ours("Python", partial(_python, producers, 1, False))
     rows.theirs("Aeron IPC, a publication each", run(AERON, "one"))
     rows.theirs("Aeron IPC, one publication", run(AERON, "shared"))
-    rows.theirs("Agrona ManyToOne", run(MANY_TO_ONE, "one"))
-    rows.theirs("Chronicle Queue", run(CHRONICLE, "one"))
-    rows.theirs("Disruptor, threads", run(DISRUPTOR, "one"))
     rows.theirs("iceoryx2", run(ICEORYX, "one"))
     return rows.rows()
 
@@ -97,9 +90,6 @@ def _to_all(programs: Programs, readers: int) -> list[Row]:
     rows.ours("Java", run(OWN, "one"))
     rows.ours("Python", partial(_python, 1, readers, True))
     rows.theirs("Aeron IPC", run(AERON, "one"))
-    rows.cannot("Agrona", "a ring has one reader, and what it has read is gone")
-    rows.theirs("Chronicle Queue", run(CHRONICLE, "one"))
-    rows.theirs("Disruptor, threads", run(DISRUPTOR, "one"))
     rows.theirs("iceoryx2", run(ICEORYX, "one"))
     return rows.rows()
 
@@ -111,9 +101,6 @@ def _divided(programs: Programs, count: int) -> list[Row]:
     rows.ours("Java", run(OWN, "one"))
     rows.ours("Python", partial(_python, count, count, False))
     rows.cannot("Aeron IPC", SEES_ALL)
-    rows.cannot("Agrona", "a ring has one reader")
-    rows.cannot("Chronicle Queue", SEES_ALL)
-    rows.cannot("Disruptor", f"{SEES_ALL}; version 4 has no worker pool")
     rows.cannot("iceoryx2", SEES_ALL)
     return rows.rows()
 

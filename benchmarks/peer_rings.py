@@ -15,11 +15,7 @@ from benchmarks.oneway import Blocks, Messages, RoundTrip
 from benchmarks.payload import BATCH, DEFAULT_SLOTS, MESSAGE_BYTES
 from benchmarks.peer_rows import (
     AERON,
-    CHRONICLE,
-    DISRUPTOR,
     ICEORYX,
-    MANY_TO_ONE,
-    ONE_TO_ONE,
     OWN,
     RATE,
     SOME,
@@ -42,8 +38,7 @@ SLOTS_OF_LARGE = 262_144  # 79 MB
 def _messages(programs: Programs, peer: str, how: str, count: int, seconds: float) -> Sample:
     sides = programs.of(peer)
     nbytes = count * MESSAGE_BYTES
-    threads = peer == DISRUPTOR
-    return messages(sides.stream(peer, seconds, how=how, nbytes=nbytes, threads=threads))
+    return messages(sides.stream(peer, seconds, how=how, nbytes=nbytes))
 
 
 def _blocks(programs: Programs, peer: str, nbytes: int, seconds: float) -> Sample:
@@ -57,7 +52,7 @@ def _trip_of(figures: dict[str, float]) -> Sample:
 
 
 def _trip(programs: Programs, peer: str, seconds: float) -> Sample:
-    return _trip_of(programs.of(peer).trip(peer, seconds, threads=peer == DISRUPTOR))
+    return _trip_of(programs.of(peer).trip(peer, seconds))
 
 
 def _native_messages(batch: int, seconds: float) -> Sample:
@@ -90,10 +85,6 @@ def _one_by_one(programs: Programs) -> list[Row]:
     rows.ours("Python", Messages("ring", guess=5e6, single=True))
     rows.theirs("Aeron IPC, tryClaim", run(AERON, "one", 1))
     rows.theirs("Aeron IPC, offer", run(AERON, "offer", 1))
-    rows.theirs("Agrona OneToOne", run(ONE_TO_ONE, "one", 1))
-    rows.theirs("Agrona ManyToOne", run(MANY_TO_ONE, "one", 1))
-    rows.theirs("Chronicle Queue", run(CHRONICLE, "one", 1))
-    rows.theirs("Disruptor, threads", run(DISRUPTOR, "one", 1))
     rows.theirs("iceoryx2", run(ICEORYX, "one", 1))
     return rows.rows()
 
@@ -105,10 +96,6 @@ def _in_batches(programs: Programs) -> list[Row]:
     rows.ours("Java", run(OWN, "batch", SOME))
     rows.ours("Python", Messages("ring", "_batches", guess=1e7, single=True))
     rows.theirs("Aeron IPC", run(AERON, "batch", FRAGMENT))
-    rows.theirs("Agrona OneToOne", run(ONE_TO_ONE, "batch", SOME))
-    rows.theirs("Agrona ManyToOne", run(MANY_TO_ONE, "batch", SOME))
-    rows.theirs("Chronicle Queue", run(CHRONICLE, "batch", SOME))
-    rows.theirs("Disruptor, threads", run(DISRUPTOR, "batch", SOME))
     rows.theirs("iceoryx2", run(ICEORYX, "batch", SOME))
     return rows.rows()
 
@@ -120,10 +107,6 @@ def _round_trips(programs: Programs) -> list[Row]:
     rows.ours("Java", run(OWN))
     rows.ours("Python", RoundTrip("ring", single=True, wait="spin"))
     rows.theirs("Aeron IPC", run(AERON))
-    rows.theirs("Agrona OneToOne", run(ONE_TO_ONE))
-    rows.theirs("Agrona ManyToOne", run(MANY_TO_ONE))
-    rows.theirs("Chronicle Queue", run(CHRONICLE))
-    rows.theirs("Disruptor, threads", run(DISRUPTOR))
     rows.theirs("iceoryx2", run(ICEORYX))
     return rows.rows()
 
@@ -137,8 +120,6 @@ def _large(programs: Programs, label: str, nbytes: int) -> list[Row]:
     rows.ours("Java", run(OWN))
     rows.ours("Python", Blocks("ring", nbytes=nbytes, slots=_slots(nbytes), single=True))
     rows.theirs("Aeron IPC", run(AERON))
-    rows.theirs("Agrona OneToOne", run(ONE_TO_ONE))
-    rows.theirs("Chronicle Queue", run(CHRONICLE))
     rows.theirs("iceoryx2", run(ICEORYX))
     return rows.rows()
 

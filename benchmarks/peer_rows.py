@@ -12,11 +12,7 @@ from benchmarks.sides import Sides
 
 __all__ = [
     "AERON",
-    "CHRONICLE",
-    "DISRUPTOR",
     "ICEORYX",
-    "MANY_TO_ONE",
-    "ONE_TO_ONE",
     "OWN",
     "RATE",
     "SOME",
@@ -30,11 +26,10 @@ RATE = "M msg/s"
 SECONDS = 0.3  # of a sample at most: there are many
 WARM_UP = 1.0  # of a JVM, which compiles
 
-# Messages in a batch of C, Rust and the JVM: 77 KB; Agrona's and Chronicle's limits are megabytes.
+# Messages in a batch of C, Rust and the JVM: 77 KB.
 SOME = 256
 
-ONE_TO_ONE, MANY_TO_ONE = "AgronaPeer$OneToOne", "AgronaPeer$ManyToOne"
-AERON, CHRONICLE, DISRUPTOR = "AeronPeer", "ChroniclePeer", "DisruptorPeer"
+AERON = "AeronPeer"
 OWN = "ShmringPeer"
 ICEORYX = "iceoryx"
 

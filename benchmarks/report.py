@@ -30,7 +30,7 @@ __all__ = [
     *("print_question", "print_summary", "write_json", "write_plot"),
 ]
 
-PACKAGES = ("numpy", "pyarrow", "pyspark", "pyzmq", "faster-fifo", "iceoryx2", "posix_ipc")
+PACKAGES = ("numpy", "pyarrow", "pyspark", "pyzmq", "iceoryx2")
 
 
 @dataclass(frozen=True)

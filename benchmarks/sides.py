@@ -158,19 +158,16 @@ class Sides:
             self._warm.add(what)
         return self._measure(peer, roles, seconds, **more)
 
-    def stream(
-        self, peer: str, seconds: float, *, how: str, nbytes: int, threads: bool = False
-    ) -> float:
+    def stream(self, peer: str, seconds: float, *, how: str, nbytes: int) -> float:
         """Messages one way; bytes a second.
 
         Parameters
         ----------
         how : "one", "offer" or "batch", which `nbytes` says the size of, or "block"
-        threads : two of one process
         """
-        roles = _THREADS if threads else [("first", 0, "send"), ("second", 1, "receive")]
+        roles = [("first", 0, "send"), ("second", 1, "receive")]
         found = self.measure(peer, roles, seconds, how=how, bytes=nbytes)
-        return _rate(peer, found[0] if threads else found, 1, divided=False)
+        return _rate(peer, found, 1, divided=False)
 
     def crowd(
         self,
@@ -181,35 +178,28 @@ class Sides:
         readers: int,
         how: str = "one",
         divided: bool = False,
-        threads: bool = False,
     ) -> float:
         """Messages of several, each from one process; bytes a second that were sent.
 
         Parameters
         ----------
         divided : the readers divide the messages; otherwise each reads all
-        threads : of one process, instead of processes
         """
         roles: list[tuple[str, int | None, str]] = [
             *(("crowd of senders", None, f"send number={i}") for i in range(senders)),
             *(("crowd of readers", None, f"receive number={i}") for i in range(readers)),
         ]
-        if threads:
-            roles = [("crowd", None, "both")]
         more = {"senders": senders, "readers": readers, "divided": int(divided)}
         found = self.measure(peer, roles, seconds, how=how, bytes=MESSAGE_BYTES, **more)
-        return _rate(peer, found[0] if threads else found, senders, divided=divided)
+        return _rate(peer, found, senders, divided=divided)
 
-    def trip(self, peer: str, seconds: float, *, threads: bool = False) -> dict[str, float]:
+    def trip(self, peer: str, seconds: float) -> dict[str, float]:
         """A message there and back, one under way; nanoseconds."""
-        roles = _THREADS if threads else [("first", 0, "ping"), ("second", 1, "pong")]
+        roles = [("first", 0, "ping"), ("second", 1, "pong")]
         figures: dict[str, float] = self.measure(
             peer, roles, seconds, how="trip", bytes=MESSAGE_BYTES
         )[0]
         return figures
-
-
-_THREADS: list[tuple[str, int | None, str]] = [("both", None, "both")]
 
 
 def _total(found: Sequence[dict[str, int]]) -> tuple[int, int]:

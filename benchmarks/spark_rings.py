@@ -1,4 +1,4 @@
-"""How fast does Spark read and write rings, in the JVM, in Python, and beside parquet files?"""
+"""How fast does Spark read rings, in the JVM, in Python, and beside parquet files?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.spark_session import WORKERS, find_modules_in_workers, payload, 
 
 __all__ = [
     *("COLUMNS", "EVERY_COLUMN", "PAYLOAD", "SHM"),
-    *("read", "schema", "slots_for", "with_jar", "write"),
+    *("read", "schema", "slots_for", "with_jar"),
 ]
 
 SHM = Path("/dev/shm")
@@ -227,72 +227,6 @@ def read(settings: Settings) -> Question:
             *_reads(job, "two columns", TWO_COLUMNS, 1.5),
             Row(udf, "M rows/s", job.udf("parquet")),
             Row("arrow_udf over the ring", "M rows/s", job.udf("shmring"), compare=(udf,)),
-        ],
-        setup=job.open,
-        least_rounds=LEAST_ROUNDS,
-    )
-
-
-class _Writes(_Session):
-    """One ring and one folder, written again and again."""
-
-    def fill(self) -> None:
-        """Half of the ring is what one job can publish at once."""
-        self._ring = self.ring(self.rows * 2)
-        self._frame = _generated(self.spark, self.rows)
-
-    def to_noop(self, seconds: float) -> Sample:
-        """What it takes to make the rows."""
-        del seconds
-        return self.sample(
-            "noop", lambda: self._frame.write.format("noop").mode("overwrite").save()
-        )
-
-    def to_parquet(self, seconds: float) -> Sample:
-        """Files of as many bytes."""
-        del seconds
-        writer = self._frame.write.option("compression", "uncompressed")
-        path = str(self.folder / "rows")
-        return self.sample("parquet", lambda: writer.parquet(path), lambda: shutil.rmtree(path))
-
-    def to_ring(self, source: str) -> Callable[[float], Sample]:
-        """A contestant; how many rows became readable is looked up."""
-
-        def run(seconds: float) -> Sample:
-            del seconds
-            import shmring
-
-            writer = self._frame.write.format(source).option("ring", self._ring).mode("append")
-            writer = writer.option("atomic", "true").option("endMarker", "true")
-            self.warm_up(source, writer.save)
-            with (
-                shmring.attach(self._ring) as ring,
-                ring.arrow_reader("count", start="latest", ephemeral=True) as reader,
-            ):
-                sample = self.sample(source, writer.save)
-                found = sum(batch.num_rows for batch in reader)
-            if found != self.rows:
-                raise RuntimeError(f"{source}: {found} of {self.rows} rows became readable")
-            return sample
-
-        return run
-
-
-def write(settings: Settings) -> Question:
-    """The same rows into a ring and into files."""
-    job = _Writes(settings)
-    return Question(
-        "spark-write",
-        f"How fast does Spark write rings? (local[{WORKERS}], {job.rows:,} rows of 320 bytes)",
-        [
-            Row("noop: to make the rows", "M rows/s", job.to_noop),
-            Row(_PARQUET, "M rows/s", job.to_parquet),
-            Row(
-                "ring",
-                "M rows/s",
-                job.to_ring("shmring"),
-                (Target(3.0, _PARQUET),),
-            ),
         ],
         setup=job.open,
         least_rounds=LEAST_ROUNDS,

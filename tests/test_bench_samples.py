@@ -147,23 +147,6 @@ def test_peer_without_cargo_says_so_at_its_row(
     assert (row.failed, row.problem) == (False, "iceoryx2 needs cargo (Rust 1.89 or later)")
 
 
-def test_peer_that_has_no_such_arrangement_says_why_and_is_nobodys_rival(
-    harness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from benchmarks import peer_crowds, peer_rows, report
-
-    rows = peer_crowds.rows(peer_rows.Programs())
-    agrona = next(row for row in rows if row.name == "2 readers of all: Agrona")
-    ours = next(row for row in rows if row.name == "2 readers of all: shmring, C")
-    monkeypatch.setattr(ours, "run", lambda seconds: harness.Sample(1.0))
-    question = harness.Question("question", "?", [ours, agrona])
-    list(harness.measure(question, harness.Settings(rounds=1, seconds=0.1, quick=True)))
-    assert (agrona.samples, agrona.failed) == ([], False)
-    assert agrona.problem.startswith("a ring has one reader")
-    assert agrona.name in ours.rivals
-    assert report.judge(question, ours, harness.Target(1.0, agrona.name)).met is None
-
-
 @pytest.mark.parametrize(
     ("divided", "received", "whole"),
     [
@@ -289,16 +272,3 @@ def test_question_run_anew_takes_the_place_of_the_old_one(harness: Any) -> None:
     both = report.merged(run("a", "c", machine="x"), run("c", "b", machine="y"), ["a", "b", "c"])
     assert both["machine"] == "x"
     assert [(q["name"], q["of"]) for q in both["questions"]] == [("a", "x"), ("b", "y"), ("c", "y")]
-
-
-def test_engines_that_disagree_about_the_rows_fail(
-    harness: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from benchmarks import spark_added, spark_ways
-
-    answers = iter([[7], [7], [7], [8]])
-    bench = spark_ways.Bench(spark_ways.Effort(1), spark_added.NUMBERS)
-    monkeypatch.setattr(bench, "run", lambda *question: {"totals": next(answers)})
-    bench.check(spark_ways.BEST[0], spark_added.NUMBERS, "identity")
-    with pytest.raises(RuntimeError, match="totals are \\[8\\], elsewhere \\[7\\]"):
-        bench.check(spark_ways.SAIL[0], spark_added.NUMBERS, "identity")

@@ -2,16 +2,10 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.file.Path;
-import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
-import java.util.concurrent.Callable;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 
@@ -76,7 +70,6 @@ public final class Side {
       case "receive" -> receive();
       case "ping" -> ping();
       case "pong" -> pong();
-      case "both" -> both();
       default -> throw new IllegalArgumentException(act);
     }
   }
@@ -211,62 +204,6 @@ public final class Side {
     }
     Tally.UNSAFE.freeMemory(source);
     return result("end", System.nanoTime());
-  }
-
-  /** Threads instead of processes. */
-  private void both() throws Exception {
-    ExecutorService threads = Executors.newCachedThreadPool();
-    try {
-      if (options.get("how").equals("trip")) {
-        tripOfThreads(threads);
-      } else {
-        streamOfThreads(threads);
-      }
-    } finally {
-      threads.shutdownNow();
-    }
-  }
-
-  private void tripOfThreads(ExecutorService threads) throws Exception {
-    int bytes = bytes();
-    try (Peer.Sender out = peer.sender(link(0));
-        Peer.Sender back = peer.sender(link(0).back());
-        Peer.Receiver in = peer.receiver(link(0));
-        Peer.Receiver answers = peer.receiver(link(0).back())) {
-      say("ready");
-      Future<String> echo = threads.submit(() -> echo(back, in, bytes));
-      String trips = trips(out, answers, bytes, nanos());
-      echo.get();
-      say(trips);
-    }
-  }
-
-  private void streamOfThreads(ExecutorService threads) throws Exception {
-    int senders = number("senders", 1);
-    List<AutoCloseable> ends = new ArrayList<>();
-    List<Callable<String>> tasks = new ArrayList<>();
-    try {
-      for (int i = 0; i < senders; i++) {
-        Peer.Sender out = peer.sender(link(i));
-        ends.add(out);
-        tasks.add(() -> stream(out, bytes(), nanos()));
-      }
-      for (int i = 0; i < number("readers", 1); i++) {
-        Peer.Receiver in = peer.receiver(link(i));
-        ends.add(in);
-        tasks.add(() -> receiveAll(in, senders));
-      }
-      say("ready");
-      List<String> found = new ArrayList<>();
-      for (Future<String> result : threads.invokeAll(tasks)) {
-        found.add(result.get());
-      }
-      say(found.toString());
-    } finally {
-      for (AutoCloseable end : ends) {
-        end.close();
-      }
-    }
   }
 
   private static String result(Object... pairs) {
