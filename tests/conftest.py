@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import fcntl
 import functools
 import gc
 import itertools
-import math
 import os
 import re
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -33,7 +32,6 @@ from shmring.sidecars import Sidecar
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark_examples"))
 sys.path.insert(0, str(Path(__file__).parent))
 import spark_start
-from guardian import note, noted
 from sessions import PATIENCE as PATIENCE_WITH_SPARK
 from sessions import STANDING, Clusters, Sessions, Sidecars, target_of
 
@@ -46,13 +44,9 @@ SHM = Path("/dev/shm")
 # Seconds that a test waits for an event before it fails: most take milliseconds, a few start a
 # Python or a JVM, and all of it may share the machine with ten times as much.
 PATIENCE = 120.0
-HANG = 1200.0  # seconds: no step of a test takes a tenth of it
 GRACE = 10.0  # seconds for what outlives the run: a JVM removes its folders
 _numbers = itertools.count()
-_RUN = pytest.StashKey[Path]()
 _WHOLE_RUN = pytest.StashKey[Path]()
-_GUARDIAN = pytest.StashKey["subprocess.Popen[bytes]"]()
-_STEP = pytest.StashKey["str | None"]()
 
 
 class Terminated(KeyboardInterrupt):
@@ -68,87 +62,59 @@ def _equip_children() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the guardian, and let it find what this run starts.
+    """Give the run a folder, and its children a mark; pytest-timeout ends a test that hangs.
 
-    Each worker of a run that pytest-xdist divides has a guardian and a folder of its own; that of
-    the process which divides the run ends the workers if need be.
+    Each worker of a run that pytest-xdist divides has a folder within that of the whole run, and
+    its children have the mark of the whole run.
     """
     _equip_children()
     # What is made by tempfile goes with the run; pytest's own folders stay, to be looked at.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
-    run = Path(tempfile.mkdtemp(prefix="shmring-run-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"]))
+    whole = Path(os.environ["SHMRING_TEST_RUN"]) if hasattr(config, "workerinput") else None
+    above = whole or os.environ["PYTEST_DEBUG_TEMPROOT"]
+    run = Path(tempfile.mkdtemp(prefix="shmring-run-", dir=above))
     run.chmod(0o711)  # servers that run as another user find theirs
     tempfile.tempdir = str(run)
-    config.stash[_RUN] = run
-    config.stash[_WHOLE_RUN] = run
-    if hasattr(config, "workerinput"):
-        config.stash[_WHOLE_RUN] = Path(os.environ["SHMRING_TEST_RUN"])
-        note(config.stash[_WHOLE_RUN])
-    (run / "progress").touch()
-    os.environ["SHMRING_TEST_RUN"] = str(run)
+    config.stash[_WHOLE_RUN] = whole or run
+    os.environ["SHMRING_TEST_RUN"] = str(whole or run)
     runs_pid = os.getpid()
-    divides = config.getoption("dist", "no") != "no"  # and then the workers find what hangs
 
     def terminated(number: int, _: object) -> None:
         if os.getpid() != runs_pid:  # forked, and not told what to do with it
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        for worker in noted(run) if divides else ():
-            os.kill(worker, number)  # they end what they have started, and say where they were
         raise Terminated(signal.Signals(number).name)
 
-    def hangs(*_: object) -> None:
-        if config.stash.get(_STEP, None) is not None and os.getpid() == runs_pid:
-            with tempfile.TemporaryFile("w+") as stacks:
-                faulthandler.dump_traceback(stacks)
-                stacks.seek(0)
-                pytest.fail(f"this hangs; the threads' stacks:\n{stacks.read()}")
-
-    os.register_at_fork(after_in_child=functools.partial(note, run))
     signal.signal(signal.SIGTERM, terminated)
-    signal.signal(signal.SIGUSR2, hangs)
-    limit = math.inf if config.getoption("usepdb") or divides else HANG
-    guardian = TESTS / "guardian.py"
-    config.stash[_GUARDIAN] = subprocess.Popen(
-        [sys.executable, str(guardian), str(run), str(runs_pid), str(limit), str(GRACE)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # whoever ends the run by its group does not end this
-    )
 
 
-def pytest_unconfigure() -> None:
-    """Let no SIGUSR2 kill a run that ends slowly: its handlers go before Python does."""
-    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End what outlives the run, and remove its folder."""
+    run = config.stash.get(_WHOLE_RUN, None)
+    if run is None or hasattr(config, "workerinput"):
+        return
+    deadline = time.monotonic() + GRACE
+    while living := _started_by(run):
+        number = signal.SIGKILL if time.monotonic() > deadline else signal.SIGTERM
+        for pid in living:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        time.sleep(0.05)
+    shutil.rmtree(run, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _step(item: pytest.Item) -> Iterator[None]:
-    os.utime(item.config.stash[_RUN] / "progress")
-    item.config.stash[_STEP] = item.nodeid
-    try:
-        yield
-    finally:
-        item.config.stash[_STEP] = None
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
-    with _step(item):
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    with _step(item):
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
-    with _step(item):
-        return (yield)
+def _started_by(run: Path) -> set[int]:
+    """What has the run's mark, or a parent here, and still runs."""
+    mark = f"SHMRING_TEST_RUN={run}".encode()
+    found: set[int] = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            state, parent = (folder / "stat").read_text().rpartition(")")[2].split()[:2]
+            if state not in "ZX" and (
+                int(parent) == os.getpid() or mark in (folder / "environ").read_bytes().split(b"\0")
+            ):
+                found.add(int(folder.name))
+    return found - {os.getpid()}
 
 
 def _minor(version: str) -> tuple[int, ...]:
