@@ -173,6 +173,40 @@ def test_one_row_gives_more_than_many_batches_take(spark, served, set_option, be
     assert "RowsToArrow" in lines_of(result, name)[1]
 
 
+@pytest.mark.parametrize(
+    "below",
+    [
+        "select a.id, b.id other from numbers a cross join range(3) b",
+        "select id, explode(array(id, id + 1, id + 2, id + 3)) other from numbers",
+        "select id, other from numbers lateral view outer explode(array(id, -id)) as other",
+        "select /*+ merge(a, b) */ a.id, b.id other"
+        " from numbers a join numbers b on a.id % 500 = b.id % 500",
+        "select id, id % 7 other, count(*) n from numbers group by id, 2 grouping sets ((id), (2))",
+        "select id, 1 other from numbers union all select -id, 2 from numbers where id % 3 = 0",
+        "select id, id other from numbers",
+    ],
+    ids=["cross join", "explode", "outer explode", "merge join", "expand", "union", "plain"],
+)
+@pytest.mark.parametrize("rows", [7, 1000])
+def test_batches_have_the_rows_of_sparks_own(spark, served, set_option, below, rows):
+    """Also where one row gives several, and where the code does not stop between them."""
+    name = served("with_rows")
+    set_option(ROWS, rows)
+    spark.range(2500, numPartitions=2).createOrReplaceTempView("numbers")
+    frame = spark.sql(below)
+    schema = f"{frame._jdf.schema().toDDL()}, rows long"
+
+    def own(batches):
+        import pyarrow as pa
+
+        for batch in batches:
+            yield batch.append_column("rows", pa.array([batch.num_rows] * batch.num_rows))
+
+    result = frame.mapInArrow(through(name), schema)
+    assert result.collect() == frame.mapInArrow(own, schema).collect()
+    assert is_direct(result, name)
+
+
 @pytest.fixture(scope="module")
 def plain(spark, tmp_path_factory):
     """Rows of a file, which has columns."""

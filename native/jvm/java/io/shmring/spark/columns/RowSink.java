@@ -19,7 +19,9 @@ public final class RowSink extends GenericInternalRow {
   private transient Supplier<RootWriter> next;
   private transient RootWriter writer; // null before its first row
   private int row;
-  private int mostRows;
+  private int batchRows; // of a batch that is whole
+  private int enough; // rows, after which the code is to stop
+  private int mostRows; // of the writer
   private long mostBytes;
   private long bytes; // of the writer's rows
 
@@ -33,9 +35,12 @@ public final class RowSink extends GenericInternalRow {
 
   /**
    * @param next gives an empty writer whenever one is needed
+   * @param batchRows of a batch, unless its bytes end it before
    */
-  public void writeTo(Supplier<RootWriter> next) {
+  public void writeTo(Supplier<RootWriter> next, int batchRows) {
     this.next = next;
+    this.batchRows = batchRows;
+    this.mostRows = batchRows;
   }
 
   /** Where the oldest rows went that were not cut off; null if there are none. */
@@ -62,19 +67,23 @@ public final class RowSink extends GenericInternalRow {
   }
 
   /**
-   * Lets {@link #end} say so when the writer has so many rows, or is full. The code may go on for a
+   * Lets {@link #end} say so when {@link #writer} has enough rows, or is full. The code may go on for a
    * while, as where a row of a join has many partners, and fill several.
    *
+   * @param mostRows of {@link #writer}, a number of whole batches; those after it have one batch each
    * @param mostBytes of a writer's rows, unless its first one has more
    */
-  public void limit(int mostRows, long mostBytes) {
-    this.mostRows = mostRows;
+  public void limit(int enough, int mostRows, long mostBytes) {
+    this.enough = enough;
+    this.mostRows = full.isEmpty() ? mostRows : batchRows;
     this.mostBytes = mostBytes;
   }
 
   /** The number of the next row, which has so many bytes. */
   public int begin(long rowBytes) {
-    if (writer == null || bytes + rowBytes > mostBytes && writer.rows() > 0) {
+    if (writer == null
+        || writer.rows() >= mostRows
+        || bytes + rowBytes > mostBytes && writer.rows() > 0) {
       turn();
     }
     if (writer.makeRoom(1)) {
@@ -88,6 +97,7 @@ public final class RowSink extends GenericInternalRow {
   private void turn() {
     if (writer != null) {
       full.add(new Written(writer, bytes));
+      mostRows = batchRows;
     }
     bytes = 0;
     writer = next.get();
@@ -136,6 +146,6 @@ public final class RowSink extends GenericInternalRow {
   }
 
   public boolean isEnough() {
-    return isFull() || writer != null && writer.rows() >= mostRows;
+    return isFull() || writer != null && writer.rows() >= enough;
   }
 }

@@ -98,7 +98,8 @@ final class Batches implements AutoCloseable {
         () -> {
           ahead.add(empty());
           return ahead.getLast().writer;
-        });
+        },
+        this.mostRows);
   }
 
   /**
@@ -147,13 +148,15 @@ final class Batches implements AutoCloseable {
     long bytes = 0;
     int batches = 0;
     int filled = 0;
+    int more;
     do {
-      filled += input.fill(vectors.writer, mostRows, mostBytes - bytes);
+      more = input.fill(vectors.writer, mostRows, mostBytes - bytes);
+      filled += more;
       bytes += input.bytes();
-      batches++;
+      batches += more > 0 ? 1 : 0; // none where the rest has gone to another writer
     } while (batches < joined
         && input.isJoined()
-        && filled == batches * mostRows // all but the last are whole
+        && more == mostRows // all but the last are whole
         && bytes + input.bytes() <= Math.min(MOST_TOGETHER, mostBytes / 2)
         && System.nanoTime() - begun < READY_NANOS
         && goesOn());

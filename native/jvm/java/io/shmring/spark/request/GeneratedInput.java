@@ -13,6 +13,7 @@ final class GeneratedInput implements Input {
 
   private final RowSink sink;
   private final Iterator<InternalRow> stops; // of the code: the sink again and again
+  private int batchRows;
   private int taken; // rows of the writer that fill() has told of
   private long takenBytes;
   private long mostBytes = FIRST_BYTES; // of a writer's rows
@@ -25,14 +26,15 @@ final class GeneratedInput implements Input {
   }
 
   @Override
-  public void writeTo(Supplier<RootWriter> next) {
-    sink.writeTo(next);
+  public void writeTo(Supplier<RootWriter> next, int batchRows) {
+    this.batchRows = batchRows;
+    sink.writeTo(next, batchRows);
   }
 
   @Override
   public boolean hasNext() {
     if (written() == taken) {
-      write(taken + 1);
+      write(taken + 1, taken + batchRows);
     }
     return written() > taken || sink.isFull();
   }
@@ -41,9 +43,9 @@ final class GeneratedInput implements Input {
     return sink.writer() == null ? 0 : sink.writer().rows();
   }
 
-  /** Lets the code run until the writer has so many rows, or is full, or all is written. */
-  private void write(int mostRows) {
-    sink.limit(mostRows, mostBytes);
+  /** Lets the code run until the writer has enough rows, or is full, or all is written. */
+  private void write(int enough, int mostRows) {
+    sink.limit(enough, mostRows, mostBytes);
     while (!sink.isEnough() && !ended) {
       if (stops.hasNext()) {
         stops.next();
@@ -59,7 +61,7 @@ final class GeneratedInput implements Input {
     long bytesBefore = takenBytes;
     this.mostBytes = takenBytes + mostBytes;
     if (written() - taken < mostRows) {
-      write(mostRows > Integer.MAX_VALUE - taken ? Integer.MAX_VALUE : taken + mostRows);
+      write(taken + mostRows, taken + mostRows);
     }
     taken = written();
     takenBytes = sink.bytes();

@@ -19,8 +19,9 @@ public interface Input {
    * For an input that writes rows already when it is asked whether it has some.
    *
    * @param next gives an empty writer whenever one is needed
+   * @param batchRows of a batch that is whole
    */
-  default void writeTo(Supplier<RootWriter> next) {}
+  default void writeTo(Supplier<RootWriter> next, int batchRows) {}
 
   /** The batch is made of what was written: what follows goes to another writer. */
   default void cut(RootWriter writer) {}

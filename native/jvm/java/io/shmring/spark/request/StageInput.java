@@ -13,6 +13,7 @@ public final class StageInput implements Input {
   private final Passage passage;
   private Optional<Input> input = Optional.empty();
   private Supplier<RootWriter> next;
+  private int batchRows;
 
   /**
    * @param passage of a signature that is for rows, and sends them as they are
@@ -23,8 +24,9 @@ public final class StageInput implements Input {
   }
 
   @Override
-  public void writeTo(Supplier<RootWriter> next) {
+  public void writeTo(Supplier<RootWriter> next, int batchRows) {
     this.next = next;
+    this.batchRows = batchRows;
   }
 
   @Override
@@ -36,7 +38,7 @@ public final class StageInput implements Input {
               first instanceof RowSink sink
                   ? new GeneratedInput(sink, stage)
                   : new RowInput(first, stage, passage));
-      input.get().writeTo(next);
+      input.get().writeTo(next, batchRows);
     }
     return input.isPresent() && input.get().hasNext();
   }
