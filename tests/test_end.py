@@ -151,6 +151,23 @@ def test_arrow_readers_of_one_branch_all_end(name, thread):
             reader.close()
 
 
+def test_loop_over_a_reader_that_was_busy_at_an_end_that_another_loop_was_told_of_ends(name):
+    import pyarrow as pa
+
+    schema = pa.schema([("i", pa.int64())])
+    with (
+        shmring.create(name, slots=1024, schema=schema, temporary=True) as ring,
+        ring.arrow_reader("a", timeout=0) as reader,
+        ring.arrow_writer() as writer,
+    ):
+        slow, fast = iter(reader), iter(reader)
+        for i in range(2):
+            writer.write(pa.record_batch([pa.array([i])], schema=schema))
+        writer.end()
+        assert [len(next(loop)) for loop in (slow, fast)] == [1, 1]
+        assert list(fast) == list(slow) == []
+
+
 @pytest.mark.parametrize("reader_first", [False, True])
 def test_run_without_messages_ends_its_reader_in_either_order(ring, reader_first):
     ring.subscribe("a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -202,6 +203,118 @@ def test_an_end_ends_every_task_that_shares_the_consumer(ring, run):
             else:
                 assert isinstance(last, shmring.EndOfStream)
             assert sorted(found) == sorted(b"%d" % i for i in range(100))
+
+    run(main())
+
+
+async def by_get(inp):
+    with contextlib.suppress(shmring.EndOfStream):
+        while True:
+            await inp.get()
+
+
+async def by_iteration(inp):
+    async for _ in inp:
+        pass
+
+
+def by_call(take):
+    """The loop of docs/guides/asyncio.md, with one of the calls that do not wait."""
+
+    async def consume(inp):
+        with contextlib.suppress(shmring.EndOfStream):
+            while await inp.ready():
+                with contextlib.suppress(shmring.Empty):
+                    take(inp)
+
+    return consume
+
+
+def lease_many(inp):
+    with inp.lease_many(256, timeout=0):
+        pass
+
+
+def lease(inp):
+    with inp.lease(timeout=0):
+        pass
+
+
+TAKING = {
+    "get": by_get,
+    "async for": by_iteration,
+    "pop": by_call(lambda inp: inp.pop(timeout=0)),
+    "lease": by_call(lease),
+    "lease_many": by_call(lease_many),
+    "next": by_call(lambda inp: inp.done(number) if (number := inp.next()) >= 0 else None),
+}
+
+
+@pytest.mark.parametrize("first", TAKING)
+@pytest.mark.parametrize("second", TAKING)
+@pytest.mark.parametrize("messages", [0, 3])
+def test_an_end_ends_two_tasks_by_whichever_call(ring, run, first, second, messages):
+    async def main():
+        with ring.producer() as out, ring.consumer("a") as inp:
+            tasks = [asyncio.create_task(TAKING[call](inp)) for call in (first, second)]
+            await waits(tasks[1])
+            for _ in range(messages):
+                await out.put(b"x")
+            await out.put_end()
+            await asyncio.gather(*tasks)
+
+    run(main())
+
+
+@pytest.mark.parametrize("call", TAKING)
+@pytest.mark.parametrize("others", ["for", "pop", "lease_many"])
+def test_an_end_ends_a_thread_and_a_task(ring, run, thread, call, others):
+    def in_a_thread(inp):
+        if others == "for":
+            return list(inp)
+        with pytest.raises(shmring.EndOfStream):
+            inp.pop() if others == "pop" else inp.lease_many(9)
+        return []
+
+    async def main():
+        for _ in range(20):  # now the one is told of it, and now the other
+            with ring.producer() as out, ring.consumer("a") as inp:
+                other = thread(in_a_thread, inp)
+                task = asyncio.create_task(TAKING[call](inp))
+                await waits(task)
+                await out.put_end()
+                await task
+                assert await asyncio.to_thread(other.outcome) == []
+
+    run(main())
+
+
+def test_an_end_that_a_thread_was_told_of_ends_tasks_of_two_loops(ring, thread, until):
+    """The loops' threads are asleep when another thread takes the end, and are called."""
+    with ring.producer() as out, ring.consumer("a") as inp:
+        loops = [thread(asyncio.run, by_iteration(inp)) for _ in range(2)]
+        until(lambda: len(threads()) == 2, "both loops' threads")
+        out.push_end()
+        with pytest.raises((shmring.EndOfStream, shmring.Empty)):
+            inp.pop(timeout=0)
+        for loop in loops:
+            loop.outcome()
+
+
+def test_an_end_is_not_told_again_to_who_comes_later(ring, run):
+    async def main():
+        with ring.producer() as out, ring.consumer("a") as inp:
+            task = asyncio.create_task(inp.ready())
+            await waits(task)
+            await out.put_end()
+            with pytest.raises(shmring.EndOfStream):
+                await inp.get()
+            with pytest.raises(shmring.EndOfStream):
+                await task
+            assert not await inp.ready(timeout=0)
+            await out.put(b"of the next run")
+            assert await inp.ready()
+            assert await inp.get() == b"of the next run"
 
     run(main())
 

@@ -268,6 +268,14 @@ def test_diamond_sees_what_both_sides_have_released(ring):
     assert take(c) == b"y"
 
 
+def test_a_consumer_is_no_name_to_follow(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push(b"stays")
+        with pytest.raises(TypeError, match="give 'a'"):
+            ring.consumer("b", after=inp)
+        assert inp.pop(timeout=0) == b"stays"
+
+
 def test_fan_out_after_a_fan_out(ring):
     out, a, b, c, d = ring.sequence(), *(ring.sequence(n) for n in "abcd")
     out.then(FanOut.to(a).and_(b)).then(FanOut.to(c).and_(d)).then(out)

@@ -9,6 +9,7 @@ import pytest
 from layout_reader import LayoutReader
 
 import shmring
+from shmring._shmring import ends_of, wait_any
 from shmring.choices import WAITS
 
 
@@ -93,11 +94,29 @@ def test_what_cannot_be_waited_for_is_refused(ring):
         shmring.wait([])
     with pytest.raises(TypeError, match="consumers and producers"):
         shmring.wait([ring])
+    with ring.producer() as out:
+        out.push(b"stays")
+        for one in (inp, out):
+            with pytest.raises(TypeError, match="a wait is for a list of consumers or producers"):
+                shmring.wait(one, timeout=0)
+    assert inp.pop(timeout=0) == b"stays"
     with pytest.raises(ValueError, match="wait must be one of"):
         shmring.wait([inp], wait="soon")
     for timeout in (-1, float("nan")):
         with pytest.raises(ValueError, match="timeout"):
             shmring.wait([inp], timeout)
+
+
+def test_a_wait_ends_with_a_stream_whose_end_another_thread_was_told_of(ring, thread):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        ends = ends_of(inp)
+        waiter = thread(wait_any, [(inp, ends)], None, WAITS["futex"], None, 0)
+        out.push_end()
+        with pytest.raises((shmring.EndOfStream, shmring.Empty)):  # the core's wait may be in time
+            inp.pop(timeout=0)
+        assert waiter.outcome() == [inp]
+        assert wait_any([(inp, ends)], None, WAITS["futex"], None, 0) == [inp]
+        assert wait_any([(inp, ends_of(inp))], 0, WAITS["futex"], None, 0) == []
 
 
 CTRL_C = """

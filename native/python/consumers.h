@@ -22,6 +22,7 @@ struct consumer {
 	bool kept; /* it holds messages that it could not hand back: closing does it */
 	uint64_t max_slots; /* of a batch; 0: no bound */
 	uint64_t ends; /* ends of the stream that the core has told this consumer of */
+	bool calls; /* waits for several, to look at `ends` */
 	struct taken *taken; /* messages of next() that have had no done() */
 	size_t taken_count;
 	size_t taken_room;
@@ -85,10 +86,12 @@ void raise_empty(struct consumer *consumer, int64_t timeout);
 void raise_overrun(struct consumer *consumer);
 void raise_not_read(struct ring *ring, int status, uint64_t position);
 PyObject *raise_end(struct consumer *consumer);
+void consumer_ended(struct consumer *consumer);
 PyObject *consumer_pop(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *consumer_lease(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *consumer_lease_many(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 PyObject *consumer_ends_of(PyObject *module, PyObject *consumer);
+PyObject *consumer_check_ends(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *consumer_take_now(PyObject *module, PyObject *const *args, Py_ssize_t nargs);
 PyObject *consumer_iter(PyObject *self);
 PyObject *consumer_iternext(PyObject *self);

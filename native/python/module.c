@@ -209,6 +209,8 @@ static PyMethodDef functions[] = {
      "count_synced(consumer, ns): the time in which a journal has synced, for those who look on"},
     {"take_now", FASTCALL(consumer_take_now), METH_FASTCALL,
      "take_now(consumer, ends): a message; None: there is none; Ellipsis: let others have their turn first"},
+    {"check_ends", FASTCALL(consumer_check_ends), METH_FASTCALL,
+     "check_ends(consumer, ends): raises EndOfStream if ends_of() it has changed"},
     {"ends_of", consumer_ends_of, METH_O, "ends_of(consumer): of how many ends of the stream it has been told"},
     {"push_now", FASTCALL(producer_push_now), METH_FASTCALL,
      "push_now(producer, data, kind, align): message_id; None and Ellipsis as of take_now()"},

@@ -144,7 +144,7 @@ static bool take(struct consumer *self, uint32_t messages, uint64_t slots, int64
 	if (status == SHMRING_OVERRUN) {
 		raise_overrun(self);
 	} else if (status == SHMRING_ENDED) {
-		self->ends++;
+		consumer_ended(self);
 		raise_end(self);
 	} else {
 		raise_status(ring, status);

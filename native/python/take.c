@@ -84,6 +84,31 @@ PyObject *raise_end(struct consumer *self)
 			    self->branch, ring_of(&self->handle)->label);
 }
 
+/* The core tells one thread of an end, and it is for all that wait with this consumer. Those of pop() and the like
+ * are woken by the core, and look at `ends`. Those that wait for several, as an event loop's thread does, are
+ * called: the call lasts until one of them has come. */
+void consumer_ended(struct consumer *self)
+{
+	self->ends++;
+	if (awaited_changed(&self->handle, 0) == 0)
+		return;
+	self->calls = true;
+	shmring_consumer_interrupt(self->core, true);
+}
+
+/* Raises EndOfStream if there was an end since `ends` were counted. The wake-up may have been for a message. */
+static PyObject *check_ends(struct consumer *self, uint64_t ends)
+{
+	if (!consumer_usable(self))
+		return NULL;
+	if (self->ends == ends)
+		Py_RETURN_NONE;
+	shmring_consumer_decline(self->core);
+	return raise_end(self);
+}
+
+GUARDED_CALL(check_ends, self, (struct consumer * self, uint64_t ends), (self, ends));
+
 /* --- taking ------------------------------------------------------------------------ */
 
 enum taking {
@@ -111,7 +136,7 @@ static enum taking take_on(struct consumer *self, uint32_t messages, int64_t tim
 
 	while (status) {
 		if (status == SHMRING_ENDED) {
-			self->ends++;
+			consumer_ended(self);
 			return TAKING_END;
 		}
 		retry = consumer_retry(self, status, &waiting);
@@ -119,8 +144,10 @@ static enum taking take_on(struct consumer *self, uint32_t messages, int64_t tim
 			raise_empty(self, timeout);
 		if (retry != RETRY_AGAIN)
 			return TAKING_RAISED;
-		if (self->ends != ends)
+		if (self->ends != ends) {
+			shmring_consumer_decline(self->core);
 			return TAKING_END;
+		}
 		status = take_now(self, messages, lease, message);
 	}
 	return TAKING_DONE;
@@ -225,17 +252,17 @@ static PyObject *take_in_turn(struct consumer *self, bool knows, uint64_t ends)
 
 	if (!consumer_usable(self))
 		return NULL;
+	if (knows && self->ends != ends)
+		return check_ends(self, ends);
 	if (++self->handle.streak > STREAK) {
 		self->handle.streak = 0;
 		return Py_NewRef(Py_Ellipsis);
 	}
-	if (knows && self->ends != ends)
-		return raise_end(self);
 	while ((status = shmring_take_one(self->core, &lease, &message))) {
 		enum retry retry;
 
 		if (status == SHMRING_ENDED) {
-			self->ends++;
+			consumer_ended(self);
 			return raise_end(self);
 		}
 		if (status == SHMRING_UNAVAILABLE && !spun) {
@@ -266,6 +293,18 @@ PyObject *consumer_ends_of(PyObject *module, PyObject *op)
 		return PyErr_Format(PyExc_TypeError, "ends_of() takes a consumer");
 	WITH_GUARD(op, ends = ((struct consumer *)op)->ends);
 	return PyLong_FromUnsignedLongLong(ends);
+}
+
+/* check_ends(consumer, ends): raises EndOfStream if ends_of() it has changed since. */
+PyObject *consumer_check_ends(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
+{
+	struct state *state = PyModule_GetState(module);
+	uint64_t ends;
+
+	if (nargs != 2 || !PyObject_TypeCheck(args[0], state->consumer))
+		return PyErr_Format(PyExc_TypeError, "check_ends() takes a consumer and its ends");
+	ends = PyLong_AsUnsignedLongLong(args[1]);
+	return PyErr_Occurred() ? NULL : GUARDED(check_ends)((struct consumer *)args[0], ends);
 }
 
 /* take_now(consumer, ends): ends_of() it when the wait began, or None. */

@@ -96,11 +96,40 @@ static bool is_closed(struct handle *handle)
 	return closed;
 }
 
+/* Whether a consumer, which is waited for with the number of its ends, was told of one more since. */
+static bool has_ended(const struct list *list, uint32_t i)
+{
+	struct consumer *consumer = (struct consumer *)list->handles[i];
+	uint64_t ends = list->waits[i].slots;
+
+	if (list->waits[i].consumer)
+		WITH_GUARD(consumer, ends = consumer->ends);
+	return ends != list->waits[i].slots;
+}
+
+static bool any_has_ended(const struct list *list)
+{
+	for (uint32_t i = 0; i < list->count; i++)
+		if (has_ended(list, i))
+			return true;
+	return false;
+}
+
+/* See consumer_ended(). Who closes the consumer calls, too, and goes on calling. */
+static void answer_call(struct consumer *consumer)
+{
+	if (consumer->calls && !consumer->handle.closed)
+		shmring_consumer_interrupt(consumer->core, false);
+	consumer->calls = false;
+}
+
 static void let_go(struct list *list)
 {
 	for (uint32_t i = 0; i < list->count; i++) {
 		struct handle *handle = (struct handle *)list->handles[i];
 
+		if (list->waits[i].consumer)
+			WITH_GUARD(handle, answer_call((struct consumer *)handle));
 		handle_let_go(handle);
 		(void)awaited_changed(handle, (size_t)-1);
 		Py_DECREF(list->handles[i]);
@@ -109,7 +138,7 @@ static void let_go(struct list *list)
 	PyMem_Free(list->waits);
 }
 
-/* One of (handle, slots). A closed one goes to `ready`: its next call says so. */
+/* One of (producer, slots) or (consumer, its ends). A closed one goes to `ready`: its next call says so. */
 static bool add(struct list *list, const struct state *state, PyObject *pair, PyObject *ready)
 {
 	PyObject *op = PyTuple_Check(pair) && PyTuple_Size(pair) == 2 ? PyTuple_GetItem(pair, 0) : NULL;
@@ -127,7 +156,7 @@ static bool add(struct list *list, const struct state *state, PyObject *pair, Py
 		return PyList_Append(ready, op) == 0;
 	list->handles[list->count] = Py_NewRef(op);
 	list->waits[list->count++] =
-	    consumer ? (struct shmring_wait){.consumer = ((struct consumer *)op)->core}
+	    consumer ? (struct shmring_wait){.consumer = ((struct consumer *)op)->core, .slots = slots}
 		     : (struct shmring_wait){.producer = ((struct producer *)op)->core, .slots = slots};
 	return true;
 }
@@ -151,13 +180,13 @@ static bool add_all(struct list *list, const struct state *state, PyObject *pair
 	return true;
 }
 
-/* Those that the core calls ready, and those that were closed meanwhile. */
+/* Those that the core calls ready, and those that were closed or told of an end meanwhile. */
 static bool collect(const struct list *list, int status, PyObject *ready)
 {
 	for (uint32_t i = 0; i < list->count; i++) {
 		bool has = status == SHMRING_OK && list->waits[i].ready;
 
-		if ((has || is_closed((struct handle *)list->handles[i])) &&
+		if ((has || is_closed((struct handle *)list->handles[i]) || has_ended(list, i)) &&
 		    PyList_Append(ready, list->handles[i]))
 			return false;
 	}
@@ -191,7 +220,8 @@ static bool wait_in_slices(struct list *list, struct state *state, struct bell *
 	return true;
 }
 
-/* wait_any([(consumer or producer, slots)], timeout, strategy, bell or None, rung) -> [consumer or producer] */
+/* wait_any([(producer, slots) or (consumer, ends_of() it)], timeout, strategy, bell or None, rung):
+ * [consumer or producer] */
 PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
 	struct state *state = PyModule_GetState(module);
@@ -215,9 +245,12 @@ PyObject *wait_for_any(PyObject *module, PyObject *const *args, Py_ssize_t nargs
 	if (!ready)
 		return NULL;
 	done = add_all(&list, state, args[0], ready);
-	if (done && list.count) /* and if one is closed, those that have something now */
-		done = wait_in_slices(&list, state, bell, (uint32_t)rung,
-				      PyList_Size(ready) ? 0 : deadline_after(timeout), (uint8_t)strategy, ready);
+	if (done && list.count) { /* and if one is closed or has ended, those that have something now */
+		bool now = PyList_Size(ready) || any_has_ended(&list);
+
+		done = wait_in_slices(&list, state, bell, (uint32_t)rung, now ? 0 : deadline_after(timeout),
+				      (uint8_t)strategy, ready);
+	}
 	let_go(&list);
 	if (!done)
 		Py_CLEAR(ready);

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
 from collections.abc import AsyncIterator, Callable
 from time import monotonic
 from types import FunctionType
@@ -26,6 +25,7 @@ from shmring._shmring import (
     Bell,
     Consumer,
     Producer,
+    check_ends,
     decline,
     ends_of,
     give_up,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["Messages", "equip", "until_ready"]
+__all__ = ["Messages", "equip"]
 
 Handle = Consumer | Producer
 _T = TypeVar("_T", bytes, int)
@@ -69,18 +69,18 @@ class _Sleeper:
     def __init__(self, watch: _Watch) -> None:
         self._watch = watch
         self._changed = threading.Condition()  # guards what follows
-        self._waits: dict[Handle, int] = {}  # for how many slots, if it is a producer
+        self._waits: dict[Handle, int] = {}  # as wait_any() wants it
         self._runs = False
         self._bell = Bell()
 
-    def add(self, handle: Handle, slots: int) -> bool:
+    def add(self, handle: Handle, least: int) -> bool:
         """Wait for this one too; whether there is room for it."""
         with self._changed:
-            if self._waits.get(handle, slots + 1) <= slots:
+            if self._waits.get(handle, least + 1) <= least:
                 return True
             if handle not in self._waits and len(self._waits) >= _AT_ONCE:
                 return False
-            self._waits[handle] = slots
+            self._waits[handle] = least
             if not self._runs:
                 name = f"shmring waits for {type(self._watch.loop).__name__}"
                 threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -130,16 +130,22 @@ class _Watch:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.forks = lineage.forks
-        self._tasks: dict[Handle, deque[asyncio.Future[bool]]] = {}
+        # Those that wait for each, in turn: with how many slots, or ends, they wait.
+        self._tasks: dict[Handle, dict[asyncio.Future[bool], int]] = {}
         self._sleepers = [_Sleeper(self)]
 
-    async def ready(self, handle: Handle, slots: int, deadline: float | None) -> bool:
-        """Wait until it is worth trying; whether it is, or time is up."""
+    async def ready(self, handle: Handle, wanted: int, deadline: float | None) -> bool:
+        """Wait until it is worth trying; whether it is, or time is up.
+
+        Parameters
+        ----------
+        wanted : slots of a message; or, of a consumer, ends_of() it when the task began to wait
+        """
         future: asyncio.Future[bool] = self.loop.create_future()
-        self._tasks.setdefault(handle, deque()).append(future)
+        self._tasks.setdefault(handle, {})[future] = wanted
         timer = None if deadline is None else self.loop.call_at(deadline, _set, future, False)
         try:
-            self._arm(handle, slots)
+            self._arm(handle)
             return await future
         except BaseException:
             if future.done() and not future.cancelled():
@@ -148,34 +154,34 @@ class _Watch:
         finally:
             if timer is not None:
                 timer.cancel()
-            self._leave(handle, slots, future)
+            self._leave(handle, future)
 
     def tell(self, handles: list[Handle]) -> None:
         """Let those try that wait for these."""
         for handle in handles:
-            waiting = [future for future in self._tasks.get(handle, ()) if not future.done()]
+            tasks = self._tasks.get(handle, {})
+            waiting = [future for future in tasks if not future.done()]
             if not waiting:
                 decline(handle)
-            # What came is for one; there may be room for several, of different sizes.
-            for future in waiting if isinstance(handle, Producer) else waiting[:1]:
+            if isinstance(handle, Consumer):  # a message is for one, an end for each
+                ends = ends_of(handle)
+                waiting = [f for f in waiting if tasks[f] != ends] or waiting[:1]
+            for future in waiting:  # there may be room for several, of different sizes
                 future.set_result(True)
 
-    def wake_all(self, handle: Handle) -> None:
-        for future in self._tasks.get(handle, ()):
-            _set(future, True)
-
-    def _arm(self, handle: Handle, slots: int) -> None:
-        if not any(sleeper.add(handle, slots) for sleeper in self._sleepers):
+    def _arm(self, handle: Handle) -> None:
+        least = min(self._tasks[handle].values())
+        if not any(sleeper.add(handle, least) for sleeper in self._sleepers):
             self._sleepers.append(_Sleeper(self))
-            self._sleepers[-1].add(handle, slots)
+            self._sleepers[-1].add(handle, least)
 
-    def _leave(self, handle: Handle, slots: int, future: asyncio.Future[bool]) -> None:
+    def _leave(self, handle: Handle, future: asyncio.Future[bool]) -> None:
         if self.forks != lineage.forks:  # the threads, which may have the locks, are the parent's
             return
         tasks = self._tasks[handle]
-        tasks.remove(future)
+        del tasks[future]
         if tasks:
-            self._arm(handle, slots)
+            self._arm(handle)
             return
         del self._tasks[handle]
         for sleeper in self._sleepers:
@@ -208,18 +214,6 @@ def _deadline(loop: asyncio.AbstractEventLoop, timeout: float | None) -> float |
     return None if timeout is None else loop.time() + timeout
 
 
-async def until_ready(handle: Handle, slots: int, timeout: float | None) -> bool:
-    """Wait until it is worth trying; False: time is up."""
-    import asyncio
-
-    if timeout is not None:
-        seconds_of("timeout", timeout)
-    if wait_any([(handle, slots)], 0, WAIT_FUTEX, None, 0):
-        return True
-    loop = asyncio.get_running_loop()
-    return await _watch(loop).ready(handle, slots, _deadline(loop, timeout))
-
-
 async def _try_for_a_while(
     handle: Handle, attempt: Callable[[], _T | EllipsisType | None], seconds: float
 ) -> _T | None:
@@ -241,7 +235,7 @@ async def _later(
     handle: Handle,
     attempt: Callable[[], _T | EllipsisType | None],
     found: EllipsisType | None,
-    slots: int,
+    wanted: int,
     timeout: float | None,
 ) -> _T:
     """Go on after a first attempt. No ``await`` comes between the last one and its ``return``."""
@@ -261,7 +255,7 @@ async def _later(
                 tried = await _try_for_a_while(handle, attempt, seconds)
                 if tried is not None:
                     return tried
-            in_time = await _watch(loop).ready(handle, slots, deadline)
+            in_time = await _watch(loop).ready(handle, wanted, deadline)
         last = attempt()
         if last is not None and last is not ...:
             return last
@@ -270,26 +264,13 @@ async def _later(
         found = last
 
 
-def _tell_of_end(consumer: Consumer) -> None:
-    """An end is told once, and it is for each task that waits."""
-    from asyncio import get_running_loop
-
-    watch = _local.watch()
-    if watch is not None and watch.loop is get_running_loop():
-        watch.wake_all(consumer)
-
-
 # --- methods of consumers -------------------------------------------------------------------------
 
 
 async def _take_later(
     consumer: Consumer, found: EllipsisType | None, ends: int, timeout: float | None
 ) -> bytes:
-    try:
-        return await _later(consumer, lambda: take_now(consumer, ends), found, 0, timeout)
-    except EndOfStream:
-        _tell_of_end(consumer)
-        raise
+    return await _later(consumer, lambda: take_now(consumer, ends), found, ends, timeout)
 
 
 async def _get(self: Consumer, *, timeout: float | None = None) -> bytes:
@@ -307,11 +288,7 @@ async def _get(self: Consumer, *, timeout: float | None = None) -> bytes:
     """
     if timeout is not None:
         seconds_of("timeout", timeout)
-    try:
-        found = take_now(self, None)
-    except EndOfStream:
-        _tell_of_end(self)
-        raise
+    found = take_now(self, None)
     if found is None or found is ...:
         return await _take_later(self, found, ends_of(self), timeout)
     return found
@@ -333,8 +310,23 @@ async def _ready(self: Consumer, *, timeout: float | None = None) -> bool:
     Returns
     -------
     False if nothing came in time
+
+    Raises
+    ------
+    EndOfStream : another call with this consumer, in any task or thread, was told of an end
+        meanwhile
     """
-    return await until_ready(self, 0, timeout)
+    import asyncio
+
+    if timeout is not None:
+        seconds_of("timeout", timeout)
+    ends = ends_of(self)
+    if wait_any([(self, ends)], 0, WAIT_FUTEX, None, 0):
+        return True
+    loop = asyncio.get_running_loop()
+    found = await _watch(loop).ready(self, ends, _deadline(loop, timeout))
+    check_ends(self, ends)
+    return found
 
 
 class Messages(AsyncIterator[bytes]):
@@ -353,7 +345,6 @@ class Messages(AsyncIterator[bytes]):
             if found is None or found is ...:
                 return await _take_later(self._consumer, found, self._ends, None)
         except EndOfStream:
-            _tell_of_end(self._consumer)
             raise StopAsyncIteration from None
         return found
 

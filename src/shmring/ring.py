@@ -415,6 +415,9 @@ def _received(label: str, path: str, flags: int, uuid: str) -> Ring:
 
 def _upstream(core: _shmring.Ring, after: str | Iterable[str]) -> int:
     upstream = 0
+    given: object = after
+    if isinstance(given, Consumer):  # to iterate it takes its messages
+        raise TypeError(f"after takes names of branches: give {given.branch!r}, not {given!r}")
     for name in (after,) if isinstance(after, str) else after:
         upstream |= 1 << core.find_branch(branch_name(name))
     return upstream

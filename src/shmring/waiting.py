@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from shmring._shmring import Consumer, Producer, wait_any
+from shmring._shmring import Consumer, Producer, ends_of, wait_any
 from shmring.choices import WAITS, Wait, choose
 from shmring.errors import Closed
 
@@ -39,9 +39,13 @@ def wait(
     Raises
     ------
     Closed : one of them was closed
+    TypeError : this is no list of consumers and producers
     ValueError : there is nothing to wait for
     """
-    waits = [(handle, 1) for handle in handles]
+    given: object = handles
+    if isinstance(given, Consumer | Producer):  # to iterate a consumer takes its messages
+        raise TypeError(f"a wait is for a list of consumers or producers: give it as [{given!r}]")
+    waits = [(handle, ends_of(handle) if isinstance(handle, Consumer) else 1) for handle in handles]
     if not waits:
         raise ValueError("there is nothing to wait for: give at least one consumer or producer")
     found = set(wait_any(waits, timeout, choose(WAITS, "wait", wait), None, 0))

@@ -71,6 +71,33 @@ def test_aiter_ends_and_fails_as_iteration_does(ring, run):
     run(main())
 
 
+def test_an_end_ends_every_task_that_reads(ring, run):
+    """Also one that is busy with a batch when another one is told of the end."""
+
+    async def main():
+        with ring.arrow_writer(SCHEMA) as out, ring.arrow_reader("a") as reader:
+            over = asyncio.Event()
+
+            async def busy():
+                async for _ in reader.aiter():
+                    await over.wait()
+
+            async def quick():
+                async for _ in reader.aiter():
+                    pass
+                over.set()
+
+            out.write(batch(1))
+            first = asyncio.create_task(busy())
+            await asyncio.sleep(0)
+            others = [asyncio.create_task(quick()), asyncio.create_task(quick())]
+            await asyncio.sleep(0)
+            out.end()
+            await asyncio.gather(first, *others)
+
+    run(main())
+
+
 def test_a_cancelled_task_has_taken_no_batch(ring, run):
     async def main():
         with ring.arrow_writer(SCHEMA) as out, ring.arrow_reader("a") as reader:

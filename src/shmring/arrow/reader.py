@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import pyarrow as pa
 
-from shmring._shmring import give_up
+from shmring._shmring import check_ends, ends_of, give_up
 from shmring.arguments import seconds_of
 from shmring.arrow.batches import decode_batch
 from shmring.arrow.known import Known, known, learned
@@ -83,15 +84,15 @@ class _Jam:
 class _Batches(AsyncIterator[pa.RecordBatch]):
     """The batches of a reader, in an event loop."""
 
-    def __init__(self, reader: ArrowReader) -> None:
-        self._reader = reader
+    def __init__(self, following: Callable[[], Awaitable[pa.RecordBatch]]) -> None:
+        self._following = following
 
     def __aiter__(self) -> _Batches:
         return self
 
     async def __anext__(self) -> pa.RecordBatch:
         try:
-            return await self._reader.next_batch()
+            return await self._following()
         except EndOfStream:
             raise StopAsyncIteration from None
 
@@ -180,10 +181,14 @@ class ArrowReader(Closing):
         Damaged : the message is not a readable Arrow batch; the reader has skipped it
         TooManyLeases : the batches that this reader keeps fill the ring
         """
+        return self._read(ends_of(self._consumer), timeout)
+
+    def _read(self, ends: int, timeout: float | None) -> pa.RecordBatch:
+        """Read as read() does; `ends`: ends_of() the consumer when the caller began to read."""
         if self._peeked is not None:
             batch, self._peeked = self._peeked, None
             return batch
-        found = self._open(self._lease(timeout))
+        found = self._open(self._lease(ends, timeout))
         if isinstance(found, str):
             raise Damaged(found)
         return found
@@ -229,13 +234,14 @@ class ArrowReader(Closing):
             )
         return batch
 
-    def _lease(self, timeout: float | None) -> Lease:
+    def _lease(self, ends: int, timeout: float | None) -> Lease:
         """Wait in slices, to notice a producer that waits for batches that this reader keeps."""
         left = None if timeout is None else seconds_of("timeout", timeout)
         deadline: float | None = None
         jam: _Jam | None = None
         while True:
             last = left is not None and left <= _SLICE
+            check_ends(self._consumer, ends)
             try:
                 return self._consumer.lease(timeout=left if last else _SLICE)
             except Empty:
@@ -249,9 +255,12 @@ class ArrowReader(Closing):
             jam.look()
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self._batches(ends_of(self._consumer))
+
+    def _batches(self, ends: int) -> Iterator[pa.RecordBatch]:
         while True:
             try:
-                yield self.read(timeout=0 if self._until == "empty" else self._timeout)
+                yield self._read(ends, 0 if self._until == "empty" else self._timeout)
             except EndOfStream:
                 return
             except Empty:
@@ -264,7 +273,7 @@ class ArrowReader(Closing):
 
         It ends as iteration does. A task that is cancelled while it waits has taken no batch.
         """
-        return _Batches(self)
+        return _Batches(partial(self._next_batch, ends_of(self._consumer)))
 
     async def next_batch(self) -> pa.RecordBatch:
         """Return the next batch, in an event loop, as aiter() does.
@@ -274,6 +283,9 @@ class ArrowReader(Closing):
         EndOfStream : iteration would end
         Empty, Damaged, TooManyLeases : as read()
         """
+        return await self._next_batch(ends_of(self._consumer))
+
+    async def _next_batch(self, ends: int) -> pa.RecordBatch:
         import asyncio
 
         timeout = 0 if self._until == "empty" else self._timeout
@@ -284,7 +296,7 @@ class ArrowReader(Closing):
             await asyncio.sleep(0)
         while True:
             try:
-                return self.read(timeout=0)
+                return self._read(ends, 0)
             except Empty:
                 if self._until == "empty":
                     raise EndOfStream(f'ring "{self._label}" has no more batches now') from None
