@@ -6,7 +6,7 @@ import os
 import weakref
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from shmring import _shmring
 from shmring._shmring import Consumer, Producer
@@ -415,7 +415,7 @@ def _received(label: str, path: str, flags: int, uuid: str) -> Ring:
 
 def _upstream(core: _shmring.Ring, after: str | Iterable[str]) -> int:
     upstream = 0
-    given: object = after
+    given = cast("str | Iterable[str] | Consumer", after)
     if isinstance(given, Consumer):  # to iterate it takes its messages
         raise TypeError(f"after takes names of branches: give {given.branch!r}, not {given!r}")
     for name in (after,) if isinstance(after, str) else after:

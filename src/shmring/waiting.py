@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from shmring._shmring import Consumer, Producer, ends_of, wait_any
 from shmring.choices import WAITS, Wait, choose
@@ -42,7 +42,7 @@ def wait(
     TypeError : this is no list of consumers and producers
     ValueError : there is nothing to wait for
     """
-    given: object = handles
+    given = cast("Iterable[_Handle] | _Handle", handles)
     if isinstance(given, Consumer | Producer):  # to iterate a consumer takes its messages
         raise TypeError(f"a wait is for a list of consumers or producers: give it as [{given!r}]")
     waits = [(handle, ends_of(handle) if isinstance(handle, Consumer) else 1) for handle in handles]
