@@ -85,6 +85,9 @@ class _SimulatedFile:
     def size(self) -> int:
         return len(self._inode.now)
 
+    def links(self) -> int:
+        return 1
+
     def truncate(self, nbytes: int) -> None:
         assert self._open
         assert self._writable

@@ -144,6 +144,43 @@ def test_second_writer_is_refused_and_readers_are_not(tmp_path: Path) -> None:
     AppendOnlyQueue(tmp_path / "q").close()
 
 
+@pytest.mark.parametrize("first", ["q", "link"])
+def test_writer_through_a_symbolic_link_is_the_second_one(tmp_path: Path, first: str) -> None:
+    (tmp_path / "link").symlink_to("q")
+    with AppendOnlyQueue(tmp_path / first) as q:
+        q.enqueue(b"a")
+        q.flush()
+        for name in ("q", "link", "../" + tmp_path.name + "/q"):
+            with pytest.raises(Locked, match=f"process {os.getpid()}"):
+                AppendOnlyQueue(tmp_path / name)
+    for change in (AppendOnlyQueue.compact, AppendOnlyQueue.reset):
+        with AppendOnlyQueue(tmp_path / "link") as q:
+            change(q)
+            q.enqueue(b"b")
+            q.flush()
+    assert (tmp_path / "link").is_symlink()
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        assert drain(q) == [b"b"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "q", "q.lock"]
+
+
+def test_file_with_a_hard_link_has_no_writer(tmp_path: Path) -> None:
+    with AppendOnlyQueue(tmp_path / "q") as q:
+        q.enqueue(b"a")
+        q.flush()
+        (tmp_path / "link").hardlink_to(tmp_path / "q")
+        for change in (q.compact, q.reset):
+            with pytest.raises(NotARing, match="2 names"):
+                change()
+        for name in ("q", "link"):
+            with pytest.raises((Locked, NotARing)):
+                AppendOnlyQueue(tmp_path / name)
+            assert list(AppendOnlyQueue(tmp_path / name, readonly=True)) == [b"a"]
+        (tmp_path / "link").unlink()
+        q.compact()
+        assert list(q) == [b"a"]
+
+
 def test_forked_child_cannot_write(tmp_path: Path) -> None:
     q = AppendOnlyQueue(tmp_path / "q")
     pid = os.fork()

@@ -14,13 +14,16 @@ import mmap
 import os
 import resource
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from shmring.durable.base.lockfile import LockFile, open_above_standard
 from shmring.errors import NoSpace, NotARing
 
-__all__ = ["Buffer", "Disk", "File", "check_size", "replace_file"]
+__all__ = ["Buffer", "Disk", "File", "check_size", "replace_file", "write_file"]
+
+T = TypeVar("T")
 
 Buffer = bytes | bytearray | memoryview
 
@@ -141,6 +144,10 @@ class File:
         """Return the size in bytes."""
         return os.fstat(self._fd).st_size
 
+    def links(self) -> int:
+        """Return how many names the file has."""
+        return os.fstat(self._fd).st_nlink
+
     def truncate(self, nbytes: int) -> None:
         """Cut the file to this size."""
         os.ftruncate(self._fd, nbytes)
@@ -239,27 +246,41 @@ class Disk:
         return LockFile(path, what, timeout)
 
 
-def replace_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> None:
-    """Give ``path`` new contents in one step: after a crash it has the old or the new ones.
+def write_file(disk: Disk, path: str, parts: Sequence[Buffer]) -> File:
+    """Make a file with these contents, synced, and return it open; its name is not synced."""
+    file = disk.open(path, create=True)
+    try:
+        file.write(parts, 0)
+        file.sync()
+    except BaseException:
+        file.close()
+        raise
+    return file
 
-    The new contents are synced under another name before the rename, and the directory after it.
-    An interrupted call leaves at most ``path + ".tmp"``, which nothing reads.
+
+def replace_file(disk: Disk, path: str, make: Callable[[str], T]) -> T:
+    """Put a new file in the place of ``path`` in one step: after a crash it is the old or the new.
+
+    Whoever goes on with the new file has it open before the rename: no call after it can fail in
+    such a way that the old file, which has no name any more, is taken for the one at ``path``.
+
+    Parameters
+    ----------
+    make : makes the file under the name it is given, synced, and returns what has it open. An
+        interrupted call leaves at most that name, ``path + ".tmp"``, which nothing reads
 
     Raises
     ------
     NoSpace : the file is unchanged
-    OSError : the rename or the directory sync failed: after a crash the file has the old or the
-        new contents
+    OSError : also if the rename or the directory's sync failed: after a crash the file is the old
+        or the new one
     """
     temporary = path + ".tmp"
-    file = disk.open(temporary, create=True)
     try:
-        file.write(parts, 0)
-        file.sync()
-    except OSError:
-        file.close()
+        made = make(temporary)
+    except BaseException:
         disk.remove(temporary)
         raise
-    file.close()
     disk.rename(temporary, path)
     disk.sync_directory(os.path.dirname(path))
+    return made

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shmring._shmring import SLOT_BYTES, crc32c
 from shmring.choices import ARROW_KINDS, KIND_ARROW_BATCH, KIND_END
-from shmring.durable.base.files import Disk, File, replace_file
+from shmring.durable.base.files import Disk, File, replace_file, write_file
 from shmring.durable.base.frames import Frame
 from shmring.durable.journal.segments import (
     ENTRY,
@@ -330,7 +330,8 @@ def _cut(directory: str, names: list[int], offset: int) -> None:
             os.unlink(path + ".broken")
         os.link(path, path + ".broken")
         with contextlib.closing(disk.open(path, write=False)) as file:
-            replace_file(disk, path, [file.read(offset, 0)])
+            kept = [file.read(offset, 0)]
+            replace_file(disk, path, functools.partial(write_file, disk, parts=kept)).close()
 
 
 def restore(

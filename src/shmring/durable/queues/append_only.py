@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from shmring._shmring import places_of, reverse_places
 from shmring.arguments import seconds_of
-from shmring.durable.base.files import Disk
+from shmring.durable.base.files import Disk, replace_file
 from shmring.durable.base.items import PLACE, Items, Packing, ReadAhead
 from shmring.durable.queues import intake
 from shmring.durable.queues.append_only_file import AppendOnlyFile, Commit, Held, Piece, View
@@ -74,7 +74,7 @@ class AppendOnlyQueue(intake.Intake):
     Locked : another writer has the queue; ``pid`` names it
     PositionNotFound : no flush returned this position, or a compaction dropped it
     Damaged : the header is not valid
-    NotARing : `path` is a directory
+    NotARing : `path` is a directory; or it is to be written and has hard links
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class AppendOnlyQueue(intake.Intake):
         super().__init__()
         if timeout is not None:
             seconds_of("timeout", timeout)
-        self.path = os.path.abspath(path)
+        self.path = os.path.realpath(path)  # the lock beside it is the same for every link
         self.readonly = readonly or position is not None
         self._disk = disk or Disk()
         self._pid, self._forks = os.getpid(), lineage.forks
         self._owner = None
         self._closed = False
-        self._failure: OSError | None = None
+        self._failure: BaseException | None = None
         directory, name = os.path.split(self.path)
         if not self.readonly:
             self._disk.make_directory(directory)
@@ -106,11 +106,12 @@ class AppendOnlyQueue(intake.Intake):
             if name not in names:
                 if self.readonly:
                     raise RingNotFound(f"no queue at {self.path}; open it for writing first")
-                AppendOnlyFile.create(self._disk, self.path, 0)
+                AppendOnlyFile.create(self._disk, self.path)
             if not self.readonly:
                 self._disk.remove(self.path + ".tmp")
             self._file = AppendOnlyFile(self._disk, self.path, write=not self.readonly)
             if not self.readonly:
+                self._file.refuse_other_names()
                 # A killed writer may have left a complete file that is only in memory.
                 self._file.sync()
                 self._disk.sync_directory(directory)
@@ -384,24 +385,28 @@ class AppendOnlyQueue(intake.Intake):
 
     def _replace(self, pieces: Iterable[Piece]) -> int:
         old = self._file
-        temporary = self.path + ".tmp"
+        old.refuse_other_names()
+        made = False
+
+        def make(name: str) -> tuple[Commit, AppendOnlyFile]:
+            nonlocal made
+            copied = self._copy(pieces, name, old.base + old.size)
+            made = True
+            return copied
+
         try:
-            commit, new = self._copy(pieces, temporary, old.base + old.size)
-        except BaseException:
-            self._disk.remove(temporary)
+            commit, new = replace_file(self._disk, self.path, make)
+        except BaseException as error:
+            if made:  # which of the two files has the name is not known
+                self._failure = error
             raise
-        with self._writing():
-            self._disk.rename(temporary, self.path)
-            self._disk.sync_directory(os.path.dirname(self.path))
         old.close()
         self._file = new
-        new.path = self.path
         self._settle(commit)
         return self.position
 
-    def _copy(self, pieces: Iterable[Piece], path: str, base: int) -> tuple[Commit, AppendOnlyFile]:
-        AppendOnlyFile.create(self._disk, path, base)
-        new = AppendOnlyFile(self._disk, path, write=True)
+    def _copy(self, pieces: Iterable[Piece], name: str, base: int) -> tuple[Commit, AppendOnlyFile]:
+        new = AppendOnlyFile.write_new(self._disk, name, self.path, base)
         top = count = 0
         packing = Packing()
         for piece in pieces:

@@ -33,10 +33,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from shmring._shmring import crc32c, places_of, runs_of, stack_nodes, stack_walk
-from shmring.durable.base.files import Buffer, Disk, File, replace_file
+from shmring.durable.base.files import Buffer, Disk, File, replace_file, write_file
 from shmring.durable.base.frames import HEADER_BYTES, FileFormat, places_of_frames
 from shmring.durable.base.items import PLACE, Packing
-from shmring.errors import Damaged, PositionNotFound
+from shmring.errors import Damaged, NotARing, PositionNotFound
 
 __all__ = ["AppendOnlyFile", "Commit", "Held", "Piece", "View"]
 
@@ -123,6 +123,7 @@ class AppendOnlyFile:
     Parameters
     ----------
     write : whether to append; only one process at a time may do so
+    file : that at the path, or which will be renamed to it, if it is open already
 
     Attributes
     ----------
@@ -130,9 +131,9 @@ class AppendOnlyFile:
     torn : text about the bytes that were found behind it
     """
 
-    def __init__(self, disk: Disk, path: str, *, write: bool) -> None:
+    def __init__(self, disk: Disk, path: str, *, write: bool, file: File | None = None) -> None:
         self.path = path
-        self._file: File = disk.open(path, write=write)
+        self._file: File = file or disk.open(path, write=write)
         header = _FORMAT.decode_header(self._file.read, path)
         _, self.base = header.fields
         self._salt = header.salt
@@ -152,9 +153,29 @@ class AppendOnlyFile:
         self.item_bytes = self.commit.item_bytes
 
     @staticmethod
-    def create(disk: Disk, path: str, base: int) -> None:
-        """Make an empty file, or replace an existing one, in one step, durably."""
-        replace_file(disk, path, [_FORMAT.encode_header(os.urandom(8), base)])
+    def create(disk: Disk, path: str) -> None:
+        """Make an empty file in one step, durably."""
+        replace_file(disk, path, lambda name: AppendOnlyFile.write_new(disk, name, path, 0)).close()
+
+    @staticmethod
+    def write_new(disk: Disk, name: str, path: str, base: int) -> AppendOnlyFile:
+        """Write an empty file under a name, to be renamed to `path`."""
+        header = _FORMAT.encode_header(os.urandom(8), base)
+        file = write_file(disk, name, [header])
+        return AppendOnlyFile(disk, path, write=True, file=file)
+
+    def refuse_other_names(self) -> None:
+        """Refuse a file that a second writer may have open, or keep, under another name.
+
+        Raises
+        ------
+        NotARing : the file has hard links
+        """
+        if (names := self._file.links()) > 1:
+            raise NotARing(
+                f"the queue at {self.path} has {names} names (hard links): a writer under each "
+                f"would overwrite what the other one flushed; remove the others, or copy the file"
+            )
 
     @property
     def size(self) -> int:

@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from shmring._shmring import places_of, runs_of
-from shmring.durable.base.files import Buffer, Disk
+from shmring.durable.base.files import Buffer, Disk, replace_file
 from shmring.durable.base.items import PLACE, TABLE_ENTRY_BYTES
 from shmring.durable.queues.data_files import DataFile, DataFiles
 from shmring.durable.queues.line import Run, Span
@@ -53,25 +53,32 @@ def snapshot(
     NoSpace : the old log stays
     """
     moved: list[Moved] = []
-    try:
-        for run, spans in groupby(live, key=lambda span: span.run):
-            if run.source is log:
-                moved.append(_move(log, files, run, list(spans)))
-        files.sync({each.file for each in moved})
-        _replace(disk, log, _body(live, moved), next_item, reserve)
-        new = TransactionLog(disk, log.path, reserve=reserve)
-        new.regain_reserve()
-        return new, moved
-    except BaseException:
-        for each in moved:
-            files.release(each.file, each.items)
-        raise
+
+    def make(name: str) -> TransactionLog:
+        try:
+            for run, spans in groupby(live, key=lambda span: span.run):
+                if run.source is log:
+                    moved.append(_move(log, files, run, list(spans)))
+            files.sync({each.file for each in moved})
+            return _write(disk, name, log, _body(live, moved), next_item, reserve)
+        except BaseException:
+            # Only here: once the rename was tried, the log at the path may need what has moved.
+            for each in moved:
+                files.release(each.file, each.items)
+            raise
+
+    new = replace_file(disk, log.path, make)
+    new.regain_reserve()
+    return new, moved
 
 
-def _replace(disk: Disk, log: TransactionLog, body: Body, next_item: int, reserve: int) -> None:
-    def write(reserve: int) -> None:
-        TransactionLog.write_new(
+def _write(
+    disk: Disk, name: str, log: TransactionLog, body: Body, next_item: int, reserve: int
+) -> TransactionLog:
+    def write(reserve: int) -> TransactionLog:
+        return TransactionLog.write_new(
             disk,
+            name,
             log.path,
             body,
             number=log.next_number,
@@ -80,12 +87,12 @@ def _replace(disk: Disk, log: TransactionLog, body: Body, next_item: int, reserv
         )
 
     try:
-        write(reserve)
+        return write(reserve)
     except NoSpace:
         if log.allocated < body.length + reserve + _SLACK_BYTES:
             raise
         # Removing the old log frees more than the reserve, for which there was no room beside it.
-        write(0)
+        return write(0)
 
 
 def _move(log: TransactionLog, files: DataFiles, run: Run, spans: list[Span]) -> Moved:

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 
 from shmring._shmring import places_of, runs_of
-from shmring.durable.base.files import Disk
+from shmring.durable.base.files import Disk, replace_file
 from shmring.durable.base.frames import Frame
 from shmring.durable.base.items import PLACE, TABLE_ENTRY_BYTES, ReadAhead
 from shmring.durable.queues.data_files import DataFile, DataFiles
@@ -112,8 +112,13 @@ def _open_log(
             raise Damaged(f'{text}; open with damage="cut" to set them aside as *.broken')
         findings.notes.append(f"{text}; they were set aside")
         findings.damaged = True
-    TransactionLog.write_new(disk, log_path, Body(), number=1, next_item=1, reserve=reserve)
-    return TransactionLog(disk, log_path, reserve=reserve)
+
+    def make(name: str) -> TransactionLog:
+        return TransactionLog.write_new(
+            disk, name, log_path, Body(), number=1, next_item=1, reserve=reserve
+        )
+
+    return replace_file(disk, log_path, make)
 
 
 def _replay(

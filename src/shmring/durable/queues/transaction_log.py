@@ -30,7 +30,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from shmring._shmring import crc32c
-from shmring.durable.base.files import Buffer, Disk, File, check_size, replace_file
+from shmring.durable.base.files import Buffer, Disk, File, check_size, write_file
 from shmring.durable.base.frames import HEADER_BYTES, FileFormat, Frame
 from shmring.durable.base.items import TABLE_ENTRY_BYTES, items_length
 from shmring.errors import Damaged, NoSpace
@@ -137,6 +137,7 @@ class TransactionLog:
     reserve : bytes of zeros kept behind the last frame.  They make an append an overwrite, which
         syncs faster than growing a file, and leave room for transactions that only take items
         when the disk is full.
+    file : the log, if it is open already
 
     Attributes
     ----------
@@ -149,10 +150,10 @@ class TransactionLog:
     synced : the last frame known to be on disk
     """
 
-    def __init__(self, disk: Disk, path: str, *, reserve: int) -> None:
+    def __init__(self, disk: Disk, path: str, *, reserve: int, file: File | None = None) -> None:
         self.path = path
         self._reserve = reserve
-        self._file: File = disk.open(path)
+        self._file: File = file or disk.open(path)
         self.raw = memoryview(self._file.read(self._file.size(), 0))
         self.allocated = len(self.raw)
         header = FORMAT.decode_header(self._read, path)
@@ -188,20 +189,21 @@ class TransactionLog:
     @staticmethod
     def write_new(
         disk: Disk,
+        name: str,
         path: str,
         body: Body,
         *,
         number: int,
         next_item: int,
         reserve: int,
-    ) -> None:
-        """Replace the log by one that holds a single transaction, in one step, durably."""
+    ) -> TransactionLog:
+        """Write a log that holds a single transaction under a name, to be renamed to `path`."""
         header = FORMAT.encode_header(os.urandom(8), number, next_item)
         parts: list[Buffer] = [header]
         if body.operations:
             parts += _encode(body, number, number - 1, HEADER_BYTES, FORMAT.salt_of(header))
         parts.append(bytes(reserve and reserve + _CHUNK))
-        replace_file(disk, path, parts)
+        return TransactionLog(disk, path, reserve=reserve, file=write_file(disk, name, parts))
 
     def _read(self, nbytes: int, offset: int) -> memoryview:
         return self.raw[offset : offset + nbytes]

@@ -1,0 +1,129 @@
+"""Queues on a disk one call of which fails: what a flush has returned is there afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shmring.durable import AppendOnlyQueue, PersistentQueue
+from shmring.durable.base.files import Disk, File
+from shmring.errors import Closed, NoSpace
+
+Fail = Callable[[], None]
+
+
+class FailingFile(File):
+    """A file that asks before each call whether it fails."""
+
+    fail: Fail
+
+    def write(self, *call: Any) -> None:
+        self.fail()
+        super().write(*call)
+
+    def sync(self) -> None:
+        self.fail()
+        super().sync()
+
+    def truncate(self, nbytes: int) -> None:
+        self.fail()
+        super().truncate(nbytes)
+
+
+class FailingDisk(Disk):
+    """A real disk whose call number `at` fails; the others do what they do."""
+
+    def __init__(self, at: int, number: int) -> None:
+        super().__init__()
+        self._number = number
+        self._left = at
+
+    def fail(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            if self._number == errno.EIO:
+                raise OSError(self._number, "the disk fails")
+            raise NoSpace(self._number, "the disk is full")
+
+    @property
+    def has_failed(self) -> bool:
+        return self._left <= 0
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        self.fail()
+        file = super().open(path, create=create, write=write)
+        file.__class__ = FailingFile
+        file.fail = self.fail  # type: ignore[attr-defined]
+        return file
+
+    def rename(self, source: str, target: str) -> None:
+        self.fail()
+        super().rename(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        self.fail()
+        super().sync_directory(path)
+
+
+def persistent(path: Path, disk: Disk, flushed: list[int]) -> None:
+    """Flush ten items, take some of them; the log is written anew several times."""
+    sizes = {"log_size": 1000, "file_size": 4096, "log_reserve": 0}
+    with PersistentQueue(path, disk=disk, **sizes) as q, q.session() as s:
+        for number in range(10):
+            s.enqueue(number.to_bytes(150, "little"))
+            s.flush()
+            flushed.append(number)
+            if number % 3 == 2:
+                s.dequeue()
+                s.flush()
+                flushed.remove(min(flushed))
+
+
+def append_only(path: Path, disk: Disk, flushed: list[int]) -> None:
+    """Flush ten items, take some of them, and compact the file in between."""
+    with AppendOnlyQueue(path, disk=disk) as q:
+        for number in range(10):
+            q.enqueue(number.to_bytes(150, "little"))
+            q.flush()
+            flushed.append(number)
+            if number % 3 == 2:
+                q.compact()
+
+
+def items_of(path: Path) -> list[int]:
+    if path.is_dir():
+        with PersistentQueue(path) as q, q.session() as s:
+            return [int.from_bytes(item, "little") for item in iter(s.dequeue, None)]
+    with AppendOnlyQueue(path) as q:
+        return [int.from_bytes(item, "little") for item in q]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=["full", "broken"])
+@pytest.mark.parametrize("work", [persistent, append_only])
+def test_what_was_flushed_survives_a_failing_call(
+    tmp_path: Path, work: Callable[[Path, Disk, list[int]], None], number: int
+) -> None:
+    for at in itertools.count(1):
+        path = tmp_path / str(at)
+        disk = FailingDisk(at, number)
+        flushed: list[int] = []
+        with contextlib.suppress(OSError, Closed):
+            work(path, disk, flushed)
+        if not disk.has_failed:
+            break
+        if path.exists():
+            found = items_of(path)
+            # The flush that failed may be there, and so may what it took.
+            assert found[: len(flushed)] == flushed or found == flushed[1:], at
+            assert len(found) <= len(flushed) + 1, at
+        else:
+            assert flushed == [], at
+    assert at > 40
+    left = {name.name for name in tmp_path.rglob("*.tmp*")}
+    assert all(not name.endswith(".tmp.tmp") for name in left)
