@@ -127,3 +127,40 @@ def test_what_was_flushed_survives_a_failing_call(
     assert at > 40
     left = {name.name for name in tmp_path.rglob("*.tmp*")}
     assert all(not name.endswith(".tmp.tmp") for name in left)
+
+
+class FullBehindRenames(Disk):
+    """A disk that opens nothing once a file has been renamed."""
+
+    renames = 0
+
+    def open(self, path: str, *, create: bool = False, write: bool = True) -> File:
+        if self.renames:
+            raise NoSpace(errno.ENOSPC, "the disk is full", path)
+        return super().open(path, create=create, write=write)
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self.renames += 1
+
+
+def test_flushes_behind_a_rewritten_log_are_there_though_the_disk_opens_nothing_more(
+    tmp_path: Path,
+) -> None:
+    PersistentQueue(tmp_path / "q").close()
+    disk = FullBehindRenames()
+    flushed: list[bytes] = []
+    with (
+        contextlib.suppress(OSError, Closed),
+        PersistentQueue(tmp_path / "q", disk=disk) as q,
+        q.session() as s,
+    ):
+        for number in range(6):
+            s.enqueue(b"%d" % number)
+            s.flush()
+            flushed.append(b"%d" % number)
+            if not number:
+                q._rewrite_log()
+    assert disk.renames
+    with PersistentQueue(tmp_path / "q") as q, q.session() as s:
+        assert list(iter(s.dequeue, None)) == flushed
