@@ -285,6 +285,100 @@ def test_batch_larger_than_the_ring_is_split_by_rows(name, array, thread):
     assert pa.Table.from_batches(got).combine_chunks() == pa.table(batch)
 
 
+VIEWS = pa.array([None if i % 7 == 0 else f"{i:0100d}" for i in range(10_000)], pa.string_view())
+FOURS = pa.array(range(0, 10_001, 4), pa.int32())
+SLICED = {
+    "strings": VIEWS,
+    "bytes": TEXTS.cast(pa.binary_view()),
+    "structs": pa.StructArray.from_arrays([VIEWS], ["text"]),
+    "extension": pa.ExtensionArray.from_storage(
+        Celsius(pa.string_view()), TEXTS.cast(pa.string_view())
+    ),
+    "lists": pa.ListArray.from_arrays(
+        FOURS, VIEWS, mask=pa.array([i % 5 == 0 for i in range(2_500)])
+    ),
+    "large lists": pa.LargeListArray.from_arrays(FOURS.cast(pa.int64()), VIEWS),
+    "fixed lists": pa.FixedSizeListArray.from_arrays(
+        VIEWS, 4, mask=pa.array([i % 5 == 0 for i in range(2_500)])
+    ),
+    "maps": pa.MapArray.from_arrays(FOURS, pa.array(range(10_000)), VIEWS),
+    "list views": pa.ListViewArray.from_arrays(
+        FOURS[:-1], pa.array([4] * 2_500, pa.int32()), VIEWS
+    ),
+    "list views of numbers": list_views(LISTS),
+    "lists of lists": pa.ListArray.from_arrays(FOURS[:626], pa.ListArray.from_arrays(FOURS, VIEWS)),
+}
+
+
+def written(ring):
+    """Bytes of all messages of the ring's producer."""
+    [producer] = [p for p in ring.participants() if p["role"] == "producer"]
+    return producer["bytes"]
+
+
+@pytest.mark.parametrize("column", SLICED.values(), ids=SLICED.keys())
+@pytest.mark.parametrize("rows", [slice(0, 10), slice(101, 111), slice(0, 0), slice(3, 4)])
+def test_slice_of_views_takes_the_room_of_its_own_rows(name, column, rows):
+    batch = batch_of(column[rows])
+    with (
+        shmring.create(name, slots=4096, schema=batch.schema, temporary=True) as ring,
+        ring.arrow_reader("r") as reader,
+        ring.arrow_writer() as writer,
+    ):
+        writer.write(batch, timeout=0)
+        assert 0 < written(ring) < 30_000
+        got = reader.read(timeout=0)
+        got.validate(full=True)
+        assert got == batch
+
+
+def test_views_that_are_all_used_are_not_copied(ring):
+    batch = batch_of(VIEWS)
+    encoder = BatchEncoder(batch.schema)
+    [(piece, _)] = encoder.pieces(batch, 1 << 20, ring="r")
+    assert [b.address for b in piece[0].buffers()[1:]] == [
+        b.address for b in batch[0].buffers()[1:]
+    ]
+
+
+def test_slice_of_a_polars_frame_takes_the_room_of_its_own_rows(ring):
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"s": [f"{i:0100d}" for i in range(10_000)]})
+    frame = frame.with_columns(polars.concat_list("s", "s").alias("l"))
+    rows = frame.slice(500, 10)
+    schema = rows.to_arrow(compat_level=polars.CompatLevel.newest()).schema
+    with ring.arrow_reader("r") as reader, ring.arrow_writer(schema) as writer:
+        writer.write(rows, timeout=0)
+        assert 0 < written(ring) < 10_000
+        assert polars.from_arrow(reader.read(timeout=0)).equals(rows)
+
+
+UNION = pa.UnionArray.from_sparse(
+    pa.array([0, 1] * 50, pa.int8()), [pa.array(range(100)), pa.array(map(str, range(100)))]
+)
+UNIONS = {
+    "union": UNION,
+    "dense union": pa.UnionArray.from_dense(
+        pa.array([0] * 4, pa.int8()), pa.array(range(4), pa.int32()), [pa.array(range(4))]
+    ),
+    "list": pa.ListArray.from_arrays(pa.array([0, 50, 100], pa.int32()), UNION),
+    "struct": pa.StructArray.from_arrays([UNION], ["u"]),
+    "extension": pa.ExtensionArray.from_storage(Celsius(UNION.type), UNION),
+    "map": pa.MapArray.from_arrays(pa.array([0, 50, 100], pa.int32()), pa.array(range(100)), UNION),
+    "run ends": pa.RunEndEncodedArray.from_arrays(pa.array(range(1, 101), pa.int32()), UNION),
+}
+
+
+@pytest.mark.parametrize("column", UNIONS.values(), ids=UNIONS.keys())
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_union_is_not_compressed(ring, column, compression):
+    schema = batch_of(column).schema
+    with pytest.raises(ValueError, match="write without compression"):
+        ring.arrow_writer(schema, compression=compression)
+    assert not [p for p in ring.participants() if p["role"] == "producer"]
+    ring.arrow_writer(schema).close()
+
+
 @pytest.mark.parametrize("length", [1_000, 3_000])
 def test_batches_of_as_many_rows_may_have_any_size(name, length, thread):
     """Small, then too large for half of the ring, or for all of it, then small again."""

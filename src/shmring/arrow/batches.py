@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
+import numpy as np
 import pyarrow as pa
 
 from shmring._shmring import SLOT_BYTES, arrow_layout, push_batch
@@ -67,6 +68,12 @@ class BatchEncoder:
         self.schema = schema
         self._schema_message = schema.serialize().to_pybytes()
         self._dictionaries = has_dictionaries(schema)
+        self._views = _contains(schema, _is_view)
+        if compression is not None and _contains(schema, pa.types.is_union):
+            raise ValueError(
+                f"compression={compression!r} and a union do not go together: pyarrow ends the "
+                "process where it compresses a slice of one; write without compression"
+            )
         self._plain = compression is None and not self._dictionaries
         self._layout = arrow_layout(schema) if self._plain else None
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
@@ -131,7 +138,9 @@ class BatchEncoder:
             error.slots = wanted
             return error
 
-        return _split_rows(batch, limit, too_large, whole=whole)
+        if self._views:
+            batch = _compacted(batch, tight=False)
+        return _split_rows(batch, limit, too_large, self._views, whole=whole)
 
     def _repeated_bytes(self, batch: pa.RecordBatch) -> int:
         """Count the bytes that every piece repeats: the schema, and any dictionaries."""
@@ -278,17 +287,24 @@ def fields_of(nested: pa.Schema | pa.DataType) -> list[Any]:
     return [cast("Any", nested).field(i) for i in range(nested.num_fields)]
 
 
-def has_dictionaries(schema: pa.Schema) -> bool:
-    """Whether the schema has a dictionary-encoded type anywhere."""
+def _contains(nested: pa.Schema | pa.DataType, test: Callable[[Any], bool]) -> bool:
+    """Whether a type anywhere in the schema, or in the fields of the type, passes the test."""
 
     def inside(kind: Any) -> bool:
-        if pa.types.is_dictionary(kind):
+        if test(kind):
             return True
         if isinstance(kind, pa.BaseExtensionType):
             return inside(kind.storage_type)
-        return any(inside(field.type) for field in fields_of(kind))
+        if pa.types.is_dictionary(kind):
+            return inside(kind.value_type)
+        return _contains(kind, test)
 
-    return any(inside(field.type) for field in fields_of(schema))
+    return any(inside(field.type) for field in fields_of(nested))
+
+
+def has_dictionaries(schema: pa.Schema) -> bool:
+    """Whether the schema has a dictionary-encoded type anywhere."""
+    return _contains(schema, pa.types.is_dictionary)
 
 
 def decode_batch(
@@ -346,11 +362,15 @@ def _split_rows(
     batch: pa.RecordBatch,
     limit: int,
     too_large: Callable[[int], MessageTooLarge],
+    views: bool,
     *,
     whole: bool = False,
 ) -> Iterator[Piece]:
-    """Cut the batch into slices of at most `limit` bytes of IPC each, in order."""
+    """Cut the batch, which may have views, into slices of at most `limit` bytes of IPC."""
     nbytes = pa.ipc.get_record_batch_size(batch)
+    if views and nbytes > limit:
+        batch = _compacted(batch, tight=True)
+        nbytes = pa.ipc.get_record_batch_size(batch)
     if nbytes <= limit:
         yield batch, nbytes
     elif whole or batch.num_rows <= 1:
@@ -358,53 +378,92 @@ def _split_rows(
     else:
         middle = batch.num_rows // 2
         for part in (batch.slice(0, middle), batch.slice(middle)):
-            yield from _split_rows(_without_unused(part), limit, too_large)
+            yield from _split_rows(part, limit, too_large, views)
 
 
-def _without_unused(part: pa.RecordBatch) -> pa.RecordBatch:
-    """Remove from the slice the values that only rows outside of it use.
+# Bytes, or rows, of a column that nobody uses and that are not worth a copy of the others.
+_SMALL = 4096
 
-    IPC leaves these values out by itself, except for the values that views refer to.
+
+def _compacted(batch: pa.RecordBatch, *, tight: bool) -> pa.RecordBatch:
+    """Leave out what views do not refer to, if that is most of it; or all of it (`tight`).
+
+    IPC leaves out by itself what belongs to other rows, except for the values of views: a slice of
+    ten rows would carry the strings of the whole frame.
     """
-    if not any(_has_views(field.type) for field in fields_of(part.schema)):
-        return part
-    columns = [_compact(part.column(i)) for i in range(part.num_columns)]
-    return _pa.RecordBatch.from_arrays(columns, schema=part.schema)
+    columns = [_compact(batch.column(i), tight) for i in range(batch.num_columns)]
+    return _pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
-def _has_views(kind: Any) -> bool:
-    return (
-        kind in (pa.string_view(), pa.binary_view())
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-        or (pa.types.is_struct(kind) and any(_has_views(f.type) for f in fields_of(kind)))
-        or (isinstance(kind, pa.BaseExtensionType) and _has_views(kind.storage_type))
-    )
+def _is_list_view(kind: Any) -> bool:
+    return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
 
 
-def _compact(array: Any) -> Any:
+def _is_view(kind: Any) -> bool:
+    return kind in (pa.string_view(), pa.binary_view()) or _is_list_view(kind)
+
+
+def _pays(used: int, there: int, tight: bool) -> bool:
+    return there > (used if tight else 2 * used + _SMALL)
+
+
+def _used_bytes(array: Any) -> int:
+    """Sum up the bytes outside of the views, counted for each view."""
+    end = array.offset + len(array)
+    views = np.frombuffer(array.buffers()[1], np.int32, 4 * end).reshape(-1, 4)
+    lengths = views[array.offset :, 0].astype(np.int64)
+    if array.null_count:
+        lengths = lengths[array.is_valid().to_numpy(zero_copy_only=False)]
+    return int(lengths[lengths > _VIEW_BYTES].sum())
+
+
+# A string of so many bytes lies in its view.
+_VIEW_BYTES = 12
+
+
+def _compact(array: Any, tight: bool) -> Any:
     kind = array.type
-    if pa.types.is_string_view(kind):
-        return array.cast(pa.large_string()).cast(kind)
-    if pa.types.is_binary_view(kind):
-        return array.cast(pa.large_binary()).cast(kind)
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
-        import pyarrow.compute  # here: a sixth of what it takes to import shmring.sidecars
-
-        compute: Any = pyarrow.compute
-        sizes = array.value_lengths().fill_null(0)
-        ends = compute.cumulative_sum(sizes)
-        of_kind = _pa.ListViewArray if pa.types.is_list_view(kind) else _pa.LargeListViewArray
-        return of_kind.from_arrays(
-            compute.subtract(ends, sizes),
-            sizes,
-            _compact(array.flatten()),
-            type=kind,
-            mask=array.is_null(),
-        )
-    if pa.types.is_struct(kind):
-        children = [_compact(array.field(i)) for i in range(kind.num_fields)]
-        return _pa.StructArray.from_arrays(children, fields=list(kind), mask=array.is_null())
+    nulls = array.is_null() if array.null_count else None
+    if kind in (pa.string_view(), pa.binary_view()):
+        there = sum(buffer.size for buffer in array.buffers()[2:])
+        if not _pays(0, there, tight) or not _pays(_used_bytes(array), there, tight):
+            return array
+        return array.cast(
+            pa.large_string() if pa.types.is_string_view(kind) else pa.large_binary()
+        ).cast(kind)
     if isinstance(kind, pa.BaseExtensionType):
-        return _pa.ExtensionArray.from_storage(kind, _compact(array.storage))
-    return array
+        return _pa.ExtensionArray.from_storage(kind, _compact(array.storage, tight))
+    if _is_list_view(kind):
+        return _compact_list_view(array, nulls, tight)
+    if not _contains(kind, _is_view):
+        return array
+    if pa.types.is_struct(kind):
+        children = [_compact(array.field(i), tight) for i in range(kind.num_fields)]
+        return _pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        values = array.values.slice(array.offset * size, len(array) * size)
+        return _pa.FixedSizeListArray.from_arrays(_compact(values, tight), type=kind, mask=nulls)
+    if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        first, end = (array.offsets[i].as_py() for i in (0, len(array)))
+        offsets: Any = pa.array(array.offsets.to_numpy() - first, array.offsets.type)
+        if pa.types.is_map(kind):
+            pair = (part.slice(first, end - first) for part in (array.keys, array.items))
+            parts = [_compact(part, tight) for part in pair]
+            return _pa.MapArray.from_arrays(offsets, *parts, type=kind, mask=nulls)
+        of_kind = _pa.ListArray if pa.types.is_list(kind) else _pa.LargeListArray
+        values = _compact(array.values.slice(first, end - first), tight)
+        return of_kind.from_arrays(offsets, values, type=kind, mask=nulls)
+    return array  # unions and run-end encoded arrays
+
+
+def _compact_list_view(array: Any, nulls: Any, tight: bool) -> Any:
+    kind = array.type
+    sizes = array.value_lengths().fill_null(0).to_numpy()
+    inner = _contains(kind, _is_view)
+    if not inner and not _pays(int(sizes.sum()), len(array.values), tight):
+        return array
+    offsets = np.cumsum(sizes, dtype=sizes.dtype) - sizes
+    of_kind = _pa.ListViewArray if pa.types.is_list_view(kind) else _pa.LargeListViewArray
+    values = _compact(array.flatten(), tight)
+    return of_kind.from_arrays(offsets, sizes, values, type=kind, mask=nulls)

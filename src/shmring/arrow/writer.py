@@ -33,12 +33,13 @@ class ArrowWriter(Closing):
     Parameters
     ----------
     schema : schema of the batches; None uses the ring's
-    compression : "lz4", "zstd" or None
+    compression : "lz4", "zstd" or None; not for a schema with a union
     wait, name : as for :meth:`Ring.producer`
 
     Raises
     ------
     SchemaMismatch : the ring was created with another schema, or neither has one
+    ValueError : compression, and a schema with a union
     """
 
     def __init__(
