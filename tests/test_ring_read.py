@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import random
@@ -365,6 +366,102 @@ def test_batch_view_that_outlives_the_with_keeps_all_of_it(ring):
         assert bytes(one) == b"\5" * 300
         del one
         assert inp.hold is None
+
+
+def test_what_a_loop_over_a_batch_was_given_ends_with_the_block(ring):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        for _ in range(2 * ring.slots // 100):  # more than the ring has room for
+            out.push_many([b"%03d" % i for i in range(100)], timeout=0)
+            with inp.lease_many(100) as batch:
+                for message in batch:
+                    assert len(message) == 3
+            assert inp.hold is None
+            with pytest.raises(ValueError, match="released"):
+                bytes(message)
+
+
+@pytest.mark.parametrize("end", ["release", "nack", "exception"])
+def test_all_that_was_given_by_iteration_ends_with_the_lease(ring, end):
+    with ring.producer() as out, ring.consumer("a") as inp:
+        out.push_many([b"x"] * 50)
+        batch = inp.lease_many(50)
+        views = list(batch)
+        copy = memoryview(views[0])[:1]
+        assert inp.hold == 0
+        if end == "exception":
+            with pytest.raises(KeyError), batch:
+                raise KeyError
+        else:
+            getattr(batch, end)()
+        with pytest.raises(ValueError, match="released"):
+            views[49].tobytes()
+        assert bytes(copy) == b"x"
+        assert inp.hold == 0
+        del copy
+        assert inp.hold is None
+        assert len(ring.branches()) == 1
+
+
+def test_messages_that_are_exported_are_named_where_they_fill_the_ring(name):
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        ring.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        out.push_many([b"x"] * 1024)
+        with inp.lease_many(1024) as batch:
+            arrays = [np.frombuffer(m, np.uint8) for m in itertools.islice(batch, 17, 18)]
+            kept = batch[21]
+        with pytest.raises(
+            shmring.Full, match=r"held by a view of message (17|21) in this process"
+        ):
+            out.push(b"y", timeout=0.01)
+        assert arrays[0].tobytes() == bytes(kept) == b"x"
+        del kept
+        with pytest.raises(shmring.Full, match=r"not released sequence 0.*held by a view of"):
+            out.push(b"y", timeout=0.01)
+        del arrays
+        out.push(b"y", timeout=0)
+
+
+def test_lease_that_is_exported_is_named_and_one_that_is_open_is_not(name):
+    with (
+        shmring.create(name, slots=1024, temporary=True) as ring,
+        shmring.attach(name) as other,
+        other.producer() as out,
+        ring.consumer("a") as inp,
+    ):
+        out.push_many([b"x"] * 1024)
+        lease = inp.lease()
+        with pytest.raises(shmring.Full) as full:
+            out.push(b"y", timeout=0.01)
+        assert "held by a view" not in str(full.value)
+        data = lease.data
+        lease.release()
+        with pytest.raises(shmring.Full, match="held by a view of message 0 in this process"):
+            out.push(b"y", timeout=0.01)
+        data.release()
+        out.push(b"y", timeout=0)
+
+
+def test_loop_over_a_batch_in_a_coroutine_that_waits_leaves_room(ring, patience):
+    async def main():
+        with ring.producer() as out, ring.consumer("a") as inp:
+
+            async def consume():
+                taken = 0
+                while taken < 4 * ring.slots:
+                    await inp.ready()
+                    with inp.lease_many(256, timeout=0) as batch:
+                        for message in batch:
+                            taken += len(message)
+
+            consumer = asyncio.create_task(consume())
+            for _ in range(4 * ring.slots):
+                await out.put(b"x")
+            await consumer
+
+    asyncio.run(asyncio.wait_for(main(), patience))
 
 
 def test_released_batch_gives_nothing_more(ring):

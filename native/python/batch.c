@@ -264,19 +264,73 @@ static Py_ssize_t batch_length(PyObject *op)
 	return (Py_ssize_t)batch_count((struct lease *)op);
 }
 
-static PyObject *batch_item(PyObject *op, Py_ssize_t i)
+/* NULL without an exception behind the last one. */
+static PyObject *view_of(struct lease *self, Py_ssize_t i, bool lent)
 {
-	struct lease *self = (struct lease *)op;
 	const struct shmring_message *messages = batch_messages(self);
 
-	if (!messages)
+	if (!messages || i < 0 || (size_t)i >= batch_count(self))
 		return NULL;
-	if (i < 0 || i >= batch_length(op)) {
-		PyErr_SetString(PyExc_IndexError, "the batch has fewer messages");
-		return NULL;
-	}
-	return view_new(lease_ring(self)->state, op, &self->handle, messages[i].data, messages[i].length, true);
+	return view_of_lease(lease_ring(self)->state, (PyObject *)self, &self->handle, messages[i].data,
+			     messages[i].length, &self->views, lent);
 }
+
+static PyObject *batch_item(PyObject *op, Py_ssize_t i)
+{
+	PyObject *view = view_of((struct lease *)op, i, false);
+
+	if (!view && !PyErr_Occurred())
+		PyErr_SetString(PyExc_IndexError, "the batch has fewer messages");
+	return view;
+}
+
+/* A loop over a batch. Its variable outlives the block: the block's end takes back what it was given. */
+struct batch_iterator {
+	PyObject ob_base;
+	struct lease *batch;
+	Py_ssize_t next;
+};
+
+static PyObject *batch_iter(PyObject *op)
+{
+	struct batch_iterator *iterator =
+	    PyObject_New(struct batch_iterator, lease_ring((struct lease *)op)->state->batch_iterator);
+
+	if (!iterator)
+		return NULL;
+	iterator->batch = (struct lease *)Py_NewRef(op);
+	iterator->next = 0;
+	return (PyObject *)iterator;
+}
+
+static void iterator_dealloc(PyObject *op)
+{
+	PyTypeObject *type = Py_TYPE(op);
+
+	Py_DECREF((PyObject *)((struct batch_iterator *)op)->batch);
+	PyObject_Free(op);
+	Py_DECREF(type);
+}
+
+static PyObject *iterator_next(PyObject *op)
+{
+	struct batch_iterator *self = (struct batch_iterator *)op;
+	PyObject *view = view_of(self->batch, self->next, true);
+
+	self->next += view != NULL;
+	return view;
+}
+
+GUARDED_UNARY(iterator_next, consumer_of((PyObject *)((struct batch_iterator *)op)->batch));
+
+static PyType_Slot iterator_slots[] = {
+    {Py_tp_dealloc, iterator_dealloc},
+    {Py_tp_iter, PyObject_SelfIter},
+    {Py_tp_iternext, GUARDED(iterator_next)},
+    {0, NULL},
+};
+
+PyType_Spec batch_iterator_spec = MADE_HERE("shmring.BatchIterator", struct batch_iterator, iterator_slots);
 
 static PyObject *batch_nack(PyObject *op, PyObject *args, PyObject *keywords)
 {
@@ -361,13 +415,16 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, lease_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_getset, getset},
+    {Py_tp_iter, batch_iter},
     {Py_sq_length, batch_length},
     {Py_sq_item, GUARDED(batch_item)},
     {Py_bf_getbuffer, batch_getbuffer},
     {Py_bf_releasebuffer, lease_releasebuffer},
     {Py_tp_doc,
      "Messages that are read in place; made by Consumer.lease_many(). len() counts the messages; indexing\n"
-     "and iteration give each one as a memoryview, whatever its size."},
+     "and iteration give each one as a memoryview, whatever its size. The end of the block, or release(),\n"
+     "releases the memoryviews of iteration, but for those over which there is a numpy array or another\n"
+     "buffer."},
     {0, NULL},
 };
 

@@ -234,7 +234,12 @@ static inline PyObject *result_of(struct ring *ring, int status)
 	return status ? raise_status(ring, status) : Py_NewRef(Py_None);
 }
 
-/* view.c */
+/* view.c. Views of a lease are in its list while they live, under the guard of its consumer. */
+struct view;
+PyObject *view_of_lease(struct state *state, PyObject *owner, struct handle *lease, const void *data,
+			uint64_t nbytes, struct view **list, bool lent);
+void views_take_back(struct view **list);
+const void *views_data(const struct view *view);
 PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
 		   bool readonly);
 extern PyType_Spec view_spec;

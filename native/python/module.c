@@ -254,6 +254,7 @@ static const struct {
     {&consumer_iterator_spec, offsetof(struct state, consumer_iterator), "ConsumerIterator"},
     {&lease_spec, offsetof(struct state, lease), "Lease"},
     {&batch_spec, offsetof(struct state, batch), "Batch"},
+    {&batch_iterator_spec, offsetof(struct state, batch_iterator), "BatchIterator"},
     {&view_spec, offsetof(struct state, view), "View"},
     {&arrow_layout_spec, offsetof(struct state, arrow_layout), "ArrowLayout"},
     {&bell_spec, offsetof(struct state, bell), "Bell"},

@@ -1,6 +1,9 @@
 /* push(), and how every publishing call waits for room. */
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "consumers.h"
 #include "producers.h"
 
 /* --- trying again ------------------------------------------------------------------ */
@@ -42,10 +45,20 @@ enum retry producer_retry(struct producer *self, int status, uint64_t slots, str
 
 PyObject *raise_full(struct producer *self, const struct wait_state *waiting)
 {
+	const shmring *ring = ring_of(&self->handle)->core;
 	char holder[EXPLANATION_BYTES];
+	struct shmring_holder found;
+	uint64_t message_id;
 	PyObject *seconds;
 
-	shmring_explain_full(ring_of(&self->handle)->core, holder, sizeof holder);
+	shmring_explain_full(ring, holder, sizeof holder);
+	if (shmring_find_holder(ring, &found) == SHMRING_OK && found.kind == SHMRING_HELD_BY_LEASE &&
+	    found.pid == (uint32_t)getpid() && lease_exported(ring, found.sequence, &message_id)) {
+		size_t used = strlen(holder);
+
+		(void)snprintf(holder + used, sizeof holder - used,
+			       ", held by a view of message %llu in this process", (unsigned long long)message_id);
+	}
 	seconds = seconds_text(waiting->timeout);
 	if (seconds)
 		PyErr_Format(ring_of(&self->handle)->state->full,

@@ -39,6 +39,7 @@ struct state {
 	PyTypeObject *consumer_iterator;
 	PyTypeObject *lease;
 	PyTypeObject *batch;
+	PyTypeObject *batch_iterator;
 	PyTypeObject *view;
 	PyTypeObject *arrow_layout;
 	PyTypeObject *bell;

@@ -9,15 +9,32 @@ struct view {
 	void *data;
 	Py_ssize_t nbytes;
 	bool readonly;
+	PyObject *lent; /* a weak reference to the memoryview, which is taken back; or NULL */
+	struct view *next; /* of the same lease */
+	struct view **link; /* what points here */
+	bool listed; /* with those of a lease */
 };
 
-/* A memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and `pinned`,
- * which is the owner or a handle below it, stays pinned. Called under the owner's guard. */
-PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
-		   bool readonly)
+static void enlist(struct view *view, struct view **list)
+{
+	view->next = *list;
+	if (view->next)
+		view->next->link = &view->next;
+	view->link = list;
+	*list = view;
+}
+
+static void unlist(struct view *view)
+{
+	*view->link = view->next;
+	if (view->next)
+		view->next->link = view->link;
+}
+
+static struct view *new_view(struct state *state, PyObject *owner, struct handle *pinned, const void *data,
+			     uint64_t nbytes, bool readonly)
 {
 	struct view *view = PyObject_New(struct view, state->view);
-	PyObject *memory;
 
 	if (!view)
 		return NULL;
@@ -26,10 +43,71 @@ PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, 
 	view->data = (void *)data;
 	view->nbytes = (Py_ssize_t)nbytes;
 	view->readonly = readonly;
+	view->lent = NULL;
+	view->listed = false;
 	handle_pin(pinned);
-	memory = PyMemoryView_FromObject((PyObject *)view);
-	Py_DECREF((PyObject *)view);
+	return view;
+}
+
+/* A memoryview of [data, data + nbytes). `owner` lives until the last buffer over it is gone, and `pinned`,
+ * which is the owner or a handle below it, stays pinned. Called under the owner's guard. */
+PyObject *view_new(struct state *state, PyObject *owner, struct handle *pinned, const void *data, uint64_t nbytes,
+		   bool readonly)
+{
+	struct view *view = new_view(state, owner, pinned, data, nbytes, readonly);
+	PyObject *memory = view ? PyMemoryView_FromObject((PyObject *)view) : NULL;
+
+	Py_XDECREF((PyObject *)view);
 	return memory;
+}
+
+/* The same over a leased message, in `list`; views_take_back() releases it if it is `lent`. */
+PyObject *view_of_lease(struct state *state, PyObject *owner, struct handle *lease, const void *data,
+			uint64_t nbytes, struct view **list, bool lent)
+{
+	struct view *view = new_view(state, owner, lease, data, nbytes, true);
+	PyObject *memory = view ? PyMemoryView_FromObject((PyObject *)view) : NULL;
+
+	if (memory && lent && !(view->lent = PyWeakref_NewRef(memory, NULL)))
+		Py_CLEAR(memory);
+	if (memory) {
+		enlist(view, list);
+		view->listed = true;
+	}
+	Py_XDECREF((PyObject *)view);
+	return memory;
+}
+
+/* Releases a memoryview, unless there is a buffer over it, as a numpy array's. */
+static void take_back(const struct view *view)
+{
+	PyObject *memory = PyObject_CallNoArgs(view->lent);
+	PyObject *done = memory && !Py_IsNone(memory) ? PyObject_CallMethod(memory, "release", NULL) : NULL;
+
+	PyErr_Clear();
+	Py_XDECREF(done);
+	Py_XDECREF(memory);
+}
+
+/* What stays is in the list afterwards. */
+void views_take_back(struct view **list)
+{
+	struct view *todo = *list, *view;
+
+	*list = NULL;
+	if (todo)
+		todo->link = &todo;
+	while ((view = todo)) {
+		unlist(view);
+		enlist(view, list);
+		if (view->lent)
+			take_back(view);
+	}
+}
+
+const void *views_data(const struct view *view)
+{
+	return view->data;
 }
 
 static void view_dealloc(PyObject *self)
@@ -37,6 +115,9 @@ static void view_dealloc(PyObject *self)
 	struct view *view = (struct view *)self;
 	PyTypeObject *type = Py_TYPE(self);
 
+	if (view->listed)
+		WITH_GUARD(view->pinned->below, unlist(view));
+	Py_XDECREF(view->lent);
 	handle_let_go(view->pinned);
 	Py_DECREF(view->owner);
 	PyObject_Free(self);

@@ -446,7 +446,7 @@ def _compact(array: Any, tight: bool) -> Any:
         return _pa.FixedSizeListArray.from_arrays(_compact(values, tight), type=kind, mask=nulls)
     if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
         first, end = (array.offsets[i].as_py() for i in (0, len(array)))
-        offsets: Any = pa.array(array.offsets.to_numpy() - first, array.offsets.type)
+        offsets = _pa.array(array.offsets.to_numpy() - first, array.offsets.type)
         if pa.types.is_map(kind):
             pair = (part.slice(first, end - first) for part in (array.keys, array.items))
             parts = [_compact(part, tight) for part in pair]
