@@ -120,6 +120,10 @@ bench: $(VENV)/bench postgresql ## every benchmark, side by side: a table, out/b
 	@mkdir -p out
 	$(BIN)/python benchmarks/run.py --json out/bench.json --plot out/bench.png
 
+.PHONY: gpu-check
+gpu-check: ## tests and benchmark of pinned rings on this machine's GPU: PYTHON= one that has torch
+	@scripts/gpu_check $(PYTHON)
+
 # --- documentation -------------------------------------------------------------------
 
 JAVA_API := $(wildcard native/jvm/java/io/shmring/*.java native/jvm/java/io/shmring/arrow/*.java)

@@ -33,6 +33,7 @@ QUESTIONS = {
     "arrow": "benchmarks.arrow_batches",
     "spark": "benchmarks.spark_sidecar",
     "spark-read": "benchmarks.spark_rings:read",
+    "gpu": "benchmarks.gpu",
     "journal": "benchmarks.journal",
     "bulk": "benchmarks.durable:bulk",
     "commits": "benchmarks.durable:commits",

@@ -1,7 +1,7 @@
 /* _shmring.Batch: several messages that are read in place. */
 #include <string.h>
 
-#include "consumers.h"
+#include "device.h"
 
 static size_t batch_count(const struct lease *self)
 {
@@ -382,6 +382,7 @@ static PyMethodDef methods[] = {
      "Raises\n------\n"
      "IndexError : the batch has fewer messages\n"
      "Contended, TooManyLeases : as of Lease.nack(); release() may raise them, too"},
+    DEVICE_METHODS,
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(GUARDED(lease_exit)), METH_FASTCALL, NULL},
     {0},

@@ -74,6 +74,11 @@ struct ring {
 	shmring *core;
 	PyObject *label; /* how messages call this ring */
 	bool scattered;
+	/* Of a GPU's runtime, which has pinned the memory; `unregister` is NULL: it has not. */
+	int (*unregister)(void *);
+	int (*last_error)(void);
+	int pinned_as; /* a DLPack device */
+	pid_t pinned_in; /* a child has the mapping, and not the pinning */
 };
 
 /* --- guards ----------------------------------------------------------------------- */
@@ -151,6 +156,7 @@ PyObject *handle_close_method(PyObject *self, PyObject *ignored);
 PyObject *handle_exit(PyObject *self, PyObject *const *args, Py_ssize_t nargs);
 PyObject *handle_get_closed(PyObject *self, void *closure);
 bool ring_hold(struct ring *ring);
+bool ring_is_pinned(const struct ring *ring);
 PyObject *raise_closed(const struct handle *handle, const char *what);
 int64_t deadline_after(int64_t timeout);
 void handle_pause(struct handle *handle);

@@ -3,8 +3,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "mapped.h"
-#include "consumers.h"
+#include "device.h"
 
 /* Tries while others may still be busy; closing hands back the messages that stay held then. */
 int consumer_hand_back(struct consumer *self, uint64_t first, uint64_t end)
@@ -352,6 +351,7 @@ static PyMethodDef methods[] = {
      "TypeError : it is not an Arrow batch, or it has dictionaries, views, unions or compressed buffers;\n"
      "    Ring.arrow_reader() reads those\n"
      "Damaged : the bytes are not the Arrow data they should be"},
+    DEVICE_METHODS,
     {"__enter__", handle_enter, METH_NOARGS, NULL},
     {"__exit__", FASTCALL(GUARDED(lease_exit)), METH_FASTCALL, NULL},
     {0},

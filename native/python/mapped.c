@@ -99,7 +99,8 @@ static void unpin(struct handle *lease)
 	PyGILState_Release(gil);
 }
 
-static void let_lease_go(void *context)
+/* A lease, or a batch, that was pinned and referenced; in any thread. */
+void let_lease_go(void *context)
 {
 	unsigned long ending;
 

@@ -17,6 +17,7 @@ struct mapping {
 
 /* mapped.c */
 bool mapped_prepare(void);
+void let_lease_go(void *lease);
 enum ipc_read mapped_batch(struct mapping *mapping, struct ArrowArray *array);
 PyObject *mapped_capsules(struct mapping *mapping, const uint8_t *header, uint64_t header_bytes,
 			  enum ipc_read *read);

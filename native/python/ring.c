@@ -1,17 +1,33 @@
 /* _shmring.Ring: one attached ring. */
 #include <string.h>
+#include <unistd.h>
 
 #include "ring.h"
 
 /* --- lifetime -------------------------------------------------------------- */
+
+/* What the runtime says of it. Its error would be what the next call of anybody else is told. */
+static int unpin(struct ring *ring)
+{
+	int (*unregister)(void *) = ring_is_pinned(ring) ? ring->unregister : NULL;
+	size_t bytes;
+	int error;
+
+	ring->unregister = NULL;
+	error = unregister ? unregister(shmring_memory(ring->core, &bytes)) : 0;
+	if (error)
+		(void)ring->last_error();
+	return error;
+}
 
 static int ring_finish(struct handle *handle)
 {
 	struct ring *ring = (struct ring *)handle;
 	shmring *core = ring->core;
 
+	Py_BEGIN_ALLOW_THREADS(void) unpin(ring);
 	ring->core = NULL;
-	Py_BEGIN_ALLOW_THREADS shmring_close(core);
+	shmring_close(core);
 	Py_END_ALLOW_THREADS return SHMRING_OK;
 }
 
@@ -40,6 +56,7 @@ PyObject *ring_wrap(struct state *state, PyObject *label, shmring *core)
 	ring->core = core;
 	ring->label = Py_NewRef(label);
 	ring->scattered = info.scattered;
+	ring->unregister = NULL;
 	return (PyObject *)ring;
 }
 
@@ -198,6 +215,63 @@ static PyObject *ring_recover(PyObject *self, PyObject *Py_UNUSED(ignored))
 	Py_BEGIN_ALLOW_THREADS status = shmring_recover(ring->core, &count);
 	Py_END_ALLOW_THREADS return let_go_with(
 	    ring, status == SHMRING_CONTENDED ? raise_recovering(ring) : number_or_error(ring, status, count));
+}
+
+/* --- a GPU's runtime ----------------------------------------------------------- */
+
+/* Functions of a library have come as numbers. */
+static int function_at(PyObject *given, void *result)
+{
+	void *address = PyLong_AsVoidPtr(given);
+
+	memcpy(result, &address, sizeof address);
+	return !PyErr_Occurred();
+}
+
+/* The caller keeps other threads from pinning and unpinning meanwhile. */
+static PyObject *ring_pin(PyObject *self, PyObject *args)
+{
+	struct ring *ring = (struct ring *)self;
+	int (*register_memory)(void *, size_t, unsigned);
+	int (*unregister)(void *);
+	int (*last_error)(void);
+	unsigned flags;
+	size_t bytes;
+	int device;
+	int error = 0;
+
+	if (!PyArg_ParseTuple(args, "O&O&O&Ii", function_at, &register_memory, function_at, &unregister,
+			      function_at, &last_error, &flags, &device) ||
+	    !ring_hold(ring))
+		return NULL;
+	if (!ring_is_pinned(ring)) {
+		void *memory = shmring_memory(ring->core, &bytes);
+
+		Py_BEGIN_ALLOW_THREADS error = register_memory(memory, bytes, flags);
+		if (error)
+			(void)last_error();
+		Py_END_ALLOW_THREADS ring->last_error = last_error;
+		ring->pinned_as = device;
+		ring->pinned_in = getpid();
+		ring->unregister = error ? NULL : unregister;
+	}
+	return let_go_with(ring, PyLong_FromLong(error));
+}
+
+static PyObject *ring_unpin(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+	struct ring *ring = (struct ring *)self;
+	int error;
+
+	if (!ring_hold(ring))
+		return NULL;
+	Py_BEGIN_ALLOW_THREADS error = unpin(ring);
+	Py_END_ALLOW_THREADS return let_go_with(ring, PyLong_FromLong(error));
+}
+
+static PyObject *get_pinned(PyObject *self, void *Py_UNUSED(ignored))
+{
+	return PyBool_FromLong(ring_is_pinned((struct ring *)self));
 }
 
 /* --- looking on ---------------------------------------------------------------- */
@@ -425,6 +499,8 @@ static PyMethodDef methods[] = {
     {"participants", get_seats, METH_NOARGS, "participants() -> list of dicts"},
     {"rows", ring_rows, METH_VARARGS,
      "rows(first, end, capacity) -> list of (slot, message_id, time, length, reference_count, kind, message)"},
+    {"pin", ring_pin, METH_VARARGS, "pin(register, unregister, last_error, flags, device) -> the runtime's error"},
+    {"unpin", ring_unpin, METH_NOARGS, "unpin() -> the runtime's error"},
     {"close", handle_close_method, METH_NOARGS, "close()"},
     {0},
 };
@@ -433,6 +509,7 @@ static PyGetSetDef getset[] = {
     {"claimed", get_claimed, NULL, "sequence that the next claim will get", NULL},
     {"floor", get_floor, NULL, "lowest sequence that is still held", NULL},
     {"closed", handle_get_closed, NULL, "whether close() was called", NULL},
+    {"pinned", get_pinned, NULL, "whether a GPU's runtime has pinned the memory", NULL},
     {0},
 };
 

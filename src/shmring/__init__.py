@@ -39,6 +39,7 @@ from shmring.errors import (
     EndOfStream,
     ForkedHandle,
     Full,
+    GpuError,
     LimitReached,
     Locked,
     MessageTooLarge,
@@ -68,6 +69,7 @@ from shmring.waiting import wait
 if TYPE_CHECKING:
     from shmring import arrow as arrow
     from shmring import durable as durable
+    from shmring import gpu as gpu
     from shmring import inspect as inspect
     from shmring import metrics as metrics
     from shmring import sidecars as sidecars
@@ -93,6 +95,7 @@ __all__ = [
     "FanOut",
     "ForkedHandle",
     "Full",
+    "GpuError",
     "HolderRecord",
     "Lease",
     "LimitReached",
@@ -139,7 +142,7 @@ __version__ = _shmring.VERSION
 
 _equip()
 _HERE = Path(__file__).parent
-_LAZY_MODULES = ("arrow", "durable", "inspect", "metrics", "sidecars", "spark")
+_LAZY_MODULES = ("arrow", "durable", "gpu", "inspect", "metrics", "sidecars", "spark")
 _LAZY_NAMES = {"Sidecar": "sidecars", "SidecarClient": "sidecars", "sidecar": "sidecars"}
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "EndOfStream",
     "ForkedHandle",
     "Full",
+    "GpuError",
     "JournalGap",
     "LimitReached",
     "Locked",
@@ -179,6 +180,10 @@ class Closed(ShmringError, ValueError):
 
 class MissingExtra(ShmringError, ImportError):
     """A package that this part of shmring needs is not installed."""
+
+
+class GpuError(ShmringError, RuntimeError):
+    """No runtime of a GPU is here, or it refuses a call."""
 
 
 class ForkedHandle(ShmringError):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shmring.arrow.reader import ReaderOptions
     from shmring.arrow.writer import WriterOptions
     from shmring.durable import Journal, Retention
+    from shmring.gpu import Pinned
     from shmring.graph import Sequence
     from shmring.records import (
         BranchRecord,
@@ -321,6 +322,33 @@ class Ring(Closing):
         return Journal(
             self, path, segment_bytes=segment_bytes, retention=retention, allow_gap=allow_gap
         )
+
+    def pin(self) -> Pinned:
+        """Let a GPU's runtime pin the slots in this process, so that it copies at the bus's speed.
+
+        The runtime is CUDA's or HIP's: the one that torch or cupy has loaded, or else the one that
+        is found. It takes a third of a second a GB, once. The ring is unpinned by unpin(), at the
+        end of a ``with`` over what this returns, or before its memory goes. A forked child has the
+        ring unpinned. A ring that is pinned stays as it is.
+
+        Raises
+        ------
+        GpuError : there is no runtime, or it refuses
+        """
+        from shmring.gpu import pin
+
+        return pin(self)
+
+    def unpin(self) -> None:
+        """Wait for the copies that to_device() and to_torch() have begun, and unpin the slots."""
+        from shmring.gpu import unpin
+
+        unpin(self)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether pin() has pinned the slots in this process."""
+        return self._handle.pinned
 
     # --- observing it -------------------------------------------------------------------------
 

@@ -382,6 +382,10 @@ SHMRING_API int shmring_read(const shmring *ring, uint64_t *position, uint64_t e
  * not, or if messages have checksums to compare. Reads one entry for each run. */
 SHMRING_API const void *shmring_rows(const shmring *ring, uint64_t first, uint64_t end);
 
+/* Where the slots lie in this process, twice end to end, until shmring_close(): what a
+ * GPU's runtime is to pin, as one region. A message may lie across the two. */
+SHMRING_API void *shmring_memory(const shmring *ring, size_t *bytes);
+
 /* Measures, without taking, how far a take from `from` up to `limit` would reach:
  * for a branch that takes messages only when they are done. The message at `from`
  * must not be released yet. */

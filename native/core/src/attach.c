@@ -208,3 +208,9 @@ void shmring_get_info(const shmring *r, struct shmring_info *info)
 	};
 	memcpy(info->uuid, h->uuid, sizeof info->uuid);
 }
+
+void *shmring_memory(const shmring *r, size_t *bytes)
+{
+	*bytes = 2 * r->capacity * SLOT_BYTES;
+	return r->slots;
+}

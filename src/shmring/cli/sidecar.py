@@ -64,6 +64,11 @@ _SILENCE = 1.0  # seconds for which an end needs no word
     help="How long a request waits for others to be joined with.  [default: 5]",
 )
 @click.option(
+    "--pin",
+    is_flag=True,
+    help="Pin the request ring for the GPU, in each worker that has loaded its function.",
+)
+@click.option(
     "--check",
     is_flag=True,
     help="Instead, of the sidecar with this name: say how it is.",
@@ -78,6 +83,7 @@ def sidecar(
     timeout: float,
     max_batch_rows: int | None,
     max_wait_ms: float | None,
+    pin: bool,
     check: bool,
 ) -> None:
     """Serve a Python function to Spark's Python workers and other clients.
@@ -115,6 +121,7 @@ def sidecar(
         existing_ring=existing_ring,
         max_batch_rows=max_batch_rows,
         max_wait_ms=max_wait_ms,
+        pin=pin,
     )
     _serve(server, workers, timeout)
 

@@ -7,7 +7,9 @@ from typing import Self
 
 from shmring.arguments import at_least_one
 
-__all__ = ["Batching", "WrongRows"]
+__all__ = ["PIN", "Batching", "WrongRows", "worker_options"]
+
+PIN = "pin"  # a word of a worker's command line
 
 _USUAL_WAIT = 5.0  # ms
 
@@ -68,3 +70,8 @@ class Batching:
                 f"{target} answered {rows} rows with {answered}: with max_batch_rows it is given "
                 f"the rows of several requests, and must return one for each, in their order"
             )
+
+
+def worker_options(batching: Batching | None, *, pin: bool) -> list[str]:
+    """What stands at the end of a worker's command line."""
+    return [*([PIN] if pin else []), *([] if batching is None else batching.as_arguments())]

@@ -14,7 +14,7 @@ import shmring
 from shmring._shmring import MAX_PARTICIPANTS
 from shmring.arguments import at_least_one, seconds_of
 from shmring.errors import RingNotFound, SidecarUnavailable
-from shmring.sidecars.batching import Batching
+from shmring.sidecars.batching import Batching, worker_options
 from shmring.sidecars.supervisor import GRACE, LOOK_EVERY, Supervisor
 from shmring.sidecars.wire import request_ring_name
 
@@ -44,6 +44,8 @@ class Sidecar:
         only the one that is the cause fails. None is as the function was marked
     max_wait_ms : how long a request waits for others to be joined with, in milliseconds; 5 unless
         given
+    pin : each worker pins the request ring for its GPU once its function is loaded, as
+        :meth:`shmring.Ring.pin` does; a worker without a GPU's runtime ends
 
     Use it as a context manager, or with :meth:`start` and :meth:`stop`. Sidecars
     of one name on one host share the requests.
@@ -59,6 +61,7 @@ class Sidecar:
         existing_ring: bool = False,
         max_batch_rows: int | None = None,
         max_wait_ms: float | None = None,
+        pin: bool = False,
     ) -> None:
         if existing_ring and slots is not None:
             raise ValueError("slots are for a ring that the sidecar makes; this one is there")
@@ -73,7 +76,7 @@ class Sidecar:
             self.name,
             workers=workers,
             slots=slots,
-            options=[] if batching is None else batching.as_arguments(),
+            options=worker_options(batching, pin=pin),
         )
         self._existing_ring = existing_ring
         self._pid = 0

@@ -36,7 +36,7 @@ from shmring.errors import (
 from shmring.names import REQUESTS
 from shmring.sidecars.annotated import annotated
 from shmring.sidecars.answers import Answers
-from shmring.sidecars.batching import Batching
+from shmring.sidecars.batching import PIN, Batching
 from shmring.sidecars.calls import Calls
 from shmring.sidecars.functions import Function, find_function, instantiated
 from shmring.sidecars.groups import is_group
@@ -247,11 +247,12 @@ def _batching(function: Function, arguments: list[str]) -> Batching | None:
 
 
 def main(arguments: list[str]) -> int:
-    """``python -m shmring.sidecars.worker TARGET NAME PARENT READY [ROWS WAIT]``.
+    """``python -m shmring.sidecars.worker TARGET NAME PARENT READY [pin] [ROWS WAIT]``.
 
     READY is a file descriptor into which a line is written when the function is found, with the
     number of workers that its decorator says, and an empty one when it is loaded. ROWS and WAIT are
-    those of :class:`~shmring.sidecars.batching.Batching`.
+    those of :class:`~shmring.sidecars.batching.Batching`. With pin, the request ring is pinned for
+    the GPU whose runtime the function has loaded.
     """
     # Ctrl-C in a terminal reaches the whole group: the supervisor ends us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -281,7 +282,9 @@ def _serve(target: str, name: str, parent: int, ready: int, options: list[str]) 
         _tell(ready, b"%d\n" % workers)
         function = instantiated(found, target)
         ring = _await_entry(lambda: shmring.attach(request_ring_name(name)))
-        batching = _batching(function, options)
+        if options[:1] == [PIN]:
+            ring.pin()
+        batching = _batching(function, [option for option in options if option != PIN])
         worker = Worker(annotated(function, target), target, ring, parent, batching)
 
     def stop(number: int, frame: object) -> None:

@@ -36,7 +36,7 @@ import shmring
 from shmring.arguments import at_least_one, number_of
 from shmring.errors import RingNotFound, ShmringError
 from shmring.names import SHM_FOLDER, remove
-from shmring.sidecars.batching import Batching
+from shmring.sidecars.batching import Batching, worker_options
 from shmring.sidecars.participants import serving
 from shmring.sidecars.processes import Child, Place, say
 from shmring.sidecars.rings import sweep
@@ -175,7 +175,7 @@ class _Function(_Sidecar):
             name,
             workers=None if workers is None else at_least_one("workers", int(workers)),
             slots=None if slots is None else number_of(slots, 1024),
-            options=[] if batching is None else batching.as_arguments(),
+            options=worker_options(batching, pin=options.get("pin") == "true"),
             apart=True,
         )
         self._is_started = self._is_announced = False

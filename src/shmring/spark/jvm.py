@@ -52,6 +52,7 @@ def configure(
     max_batch_rows: int | None = None,
     max_wait_ms: float | None = None,
     shared: bool = False,
+    pin: bool = False,
 ) -> SparkSession.Builder:
     """Add the jar to the builder of a session, and sidecars that live with its executors.
 
@@ -74,6 +75,7 @@ def configure(
     workers, slots, max_batch_rows, max_wait_ms : options of each sidecar; see
         :class:`shmring.Sidecar`
     timeout : seconds for the workers to load
+    pin : each worker pins the sidecar's request ring for its GPU
     shared : start one sidecar for all executors of a host, instead of one for each
 
     Raises
@@ -93,6 +95,8 @@ def configure(
     options = {key: value for key, value in options.items() if value is not None}
     if shared:
         options["shared"] = "true"
+    if pin:
+        options["pin"] = "true"
     if sidecars:
         wanted["spark.plugins"] = _listed(given.get("spark.plugins", ""), _PLUGIN)
         files = filter(None, map(_file_of, sidecars.values()))

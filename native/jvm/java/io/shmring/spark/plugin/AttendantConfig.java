@@ -21,7 +21,8 @@ public final class AttendantConfig {
 
   private static final Set<String> OF_SIDECAR =
       Set.of(
-          "function", "command", "workers", "slots", "timeout", "maxBatchRows", "maxWaitMs", "shared");
+          "function", "command", "workers", "slots", "timeout", "maxBatchRows", "maxWaitMs", "pin",
+          "shared");
   private static final List<String> METRICS_OF_SIDECAR =
       List.of("running", "restarts", "workers", "waitingSlots");
   private static final List<String> METRICS_OF_RING = List.of("usedSlots", "claimed");

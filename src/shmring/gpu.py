@@ -1,0 +1,362 @@
+"""Copies to a GPU: rings that its runtime pins, leases that are held until a copy is done.
+
+The runtime is CUDA's or HIP's, whichever is loaded already, by torch or cupy say.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import os
+import sys
+import threading
+import weakref
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from shmring.errors import GpuError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from shmring.ring import Ring
+
+__all__ = ["Pinned", "copy_of", "pin", "to_torch", "unpin"]
+
+# Of both runtimes.
+_PORTABLE, _READ_ONLY = 1, 8  # a registration
+_HOST_TO_DEVICE = 1
+_BLOCKING_SYNC, _DISABLE_TIMING = 1, 2  # an event
+_NOT_READY = 600
+
+_LIBRARIES = {"libcudart.so": "cuda", "libamdhip64.so": "hip"}
+_VERSIONS = ("", ".14", ".13", ".12", ".11.0", ".7", ".6")
+_HOST_DEVICES = {"cuda": 3, "hip": 11}  # of DLPack
+# Between two mappings there is a page or nothing: a smaller gap belongs to what is mapped.
+_GAP = 4096
+
+
+# --- the runtime ------------------------------------------------------------------------------
+
+
+class _Runtime:
+    """The calls of CUDA's or HIP's runtime library, without their prefix."""
+
+    def __init__(self, library: ctypes.CDLL, prefix: str) -> None:
+        self.prefix = prefix
+        self._library = library
+        self._text = self.function("GetErrorString")
+        self._text.restype = ctypes.c_char_p
+        pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        self.host_register = self.function("HostRegister")
+        self.host_unregister = self.function("HostUnregister")
+        self.last_error = self.function("GetLastError")
+        self._copy = self.function("MemcpyAsync", pointer, pointer, size, number, pointer)
+        self._create = self.function("EventCreateWithFlags", pointer, number)
+        self._record = self.function("EventRecord", pointer, pointer)
+        self.query = self.function("EventQuery", pointer)
+        self.synchronize = self.function("EventSynchronize", pointer)
+        self.destroy = self.function("EventDestroy", pointer)
+
+    def function(self, name: str, *arguments: Any) -> Any:
+        found = self._library[self.prefix + name]  # an object of our own
+        if arguments:
+            found.argtypes = arguments
+        return found
+
+    def address(self, function: Any) -> int:
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    def check(self, error: int, what: str) -> None:
+        """Raise for an error, which the next call of anybody else would be told otherwise."""
+        if error:
+            self.last_error()
+            raise GpuError(f"{what}: {self.words(error)}")
+
+    def words(self, error: int) -> str:
+        return f"{(self._text(error) or b'').decode()} ({self.prefix} error {error})"
+
+    def copy(self, to: int, address: int, nbytes: int, stream: int) -> int:
+        """Begin a copy to the current device; its event."""
+        event = ctypes.c_void_p()
+        self.check(
+            self._create(ctypes.byref(event), _BLOCKING_SYNC | _DISABLE_TIMING),
+            "no event for a copy",
+        )
+        error = self._copy(to, address, nbytes, _HOST_TO_DEVICE, stream) or self._record(
+            event, stream
+        )
+        if error:
+            self.destroy(event)
+        self.check(error, f"cannot copy {nbytes} bytes to the GPU")
+        return event.value or 0
+
+
+def _loaded() -> list[str]:
+    """The runtimes that this process has loaded."""
+    with suppress(OSError):
+        words = (
+            line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()
+        )
+        return list(dict.fromkeys(line[5] for line in words if len(line) == 6 and "/" in line[5]))
+    return []
+
+
+def _candidates() -> list[tuple[str, str]]:
+    found = [
+        (path, prefix)
+        for path in _loaded()
+        for name, prefix in _LIBRARIES.items()
+        if os.path.basename(path).startswith(name)
+    ]
+    return found + [(name + v, prefix) for name, prefix in _LIBRARIES.items() for v in _VERSIONS]
+
+
+@cache
+def _runtime() -> _Runtime:
+    for path, prefix in _candidates():
+        with suppress(OSError, AttributeError):
+            return _Runtime(ctypes.CDLL(path), prefix)
+    raise GpuError(
+        "no runtime of a GPU is loaded or found here (libcudart.so of CUDA, libamdhip64.so of "
+        "HIP): import torch or cupy first, or add its folder to LD_LIBRARY_PATH"
+    )
+
+
+# --- pinned rings -----------------------------------------------------------------------------
+
+_pinning = threading.Lock()
+_pinned: weakref.WeakSet[Ring] = weakref.WeakSet()
+
+
+class Pinned:
+    """What :meth:`Ring.pin` returns: a context manager that undoes what that call has done."""
+
+    def __init__(self, ring: Ring, *, was_pinned: bool) -> None:
+        self._ring = ring
+        self._was_pinned = was_pinned
+
+    def __enter__(self) -> Ring:
+        return self._ring
+
+    def __exit__(self, *_: object) -> None:
+        if not self._was_pinned and not self._ring.closed:
+            self._ring.unpin()
+
+
+def pin(ring: Ring) -> Pinned:
+    """As Ring.pin()."""
+    runtime = _runtime()
+    with _pinning:
+        core = ring.core
+        was_pinned = core.pinned
+        error = core.pin(
+            runtime.address(runtime.host_register),
+            runtime.address(runtime.host_unregister),
+            runtime.address(runtime.last_error),
+            _PORTABLE | (_READ_ONLY if ring.read_only else 0),
+            _HOST_DEVICES[runtime.prefix],
+        )
+        if error:
+            raise GpuError(f"cannot pin {ring!r}: {runtime.words(error)}")
+        _pinned.add(ring)
+    return Pinned(ring, was_pinned=was_pinned)
+
+
+def unpin(ring: Ring) -> None:
+    """As Ring.unpin()."""
+    with _pinning:
+        if ring.core.pinned:
+            _copies.wait()
+            if error := ring.core.unpin():
+                raise GpuError(f"cannot unpin {ring!r}: {_runtime().words(error)}")
+        _pinned.discard(ring)
+
+
+@atexit.register
+def _end() -> None:
+    """Unpin while the runtime still works."""
+    for ring in list(_pinned):
+        with suppress(Exception):
+            if not ring.closed:
+                unpin(ring)
+    _copies.wait()
+
+
+# --- copies -----------------------------------------------------------------------------------
+
+
+class _Copies:
+    """Copies that are under way, each with what it reads from.
+
+    A copy that is begun lets go of those that are done, and one thread waits for those after which
+    none is begun: producers may wait for their slots.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: list[tuple[int, object]] = []
+        self._awaited = 0
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def add(self, event: int, source: object) -> None:
+        done: list[tuple[int, object]] = []
+        with self._changed:
+            query = _runtime().query
+            for copy in self._under_way:
+                if query(copy[0]) != _NOT_READY:
+                    done.append(copy)
+            for copy in done:
+                self._under_way.remove(copy)
+            self._under_way.append((event, source))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="shmring-gpu", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        for event, _ in done:
+            _runtime().destroy(event)
+
+    def wait(self) -> None:
+        """Until all that is under way now is done and let go of."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._under_way and not self._awaited)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._under_way))
+                event, source = self._under_way.pop(0)
+                self._awaited = 1
+            _runtime().synchronize(event)  # an error of the device is for those who use the copy
+            _runtime().destroy(event)
+            del source
+            with self._changed:
+                self._awaited = 0
+                self._changed.notify_all()
+
+
+_copies = _Copies()
+
+
+def _forget() -> None:
+    """In a child, which has neither the runtime nor the thread."""
+    global _copies, _pinning
+    _copies, _pinning = _Copies(), threading.Lock()
+    _pinned.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _package() -> Any:
+    """torch, or else cupy; the one that is imported first."""
+    for name in ("torch", "cupy"):
+        if name in sys.modules:
+            return sys.modules[name]
+    for name in ("torch", "cupy"):
+        with suppress(ImportError):
+            return import_module(name)
+    raise GpuError(
+        "a copy on a GPU is a tensor of torch or an array of cupy; neither is installed here"
+    )
+
+
+def _copy(address: int, nbytes: int, source: object, package: Any, stream: Any) -> Any:
+    is_torch = package.__name__ == "torch"
+    current = package.cuda.current_stream if is_torch else package.cuda.get_current_stream
+    with package.cuda.stream(stream) if is_torch else stream or current():
+        if is_torch:
+            to = package.empty(nbytes, dtype=package.uint8, device="cuda")
+            place, where = to.data_ptr(), current().cuda_stream
+        else:
+            to = package.empty(nbytes, dtype="u1")
+            place, where = to.data.ptr, current().ptr
+        if nbytes:
+            _copies.add(_runtime().copy(place, address, nbytes, where), source)
+    return to
+
+
+def copy_of(memory: memoryview, address: int, stream: object | None) -> Any:
+    """As Lease.to_device() and Batch.to_device()."""
+    to = _copy(address, memory.nbytes, memory, _package(), stream)
+    return to.reshape(memory.shape) if memory.ndim > 1 else to
+
+
+# --- Arrow batches ----------------------------------------------------------------------------
+
+
+def to_torch(batch: pa.RecordBatch, device: Any = "cuda", stream: Any = None) -> dict[str, Any]:
+    """Copy the columns of an Arrow record batch to a GPU, without waiting for the copy.
+
+    A batch of a ring is one copy as a rule; its slots stay leased until the copy is done, whether
+    or not the batch is still referenced. :meth:`Ring.pin` makes the copy fast.
+
+    Parameters
+    ----------
+    batch : of numbers, or of lists of fixed size of numbers, without nulls
+    device : where to, as torch names it
+    stream : of torch, on which to copy; None is the device's current one
+
+    Returns
+    -------
+    a tensor for each column, by its name
+
+    Raises
+    ------
+    TypeError : a column is not of numbers
+    ValueError : a column has nulls; fill them first
+    GpuError : torch is not there, or the GPU's runtime refuses the copy
+    """
+    try:
+        torch: Any = import_module("torch")
+    except ImportError as error:
+        raise GpuError(f"to_torch() needs torch: {error}") from error
+    of: Any = batch
+    columns = [_flat(name, of.column(i)) for i, name in enumerate(batch.schema.names)]
+    pieces: list[list[int]] = []  # first address and end of what is copied at once
+    for _, address, nbytes, _, _ in sorted(columns, key=lambda column: column[1]):
+        if pieces and nbytes and address - pieces[-1][1] < _GAP:
+            pieces[-1][1] = max(pieces[-1][1], address + nbytes)
+        elif nbytes:
+            pieces.append([address & -8, address + nbytes])  # torch wants offsets aligned
+    with torch.cuda.device(device):
+        copies = [(first, _copy(first, end - first, batch, torch, stream)) for first, end in pieces]
+        empty = torch.empty(0, dtype=torch.uint8, device="cuda")
+    tensors: dict[str, Any] = {}
+    for name, address, nbytes, dtype, shape in columns:
+        piece = empty
+        for first, copied in copies:
+            if nbytes and first <= address < first + len(copied):
+                piece = copied[address - first : address - first + nbytes]
+        tensors[name] = piece.view(getattr(torch, dtype)).reshape(shape)
+    return tensors
+
+
+def _flat(name: str, array: Any) -> tuple[str, int, int, str, tuple[int, ...]]:
+    """A column's values: name, address, bytes, type of torch, shape."""
+    import pyarrow as pa
+
+    shape: tuple[int, ...] = (len(array),)
+    while pa.types.is_fixed_size_list(array.type):
+        _refuse_nulls(name, array)
+        shape = (*shape, array.type.list_size)
+        array = array.flatten()
+    _refuse_nulls(name, array)
+    kind = array.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise TypeError(f'column "{name}" is of {kind}, and a tensor of numbers; select the others')
+    width = kind.bit_width // 8
+    values = array.buffers()[1]
+    address = values.address + array.offset * width if values is not None and len(array) else 0
+    dtype = {"halffloat": "float16", "float": "float32", "double": "float64"}.get(
+        str(kind), str(kind)
+    )
+    return name, address, len(array) * width, dtype, shape
+
+
+def _refuse_nulls(name: str, array: Any) -> None:
+    if array.null_count:
+        raise ValueError(f'column "{name}" has {array.null_count} nulls; fill them first')

@@ -1,0 +1,451 @@
+"""Pinned rings, and copies to a GPU: a real one, or stand-ins for torch and its runtime."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import gpu_stand_in
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import shmring
+from shmring.gpu import to_torch
+from shmring.sidecars import Sidecar, SidecarClient
+
+SLOTS = 1024
+KB = bytes(range(256)) * 4
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory):
+    before = sys.modules.get("torch")
+    gpu = gpu_stand_in.make(tmp_path_factory.mktemp("runtime"))
+    yield gpu
+    if not gpu.is_real:
+        del sys.modules["torch"]
+        if before is not None:
+            sys.modules["torch"] = before
+
+
+@pytest.fixture
+def gpu(chosen):
+    yield chosen
+    chosen.finish()
+    shmring.gpu._copies.wait()
+    gc.collect()
+    assert chosen.last_error() == 0
+    if not chosen.is_real:
+        assert chosen.calls.count_harm() == 0
+        assert chosen.calls.count_regions() == 0
+
+
+@pytest.fixture
+def stand_in(gpu):
+    if gpu.is_real:
+        pytest.skip("of the stand-in for the runtime")
+    return gpu
+
+
+@pytest.fixture
+def pinned(gpu, name):
+    with shmring.create(name, slots=SLOTS, temporary=True) as ring, ring.pin():
+        yield ring
+
+
+def host(tensor) -> np.ndarray:
+    return tensor.cpu().numpy()
+
+
+# --- pinning --------------------------------------------------------------------------------------
+
+
+def test_a_ring_is_pinned_once_until_it_is_unpinned(gpu, name):
+    with shmring.create(name, slots=SLOTS, temporary=True) as ring:
+        assert not ring.pinned
+        with ring.pin() as same:
+            assert same is ring
+            assert ring.pinned
+            with ring.pin():
+                pass
+            assert ring.pinned  # the second call did not pin it
+        assert not ring.pinned
+        ring.pin()
+        ring.unpin()
+        ring.unpin()
+        assert not ring.pinned
+        ring.pin()
+
+
+def test_it_is_one_region_over_both_mappings(stand_in, pinned):
+    assert stand_in.calls.count_regions() == 1
+    assert stand_in.calls.last_bytes() == 2 * SLOTS * 300
+    assert stand_in.calls.last_flags() == 1
+
+
+def test_a_ring_that_is_read_only_is_pinned_so(stand_in, pinned):
+    with shmring.attach(pinned.name, read_only=True) as ring, ring.pin():
+        assert stand_in.calls.last_flags() == 9
+
+
+def test_an_exception_unpins(gpu, name):
+    with shmring.create(name, slots=SLOTS, temporary=True) as ring:
+        with pytest.raises(KeyError), ring.pin():
+            raise KeyError
+        assert not ring.pinned
+
+
+def test_closing_unpins_before_the_memory_goes_and_the_address_can_be_pinned_again(gpu, name):
+    for _ in range(3):
+        with shmring.create(name, slots=SLOTS, temporary=True) as ring:
+            ring.pin()
+
+
+def test_a_lease_keeps_a_closed_ring_pinned(gpu, name):
+    ring = shmring.create(name, slots=SLOTS, temporary=True)
+    ring.pin()
+    inp = ring.consumer("a")
+    ring.producer().push(KB)
+    lease = inp.lease()
+    ring.close()
+    if not gpu.is_real:
+        assert gpu.calls.count_regions() == 1
+    assert bytes(host(lease.to_device())) == KB
+    lease.release()
+
+
+def test_a_closed_ring_is_not_pinned(gpu, name):
+    ring = shmring.create(name, slots=SLOTS, temporary=True)
+    ring.close()
+    with pytest.raises(shmring.Closed):
+        ring.pin()
+
+
+def test_a_refusal_is_told_and_leaves_no_error(stand_in, name):
+    with shmring.create(name, slots=SLOTS, temporary=True) as ring:
+        stand_in.calls.refuse_next()
+        with pytest.raises(
+            shmring.GpuError, match=r"cannot pin .*invalid argument \(cuda error 1\)"
+        ):
+            ring.pin()
+        assert not ring.pinned
+        assert stand_in.last_error() == 0
+
+
+def test_a_forked_child_has_it_unpinned_and_does_not_unpin_the_parents(gpu, pinned):
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            handle = pinned._handle
+            code = 2 if handle.pinned else 0
+            pinned.close()
+            if not gpu.is_real and gpu.calls.count_regions() != 1:
+                code = 3
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert pinned.pinned
+
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {tests!r})
+import gpu_stand_in, pathlib, shmring
+gpu = gpu_stand_in.{make}
+ring = shmring.create({name!r}, slots=1024, temporary=True)
+ring.pin()
+out, inp = ring.producer(), ring.consumer("a", start="earliest")
+out.push(b"x" * 1000)
+tensor = inp.lease().to_device()
+{end}
+"""
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(0)", "ring = None", "sys.ring = ring"])
+def test_the_interpreters_end_unpins(gpu, name, end):
+    make = "make(None)" if gpu.is_real else f"StandIn(pathlib.Path({str(gpu.library)!r}))"
+    script = SCRIPT.format(tests=str(Path(__file__).parent), make=make, name=name, end=end)
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "GPU_RUNTIME_REPORT": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "" if gpu.is_real else "0 regions, 0 harm\n")
+
+
+def test_without_a_runtime_the_error_says_what_is_missing(name):
+    script = f"import shmring; shmring.create({name!r}, slots=1024, temporary=True).pin()"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "LD_LIBRARY_PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        pytest.skip("a runtime is on the loader's path")
+    assert "GpuError: no runtime of a GPU is loaded or found here" in done.stderr
+    assert "import torch or cupy first" in done.stderr
+
+
+# --- copies ---------------------------------------------------------------------------------------
+
+
+def test_a_copy_on_the_device_has_the_bytes(gpu, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    for length in (0, 1, 300, 40_000):
+        message = os.urandom(length)
+        out.push(message)
+        with inp.lease() as lease:
+            assert bytes(host(lease.to_device())) == message
+
+
+def test_a_message_over_the_end_of_the_ring_is_one_copy(gpu, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    for _ in range(5):  # of 300 slots each: the fourth lies over the end
+        message = os.urandom(90_000)
+        out.push(message)
+        with inp.lease() as lease:
+            copy = lease.to_device()
+        assert bytes(host(copy)) == message
+
+
+def test_rows_of_a_batch_become_one_tensor(gpu, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    rows = np.random.default_rng(1).integers(0, 256, (64, 300), dtype=np.uint8)
+    out.push_many(rows)
+    with inp.lease_many(64) as batch:
+        copy = batch.to_device()
+    assert np.array_equal(host(copy), rows)
+
+
+def test_a_released_lease_holds_its_slots_until_the_copy_is_done(gpu, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    message = os.urandom(SLOTS * 300 // 2)
+    gpu.hold()
+    out.push(message)
+    with inp.lease() as lease:
+        copy = lease.to_device()
+    del lease
+    out.push(bytes(len(message)))
+    with pytest.raises(shmring.Full):
+        out.push(bytes(len(message)), timeout=0)
+    if not gpu.is_real:
+        gpu.finish()
+    out.push(bytes(len(message)), timeout=60)  # nobody calls for it: a thread lets go
+    gpu.finish()
+    assert bytes(host(copy)) == message
+
+
+def test_one_thread_waits_for_all_copies(gpu, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    gpu.hold()
+    out.push_many([bytes([i]) * 100 for i in range(20)])
+    copies = []
+    for _ in range(20):
+        with inp.lease() as lease:
+            copies.append(lease.to_device())
+    assert [t.name for t in threading.enumerate()].count("shmring-gpu") == 1
+    gpu.finish()
+    for i, copy in enumerate(copies):
+        assert bytes(host(copy)) == bytes([i]) * 100
+
+
+def test_unpin_waits_for_copies(gpu, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    gpu.hold()
+    out.push(KB)
+    with inp.lease() as lease:
+        copy = lease.to_device()
+    unpinning = threading.Thread(target=pinned.unpin)
+    unpinning.start()
+    if not gpu.is_real:
+        assert pinned.pinned
+    gpu.finish()
+    unpinning.join()
+    assert not pinned.pinned
+    assert bytes(host(copy)) == KB
+
+
+def test_a_copy_that_is_refused_is_told_and_the_lease_let_go(stand_in, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    out.push(KB)
+    lease = inp.lease()
+    stand_in.calls.refuse_next()
+    with pytest.raises(
+        shmring.GpuError, match="cannot copy 1024 bytes to the GPU: invalid argument"
+    ):
+        lease.to_device()
+    assert stand_in.last_error() == 0
+    lease.release()
+    out.push(bytes(SLOTS * 300 - 300), timeout=60)
+
+
+def test_a_ring_that_is_not_pinned_is_copied_too(gpu, name):
+    with shmring.create(name, slots=SLOTS, temporary=True) as ring:
+        inp = ring.consumer("a")
+        ring.producer().push(KB)
+        with inp.lease() as lease:
+            assert lease.__dlpack_device__() == (1, 0)
+            assert bytes(host(lease.to_device())) == KB
+
+
+def test_torch_says_that_a_lease_is_pinned(gpu, pinned):
+    if not gpu.is_real:
+        pytest.skip("of a real GPU")
+    inp = pinned.consumer("a")
+    pinned.producer().push(KB)
+    with inp.lease() as lease, pytest.warns(UserWarning, match="not writable"):
+        assert gpu.torch.frombuffer(lease.data, dtype=gpu.torch.uint8).is_pinned()
+
+
+# --- DLPack -----------------------------------------------------------------------------------
+
+
+def test_dlpack_gives_the_ring_memory_read_only_and_holds_the_lease(gpu, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    out.push(KB)
+    with inp.lease() as lease:
+        assert lease.__dlpack_device__() == (3, 0)
+        array = np.from_dlpack(lease)
+    assert bytes(array) == KB
+    assert not array.flags.writeable
+    with pytest.raises(shmring.Full):
+        out.push(bytes(SLOTS * 300 - 300), timeout=0)
+    del array
+    out.push(bytes(SLOTS * 300 - 300), timeout=0)
+
+
+def test_dlpack_of_a_batch_has_its_rows(gpu, pinned):
+    out, inp = pinned.producer(), pinned.consumer("a", start="earliest")
+    rows = np.random.default_rng(2).integers(0, 256, (7, 300), dtype=np.uint8)
+    out.push_many(rows)
+    with inp.lease_many(7) as batch:
+        assert np.array_equal(np.from_dlpack(batch), rows)
+
+
+def test_dlpack_refuses_what_it_cannot_promise(gpu, pinned):
+    inp = pinned.consumer("a")
+    pinned.producer().push(KB)
+    with inp.lease() as lease:
+        assert lease.__dlpack__(max_version=(1, 1), dl_device=(1, 0))  # a capsule nobody takes
+        for options in ({}, {"max_version": (0, 8)}, {"copy": True}, {"dl_device": (2, 0)}):
+            with pytest.raises(BufferError, match="a lease is host memory"):
+                lease.__dlpack__(**{"max_version": (1, 0), **options} if options else {})
+    with pytest.raises(shmring.Closed):
+        lease.__dlpack__(max_version=(1, 0))
+
+
+# --- Arrow ----------------------------------------------------------------------------------------
+
+COLUMNS = {
+    "i": pa.array(range(1000), pa.int64()),
+    "x": pa.array(np.linspace(0, 1, 1000), pa.float32()),
+    "embedding": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(4000.0)), 4),
+}
+
+
+def test_a_batch_of_numbers_is_one_copy_and_a_tensor_a_column(gpu, pinned):
+    batch = pa.record_batch(COLUMNS)
+    gpu.hold()
+    before = 0 if gpu.is_real else gpu.calls.count_copies()
+    with pinned.arrow_reader("a") as reader, pinned.arrow_writer(batch.schema) as writer:
+        writer.write(batch)
+        tensors = to_torch(next(iter(reader)))
+    gpu.finish()
+    if not gpu.is_real:
+        assert gpu.calls.count_copies() - before == 1
+    assert list(tensors) == ["i", "x", "embedding"]
+    assert np.array_equal(host(tensors["i"]), np.arange(1000))
+    assert np.array_equal(host(tensors["x"]), np.linspace(0, 1, 1000, dtype=np.float32))
+    assert np.array_equal(host(tensors["embedding"]), np.arange(4000.0).reshape(1000, 4))
+
+
+def test_slices_and_batches_of_other_memory_and_without_rows(gpu):
+    batch = pa.record_batch(COLUMNS)
+    for part in (batch, batch.slice(10, 100), batch.slice(0, 0)):
+        tensors = to_torch(part)
+        gpu.finish()
+        for name, column in zip(part.schema.names, part.columns, strict=True):
+            assert host(tensors[name]).tolist() == column.to_pylist()
+
+
+def test_columns_of_a_slice_are_aligned_on_the_device(gpu, pinned):
+    batch = pa.record_batch({"a": pa.array(range(99), pa.int32()), "b": list(range(99))})
+    with pinned.arrow_reader("a") as reader, pinned.arrow_writer(batch.schema) as writer:
+        writer.write(batch)
+        tensors = to_torch(next(iter(reader)).slice(1))
+    gpu.finish()
+    for name in ("a", "b"):
+        assert host(tensors[name]).tolist() == list(range(1, 99))
+
+
+def test_what_is_no_tensor_of_numbers_is_refused(gpu):
+    with pytest.raises(ValueError, match='column "x" has 1 nulls'):
+        to_torch(pa.record_batch({"x": [1, None]}))
+    for wrong in (["a"], [True]):
+        with pytest.raises(TypeError, match='column "x" is of'):
+            to_torch(pa.record_batch({"x": wrong}))
+
+
+# --- a sidecar ------------------------------------------------------------------------------------
+
+MODEL = """
+import pathlib, sys
+import numpy as np
+import pyarrow as pa
+sys.path.insert(0, {tests!r})
+import gpu_stand_in
+from shmring.gpu import to_torch
+
+class Model:
+    def __init__(self):
+        self.gpu = gpu_stand_in.{make}
+
+    def __call__(self, batch):
+        address = batch["x"].buffers()[1].address
+        tensors = to_torch(batch)
+        self.gpu.finish()
+        if self.gpu.is_real:
+            buffer = batch["x"].buffers()[1]
+            pinned = self.gpu.torch.frombuffer(buffer, dtype=self.gpu.torch.int64).is_pinned()
+        else:
+            self.gpu.calls.is_registered.argtypes = [__import__("ctypes").c_void_p]
+            pinned = self.gpu.calls.is_registered(address)
+        x = tensors["x"].cpu().numpy()
+        return pa.record_batch({{"x": np.array(x), "pinned": [bool(pinned)] * len(x)}})
+"""
+
+
+@pytest.mark.parametrize("pin", [True, False])
+def test_a_sidecars_worker_pins_its_request_ring(gpu, name, tmp_path, monkeypatch, pin):
+    make = "make(None)" if gpu.is_real else f"StandIn(pathlib.Path({str(gpu.library)!r}))"
+    module = f"model_{pin}".lower()
+    text = MODEL.format(tests=str(Path(__file__).parent), make=make)
+    (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    batch = pa.record_batch({"x": list(range(1000))})
+    with (
+        Sidecar(f"{module}:Model", name=name, slots=SLOTS * 4, pin=pin),
+        SidecarClient(name) as client,
+    ):
+        (answer,) = client.map([batch])
+    assert answer["x"].to_pylist() == list(range(1000))
+    assert set(answer["pinned"].to_pylist()) == {pin}
+
+
+def test_a_worker_without_a_runtime_does_not_start(name, capfd):
+    with (
+        pytest.raises(shmring.SidecarUnavailable),
+        Sidecar("functions:identity", name=name, slots=SLOTS, pin=True),
+    ):
+        pytest.skip("a runtime is on the loader's path")
+    assert "no runtime of a GPU is loaded or found" in capfd.readouterr().err
