@@ -85,8 +85,8 @@ class _SimulatedFile:
     def size(self) -> int:
         return len(self._inode.now)
 
-    def links(self) -> int:
-        return 1
+    def stat(self) -> os.stat_result:
+        return os.stat_result((0, 0, 0, 1, *[0] * 6))  # it has one name
 
     def truncate(self, nbytes: int) -> None:
         assert self._open
@@ -180,6 +180,9 @@ class SimulatedDisk:
         if self.names_now.pop(path, None) is not None:
             self.pending.append(Naming(path, None))
             self.step("remove")
+
+    def leads_to(self, path: str, file: _SimulatedFile) -> bool:
+        return self.names_now.get(path) is file._inode
 
     def names(self, path: str) -> list[str]:
         return [os.path.basename(p) for p in self.names_now if os.path.dirname(p) == path]

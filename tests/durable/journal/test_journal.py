@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ import shmring
 from shmring.durable import Journal, Retention, replay, replay_batches, restore, truncate, verify
 from shmring.errors import (
     BranchNotFound,
+    Damaged,
     JournalGap,
     NotARing,
     NotDurable,
@@ -389,3 +391,93 @@ def test_a_reader_keeps_up_with_a_journal_that_forgets(
         out.wait_durable(ring.claimed - 1)
         stop.set()
         assert reader.outcome() > 0
+
+
+def _remove_all(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def _unlink_the_newest(folder: Path) -> None:
+    max(folder.glob("*.journal"), key=lambda path: path.name).unlink()
+
+
+def _unlink_one_between(folder: Path) -> None:
+    sorted(folder.glob("*.journal"))[1].unlink()
+
+
+def _make_anew(folder: Path) -> None:
+    folder.rename(folder.with_name("before"))
+    folder.mkdir()
+
+
+@pytest.mark.parametrize(
+    "change", [_remove_all, _unlink_the_newest, _unlink_one_between, _make_anew]
+)
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_journal_whose_files_have_gone_stops_and_acknowledges_nothing(
+    ring: shmring.Ring,
+    tmp_path: Path,
+    until: Callable[..., None],
+    change: Callable[[Path], None],
+    idle: bool,
+) -> None:
+    folder = tmp_path / "journal"
+    journal = ring.journal(folder, segment_bytes=4096)
+    with ring.producer() as out:
+        for _ in range(40):
+            out.push(bytes(300), durable=True)
+        change(folder)
+        if idle or change is _unlink_one_between:  # which the next sync need not notice
+            until(lambda: not journal.running)
+        with pytest.raises(NotDurable):
+            out.push(b"after", durable=True)
+    with pytest.raises(Damaged, match=rf"{folder}.* was removed or replaced"):
+        journal.close()
+    branch = next(b for b in ring.branches() if b["name"] == "journal")
+    assert branch["released"] <= ring.claimed
+
+
+def test_the_oldest_segments_may_be_removed_by_hand(
+    ring: shmring.Ring, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    with ring.journal(tmp_path, segment_bytes=4096) as journal, ring.producer() as out:
+        for _ in range(40):
+            out.push(bytes(300), durable=True)
+        for path in sorted(tmp_path.glob("*.journal"))[:2]:
+            path.unlink()
+        until(lambda: len(journal._log._kept) == len(list(tmp_path.glob("*.journal"))) - 1)
+        out.push(b"after", durable=True)
+
+
+@pytest.mark.parametrize("count", [47, 48])
+def test_as_many_separate_leases_as_there_may_be_are_taken_over(
+    ring: shmring.Ring, tmp_path: Path, child: Callable[..., Any], count: int
+) -> None:
+    """A dead consumer of the journal's branch had them on lease, with others in between."""
+    ring.journal(tmp_path).close()
+    with ring.producer() as out:
+        for i in range(2 * count):
+            out.push(b"%d" % i)
+        dead = child(
+            """
+            import sys, shmring
+            with shmring.attach(sys.argv[1]).consumer("journal") as inp:
+                kept = []
+                for i in range(2 * int(sys.argv[2])):
+                    lease = inp.lease()
+                    if i % 2:
+                        lease.release()
+                    else:
+                        kept.append(lease)
+                print("ready")
+                sys.stdin.read()
+            """,
+            ring.name,
+            count,
+        )
+        assert dead.line() == "ready"
+        dead.kill()
+        with ring.journal(tmp_path):
+            out.push(b"last", durable=True)
+    kept = [b"%d" % i for i in range(0, 2 * count, 2)]
+    assert stored(tmp_path) == [*kept, b"last"]

@@ -52,8 +52,9 @@ class JournalModel(RuleBasedStateMachine):
 
     @rule(messages=MESSAGES, skipped=st.integers(0, 3), small=st.booleans())
     def append(self, messages: list[bytes], skipped: int, small: bool) -> None:
-        # What is refused is tried again, so nothing older comes.
-        first = max(self.log.end + skipped, self.refused[0][0] if self.refused else 0)
+        first = self.log.end + skipped
+        if self.refused:  # these are tried again: a message that is in the ring does not change
+            first, messages = self.refused[0][0], [data for _, data in self.refused] + messages
         entries = slots = b""
         new: list[tuple[int, bytes]] = []
         for data in messages:

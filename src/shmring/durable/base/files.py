@@ -140,13 +140,13 @@ class File:
         """Return when the contents and the size are on disk."""
         os.fdatasync(self._fd)
 
+    def stat(self) -> os.stat_result:
+        """Return what the system knows of the file."""
+        return os.fstat(self._fd)
+
     def size(self) -> int:
         """Return the size in bytes."""
-        return os.fstat(self._fd).st_size
-
-    def links(self) -> int:
-        """Return how many names the file has."""
-        return os.fstat(self._fd).st_nlink
+        return self.stat().st_size
 
     def truncate(self, nbytes: int) -> None:
         """Cut the file to this size."""
@@ -226,6 +226,13 @@ class Disk:
                 raise _no_directory(path) from None
             return
         self.sync_directory(parent)
+
+    def leads_to(self, path: str, file: File) -> bool:
+        """Whether a name still is that of an open file."""
+        try:
+            return os.path.samestat(os.stat(path), file.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def room(self, path: str) -> int:
         """Return how many bytes more the files in this directory may have."""

@@ -25,7 +25,7 @@ from shmring.closing import Closing
 from shmring.durable.base.files import Buffer, Disk
 from shmring.durable.journal.log import JournalLog
 from shmring.durable.journal.segments import ENTRY
-from shmring.errors import Empty, EndOfStream, JournalGap, NoSpace
+from shmring.errors import Empty, EndOfStream, JournalGap, NoSpace, TooManyLeases
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,7 +90,7 @@ class Journal(Closing):
     Locked : another process owns the directory
     SecondConsumer : another journal of this ring runs
     JournalGap : the ring does not continue where the journal ends
-    Damaged : data that had been on disk is unreadable
+    Damaged : data that had been on disk is unreadable; from close(): its files have gone meanwhile
 
     While the disk is full, the journal waits and tries again. Once the ring is full, producers wait
     too.
@@ -119,7 +119,7 @@ class Journal(Closing):
         # Not Thread.join(): when a signal's exception interrupts that, Python 3.11 takes the thread
         # for ended, and the next join() returns at once.
         self._ended = threading.Event()
-        self._forgot = time.monotonic()
+        self._looked = time.monotonic()
         self._adopted: list[Batch] = []  # to be written before all others
         self._disk = disk or Disk(ring.info.mode)
         with ExitStack() as stack:
@@ -179,7 +179,10 @@ class Journal(Closing):
                 self._adopt()
                 while not self._stop.is_set():
                     self._gather()
-                    self._forget()
+                    if time.monotonic() - self._looked >= _IDLE:
+                        self._looked = time.monotonic()
+                        self._log.refuse_other_files()
+                        self._forget()
             finally:
                 self._await_sync()
             if self._adopted:
@@ -235,6 +238,13 @@ class Journal(Closing):
                 batch = self._lease(most - nbytes, timeout=0 if some else _IDLE)
             except (Empty, EndOfStream):  # an end that an earlier journal had reached
                 break
+            except TooManyLeases:  # those of a dead consumer, each apart: they are enough
+                if taken:
+                    break
+                if self._sync_thread is None:
+                    raise
+                self._await_sync()
+                continue
             some = True
             nbytes += self._write(batch, taken)
             taken.append(batch)
@@ -312,9 +322,8 @@ class Journal(Closing):
         self.bytes_written += nbytes
 
     def _forget(self) -> None:
-        if self._retention is None or time.monotonic() - self._forgot < _IDLE:
+        if self._retention is None:
             return
-        self._forgot = time.monotonic()
         keep = _least_consumed(self._ring, self._retention.consumed_by)
         self._log.forget(
             max_bytes=self._retention.max_bytes, max_age=self._retention.max_age, consumed=keep

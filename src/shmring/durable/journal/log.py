@@ -258,7 +258,38 @@ class JournalLog:
             end = self.end
             if self._file is not None:
                 self._file.sync()
+                self._refuse_another_file()
             self.durable = end
+
+    def _refuse_another_file(self) -> None:
+        if self._file is not None and not self._disk.leads_to(self._path, self._file):
+            raise self._gone(self._path)
+
+    def refuse_other_files(self) -> None:
+        """Refuse to go on where the directory does not lead to what was written any more.
+
+        Somebody may have removed the directory or a segment, or have renamed it and made another
+        one. Older segments may be removed, the oldest first. To be called by the thread that calls
+        :meth:`append` and :meth:`forget`.
+
+        Raises
+        ------
+        Damaged : the segment that is being written, or one between two others, has gone
+        """
+        self._refuse_another_file()
+        names = set(self._disk.names(self.directory))
+        there = [os.path.basename(kept.path) in names for kept in self._kept]
+        removed = there.index(True) if True in there else len(there) - (self._file is None)
+        if False in there[removed:]:
+            raise self._gone(self._kept[there.index(False, removed)].path)
+        del self._kept[:removed]
+
+    def _gone(self, path: str) -> Damaged:
+        return Damaged(
+            f"the journal {self.directory} has stopped, as {path} was removed or replaced while it "
+            f"ran: nothing more is acknowledged, and the messages that were not wait in the ring; "
+            f"put the files back, or begin a journal in another directory"
+        )
 
     def forget(self, *, max_bytes: int | None, max_age: float | None, consumed: int | None) -> None:
         """Remove the oldest segments as :class:`Retention` says; never the newest.

@@ -171,7 +171,7 @@ class AppendOnlyFile:
         ------
         NotARing : the file has hard links
         """
-        if (names := self._file.links()) > 1:
+        if (names := self._file.stat().st_nlink) > 1:
             raise NotARing(
                 f"the queue at {self.path} has {names} names (hard links): a writer under each "
                 f"would overwrite what the other one flushed; remove the others, or copy the file"
