@@ -86,6 +86,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise Terminated(signal.Signals(number).name)
 
     signal.signal(signal.SIGTERM, terminated)
+    # A script's background job ignores it, and so would all that tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
