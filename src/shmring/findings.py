@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from shmring._shmring import JOURNAL_BRANCH
-from shmring.errors import NotARing, PermissionRefused, VersionMismatch
+from shmring.errors import Damaged, NotARing, VersionMismatch
 from shmring.host import HostLook, RingLook, Seen
 from shmring.names import SHM_FOLDER, path_of
 from shmring.records import BranchLag, Finding, ParticipantRecord
@@ -114,14 +114,23 @@ def _of_ring(ring: RingLook, before: Seen | None, age: float) -> Iterator[Findin
 
 
 def _unseen(ring: RingLook, name: str) -> Finding:
-    words, error = str(ring.error), ring.error
+    words, error, path = str(ring.error), ring.error, path_of(ring.name)
+    # No other file is to be removed: whoever misspells a path would lose what is there.
+    remove = f"rm {shlex.quote(path)}" if path.startswith(f"{SHM_FOLDER}/shmring.") else ""
+    if ring.target is not None:
+        there = os.path.exists(ring.target)
+        words += f"; it leads to {ring.target}" + ("" if there else ", where nothing is")
+        command = f"shmring check {shlex.quote(ring.target)}" if there else remove
+        return Finding(2, "link", ring.name, None, words, command)
     if isinstance(error, VersionMismatch):
         return Finding(2, "version", ring.name, None, words, f"shmring unlink {name}")
-    if isinstance(error, (PermissionRefused, PermissionError)):
-        return Finding(1, "permission", ring.name, None, words, f"sudo shmring check {name}")
-    file = ring.name if "/" in ring.name else os.path.join(SHM_FOLDER, f"shmring.{ring.name}")
-    command = f"rm {shlex.quote(file)}" if isinstance(error, NotARing) else f"shmring unlink {name}"
-    return Finding(2, "damaged", ring.name, None, words, command)
+    if isinstance(error, (NotARing, Damaged)):
+        command = remove if isinstance(error, NotARing) else f"shmring unlink {name}"
+        return Finding(2, "damaged", ring.name, None, words, command)
+    if isinstance(error, PermissionError):
+        command = f"sudo shmring check {name}" if os.geteuid() else ""
+        return Finding(1, "permission", ring.name, None, words, command)
+    return Finding(2, "unreadable", ring.name, None, words or "out of memory")
 
 
 def _who(participant: ParticipantRecord) -> str:

@@ -95,12 +95,14 @@ class RingLook:
     Attributes
     ----------
     name : the path of its file if it has none
+    target : where its file, a symbolic link, leads
     left : paths of what the dead have left beside it
     """
 
     name: str
     seen: Seen | None
     error: Exception | None = None
+    target: str | None = None
     left: list[str] = field(default_factory=list[str])
 
     @property
@@ -163,15 +165,21 @@ class Observer(Closing):
         named: dict[str, str] = {}  # by path: one may have been named in two ways
         for name in self._names:
             found = [n for n in (name, f"{REQUESTS}{name}") if n in there]
-            if not found and "/" in name and os.path.exists(name):
+            if not found and "/" in name and os.path.lexists(name):
                 found = [name]
             for each in found:
-                named.setdefault(os.path.realpath(path_of(each)), each)
+                folder, file = os.path.split(path_of(each))
+                named.setdefault(os.path.join(os.path.realpath(folder), file), each)
             missing += [] if found else [name]
         wanted = list(named.values()) if self._names else there
         # Beside most rings there is nothing: a look at the folder tells.
         litter = any(file.startswith(".shmring-") for file in os.listdir(SHM_FOLDER))
-        looks = [look for look in (self._look_at(name, litter) for name in wanted) if look]
+        looks: list[RingLook] = []
+        for name in wanted:
+            if (look := self._look_at(name, litter)) is not None:
+                looks.append(look)
+            elif self._names:
+                missing.append(name)
         for path in self._attached.keys() - {path_of(name) for name in wanted}:
             self._attached.pop(path).ring.close()
         whole = not self._names
@@ -180,6 +188,7 @@ class Observer(Closing):
 
     def _look_at(self, name: str, litter: bool) -> RingLook | None:
         path = path_of(name)
+        target = os.path.realpath(path) if os.path.islink(path) else None
         try:
             seen = _see(self._attach(name, path))
             left = reap(path, dry_run=True)[1] if litter else []
@@ -187,11 +196,11 @@ class Observer(Closing):
             return RingLook(name, seen, left=left)
         except (RingNotFound, FileNotFoundError):
             return None  # it has gone meanwhile
-        except (ShmringError, OSError) as error:
-            return RingLook(name, None, error)
+        except (ShmringError, OSError, ValueError, MemoryError) as error:
+            return RingLook(name, None, error, target)
 
     def _attach(self, name: str, path: str) -> _Attached:
-        inode = os.stat(path).st_ino
+        inode = os.lstat(path).st_ino
         known = self._attached.get(path)
         if known is not None and known.inode == inode:
             return known

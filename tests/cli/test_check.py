@@ -109,6 +109,61 @@ def test_path_without_a_ring_is_made_where_it_can_be(tmp_path: Path) -> None:
         shmring.attach(path=tmp_path / "none" / "x")
 
 
+@pytest.mark.parametrize("path", ["/etc/passwd", "/dev/null", "/", "/dev/shm", "/dev/shm/.."])
+def test_no_file_but_a_named_ring_is_to_be_removed(path: str) -> None:
+    status, said = check(path)
+    assert (status, commands(said)) == (2, [])
+    assert f'stuck: ring "{path}": ' in said
+
+
+def test_file_that_has_a_rings_name_and_is_none_is_removed(name: str) -> None:
+    Path(f"/dev/shm/shmring.{name}").write_bytes(b"notes")
+    status, said = check(name)
+    assert (status, commands(said)) == (2, [f"rm /dev/shm/shmring.{name}"])
+    mend(said)
+    assert name not in shmring.rings()
+
+
+def test_ring_for_which_there_is_no_memory_now_is_not_to_be_unlinked(
+    ring: shmring.Ring, name: str, child: Callable[..., Any]
+) -> None:
+    code = """
+        import resource, sys
+        from shmring.findings import findings
+        from shmring.host import Observer
+        large = Observer([sys.argv[1]])
+        used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (used + (8 << 20),) * 2)
+        print([each[1::4] for each in findings(large.look())], flush=True)
+    """
+    with shmring.create(f"{name}-2", temporary=True) as large:
+        assert child(code, large.name).line() == "[('unreadable', '')]"
+
+
+def test_link_is_said_to_be_one(ring: shmring.Ring, name: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(ring.path)
+    status, said = check(tmp_path / "link")
+    assert (status, commands(said)) == (2, [f"shmring check {ring.path}"])
+    assert f"the path is a symbolic link, which is refused; it leads to {ring.path}\n" in said
+    with ring.producer(), ring.consumer("b"):
+        mend(said)
+    both = json.loads(check(tmp_path / "link", name, "--json")[1])
+    assert both["rings"] == [str(tmp_path / "link"), name]
+
+
+def test_link_that_leads_nowhere_is_no_ring_that_is_well(name: str, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nothing")
+    status, said = check(tmp_path / "link")
+    assert (status, commands(said)) == (2, [])
+    assert f"it leads to {tmp_path}/nothing, where nothing is" in said
+    Path(f"/dev/shm/shmring.{name}").symlink_to(tmp_path / "nothing")
+    assert f'ring "{name}"' in check()[1]
+    status, said = check(name)
+    assert (status, commands(said)) == (2, [f"rm /dev/shm/shmring.{name}"])
+    mend(said)
+    assert name not in shmring.rings()
+
+
 def test_branch_without_a_consumer_holds_producers(ring: shmring.Ring, name: str) -> None:
     ring.subscribe("billing")
     with fill(ring) as out:
