@@ -221,6 +221,23 @@ uint64_t explore_rmw_read(volatile void *p, size_t bytes, struct explore_access 
 	return field(is_weak(p) ? weak_rmw_read(running, word_with(p), here->order) : *word_with(p), p, bytes);
 }
 
+/* One that fails is a load, and may see an older store. On an older store that it expects it cannot fail. */
+uint64_t explore_cas_read(volatile void *p, size_t bytes, uint64_t expected, struct explore_access *here)
+{
+	point(CAS, p, here);
+	if (option && field(weak_value(p, option), p, bytes) != expected) {
+		world.thread[running].stale |= world.thread[running].looking;
+		return field(weak_load(running, p, here->order, option), p, bytes);
+	}
+	return field(is_weak(p) ? weak_rmw_read(running, word_with(p), here->order) : *word_with(p), p, bytes);
+}
+
+uint64_t explore_newest_read(volatile void *p, size_t bytes, uint64_t expected, struct explore_access *here)
+{
+	(void)expected;
+	return explore_rmw_read(p, bytes, here);
+}
+
 uint64_t explore_kernel_load(void *p, size_t bytes, struct explore_access *here)
 {
 	point(OTHER, p, here);

@@ -399,6 +399,14 @@ BREAKS = [
         "asleep: of two producers one is interrupted after the other",
     ),
     Break(
+        "a waker whose CAS failed gives its cleared wish to nobody",
+        "wake.c",
+        "\t\tseen = fetch_add_seq_cst(word, 0);\n",
+        "",
+        "asleep: two wake producers, and one of these falls asleep in between",
+        weak=True,
+    ),
+    Break(
         "who waits for any passes on only the wake-up that the kernel names",
         "wait_any.c",
         "load_acquire(&w.consumer->branch->futex.v) != words[i].value &&",

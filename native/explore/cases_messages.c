@@ -1,5 +1,6 @@
 /* Producers and consumers: laps, shares, leases of the dead, sleep. */
 #include "cases.h"
+#include "wake.h"
 
 static void produce_and_leave(int me)
 {
@@ -82,6 +83,26 @@ static void interrupt_the_second_consumer(int me)
 {
 	(void)me;
 	shmring_consumer_interrupt(world.consumer[1], true);
+}
+
+/* A producer that slept has died since. */
+static void a_bit_that_stands(void)
+{
+	two_waiting();
+	handles[BEFORE].cursors->producers.futex |= 1;
+	handles[BEFORE].cursors->producers.wanted = 2;
+}
+
+static void wake_who_waits(int me)
+{
+	wake_producers(&handles[me]);
+}
+
+static void wake_and_take(int me)
+{
+	wake_who_waits(me);
+	while (take_one(world.consumer[me], 1, &world.ghost.last_seen[me]) == SHMRING_CONTENDED)
+		;
 }
 
 static void three_waiting(void)
@@ -434,6 +455,15 @@ static const struct exploration cases[] = {
      .actor = {{PRODUCER(produce_until_interrupted), .from = 2, .to = 3},
 	       {PRODUCER(produce_until_interrupted), .from = 3, .to = 4},
 	       {.body = interrupt_both_producers}}},
+    {.name = "asleep: two wake producers, and one of these falls asleep in between",
+     .weak = true,
+     .slots = 2,
+     .whole_entries = true,
+     .before = a_bit_that_stands,
+     .keeps = 1,
+     .actor = {{PRODUCER(produce_asleep), .from = 2, .to = 3},
+	       {.body = wake_who_waits},
+	       {CONSUMER(wake_and_take)}}},
     {.name = "asleep: a message comes while leases of the dead cannot be adopted",
      .slots = 4,
      .before = an_orphan,

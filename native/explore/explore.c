@@ -49,7 +49,7 @@ static uint64_t options(int i)
 		return 3;
 	if (!t->address || !weak_has(t->address) || t->access == OTHER)
 		return 1;
-	return t->access == LOAD ? weak_load_options(i, t->address) : weak_store_options(i, t->address);
+	return t->access == STORE ? weak_store_options(i, t->address) : weak_load_options(i, t->address);
 }
 
 static uint64_t choices(void)

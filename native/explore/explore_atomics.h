@@ -34,6 +34,8 @@ uint64_t explore_load(const volatile void *p, size_t bytes, struct explore_acces
 void explore_store(volatile void *p, size_t bytes, uint64_t value, struct explore_access *);
 /* A read that nothing comes behind until the write, if there is one. */
 uint64_t explore_rmw_read(volatile void *p, size_t bytes, struct explore_access *);
+uint64_t explore_cas_read(volatile void *p, size_t bytes, uint64_t expected, struct explore_access *);
+uint64_t explore_newest_read(volatile void *p, size_t bytes, uint64_t expected, struct explore_access *);
 void explore_rmw_write(volatile void *p, size_t bytes, uint64_t value, struct explore_access *);
 uint64_t explore_kernel_load(void *p, size_t bytes, struct explore_access *); /* by a system call */
 void explore_fence(struct explore_access *);
@@ -65,12 +67,12 @@ void *explore_memcpy(void *to, const void *from, size_t n);
 		explore_old;                                                                                      \
 	})
 
-#define EXPLORE_CAS(access, p, expected, desired, order)                                                          \
+#define EXPLORE_CAS(access, p, expected, desired, order, read)                                                    \
 	({                                                                                                        \
 		EXPLORE_ACCESS(access, #p, order);                                                                \
 		__typeof__(*(p)) explore_v = (desired);                                                           \
 		__typeof__(*(p)) explore_old =                                                                    \
-		    (__typeof__(*(p)))explore_rmw_read((p), sizeof *(p), &explore_here);                          \
+		    (__typeof__(*(p)))read((p), sizeof *(p), *(expected), &explore_here);                         \
 		bool explore_same = explore_old == *(expected);                                                   \
 		if (explore_same)                                                                                 \
 			explore_rmw_write((p), sizeof *(p), explore_v, &explore_here);                            \
@@ -92,10 +94,17 @@ void *explore_memcpy(void *to, const void *from, size_t n);
 #define fetch_or_seq_cst(p, v) EXPLORE_FETCH("fetch_or_seq_cst", p, |, v)
 #define fetch_and_seq_cst(p, v) EXPLORE_FETCH("fetch_and_seq_cst", p, &, v)
 #define fetch_add_seq_cst(p, v) EXPLORE_FETCH("fetch_add_seq_cst", p, +, v)
-#define cas_release(p, expected, desired) EXPLORE_CAS("cas_release", p, expected, desired, RELEASE)
-#define cas_relaxed(p, expected, desired) EXPLORE_CAS("cas_relaxed", p, expected, desired, RELAXED)
-#define cas_seq_cst(p, expected, desired) EXPLORE_CAS("cas_seq_cst", p, expected, desired, SEQ_CST)
-#define cas32_seq_cst(p, expected, desired) EXPLORE_CAS("cas32_seq_cst", p, expected, desired, SEQ_CST)
+#define cas_release(p, expected, desired)                                                                         \
+	EXPLORE_CAS("cas_release", p, expected, desired, RELEASE, explore_cas_read)
+#define cas_relaxed(p, expected, desired)                                                                         \
+	EXPLORE_CAS("cas_relaxed", p, expected, desired, RELAXED, explore_cas_read)
+#define cas_seq_cst(p, expected, desired)                                                                         \
+	EXPLORE_CAS("cas_seq_cst", p, expected, desired, SEQ_CST, explore_cas_read)
+#define cas32_seq_cst(p, expected, desired)                                                                       \
+	EXPLORE_CAS("cas32_seq_cst", p, expected, desired, SEQ_CST, explore_cas_read)
+/* What the kernel compares is the newest store, under its own lock. */
+#define cas_of_kernel(p, expected, desired)                                                                       \
+	EXPLORE_CAS("cas_of_kernel", p, expected, desired, SEQ_CST, explore_newest_read)
 
 #define fence_acquire() EXPLORE_FENCE("fence_acquire", ACQUIRE, explore_fence)
 #define fence_release() EXPLORE_FENCE("fence_release", RELEASE, explore_fence)

@@ -71,7 +71,7 @@ int lock_file_enter(struct lock_file *f)
 {
 	uint64_t nobody = 0;
 
-	return cas_seq_cst(&memory.lock[SMALL_SEATS], &nobody, f->me) ? SHMRING_OK : SHMRING_CONTENDED;
+	return cas_of_kernel(&memory.lock[SMALL_SEATS], &nobody, f->me) ? SHMRING_OK : SHMRING_CONTENDED;
 }
 
 void lock_file_leave(struct lock_file *f)
@@ -101,7 +101,7 @@ int lock_file_hold(const struct lock_file *f, off_t offset, void **page)
 	if ((offset - SEATS_OFFSET) % (off_t)sizeof(struct seat)) /* nobody collects this ring */
 		return SHMRING_UNAVAILABLE;
 	*page = lock_at(offset);
-	return cas_seq_cst(lock_at(offset), &nobody, f->me) ? SHMRING_OK : SHMRING_UNAVAILABLE;
+	return cas_of_kernel(lock_at(offset), &nobody, f->me) ? SHMRING_OK : SHMRING_UNAVAILABLE;
 }
 
 void lock_file_drop(void *page)

@@ -4,8 +4,8 @@
  * learns.
  *
  * A load may return any store from the thread's view on; a plain store may go before newer ones that the thread
- * has not seen. Left out: a load that sees a store which depends on that load (load buffering; RC11 forbids it);
- * a read-modify-write and a failed compare-and-swap see the newest store, as processors do. */
+ * has not seen. A read-modify-write sees the newest store; a compare-and-swap that fails is a load. Left out: a
+ * load that sees a store which depends on that load (load buffering; RC11 forbids it). */
 #include "path.h"
 
 #undef malloc
@@ -191,6 +191,16 @@ static void learn(int thread, const struct store *s, enum explore_order order)
 	join(order & ACQUIRE ? &weak.thread[thread].seen : &weak.thread[thread].read, &s->released);
 }
 
+static const struct store *back(size_t word, uint32_t option)
+{
+	return &weak.store[first_of(word) + count_of(word) - 1 - option];
+}
+
+uint64_t weak_value(const volatile void *address, uint32_t option)
+{
+	return back(place_in_views(address), option)->value;
+}
+
 uint64_t weak_load(int thread, const volatile void *address, enum explore_order order, uint32_t option)
 {
 	size_t word = place_in_views(address), n = count_of(word);
@@ -198,7 +208,7 @@ uint64_t weak_load(int thread, const volatile void *address, enum explore_order 
 
 	if (!n)
 		return *word_at[word];
-	s = &weak.store[first_of(word) + n - 1 - option];
+	s = back(word, option);
 	weak.thread[thread].seen.at[word] = (uint8_t)(n - 1 - option);
 	learn(thread, s, order);
 	return s->value;

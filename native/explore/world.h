@@ -64,7 +64,7 @@ struct thread {
 	bool late; /* its deadline has passed */
 	const uint32_t *sleeps_on[SLEEPS]; /* the words by which it may still be woken */
 	/* The access it stands before. */
-	enum { NO_ACCESS, LOAD, STORE, OTHER, CLOCK } access;
+	enum { NO_ACCESS, LOAD, STORE, CAS, OTHER, CLOCK } access;
 	const volatile void *address;
 	const char *function;
 	int line;
@@ -184,6 +184,7 @@ bool weak_has(const volatile void *address);
 uint32_t weak_load_options(int thread, const volatile void *address);
 uint32_t weak_store_options(int thread, const volatile void *address);
 uint64_t weak_load(int thread, const volatile void *address, enum explore_order order, uint32_t option);
+uint64_t weak_value(const volatile void *address, uint32_t option); /* that the load would return */
 void weak_store(int thread, void *address, uint64_t value, enum explore_order order, uint32_t option);
 uint64_t weak_rmw_read(int thread, void *address, enum explore_order order);
 void weak_rmw_write(int thread, void *address, uint64_t value, enum explore_order order);

@@ -74,13 +74,16 @@ void wake_producers(shmring *r)
 	seen = load_relaxed(word);
 	/* Adding one to an odd word clears the bit and counts the wake-up. The wish is
 	 * cleared first: a sleeper lowers it after setting the bit, so that either the
-	 * wish stays or this CAS fails, and then the sleeper is woken too. */
+	 * wish stays or this CAS fails, and then the sleeper is woken too. A CAS that fails
+	 * releases nothing and may have seen an old value: the addition of nothing gives the
+	 * cleared wish to the sleeper that sets the bit next, and sees the bit of one before. */
 	while (seen & 1) {
 		store_relaxed(&r->cursors->producers.wanted, NONE);
 		if (cas32_seq_cst(word, &seen, seen + 1)) {
 			futex(word, FUTEX_WAKE, INT_MAX, NULL);
 			break;
 		}
+		seen = fetch_add_seq_cst(word, 0);
 	}
 }
 
